@@ -1,0 +1,51 @@
+//! The etcd v3 API as data: messages, errors, key ranges, limits and the checks that need nothing but the request.
+//!
+//! No I/O and no threads live here. Every other crate speaks in these types.
+
+pub mod check;
+pub mod error;
+pub mod limits;
+pub mod range;
+pub mod version;
+
+pub use error::{Code, Error};
+pub use range::KeyRange;
+
+#[allow(missing_docs, clippy::all)]
+mod generated {
+    pub mod mvccpb {
+        include!(concat!(env!("OUT_DIR"), "/mvccpb.rs"));
+    }
+    pub mod authpb {
+        include!(concat!(env!("OUT_DIR"), "/authpb.rs"));
+    }
+    pub mod membershippb {
+        include!(concat!(env!("OUT_DIR"), "/membershippb.rs"));
+    }
+    pub mod etcdserverpb {
+        include!(concat!(env!("OUT_DIR"), "/etcdserverpb.rs"));
+    }
+    pub mod v3electionpb {
+        include!(concat!(env!("OUT_DIR"), "/v3electionpb.rs"));
+    }
+    pub mod v3lockpb {
+        include!(concat!(env!("OUT_DIR"), "/v3lockpb.rs"));
+    }
+    pub mod leasepb {
+        include!(concat!(env!("OUT_DIR"), "/leasepb.rs"));
+    }
+    pub mod walpb {
+        include!(concat!(env!("OUT_DIR"), "/walpb.rs"));
+    }
+    pub mod snappb {
+        include!(concat!(env!("OUT_DIR"), "/snappb.rs"));
+    }
+    pub mod raftpb {
+        include!(concat!(env!("OUT_DIR"), "/raftpb.rs"));
+    }
+}
+
+pub use generated::{
+    authpb, etcdserverpb, leasepb, membershippb, mvccpb, raftpb, snappb, v3electionpb, v3lockpb, walpb,
+};
+pub use prost::Message;

@@ -1,0 +1,41 @@
+//! Every bound of the server in one place, units last in the name.
+
+/// Default of `--max-request-bytes`: the largest marshalled Raft request.
+pub const REQUEST_BYTES_MAX: usize = 1_572_864;
+/// What a gRPC message may hold beyond `--max-request-bytes`.
+pub const GRPC_OVERHEAD_BYTES: usize = 512 * 1024;
+/// Default of `--max-txn-ops`.
+pub const TXN_OPS_MAX: usize = 128;
+/// Transactions inside each other. prost stops at 100 nested messages, a level takes two, and the Raft entry around them one;
+/// deeper ones get `too many operations`, as etcd answers beyond `--max-txn-ops` levels.
+pub const TXN_NESTING_MAX: usize = 45;
+/// Default of `--quota-backend-bytes`.
+pub const QUOTA_BYTES_DEFAULT: i64 = 2 << 30;
+/// Committed but unapplied entries before writes are refused.
+pub const APPLY_GAP_MAX: u64 = 5_000;
+/// The longest lease, in seconds.
+pub const LEASE_TTL_SECONDS_MAX: i64 = 9_000_000_000;
+/// Proposals that may wait for the consensus thread.
+pub const PROPOSAL_QUEUE_MAX: usize = 65_536;
+/// Bytes of proposals that may wait for the consensus thread.
+pub const PROPOSAL_QUEUE_BYTES_MAX: usize = 256 << 20;
+/// Store operations applied under one hold of the index write lock.
+pub const APPLY_STRIDE_OPS: usize = 64;
+/// Index entries visited under one hold of the index read lock.
+pub const READ_STRIDE_KEYS: usize = 1_024;
+/// Bytes a request thread handles for one connection before it turns to the others.
+pub const TURN_BYTES_MAX: usize = 64 * 1024;
+/// Sorted or filtered ranges over more keys than this go to the slow pool.
+pub const INLINE_SORT_KEYS_MAX: usize = 10_000;
+/// Bytes one stream may have queued towards a client before its producer must wait.
+pub const STREAM_SEND_BYTES_MAX: usize = 1 << 20;
+/// Responses one watch stream may have queued before its watchers read the log from their cursors instead.
+pub const WATCH_QUEUE_EVENTS_MAX: usize = 8_192;
+/// Revisions one catch-up response of a watch covers at most.
+pub const WATCH_CATCH_UP_REVISIONS_MAX: i64 = 1_000;
+/// Header list a client may send, in bytes (RFC 9113 section 6.5.2 counting).
+pub const HEADER_LIST_BYTES_MAX: u32 = 64 * 1024;
+/// Concurrent streams on one connection. etcd allows 2^32-1; memory must be bounded, and clients queue above it.
+pub const CONCURRENT_STREAMS_MAX: u32 = 100_000;
+/// Leases revoked together in one round of expiry.
+pub const LEASE_REVOKE_BATCH_MAX: usize = 500;

@@ -1,0 +1,73 @@
+//! The disk, as the log and the store see it.
+//!
+//! `wal` and `store` reach files only through [`Disk`] and [`File`], so that the same code runs on the operating system
+//! ([`OsDisk`]) and on a recording disk ([`sim::SimDisk`], feature `sim`) that cuts the power and drops whatever was not synced.
+//!
+//! Contract: what [`File::sync_data`] covered survives a power cut (contents and length); what [`Disk::sync_dir`] covered
+//! survives as names. Everything else may be lost in any subset of 512-byte sectors and names. After a failed write or sync the
+//! caller must not use the file again.
+
+mod mapping;
+mod os;
+#[cfg(feature = "sim")]
+pub mod sim;
+
+pub use mapping::Mapping;
+pub use os::OsDisk;
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// How [`Disk::open`] opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Must exist; reads only.
+    Read,
+    /// Must exist; reads and writes.
+    Write,
+    /// Must not exist; reads and writes. Mode 0600.
+    Create,
+}
+
+/// A tree of files.
+pub trait Disk: Send + Sync + 'static {
+    /// Opens a file.
+    fn open(&self, path: &Path, mode: Mode) -> io::Result<Arc<dyn File>>;
+    /// Renames, replacing what is there. Durable after [`Disk::sync_dir`].
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Unlinks a file. Open files and mappings stay usable.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Names in a directory, sorted.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+    /// Creates a directory and its parents, mode 0700.
+    fn create_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Makes the names in a directory durable.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Bytes an unprivileged writer could still allocate on the file system of `dir`.
+    fn free_bytes(&self, dir: &Path) -> io::Result<u64>;
+}
+
+/// An open file. All offsets are absolute; there is no cursor.
+pub trait File: Send + Sync {
+    /// Length in bytes.
+    fn len(&self) -> io::Result<u64>;
+    /// True when the length is 0.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+    /// Writes all of `bytes` at `offset`.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Fills `bytes` from `offset`; an error if the file ends before.
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
+    /// Makes contents and length durable (`fdatasync`).
+    fn sync_data(&self) -> io::Result<()>;
+    /// Reserves space for `len` bytes and makes the file at least that long; new bytes read as zeros.
+    fn allocate(&self, len: u64) -> io::Result<()>;
+    /// Sets the length. Never below a length that a live mapping's reader still uses.
+    fn truncate(&self, len: u64) -> io::Result<()>;
+    /// Maps the first `len` bytes (at most the file's length) for reading. Later writes through `write_at` show in it.
+    fn map(&self, len: u64) -> io::Result<Mapping>;
+    /// Takes the advisory lock of the file, without waiting; `WouldBlock` when another process has it. Held until closed.
+    fn lock(&self) -> io::Result<()>;
+}

@@ -1,0 +1,143 @@
+//! The operating system's disk.
+
+use crate::{Disk, File, Mapping, Mode};
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Files of the operating system. With `unsafe_no_sync` every sync returns at once.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OsDisk {
+    /// Set by `--unsafe-no-fsync`: acknowledged writes may be lost on a power cut.
+    pub unsafe_no_sync: bool,
+}
+
+struct OsFile {
+    file: fs::File,
+    unsafe_no_sync: bool,
+}
+
+impl Disk for OsDisk {
+    fn open(&self, path: &Path, mode: Mode) -> io::Result<Arc<dyn File>> {
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .write(mode != Mode::Read)
+            .create_new(mode == Mode::Create)
+            .mode(0o600)
+            .open(path)?;
+        Ok(Arc::new(OsFile { file, unsafe_no_sync: self.unsafe_no_sync }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(dir)? {
+            names.push(entry?.file_name().to_string_lossy().into_owned());
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        if self.unsafe_no_sync { Ok(()) } else { fs::File::open(dir)?.sync_all() }
+    }
+
+    fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
+        let path = CString::new(dir.as_os_str().as_bytes())?;
+        // SAFETY: `statvfs` is plain data, valid when zeroed; the path is a C string.
+        let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
+        // SAFETY: both pointers are valid for the call.
+        check(unsafe { libc::statvfs(path.as_ptr(), &mut stat) })?;
+        Ok(stat.f_bavail * stat.f_frsize)
+    }
+}
+
+impl File for OsFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_exact_at(bytes, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        if self.unsafe_no_sync { Ok(()) } else { self.file.sync_data() }
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        let len = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: plain system call on an open descriptor.
+        match check(unsafe { libc::fallocate(self.file.as_raw_fd(), 0, 0, len) }) {
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                // A file system without preallocation: the length alone keeps the mapping valid.
+                if self.len()? < len as u64 { self.file.set_len(len as u64) } else { Ok(()) }
+            }
+            result => result,
+        }
+    }
+
+    fn truncate(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn map(&self, len: u64) -> io::Result<Mapping> {
+        let len = usize::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
+        if len == 0 {
+            // SAFETY: an empty view is never read.
+            return Ok(unsafe { Mapping::new(std::ptr::dangling(), 0, Arc::new(())) });
+        }
+        // SAFETY: a fresh shared read-only mapping of an open file; the result is checked.
+        let start = unsafe {
+            libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, libc::MAP_SHARED, self.file.as_raw_fd(), 0)
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let region = Region { start: start as usize, len };
+        // SAFETY: the region stays mapped until `Region` is dropped.
+        Ok(unsafe { Mapping::new(start.cast(), len, Arc::new(region)) })
+    }
+
+    fn lock(&self) -> io::Result<()> {
+        // SAFETY: plain system call on an open descriptor.
+        check(unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) })
+    }
+}
+
+/// A mapped region, unmapped when dropped.
+struct Region {
+    start: usize,
+    len: usize,
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: exactly the region that `mmap` returned, unmapped once.
+        unsafe { libc::munmap(self.start as *mut libc::c_void, self.len) };
+    }
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
