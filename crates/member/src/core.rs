@@ -1,0 +1,442 @@
+//! The Raft state machine of one member.
+
+use crate::convert;
+use crate::log::Log;
+use api::raftpb;
+use bytes::Bytes;
+use raft::eraftpb::{self, MessageType};
+use raft::{RawNode, StateRole};
+use std::collections::{HashMap, HashSet};
+
+/// Entries that one append message may carry, in bytes. raft-rs' default of 0 would send one entry per message.
+const APPEND_MESSAGE_BYTES_MAX: u64 = 512 * 1024;
+/// Append messages to one follower that may be unanswered.
+const APPENDS_IN_FLIGHT_MAX: usize = 512;
+/// Committed entries handed out in one piece of work, in bytes, so that a long backlog is applied in bounded memory.
+const COMMITTED_BYTES_MAX: u64 = 16 << 20;
+
+/// How a member behaves.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// This member's id.
+    pub id: u64,
+    /// Ticks without a leader before an election (`--election-timeout` / `--heartbeat-interval`).
+    pub election_ticks: usize,
+    /// Ticks between heartbeats.
+    pub heartbeat_ticks: usize,
+    /// Ask for votes without raising the term first (`--pre-vote`).
+    pub pre_vote: bool,
+    /// Seed of the election timeouts.
+    pub seed: u64,
+    /// A number that no earlier start of this member used, so that read contexts never repeat.
+    pub boot_nonce: u64,
+}
+
+/// What the log and the store gave back.
+#[derive(Clone, Debug, Default)]
+pub struct Restored {
+    /// The last hard state in the log.
+    pub hard_state: raftpb::HardState,
+    /// Entries after `applied`.
+    pub entries: Vec<raftpb::Entry>,
+    /// Index of the last entry the store has applied.
+    pub applied: u64,
+    /// Its term.
+    pub applied_term: u64,
+    /// Voters and learners as of `applied`.
+    pub conf_state: raftpb::ConfState,
+}
+
+/// Why a member cannot start or does not take an input.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// raft-rs refused.
+    #[error("raft: {0}")]
+    Raft(#[from] raft::Error),
+    /// The log does not continue where the store ends.
+    #[error("the log starts at entry {first}, but the store needs it from {wanted} on")]
+    Gap {
+        /// First entry in the log.
+        first: u64,
+        /// First entry needed.
+        wanted: u64,
+    },
+    /// No leader takes the proposal now.
+    #[error("no leader takes proposals")]
+    Dropped,
+}
+
+/// What a member is in its term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Role {
+    Leader,
+    Follower,
+    Candidate,
+}
+
+/// Where a member stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// What it is.
+    pub role: Role,
+    /// Who leads, 0 when nobody is known to.
+    pub leader: u64,
+    /// The term.
+    pub term: u64,
+    /// Last committed entry.
+    pub committed: u64,
+    /// Last applied entry, as reported.
+    pub applied: u64,
+    /// The member leads and its first entry of the term is applied: its state holds all that was ever acknowledged.
+    pub serves_reads: bool,
+    /// The member is the only voter: a leader needs nobody's word to answer a linearizable read.
+    pub sole_voter: bool,
+}
+
+/// What is to be done, in one piece.
+pub struct Work {
+    /// Names this work in [`Member::persisted`].
+    pub number: u64,
+    /// To the log.
+    pub entries: Vec<eraftpb::Entry>,
+    /// To the log, with the entries.
+    pub hard_state: Option<raftpb::HardState>,
+    /// The log must be synced before [`Member::persisted`]; without it, what changed may wait for the next sync.
+    pub must_sync: bool,
+    /// To peers, at once.
+    pub messages: Vec<eraftpb::Message>,
+    /// To peers, once the log is durable.
+    pub persisted_messages: Vec<eraftpb::Message>,
+    /// To the store, in order.
+    pub committed: Vec<raftpb::Entry>,
+    /// Reads that may be answered once the store has applied the index.
+    pub reads: Vec<(u64, u64)>,
+}
+
+/// The consensus core of one member.
+pub struct Member {
+    node: RawNode<Log>,
+    random: u64,
+    election_ticks: usize,
+    election_timeout: usize,
+    seen: (u64, StateRole, u64),
+    durable_term: u64,
+    /// Terms of work not yet durable, by number.
+    terms: HashMap<u64, u64>,
+    applied: u64,
+    read_counter: u64,
+    boot_nonce: u64,
+    pending_reads: HashSet<u64>,
+    conf_state: raftpb::ConfState,
+}
+
+impl Member {
+    /// A member as of what was restored.
+    pub fn new(config: &Config, restored: Restored) -> Result<Self, Error> {
+        if let Some(first) = restored.entries.first().map(|entry| entry.index())
+            && first != restored.applied + 1
+        {
+            return Err(Error::Gap { first, wanted: restored.applied + 1 });
+        }
+        let mut hard_state = convert::hard_state_to_raft(&restored.hard_state);
+        // A checkpoint may be newer than the last hard state that was synced: what is applied is committed.
+        hard_state.commit = hard_state.commit.max(restored.applied);
+        hard_state.term = hard_state.term.max(restored.applied_term);
+        let last = restored.entries.last().map_or(restored.applied, |entry| entry.index());
+        hard_state.commit = hard_state.commit.min(last);
+        let durable_term = hard_state.term;
+        let log = Log::new(
+            (restored.applied, restored.applied_term),
+            restored.entries.into_iter().map(convert::entry_to_raft).collect(),
+            hard_state,
+            convert::conf_state_to_raft(&restored.conf_state),
+        );
+        let raft_config = raft::Config {
+            id: config.id,
+            election_tick: config.election_ticks,
+            heartbeat_tick: config.heartbeat_ticks,
+            applied: restored.applied,
+            max_size_per_msg: APPEND_MESSAGE_BYTES_MAX,
+            max_inflight_msgs: APPENDS_IN_FLIGHT_MAX,
+            max_committed_size_per_ready: COMMITTED_BYTES_MAX,
+            check_quorum: true,
+            pre_vote: config.pre_vote,
+            ..raft::Config::default()
+        };
+        let logger = slog::Logger::root(slog::Discard, slog::o!());
+        let node = RawNode::new(&raft_config, log, &logger)?;
+        let mut member = Member {
+            node,
+            random: config.seed | 1,
+            election_ticks: config.election_ticks,
+            election_timeout: config.election_ticks,
+            seen: (0, StateRole::Follower, 0),
+            durable_term,
+            terms: HashMap::new(),
+            applied: restored.applied,
+            read_counter: 0,
+            boot_nonce: config.boot_nonce,
+            pending_reads: HashSet::new(),
+            conf_state: restored.conf_state,
+        };
+        member.draw_election_timeout();
+        member.after_input();
+        Ok(member)
+    }
+
+    /// One tick of the clock went by.
+    pub fn tick(&mut self) {
+        self.node.tick();
+        self.after_input();
+    }
+
+    /// Stands for election at once.
+    pub fn campaign(&mut self) -> Result<(), Error> {
+        self.node.campaign()?;
+        self.after_input();
+        Ok(())
+    }
+
+    /// Proposes entries in order, in one step. All are taken or none.
+    pub fn propose(&mut self, batch: Vec<Bytes>) -> Result<(), Error> {
+        let entries: Vec<eraftpb::Entry> =
+            batch.into_iter().map(|data| eraftpb::Entry { data, ..Default::default() }).collect();
+        self.propose_entries(entries)
+    }
+
+    /// Proposes a change of the members.
+    pub fn propose_conf_change(&mut self, change: &raftpb::ConfChange) -> Result<(), Error> {
+        let mut entry = eraftpb::Entry { data: api::Message::encode_to_vec(change).into(), ..Default::default() };
+        entry.set_entry_type(eraftpb::EntryType::EntryConfChange);
+        self.propose_entries(vec![entry])
+    }
+
+    fn propose_entries(&mut self, entries: Vec<eraftpb::Entry>) -> Result<(), Error> {
+        let mut message = eraftpb::Message::default();
+        message.set_msg_type(MessageType::MsgPropose);
+        message.from = self.node.raft.id;
+        message.set_entries(entries.into());
+        match self.node.step(message) {
+            Ok(()) => Ok(()),
+            Err(raft::Error::ProposalDropped) => Err(Error::Dropped),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Asks for the index that a linearizable read must wait for. One call serves every read that is waiting now. The number
+    /// comes back in [`Work::reads`]; `None` when nobody can tell yet (ask again after the next tick).
+    pub fn read_index(&mut self) -> Option<u64> {
+        let raft = &self.node.raft;
+        let leads = raft.state == StateRole::Leader;
+        if (leads && !raft.commit_to_current_term()) || (!leads && raft.leader_id == 0) {
+            return None;
+        }
+        self.read_counter += 1;
+        let mut context = Vec::with_capacity(24);
+        for part in [self.node.raft.id, self.boot_nonce, self.read_counter] {
+            context.extend_from_slice(&part.to_be_bytes());
+        }
+        self.pending_reads.insert(self.read_counter);
+        self.node.read_index(context);
+        Some(self.read_counter)
+    }
+
+    /// Forgets reads that were asked for and never answered (the leader changed): the caller asks anew.
+    pub fn forget_reads(&mut self) {
+        self.pending_reads.clear();
+    }
+
+    /// Whether [`Member::work`] has anything.
+    pub fn has_work(&self) -> bool {
+        self.node.has_ready()
+    }
+
+    /// The next piece of work.
+    pub fn work(&mut self) -> Work {
+        let mut ready = self.node.ready();
+        let number = ready.number();
+        let entries = ready.take_entries();
+        let hard_state = ready.hs().map(convert::hard_state_from_raft);
+        let mut messages = ready.take_messages();
+        let mut persisted_messages = ready.take_persisted_messages();
+        // raft-rs lets a leader send before its own log is durable. That is only safe once the vote that made it leader is:
+        // a sole voter wins its election before anything reached the disk.
+        if self.node.raft.term != self.durable_term {
+            persisted_messages.splice(0..0, messages.drain(..));
+        }
+        if ready.must_sync() {
+            self.terms.insert(number, self.node.raft.term);
+        }
+        let committed = ready.take_committed_entries().into_iter().map(convert::entry_from_raft).collect();
+        let reads = ready.take_read_states().into_iter().filter_map(|read| self.own_read(&read)).collect();
+        let must_sync = ready.must_sync();
+        let log = self.node.mut_store();
+        log.append(&entries);
+        if let Some(state) = ready.hs() {
+            log.hard_state = state.clone();
+        }
+        self.node.advance_append_async(ready);
+        Work { number, entries, hard_state, must_sync, messages, persisted_messages, committed, reads }
+    }
+
+    /// The log is durable up to the work of this number.
+    pub fn persisted(&mut self, number: u64) {
+        if let Some(term) = self.terms.remove(&number) {
+            self.durable_term = self.durable_term.max(term);
+        }
+        self.node.on_persist_ready(number);
+        self.after_input();
+    }
+
+    /// The store has applied everything up to `index`.
+    pub fn applied(&mut self, index: u64) {
+        if index > self.applied {
+            self.applied = index;
+            self.node.advance_apply_to(index);
+        }
+    }
+
+    /// Makes a committed change of the members take effect; answers who votes from now on.
+    pub fn apply_conf_change(&mut self, change: &raftpb::ConfChange) -> Result<raftpb::ConfState, Error> {
+        if let Some(change) = convert::conf_change_to_raft(change) {
+            let conf_state = self.node.apply_conf_change(&change)?;
+            self.conf_state = convert::conf_state_from_raft(&conf_state);
+            self.node.mut_store().conf_state = conf_state;
+            self.after_input();
+        }
+        Ok(self.conf_state.clone())
+    }
+
+    /// Forgets entries up to `index` in memory (the disk keeps its own count).
+    pub fn trim(&mut self, index: u64) {
+        self.node.mut_store().trim(index.min(self.applied));
+    }
+
+    /// Entries held in memory.
+    pub fn log_len(&self) -> usize {
+        self.node.store().len()
+    }
+
+    /// Where the member stands.
+    pub fn status(&self) -> Status {
+        let raft = &self.node.raft;
+        let role = match raft.state {
+            StateRole::Leader => Role::Leader,
+            StateRole::Follower => Role::Follower,
+            StateRole::Candidate | StateRole::PreCandidate => Role::Candidate,
+        };
+        let leads = role == Role::Leader && self.durable_term == raft.term;
+        Status {
+            role,
+            leader: raft.leader_id,
+            term: raft.term,
+            committed: raft.raft_log.committed,
+            applied: self.applied,
+            serves_reads: leads && raft.apply_to_current_term(),
+            sole_voter: self.conf_state.voters == [raft.id] && self.conf_state.voters_outgoing.is_empty(),
+        }
+    }
+
+    fn own_read(&mut self, read: &raft::ReadState) -> Option<(u64, u64)> {
+        let context: &[u8; 24] = read.request_ctx.as_slice().try_into().ok()?;
+        let part = |at: usize| context[at..at + 8].iter().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
+        let number = part(16);
+        let own = part(0) == self.node.raft.id && part(8) == self.boot_nonce;
+        (own && self.pending_reads.remove(&number)).then_some((number, read.index))
+    }
+
+    /// raft-rs draws election timeouts from the thread's random source. They are replaced by the member's own, drawn anew
+    /// whenever raft-rs would have, so that a seed decides a whole run.
+    fn after_input(&mut self) {
+        let raft = &self.node.raft;
+        let now = (raft.term, raft.state, raft.leader_id);
+        if now != self.seen {
+            self.seen = now;
+            self.draw_election_timeout();
+        }
+        self.node.raft.set_randomized_election_timeout(self.election_timeout);
+    }
+
+    fn draw_election_timeout(&mut self) {
+        // xorshift64*: the spread matters, not the quality.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.election_timeout = self.election_ticks + (self.random % self.election_ticks as u64) as usize;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member() -> Member {
+        let founders = [("a".to_string(), vec!["http://localhost:2380".to_string()])];
+        let Some(start) = crate::bootstrap(&founders, "a", "token") else { panic!("a founder") };
+        let config = Config {
+            id: start.member_id,
+            election_ticks: 10,
+            heartbeat_ticks: 1,
+            pre_vote: true,
+            seed: 1,
+            boot_nonce: 9,
+        };
+        let restored = Restored { hard_state: start.hard_state, entries: start.entries, ..Restored::default() };
+        match Member::new(&config, restored) {
+            Ok(member) => member,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Does all work as a shell would, and gives back what was committed.
+    fn settle(member: &mut Member) -> Vec<raftpb::Entry> {
+        let mut all = Vec::new();
+        while member.has_work() {
+            let work = member.work();
+            member.persisted(work.number);
+            for entry in &work.committed {
+                if entry.r#type() == raftpb::EntryType::EntryConfChange {
+                    let change: raftpb::ConfChange =
+                        api::Message::decode(entry.data.clone().unwrap_or_default()).expect("own entry");
+                    member.apply_conf_change(&change).expect("a valid change");
+                }
+                member.applied(entry.index());
+            }
+            all.extend(work.committed);
+        }
+        all
+    }
+
+    #[test]
+    fn a_founder_elects_itself_and_commits() {
+        let mut member = member();
+        assert_eq!(settle(&mut member).len(), 1, "the founding change");
+        assert!(matches!(member.propose(vec![Bytes::from_static(b"x")]), Err(Error::Dropped)));
+        member.campaign().expect("a voter may");
+        settle(&mut member);
+        let status = member.status();
+        assert_eq!((status.role, status.term, status.sole_voter), (Role::Leader, 2, true));
+        assert!(status.serves_reads);
+        member.propose(vec![Bytes::from_static(b"x"), Bytes::from_static(b"y")]).expect("a leader takes it");
+        let committed = settle(&mut member);
+        let data: Vec<_> = committed.iter().map(|entry| entry.data.clone().unwrap_or_default()).collect();
+        assert_eq!(data, ["x", "y"]);
+        let number = member.read_index().expect("a settled leader");
+        assert_eq!(member.work().reads, [(number, committed[1].index())]);
+    }
+
+    #[test]
+    fn nothing_is_committed_before_it_is_durable() {
+        let mut member = member();
+        settle(&mut member);
+        member.campaign().expect("a voter may");
+        settle(&mut member);
+        member.propose(vec![Bytes::from_static(b"x")]).expect("a leader takes it");
+        let work = member.work();
+        assert!(work.must_sync && work.committed.is_empty() && !work.entries.is_empty());
+        assert!(!member.has_work(), "waits for the disk");
+        member.persisted(work.number);
+        assert_eq!(settle(&mut member).len(), 1);
+    }
+}
