@@ -1,0 +1,118 @@
+"""A gRPC client for the benchmark's own questions: one call at a time over HTTP/2, and `/metrics` over HTTP/1.1."""
+
+import http.client
+import re
+import socket
+
+import proto
+
+_DATA, _HEADERS, _RESET, _SETTINGS, _PING, _GOAWAY, _WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
+_END_STREAM, _ACK, _END_HEADERS = 1, 1, 4
+_WINDOW_MAX = (1 << 31) - 1
+
+
+class CallFailed(Exception):
+    """The server ended a call without a message, or closed the connection."""
+
+
+class Client:
+    """One connection. Usable in a `with` statement."""
+
+    def __init__(self, port: int, timeout_s: float = 60.0):
+        self.port = port
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout_s)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._input = self._socket.makefile("rb", buffering=1 << 20)
+        self._stream = -1
+        preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+        window = _frame(_SETTINGS, 0, 0, b"\0\4" + _WINDOW_MAX.to_bytes(4, "big"))
+        self._socket.sendall(preface + window + _frame(_WINDOW_UPDATE, 0, 0, (_WINDOW_MAX - 65_535).to_bytes(4, "big")))
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_unused) -> None:
+        self._input.close()
+        self._socket.close()
+
+    def call(self, path: str, message: bytes) -> bytes:
+        """One unary call; the answer's message."""
+        self._stream += 2
+        block = b"\x83\x86" + b"".join(
+            _literal(name, value)
+            for name, value in (
+                (b"\x01", f"127.0.0.1:{self.port}"),
+                (b"\x04", path),
+                (b"\x0f\x10", "application/grpc"),
+                (b"\x00\x02te", "trailers"),
+            )
+        )
+        self._socket.sendall(
+            _frame(_HEADERS, _END_HEADERS, self._stream, block)
+            + _frame(_DATA, _END_STREAM, self._stream, proto.grpc_frame(message))
+        )
+        answer = self._receive(path)
+        if len(answer) < 5 or int.from_bytes(answer[1:5], "big") != len(answer) - 5:
+            raise CallFailed(f"{path}: the answer is an error, or not one whole message")
+        return bytes(answer[5:])
+
+    def _receive(self, path: str) -> bytearray:
+        answer = bytearray()
+        while True:
+            head = self._input.read(9)
+            if len(head) < 9:
+                raise CallFailed(f"{path}: the server closed the connection")
+            kind, flags, stream = head[3], head[4], int.from_bytes(head[5:9], "big")
+            payload = self._input.read(int.from_bytes(head[:3], "big"))
+            if kind == _SETTINGS and not flags & _ACK:
+                self._socket.sendall(_frame(_SETTINGS, _ACK, 0))
+            elif kind == _PING and not flags & _ACK:
+                self._socket.sendall(_frame(_PING, _ACK, 0, payload))
+            elif kind == _GOAWAY or (kind == _RESET and stream == self._stream):
+                raise CallFailed(f"{path}: the server ended the call: {payload!r}")
+            elif kind in (_DATA, _HEADERS) and stream == self._stream:
+                if kind == _DATA:
+                    answer += payload
+                    if payload:
+                        self._socket.sendall(_frame(_WINDOW_UPDATE, 0, 0, len(payload).to_bytes(4, "big")))
+                if flags & _END_STREAM:
+                    return answer
+
+    def put(self, key: bytes, value: bytes) -> bytes:
+        """KV.Put"""
+        return self.call("/etcdserverpb.KV/Put", proto.put_request(key, value))
+
+    def range(self, *arguments, **named) -> bytes:
+        """KV.Range; arguments as proto.range_request."""
+        return self.call("/etcdserverpb.KV/Range", proto.range_request(*arguments, **named))
+
+    def revision(self) -> int:
+        """The current revision of the store."""
+        return proto.header_revision(self.range(b"\0", limit=1))
+
+
+def _frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
+
+
+def _literal(name: bytes, value: str) -> bytes:
+    """A header that the dynamic table does not keep, after its name as HPACK writes it."""
+    return name + bytes((len(value),)) + value.encode()
+
+
+_HANDLED = re.compile(r"^grpc_server_handled_total\{(.*)\} (\S+)$", re.MULTILINE)
+
+
+def handled(port: int) -> dict[tuple[str, str], int]:
+    """Calls the server has finished, by (method, code), from its own counters."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+    finally:
+        connection.close()
+    counts = {}
+    for labels, count in _HANDLED.findall(text):
+        label = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+        counts[label["grpc_method"], label["grpc_code"]] = int(float(count))
+    return counts

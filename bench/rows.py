@@ -1,0 +1,68 @@
+"""The rows of the comparison: what is sent, and what Cairn wants to reach."""
+
+from dataclasses import dataclass
+
+import proto
+from load import ManyKeys, SameRequest
+from tools import Tools
+
+KEY = b"benchkey"
+VALUE = bytes(ord("a") + i % 26 for i in range(256))
+
+PUT = "/etcdserverpb.KV/Put"
+RANGE = "/etcdserverpb.KV/Range"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table. `ratio_min` and `cpu_share_max` are the goals, None where there is none."""
+
+    name: str
+    title: str
+    load: SameRequest | ManyKeys | None
+    ratio_min: float | None = None
+    cpu_share_max: float | None = None
+
+
+def small_rows(tools: Tools) -> list[Row]:
+    """Rows measured on a fresh store each time."""
+    read = proto.range_request(KEY)
+    read_local = proto.range_request(KEY, serializable=True)
+    put = proto.put_request(KEY, VALUE)
+    return [
+        Row("read-serializable", "serializable read", SameRequest(RANGE, read_local, 100, 10), 2.2, 0.40),
+        Row("read-linearizable", "linearizable read", SameRequest(RANGE, read, 100, 10), 2.2, 0.40),
+        Row("put", "put, one key", SameRequest(PUT, put, 100, 10), 3.0, 0.30),
+        Row("put-keys", "put, 100,000 keys", ManyKeys(tools.generator, keys=100_000), 3.0, 0.30),
+        Row("put-one-client", "put, one client", SameRequest(PUT, put, 1, 1), 1.3),
+    ]
+
+
+def fill_rows(tools: Tools, keys: int) -> list[tuple[Row, int, int]]:
+    """The fill of a store with `keys` keys, cut into pieces: (row, first, count). A piece without title is only work."""
+    window = keys // 10
+    cuts = (0, window, keys // 2, keys // 2 + window, keys - window, keys)
+    titles = ("on an empty store", "", "with 0.5 N keys present", "", "with 0.9 N keys present")
+    share = {"0.5 N": _count(keys // 2), "0.9 N": _count(keys - window)}
+    pieces = []
+    for title, first, last in zip(titles, cuts, cuts[1:]):
+        for mark, text in share.items():
+            title = title.replace(mark, text)
+        load = ManyKeys(tools.generator, keys=keys, first=first)
+        pieces.append((Row(f"fill-{first}", f"put {title}" if title else "", load), first, last - first))
+    return pieces
+
+
+def full_row(keys: int) -> Row:
+    """The row measured on the full store."""
+    message = proto.range_request(proto.EVERYTHING, proto.EVERYTHING, limit=1)
+    return Row("range-limit", f"range limit=1 over {_count(keys)} keys", SameRequest(RANGE, message, 1, 1), 1000.0)
+
+
+def list_load() -> SameRequest:
+    """One list of the whole store."""
+    return SameRequest(RANGE, proto.range_request(proto.EVERYTHING, proto.EVERYTHING), 1, 1)
+
+
+def _count(keys: int) -> str:
+    return f"{keys / 1e6:g} M" if keys >= 100_000 else f"{keys:,}"

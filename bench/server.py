@@ -1,0 +1,105 @@
+"""One server under test: started on a directory of its own, told apart from the other by nothing but its binary."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import accounting
+import client
+
+_START_S_MAX = 60.0
+_QUOTA_BYTES = 8 << 30
+
+
+class ServerFailed(Exception):
+    """The server did not start, or ended while it was needed."""
+
+
+class Server:
+    """`binary` runs under the name `etcd`, with etcd's flags, whichever of the two it is."""
+
+    def __init__(self, name: str, binary: Path, work: Path, port: int):
+        self.name = name
+        self.port = port
+        self.data = work / name / "data"
+        self._log_path = work / name / "log"
+        self._link = work / name / "etcd"
+        self._process: subprocess.Popen | None = None
+        self._link.parent.mkdir(parents=True, exist_ok=True)
+        self._link.unlink(missing_ok=True)
+        self._link.symlink_to(binary.resolve())
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running server."""
+        if self._process is None or self._process.poll() is not None:
+            raise ServerFailed(f"{self.name} is not running; its log: {self._log_path}")
+        return self._process.pid
+
+    def start(self, fresh: bool = False) -> float:
+        """Starts the server; returns the seconds from exec to the first answered linearizable read."""
+        if fresh:
+            shutil.rmtree(self.data, ignore_errors=True)
+        peer = f"http://127.0.0.1:{self.port + 1}"
+        here = f"http://127.0.0.1:{self.port}"
+        flags = {
+            "name": "bench",
+            "data-dir": self.data,
+            "listen-client-urls": here,
+            "advertise-client-urls": here,
+            "listen-peer-urls": peer,
+            "initial-advertise-peer-urls": peer,
+            "initial-cluster": f"bench={peer}",
+            "quota-backend-bytes": _QUOTA_BYTES,
+            "log-level": "warn",
+        }
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("ETCD_")}
+        with open(self._log_path, "ab") as log:
+            started = time.monotonic()
+            self._process = subprocess.Popen(
+                [self._link, *(f"--{flag}={value}" for flag, value in flags.items())],
+                stdout=log,
+                stderr=log,
+                env=environment,
+            )
+        while True:
+            try:
+                with client.Client(self.port, timeout_s=10) as probe:
+                    probe.range(b"\0", limit=1)
+                return time.monotonic() - started
+            except (OSError, client.CallFailed):
+                if self._process.poll() is not None:
+                    raise ServerFailed(f"{self.name} ended with {self._process.returncode}; see {self._log_path}")
+                if time.monotonic() - started > _START_S_MAX:
+                    raise ServerFailed(f"{self.name} did not answer within {_START_S_MAX:.0f} s; see {self._log_path}")
+                time.sleep(0.002)
+
+    def stop(self) -> None:
+        """Asks the server to end, as an operator would, and waits for it."""
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(30)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+                raise ServerFailed(f"{self.name} did not end within 30 s of SIGTERM; see {self._log_path}")
+        self._process = None
+
+    def version(self) -> str:
+        """What the binary says about itself."""
+        out = subprocess.run([self._link, "--version"], capture_output=True, text=True, check=False)
+        return (out.stdout.strip().splitlines() or ["unknown"])[0]
+
+    def usage(self) -> accounting.Usage:
+        """Counters of the process and the machine."""
+        return accounting.usage(self.pid)
+
+    def memory(self) -> accounting.Memory:
+        """Resident memory now."""
+        return accounting.memory(self.pid)

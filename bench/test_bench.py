@@ -1,0 +1,47 @@
+"""Unit tests of the benchmark's own arithmetic: `python3 -m unittest discover bench`."""
+
+import unittest
+
+import proto
+from load import Sample
+from results import Results
+from rows import Row
+
+
+def put_response(revision: int) -> bytes:
+    """A PutResponse as a server would send it."""
+    header = b"".join(proto.number_field(tag, n) for tag, n in ((1, 1 << 60), (2, 1 << 55), (3, revision), (4, 2)))
+    return proto.bytes_field(1, header)
+
+
+class Protobuf(unittest.TestCase):
+    def test_fields_of_what_was_written(self):
+        message = proto.range_request(b"k", b"l", limit=300, serializable=True)
+        self.assertEqual(list(proto.fields(message)), [(1, b"k"), (2, b"l"), (3, 300), (7, 1)])
+
+    def test_revision(self):
+        self.assertEqual(proto.header_revision(put_response(12_345)), 12_345)
+
+    def test_bytes_of_all_answers_across_the_lengths_of_a_revision(self):
+        for first, last in ((2, 2), (100, 130), (2, 20_000), (16_380, 16_390), (2_097_150, 2_097_160)):
+            due = sum(len(proto.grpc_frame(put_response(revision))) for revision in range(first, last + 1))
+            for example in (put_response(2), put_response(70_000)):
+                self.assertEqual(proto.put_response_bytes(example, first, last), due)
+
+
+class Ratios(unittest.TestCase):
+    def test_the_ratio_is_the_median_over_pairs(self):
+        results, row = Results(), Row("r", "r", None)
+        for pair, (etcd, cairn) in enumerate(((10, 30), (10, 20), (1, 9))):
+            results.add(row, pair, "etcd", Sample(1, etcd, 1, 1, 0))
+            results.add(row, pair, "cairn", Sample(1, cairn, 1, 1, 0))
+        results.add(row, 3, "cairn", Sample(1, 99, 1, 1, 0))  # its partner did not count
+        ratio = results.ratio("r")
+        self.assertEqual((ratio.median, ratio.low, ratio.high), (3, 2, 9))
+
+    def test_nothing_measured_is_nothing(self):
+        self.assertIsNone(Results().ratio("r"))
+
+
+if __name__ == "__main__":
+    unittest.main()

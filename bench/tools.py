@@ -1,0 +1,70 @@
+"""Finds or builds the programs of the benchmark."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Tools:
+    """Paths of the two servers and of the generator."""
+
+    etcd: Path
+    cairn: Path
+    generator: Path
+
+
+def target_dir() -> Path:
+    """Cargo's target directory; what the benchmark builds and writes goes below it."""
+    return Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
+
+
+def find() -> Tools:
+    """ETCD_BIN, CAIRN_BIN and LOADGEN_BIN name binaries; what is not named is built."""
+    if shutil.which("h2load") is None:
+        sys.exit("h2load is missing: install nghttp2-client")
+    cache = target_dir() / "bench"
+    cache.mkdir(parents=True, exist_ok=True)
+    return Tools(
+        etcd=_named("ETCD_BIN") or _go(cache, "./etcd"),
+        cairn=_named("CAIRN_BIN") or _cargo(),
+        generator=_named("LOADGEN_BIN") or _go(cache, "./loadgen"),
+    )
+
+
+def _named(variable: str) -> Path | None:
+    value = os.environ.get(variable)
+    if not value:
+        return None
+    path = Path(value).resolve()
+    if not os.access(path, os.X_OK):
+        sys.exit(f"{variable}={value} is not an executable file")
+    return path
+
+
+def _go(cache: Path, package: str) -> Path:
+    binary = cache / Path(package).name
+    _build(["go", "build", "-o", str(binary), package], ROOT / "conformance")
+    return binary
+
+
+def _cargo() -> Path:
+    command = ["cargo", "build", "--release", "--package", "cairn", "--message-format", "json-render-diagnostics"]
+    for line in _build(command, ROOT).splitlines():
+        message = json.loads(line)
+        if message.get("executable") and message["target"]["name"] == "cairn":
+            return Path(message["executable"])
+    sys.exit("cargo built no binary named cairn")
+
+
+def _build(command: list[str], directory: Path) -> str:
+    done = subprocess.run(command, cwd=directory, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)} failed")
+    return done.stdout

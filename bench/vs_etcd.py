@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+"""Cairn beside etcd: the same loads against both servers, in turn, on one machine, in one go.
+
+Every row is measured in pairs, the two servers directly after one another and in changing order; the ratio of a row is
+the median of its pairs' ratios. `make bench-vs-etcd` runs this; `--quick` is a small form for a first look.
+"""
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import accounting
+import client
+import report
+import rows
+import tools
+from load import NotCounted, Sample, measure
+from results import Results
+from rows import Row
+from server import Server, ServerFailed
+
+WARM_UP_REQUESTS = 20_000
+SETTLE_S = 3.0
+
+
+def main() -> None:
+    """Runs everything and prints the report."""
+    options = _options()
+    programs = tools.find()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    results = Results()
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=options.work) as work:
+        etcd = Server("etcd", programs.etcd, Path(work), options.port)
+        cairn = Server("cairn", programs.cairn, Path(work), options.port + 2)
+        results.about = accounting.machine() | {
+            "etcd": etcd.version(),
+            "cairn": cairn.version(),
+            "pairs": options.pairs,
+            "seconds": options.seconds,
+            "keys": options.keys,
+            "when": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+            "command": " ".join(["bench/vs_etcd.py", *sys.argv[1:]]),
+        }
+        run = Run(options, programs, (etcd, cairn), results, Path(work))
+        try:
+            for row in rows.small_rows(programs):
+                if options.only is None or row.name in options.only:
+                    run.small(row)
+            if options.only is None or "full" in options.only:
+                run.full_store()
+        except KeyboardInterrupt:
+            print("\ninterrupted: what is there so far\n", file=sys.stderr)
+        finally:
+            for server in (etcd, cairn):
+                server.stop()
+    report.terminal(results)
+    markdown = report.markdown(results)
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "vs-etcd.json").write_text(json.dumps(results.as_dict(), indent=1) + "\n")
+    (options.out / "vs-etcd.md").write_text(markdown)
+    print(f"\nMarkdown and JSON: {options.out}/vs-etcd.{{md,json}}")
+    if results.rejected:
+        sys.exit(f"{len(results.rejected)} runs did not count")
+
+
+class Run:
+    """The order of things: which server is measured when, and on what store."""
+
+    def __init__(self, options, programs: tools.Tools, servers: tuple[Server, Server], results: Results, work: Path):
+        self._options = options
+        self._programs = programs
+        self._servers = servers
+        self._results = results
+        self._work = work
+
+    def small(self, row: Row) -> None:
+        """Pairs of one row, each on a fresh store."""
+        for pair in range(self._options.pairs):
+            if row.name == "put-one-client":
+                self._base(pair)
+            for server in self._in_turn(pair):
+                _say(f"{row.title}: pair {pair + 1} of {self._options.pairs}, {server.name}")
+                try:
+                    server.start(fresh=True)
+                    _seed(server)
+                    warm = measure(server, row.load, WARM_UP_REQUESTS if row.load.connections > 1 else 500)
+                    total = max(1000, round(warm.rate * self._options.seconds, -3))
+                    sample = measure(server, row.load, int(total))
+                    self._results.add(row, pair, server.name, sample)
+                except NotCounted as why:
+                    self._results.reject(row, pair, server.name, str(why))
+                finally:
+                    server.stop()
+
+    def full_store(self) -> None:
+        """Fills both servers, then compares memory, restart and a range over all keys."""
+        options = self._options
+        for pair in range(options.fills):
+            for server in self._in_turn(pair):
+                self._fill(server, pair)
+                server.stop()
+        row = rows.full_row(options.keys)
+        for pair in range(options.pairs):
+            for server in self._in_turn(pair):
+                _say(f"{options.keys:,} keys: restart and range, pair {pair + 1} of {options.pairs}, {server.name}")
+                try:
+                    self._results.add_value("restart_s", pair, server.name, server.start())
+                    warm = measure(server, row.load, 10)
+                    total = max(10, int(warm.rate * options.seconds))
+                    self._results.add(row, pair, server.name, measure(server, row.load, total))
+                except NotCounted as why:
+                    self._results.reject(row, pair, server.name, str(why))
+                finally:
+                    server.stop()
+
+    def _fill(self, server: Server, pair: int) -> None:
+        server.start(fresh=True)
+        for row, first, count in rows.fill_rows(self._programs, self._options.keys):
+            _say(f"fill {pair + 1} of {self._options.fills}, {server.name}: keys {first:,} to {first + count:,}")
+            try:
+                sample = measure(server, row.load, count)
+                if row.title:
+                    self._results.add(row, pair, server.name, sample)
+            except NotCounted as why:
+                self._results.reject(row, pair, server.name, str(why))
+        _say(f"fill {pair + 1} of {self._options.fills}, {server.name}: memory")
+        time.sleep(SETTLE_S)
+        full = server.memory()
+        self._results.add_value("memory_mb", pair, server.name, full.own_mb)
+        self._results.add_value("mapped_mb", pair, server.name, full.mapped_mb)
+        try:
+            measure(server, rows.list_load(), 1)
+            self._results.add_value("memory_after_list_mb", pair, server.name, server.memory().own_mb)
+        except NotCounted as why:
+            self._results.reject(rows.full_row(self._options.keys), pair, server.name, f"list of all: {why}")
+
+    def _base(self, pair: int) -> None:
+        command = [self._programs.generator, "base", "--dir", self._work, "--seconds", self._options.seconds / 4]
+        said = json.loads(subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, check=True).stdout)
+        self._results.add_value("round_trip_us", pair, "machine", said["round_trip_us"]["median"])
+        self._results.add_value("fdatasync_us", pair, "machine", said["fdatasync_us"]["median"])
+
+    def _in_turn(self, pair: int) -> tuple[Server, Server]:
+        first, second = self._servers
+        return (first, second) if pair % 2 == 0 else (second, first)
+
+
+def _seed(server: Server) -> None:
+    """The key that the reads ask for."""
+    with client.Client(server.port) as control:
+        control.put(rows.KEY, rows.VALUE)
+
+
+def _say(what: str) -> None:
+    print(f"  {what}", file=sys.stderr, flush=True)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="one second, two pairs, 100,000 keys: a first look only")
+    parser.add_argument("--pairs", type=int, help="interleaved pairs for each row (5)")
+    parser.add_argument("--fills", type=int, help="how often each server is filled (5)")
+    parser.add_argument("--seconds", type=float, help="length of a run (3)")
+    parser.add_argument("--keys", type=int, help="keys in the full store (1,000,000)")
+    parser.add_argument("--only", nargs="+", metavar="ROW", help="only these rows; `full` is all about the full store")
+    parser.add_argument("--port", type=int, default=24790, help="first of four ports")
+    parser.add_argument("--work", type=Path, help="directory for the data, on the disk to measure (target directory)")
+    parser.add_argument("--out", type=Path, default=tools.target_dir() / "bench", help="directory of the reports")
+    options = parser.parse_args()
+    usual = {"pairs": 2, "fills": 1, "seconds": 1.0, "keys": 100_000} if options.quick else {}
+    for name, value in ({"pairs": 5, "fills": 5, "seconds": 3.0, "keys": 1_000_000} | usual).items():
+        if getattr(options, name) is None:
+            setattr(options, name, value)
+    if options.work is None:
+        options.work = tools.target_dir() / "bench"
+        options.work.mkdir(parents=True, exist_ok=True)
+    return options
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (ServerFailed, OSError) as failure:
+        sys.exit(str(failure))
