@@ -1,0 +1,84 @@
+//! Power cuts and injected errors.
+
+use std::io;
+
+/// What is to go wrong, and what has.
+#[derive(Default)]
+pub(super) struct Faults {
+    pub(super) operations: u64,
+    pub(super) cut_at: Option<u64>,
+    pub(super) off: bool,
+    pub(super) capacity_bytes: Option<u64>,
+    writes_until_error: Option<u64>,
+    syncs_until_error: Option<u64>,
+}
+
+/// How far an operation that was let in may go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Power {
+    On,
+    /// The power goes during this operation: it may take effect in part and must fail.
+    Going,
+}
+
+impl Faults {
+    pub(super) fn check_power(&self) -> io::Result<()> {
+        if self.off { Err(power_off()) } else { Ok(()) }
+    }
+
+    /// Counts an operation that changes the disk.
+    pub(super) fn begin(&mut self) -> io::Result<Power> {
+        self.check_power()?;
+        let number = self.operations;
+        self.operations += 1;
+        if self.cut_at == Some(number) {
+            self.off = true;
+            return Ok(Power::Going);
+        }
+        Ok(Power::On)
+    }
+
+    pub(super) fn fail_write_after(&mut self, writes: u64) {
+        self.writes_until_error = Some(writes);
+    }
+
+    pub(super) fn fail_sync_after(&mut self, syncs: u64) {
+        self.syncs_until_error = Some(syncs);
+    }
+
+    pub(super) fn write_fails(&mut self) -> bool {
+        falls_due(&mut self.writes_until_error)
+    }
+
+    pub(super) fn sync_fails(&mut self) -> bool {
+        falls_due(&mut self.syncs_until_error)
+    }
+}
+
+fn falls_due(countdown: &mut Option<u64>) -> bool {
+    match countdown {
+        Some(0) => {
+            *countdown = None;
+            true
+        }
+        Some(left) => {
+            *left -= 1;
+            false
+        }
+        None => false,
+    }
+}
+
+pub(super) fn power_off() -> io::Error {
+    io::Error::other("the power is off")
+}
+
+pub(super) fn os_error(code: i32) -> io::Error {
+    io::Error::from_raw_os_error(code)
+}
+
+impl Power {
+    pub(super) fn finish(self) -> io::Result<()> {
+        if self == Power::On { Ok(()) } else { Err(power_off()) }
+    }
+}

@@ -1,0 +1,116 @@
+//! An open file of the recording disk.
+
+use super::faults::{Power, os_error};
+use super::names::Inode;
+use super::{SimDisk, lock};
+use crate::{File, Mapping, Mode};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub(super) struct SimFile {
+    disk: SimDisk,
+    inode: Arc<Inode>,
+    mode: Mode,
+    holds_lock: AtomicBool,
+}
+
+impl SimFile {
+    pub(super) fn new(disk: SimDisk, inode: Arc<Inode>, mode: Mode) -> SimFile {
+        SimFile { disk, inode, mode, holds_lock: AtomicBool::new(false) }
+    }
+
+    fn check_writable(&self) -> io::Result<()> {
+        if self.mode == Mode::Read { Err(os_error(libc::EBADF)) } else { Ok(()) }
+    }
+
+    fn set_length(&self, length: u64) -> io::Result<()> {
+        self.check_writable()?;
+        let mut state = self.disk.state();
+        let power = state.faults.begin()?;
+        let grown = length.saturating_sub(lock(&self.inode.contents).length());
+        state.check_space(grown)?;
+        lock(&self.inode.contents).set_length(length)?;
+        power.finish()
+    }
+}
+
+impl File for SimFile {
+    fn len(&self) -> io::Result<u64> {
+        self.disk.state().faults.check_power()?;
+        Ok(lock(&self.inode.contents).length())
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.check_writable()?;
+        let mut state = self.disk.state();
+        let power = state.faults.begin()?;
+        let end = offset.checked_add(bytes.len() as u64).ok_or(io::ErrorKind::FileTooLarge)?;
+        let grown = end.saturating_sub(lock(&self.inode.contents).length());
+        state.check_space(grown)?;
+        let failed = state.faults.write_fails();
+        let written = if failed { &bytes[..bytes.len() / 2] } else { bytes };
+        lock(&self.inode.contents).write(written, offset)?;
+        if failed { Err(os_error(libc::EIO)) } else { power.finish() }
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        self.disk.state().faults.check_power()?;
+        lock(&self.inode.contents).read(offset, bytes)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let mut state = self.disk.state();
+        let power = state.faults.begin()?;
+        if state.faults.sync_fails() {
+            lock(&self.inode.contents).fail_sync();
+            return Err(os_error(libc::EIO));
+        }
+        if power == Power::On {
+            lock(&self.inode.contents).sync();
+        }
+        power.finish()
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        if self.len()? >= len {
+            self.check_writable()?;
+            return self.disk.state().faults.begin()?.finish();
+        }
+        self.set_length(len)
+    }
+
+    fn truncate(&self, len: u64) -> io::Result<()> {
+        self.set_length(len)
+    }
+
+    fn map(&self, len: u64) -> io::Result<Mapping> {
+        self.disk.state().faults.check_power()?;
+        let contents = lock(&self.inode.contents);
+        if len > contents.length() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let memory = contents.memory();
+        // SAFETY: the memory never moves and lives as long as its owner.
+        Ok(unsafe { Mapping::new(memory.start(), len as usize, memory) })
+    }
+
+    fn lock(&self) -> io::Result<()> {
+        self.disk.state().faults.check_power()?;
+        if !self.holds_lock.load(Ordering::Acquire) {
+            if self.inode.locked.swap(true, Ordering::AcqRel) {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            self.holds_lock.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for SimFile {
+    fn drop(&mut self) {
+        if self.holds_lock.load(Ordering::Acquire) {
+            self.inode.locked.store(false, Ordering::Release);
+        }
+    }
+}
