@@ -1,0 +1,142 @@
+//! The upper levels of the tree: children, the keys that separate them, and how many live keys each holds.
+
+use super::keys::{HEAP_BYTES_MAX, KEYS_MAX, KeyBlock};
+use super::node::{JOINED_MAX, Node, Pushed, Split, adjusted};
+use crate::types::Version;
+
+/// Up to [`KEYS_MAX`] children. Child i holds the keys in `[separator i - 1, separator i)`.
+///
+/// A branch may be left with a single child and no separator; all leaves stay at the same depth.
+pub(super) struct Branch {
+    pub(super) separators: KeyBlock,
+    pub(super) children: Vec<Node>,
+    /// Live keys under each child.
+    live: Vec<u64>,
+}
+
+impl Branch {
+    /// A branch of these children; there is one separator fewer than children.
+    pub(super) fn new(separators: KeyBlock, children: Vec<Node>) -> Branch {
+        assert!(separators.len() + 1 == children.len(), "a branch needs one separator between two children");
+        let live = children.iter().map(Node::live).collect();
+        Branch { separators, children, live }
+    }
+
+    /// Which child holds `key`.
+    pub(super) fn child_of(&self, key: &[u8]) -> usize {
+        match self.separators.find(key) {
+            Ok(at) => at + 1,
+            Err(at) => at,
+        }
+    }
+
+    /// Live keys.
+    pub(super) fn live(&self) -> u64 {
+        self.live.iter().sum()
+    }
+
+    /// Live keys before child `i`.
+    pub(super) fn live_before(&self, i: usize) -> u64 {
+        self.live[..i].iter().sum()
+    }
+
+    /// Adds a version. `is_last` says that nothing follows this branch at its level.
+    pub(super) fn push(&mut self, key: &[u8], version: Version, is_last: bool) -> Pushed {
+        let i = self.child_of(key);
+        let is_last = is_last && i + 1 == self.children.len();
+        let pushed = self.children[i].push(key, version, is_last);
+        let Some(split) = pushed.split else {
+            self.live[i] = adjusted(self.live[i], pushed.live);
+            return pushed;
+        };
+        self.live[i] = self.children[i].live();
+        Pushed { split: self.insert(i + 1, split, is_last), ..pushed }
+    }
+
+    /// Joins child `i`, which has lost keys, with a neighbour if it has become sparse, or removes it if it is empty.
+    pub(super) fn tidy(&mut self, i: usize) {
+        let child = &self.children[i];
+        if child.is_empty() {
+            self.remove(i);
+        } else if child.is_sparse() && !self.join(i) && i > 0 {
+            self.join(i - 1);
+        }
+    }
+
+    /// Takes over all of `right`, the branch after this one, if that leaves room. `between` separates the two.
+    pub(super) fn join_branch(&mut self, between: &[u8], right: &mut Branch) -> bool {
+        let Some(separators) = self.separators.join(Some(between), &right.separators, JOINED_MAX) else { return false };
+        self.separators = separators;
+        self.children.append(&mut right.children);
+        self.live.append(&mut right.live);
+        true
+    }
+
+    fn join(&mut self, i: usize) -> bool {
+        if i + 1 >= self.children.len() {
+            return false;
+        }
+        let between = self.separators.key(i);
+        let (left, right) = self.children.split_at_mut(i + 1);
+        let joined = left[i].join(&between, &mut right[0]);
+        if joined {
+            self.live[i] += self.live[i + 1];
+            self.remove(i + 1);
+        }
+        joined
+    }
+
+    fn remove(&mut self, i: usize) {
+        self.children.remove(i);
+        self.live.remove(i);
+        if self.separators.len() > 0 {
+            self.separators.retain(!(1 << i.saturating_sub(1)));
+        }
+    }
+
+    /// Puts a new child at `at`, cutting this branch in two if it is full.
+    fn insert(&mut self, at: usize, split: Split, is_last: bool) -> Option<Split> {
+        let len = self.children.len();
+        let is_heavy = len > 1 && self.separators.bytes_with(&split.separator) > HEAP_BYTES_MAX;
+        if len < KEYS_MAX && !is_heavy {
+            self.place(at, split);
+            return None;
+        }
+        // As for leaves: what is appended in order leaves full branches behind, and a foreign separator unpacks no prefix.
+        let is_outside = !split.separator.starts_with(self.separators.prefix());
+        if at == len && (is_last || is_outside) {
+            return Some(Split { separator: split.separator, right: Node::branch(KeyBlock::new(), vec![split.right]) });
+        }
+        // Separator `cut - 1` goes up: children before `cut` stay.
+        let cut = match (is_heavy, is_outside) {
+            (true, true) => 1,
+            (true, false) => self.separators.middle().clamp(1, len - 1),
+            (false, _) => len / 2,
+        };
+        let separator = self.separators.key(cut - 1);
+        let mut right = Branch {
+            separators: self.separators.slice(cut, self.separators.len()),
+            children: self.children.split_off(cut),
+            live: self.live.split_off(cut),
+        };
+        self.separators = self.separators.slice(0, cut - 1);
+        if at <= cut {
+            self.place(at, split)
+        } else {
+            right.place(at - cut, split)
+        }
+        Some(Split { separator, right: Node::Branch(Box::new(right)) })
+    }
+
+    fn place(&mut self, at: usize, split: Split) {
+        self.separators.insert(at - 1, &split.separator);
+        self.live.insert(at, split.right.live());
+        self.children.insert(at, split.right);
+    }
+
+    /// Live keys under each child, as counted so far.
+    #[cfg(test)]
+    pub(super) fn counts(&self) -> &[u64] {
+        &self.live
+    }
+}

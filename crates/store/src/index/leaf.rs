@@ -1,0 +1,131 @@
+//! The lowest level of the tree: keys with their versions.
+
+use super::entry::Entry;
+use super::keys::{self, HEAP_BYTES_MAX, KEYS_MAX, KeyBlock};
+use super::node::{JOINED_MAX, Node, Pushed, Split};
+use crate::types::Version;
+
+/// Up to [`KEYS_MAX`] keys and their versions.
+pub(super) struct Leaf {
+    /// Bit i: the newest version of key i is not a tombstone.
+    live: u64,
+    pub(super) keys: KeyBlock,
+    pub(super) entries: Vec<Entry>,
+}
+
+impl Leaf {
+    /// A leaf of these keys, which are as many as the entries.
+    pub(super) fn new(keys: KeyBlock, entries: Vec<Entry>) -> Leaf {
+        assert!(keys.len() == entries.len(), "a leaf needs one entry per key");
+        let live = entries.iter().enumerate().map(|(i, entry)| u64::from(entry.is_live()) << i).sum();
+        Leaf { live, keys, entries }
+    }
+
+    pub(super) fn find(&self, key: &[u8]) -> Option<&Entry> {
+        self.keys.find(key).ok().map(|at| &self.entries[at])
+    }
+
+    /// Live keys.
+    pub(super) fn live(&self) -> u64 {
+        self.live.count_ones().into()
+    }
+
+    /// Live keys before position `at`.
+    pub(super) fn live_before(&self, at: usize) -> u64 {
+        (self.live & low_bits(at)).count_ones().into()
+    }
+
+    /// Adds a version. `is_last` says that no leaf follows this one.
+    pub(super) fn push(&mut self, key: &[u8], version: Version, is_last: bool) -> Pushed {
+        let is_live = !version.is_tombstone();
+        let at = match self.keys.find(key) {
+            Ok(at) => {
+                self.entries[at].push(version);
+                let was_live = self.live >> at & 1 == 1;
+                self.live = self.live & !(1 << at) | u64::from(is_live) << at;
+                return Pushed { live: i64::from(is_live) - i64::from(was_live), inserted: false, split: None };
+            }
+            Err(at) => at,
+        };
+        let split = match self.cut_for(at, key, is_last) {
+            None => {
+                self.insert(at, key, version);
+                None
+            }
+            Some(cut) => {
+                let mut right = self.split_off(cut);
+                if at < cut || cut == 0 {
+                    self.insert(at, key, version);
+                } else {
+                    right.insert(at - cut, key, version);
+                }
+                let separator = keys::separator(self.keys.parts(self.keys.len() - 1), right.keys.parts(0));
+                Some(Split { separator, right: Node::Leaf(Box::new(right)) })
+            }
+        };
+        Pushed { live: is_live.into(), inserted: true, split }
+    }
+
+    /// Keeps the keys whose bit is set in `mask`.
+    pub(super) fn retain(&mut self, mask: u64) {
+        let mut i = 0;
+        let mut live = 0;
+        let mut kept = 0;
+        let before = self.live;
+        self.entries.retain(|_| {
+            let keep = mask >> i & 1 == 1;
+            if keep {
+                live |= (before >> i & 1) << kept;
+                kept += 1;
+            }
+            i += 1;
+            keep
+        });
+        self.entries.shrink_to_fit();
+        self.live = live;
+        self.keys.retain(mask);
+    }
+
+    /// Takes over all of `right`, the leaf after this one, if that leaves room in the joined leaf.
+    pub(super) fn join(&mut self, right: &mut Leaf) -> bool {
+        let Some(keys) = self.keys.join(None, &right.keys, JOINED_MAX) else { return false };
+        self.live |= right.live << self.entries.len();
+        self.entries.append(&mut right.entries);
+        self.keys = keys;
+        true
+    }
+
+    /// Where this leaf must be cut before `key` can go to position `at`; `None` if there is room.
+    fn cut_for(&self, at: usize, key: &[u8], is_last: bool) -> Option<usize> {
+        let len = self.keys.len();
+        if len > 0 && self.keys.bytes_with(key) > HEAP_BYTES_MAX {
+            // A key outside the prefix lies before or after all others. It gets a leaf of its own rather than unpack their prefix.
+            let is_outside = !key.starts_with(self.keys.prefix());
+            return Some(if is_outside || len == 1 { at } else { self.keys.middle() });
+        }
+        // Keys that arrive in order leave full leaves behind.
+        (len == KEYS_MAX).then_some(if is_last && at == len { len } else { len / 2 })
+    }
+
+    fn insert(&mut self, at: usize, key: &[u8], version: Version) {
+        if self.entries.len() == self.entries.capacity() {
+            self.entries.reserve_exact(8);
+        }
+        self.keys.insert(at, key);
+        self.entries.insert(at, Entry::new(version));
+        let low = low_bits(at);
+        self.live = self.live & low | (self.live & !low) << 1 | u64::from(!version.is_tombstone()) << at;
+    }
+
+    fn split_off(&mut self, at: usize) -> Leaf {
+        let right = Leaf::new(self.keys.slice(at, self.keys.len()), self.entries.split_off(at));
+        self.keys = self.keys.slice(0, at);
+        self.entries.shrink_to_fit();
+        self.live &= low_bits(at);
+        right
+    }
+}
+
+fn low_bits(n: usize) -> u64 {
+    if n >= KEYS_MAX { u64::MAX } else { (1 << n) - 1 }
+}

@@ -1,0 +1,115 @@
+//! The key index: every key with its versions, in order, in memory.
+//!
+//! An order-statistics B+tree. Each branch knows how many *live* keys (newest version not a tombstone) are below each child, so
+//! counting a range costs two descents. Values are not here: a [`Version`] says where its bytes are in the revision log.
+//!
+//! The tree sits behind a lock that readers hold for short strides ([`Index::scan`] and [`Index::prune`] take an allowance); readers
+//! ask for a revision and are not disturbed by later versions.
+
+mod branch;
+mod build;
+mod entry;
+mod keys;
+mod leaf;
+mod node;
+mod prune;
+mod scan;
+
+#[cfg(test)]
+mod check;
+#[cfg(test)]
+mod tests;
+
+use api::KeyRange;
+
+#[allow(unused_imports, reason = "the applier is still to come")]
+pub(crate) use scan::Scan;
+
+use crate::types::{Loc, Revision, Version};
+use entry::Entry;
+use keys::KeyBlock;
+use node::{Node, Split};
+
+/// All keys, live or not, with the versions that are not compacted away.
+pub(crate) struct Index {
+    root: Node,
+    keys: usize,
+    live: u64,
+}
+
+impl Default for Index {
+    fn default() -> Index {
+        Index::new()
+    }
+}
+
+impl Index {
+    /// An index without keys.
+    pub(crate) fn new() -> Index {
+        Index { root: Node::empty(), keys: 0, live: 0 }
+    }
+
+    /// Adds a version, which must be newer than all versions of this key.
+    pub(crate) fn push(&mut self, key: &[u8], version: Version) {
+        assert!(!key.is_empty(), "a key is never empty");
+        let pushed = self.root.push(key, version, true);
+        self.keys += usize::from(pushed.inserted);
+        self.live = node::adjusted(self.live, pushed.live);
+        if let Some(Split { separator, right }) = pushed.split {
+            let mut separators = KeyBlock::new();
+            separators.insert(0, &separator);
+            let left = std::mem::replace(&mut self.root, Node::empty());
+            self.root = Node::branch(separators, vec![left, right]);
+        }
+    }
+
+    /// The newest version, a tombstone included.
+    pub(crate) fn latest(&self, key: &[u8]) -> Option<Version> {
+        self.entry(key).map(Entry::newest)
+    }
+
+    /// The version that a read at main revision `at` sees; `None` if the key did not exist then.
+    pub(crate) fn get(&self, key: &[u8], at: i64) -> Option<Version> {
+        self.entry(key)?.at(at)
+    }
+
+    /// What the key was just before `rev`; `None` if it did not exist then.
+    pub(crate) fn before(&self, key: &[u8], rev: Revision) -> Option<Version> {
+        self.entry(key)?.before(rev)
+    }
+
+    /// The version written at exactly `rev`, a tombstone included.
+    pub(crate) fn version_at(&self, key: &[u8], rev: Revision) -> Option<Version> {
+        self.entry(key)?.exact(rev)
+    }
+
+    /// How many keys of `range` are live now.
+    pub(crate) fn count_live(&self, range: KeyRange<'_>) -> u64 {
+        match range {
+            KeyRange::One(key) => self.entry(key).is_some_and(Entry::is_live).into(),
+            KeyRange::Span(start, end) => self.root.rank(end).saturating_sub(self.root.rank(start)),
+            KeyRange::From(start) => self.live - self.root.rank(start),
+        }
+    }
+
+    /// Notes that the version of `key` written at `rev` has been moved to `loc`; false if it is no longer here.
+    pub(crate) fn relocate(&mut self, key: &[u8], rev: Revision, loc: Loc) -> bool {
+        let leaf = self.root.leaf_of_mut(key);
+        let Ok(at) = leaf.keys.find(key) else { return false };
+        leaf.entries[at].relocate(rev, loc)
+    }
+
+    /// Number of keys, those whose newest version is a tombstone included.
+    pub(crate) fn keys(&self) -> usize {
+        self.keys
+    }
+
+    /// Number of live keys.
+    pub(crate) fn live(&self) -> u64 {
+        self.live
+    }
+
+    fn entry(&self, key: &[u8]) -> Option<&Entry> {
+        self.root.leaf_of(key).find(key)
+    }
+}

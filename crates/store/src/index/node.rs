@@ -1,0 +1,134 @@
+//! A node of the tree, whichever its level.
+
+use super::branch::Branch;
+use super::keys::{KEYS_MAX, KeyBlock};
+use super::leaf::Leaf;
+use crate::types::Version;
+
+/// A node with fewer keys or children than this looks for a neighbour to join.
+const SPARSE: usize = KEYS_MAX / 4;
+
+/// A joined node has at most this many, so that the next insertions do not split it again.
+pub(super) const JOINED_MAX: usize = KEYS_MAX * 3 / 4;
+
+/// A leaf, or a branch above leaves or other branches.
+pub(super) enum Node {
+    Leaf(Box<Leaf>),
+    Branch(Box<Branch>),
+}
+
+/// What a push into a node did.
+pub(super) struct Pushed {
+    /// Change in the number of live keys.
+    pub(super) live: i64,
+    /// The key is new to the tree.
+    pub(super) inserted: bool,
+    /// The node was cut in two, and this is the new half.
+    pub(super) split: Option<Split>,
+}
+
+/// The right half of a node that was cut in two.
+pub(super) struct Split {
+    /// Greater than every key left of it, not greater than any in `right`.
+    pub(super) separator: Vec<u8>,
+    pub(super) right: Node,
+}
+
+impl Node {
+    /// A leaf without keys.
+    pub(super) fn empty() -> Node {
+        Node::Leaf(Box::new(Leaf::new(KeyBlock::new(), Vec::new())))
+    }
+
+    pub(super) fn branch(separators: KeyBlock, children: Vec<Node>) -> Node {
+        Node::Branch(Box::new(Branch::new(separators, children)))
+    }
+
+    /// The leaf that holds `key`, if any does.
+    pub(super) fn leaf_of(&self, key: &[u8]) -> &Leaf {
+        let mut node = self;
+        loop {
+            match node {
+                Node::Leaf(leaf) => return leaf,
+                Node::Branch(branch) => node = &branch.children[branch.child_of(key)],
+            }
+        }
+    }
+
+    pub(super) fn leaf_of_mut(&mut self, key: &[u8]) -> &mut Leaf {
+        let mut node = self;
+        loop {
+            match node {
+                Node::Leaf(leaf) => return leaf,
+                Node::Branch(branch) => {
+                    let i = branch.child_of(key);
+                    node = &mut branch.children[i];
+                }
+            }
+        }
+    }
+
+    /// Live keys less than `key`.
+    pub(super) fn rank(&self, key: &[u8]) -> u64 {
+        let (mut node, mut rank) = (self, 0);
+        loop {
+            match node {
+                Node::Leaf(leaf) => {
+                    let (Ok(at) | Err(at)) = leaf.keys.find(key);
+                    return rank + leaf.live_before(at);
+                }
+                Node::Branch(branch) => {
+                    let i = branch.child_of(key);
+                    rank += branch.live_before(i);
+                    node = &branch.children[i];
+                }
+            }
+        }
+    }
+
+    pub(super) fn push(&mut self, key: &[u8], version: Version, is_last: bool) -> Pushed {
+        match self {
+            Node::Leaf(leaf) => leaf.push(key, version, is_last),
+            Node::Branch(branch) => branch.push(key, version, is_last),
+        }
+    }
+
+    /// Live keys.
+    pub(super) fn live(&self) -> u64 {
+        match self {
+            Node::Leaf(leaf) => leaf.live(),
+            Node::Branch(branch) => branch.live(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(super) fn is_sparse(&self) -> bool {
+        self.len() < SPARSE
+    }
+
+    /// Takes over all of `right`, the node after this one at its level, if that leaves room. `between` separates the two.
+    pub(super) fn join(&mut self, between: &[u8], right: &mut Node) -> bool {
+        match (self, right) {
+            (Node::Leaf(left), Node::Leaf(right)) => left.join(right),
+            (Node::Branch(left), Node::Branch(right)) => left.join_branch(between, right),
+            _ => unreachable!("neighbours are at the same level"),
+        }
+    }
+
+    /// Keys of a leaf, children of a branch.
+    fn len(&self) -> usize {
+        match self {
+            Node::Leaf(leaf) => leaf.entries.len(),
+            Node::Branch(branch) => branch.children.len(),
+        }
+    }
+}
+
+/// A count of live keys after a change.
+pub(super) fn adjusted(count: u64, change: i64) -> u64 {
+    let Some(count) = count.checked_add_signed(change) else { panic!("fewer live keys than were counted") };
+    count
+}

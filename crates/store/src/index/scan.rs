@@ -1,0 +1,121 @@
+//! Walking a range of keys in order, in strides.
+
+use std::ops::{Bound, ControlFlow};
+
+use api::KeyRange;
+
+use super::Index;
+use super::leaf::Leaf;
+use super::node::Node;
+use crate::types::Version;
+
+/// How a walk ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Scan {
+    /// At the end of the range.
+    Done,
+    /// Because the visitor said so.
+    Stopped,
+    /// After as many keys as were allowed; go on after this one.
+    More(Box<[u8]>),
+}
+
+struct Walk<'a> {
+    range: KeyRange<'a>,
+    at: i64,
+    left: usize,
+    /// The last key looked at.
+    key: Vec<u8>,
+    visit: &'a mut dyn FnMut(&[u8], &Version) -> ControlFlow<()>,
+}
+
+impl Walk<'_> {
+    fn node(&mut self, node: &Node, low: Bound<&[u8]>) -> ControlFlow<Scan> {
+        let branch = match node {
+            Node::Leaf(leaf) => return self.leaf(leaf, low),
+            Node::Branch(branch) => branch,
+        };
+        let first = match low {
+            Bound::Included(key) | Bound::Excluded(key) => branch.child_of(key),
+            Bound::Unbounded => 0,
+        };
+        self.node(&branch.children[first], low)?;
+        branch.children[first + 1..].iter().try_for_each(|child| self.node(child, Bound::Unbounded))
+    }
+
+    fn leaf(&mut self, leaf: &Leaf, low: Bound<&[u8]>) -> ControlFlow<Scan> {
+        let from = leaf.position(low, 0);
+        let to = leaf.position(reversed(self.range.upper()), leaf.keys.len());
+        let look = to.saturating_sub(from).min(self.left);
+        for i in from..from + look {
+            let Some(version) = leaf.entries[i].at(self.at) else { continue };
+            leaf.copy_key(i, &mut self.key);
+            if (self.visit)(&self.key, &version).is_break() {
+                return ControlFlow::Break(Scan::Stopped);
+            }
+        }
+        self.left -= look;
+        if let Some(last) = (from..from + look).next_back() {
+            leaf.copy_key(last, &mut self.key);
+        }
+        if from + look < to {
+            ControlFlow::Break(Scan::More(self.key.as_slice().into()))
+        } else if to < leaf.keys.len() {
+            ControlFlow::Break(Scan::Done)
+        } else {
+            ControlFlow::Continue(())
+        }
+    }
+}
+
+impl Leaf {
+    /// The position of the first key that `low` lets in; `unbounded` if it bounds nothing.
+    pub(super) fn position(&self, low: Bound<&[u8]>, unbounded: usize) -> usize {
+        match low {
+            Bound::Included(key) => self.keys.find(key).unwrap_or_else(|at| at),
+            Bound::Excluded(key) => self.keys.find(key).map_or_else(|at| at, |at| at + 1),
+            Bound::Unbounded => unbounded,
+        }
+    }
+
+    /// Key `i`, into a buffer that is used again.
+    pub(super) fn copy_key(&self, i: usize, key: &mut Vec<u8>) {
+        key.clear();
+        self.keys.parts(i).iter().for_each(|part| key.extend_from_slice(part));
+    }
+}
+
+/// An upper bound as the lower bound of what lies behind it.
+fn reversed(upper: Bound<&[u8]>) -> Bound<&[u8]> {
+    match upper {
+        Bound::Included(key) => Bound::Excluded(key),
+        Bound::Excluded(key) => Bound::Included(key),
+        Bound::Unbounded => Bound::Unbounded,
+    }
+}
+
+impl Index {
+    /// Visits the keys of `range` that are live at main revision `at`, in order, starting behind `after` if it is given. Looks at no
+    /// more than `visit_max` keys (at least one), live or not, so that the caller can give up its lock in between.
+    pub(crate) fn scan(
+        &self,
+        range: KeyRange<'_>,
+        at: i64,
+        after: Option<&[u8]>,
+        visit_max: usize,
+        visit: &mut dyn FnMut(&[u8], &Version) -> ControlFlow<()>,
+    ) -> Scan {
+        if range.is_empty() {
+            return Scan::Done;
+        }
+        let low = match after {
+            Some(after) if after >= range.start() => Bound::Excluded(after),
+            _ => Bound::Included(range.start()),
+        };
+        let mut walk = Walk { range, at, left: visit_max.max(1), key: Vec::new(), visit };
+        match walk.node(&self.root, low) {
+            ControlFlow::Break(scan) => scan,
+            ControlFlow::Continue(()) => Scan::Done,
+        }
+    }
+}
