@@ -1,0 +1,73 @@
+//! What a checkpoint says about the log.
+
+use super::{Error, Segment};
+use disk::Disk;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// One segment as a checkpoint lists it. Persisted as protobuf: numbers are never reused.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct SegmentEntry {
+    /// Number of the segment, in its header and its file's name.
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    /// Bytes from the start of the file that the checkpoint covers.
+    #[prost(uint64, tag = "2")]
+    pub length: u64,
+    /// Records in them.
+    #[prost(uint64, tag = "3")]
+    pub records: u64,
+    /// Main revision of the first record.
+    #[prost(int64, tag = "4")]
+    pub first_main: i64,
+    /// Sub revision of the first record.
+    #[prost(uint32, tag = "5")]
+    pub first_sub: u32,
+    /// Main revision of the last record.
+    #[prost(int64, tag = "6")]
+    pub last_main: i64,
+    /// Sub revision of the last record.
+    #[prost(uint32, tag = "7")]
+    pub last_sub: u32,
+}
+
+/// The segments of the log at one moment, oldest first, with the lengths that were flushed then. Their files are kept while it
+/// lives.
+pub struct Listing {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    held: Vec<Arc<Segment>>,
+    entries: Vec<SegmentEntry>,
+}
+
+impl Listing {
+    /// Taken under the lock of the table, so that no segment can be swept in between.
+    pub(crate) fn new(disk: Arc<dyn Disk>, dir: PathBuf, order: &[Arc<Segment>]) -> Listing {
+        for segment in order {
+            segment.hold();
+        }
+        let entries = order.iter().map(|segment| segment.entry()).collect();
+        Listing { disk, dir, held: order.to_vec(), entries }
+    }
+
+    /// The entries of a checkpoint.
+    pub fn entries(&self) -> &[SegmentEntry] {
+        &self.entries
+    }
+
+    /// Makes everything listed durable, names included. Slow: for the thread that writes checkpoints.
+    pub fn sync(&self) -> Result<(), Error> {
+        for (segment, entry) in self.held.iter().zip(&self.entries) {
+            segment.sync(entry.length)?;
+        }
+        self.disk.sync_dir(&self.dir).map_err(Error::io("sync", &self.dir))
+    }
+}
+
+impl Drop for Listing {
+    fn drop(&mut self) {
+        for segment in &self.held {
+            segment.unhold();
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The revision log: every change ever made and not yet compacted, in revision order, in append-only segment files.
+//!
+//! This is the database; the key index is a view of it. [`Log`] is the write side and has one owner, the applier.
+//! [`Segments`] is the read side, shared by every thread. A record becomes readable through `Segments` when [`Log::flush`]
+//! returned, and never changes afterwards.
+//!
+//! What survives a power cut is decided elsewhere: a [checkpoint](crate::checkpoint) lists the segments with the lengths it
+//! covers, after syncing them. Bytes behind those lengths are cut off at [recovery](crate::recovery) and come back from the WAL.
+//!
+//! The byte layout is drawn in `docs/formats.md`, section "Revision log".
+
+mod error;
+mod guard;
+mod keyvalue;
+mod layout;
+mod listing;
+mod scan;
+mod segment;
+mod segments;
+mod spare;
+mod table;
+mod value;
+mod verify;
+mod writer;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
+
+pub use error::Error;
+pub(crate) use guard::{lock, read, write};
+pub use keyvalue::{KvParts, KvView};
+pub(crate) use layout::{SEGMENT_HEADER_BYTES, segment_name};
+pub use layout::{parse_segment_name, record_bytes};
+pub use listing::{Listing, SegmentEntry};
+pub use scan::{Record, RecordRef, Scan};
+pub use segment::Segment;
+pub(crate) use segment::{Batch, Origin};
+pub use segments::{Options, Segments};
+pub use spare::Spare;
+pub use value::Value;
+pub use verify::{Damage, scan_segment};
+pub(crate) use verify::{Walk, check_header};
+pub use writer::Log;

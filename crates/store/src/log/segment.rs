@@ -1,0 +1,318 @@
+//! One segment file, as every thread sees it.
+
+use super::guard::{read, write};
+use super::layout::{
+    Kind, RECORD_HEADER_BYTES, RecordHeader, SEGMENT_HEADER_BYTES, record_bytes, segment_header, segment_name,
+};
+use super::{Error, SegmentEntry};
+use crate::types::Revision;
+use disk::{Disk, File, Mapping, Mode};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Arc, RwLock};
+
+/// One entry of the sparse index per this many bytes of records.
+const MARK_EVERY_BYTES: u64 = 64 * 1024;
+
+/// One segment: its file, its mapping, and what is known about its records. Dropped when nothing refers to it, which may be
+/// long after the file lost its name.
+pub struct Segment {
+    id: u32,
+    path: PathBuf,
+    file: Arc<dyn File>,
+    mapping: Mapping,
+    /// Bytes that hold the header and whole records; stored after they are written, so what is below never changes.
+    len: AtomicU64,
+    sealed: AtomicBool,
+    /// How much of it is known to be durable.
+    synced: AtomicU64,
+    /// Bytes of records that were not marked dead.
+    live: AtomicU64,
+    /// Bytes of dead tombstones that a rewrite had to keep, see `rewrite`.
+    graves: AtomicU64,
+    /// Listings that may still become a checkpoint.
+    held: AtomicU32,
+    track: RwLock<Track>,
+}
+
+/// What the records of a segment span.
+#[derive(Clone, Debug, Default)]
+struct Track {
+    first: Revision,
+    last: Revision,
+    records: u64,
+    marks: Vec<Mark>,
+}
+
+/// An entry of the sparse index: the record at `offset` has revision `rev`.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    rev: Revision,
+    offset: u32,
+}
+
+/// Records that are about to be published together.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    track: Track,
+    bytes: u64,
+    /// End of the last marked stretch.
+    mark_at: u64,
+}
+
+/// Where a segment's file comes from.
+pub(crate) enum Origin {
+    /// New, for appending.
+    New,
+    /// Found at open or finished by a rewrite: no more records will come.
+    Sealed,
+    /// Found at open, to be appended to.
+    Tail,
+}
+
+impl Batch {
+    /// Counts a record of `bytes` (header included) that begins at `offset`.
+    pub(crate) fn add(&mut self, rev: Revision, offset: u64, bytes: u64) {
+        if self.track.records == 0 {
+            self.track.first = rev;
+        }
+        if offset >= self.mark_at {
+            // The writer keeps offsets within 32 bits.
+            self.track.marks.push(Mark { rev, offset: offset as u32 });
+            self.mark_at = offset + MARK_EVERY_BYTES;
+        }
+        self.track.last = rev;
+        self.track.records += 1;
+        self.bytes += bytes;
+    }
+
+    /// Bytes of the records counted.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Starts over for the next records of the same segment.
+    pub(crate) fn clear(&mut self) {
+        self.track = Track::default();
+        self.bytes = 0;
+    }
+}
+
+impl Segment {
+    /// Creates the file of segment `id` in `dir` with `capacity` bytes reserved. Nothing is synced.
+    pub(crate) fn create(disk: &dyn Disk, dir: &Path, id: u32, capacity: u64) -> Result<Segment, Error> {
+        let path = dir.join(segment_name(id));
+        let file = disk.open(&path, Mode::Create).map_err(Error::io("create", &path))?;
+        let prepared = file
+            .allocate(capacity)
+            .map_err(Error::io("reserve space for", &path))
+            .and_then(|()| file.write_at(&segment_header(id), 0).map_err(Error::io("write", &path)))
+            .and_then(|()| file.map(capacity).map_err(Error::io("map", &path)));
+        match prepared {
+            Ok(mapping) => Ok(Segment::new(id, path, file, mapping, Origin::New)),
+            Err(error) => {
+                // The disk is full, or worse. Without its file the attempt leaves nothing behind; a failure to remove it
+                // is covered by recovery, which removes what no checkpoint lists.
+                disk.remove(&path).ok();
+                Err(error)
+            }
+        }
+    }
+
+    /// A segment over an open file. Its records are told by [`Segment::publish`].
+    pub(crate) fn new(id: u32, path: PathBuf, file: Arc<dyn File>, mapping: Mapping, origin: Origin) -> Segment {
+        Segment {
+            id,
+            path,
+            file,
+            mapping,
+            len: AtomicU64::new(SEGMENT_HEADER_BYTES as u64),
+            sealed: AtomicBool::new(matches!(origin, Origin::Sealed)),
+            synced: AtomicU64::new(0),
+            live: AtomicU64::new(0),
+            graves: AtomicU64::new(0),
+            held: AtomicU32::new(0),
+            track: RwLock::default(),
+        }
+    }
+
+    /// Number of the segment, part of its file's name. Never used twice in a directory.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Address range of the mapping, for the handler of SIGBUS.
+    pub fn address(&self) -> std::ops::Range<usize> {
+        self.mapping.address()
+    }
+
+    /// Bytes that hold the header and whole records.
+    pub(crate) fn len(&self) -> u64 {
+        self.len.load(Acquire)
+    }
+
+    /// Bytes reserved on disk.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.mapping.len() as u64
+    }
+
+    /// Bytes of records.
+    pub(crate) fn body(&self) -> u64 {
+        self.len() - SEGMENT_HEADER_BYTES as u64
+    }
+
+    /// True when no more records will come.
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.sealed.load(Acquire)
+    }
+
+    pub(crate) fn seal(&self) {
+        self.sealed.store(true, Release);
+    }
+
+    /// Bytes of records not marked dead.
+    pub(crate) fn live(&self) -> u64 {
+        self.live.load(Relaxed)
+    }
+
+    pub(crate) fn add_live(&self, bytes: u64) {
+        self.live.fetch_add(bytes, Relaxed);
+    }
+
+    pub(crate) fn sub_live(&self, bytes: u64) {
+        let before = self.live.fetch_sub(bytes, Relaxed);
+        assert!(before >= bytes, "more bytes of segment {:x} died than were live", self.id);
+    }
+
+    /// Bytes of dead tombstones that must stay for now.
+    pub(crate) fn graves(&self) -> u64 {
+        self.graves.load(Relaxed)
+    }
+
+    pub(crate) fn add_graves(&self, bytes: u64) {
+        self.graves.fetch_add(bytes, Relaxed);
+    }
+
+    /// Revision of the last record.
+    pub(crate) fn last(&self) -> Revision {
+        read(&self.track).last
+    }
+
+    /// Records published.
+    pub(crate) fn records(&self) -> u64 {
+        read(&self.track).records
+    }
+
+    /// Writes whole records at `offset`. They are not seen before [`Segment::publish`].
+    pub(crate) fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), Error> {
+        assert!(offset >= self.len() && offset + bytes.len() as u64 <= self.capacity(), "write outside of the tail");
+        self.file.write_at(bytes, offset).map_err(Error::io("write", &self.path))
+    }
+
+    /// Makes the records of a batch readable. They must have been written.
+    pub(crate) fn publish(&self, batch: &Batch) {
+        let mut track = write(&self.track);
+        if track.records == 0 {
+            track.first = batch.track.first;
+        }
+        track.last = batch.track.last;
+        track.records += batch.track.records;
+        track.marks.extend_from_slice(&batch.track.marks);
+        self.len.fetch_add(batch.bytes, Release);
+    }
+
+    /// This segment in a checkpoint.
+    pub(crate) fn entry(&self) -> SegmentEntry {
+        let track = read(&self.track);
+        SegmentEntry {
+            id: self.id,
+            length: self.len(),
+            records: track.records,
+            first_main: track.first.main,
+            first_sub: track.first.sub,
+            last_main: track.last.main,
+            last_sub: track.last.sub,
+        }
+    }
+
+    /// Offset from which to look for the first record at or after `from`: at most one stretch before it.
+    pub(crate) fn seek(&self, from: Revision) -> usize {
+        let track = read(&self.track);
+        let after = track.marks.partition_point(|mark| mark.rev <= from);
+        match after.checked_sub(1).and_then(|before| track.marks.get(before)) {
+            Some(mark) => mark.offset as usize,
+            None => SEGMENT_HEADER_BYTES,
+        }
+    }
+
+    /// The record header at `offset` and the offset of the record behind it.
+    pub(crate) fn record_at(&self, offset: usize) -> (RecordHeader, usize) {
+        let header = self.mapping.get(offset, RECORD_HEADER_BYTES).and_then(|bytes| bytes.first_chunk());
+        let Some(header) = header.and_then(RecordHeader::decode) else {
+            panic!("`{}` is damaged at offset {offset}: no record where one was written", self.path.display());
+        };
+        let end = offset + record_bytes(header.len as usize);
+        assert!(
+            end as u64 <= self.len(),
+            "`{}` is damaged at offset {offset}: a record that ends behind the last one",
+            self.path.display()
+        );
+        (header, end)
+    }
+
+    /// Whether the record whose `KeyValue` begins at `offset` is a tombstone.
+    pub(crate) fn is_tombstone(&self, offset: u32) -> bool {
+        self.record_at(offset as usize - RECORD_HEADER_BYTES).0.kind == Kind::Tombstone
+    }
+
+    /// Bytes of the mapping; the caller keeps within published records.
+    pub(crate) fn bytes(&self, offset: usize, len: usize) -> &[u8] {
+        let Some(bytes) = self.mapping.get(offset, len) else {
+            panic!("`{}` has no bytes {offset}+{len}", self.path.display());
+        };
+        bytes
+    }
+
+    /// All published bytes, header included.
+    pub(crate) fn published(&self) -> &[u8] {
+        self.bytes(0, self.len() as usize)
+    }
+
+    /// Makes the first `len` bytes durable.
+    pub(crate) fn sync(&self, len: u64) -> Result<(), Error> {
+        if self.synced.load(Relaxed) < len {
+            self.file.sync_data().map_err(Error::io("sync", &self.path))?;
+            self.mark_synced(len);
+        }
+        Ok(())
+    }
+
+    /// Notes that the first `len` bytes are durable.
+    pub(crate) fn mark_synced(&self, len: u64) {
+        self.synced.fetch_max(len, Relaxed);
+    }
+
+    pub(crate) fn hold(&self) {
+        self.held.fetch_add(1, Acquire);
+    }
+
+    pub(crate) fn unhold(&self) {
+        self.held.fetch_sub(1, Release);
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.load(Acquire) > 0
+    }
+}
+
+impl std::fmt::Debug for Segment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Segment({:x}, {} bytes, {} live)", self.id, self.len(), self.live())
+    }
+}

@@ -1,0 +1,193 @@
+//! The read side of the log.
+
+use super::guard::{lock, read, write};
+use super::layout::{RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, record_bytes};
+use super::table::Table;
+use super::{Error, Listing, Scan, Segment, Value};
+use crate::types::Loc;
+use disk::Disk;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, RwLock};
+
+/// How the log is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Size to which segments grow. Small logs use smaller ones, down to a sixteenth, so that an empty store does not reserve
+    /// what a full one needs.
+    pub segment_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { segment_bytes: 64 << 20 }
+    }
+}
+
+/// Every segment of the log, shared by all threads: reading by place and in revision order, and accounting of live bytes.
+///
+/// A [`Loc`] is good while the index refers to it, and until the second checkpoint after a rewrite moved it. Whoever keeps
+/// one for longer must turn it into a [`Value`] under the same hold of the index lock that it was read with.
+pub struct Segments {
+    pub(super) disk: Arc<dyn Disk>,
+    pub(super) dir: PathBuf,
+    options: Options,
+    pub(super) table: RwLock<Table>,
+    pub(super) spare: Mutex<Option<Arc<Segment>>>,
+    next_id: AtomicU32,
+    live_bytes: AtomicU64,
+    /// Counts [`Segments::mark_dead`]: tells a rewrite that something died while it worked.
+    deaths: AtomicU64,
+}
+
+impl Segments {
+    /// A log without segments in `dir`, whose first segment gets the id `next_id`.
+    pub(crate) fn new(disk: Arc<dyn Disk>, dir: &Path, options: Options, next_id: u32) -> Segments {
+        Segments {
+            disk,
+            dir: dir.to_path_buf(),
+            options,
+            table: RwLock::default(),
+            spare: Mutex::default(),
+            next_id: AtomicU32::new(next_id),
+            live_bytes: AtomicU64::new(0),
+            deaths: AtomicU64::new(0),
+        }
+    }
+
+    /// The stored bytes at `loc`: no system call, no allocation.
+    ///
+    /// # Panics
+    /// When the log never gave out this location, or forgot it since (see [`Segments`]).
+    pub fn read(&self, loc: Loc) -> Value {
+        let segment = Arc::clone(find(&read(&self.table), loc));
+        Value::new(segment, loc.offset, loc.len)
+    }
+
+    /// Hands the stored bytes at `loc` to `f`, without touching a reference count. `f` runs under a lock that the creation of
+    /// segments waits for: it must be short.
+    pub fn with<T>(&self, loc: Loc, f: impl FnOnce(&[u8]) -> T) -> T {
+        f(find(&read(&self.table), loc).bytes(loc.offset as usize, loc.len as usize))
+    }
+
+    /// The records from the first one with a main revision of at least `from`, in revision order.
+    pub fn scan(self: &Arc<Self>, from: i64) -> Scan {
+        Scan::new(Arc::clone(self), from)
+    }
+
+    /// Notes that nothing will ask for the record at `loc` again. Once per record.
+    pub fn mark_dead(&self, loc: Loc) {
+        let bytes = record_bytes(loc.len as usize) as u64;
+        find(&read(&self.table), loc).sub_live(bytes);
+        self.deaths.fetch_add(1, Relaxed);
+        let before = self.live_bytes.fetch_sub(bytes, Relaxed);
+        assert!(before >= bytes, "more bytes died than were live");
+    }
+
+    /// Bytes of all records that were not marked dead, headers included.
+    pub fn live_bytes(&self) -> u64 {
+        self.live_bytes.load(Relaxed)
+    }
+
+    /// Bytes that the log's files take on disk, reserved space and replaced segments included.
+    pub fn file_bytes(&self) -> u64 {
+        let spare = lock(&self.spare).as_ref().map_or(0, |segment| segment.capacity());
+        let table = read(&self.table);
+        table.order().iter().chain(table.retired()).map(|segment| segment.capacity()).sum::<u64>() + spare
+    }
+
+    /// Segments of the log, replaced ones not counted.
+    pub fn count(&self) -> usize {
+        read(&self.table).order().len()
+    }
+
+    /// Free space that must stay on the disk for what the log does on its own: the next segment, unless it is reserved already,
+    /// and the copy that one rewrite makes.
+    pub fn needed_reserve_bytes(&self) -> u64 {
+        let spare = if lock(&self.spare).is_some() { 0 } else { self.next_capacity() };
+        let largest = read(&self.table).order().iter().map(|segment| segment.len()).max().unwrap_or(0);
+        spare + largest.max(self.next_capacity())
+    }
+
+    /// Segments and lengths for a checkpoint: all that is flushed. While the listing lives no file in it is removed.
+    pub(crate) fn listing(&self) -> Listing {
+        let table = read(&self.table);
+        Listing::new(Arc::clone(&self.disk), self.dir.clone(), table.order())
+    }
+
+    /// Removes the files of replaced segments that no kept checkpoint (`kept`: the ids they list) and no [`Listing`] refers to.
+    /// Open mappings stay valid.
+    pub(crate) fn sweep(&self, kept: &HashSet<u32>) -> Result<usize, Error> {
+        let mut swept = Vec::new();
+        {
+            let mut table = write(&self.table);
+            for segment in table.retired() {
+                if !kept.contains(&segment.id()) && !segment.is_held() {
+                    swept.push(Arc::clone(segment));
+                }
+            }
+            for segment in &swept {
+                table.forget(segment.id());
+            }
+        }
+        for segment in &swept {
+            self.disk.remove(segment.path()).map_err(Error::io("remove", segment.path()))?;
+        }
+        Ok(swept.len())
+    }
+
+    /// An id that no segment had.
+    pub(crate) fn new_id(&self) -> u32 {
+        let id = self.next_id.fetch_add(1, Relaxed);
+        assert!(id < u32::MAX, "segment ids are used up");
+        id
+    }
+
+    /// Size of the next segment: a quarter of what is there, between a sixteenth of the full size and the full size.
+    pub(crate) fn next_capacity(&self) -> u64 {
+        let there = read(&self.table).order().iter().map(|segment| segment.len()).sum::<u64>();
+        let full = self.options.segment_bytes.clamp(4096, u64::from(u32::MAX) / 4);
+        (there / 4).clamp(full / 16, full).next_multiple_of(4096)
+    }
+
+    /// Size to which segments grow.
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        self.options.segment_bytes
+    }
+
+    /// Counts records as live that were just published in `segment`.
+    pub(crate) fn add_live(&self, segment: &Segment, bytes: u64) {
+        segment.add_live(bytes);
+        self.live_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// How often something died.
+    pub(crate) fn deaths(&self) -> u64 {
+        self.deaths.load(Relaxed)
+    }
+}
+
+/// The segment of `loc`, which must hold it.
+fn find(table: &Table, loc: Loc) -> &Arc<Segment> {
+    let Some(segment) = table.get(loc.segment) else {
+        panic!("there is no segment {:x}", loc.segment);
+    };
+    let end = u64::from(loc.offset) + u64::from(loc.len);
+    assert!(
+        loc.offset as usize >= SEGMENT_HEADER_BYTES + RECORD_HEADER_BYTES && end <= segment.len(),
+        "segment {:x} has no record at {}+{}",
+        loc.segment,
+        loc.offset,
+        loc.len
+    );
+    segment
+}
+
+impl std::fmt::Debug for Segments {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Segments").field("dir", &self.dir).field("order", &read(&self.table).order()).finish()
+    }
+}
