@@ -11,15 +11,16 @@ import (
 type loop struct {
 	epoll     int
 	sessions  map[int32]*session
-	source    *putSource
+	source    *source
 	started   time.Time
-	open      int // requests in flight
+	limit     time.Duration // no new request after it; 0: none
+	open      int           // requests in flight
 	failed    int
 	dataBytes int64
 	latencies []uint32 // nanoseconds
 }
 
-func newLoop(address, path string, connections, streams int, source *putSource) (*loop, error) {
+func newLoop(address, path string, connections, streams int, source *source) (*loop, error) {
 	epoll, err := syscall.EpollCreate1(0)
 	if err != nil {
 		return nil, err
@@ -102,6 +103,9 @@ func (l *loop) run() error {
 // turn fills the free streams of a connection and writes once.
 func (l *loop) turn(s *session) error {
 	now := time.Since(l.started).Nanoseconds()
+	if l.limit > 0 && now > l.limit.Nanoseconds() {
+		l.source.end = l.source.next
+	}
 	for s.hasRoom(len(l.source.frame)) {
 		frame := l.source.take()
 		if frame == nil {

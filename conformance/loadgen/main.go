@@ -20,8 +20,8 @@ func main() {
 		err    error
 	)
 	switch arguments := os.Args[2:]; os.Args[1] {
-	case "put":
-		result, err = runPut(arguments)
+	case "put", "get":
+		result, err = runLoad(os.Args[1], arguments)
 	case "base":
 		result, err = runBase(arguments)
 	case "echo":
@@ -39,6 +39,6 @@ func main() {
 }
 
 func usage() {
-	fmt.Fprintln(os.Stderr, "usage: loadgen put|base [flags]   (loadgen put -h lists them)")
+	fmt.Fprintln(os.Stderr, "usage: loadgen put|get|base [flags]   (loadgen put -h lists them)")
 	os.Exit(2)
 }

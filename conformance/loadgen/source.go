@@ -5,9 +5,9 @@ import (
 	"math/rand"
 )
 
-// putSource hands out gRPC frames with one PutRequest each. They differ in the digits of the key only, so one buffer
-// serves all of them.
-type putSource struct {
+// source hands out gRPC frames with one request each. They differ in the digits of the key only, so one buffer serves
+// all of them.
+type source struct {
 	frame  []byte
 	digits []byte // the key inside frame
 	next   uint64
@@ -16,22 +16,25 @@ type putSource struct {
 	keys   uint64
 }
 
-func newPutSource(first, total, keys, keyBytes, valueBytes int) *putSource {
-	value := make([]byte, valueBytes)
-	rand.New(rand.NewSource(1)).Read(value)
-
+// newSource makes puts with a value of valueBytes, or without one (0) linearizable reads: both messages begin with the
+// key.
+func newSource(first, total, keys, keyBytes, valueBytes int) *source {
 	message := []byte{0x0a}
 	message = binary.AppendUvarint(message, uint64(keyBytes))
 	keyAt := len(message)
 	message = append(message, make([]byte, keyBytes)...)
-	message = append(message, 0x12)
-	message = binary.AppendUvarint(message, uint64(valueBytes))
-	message = append(message, value...)
+	if valueBytes > 0 {
+		value := make([]byte, valueBytes)
+		rand.New(rand.NewSource(1)).Read(value)
+		message = append(message, 0x12)
+		message = binary.AppendUvarint(message, uint64(valueBytes))
+		message = append(message, value...)
+	}
 
 	frame := make([]byte, 5, 5+len(message))
 	binary.BigEndian.PutUint32(frame[1:], uint32(len(message)))
 	frame = append(frame, message...)
-	return &putSource{
+	return &source{
 		frame:  frame,
 		digits: frame[5+keyAt : 5+keyAt+keyBytes],
 		next:   uint64(first),
@@ -42,7 +45,7 @@ func newPutSource(first, total, keys, keyBytes, valueBytes int) *putSource {
 }
 
 // take returns the next frame, valid until the next call; nil when all are out.
-func (s *putSource) take() []byte {
+func (s *source) take() []byte {
 	if s.next == s.end {
 		return nil
 	}

@@ -18,39 +18,44 @@ type Result struct {
 	Latency   map[string]float64 `json:"latency_us"`
 }
 
-// runPut puts `total` values, the i-th one under key number (first + i) * step mod keys: every key once, in an order
-// that jumps over the whole key space, so that no server profits from neighbours.
-func runPut(arguments []string) (any, error) {
-	flags := flag.NewFlagSet("put", flag.ExitOnError)
+// runLoad puts `total` values, the i-th one under key number (first + i) * step mod keys: every key once, in an order
+// that jumps over the whole key space, so that no server profits from neighbours. Or it reads the same keys.
+func runLoad(kind string, arguments []string) (any, error) {
+	flags := flag.NewFlagSet(kind, flag.ExitOnError)
 	address := flags.String("address", "127.0.0.1:2379", "host:port of the server")
 	connections := flags.Int("connections", 100, "connections")
 	streams := flags.Int("streams", 10, "requests in flight on each connection")
 	total := flags.Int("total", 100_000, "requests")
+	seconds := flags.Float64("seconds", 0, "begin no request after so many seconds; 0: send all of them")
 	first := flags.Int("first", 0, "number of the first request; a load can be cut into several runs")
 	keys := flags.Int("keys", 100_000, "size of the key space")
 	keyBytes := flags.Int("key-bytes", 16, "length of a key: digits, zero padded")
-	valueBytes := flags.Int("value-bytes", 256, "length of a value")
+	valueBytes := flags.Int("value-bytes", 256, "length of a value (put)")
 	_ = flags.Parse(arguments)
-	if *keys < 1 || *total < 1 || *connections < 1 || *streams < 1 || *keyBytes < 1 {
+	if min(*total, *keys, *connections, *streams, *keyBytes, *valueBytes) < 1 {
 		return nil, errors.New("every count must be at least 1")
+	}
+	path := "/etcdserverpb.KV/Put"
+	if kind == "get" {
+		path, *valueBytes = "/etcdserverpb.KV/Range", 0
 	}
 
 	runtime.GOMAXPROCS(1)
-	source := newPutSource(*first, *total, *keys, *keyBytes, *valueBytes)
-	loop, err := newLoop(*address, "/etcdserverpb.KV/Put", *connections, *streams, source)
+	loop, err := newLoop(*address, path, *connections, *streams, newSource(*first, *total, *keys, *keyBytes, *valueBytes))
 	if err != nil {
 		return nil, err
 	}
+	loop.limit = time.Duration(*seconds * float64(time.Second))
 	started := time.Now()
 	if err := loop.run(); err != nil {
 		return nil, err
 	}
-	elapsed := time.Since(started).Seconds()
+	elapsed, requests := time.Since(started).Seconds(), len(loop.latencies)
 	return Result{
-		Requests:  *total,
+		Requests:  requests,
 		Failed:    loop.failed,
 		Seconds:   elapsed,
-		Rate:      float64(*total) / elapsed,
+		Rate:      float64(requests) / elapsed,
 		DataBytes: loop.dataBytes,
 		Latency:   percentiles(loop.latencies),
 	}, nil

@@ -1,0 +1,177 @@
+package reliability
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"cairn.dev/conformance/harness"
+)
+
+// fill puts values of the given size until the server says that it has no
+// space, and returns how many it took. Any other error fails the test: the
+// limit must be noticed before a write fails.
+func fill(t testing.TB, client *clientv3.Client, valueBytes, putsMax int) int {
+	t.Helper()
+	value := make([]byte, valueBytes)
+	random := rand.NewChaCha8([32]byte{})
+	for n := range putsMax {
+		random.Read(value)
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		_, err := client.Put(ctx, fmt.Sprintf("fill/%06d", n), string(value))
+		cancel()
+		if errors.Is(err, rpctypes.ErrNoSpace) {
+			return n
+		}
+		if err != nil {
+			t.Fatalf("put %d failed with something other than NOSPACE: %v", n, err)
+		}
+	}
+	t.Fatalf("%d puts of %d bytes and no NOSPACE", putsMax, valueBytes)
+	return 0
+}
+
+// checkNoSpace looks at a member with the alarm: what must be refused is, and
+// what an operator needs works.
+func checkNoSpace(t testing.TB, client *clientv3.Client, endpoint string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	alarms, err := client.AlarmList(ctx)
+	if err != nil || len(alarms.Alarms) != 1 || alarms.Alarms[0].Alarm.String() != "NOSPACE" {
+		t.Errorf("alarms: %v, %v; expected one NOSPACE", alarms, err)
+	}
+	if status, err := client.Status(ctx, endpoint); err != nil || !strings.Contains(strings.Join(status.Errors, " "), "NOSPACE") {
+		t.Errorf("status: %v, %v; its errors should name NOSPACE", status, err)
+	}
+	if _, err := client.Put(ctx, "small", "x"); !errors.Is(err, rpctypes.ErrNoSpace) {
+		t.Errorf("a small put: %v, expected NOSPACE", err)
+	}
+	if _, err := client.Grant(ctx, 60); !errors.Is(err, rpctypes.ErrNoSpace) {
+		t.Errorf("a lease grant: %v, expected NOSPACE", err)
+	}
+	if got, err := client.Get(ctx, "fill/000000"); err != nil || len(got.Kvs) != 1 {
+		t.Errorf("a read: %v, %v", got, err)
+	}
+}
+
+// clear deletes and compacts everything, and for etcd defragments: Cairn gives
+// space back by itself.
+func clear(t testing.TB, server *harness.Server, client *clientv3.Client) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	deleted, err := client.Delete(ctx, "fill/", clientv3.WithPrefix())
+	if err != nil {
+		t.Fatalf("delete under NOSPACE: %v", err)
+	}
+	if _, err := client.Compact(ctx, deleted.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
+		t.Fatalf("compaction under NOSPACE: %v", err)
+	}
+	if server.Kind == harness.Etcd {
+		if _, err := client.Defragment(ctx, server.Endpoint()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// disarm clears the alarm and waits until writes are taken again.
+func disarm(t testing.TB, client *clientv3.Client) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if _, err := client.AlarmDisarm(ctx, &clientv3.AlarmMember{}); err != nil {
+		t.Fatalf("disarm: %v", err)
+	}
+	if _, err := client.Put(ctx, "after", "x"); err != nil {
+		t.Fatalf("a put after the alarm was cleared: %v", err)
+	}
+}
+
+// TestQuota fills the quota, clears the alarm as with etcd, and fills it again:
+// the space is there a second time.
+func TestQuota(t *testing.T) {
+	const quotaBytes, valueBytes = 32 << 20, 64 << 10
+	server := harness.Start(t, harness.Subject(), fmt.Sprint("--quota-backend-bytes=", quotaBytes))
+	client := server.Client()
+	took := fill(t, client, valueBytes, 2*quotaBytes/valueBytes)
+	if took < quotaBytes/valueBytes*8/10 {
+		t.Errorf("NOSPACE after %d MB of %d", took*valueBytes>>20, quotaBytes>>20)
+	}
+	checkNoSpace(t, client, server.Endpoint())
+	clear(t, server, client)
+	disarm(t, client)
+	if again := fill(t, client, valueBytes, 2*quotaBytes/valueBytes); again < took*9/10 {
+		t.Errorf("%d puts fitted at first, %d after the space was cleared", took, again)
+	}
+}
+
+// TestDiskFull fills a disk of 256 MB. NOSPACE must come before any write
+// fails, and the way back (delete, compact, restart) must work without help.
+func TestDiskFull(t *testing.T) {
+	disk := t.TempDir()
+	const diskBytes, valueBytes = 256 << 20, 100 << 10
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, fmt.Sprint("size=", diskBytes)); err != nil {
+		t.Skipf("a tmpfs needs root: %v", err)
+	}
+	t.Cleanup(func() { syscall.Unmount(disk, syscall.MNT_DETACH) })
+	// etcd does not look at the disk: its quota stands in, so that the test itself is proved.
+	quota := "--quota-backend-bytes=8589934592"
+	if harness.Subject() == harness.Etcd {
+		quota = "--quota-backend-bytes=50000000"
+	}
+	server := harness.Prepare(t, harness.Subject(), disk+"/data", quota)
+	server.Run()
+	client := server.Client()
+
+	took := fill(t, client, valueBytes, diskBytes/valueBytes)
+	atFull := freeBytes(t, disk)
+	t.Logf("NOSPACE after %d MB; %d MB of the disk are free", took*valueBytes>>20, atFull>>20)
+	checkNoSpace(t, client, server.Endpoint())
+	server.Kill()
+	server.Run()
+	checkNoSpace(t, client, server.Endpoint())
+	server.Stop()
+	server.Run()
+	// A small delete first: it writes, like everything, and must find room.
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if _, err := client.Delete(ctx, "fill/000001"); err != nil {
+		t.Fatalf("delete on a full disk: %v", err)
+	}
+	clear(t, server, client)
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+		if free := freeBytes(t, disk); free >= atFull+uint64(took*valueBytes*8/10) {
+			t.Logf("%d MB are free again", free>>20)
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("%d MB were deleted and compacted, but only %d MB are free (%d MB when full)",
+				took*valueBytes>>20, free>>20, atFull>>20)
+		}
+	}
+	disarm(t, client)
+	if again := fill(t, client, valueBytes, diskBytes/valueBytes); again < took*8/10 {
+		t.Errorf("%d puts fitted at first, %d after the space was cleared", took, again)
+	}
+	if log := strings.ToLower(server.Log()); strings.Contains(log, "no space left on device") {
+		t.Errorf("a write failed:\n%s", server.LogTail())
+	}
+}
+
+func freeBytes(t testing.TB, directory string) uint64 {
+	t.Helper()
+	var stat syscall.Statfs_t
+	if err := syscall.Statfs(directory, &stat); err != nil {
+		t.Fatal(os.NewSyscallError("statfs", err))
+	}
+	return stat.Bavail * uint64(stat.Bsize)
+}
