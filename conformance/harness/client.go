@@ -1,0 +1,43 @@
+package harness
+
+import (
+	"math"
+	"time"
+
+	"go.uber.org/zap"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// Client is a clientv3 client that is closed when the test ends.
+func (s *Server) Client() *clientv3.Client {
+	s.t.Helper()
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints:   []string{s.Endpoint()},
+		DialTimeout: 10 * time.Second,
+		Logger:      zap.NewNop(),
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// Conn is a plain gRPC connection that is closed when the test ends, for what
+// a clientv3 client would not send.
+func (s *Server) Conn(options ...grpc.DialOption) *grpc.ClientConn {
+	s.t.Helper()
+	options = append([]grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)),
+	}, options...)
+	conn, err := grpc.NewClient(s.Endpoint(), options...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { conn.Close() })
+	return conn
+}

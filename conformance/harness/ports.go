@@ -1,0 +1,49 @@
+package harness
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Ports come from PORTS=FROM-TO, so that several runs on one machine can be
+// kept apart.
+const portsDefault = "43000-43999"
+
+// Port reserves a free loopback port until the test ends. A lock file keeps
+// other test processes from taking it before the server listens.
+func Port(t testing.TB) int {
+	t.Helper()
+	span := os.Getenv("PORTS")
+	if span == "" {
+		span = portsDefault
+	}
+	var from, to int
+	if _, err := fmt.Sscanf(span, "%d-%d", &from, &to); err != nil || from > to {
+		t.Fatalf("PORTS=%q is not FROM-TO", span)
+	}
+	dir := filepath.Join(os.TempDir(), "cairn-conformance-ports")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for range 1000 {
+		port := from + rand.IntN(to-from+1)
+		lock := lockFile(t, filepath.Join(dir, fmt.Sprint(port)), false)
+		if lock == nil {
+			continue
+		}
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			lock.Close()
+			continue
+		}
+		listener.Close()
+		t.Cleanup(func() { lock.Close() })
+		return port
+	}
+	t.Fatalf("no free port in %s", span)
+	return 0
+}

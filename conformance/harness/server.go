@@ -1,0 +1,231 @@
+package harness
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	readyText = "ready to serve client requests"
+	// Generous, because the machine may build something else meanwhile.
+	startMax = 60 * time.Second
+	stopMax  = 20 * time.Second
+)
+
+// Server is one running server process with its own directory and ports.
+type Server struct {
+	Kind Kind
+	// DataDir is what --data-dir names.
+	DataDir string
+	// ClientPort and PeerPort are on 127.0.0.1.
+	ClientPort, PeerPort int
+
+	t       testing.TB
+	binary  string
+	flags   []string
+	env     []string
+	logPath string
+	process *exec.Cmd
+	exited  chan struct{}
+	// stopped is true once the process was asked to end.
+	stopped bool
+}
+
+// Start starts a server on a fresh directory and waits until it is ready. It
+// is stopped when the test ends. flags follow the usual ones, so they win.
+func Start(t testing.TB, kind Kind, flags ...string) *Server {
+	t.Helper()
+	server := Prepare(t, kind, filepath.Join(t.TempDir(), "data"), flags...)
+	server.Run()
+	return server
+}
+
+// StartPair starts the genuine server and the one under test with the same
+// flags.
+func StartPair(t testing.TB, flags ...string) (etcd, subject *Server) {
+	t.Helper()
+	return Start(t, Etcd, flags...), Start(t, Subject(), flags...)
+}
+
+// Prepare is a server that is not started yet, on the given directory.
+func Prepare(t testing.TB, kind Kind, dataDir string, flags ...string) *Server {
+	t.Helper()
+	return &Server{
+		Kind: kind, DataDir: dataDir, ClientPort: Port(t), PeerPort: Port(t),
+		t: t, binary: Binary(t, kind), flags: flags,
+		logPath: filepath.Join(t.TempDir(), "log"),
+	}
+}
+
+// Endpoint is the host and port that clients use.
+func (s *Server) Endpoint() string { return fmt.Sprintf("127.0.0.1:%d", s.ClientPort) }
+
+// PeerURL is the advertised peer URL.
+func (s *Server) PeerURL() string { return fmt.Sprintf("http://127.0.0.1:%d", s.PeerPort) }
+
+// URL is the client URL followed by a path.
+func (s *Server) URL(path string) string { return "http://" + s.Endpoint() + path }
+
+// Pid of the running process.
+func (s *Server) Pid() int { return s.process.Process.Pid }
+
+// Setenv adds a variable to the environment of the next run.
+func (s *Server) Setenv(name, value string) { s.env = append(s.env, name+"="+value) }
+
+// SetFlags replaces the additional flags of the next run.
+func (s *Server) SetFlags(flags ...string) { s.flags = flags }
+
+// Run starts the process and waits until it is ready. The test fails if it
+// is not.
+func (s *Server) Run() {
+	s.t.Helper()
+	if err := s.TryRun(startMax); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// TryRun starts the process and waits until it is ready, has ended (an error)
+// or the time is over (an error, and it is killed).
+func (s *Server) TryRun(wait time.Duration) error {
+	s.t.Helper()
+	log, err := os.OpenFile(s.logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer log.Close()
+	seen := len(s.Log())
+	command := exec.Command(s.binary, s.allFlags()...)
+	command.Env = append(plainEnvironment(), s.env...)
+	command.Dir = filepath.Dir(s.logPath)
+	command.Stdout, command.Stderr = log, log
+	// A test process that is killed must not leave servers behind.
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := command.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	exited := make(chan struct{})
+	go func() {
+		command.Wait()
+		close(exited)
+	}()
+	s.process, s.exited, s.stopped = command, exited, false
+	s.t.Cleanup(func() {
+		if !s.running() && !s.stopped {
+			s.t.Errorf("the %s server ended by itself: %v\n%s", s.Kind, command.ProcessState, s.LogTail())
+		}
+		s.Stop()
+	})
+
+	deadline := time.After(wait)
+	for {
+		if bytes.Contains([]byte(s.Log()[seen:]), []byte(readyText)) {
+			return nil
+		}
+		select {
+		case <-exited:
+			s.stopped = true
+			return fmt.Errorf("the server ended: %v\n%s", command.ProcessState, s.LogTail())
+		case <-deadline:
+			s.Kill()
+			return fmt.Errorf("the server is not ready after %v\n%s", wait, s.LogTail())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func (s *Server) allFlags() []string {
+	client, peer := "http://"+s.Endpoint(), s.PeerURL()
+	usual := []string{
+		"--name=default",
+		"--data-dir=" + s.DataDir,
+		"--listen-client-urls=" + client,
+		"--advertise-client-urls=" + client,
+		"--listen-peer-urls=" + peer,
+		"--initial-advertise-peer-urls=" + peer,
+		"--initial-cluster=default=" + peer,
+	}
+	return append(usual, s.flags...)
+}
+
+// plainEnvironment is the environment without variables that a server or
+// etcdctl would read.
+func plainEnvironment() []string {
+	var kept []string
+	for _, variable := range os.Environ() {
+		if !bytes.HasPrefix([]byte(variable), []byte("ETCD")) {
+			kept = append(kept, variable)
+		}
+	}
+	return kept
+}
+
+// Stop asks the process to end and waits for it; it is killed if it does not.
+func (s *Server) Stop() {
+	if !s.running() {
+		return
+	}
+	s.stopped = true
+	s.process.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-s.exited:
+	case <-time.After(stopMax):
+		s.t.Errorf("the server (pid %d) does not end on SIGTERM", s.Pid())
+		s.Kill()
+	}
+}
+
+// Kill ends the process with SIGKILL.
+func (s *Server) Kill() {
+	if !s.running() {
+		return
+	}
+	s.stopped = true
+	s.process.Process.Kill()
+	<-s.exited
+}
+
+// Wait waits for the process to end by itself and returns its exit code, -1
+// for a signal.
+func (s *Server) Wait(limit time.Duration) (int, error) {
+	select {
+	case <-s.exited:
+		s.stopped = true
+		return s.process.ProcessState.ExitCode(), nil
+	case <-time.After(limit):
+		return 0, errors.New("the process is still running")
+	}
+}
+
+func (s *Server) running() bool {
+	if s.process == nil {
+		return false
+	}
+	select {
+	case <-s.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// Log is everything that the process has printed.
+func (s *Server) Log() string {
+	content, err := os.ReadFile(s.logPath)
+	if err != nil && !os.IsNotExist(err) {
+		s.t.Fatal(err)
+	}
+	return string(content)
+}
+
+// LogTail is the end of the log, for messages.
+func (s *Server) LogTail() string {
+	log := s.Log()
+	return log[max(0, len(log)-4000):]
+}
