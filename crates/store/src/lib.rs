@@ -1,8 +1,13 @@
 //! store
 
-#[allow(dead_code, unused_imports, reason = "recovery and rewriting, which use the rest, are still to come")]
+pub mod checkpoint;
+#[allow(dead_code, unused_imports, reason = "rewriting, which uses the rest, is still to come")]
 pub mod log;
+#[allow(dead_code, reason = "the applier that opens the store is still to come")]
+mod recovery;
 pub mod types;
 
 #[allow(dead_code, reason = "the applier that uses all of it is still to come")]
 mod index;
+
+pub use recovery::OpenError;

@@ -1,6 +1,7 @@
 //! What a checkpoint says about the log.
 
 use super::{Error, Segment};
+use crate::types::Revision;
 use disk::Disk;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,6 +30,18 @@ pub struct SegmentEntry {
     /// Sub revision of the last record.
     #[prost(uint32, tag = "7")]
     pub last_sub: u32,
+}
+
+impl SegmentEntry {
+    /// Revision of the first record.
+    pub(crate) fn first(&self) -> Revision {
+        Revision { main: self.first_main, sub: self.first_sub }
+    }
+
+    /// Revision of the last record.
+    pub(crate) fn last(&self) -> Revision {
+        Revision { main: self.last_main, sub: self.last_sub }
+    }
 }
 
 /// The segments of the log at one moment, oldest first, with the lengths that were flushed then. Their files are kept while it

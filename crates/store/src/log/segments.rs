@@ -1,7 +1,7 @@
 //! The read side of the log.
 
 use super::guard::{lock, read, write};
-use super::layout::{RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, record_bytes};
+use super::layout::{RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, record_bytes, segment_name};
 use super::table::Table;
 use super::{Error, Listing, Scan, Segment, Value};
 use crate::types::Loc;
@@ -37,6 +37,8 @@ pub struct Segments {
     options: Options,
     pub(super) table: RwLock<Table>,
     pub(super) spare: Mutex<Option<Arc<Segment>>>,
+    /// Files that only an older checkpoint lists, found at open.
+    leftovers: Mutex<Vec<u32>>,
     next_id: AtomicU32,
     live_bytes: AtomicU64,
     /// Counts [`Segments::mark_dead`]: tells a rewrite that something died while it worked.
@@ -52,6 +54,7 @@ impl Segments {
             options,
             table: RwLock::default(),
             spare: Mutex::default(),
+            leftovers: Mutex::default(),
             next_id: AtomicU32::new(next_id),
             live_bytes: AtomicU64::new(0),
             deaths: AtomicU64::new(0),
@@ -78,7 +81,8 @@ impl Segments {
         Scan::new(Arc::clone(self), from)
     }
 
-    /// Notes that nothing will ask for the record at `loc` again. Once per record.
+    /// Notes that nothing will ask for the record at `loc` again. Once per record, and under the same hold of the index lock
+    /// that removed its version, so that a rewrite sees both or neither.
     pub fn mark_dead(&self, loc: Loc) {
         let bytes = record_bytes(loc.len as usize) as u64;
         find(&read(&self.table), loc).sub_live(bytes);
@@ -121,22 +125,63 @@ impl Segments {
     /// Removes the files of replaced segments that no kept checkpoint (`kept`: the ids they list) and no [`Listing`] refers to.
     /// Open mappings stay valid.
     pub(crate) fn sweep(&self, kept: &HashSet<u32>) -> Result<usize, Error> {
-        let mut swept = Vec::new();
+        let mut swept: Vec<u32> = Vec::new();
+        lock(&self.leftovers).retain(|id| {
+            let keep = kept.contains(id);
+            if !keep {
+                swept.push(*id);
+            }
+            keep
+        });
         {
             let mut table = write(&self.table);
-            for segment in table.retired() {
-                if !kept.contains(&segment.id()) && !segment.is_held() {
-                    swept.push(Arc::clone(segment));
-                }
+            let old = table.retired().iter().filter(|segment| !kept.contains(&segment.id()) && !segment.is_held());
+            let old: Vec<u32> = old.map(|segment| segment.id()).collect();
+            for id in &old {
+                table.forget(*id);
             }
-            for segment in &swept {
-                table.forget(segment.id());
-            }
+            swept.extend(old);
         }
-        for segment in &swept {
-            self.disk.remove(segment.path()).map_err(Error::io("remove", segment.path()))?;
+        for id in &swept {
+            let path = self.dir.join(segment_name(*id));
+            self.disk.remove(&path).map_err(Error::io("remove", &path))?;
         }
         Ok(swept.len())
+    }
+
+    /// Takes over the files of segments that only an older checkpoint lists, to be swept with it.
+    pub(crate) fn adopt(&self, leftovers: Vec<u32>) {
+        lock(&self.leftovers).extend(leftovers);
+    }
+
+    /// Adds the newest segment of the log, and seals the one before.
+    pub(crate) fn push(&self, segment: Arc<Segment>) {
+        write(&self.table).push(segment);
+    }
+
+    /// The segments of the log, oldest first.
+    pub(crate) fn order(&self) -> Vec<Arc<Segment>> {
+        read(&self.table).order().to_vec()
+    }
+
+    /// Makes a segment known by its id, so that records can be moved to it.
+    pub(crate) fn admit(&self, segment: &Arc<Segment>) {
+        write(&self.table).admit(segment);
+    }
+
+    /// Puts `new`, which was admitted, into the place of a run of neighbours, none of whose records is live any more.
+    pub(crate) fn replace(&self, run: &[Arc<Segment>], new: Option<Arc<Segment>>) {
+        for old in run {
+            assert!(old.live() == 0, "segment {:x} is replaced with {} live bytes", old.id(), old.live());
+        }
+        write(&self.table).replace(run, new);
+    }
+
+    /// Accounts for a live record that moved from `old` to a copy in `new`. Under the index lock that moved it.
+    pub(crate) fn move_live(&self, old: Loc, new: &Segment) {
+        let bytes = record_bytes(old.len as usize) as u64;
+        find(&read(&self.table), old).sub_live(bytes);
+        new.add_live(bytes);
     }
 
     /// An id that no segment had.

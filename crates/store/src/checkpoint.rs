@@ -1,0 +1,19 @@
+//! Checkpoints: what the store was after one applied entry, in one small file beside the segments.
+//!
+//! A checkpoint lists the segments of the revision log with the lengths it covers; everything listed is durable before the
+//! checkpoint gets its name. Two are kept, and no file that one of them lists is removed. The byte layout is drawn in
+//! `docs/formats.md`, section "Checkpoint".
+
+mod content;
+mod encoding;
+mod files;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
+
+pub use content::Checkpoint;
+pub use encoding::decode_checkpoint;
+pub(crate) use encoding::{TEMPORARY_SUFFIX, checkpoint_name, parse_checkpoint_name};
+pub use files::Checkpoints;
+pub(crate) use files::{KEPT, Kept};

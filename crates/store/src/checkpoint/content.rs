@@ -1,0 +1,75 @@
+//! What a checkpoint says.
+
+use crate::log::SegmentEntry;
+use api::etcdserverpb::{AlarmMember, DowngradeInfo, Member};
+use api::leasepb::Lease;
+use api::raftpb::ConfState;
+use bytes::Bytes;
+
+/// The state of the store after the entry `applied_index`, apart from the keys, which are in the segments. Persisted as
+/// protobuf: numbers are never reused, and a missing field is its zero.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Checkpoint {
+    /// Index of the last entry applied.
+    #[prost(uint64, tag = "1")]
+    pub applied_index: u64,
+    /// Its term.
+    #[prost(uint64, tag = "2")]
+    pub applied_term: u64,
+    /// Main revision of the last change; 1 before the first.
+    #[prost(int64, tag = "3")]
+    pub revision: i64,
+    /// Revision of the last compaction; -1 before the first.
+    #[prost(int64, tag = "4")]
+    pub compact_revision: i64,
+    /// Raft's membership.
+    #[prost(message, required, tag = "5")]
+    pub conf_state: ConfState,
+    /// The segments of the revision log, oldest first, with the bytes of each that belong to this state.
+    #[prost(message, repeated, tag = "6")]
+    pub segments: Vec<SegmentEntry>,
+    /// Leases granted and not revoked.
+    #[prost(message, repeated, tag = "7")]
+    pub leases: Vec<Lease>,
+    /// Alarms raised.
+    #[prost(message, repeated, tag = "8")]
+    pub alarms: Vec<AlarmMember>,
+    /// The cluster's members.
+    #[prost(message, repeated, tag = "9")]
+    pub members: Vec<Member>,
+    /// Ids of removed members, which may not come back.
+    #[prost(uint64, repeated, tag = "10")]
+    pub removed: Vec<u64>,
+    /// The version the cluster agreed on; empty before it did.
+    #[prost(string, tag = "11")]
+    pub cluster_version: String,
+    /// The downgrade under way.
+    #[prost(message, optional, tag = "12")]
+    pub downgrade: Option<DowngradeInfo>,
+    /// Users, roles and the auth revision, in auth's own encoding.
+    #[prost(bytes = "bytes", tag = "13")]
+    pub auth: Bytes,
+}
+
+impl Checkpoint {
+    /// The state of a store to which nothing was applied.
+    pub fn initial() -> Checkpoint {
+        Checkpoint { revision: 1, compact_revision: -1, ..Checkpoint::default() }
+    }
+
+    /// Says what makes this content impossible, if anything does.
+    pub(crate) fn contradiction(&self) -> Option<&'static str> {
+        if self.revision < 1 || self.compact_revision > self.revision {
+            return Some("revisions of a checkpoint that contradict each other");
+        }
+        let mut last = Default::default();
+        let mut ids = std::collections::HashSet::new();
+        for entry in &self.segments {
+            if entry.records == 0 || entry.first() <= last || entry.last() < entry.first() || !ids.insert(entry.id) {
+                return Some("segments of a checkpoint that contradict each other");
+            }
+            last = entry.last();
+        }
+        (last.main > self.revision).then_some("a checkpoint whose segments go beyond its revision")
+    }
+}

@@ -1,0 +1,74 @@
+//! Bytes and names of checkpoint files.
+
+use super::Checkpoint;
+use crate::log::Damage;
+use api::Message;
+
+/// First bytes of every checkpoint.
+const MAGIC: [u8; 8] = *b"CAIRNCKP";
+/// Version of the checkpoint format that this code writes, and the only one there has been.
+const FORMAT: u32 = 1;
+/// Length of the header: magic, format, CRC-32C of the body, length of the body, 4 zero bytes, CRC-32C of all before.
+const HEADER_BYTES: usize = 32;
+/// What is behind the name of a checkpoint that is being written.
+pub(crate) const TEMPORARY_SUFFIX: &str = ".tmp";
+
+/// Name of the checkpoint after the entry `applied_index`.
+pub(crate) fn checkpoint_name(applied_index: u64) -> String {
+    format!("{applied_index:016x}.ckpt")
+}
+
+/// The applied index in a checkpoint's name; `None` for any other name.
+pub(crate) fn parse_checkpoint_name(name: &str) -> Option<u64> {
+    let index = u64::from_str_radix(name.strip_suffix(".ckpt")?, 16).ok()?;
+    (checkpoint_name(index) == name).then_some(index)
+}
+
+/// The bytes of a checkpoint file.
+pub(super) fn encode_checkpoint(checkpoint: &Checkpoint) -> Vec<u8> {
+    let length = checkpoint.encoded_len();
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + length);
+    bytes.resize(HEADER_BYTES, 0);
+    checkpoint.encode_raw(&mut bytes);
+    assert!(bytes.len() == HEADER_BYTES + length, "an encoding of another length than announced");
+    let body_crc = crc32c::crc32c(&bytes[HEADER_BYTES..]);
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+    bytes[12..16].copy_from_slice(&body_crc.to_le_bytes());
+    bytes[16..24].copy_from_slice(&(length as u64).to_le_bytes());
+    let header_crc = crc32c::crc32c(&bytes[..28]);
+    bytes[28..32].copy_from_slice(&header_crc.to_le_bytes());
+    bytes
+}
+
+/// Reads a checkpoint file. Anything but what was written, to the byte, is damage.
+pub fn decode_checkpoint(bytes: &[u8]) -> Result<Checkpoint, Damage> {
+    let Some((header, body)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
+        return Err(Damage { offset: 0, what: "shorter than a checkpoint's header" });
+    };
+    let [m0, m1, m2, m3, m4, m5, m6, m7, f0, f1, f2, f3, b0, b1, b2, b3, rest @ ..] = *header;
+    let [l0, l1, l2, l3, l4, l5, l6, l7, _, _, _, _, h0, h1, h2, h3] = rest;
+    if [m0, m1, m2, m3, m4, m5, m6, m7] != MAGIC {
+        return Err(Damage { offset: 0, what: "not a checkpoint" });
+    }
+    if u32::from_le_bytes([f0, f1, f2, f3]) != FORMAT {
+        return Err(Damage { offset: 8, what: "a checkpoint format that this version does not know" });
+    }
+    if crc32c::crc32c(&header[..28]) != u32::from_le_bytes([h0, h1, h2, h3]) {
+        return Err(Damage { offset: 12, what: "the checksum of the checkpoint's header is wrong" });
+    }
+    if u64::from_le_bytes([l0, l1, l2, l3, l4, l5, l6, l7]) != body.len() as u64 {
+        return Err(Damage { offset: bytes.len() as u64, what: "a checkpoint of another length than its header says" });
+    }
+    let body_at = |what| Damage { offset: HEADER_BYTES as u64, what };
+    if crc32c::crc32c(body) != u32::from_le_bytes([b0, b1, b2, b3]) {
+        return Err(body_at("the checksum of the checkpoint is wrong"));
+    }
+    let Ok(checkpoint) = Checkpoint::decode(body) else {
+        return Err(body_at("the content of the checkpoint does not parse"));
+    };
+    match checkpoint.contradiction() {
+        Some(what) => Err(body_at(what)),
+        None => Ok(checkpoint),
+    }
+}

@@ -1,0 +1,83 @@
+//! The only way into a store that exists: load the newest checkpoint, cut the log to its lengths, rebuild the index from the
+//! records. The WAL replays the rest.
+//!
+//! Nothing on disk is changed before everything the checkpoint covers was verified. What is damaged is refused with file and
+//! offset, never repaired or guessed. Only what no checkpoint covers is removed: unfinished checkpoints, segments that were
+//! begun after the last one, and the tail of the segment that was being filled.
+
+mod error;
+mod files;
+mod rebuild;
+mod source;
+mod tidy;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
+
+pub use error::OpenError;
+
+use crate::checkpoint::{Checkpoint, Checkpoints};
+use crate::index::Index;
+use crate::log::{Log, Options, Segments};
+use disk::Disk;
+use files::Files;
+use rebuild::rebuild;
+use source::Source;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A store as it was at its newest checkpoint.
+pub(crate) struct Recovered {
+    /// What the checkpoint says.
+    pub(crate) checkpoint: Checkpoint,
+    /// Writes the next ones.
+    pub(crate) checkpoints: Checkpoints,
+    /// Appends behind what the checkpoint covers.
+    pub(crate) log: Log,
+    /// The read side of the log.
+    pub(crate) segments: Arc<Segments>,
+    /// Every version that the compaction of the checkpoint left.
+    pub(crate) index: Index,
+}
+
+/// Opens the store in `dir`, or creates one there.
+pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Recovered, OpenError> {
+    disk.create_dir(dir).map_err(OpenError::io("create", dir))?;
+    let files = Files::list(&*disk, dir)?;
+    let kept = files.read_checkpoints(&*disk)?;
+    let Some((checkpoint, _)) = kept.last() else {
+        return create(disk, dir, options, &files);
+    };
+    let checkpoint = checkpoint.clone();
+    let sources = Source::open_all(&*disk, dir, &checkpoint)?;
+    let rebuilt = rebuild(&sources, checkpoint.compact_revision)?;
+    let segments = Arc::new(Segments::new(Arc::clone(&disk), dir, options, files.next_id(&kept)));
+    let kept = files.tidy(&*disk, kept, &segments)?;
+    let tail = tidy::adopt_segments(&segments, sources, &rebuilt.shares)?;
+    let last = checkpoint.segments.last().map(|entry| entry.last()).unwrap_or_default();
+    Ok(Recovered {
+        checkpoint,
+        checkpoints: Checkpoints::new(disk, dir, Arc::clone(&segments), kept),
+        log: Log::new(Arc::clone(&segments), tail, last),
+        segments,
+        index: rebuilt.index,
+    })
+}
+
+/// Begins an empty store. Its first checkpoint is durable before the first segment is created, so segments without a
+/// checkpoint are never the trace of a power cut.
+fn create(disk: Arc<dyn Disk>, dir: &Path, options: Options, files: &Files) -> Result<Recovered, OpenError> {
+    files.check_fresh()?;
+    let segments = Arc::new(Segments::new(Arc::clone(&disk), dir, options, files.next_id(&[])));
+    files.tidy(&*disk, Vec::new(), &segments)?;
+    if let Some(parent) = dir.parent() {
+        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+        disk.sync_dir(parent).map_err(OpenError::io("sync", parent))?;
+    }
+    let mut checkpoints = Checkpoints::new(disk, dir, Arc::clone(&segments), Vec::new());
+    let checkpoint = Checkpoint::initial();
+    checkpoints.write(checkpoint.clone(), segments.listing())?;
+    let log = Log::new(Arc::clone(&segments), None, Default::default());
+    Ok(Recovered { checkpoint, checkpoints, log, segments, index: Index::new() })
+}

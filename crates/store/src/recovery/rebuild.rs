@@ -1,0 +1,83 @@
+//! From records to the index: verify, sort by key, drop what the compaction dropped, load.
+
+mod place;
+mod sort;
+mod versions;
+
+#[cfg(test)]
+mod tests;
+
+use super::{OpenError, Source};
+use crate::index::Index;
+use crate::log::{Batch, Damage, SEGMENT_HEADER_BYTES, Walk};
+use place::{Place, Places};
+use sort::Item;
+use versions::Versions;
+
+/// The index, and what belongs to each segment of it.
+pub(super) struct Rebuilt {
+    pub(super) index: Index,
+    pub(super) shares: Vec<Share>,
+}
+
+/// What one segment holds.
+#[derive(Debug, Default)]
+pub(super) struct Share {
+    /// Its records, for the segment's own sparse index.
+    pub(super) batch: Batch,
+    /// Bytes of the records that the index refers to.
+    pub(super) live: u64,
+    /// Bytes of tombstones that the index does not refer to.
+    pub(super) graves: u64,
+}
+
+/// Rebuilds the index as it was after the compaction at `compact` had finished.
+pub(super) fn rebuild(sources: &[Source], compact: i64) -> Result<Rebuilt, OpenError> {
+    let mut shares: Vec<Share> = Vec::with_capacity(sources.len());
+    let records = sources.iter().map(|source| source.entry.records).sum::<u64>();
+    let mut verified = Verified { items: Vec::with_capacity(records as usize), first: None };
+    for (segment, source) in sources.iter().enumerate() {
+        shares.push(verified.add(segment as u32, source).map_err(OpenError::damage(&source.path))?);
+    }
+    let Verified { mut items, first } = verified;
+    let places = Places::new(sources.iter().map(Source::bytes).collect());
+    sort::sort(&mut items, first.map_or(0, |(_, shared)| shared), &places);
+    let index = Index::build(Versions::new(&items, &places, sources, compact, &mut shares));
+    Ok(Rebuilt { index, shares })
+}
+
+/// Records that were found to be what was written.
+struct Verified<'a> {
+    items: Vec<Item>,
+    /// The first key, and how many of its bytes all keys begin with.
+    first: Option<(&'a [u8], usize)>,
+}
+
+impl<'a> Verified<'a> {
+    fn add(&mut self, segment: u32, source: &'a Source) -> Result<Share, Damage> {
+        let mut share = Share::default();
+        let mut walk = Walk::new(source.bytes(), SEGMENT_HEADER_BYTES);
+        let mut spans = None;
+        loop {
+            let offset = walk.offset();
+            let Some(stored) = walk.next() else { break };
+            let stored = stored?;
+            let Some(view) = stored.view() else {
+                return Err(Damage { offset: offset as u64, what: "a record whose content does not fit its header" });
+            };
+            match &mut self.first {
+                Some((first, shared)) => *shared = sort::shared(&first[..*shared], view.key),
+                None => self.first = Some((view.key, view.key.len())),
+            }
+            self.items.push(Item::new(Place { segment, offset: offset as u32 }));
+            share.batch.add(stored.rev, offset as u64, stored.whole.len() as u64);
+            let (first, _, records) = spans.unwrap_or((stored.rev, stored.rev, 0));
+            spans = Some((first, stored.rev, records + 1));
+        }
+        let entry = &source.entry;
+        if spans == Some((entry.first(), entry.last(), entry.records)) {
+            return Ok(share);
+        }
+        Err(Damage { offset: SEGMENT_HEADER_BYTES as u64, what: "other records than the checkpoint lists" })
+    }
+}

@@ -1,0 +1,50 @@
+//! Reading verified records by their place, in any order.
+
+use crate::log::{KvView, RECORD_HEADER_BYTES, RecordHeader};
+use crate::types::{Loc, Version};
+
+/// A record: which segment of the checkpoint's list, and the offset in it. Ascends with the revision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) segment: u32,
+    pub(super) offset: u32,
+}
+
+/// A record read back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Decoded<'a> {
+    pub(super) key: &'a [u8],
+    /// With the position of the segment in place of its id.
+    pub(super) version: Version,
+}
+
+/// Segments whose records were all verified.
+pub(super) struct Places<'a> {
+    segments: Vec<&'a [u8]>,
+}
+
+impl<'a> Places<'a> {
+    pub(super) fn new(segments: Vec<&'a [u8]>) -> Places<'a> {
+        Places { segments }
+    }
+
+    /// The key of a record.
+    pub(super) fn key(&self, place: Place) -> &'a [u8] {
+        // The key is the first field: its tag, its length, its bytes.
+        let kv = &self.segments[place.segment as usize][place.offset as usize + RECORD_HEADER_BYTES..];
+        if kv[1] < 0x80 { &kv[2..2 + usize::from(kv[1])] } else { self.decode(place).key }
+    }
+
+    /// A whole record.
+    pub(super) fn decode(&self, place: Place) -> Decoded<'a> {
+        let record = &self.segments[place.segment as usize][place.offset as usize..];
+        let decoded = record.split_first_chunk::<RECORD_HEADER_BYTES>().and_then(|(header, rest)| {
+            let header = RecordHeader::decode(header)?;
+            Some((header, KvView::parse(rest.get(..header.len as usize)?)?))
+        });
+        let Some((header, view)) = decoded else { panic!("a record that was verified does not parse") };
+        let offset = place.offset + RECORD_HEADER_BYTES as u32;
+        let loc = Loc { segment: place.segment, offset, len: header.len };
+        Decoded { key: view.key, version: Version { rev: header.rev, create: view.create, version: view.version, loc } }
+    }
+}
