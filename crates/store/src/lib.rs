@@ -1,6 +1,7 @@
 //! store
 
 pub mod checkpoint;
+pub mod image;
 #[allow(dead_code, unused_imports, reason = "rewriting, which uses the rest, is still to come")]
 pub mod log;
 #[allow(dead_code, reason = "the applier that opens the store is still to come")]
