@@ -18,7 +18,7 @@ import (
 // It does not prove durability, because the page cache survives the process:
 // TestSyncBeforeAnswer and the power cuts of the crates' own tests do.
 func TestKill(t *testing.T) {
-	rounds := size(t, "KILL_ROUNDS", 5)
+	rounds := harness.Number(t, "KILL_ROUNDS", 5)
 	const writerCount, followerCount = 16, 4
 
 	server := harness.Start(t, harness.Subject(), "--quota-backend-bytes=8589934592")

@@ -96,7 +96,7 @@ func checkSynced(t testing.TB, records []syscallRecord, server *harness.Server, 
 // TestSyncBeforeAnswer proves with strace that one client's put is on disk when
 // it is answered.
 func TestSyncBeforeAnswer(t *testing.T) {
-	puts := size(t, "SYNC_PUTS", 50)
+	puts := harness.Number(t, "SYNC_PUTS", 50)
 	server, walDir := startTraced(t)
 	trace := startTrace(t, server)
 	if done := putAll(server, 0, puts, 1); done != puts {
@@ -125,7 +125,7 @@ func TestSyncCheckFinds(t *testing.T) {
 // TestSyncUnderLoad proves the same for many clients, who share syncs, and that
 // there are as many syncs as batches: none is left out and none is idle.
 func TestSyncUnderLoad(t *testing.T) {
-	puts := size(t, "SYNC_LOAD_PUTS", 2000)
+	puts := harness.Number(t, "SYNC_LOAD_PUTS", 2000)
 	const connections, parallel = 8, 8
 	server, walDir := startTraced(t)
 	trace := startTrace(t, server)
