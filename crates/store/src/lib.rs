@@ -11,4 +11,7 @@ pub mod types;
 #[allow(dead_code, reason = "the applier that uses all of it is still to come")]
 mod index;
 
+#[allow(dead_code, reason = "streams are opened by the store, which is still to come")]
+pub mod watch;
+
 pub use recovery::OpenError;

@@ -1,0 +1,136 @@
+//! Events as the bytes of `WatchResponse.events`.
+
+use bytes::{Bytes, BytesMut};
+
+use super::Kind;
+use super::batch::FRAME_BYTES_MAX;
+use super::wire::{delimited_len, integer_len, put_delimited, put_integer};
+
+const RESPONSE_EVENTS: u8 = 11;
+const EVENT_TYPE: u8 = 1;
+const EVENT_KV: u8 = 2;
+const EVENT_PREV_KV: u8 = 3;
+const KV_MOD_REVISION: u8 = 3;
+
+/// One event to encode. Stored bytes go out as they are, except that a tombstone, which is stored without it, gets its
+/// revision.
+pub(super) struct Change<'a> {
+    pub(super) kind: Kind,
+    pub(super) main: i64,
+    pub(super) stored: &'a [u8],
+    pub(super) prev: Option<&'a [u8]>,
+}
+
+impl Change<'_> {
+    fn kv_len(&self) -> usize {
+        match self.kind {
+            Kind::Put => self.stored.len(),
+            Kind::Delete => self.stored.len() + integer_len(self.main as u64),
+        }
+    }
+
+    fn body_len(&self) -> usize {
+        integer_len(self.kind as u64)
+            + delimited_len(self.kv_len())
+            + self.prev.map_or(0, |prev| delimited_len(prev.len()))
+    }
+
+    /// Length with tag and length prefix.
+    pub(super) fn encoded_len(&self) -> usize {
+        delimited_len(self.body_len())
+    }
+
+    /// Appends one element of the `events` field.
+    pub(super) fn encode(&self, out: &mut BytesMut) {
+        put_delimited(out, RESPONSE_EVENTS, self.body_len());
+        put_integer(out, EVENT_TYPE, self.kind as u64);
+        put_delimited(out, EVENT_KV, self.kv_len());
+        out.extend_from_slice(self.stored);
+        if self.kind == Kind::Delete {
+            put_integer(out, KV_MOD_REVISION, self.main as u64);
+        }
+        if let Some(prev) = self.prev {
+            put_delimited(out, EVENT_PREV_KV, prev.len());
+            out.extend_from_slice(prev);
+        }
+    }
+}
+
+/// The events of one response.
+#[derive(Clone, Debug)]
+pub(super) struct Piece {
+    pub(super) bytes: Bytes,
+    pub(super) count: u32,
+}
+
+/// Puts encoded events together: one piece, or several of at most `limit` bytes each (an event alone may be larger).
+pub(super) struct Pieces {
+    limit: usize,
+    out: BytesMut,
+    count: u32,
+    done: Vec<Piece>,
+}
+
+impl Pieces {
+    /// `fragment_bytes` is what a whole response may have; `None` never splits.
+    pub(super) fn new(fragment_bytes: Option<usize>) -> Self {
+        let limit = fragment_bytes.map_or(usize::MAX, |bytes| bytes.saturating_sub(FRAME_BYTES_MAX));
+        Pieces { limit, out: BytesMut::new(), count: 0, done: Vec::new() }
+    }
+
+    /// Room for one more event of `len` bytes.
+    fn next(&mut self, len: usize) -> &mut BytesMut {
+        if !self.out.is_empty() && self.out.len() + len > self.limit {
+            self.cut();
+        }
+        self.count += 1;
+        self.out.reserve(len);
+        &mut self.out
+    }
+
+    pub(super) fn push(&mut self, change: &Change<'_>) {
+        let len = change.encoded_len();
+        change.encode(self.next(len));
+    }
+
+    pub(super) fn push_encoded(&mut self, event: &[u8]) {
+        self.next(event.len()).extend_from_slice(event);
+    }
+
+    fn cut(&mut self) {
+        let bytes = std::mem::take(&mut self.out).freeze();
+        self.done.push(Piece { bytes, count: std::mem::take(&mut self.count) });
+    }
+
+    pub(super) fn finish(mut self) -> Vec<Piece> {
+        self.cut();
+        self.done
+    }
+}
+
+/// An interest of a stream, and the index of an event that it wants.
+pub(super) type Hit = (u32, u32);
+
+/// Splits `hits` into runs of one interest and calls `emit` with each interest and its pieces. Neighbours with
+/// the same events in the same shape share their bytes: overlapping ranges cost one encoding.
+pub(super) fn for_each_interest<S: PartialEq + Copy>(
+    hits: &mut [Hit],
+    shape: impl Fn(u32) -> Option<S>,
+    build: impl Fn(&[Hit], S) -> Vec<Piece>,
+    mut emit: impl FnMut(u32, Vec<Piece>),
+) {
+    if hits.len() > 1 {
+        hits.sort_unstable();
+    }
+    let mut last: Option<(&[Hit], S)> = None;
+    let mut pieces = Vec::new();
+    for run in hits.chunk_by(|a, b| a.0 == b.0) {
+        let Some(shape) = shape(run[0].0) else { continue };
+        let same = |other: &[Hit]| other.len() == run.len() && other.iter().zip(run).all(|(a, b)| a.1 == b.1);
+        if !last.is_some_and(|(events, other)| other == shape && same(events)) {
+            pieces = build(run, shape);
+        }
+        emit(run[0].0, pieces.clone());
+        last = Some((run, shape));
+    }
+}

@@ -1,0 +1,157 @@
+//! One bounded read of the log for a cohort.
+
+use std::ops::{ControlFlow, Range};
+
+use bytes::BytesMut;
+
+use super::block::{Change, Hit, Pieces, for_each_interest};
+use super::cohort::Cohort;
+use super::outbox::Delivery;
+use super::wire::stored_key;
+use super::{History, Kind, Options, Record};
+
+/// What a read gave.
+pub(super) struct Reading {
+    /// The next revision to read.
+    pub(super) next: i64,
+    /// Records looked at.
+    pub(super) records: usize,
+    /// One per interest that had events.
+    pub(super) deliveries: Vec<Delivery>,
+}
+
+/// The cursor was passed by compaction, at this revision.
+#[derive(Debug)]
+pub(super) struct Compacted(pub(super) i64);
+
+/// An event as it goes out, in the two shapes that were wanted.
+struct Encoded {
+    plain: Option<Range<usize>>,
+    with_prev: Option<Range<usize>>,
+}
+
+struct Reader<'a> {
+    history: &'a dyn History,
+    cohort: &'a Cohort,
+    compact_revision: i64,
+    bytes: BytesMut,
+    events: Vec<Encoded>,
+    hits: Vec<Hit>,
+    /// Revisions with events.
+    revisions: i64,
+    newest: i64,
+}
+
+/// Reads `from..=to`, or less when that is much: whole revisions, at least one. `current` is the revision to name in the
+/// header.
+pub(super) fn read(
+    history: &dyn History,
+    cohort: &Cohort,
+    from: i64,
+    to: i64,
+    current: i64,
+    records_max: usize,
+) -> Result<Reading, Compacted> {
+    let compact_revision = history.compact_revision();
+    if from < compact_revision {
+        return Err(Compacted(compact_revision));
+    }
+    let options = *history.hub().options();
+    let mut reader = Reader {
+        history,
+        cohort,
+        compact_revision,
+        bytes: BytesMut::new(),
+        events: Vec::new(),
+        hits: Vec::new(),
+        revisions: 0,
+        newest: 0,
+    };
+    let mut records = 0;
+    let mut last = from;
+    let mut next = to + 1;
+    history.scan(from, to, &mut |record| {
+        assert!(record.rev.main >= last && record.rev.main <= to, "a scan is in order and within its bounds");
+        if record.rev.main != last && (records >= records_max || reader.is_full(&options)) {
+            next = record.rev.main;
+            return ControlFlow::Break(());
+        }
+        last = record.rev.main;
+        records += 1;
+        reader.take(&record);
+        ControlFlow::Continue(())
+    });
+    // Compaction may have removed records while we read them.
+    let compact_revision = history.compact_revision();
+    if from < compact_revision {
+        return Err(Compacted(compact_revision));
+    }
+    Ok(Reading { next, records, deliveries: reader.deliver(&options, current) })
+}
+
+impl Reader<'_> {
+    fn is_full(&self, options: &Options) -> bool {
+        self.revisions >= options.catch_up_revisions_max || self.bytes.len() >= options.catch_up_bytes_max
+    }
+
+    fn take(&mut self, record: &Record<'_>) {
+        let kind = if record.tombstone { Kind::Delete } else { Kind::Put };
+        let key = stored_key(record.stored);
+        let event = self.events.len() as u32;
+        let (mut plain, mut with_prev) = (false, false);
+        let Reader { cohort, hits, .. } = self;
+        cohort.matcher.visit(key, |number| {
+            let Some(interest) = cohort.interests.get(number) else { return };
+            if interest.spec.accepts(kind) {
+                hits.push((number, event));
+                with_prev |= interest.spec.prev_kv;
+                plain |= !interest.spec.prev_kv;
+            }
+        });
+        if !plain && !with_prev {
+            return;
+        }
+        let main = record.rev.main;
+        if main != self.newest {
+            self.newest = main;
+            self.revisions += 1;
+        }
+        // What was before the watermark is gone for everybody, whether or not it is still lying there.
+        let prev = if with_prev && main > self.compact_revision { self.history.previous(key, main) } else { None };
+        let plain = plain.then(|| self.encode(&Change { kind, main, stored: record.stored, prev: None }));
+        let with_prev =
+            with_prev.then(|| self.encode(&Change { kind, main, stored: record.stored, prev: prev.as_deref() }));
+        self.events.push(Encoded { plain, with_prev });
+    }
+
+    fn encode(&mut self, change: &Change<'_>) -> Range<usize> {
+        let start = self.bytes.len();
+        change.encode(&mut self.bytes);
+        start..self.bytes.len()
+    }
+
+    fn deliver(mut self, options: &Options, current: i64) -> Vec<Delivery> {
+        let mut hits = std::mem::take(&mut self.hits);
+        let mut deliveries = Vec::new();
+        let interests = &self.cohort.interests;
+        for_each_interest(
+            &mut hits,
+            |number| interests.get(number).map(|interest| (interest.spec.prev_kv, interest.spec.fragment)),
+            |run, (prev_kv, fragment)| {
+                let mut pieces = Pieces::new(fragment.then_some(options.fragment_bytes));
+                for (_, event) in run {
+                    let encoded = &self.events[*event as usize];
+                    let range = if prev_kv { &encoded.with_prev } else { &encoded.plain };
+                    let Some(range) = range else { panic!("an event is encoded in every shape that was wanted") };
+                    pieces.push_encoded(&self.bytes[range.clone()]);
+                }
+                pieces.finish()
+            },
+            |number, pieces| {
+                let Some(interest) = interests.get(number) else { return };
+                deliveries.push(Delivery::caught_up(interest.members.clone(), pieces, current));
+            },
+        );
+        deliveries
+    }
+}

@@ -1,0 +1,197 @@
+//! The bounded queue between the hub and one stream.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
+use super::block::Hit;
+use super::watchers::Member;
+use super::{Kind, Metrics, Wake};
+
+/// Entries a stream takes at a time: what it holds while its client does not read.
+const TAKE_ENTRIES_MAX: usize = 64;
+/// An empty queue with more room than this gives it back.
+const IDLE_ROOM_ENTRIES_MAX: usize = 256;
+
+/// A changed key with its bytes; they belong to the log's mapping, not to us.
+pub(super) struct LiveEvent {
+    pub(super) kind: Kind,
+    pub(super) stored: Bytes,
+    pub(super) prev: Option<Bytes>,
+}
+
+/// The events of one revision that anybody wanted, shared by all streams.
+pub(super) struct LiveRevision {
+    pub(super) main: i64,
+    pub(super) events: Vec<LiveEvent>,
+}
+
+/// What one revision means to one stream.
+pub(super) struct Item {
+    pub(super) revision: Arc<LiveRevision>,
+    pub(super) hits: Vec<Hit>,
+}
+
+/// What a progress answer is for.
+pub(super) enum Audience {
+    /// The stream: it asked.
+    Stream,
+    /// These watchers: it is time.
+    Watchers(Vec<Member>),
+}
+
+/// Something queued for a stream.
+pub(super) enum Entry {
+    Revision(Item),
+    /// Everything up to this revision is queued before this entry.
+    Progress(i64, Audience),
+}
+
+/// What [`Lane::take`] found.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    Entries,
+    /// The queue was full and is gone; live watchers continue from this revision in the log.
+    Lagging(i64),
+    /// Nothing. The next push wakes the stream.
+    Empty,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Entry>,
+    hits: usize,
+    lag_from: Option<i64>,
+    /// The stream was told and has not looked since.
+    woken: bool,
+    live_watchers: usize,
+}
+
+/// One stream's side of the hub. Lock order: hub, then lane.
+pub(super) struct Lane {
+    state: Mutex<State>,
+    wake: Wake,
+}
+
+impl Lane {
+    pub(super) fn new(wake: Wake) -> Self {
+        Lane { state: Mutex::default(), wake }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues items. With more than `hits_max` hits (or when `overflow` says that there was more than that already), forgets the
+    /// queue and remembers its first revision instead. Returns (lagging now, wake the stream).
+    pub(super) fn push(
+        &self,
+        items: &mut Vec<Item>,
+        overflow: Option<i64>,
+        hits_max: usize,
+        metrics: &Metrics,
+    ) -> (bool, bool) {
+        let mut state = self.lock();
+        let hits: usize = items.iter().map(|item| item.hits.len()).sum();
+        let lagging = overflow.is_some() || state.hits + hits > hits_max;
+        if lagging {
+            let queued = state.queue.iter().find_map(|entry| match entry {
+                Entry::Revision(item) => Some(item.revision.main),
+                Entry::Progress(..) => None,
+            });
+            state.lag_from = queued.or(items.first().map(|item| item.revision.main)).or(overflow);
+            assert!(state.lag_from.is_some(), "a queue overflows by a revision");
+            metrics.add_pending(-(state.hits as i64));
+            metrics.add_slow(state.live_watchers as i64);
+            state.queue = VecDeque::new();
+            state.hits = 0;
+            items.clear();
+        } else {
+            metrics.add_pending(hits as i64);
+            state.hits += hits;
+            state.queue.extend(items.drain(..).map(Entry::Revision));
+        }
+        (lagging, !std::mem::replace(&mut state.woken, true))
+    }
+
+    /// Queues a progress entry behind what is there.
+    pub(super) fn push_progress(&self, level: i64, audience: Audience) {
+        let mut state = self.lock();
+        if state.lag_from.is_none() {
+            state.queue.push_back(Entry::Progress(level, audience));
+        }
+    }
+
+    /// Moves some entries to `into`.
+    pub(super) fn take(&self, into: &mut VecDeque<Entry>, metrics: &Metrics) -> Taken {
+        let mut state = self.lock();
+        if let Some(from) = state.lag_from {
+            return Taken::Lagging(from);
+        }
+        if state.queue.is_empty() {
+            state.woken = false;
+            if state.queue.capacity() > IDLE_ROOM_ENTRIES_MAX {
+                state.queue = VecDeque::new();
+            }
+            return Taken::Empty;
+        }
+        let count = state.queue.len().min(TAKE_ENTRIES_MAX);
+        let mut hits = 0;
+        into.extend(state.queue.drain(..count).inspect(|entry| {
+            if let Entry::Revision(item) = entry {
+                hits += item.hits.len();
+            }
+        }));
+        state.hits -= hits;
+        metrics.add_pending(-(hits as i64));
+        Taken::Entries
+    }
+
+    /// Ends lagging: the hub knows no interest of the stream any more.
+    pub(super) fn reset(&self) {
+        let mut state = self.lock();
+        state.lag_from = None;
+        state.live_watchers = 0;
+    }
+
+    /// Counts watchers in that left the log for the hub.
+    pub(super) fn add_live(&self, count: usize, metrics: &Metrics) {
+        let mut state = self.lock();
+        state.live_watchers += count;
+        if state.lag_from.is_some() {
+            metrics.add_slow(count as i64);
+        }
+    }
+
+    /// Counts a live watcher out that ended.
+    pub(super) fn end_live(&self, metrics: &Metrics) {
+        let mut state = self.lock();
+        state.live_watchers -= 1;
+        if state.lag_from.is_some() {
+            metrics.add_slow(-1);
+        }
+    }
+
+    /// Forgets everything, the stream having ended.
+    pub(super) fn close(&self, metrics: &Metrics) {
+        let mut state = self.lock();
+        metrics.add_pending(-(state.hits as i64));
+        if state.lag_from.is_some() {
+            metrics.add_slow(-(state.live_watchers as i64));
+        }
+        state.queue = VecDeque::new();
+        state.hits = 0;
+    }
+
+    /// Wakes the stream by itself: it stopped in the middle of its work. No other wake until it looks again.
+    pub(super) fn rouse(&self) {
+        self.lock().woken = true;
+        (self.wake)();
+    }
+
+    /// Tells the server that the stream has something.
+    pub(super) fn wake(&self) {
+        (self.wake)();
+    }
+}

@@ -1,0 +1,61 @@
+//! Counters of the watch machinery.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+/// Counters and gauges; each is read on its own, so they need not agree to the last unit.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    streams: AtomicI64,
+    watchers: AtomicI64,
+    slow_watchers: AtomicI64,
+    pending_events: AtomicI64,
+    events: AtomicU64,
+}
+
+impl Metrics {
+    /// Open streams.
+    pub fn streams(&self) -> i64 {
+        self.streams.load(Ordering::Relaxed)
+    }
+
+    /// Watchers of all streams.
+    pub fn watchers(&self) -> i64 {
+        self.watchers.load(Ordering::Relaxed)
+    }
+
+    /// Watchers that read the log because they started in the past or their stream's queue was full.
+    pub fn slow_watchers(&self) -> i64 {
+        self.slow_watchers.load(Ordering::Relaxed)
+    }
+
+    /// Events queued for streams and not yet taken by them. An event that several watchers of a stream asked for in the same
+    /// way counts once.
+    pub fn pending_events(&self) -> i64 {
+        self.pending_events.load(Ordering::Relaxed)
+    }
+
+    /// Events handed out in responses, one per watcher and event.
+    pub fn events(&self) -> u64 {
+        self.events.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn add_streams(&self, change: i64) {
+        self.streams.fetch_add(change, Ordering::Relaxed);
+    }
+
+    pub(super) fn add_watchers(&self, change: i64) {
+        self.watchers.fetch_add(change, Ordering::Relaxed);
+    }
+
+    pub(super) fn add_slow(&self, change: i64) {
+        self.slow_watchers.fetch_add(change, Ordering::Relaxed);
+    }
+
+    pub(super) fn add_pending(&self, change: i64) {
+        self.pending_events.fetch_add(change, Ordering::Relaxed);
+    }
+
+    pub(super) fn add_events(&self, count: u64) {
+        self.events.fetch_add(count, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,47 @@
+//! Watches: every change of a key range, in order, once.
+//!
+//! A watcher is a cursor over the revision log plus a filter. A request walks through these files:
+//!
+//! - [`stream`]: one client stream; takes requests, hands out responses ([`WatchStream::poll`]).
+//! - [`spec`], [`watchers`], [`interest`]: what a watcher asked for, the stream's watchers, and those that asked for the same.
+//! - [`hub`]: where the applier publishes revisions; matches them ([`matcher`], [`span_tree`]) and pushes references.
+//! - [`lane`]: the bounded queue between the hub and one stream.
+//! - [`cohort`], [`catch_up`]: watchers that read the log at their own pace, and one bounded read for them.
+//! - [`block`], [`outbox`], [`batch`], [`wire`]: events as bytes, encoded once for all watchers that get them.
+//! - [`history`]: what watches need from the rest of the store.
+//!
+//! Who delivers a revision to a watcher is decided by one number. The hub's *level* is the revision up to which it has pushed
+//! everything. A watcher is registered under the hub's lock at level `X`: the hub pushes what is after `X`, the watcher reads up
+//! to `X` from the log first, and its `min_rev` of `X + 1` drops whatever it might meet twice. A stream whose queue is full
+//! loses the queue and keeps a revision to resume from: a stalled reader costs a cursor, and no event is lost.
+
+mod batch;
+mod block;
+mod catch_up;
+mod cohort;
+mod event;
+mod history;
+mod hub;
+mod interest;
+mod lane;
+mod matcher;
+mod metrics;
+mod options;
+mod outbox;
+mod span_tree;
+mod spec;
+mod stream;
+mod watchers;
+mod wire;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
+
+pub use batch::Batch;
+pub use event::{Event, Kind};
+pub(crate) use history::{History, Record};
+pub use hub::{Hub, Reader, Wake};
+pub use metrics::Metrics;
+pub use options::Options;
+pub use stream::WatchStream;

@@ -1,0 +1,388 @@
+//! One client stream of watches.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use api::Error;
+use api::etcdserverpb::WatchCreateRequest;
+
+use super::batch::{Batch, NO_WATCH};
+use super::block::{Change, Pieces, for_each_interest};
+use super::catch_up::{self, Compacted};
+use super::cohort::{Cohort, Cohorts};
+use super::interest::Interests;
+use super::lane::{Audience, Entry, Item, Lane, Taken};
+use super::outbox::{Delivery, Outbox};
+use super::spec::Spec;
+use super::watchers::{Member, Watcher, Watchers};
+use super::{History, Hub, Wake};
+
+/// The watches of one stream. Requests queue their answers; [`WatchStream::poll`] hands out responses in the order in which
+/// they must be sent. Dropping it ends all its watches.
+///
+/// After a request, poll. When polling stopped before it returned `None` (the client does not read), no wake-up comes: go on
+/// polling when there is room again.
+pub struct WatchStream {
+    history: Arc<dyn History>,
+    lane: Arc<Lane>,
+    lane_number: u32,
+    watchers: Watchers,
+    /// Interests that are registered with the hub.
+    live: Interests,
+    cohorts: Cohorts,
+    joining: Option<Joining>,
+    /// Entries taken from the lane, not yet turned into responses.
+    taken: VecDeque<Entry>,
+    outbox: Outbox,
+    cancellations: u64,
+    catch_up_next: bool,
+}
+
+/// A cohort that is registered already and reads the last revisions before that. Live events wait behind it.
+struct Joining {
+    cohort: Cohort,
+    cursor: i64,
+    to: i64,
+}
+
+impl Hub {
+    /// Opens a stream. `wake` is called, from any thread and perhaps during [`WatchStream::poll`], when there is something to
+    /// poll after `poll` returned `None`; once until then.
+    pub(crate) fn open(history: Arc<dyn History>, wake: Wake) -> WatchStream {
+        let lane = Arc::new(Lane::new(wake));
+        let lane_number = history.hub().attach(lane.clone());
+        WatchStream {
+            history,
+            lane,
+            lane_number,
+            watchers: Watchers::default(),
+            live: Interests::default(),
+            cohorts: Cohorts::default(),
+            joining: None,
+            taken: VecDeque::new(),
+            outbox: Outbox::default(),
+            cancellations: 0,
+            catch_up_next: false,
+        }
+    }
+}
+
+impl WatchStream {
+    /// Starts a watcher.
+    pub fn create(&mut self, request: WatchCreateRequest) {
+        let start = request.start_revision;
+        let accepted = Spec::new(&request).and_then(|spec| {
+            if start < 0 {
+                return Err(Error::Compacted);
+            }
+            Ok((spec, self.watchers.assign_id(request.watch_id)?))
+        });
+        let (spec, id) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => return self.refuse(error.message()),
+        };
+        let member = self.watchers.add(id, start, request.progress_notify);
+        self.metrics().add_watchers(1);
+        let level = if start == 0 {
+            self.go_live(&spec, &[member], 0)
+        } else {
+            let level = self.hub().level();
+            self.metrics().add_slow(1);
+            self.cohorts.add(start, &spec, &[member], self.cancellations);
+            level
+        };
+        self.outbox.reply(Batch { revision: level, watch_id: id, created: true, ..Batch::default() });
+        if start > level && self.joining.is_none() {
+            self.join_at(start);
+        }
+    }
+
+    /// Answers a create request that may not be served, permissions for instance.
+    pub fn refuse(&mut self, reason: impl Into<Cow<'static, str>>) {
+        self.outbox.reply(Batch {
+            revision: self.hub().level(),
+            watch_id: NO_WATCH,
+            created: true,
+            canceled: true,
+            cancel_reason: reason.into(),
+            ..Batch::default()
+        });
+    }
+
+    /// Ends a watcher. An id that is not there is not answered.
+    pub fn cancel(&mut self, id: i64) {
+        let Some(member) = self.watchers.find(id) else { return };
+        self.end(member);
+        let revision = self.hub().level();
+        self.outbox.reply(Batch { revision, watch_id: id, canceled: true, ..Batch::default() });
+    }
+
+    /// Answers how far the whole stream has got, if that is one number: not while a watcher reads the log or has its start in
+    /// the future, nor without watchers.
+    pub fn progress(&mut self) {
+        if self.all_level_at(self.hub().level()) {
+            self.hub().push_progress(self.lane_number, Audience::Stream);
+        }
+    }
+
+    /// Tells watchers that asked for it, are level and had nothing sent since the last call how far they have got. To be called
+    /// at each `--watch-progress-notify-interval`.
+    pub fn periodic_progress(&mut self) {
+        let mut quiet = Vec::new();
+        for (member, watcher) in self.watchers.iter_mut() {
+            let sent = std::mem::replace(&mut watcher.sent, false);
+            if watcher.progress_notify && watcher.live.is_some() && !sent {
+                quiet.push(member);
+            }
+        }
+        if !quiet.is_empty() {
+            // They are taken from the back.
+            quiet.reverse();
+            self.hub().push_progress(self.lane_number, Audience::Watchers(quiet));
+        }
+    }
+
+    /// How many watchers there are.
+    pub fn watchers(&self) -> usize {
+        self.watchers.len()
+    }
+
+    /// The next response. `None`: nothing now, the wake-up tells when. Reading the log for watchers that are behind happens
+    /// here, a bounded amount per call; with more to read, `None` comes with an immediate wake-up, so that others get a turn.
+    pub fn poll(&mut self) -> Option<Batch> {
+        let mut records_left = self.hub().options().poll_records_max;
+        loop {
+            if let Some(batch) = self.outbox.next(&mut self.watchers) {
+                self.metrics().add_events(u64::from(batch.event_count));
+                return Some(batch);
+            }
+            if records_left == 0 && (self.joining.is_some() || !self.cohorts.is_empty()) {
+                self.lane.rouse();
+                return None;
+            }
+            if let Some(joining) = self.joining.take() {
+                self.catch_up_joining(joining, &mut records_left);
+                continue;
+            }
+            // Live events and those who catch up take turns.
+            self.catch_up_next = !self.catch_up_next;
+            if (!self.catch_up_next || self.cohorts.is_empty()) && self.next_live() {
+                continue;
+            }
+            if self.cohorts.is_empty() {
+                return None;
+            }
+            self.catch_up(&mut records_left);
+        }
+    }
+
+    fn hub(&self) -> &Hub {
+        self.history.hub()
+    }
+
+    fn metrics(&self) -> &super::Metrics {
+        self.hub().metrics()
+    }
+
+    /// Whether everything up to `level` that the stream's watchers want is in its queue or sent, and nobody's start is later.
+    fn all_level_at(&self, level: i64) -> bool {
+        self.watchers.len() > 0
+            && self.cohorts.is_empty()
+            && self.watchers.iter().all(|watcher| watcher.min_rev <= level + 1)
+    }
+
+    /// Registers watchers with the hub, whose events they get from `min_rev` or the returned level on, whichever is later.
+    fn go_live(&mut self, spec: &Spec, members: &[Member], min_rev: i64) -> i64 {
+        let (number, fresh) = self.live.add(spec, members);
+        let interests: &[(u32, Spec)] = if fresh { &[(number, spec.clone())] } else { &[] };
+        let level = self.hub().register(self.lane_number, interests);
+        self.place(members, number, min_rev.max(level + 1));
+        level
+    }
+
+    fn place(&mut self, members: &[Member], number: u32, min_rev: i64) {
+        let mut placed = 0;
+        for member in members {
+            if let Some(watcher) = self.watchers.get_mut(*member) {
+                watcher.live = Some(number);
+                watcher.min_rev = min_rev;
+                placed += 1;
+            }
+        }
+        self.lane.add_live(placed, self.history.hub().metrics());
+    }
+
+    /// Removes a watcher from wherever it is. A cohort drops it later.
+    fn end(&mut self, member: Member) {
+        let Some(Watcher { live, .. }) = self.watchers.remove(member) else { return };
+        self.cancellations += 1;
+        self.metrics().add_watchers(-1);
+        match live {
+            Some(number) => {
+                if let Some(spec) = self.live.remove(number, member) {
+                    self.hub().unregister(self.lane_number, &[(number, spec)]);
+                }
+                self.lane.end_live(self.hub().metrics());
+            }
+            None => self.metrics().add_slow(-1),
+        }
+    }
+
+    /// Turns the next entry of the lane into responses. False when there is none.
+    fn next_live(&mut self) -> bool {
+        if self.taken.is_empty() {
+            match self.lane.take(&mut self.taken, self.history.hub().metrics()) {
+                Taken::Entries => {}
+                Taken::Lagging(from) => self.fall_behind(from),
+                Taken::Empty => return false,
+            }
+        }
+        match self.taken.pop_front() {
+            Some(Entry::Revision(item)) => self.deliver(item),
+            Some(Entry::Progress(level, Audience::Watchers(members))) => self.outbox.progress(members, level),
+            Some(Entry::Progress(level, Audience::Stream)) => self.answer_progress(level),
+            None => {}
+        }
+        true
+    }
+
+    fn deliver(&mut self, mut item: Item) {
+        let revision = &item.revision;
+        let fragment_bytes = self.hub().options().fragment_bytes;
+        let WatchStream { live, outbox, .. } = self;
+        for_each_interest(
+            &mut item.hits,
+            |number| live.get(number).map(|interest| (interest.spec.prev_kv, interest.spec.fragment)),
+            |run, (prev_kv, fragment)| {
+                let mut pieces = Pieces::new(fragment.then_some(fragment_bytes));
+                for (_, event) in run {
+                    let event = &revision.events[*event as usize];
+                    pieces.push(&Change {
+                        kind: event.kind,
+                        main: revision.main,
+                        stored: &event.stored,
+                        prev: event.prev.as_deref().filter(|_| prev_kv),
+                    });
+                }
+                pieces.finish()
+            },
+            |number, pieces| {
+                let Some(interest) = live.get(number) else { return };
+                outbox.events(Delivery::live(interest.members.clone(), pieces, revision.main));
+            },
+        );
+    }
+
+    /// All events up to `level` are sent. The promise is for every watcher of the stream, also those created since it was asked
+    /// for: with later ones it is asked for again.
+    fn answer_progress(&mut self, level: i64) {
+        if self.all_level_at(level) {
+            self.outbox.reply(Batch { revision: level, watch_id: NO_WATCH, ..Batch::default() });
+        } else {
+            self.progress();
+        }
+    }
+
+    /// The queue was full: all live watchers go back to reading the log, from what was not taken of the queue.
+    fn fall_behind(&mut self, from: i64) {
+        let live = std::mem::take(&mut self.live);
+        self.hub().unregister_all(self.lane_number, &live);
+        self.hub().end_lag(self.lane_number);
+        for (_, interest) in live.iter() {
+            for member in interest.members.iter() {
+                let Some(watcher) = self.watchers.get_mut(*member) else { continue };
+                watcher.live = None;
+                self.cohorts.add(from.max(watcher.min_rev), &interest.spec, &[*member], self.cancellations);
+            }
+        }
+    }
+
+    /// Reads one cohort's next part of the log, or lets it join the hub if that is all but done.
+    fn catch_up(&mut self, records_left: &mut usize) {
+        let Some((cursor, mut cohort, next)) = self.cohorts.take_next() else { return };
+        cohort.sweep(&self.watchers, self.cancellations);
+        if cohort.interests.is_empty() {
+            return;
+        }
+        let level = self.hub().level();
+        if cursor > level - self.hub().options().join_gap_revisions {
+            return self.join(cursor, cohort);
+        }
+        let to = next.map_or(level, |next| level.min(next - 1));
+        if let Some(cursor) = self.read(&cohort, cursor, to, level, records_left) {
+            self.cohorts.put(cursor, cohort);
+        }
+    }
+
+    fn catch_up_joining(&mut self, mut joining: Joining, records_left: &mut usize) {
+        joining.cohort.sweep(&self.watchers, self.cancellations);
+        let Joining { cohort, cursor, to } = joining;
+        if cohort.interests.is_empty() {
+            return;
+        }
+        if let Some(cursor) = self.read(&cohort, cursor, to, to, records_left)
+            && cursor <= to
+        {
+            self.joining = Some(Joining { cohort, cursor, to });
+        }
+    }
+
+    /// Reads for a cohort. Returns its new cursor, or `None` when compaction passed it and its members are cancelled.
+    fn read(&mut self, cohort: &Cohort, cursor: i64, to: i64, current: i64, records_left: &mut usize) -> Option<i64> {
+        match catch_up::read(&*self.history, cohort, cursor, to, current, *records_left) {
+            Ok(reading) => {
+                *records_left = records_left.saturating_sub(reading.records.max(1));
+                reading.deliveries.into_iter().for_each(|delivery| self.outbox.events(delivery));
+                Some(reading.next)
+            }
+            Err(Compacted(compact_revision)) => {
+                for member in cohort.members() {
+                    let Some(watch_id) = self.watchers.get(member).map(|watcher| watcher.id) else { continue };
+                    self.end(member);
+                    self.outbox.reply(Batch { watch_id, canceled: true, compact_revision, ..Batch::default() });
+                }
+                None
+            }
+        }
+    }
+
+    fn join_at(&mut self, cursor: i64) {
+        if let Some(cohort) = self.cohorts.take(cursor) {
+            self.join(cursor, cohort);
+        }
+    }
+
+    /// Registers a cohort with the hub. What was published before that it reads from the log, while the queue waits.
+    fn join(&mut self, cursor: i64, mut cohort: Cohort) {
+        cohort.sweep(&self.watchers, self.cancellations);
+        let mut fresh = Vec::new();
+        let mut placed = Vec::new();
+        for (_, interest) in cohort.interests.iter() {
+            let (number, is_fresh) = self.live.add(&interest.spec, &interest.members);
+            if is_fresh {
+                fresh.push((number, interest.spec.clone()));
+            }
+            placed.push((number, interest.members.clone()));
+        }
+        let level = self.hub().register(self.lane_number, &fresh);
+        for (number, members) in placed {
+            self.metrics().add_slow(-(members.len() as i64));
+            self.place(&members, number, cursor.max(level + 1));
+        }
+        if cursor <= level && !cohort.interests.is_empty() {
+            self.joining = Some(Joining { cohort, cursor, to: level });
+        }
+    }
+}
+
+impl Drop for WatchStream {
+    fn drop(&mut self) {
+        let hub = self.history.hub();
+        let slow = self.watchers.iter().filter(|watcher| watcher.live.is_none()).count();
+        hub.metrics().add_slow(-(slow as i64));
+        hub.metrics().add_watchers(-(self.watchers.len() as i64));
+        hub.unregister_all(self.lane_number, &self.live);
+        hub.detach(self.lane_number);
+    }
+}

@@ -1,0 +1,7 @@
+//! Tests of the watch machinery over a history that is a list.
+
+mod checker;
+mod fake;
+mod model;
+mod rules;
+mod stress;

@@ -1,0 +1,117 @@
+//! A publisher and many readers at once.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use api::etcdserverpb::WatchCreateRequest;
+
+use super::checker::Checker;
+use super::fake::Fake;
+use crate::watch::{History, Options};
+
+const READERS: u64 = 4;
+const WRITES: u64 = 4_000;
+
+/// A small generator: the test needs variety, not quality.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % sides
+    }
+}
+
+fn read(store: &Arc<Fake>, seed: u64, done: &AtomicBool) -> (usize, usize) {
+    let mut dice = Dice(seed * 7_919 + 1);
+    let bell = Arc::new((Mutex::new(false), Condvar::new()));
+    let ring = bell.clone();
+    let mut checker = Checker::new(store, move || {
+        *ring.0.lock().unwrap() = true;
+        ring.1.notify_one();
+    });
+    loop {
+        let finished = done.load(Ordering::SeqCst);
+        for _ in 0..dice.roll(200) {
+            if !checker.poll_once() {
+                break;
+            }
+        }
+        match dice.roll(20) {
+            0..=2 => {
+                let back = dice.roll(30) as i64 - 3;
+                let key = vec![b'a' + dice.roll(8) as u8];
+                checker.create(WatchCreateRequest {
+                    range_end: [vec![], vec![0], vec![key[0] + 2]][dice.roll(3) as usize].clone().into(),
+                    key: key.into(),
+                    start_revision: if dice.roll(2) == 0 { 0 } else { (store.revision() - back).max(0) },
+                    prev_kv: dice.roll(2) == 0,
+                    fragment: dice.roll(2) == 0,
+                    ..Default::default()
+                });
+            }
+            3..=4 => {
+                let ids = checker.ids();
+                if !ids.is_empty() {
+                    checker.cancel(ids[dice.roll(ids.len() as u64) as usize]);
+                }
+            }
+            5 => checker.progress(),
+            6 => std::thread::sleep(Duration::from_micros(dice.roll(3_000))),
+            _ => {}
+        }
+        if finished {
+            // Only wakes say that there is more: a lost one shows as a missing event.
+            checker.drain();
+            checker.assert_complete();
+            return (checker.received, checker.compacted);
+        }
+        let rung = bell.0.lock().unwrap();
+        let mut rung = bell.1.wait_timeout_while(rung, Duration::from_micros(200), |rung| !*rung).unwrap().0;
+        *rung = false;
+    }
+}
+
+#[test]
+fn readers_and_a_publisher() {
+    let store = Fake::new(Options {
+        queue_events_max: 64,
+        catch_up_revisions_max: 20,
+        poll_records_max: 50,
+        join_gap_revisions: 10,
+        fragment_bytes: 200,
+        ..Options::default()
+    });
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..READERS)
+            .map(|seed| {
+                let (store, done) = (&store, &done);
+                scope.spawn(move || read(store, seed + 1, done))
+            })
+            .collect();
+        let mut dice = Dice(4_711);
+        for number in 0..WRITES {
+            let value = number.to_string();
+            let first = b'a' + dice.roll(8) as u8;
+            let put = dice.roll(4) != 0;
+            store.write(&[(&[first], put.then_some(value.as_bytes())), (&[first + 1], Some(value.as_bytes()))]);
+            if dice.roll(500) == 0 && store.revision() > 40 {
+                store.compact(store.revision() - 40);
+            }
+            if dice.roll(100) == 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        done.store(true, Ordering::SeqCst);
+        for reader in readers {
+            let (received, _) = reader.join().expect("a reader is content");
+            assert!(received > 0);
+        }
+    });
+    assert!(store.hub().is_idle());
+    assert_eq!(store.hub().metrics().pending_events(), 0);
+}

@@ -1,0 +1,94 @@
+//! The watchers of one stream.
+
+use std::collections::HashMap;
+
+use api::Error;
+use slab::Slab;
+
+/// A watcher, named so that a later one in its place is not taken for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Member {
+    slot: u32,
+    serial: u64,
+}
+
+/// One watcher.
+pub(super) struct Watcher {
+    /// What the client calls it.
+    pub(super) id: i64,
+    /// Live events before this revision are not for it.
+    pub(super) min_rev: i64,
+    pub(super) progress_notify: bool,
+    /// Events went out since the last tick of periodic progress.
+    pub(super) sent: bool,
+    /// Its interest at the hub; `None` while it reads the log.
+    pub(super) live: Option<u32>,
+    serial: u64,
+}
+
+/// Watchers by id and by place.
+#[derive(Default)]
+pub(super) struct Watchers {
+    slots: Slab<Watcher>,
+    by_id: HashMap<i64, u32>,
+    next_id: i64,
+    next_serial: u64,
+}
+
+impl Watchers {
+    /// The id a new watcher gets: the one asked for, or the next that is free.
+    pub(super) fn assign_id(&mut self, asked: i64) -> Result<i64, Error> {
+        if asked != 0 {
+            return if self.by_id.contains_key(&asked) { Err(Error::WatchDuplicateId) } else { Ok(asked) };
+        }
+        while self.by_id.contains_key(&self.next_id) {
+            self.next_id += 1;
+        }
+        self.next_id += 1;
+        Ok(self.next_id - 1)
+    }
+
+    /// Adds a watcher that is not live yet.
+    pub(super) fn add(&mut self, id: i64, min_rev: i64, progress_notify: bool) -> Member {
+        let serial = self.next_serial;
+        self.next_serial += 1;
+        let watcher = Watcher { id, min_rev, progress_notify, sent: false, live: None, serial };
+        let slot = self.slots.insert(watcher) as u32;
+        let replaced = self.by_id.insert(id, slot);
+        assert!(replaced.is_none(), "a watch id is used once at a time");
+        Member { slot, serial }
+    }
+
+    pub(super) fn find(&self, id: i64) -> Option<Member> {
+        let slot = *self.by_id.get(&id)?;
+        Some(Member { slot, serial: self.slots[slot as usize].serial })
+    }
+
+    /// Removes a watcher; `None` when it is gone already.
+    pub(super) fn remove(&mut self, member: Member) -> Option<Watcher> {
+        self.get(member)?;
+        let watcher = self.slots.remove(member.slot as usize);
+        self.by_id.remove(&watcher.id);
+        Some(watcher)
+    }
+
+    pub(super) fn get(&self, member: Member) -> Option<&Watcher> {
+        self.slots.get(member.slot as usize).filter(|watcher| watcher.serial == member.serial)
+    }
+
+    pub(super) fn get_mut(&mut self, member: Member) -> Option<&mut Watcher> {
+        self.slots.get_mut(member.slot as usize).filter(|watcher| watcher.serial == member.serial)
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (Member, &mut Watcher)> {
+        self.slots.iter_mut().map(|(slot, watcher)| (Member { slot: slot as u32, serial: watcher.serial }, watcher))
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Watcher> {
+        self.slots.iter().map(|(_, watcher)| watcher)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+}

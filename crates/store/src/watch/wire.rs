@@ -1,0 +1,83 @@
+//! The few protobuf pieces that responses are put together from by hand.
+
+use bytes::{BufMut, BytesMut};
+
+/// Bytes that `value` takes as a varint.
+pub(super) fn varint_len(value: u64) -> usize {
+    (63 - (value | 1).leading_zeros() as usize) / 7 + 1
+}
+
+/// Appends `value` as a varint.
+pub(super) fn put_varint(out: &mut BytesMut, mut value: u64) {
+    while value >= 0x80 {
+        out.put_u8(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.put_u8(value as u8);
+}
+
+/// Length of an integer field whose tag takes one byte; 0 for the default value, which is left out.
+pub(super) fn integer_len(value: u64) -> usize {
+    if value == 0 { 0 } else { 1 + varint_len(value) }
+}
+
+/// Appends an integer field, unless it has the default value.
+pub(super) fn put_integer(out: &mut BytesMut, field: u8, value: u64) {
+    if value != 0 {
+        out.put_u8(field << 3);
+        put_varint(out, value);
+    }
+}
+
+/// Length of a length-delimited field with `len` bytes of content whose tag takes one byte.
+pub(super) fn delimited_len(len: usize) -> usize {
+    1 + varint_len(len as u64) + len
+}
+
+/// Appends tag and length of a length-delimited field; the content follows.
+pub(super) fn put_delimited(out: &mut BytesMut, field: u8, len: usize) {
+    out.put_u8(field << 3 | 2);
+    put_varint(out, len as u64);
+}
+
+/// The key of stored `KeyValue` bytes: its first field.
+pub(super) fn stored_key(stored: &[u8]) -> &[u8] {
+    let mut len = 0usize;
+    for (at, byte) in stored.iter().enumerate().skip(1).take(5) {
+        len |= usize::from(byte & 0x7f) << (7 * (at - 1));
+        if byte & 0x80 == 0 {
+            let key = stored.get(at + 1..at + 1 + len);
+            assert!(stored[0] == 0x0a && key.is_some(), "a stored record begins with its key");
+            return key.unwrap_or_default();
+        }
+    }
+    panic!("a stored record begins with its key");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn varints() {
+        for value in [0, 1, 127, 128, 16_383, 16_384, u64::from(u32::MAX), u64::MAX >> 1, u64::MAX] {
+            let mut out = BytesMut::new();
+            put_varint(&mut out, value);
+            assert_eq!(out.len(), varint_len(value), "{value}");
+        }
+    }
+
+    #[test]
+    fn keys() {
+        for len in [1, 127, 128, 300, 20_000] {
+            let kv = api::mvccpb::KeyValue {
+                key: vec![7; len].into(),
+                mod_revision: 3,
+                version: 1,
+                value: b"v".to_vec().into(),
+                ..Default::default()
+            };
+            assert_eq!(stored_key(&api::Message::encode_to_vec(&kv)), &kv.key[..]);
+        }
+    }
+}
