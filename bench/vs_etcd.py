@@ -92,7 +92,7 @@ class Run:
                     total = max(1000, round(warm.rate * self._options.seconds, -3))
                     sample = measure(server, row.load, int(total))
                     self._results.add(row, pair, server.name, sample)
-                except NotCounted as why:
+                except (NotCounted, client.CallFailed) as why:
                     self._results.reject(row, pair, server.name, str(why))
                 finally:
                     server.stop()
@@ -113,7 +113,7 @@ class Run:
                     warm = measure(server, row.load, 10)
                     total = max(10, int(warm.rate * options.seconds))
                     self._results.add(row, pair, server.name, measure(server, row.load, total))
-                except NotCounted as why:
+                except (NotCounted, client.CallFailed) as why:
                     self._results.reject(row, pair, server.name, str(why))
                 finally:
                     server.stop()
@@ -126,7 +126,7 @@ class Run:
                 sample = measure(server, row.load, count)
                 if row.title:
                     self._results.add(row, pair, server.name, sample)
-            except NotCounted as why:
+            except (NotCounted, client.CallFailed) as why:
                 self._results.reject(row, pair, server.name, str(why))
         _say(f"fill {pair + 1} of {self._options.fills}, {server.name}: memory")
         time.sleep(SETTLE_S)
@@ -136,7 +136,7 @@ class Run:
         try:
             measure(server, rows.list_load(), 1)
             self._results.add_value("memory_after_list_mb", pair, server.name, server.memory().own_mb)
-        except NotCounted as why:
+        except (NotCounted, client.CallFailed) as why:
             self._results.reject(rows.full_row(self._options.keys), pair, server.name, f"list of all: {why}")
 
     def _base(self, pair: int) -> None:
