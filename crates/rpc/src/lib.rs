@@ -1,1 +1,48 @@
-//! rpc
+//! gRPC and HTTP on one port: HTTP/2 by its preface, anything else as HTTP/1.1.
+//!
+//! The path of a request through the files: [`server`] starts the threads, `listener` accepts and hands the connection to a
+//! `thread`, which owns it until it closes; `greeting` tells the protocols apart; `connection` drives HTTP/2 over `socket`;
+//! `intake` turns a request into a call of the [`Service`]; `call` holds the streams that are not answered at once;
+//! `outflow` carries replies out as the peer's window opens; answers that come from other threads arrive through `mailbox`.
+//!
+//! Nothing here knows what etcd is. A [`Service`] gives a table of methods and answers calls, at once or later and from any
+//! thread; nothing is spawned per request.
+
+mod call;
+mod connection;
+mod deadline;
+mod decoder;
+mod encoding;
+mod frames;
+mod greeting;
+mod http1;
+mod intake;
+mod keepalive;
+mod listener;
+mod mailbox;
+mod metadata;
+mod options;
+mod outflow;
+mod payload;
+mod reply;
+mod responder;
+mod routes;
+mod server;
+mod service;
+mod signal;
+mod socket;
+mod stats;
+mod status;
+mod thread;
+mod timeout;
+
+pub use metadata::Metadata;
+pub use options::Options;
+pub use outflow::Outbound;
+pub use reply::{Reply, Source};
+pub use responder::{HttpResponder, Responder};
+pub use server::Server;
+pub use service::{Call, Kind, Method, Service, StreamCall, StreamHandler};
+pub use signal::StreamWaker;
+pub use stats::{MethodCounts, Stats};
+pub use status::Status;

@@ -1,0 +1,165 @@
+//! Pings: how often a client may send them, and the server's own to find dead peers.
+
+use std::time::{Duration, Instant};
+
+use crate::Options;
+
+/// Pings that break the rule before the client is sent away.
+const STRIKES_MAX: u32 = 2;
+/// How far apart pings must be while no stream is open and the options do not allow them then.
+const IDLE_PING_INTERVAL: Duration = Duration::from_secs(2 * 3600);
+/// Frames that carry nothing, per second, that one client may send.
+const IDLE_FRAMES_MAX: u32 = 20_000;
+
+/// Judges the pings of one client, by the rule that gRPC servers share: too early a ping is a strike, and sending anything to the
+/// client wipes the strikes out.
+#[derive(Debug)]
+pub(crate) struct PingRule {
+    interval_min: Duration,
+    without_stream: bool,
+    last: Option<Instant>,
+    strikes: u32,
+    /// Something was sent since the last ping.
+    pub(crate) sent: bool,
+    second: Instant,
+    idle_frames: u32,
+}
+
+impl PingRule {
+    pub(crate) fn new(options: &Options, now: Instant) -> PingRule {
+        PingRule {
+            interval_min: options.ping_interval_min,
+            without_stream: options.ping_without_stream,
+            last: None,
+            strikes: 0,
+            sent: false,
+            second: now,
+            idle_frames: 0,
+        }
+    }
+
+    /// A ping has come. False if it was one too many.
+    pub(crate) fn allows_ping(&mut self, now: Instant, has_streams: bool) -> bool {
+        let last = self.last.replace(now);
+        if std::mem::take(&mut self.sent) {
+            self.strikes = 0;
+            return true;
+        }
+        let interval = if has_streams || self.without_stream { self.interval_min } else { IDLE_PING_INTERVAL };
+        if last.is_some_and(|last| now < last + interval) {
+            self.strikes += 1;
+        }
+        self.strikes <= STRIKES_MAX
+    }
+
+    /// Frames that carry nothing have come. False if they were too many for one second.
+    pub(crate) fn allows_idle_frames(&mut self, now: Instant, count: u32) -> bool {
+        if now.duration_since(self.second) >= Duration::from_secs(1) {
+            self.second = now;
+            self.idle_frames = 0;
+        }
+        self.idle_frames = self.idle_frames.saturating_add(count);
+        self.idle_frames <= IDLE_FRAMES_MAX
+    }
+}
+
+/// What to do about a silent peer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Pulse {
+    Wait,
+    Ping,
+    Dead,
+}
+
+/// Decides when a peer has been silent for too long.
+#[derive(Debug)]
+pub(crate) struct PeerPulse {
+    interval: Duration,
+    timeout: Duration,
+    heard: Instant,
+    pinged: Option<Instant>,
+}
+
+impl PeerPulse {
+    pub(crate) fn new(options: &Options, now: Instant) -> PeerPulse {
+        PeerPulse { interval: options.keepalive_interval, timeout: options.keepalive_timeout, heard: now, pinged: None }
+    }
+
+    /// Anything was read.
+    pub(crate) fn heard(&mut self, now: Instant) {
+        self.heard = now;
+        self.pinged = None;
+    }
+
+    /// To be called now and then.
+    pub(crate) fn check(&mut self, now: Instant) -> Pulse {
+        match self.pinged {
+            Some(pinged) if now.duration_since(pinged) >= self.timeout => Pulse::Dead,
+            None if now.duration_since(self.heard) >= self.interval => {
+                self.pinged = Some(now);
+                Pulse::Ping
+            }
+            _ => Pulse::Wait,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule() -> (PingRule, Instant) {
+        let now = Instant::now();
+        (PingRule::new(&Options::default(), now), now)
+    }
+
+    #[test]
+    fn three_early_pings_are_too_many() {
+        let (mut rule, now) = rule();
+        let allowed: Vec<bool> =
+            (0..4).map(|second| rule.allows_ping(now + Duration::from_secs(second), true)).collect();
+        assert_eq!(allowed, [true, true, true, false]);
+    }
+
+    #[test]
+    fn slow_pings_and_pings_after_replies_are_fine() {
+        let (mut rule, now) = rule();
+        assert!((0..100).all(|count| rule.allows_ping(now + Duration::from_secs(5 * count), true)));
+        let (mut rule, now) = self::rule();
+        for _ in 0..100 {
+            rule.sent = true;
+            assert!(rule.allows_ping(now, true));
+        }
+    }
+
+    #[test]
+    fn without_streams_two_hours_must_pass() {
+        let (mut rule, now) = rule();
+        let allowed: Vec<bool> =
+            (0..4).map(|hour| rule.allows_ping(now + Duration::from_secs(3600 * hour), false)).collect();
+        assert_eq!(allowed, [true, true, true, false]);
+    }
+
+    #[test]
+    fn idle_frames_are_counted_by_the_second() {
+        let (mut rule, now) = rule();
+        assert!(rule.allows_idle_frames(now, IDLE_FRAMES_MAX));
+        assert!(!rule.allows_idle_frames(now, 1));
+        assert!(rule.allows_idle_frames(now + Duration::from_secs(1), IDLE_FRAMES_MAX));
+    }
+
+    #[test]
+    fn a_silent_peer_is_pinged_then_given_up() {
+        let now = Instant::now();
+        let second = Duration::from_secs(1);
+        let options = Options { keepalive_interval: 10 * second, keepalive_timeout: 5 * second, ..Options::default() };
+        let mut pulse = PeerPulse::new(&options, now);
+        assert_eq!(pulse.check(now + 9 * second), Pulse::Wait);
+        assert_eq!(pulse.check(now + 10 * second), Pulse::Ping);
+        assert_eq!(pulse.check(now + 14 * second), Pulse::Wait);
+        pulse.heard(now + 14 * second);
+        assert_eq!(pulse.check(now + 16 * second), Pulse::Wait);
+        assert_eq!(pulse.check(now + 24 * second), Pulse::Ping);
+        assert_eq!(pulse.check(now + 29 * second), Pulse::Dead);
+    }
+}

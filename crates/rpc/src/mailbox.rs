@@ -1,0 +1,78 @@
+//! Everything that reaches a request thread from outside comes through its one mailbox.
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Instant;
+
+use crate::responder::Answer;
+use crate::signal::Signal;
+
+/// Something for a request thread to do.
+pub(crate) enum Mail {
+    /// A connection to serve.
+    Connection(TcpStream, SocketAddr),
+    /// A connection's socket is ready; `serial` tells it from a later one under the same key.
+    Ready { key: usize, serial: u64 },
+    /// A stream has something to look at.
+    Wake(Arc<Signal>),
+    /// A call is answered.
+    Answer(Arc<Signal>, Answer),
+    /// Take no more, finish what runs until then, and end.
+    Shutdown(Instant),
+}
+
+/// The mailbox of one request thread. Many answers cost one wake-up: only mail to a sleeping thread wakes it.
+pub(crate) struct Mailbox {
+    inbox: Mutex<Inbox>,
+}
+
+struct Inbox {
+    mail: Vec<Mail>,
+    /// The thread has looked and found nothing.
+    asleep: bool,
+    waker: Waker,
+}
+
+impl Mailbox {
+    pub(crate) fn new() -> Mailbox {
+        Mailbox { inbox: Mutex::new(Inbox { mail: Vec::new(), asleep: false, waker: Waker::noop().clone() }) }
+    }
+
+    pub(crate) fn post(&self, mail: Mail) {
+        let mut inbox = self.lock();
+        inbox.mail.push(mail);
+        if inbox.asleep {
+            inbox.asleep = false;
+            let waker = inbox.waker.clone();
+            drop(inbox);
+            waker.wake();
+        }
+    }
+
+    /// Exchanges the mail for the empty `mail`.
+    pub(crate) fn take(&self, mail: &mut Vec<Mail>) {
+        assert!(mail.is_empty(), "mail that nobody has read");
+        let mut inbox = self.lock();
+        inbox.asleep = false;
+        std::mem::swap(&mut inbox.mail, mail);
+    }
+
+    /// The thread has nothing to do: `waker` is for the next mail. False if some has come meanwhile.
+    pub(crate) fn sleep(&self, waker: &Waker) -> bool {
+        let mut inbox = self.lock();
+        if !inbox.mail.is_empty() {
+            return false;
+        }
+        if !inbox.waker.will_wake(waker) {
+            inbox.waker = waker.clone();
+        }
+        inbox.asleep = true;
+        true
+    }
+
+    /// A poster that panicked left nothing half done: the box is a list.
+    fn lock(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,47 @@
+//! What can be set about a server.
+
+use std::time::Duration;
+
+use api::limits;
+
+/// Settings of a server. The defaults are etcd's where etcd has one.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Request threads.
+    pub threads: usize,
+    /// The largest request message, in bytes, after decompression. Bodies of HTTP requests are held to it too.
+    pub message_bytes_max: usize,
+    /// Streams one connection may have open.
+    pub concurrent_streams_max: u32,
+    /// Header list of one request, in bytes.
+    pub header_list_bytes_max: u32,
+    /// How long a new connection may take to show which protocol it speaks, and an HTTP/1.1 client to send its headers.
+    pub handshake_timeout: Duration,
+    /// How long a peer may accept no byte while there is something to send.
+    pub write_timeout: Duration,
+    /// After this long without anything from the peer it is pinged.
+    pub keepalive_interval: Duration,
+    /// How long the answer to that ping may take.
+    pub keepalive_timeout: Duration,
+    /// Clients that ping more often than this are sent away with `too_many_pings`.
+    pub ping_interval_min: Duration,
+    /// Whether clients may ping at that rate while no stream is open.
+    pub ping_without_stream: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            message_bytes_max: limits::REQUEST_BYTES_MAX + limits::GRPC_OVERHEAD_BYTES,
+            concurrent_streams_max: limits::CONCURRENT_STREAMS_MAX,
+            header_list_bytes_max: limits::HEADER_LIST_BYTES_MAX,
+            handshake_timeout: Duration::from_secs(20),
+            write_timeout: Duration::from_secs(20),
+            keepalive_interval: Duration::from_secs(2 * 3600),
+            keepalive_timeout: Duration::from_secs(20),
+            ping_interval_min: Duration::from_secs(5),
+            ping_without_stream: false,
+        }
+    }
+}

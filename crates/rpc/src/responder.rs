@@ -1,0 +1,141 @@
+//! Where the answer to a call goes, from whichever thread it comes.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use crate::mailbox::Mail;
+use crate::signal::Signal;
+use crate::{Reply, Status};
+
+/// An answer on its way to the connection.
+pub(crate) enum Answer {
+    Grpc(Result<Reply, Status>),
+    Http(Box<http::Response<Bytes>>),
+}
+
+thread_local! {
+    /// The call that this thread is handing to the service right now.
+    static CURRENT: Cell<*const Signal> = const { Cell::new(ptr::null()) };
+    /// Its answer, if the service gave it at once.
+    static ANSWER: RefCell<Option<Answer>> = const { RefCell::new(None) };
+}
+
+/// Runs `call`, which hands `signal` to the service, and returns the answer if there was one before it returned. Such an answer
+/// never touches the mailbox.
+pub(crate) fn inline(signal: &Arc<Signal>, call: impl FnOnce(Arc<Signal>)) -> Option<Answer> {
+    CURRENT.set(Arc::as_ptr(signal));
+    call(signal.clone());
+    CURRENT.set(ptr::null());
+    ANSWER.take()
+}
+
+fn deliver(signal: Arc<Signal>, answer: Answer) {
+    if ptr::eq(CURRENT.get(), Arc::as_ptr(&signal)) {
+        ANSWER.set(Some(answer));
+    } else if !signal.is_ended() {
+        let mailbox = signal.clone();
+        mailbox.mailbox().post(Mail::Answer(signal, answer));
+    }
+}
+
+/// Answers one unary call, once. Dropped without an answer it says that the server has stopped.
+pub struct Responder {
+    signal: Option<Arc<Signal>>,
+}
+
+impl Responder {
+    pub(crate) fn new(signal: Arc<Signal>) -> Responder {
+        Responder { signal: Some(signal) }
+    }
+
+    /// Sends the reply, or the status that the call ends with. A status that says OK is an empty message.
+    pub fn send(mut self, reply: Result<Reply, Status>) {
+        if let Some(signal) = self.signal.take() {
+            deliver(signal, Answer::Grpc(reply));
+        }
+    }
+
+    /// Whether nobody waits for the reply any more: the client has reset the stream or gone, or the deadline has passed.
+    pub fn is_canceled(&self) -> bool {
+        self.signal.as_ref().is_none_or(|signal| signal.is_ended())
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        if let Some(signal) = self.signal.take() {
+            deliver(signal, Answer::Grpc(Err(api::Error::Stopped.into())));
+        }
+    }
+}
+
+impl fmt::Debug for Responder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Responder").field("is_canceled", &self.is_canceled()).finish_non_exhaustive()
+    }
+}
+
+/// Answers one HTTP request, once. Dropped without an answer it says 503.
+pub struct HttpResponder {
+    to: Option<HttpTo>,
+}
+
+enum HttpTo {
+    /// A stream of an HTTP/2 connection.
+    Stream(Arc<Signal>),
+    /// A task that serves an HTTP/1.1 connection.
+    Task(oneshot::Sender<http::Response<Bytes>>),
+}
+
+impl HttpResponder {
+    pub(crate) fn stream(signal: Arc<Signal>) -> HttpResponder {
+        HttpResponder { to: Some(HttpTo::Stream(signal)) }
+    }
+
+    pub(crate) fn task(sender: oneshot::Sender<http::Response<Bytes>>) -> HttpResponder {
+        HttpResponder { to: Some(HttpTo::Task(sender)) }
+    }
+
+    /// Sends the response.
+    pub fn send(mut self, response: http::Response<Bytes>) {
+        self.deliver(response);
+    }
+
+    fn deliver(&mut self, response: http::Response<Bytes>) {
+        match self.to.take() {
+            Some(HttpTo::Stream(signal)) => deliver(signal, Answer::Http(Box::new(response))),
+            // A client that has gone needs no response.
+            Some(HttpTo::Task(sender)) => drop(sender.send(response)),
+            None => {}
+        }
+    }
+}
+
+impl Drop for HttpResponder {
+    fn drop(&mut self) {
+        if self.to.is_some() {
+            self.deliver(plain_response(http::StatusCode::SERVICE_UNAVAILABLE));
+        }
+    }
+}
+
+impl fmt::Debug for HttpResponder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpResponder").finish_non_exhaustive()
+    }
+}
+
+/// A response with the name of its status for a body.
+pub(crate) fn plain_response(status: http::StatusCode) -> http::Response<Bytes> {
+    let text = status.canonical_reason().unwrap_or("");
+    let mut response = http::Response::new(Bytes::from(format!("{text}\n")));
+    *response.status_mut() = status;
+    let content_type = http::HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(http::header::CONTENT_TYPE, content_type);
+    response
+}

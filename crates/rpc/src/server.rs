@@ -1,0 +1,106 @@
+//! Starts and stops the threads.
+
+use std::fmt;
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Runtime;
+use tokio::task::unconstrained;
+
+use crate::deadline::Deadlines;
+use crate::listener::{Listener, Seat};
+use crate::mailbox::{Mail, Mailbox};
+use crate::routes::Routes;
+use crate::thread::{RequestThread, Shared};
+use crate::{Options, Service, Stats};
+
+/// A running server. Dropped without [`Server::shutdown`] it stops at once.
+pub struct Server {
+    listeners: Vec<Listener>,
+    seats: Vec<Seat>,
+    threads: Vec<JoinHandle<()>>,
+    stats: Arc<Stats>,
+}
+
+impl Server {
+    /// Serves `service` on `listeners`, which are bound already.
+    ///
+    /// # Panics
+    /// If the service's table names a method twice, or `options.threads` is 0.
+    pub fn start(listeners: Vec<TcpListener>, service: Arc<dyn Service>, options: Options) -> io::Result<Server> {
+        assert!(options.threads > 0, "a server needs a request thread");
+        let routes = Arc::new(Routes::new(service.methods()));
+        let options = Arc::new(options);
+        let stats = Arc::new(Stats::new(options.threads, service.methods().len()));
+        // From here on dropping the server stops the threads that run.
+        let mut server = Server { listeners: Vec::new(), seats: Vec::new(), threads: Vec::new(), stats };
+        for index in 0..options.threads {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+            let seat = Seat { mailbox: Arc::new(Mailbox::new()), stats: server.stats.shard(index) };
+            let shared = Shared {
+                service: service.clone(),
+                routes: routes.clone(),
+                options: options.clone(),
+                stats: seat.stats.clone(),
+                mailbox: seat.mailbox.clone(),
+                deadlines: Deadlines::default(),
+                now: Instant::now(),
+            };
+            let name = format!("rpc-{index}");
+            server.threads.push(thread::Builder::new().name(name).spawn(move || run(&runtime, shared))?);
+            server.seats.push(seat);
+        }
+        for listener in listeners {
+            let listener = Listener::start(listener, server.seats.clone(), options.write_timeout)?;
+            server.listeners.push(listener);
+        }
+        Ok(server)
+    }
+
+    /// The counters. They outlive the server.
+    pub fn stats(&self) -> Arc<Stats> {
+        self.stats.clone()
+    }
+
+    /// Accepts nothing more, tells the clients to go elsewhere, waits up to `grace` for calls that run, and closes what is left.
+    pub fn shutdown(mut self, grace: Duration) {
+        self.stop(grace);
+    }
+
+    fn stop(&mut self, grace: Duration) {
+        self.listeners.drain(..).for_each(Listener::stop);
+        let end_at = Instant::now() + grace;
+        for seat in &self.seats {
+            seat.mailbox.post(Mail::Shutdown(end_at));
+        }
+        for thread in self.threads.drain(..) {
+            // A panic has been reported by the thread's own panic message.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop(Duration::ZERO);
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("threads", &self.threads.len()).finish_non_exhaustive()
+    }
+}
+
+/// The body of a request thread. Its work is a spawned task because those are woken without a system call from their own thread,
+/// and unconstrained because it bounds itself, by turns.
+fn run(runtime: &Runtime, shared: Shared) {
+    runtime.block_on(async {
+        let work = tokio::spawn(unconstrained(RequestThread::new(shared)));
+        // Fails only by a panic, which has been reported by then.
+        let _ = work.await;
+    });
+}

@@ -1,0 +1,84 @@
+//! What a server answers with: the method table and the two shapes of a call.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use crate::{HttpResponder, Metadata, Outbound, Responder, Status, StreamWaker};
+
+/// How many messages each side of a method sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One request, one reply.
+    Unary,
+    /// One request, many replies.
+    ServerStream,
+    /// Many requests, one reply.
+    ClientStream,
+    /// Many requests, many replies.
+    Bidi,
+}
+
+/// One row of the method table.
+#[derive(Clone, Copy, Debug)]
+pub struct Method {
+    /// The request path, `/package.Service/Method`.
+    pub path: &'static str,
+    /// How many messages each side sends.
+    pub kind: Kind,
+}
+
+/// A unary call whose message is complete.
+#[derive(Debug)]
+pub struct Call {
+    /// The request message, decompressed, without its length prefix.
+    pub message: Bytes,
+    /// The request headers.
+    pub metadata: Metadata,
+    /// When the client stops waiting, from `grpc-timeout`.
+    pub deadline: Option<Instant>,
+    /// The other end of the connection.
+    pub peer: SocketAddr,
+}
+
+/// A streaming call, given out when its headers are here.
+#[derive(Debug)]
+pub struct StreamCall {
+    /// The request headers.
+    pub metadata: Metadata,
+    /// When the client stops waiting, from `grpc-timeout`. The engine ends the stream by itself then.
+    pub deadline: Option<Instant>,
+    /// The other end of the connection.
+    pub peer: SocketAddr,
+    /// Has [`StreamHandler::ready`] called, from any thread.
+    pub waker: StreamWaker,
+}
+
+/// What a server serves. Every method is called on the thread of the connection and must not block.
+pub trait Service: Send + Sync + 'static {
+    /// The table of methods; `method` in the calls below is an index into it.
+    fn methods(&self) -> &'static [Method];
+
+    /// Answers a [`Kind::Unary`] call, now or later.
+    fn unary(&self, method: usize, call: Call, responder: Responder);
+
+    /// Begins a call of any other kind.
+    fn stream(&self, method: usize, call: StreamCall) -> Result<Box<dyn StreamHandler>, Status>;
+
+    /// Answers an HTTP/1.1 request, or an HTTP/2 request that is not gRPC.
+    fn http(&self, request: http::Request<Bytes>, responder: HttpResponder);
+}
+
+/// The server's side of one stream. Driven by events, all on the thread of the connection; dropped when the stream ends, however
+/// that comes about (finished, reset by the client, past its deadline, connection lost).
+pub trait StreamHandler: Send {
+    /// One message has come. Not called while `out` has no room: the client is held back by flow control instead.
+    fn message(&mut self, message: Bytes, out: &mut Outbound<'_>);
+
+    /// The client will send nothing more.
+    fn half_closed(&mut self, out: &mut Outbound<'_>);
+
+    /// The waker was used, or there is room again after [`Outbound::has_room`] was false.
+    fn ready(&mut self, out: &mut Outbound<'_>);
+}

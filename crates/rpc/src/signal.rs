@@ -1,0 +1,108 @@
+//! The part of a stream that other threads can hold.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Wake;
+
+use crate::mailbox::{Mail, Mailbox};
+
+/// Names one stream to everything outside its connection: responders and wakers hold it, the connection ends it. While it is not
+/// ended, `connection` and `stream` are valid keys on the thread of its mailbox.
+pub(crate) struct Signal {
+    mailbox: Arc<Mailbox>,
+    connection: usize,
+    stream: AtomicUsize,
+    /// Mail that names this signal is on its way.
+    posted: AtomicBool,
+    /// The handler asked to be called, rather than the transport.
+    ready: AtomicBool,
+    ended: AtomicBool,
+}
+
+impl Signal {
+    pub(crate) fn new(mailbox: Arc<Mailbox>, connection: usize) -> Signal {
+        Signal {
+            mailbox,
+            connection,
+            stream: AtomicUsize::new(usize::MAX),
+            posted: AtomicBool::new(false),
+            ready: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn mailbox(&self) -> &Mailbox {
+        &self.mailbox
+    }
+
+    /// Key of the connection on its thread.
+    pub(crate) fn connection(&self) -> usize {
+        self.connection
+    }
+
+    /// Key of the stream in its connection.
+    pub(crate) fn stream(&self) -> usize {
+        self.stream.load(Ordering::Relaxed)
+    }
+
+    /// Set once the stream has a key. Only the connection's thread reads it.
+    pub(crate) fn set_stream(&self, stream: usize) {
+        self.stream.store(stream, Ordering::Relaxed);
+    }
+
+    /// The stream is gone: answers to it are dropped, mail about it is ignored.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Clears the posted mark, before the stream is looked at. True if the handler asked to be called.
+    pub(crate) fn take(&self) -> bool {
+        self.posted.store(false, Ordering::SeqCst);
+        self.ready.swap(false, Ordering::SeqCst)
+    }
+
+    fn post(self: Arc<Self>) {
+        if !self.posted.swap(true, Ordering::SeqCst) && !self.is_ended() {
+            let mailbox = self.mailbox.clone();
+            mailbox.post(Mail::Wake(self));
+        }
+    }
+}
+
+/// The transport's wake-ups: data has come, the window has opened, the stream was reset.
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        self.post();
+    }
+}
+
+/// Has [`StreamHandler::ready`](crate::StreamHandler::ready) called on the stream's thread. May be used from any thread and as often
+/// as one likes: uses before the call collapse into one, and uses after the stream has ended do nothing.
+#[derive(Clone)]
+pub struct StreamWaker {
+    signal: Arc<Signal>,
+}
+
+impl StreamWaker {
+    pub(crate) fn new(signal: Arc<Signal>) -> StreamWaker {
+        StreamWaker { signal }
+    }
+
+    /// Asks for the call.
+    pub fn wake(&self) {
+        if !self.signal.ready.swap(true, Ordering::SeqCst) {
+            self.signal.clone().post();
+        }
+    }
+}
+
+impl fmt::Debug for StreamWaker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StreamWaker").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,137 @@
+//! Counters: what Prometheus shows as `grpc_server_*` and the bytes of client traffic.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use api::Code;
+
+/// The counters of a server. Every request thread writes its own set, reading adds them up.
+#[derive(Debug)]
+pub struct Stats {
+    shards: Vec<Arc<Shard>>,
+}
+
+/// The counters of one method.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MethodCounts {
+    /// Calls begun.
+    pub started: u64,
+    /// Calls ended, by code (index into [`Code::ALL`]).
+    pub handled: [u64; Code::ALL.len()],
+    /// Request messages.
+    pub messages_received: u64,
+    /// Reply messages.
+    pub messages_sent: u64,
+}
+
+impl Stats {
+    pub(crate) fn new(threads: usize, methods: usize) -> Stats {
+        Stats { shards: (0..threads).map(|_| Arc::new(Shard::new(methods))).collect() }
+    }
+
+    pub(crate) fn shard(&self, thread: usize) -> Arc<Shard> {
+        self.shards[thread].clone()
+    }
+
+    /// The counters of the method at `index` of the method table.
+    pub fn method(&self, index: usize) -> MethodCounts {
+        let mut sum = MethodCounts::default();
+        for row in self.shards.iter().map(|shard| &shard.methods[index]) {
+            sum.started += row.started.get();
+            sum.messages_received += row.received.get();
+            sum.messages_sent += row.sent.get();
+            for (sum, counter) in sum.handled.iter_mut().zip(&row.handled) {
+                *sum += counter.get();
+            }
+        }
+        sum
+    }
+
+    /// Bytes of request messages.
+    pub fn bytes_received(&self) -> u64 {
+        self.sum(|shard| shard.bytes_received.get())
+    }
+
+    /// Bytes of reply messages.
+    pub fn bytes_sent(&self) -> u64 {
+        self.sum(|shard| shard.bytes_sent.get())
+    }
+
+    /// Connections accepted since the start.
+    pub fn connections_accepted(&self) -> u64 {
+        self.sum(|shard| shard.accepted.get())
+    }
+
+    /// Connections open now.
+    pub fn connections_open(&self) -> u64 {
+        self.sum(|shard| shard.open.load(Ordering::Relaxed))
+    }
+
+    fn sum(&self, of: impl Fn(&Shard) -> u64) -> u64 {
+        self.shards.iter().map(|shard| of(shard)).sum()
+    }
+}
+
+/// The counters of one request thread.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    methods: Vec<Row>,
+    pub(crate) bytes_received: Counter,
+    pub(crate) bytes_sent: Counter,
+    pub(crate) accepted: Counter,
+    /// Open connections, counted up by the listener so that it can spread them.
+    pub(crate) open: AtomicU64,
+}
+
+impl Shard {
+    pub(crate) fn new(methods: usize) -> Shard {
+        Shard {
+            methods: (0..methods).map(|_| Row::default()).collect(),
+            bytes_received: Counter::default(),
+            bytes_sent: Counter::default(),
+            accepted: Counter::default(),
+            open: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn started(&self, method: usize) {
+        self.methods[method].started.add(1);
+    }
+
+    pub(crate) fn handled(&self, method: usize, code: Code) {
+        self.methods[method].handled[code as usize].add(1);
+    }
+
+    pub(crate) fn received(&self, method: usize, bytes: usize) {
+        self.methods[method].received.add(1);
+        self.bytes_received.add(bytes as u64);
+    }
+
+    pub(crate) fn sent(&self, method: usize, messages: u64, bytes: usize) {
+        self.methods[method].sent.add(messages);
+        self.bytes_sent.add(bytes as u64);
+    }
+}
+
+#[derive(Debug, Default)]
+struct Row {
+    started: Counter,
+    handled: [Counter; Code::ALL.len()],
+    received: Counter,
+    sent: Counter,
+}
+
+/// A counter that one thread writes and any thread reads.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Not an atomic addition: there is one writer, and a locked instruction per count would be the dearest part of it.
+    pub(crate) fn add(&self, count: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,65 @@
+//! How a call ends: a code and a sentence.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use api::Code;
+use http::HeaderValue;
+
+/// The outcome of a call as the client sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The gRPC code.
+    pub code: Code,
+    /// The sentence that clients show and match on.
+    pub message: Cow<'static, str>,
+}
+
+impl Status {
+    /// Success.
+    pub const OK: Status = Status { code: Code::Ok, message: Cow::Borrowed("") };
+
+    /// A status from its two parts.
+    pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Status {
+        Status { code, message: message.into() }
+    }
+
+    /// What a call past its deadline ends with.
+    pub(crate) fn deadline_exceeded() -> Status {
+        Status::new(Code::DeadlineExceeded, "context deadline exceeded")
+    }
+
+    /// The message as the value of `grpc-message`: printable ASCII but `%` stays, everything else becomes `%XX`.
+    pub(crate) fn encoded_message(&self) -> HeaderValue {
+        let plain = |byte: u8| (b' '..=b'~').contains(&byte) && byte != b'%';
+        let mut text = String::with_capacity(self.message.len());
+        for byte in self.message.bytes() {
+            if plain(byte) {
+                text.push(char::from(byte));
+            } else {
+                // Writing to a string cannot fail.
+                let _ = write!(text, "%{byte:02X}");
+            }
+        }
+        HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static(""))
+    }
+}
+
+impl From<api::Error> for Status {
+    fn from(error: api::Error) -> Status {
+        Status::new(error.code(), error.message())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_percent_encoded() {
+        let encoded = |text: &'static str| Status::new(Code::Unknown, text).encoded_message();
+        assert_eq!(encoded("etcdserver: no leader"), "etcdserver: no leader");
+        assert_eq!(encoded("100% of\nschön"), "100%25 of%0Asch%C3%B6n");
+        assert_eq!(encoded("~ \u{7f}"), "~ %7F");
+    }
+}

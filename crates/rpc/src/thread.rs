@@ -1,0 +1,346 @@
+//! A request thread: connections, the mail for them, and the clock.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use slab::Slab;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::Sleep;
+
+use crate::call::Event;
+use crate::connection::{Http2, Turn};
+use crate::deadline::Deadlines;
+use crate::greeting::{Greeting, Protocol};
+use crate::mailbox::{Mail, Mailbox};
+use crate::routes::Routes;
+use crate::signal::Signal;
+use crate::socket::Socket;
+use crate::stats::Shard;
+use crate::{Options, Service, http1};
+
+/// How often connections are looked at that do nothing by themselves.
+const TICK: Duration = Duration::from_secs(1);
+/// The same while the thread waits for its last connections.
+const DRAIN_TICK: Duration = Duration::from_millis(20);
+
+/// What the connections of one thread have in common.
+pub(crate) struct Shared {
+    pub(crate) service: Arc<dyn Service>,
+    pub(crate) routes: Arc<Routes>,
+    pub(crate) options: Arc<Options>,
+    pub(crate) stats: Arc<Shard>,
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) deadlines: Deadlines,
+    /// The time as of the last look at the clock.
+    pub(crate) now: Instant,
+}
+
+/// Everything a request thread does, as one task. Connections are not tasks of their own: their wake-ups and the answers for them
+/// arrive by the same mailbox, so that a connection sees all that has gathered for it in one turn.
+pub(crate) struct RequestThread {
+    shared: Shared,
+    connections: Slab<Connection>,
+    /// Connections that are due for a turn.
+    due: Vec<usize>,
+    mail: Vec<Mail>,
+    serial: u64,
+    timer: Pin<Box<Sleep>>,
+    timer_at: Instant,
+    next_tick: Instant,
+    /// HTTP/1.1 connections, which are tasks of their own.
+    http1: Arc<AtomicUsize>,
+    /// Tells those tasks to finish.
+    http1_stop: watch::Sender<bool>,
+    /// When the thread ends at the latest, once it was told to.
+    end_at: Option<Instant>,
+}
+
+struct Connection {
+    serial: u64,
+    wake: Arc<ConnectionWaker>,
+    waker: Waker,
+    /// It is in the list of those due.
+    due: bool,
+    state: State,
+}
+
+enum State {
+    Greeting(Greeting),
+    Http2(Box<Http2>),
+}
+
+/// Wakes a connection: by mail, so that wake-ups collapse.
+pub(crate) struct ConnectionWaker {
+    mailbox: Arc<Mailbox>,
+    key: usize,
+    serial: u64,
+    /// Mail is on its way, or would be for nothing.
+    posted: AtomicBool,
+}
+
+impl ConnectionWaker {
+    /// Wake-ups count from here.
+    pub(crate) fn arm(&self) {
+        self.posted.store(false, Ordering::SeqCst);
+    }
+
+    /// The connection is awake: what it causes itself need not wake it.
+    pub(crate) fn mute(&self) {
+        self.posted.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Wake for ConnectionWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.posted.swap(true, Ordering::SeqCst) {
+            self.mailbox.post(Mail::Ready { key: self.key, serial: self.serial });
+        }
+    }
+}
+
+impl RequestThread {
+    /// To be called within the thread's runtime.
+    pub(crate) fn new(shared: Shared) -> RequestThread {
+        let now = shared.now;
+        let (http1_stop, _) = watch::channel(false);
+        RequestThread {
+            shared,
+            connections: Slab::new(),
+            due: Vec::new(),
+            mail: Vec::new(),
+            serial: 0,
+            timer: Box::pin(tokio::time::sleep_until((now + TICK).into())),
+            timer_at: now + TICK,
+            next_tick: now + TICK,
+            http1: Arc::new(AtomicUsize::new(0)),
+            http1_stop,
+            end_at: None,
+        }
+    }
+
+    fn read_mail(&mut self) {
+        let mut mail = std::mem::take(&mut self.mail);
+        self.shared.mailbox.take(&mut mail);
+        for mail in mail.drain(..) {
+            match mail {
+                Mail::Connection(stream, peer) => self.welcome(stream, peer),
+                Mail::Ready { key, serial } => {
+                    if self.connections.get(key).is_some_and(|connection| connection.serial == serial) {
+                        self.make_due(key);
+                    }
+                }
+                Mail::Wake(signal) => self.notify(signal, Event::Wake),
+                Mail::Answer(signal, answer) => self.notify(signal, Event::Answer(answer)),
+                Mail::Shutdown(end_at) => self.drain(end_at),
+            }
+        }
+        self.mail = mail;
+    }
+
+    fn welcome(&mut self, stream: std::net::TcpStream, peer: std::net::SocketAddr) {
+        let ready = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
+        let (Ok(stream), None) = (ready, self.end_at) else {
+            self.shared.stats.open.fetch_sub(1, Ordering::Relaxed);
+            return;
+        };
+        self.shared.stats.accepted.add(1);
+        self.serial += 1;
+        let entry = self.connections.vacant_entry();
+        let key = entry.key();
+        let wake = Arc::new(ConnectionWaker {
+            mailbox: self.shared.mailbox.clone(),
+            key,
+            serial: self.serial,
+            posted: AtomicBool::new(true),
+        });
+        let waker = Waker::from(wake.clone());
+        let state = State::Greeting(Greeting::new(stream, peer, self.shared.now));
+        entry.insert(Connection { serial: self.serial, wake, waker, due: false, state });
+        self.make_due(key);
+    }
+
+    fn notify(&mut self, signal: Arc<Signal>, event: Event) {
+        if signal.is_ended() {
+            return;
+        }
+        let key = signal.connection();
+        if let Some(Connection { state: State::Http2(http2), .. }) = self.connections.get_mut(key) {
+            http2.notify(signal, event);
+            self.make_due(key);
+        }
+    }
+
+    fn make_due(&mut self, key: usize) {
+        let connection = &mut self.connections[key];
+        if !connection.due {
+            connection.due = true;
+            self.due.push(key);
+        }
+    }
+
+    fn turn(&mut self, key: usize) {
+        let connection = &mut self.connections[key];
+        connection.due = false;
+        self.shared.now = Instant::now();
+        if let State::Greeting(greeting) = &mut connection.state {
+            connection.wake.arm();
+            let mut cx = Context::from_waker(&connection.waker);
+            let peer = greeting.peer;
+            let http2 = match greeting.poll(&mut cx) {
+                Poll::Pending => return,
+                Poll::Ready(Ok(Protocol::Http2(stream, seen))) => {
+                    Http2::new(Socket::new(stream, seen), key, peer, &self.shared, &mut cx)
+                }
+                Poll::Ready(Ok(Protocol::Http1(stream, seen))) => {
+                    self.begin_http1(key, http1::Stream::new(stream, seen), peer);
+                    return;
+                }
+                Poll::Ready(Err(_)) => None,
+            };
+            let Some(http2) = http2 else { return self.close(key) };
+            connection.state = State::Http2(Box::new(http2));
+        }
+        let State::Http2(http2) = &mut connection.state else { return };
+        match http2.turn(&mut self.shared, &connection.wake, &connection.waker) {
+            Turn::Idle => {}
+            Turn::Again => self.make_due(key),
+            Turn::Closed => self.close(key),
+        }
+    }
+
+    fn close(&mut self, key: usize) {
+        self.connections.remove(key);
+        self.shared.stats.open.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Hands a connection to a task of its own. It stays open for the statistics.
+    fn begin_http1(&mut self, key: usize, stream: http1::Stream, peer: std::net::SocketAddr) {
+        self.connections.remove(key);
+        let (service, options) = (self.shared.service.clone(), self.shared.options.clone());
+        let serving = http1::serve(stream, peer, service, options, self.http1_stop.subscribe());
+        let guard = Http1Guard::new(self.http1.clone(), self.shared.stats.clone());
+        tokio::spawn(async move {
+            serving.await;
+            drop(guard);
+        });
+    }
+
+    fn expire(&mut self) {
+        while let Some(signal) = self.shared.deadlines.pop(self.shared.now) {
+            self.notify(signal, Event::Expired);
+        }
+    }
+
+    fn tick(&mut self) {
+        let now = self.shared.now;
+        self.next_tick = now + if self.end_at.is_some() { DRAIN_TICK } else { TICK };
+        let mut lost = Vec::new();
+        for (key, connection) in &mut self.connections {
+            let keeps = match &mut connection.state {
+                State::Greeting(greeting) => {
+                    now.duration_since(greeting.since) < self.shared.options.handshake_timeout && self.end_at.is_none()
+                }
+                State::Http2(http2) => http2.tick(&self.shared, &connection.waker),
+            };
+            if !keeps {
+                lost.push(key);
+            }
+        }
+        for key in lost {
+            self.due.retain(|due| *due != key);
+            self.close(key);
+        }
+    }
+
+    fn drain(&mut self, end_at: Instant) {
+        self.end_at = Some(end_at);
+        self.next_tick = self.shared.now;
+        self.http1_stop.send_replace(true);
+        let mut keys = Vec::with_capacity(self.connections.len());
+        for (key, connection) in &mut self.connections {
+            if let State::Http2(http2) = &mut connection.state {
+                http2.drain();
+                keys.push(key);
+            }
+        }
+        keys.into_iter().for_each(|key| self.make_due(key));
+    }
+
+    fn is_over(&self) -> bool {
+        let Some(end_at) = self.end_at else { return false };
+        let is_empty = self.connections.is_empty() && self.http1.load(Ordering::Relaxed) == 0;
+        is_empty || self.shared.now >= end_at
+    }
+
+    /// Sets the timer for what comes next and reports whether that time has come.
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut at = self.next_tick;
+        if let Some(deadline) = self.shared.deadlines.next() {
+            at = at.min(deadline);
+        }
+        if at != self.timer_at {
+            self.timer_at = at;
+            self.timer.as_mut().reset(at.into());
+        }
+        self.timer.as_mut().poll(cx).is_ready()
+    }
+}
+
+impl Future for RequestThread {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        this.shared.now = Instant::now();
+        this.read_mail();
+        this.expire();
+        if this.shared.now >= this.next_tick {
+            this.tick();
+        }
+        let mut due = std::mem::take(&mut this.due);
+        for key in due.drain(..) {
+            this.turn(key);
+        }
+        // Turns that are due again have made a new list.
+        due.append(&mut this.due);
+        this.due = due;
+        if this.is_over() {
+            return Poll::Ready(());
+        }
+        if this.due.is_empty() && !this.poll_timer(cx) && this.shared.mailbox.sleep(cx.waker()) {
+            return Poll::Pending;
+        }
+        // There is more to do, but the sockets are looked at first.
+        let _ = pin!(tokio::task::yield_now()).poll(cx);
+        Poll::Pending
+    }
+}
+
+/// Counts one HTTP/1.1 connection while it lives.
+struct Http1Guard {
+    count: Arc<AtomicUsize>,
+    stats: Arc<Shard>,
+}
+
+impl Http1Guard {
+    fn new(count: Arc<AtomicUsize>, stats: Arc<Shard>) -> Http1Guard {
+        count.fetch_add(1, Ordering::Relaxed);
+        Http1Guard { count, stats }
+    }
+}
+
+impl Drop for Http1Guard {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        self.stats.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
