@@ -1,0 +1,167 @@
+//! The batch being gathered.
+//!
+//! A batch is a Crc record followed by at least one other. The Crc record's data, which etcd's reader skips, is
+//!
+//! ```text
+//! bytes of the whole batch u64 | first batch of a segment only: bytes the file was allocated with u64 | check u32
+//! ```
+//!
+//! all little-endian; the check is CRC-32C over segment sequence u64, offset u64, running checksum u32 and the data before it.
+
+use crate::frame::{self, Kind, WORD_BYTES};
+use crate::record::{self, ENTRY_HEAD_BYTES_MAX, EntryRef};
+use api::{Message, raftpb, walpb};
+
+/// Longest Crc record of a batch that does not begin a segment.
+pub(crate) const START_BYTES_MAX: usize = WORD_BYTES + 24;
+
+/// A buffer that grew beyond it is given back.
+const BUFFER_BYTES_KEPT: usize = 4 << 20;
+
+const LENGTH_BYTES: usize = 8;
+const CHECK_BYTES: usize = 4;
+
+/// What the data of a batch's Crc record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Start {
+    /// Of the whole batch, its Crc record included.
+    pub(crate) batch_bytes: u64,
+    /// In the first batch of a segment: what the file was allocated with.
+    pub(crate) file_bytes: Option<u64>,
+}
+
+/// Records on their way to the disk.
+pub(crate) struct Batch {
+    bytes: Vec<u8>,
+    /// Running checksum before the first record and after the last one.
+    crc_before: u32,
+    crc: u32,
+    file_bytes: Option<u64>,
+    start_data_offset: usize,
+    scratch: Vec<u8>,
+    must_sync: bool,
+}
+
+impl Batch {
+    /// An empty batch behind records with the running checksum `crc`.
+    pub(crate) fn new(crc: u32) -> Batch {
+        Batch {
+            bytes: Vec::new(),
+            crc_before: crc,
+            crc,
+            file_bytes: None,
+            start_data_offset: 0,
+            scratch: Vec::with_capacity(ENTRY_HEAD_BYTES_MAX),
+            must_sync: false,
+        }
+    }
+
+    /// The batch that begins a segment, whose file was allocated with `file_bytes`.
+    pub(crate) fn first(crc: u32, file_bytes: u64) -> Batch {
+        Batch { file_bytes: Some(file_bytes), ..Batch::new(crc) }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// True when it holds more than hard states: then it cannot wait for a later batch.
+    pub(crate) fn must_sync(&self) -> bool {
+        self.must_sync
+    }
+
+    /// The running checksum behind the batch.
+    pub(crate) fn crc(&self) -> u32 {
+        self.crc
+    }
+
+    pub(crate) fn push_metadata(&mut self, metadata: &[u8]) {
+        self.push(Kind::Metadata, metadata);
+        self.must_sync = true;
+    }
+
+    pub(crate) fn push_entry(&mut self, entry: &EntryRef<'_>) {
+        let mut head = std::mem::take(&mut self.scratch);
+        record::entry_head(entry, &mut head);
+        self.begin();
+        self.crc = crc32c::crc32c_append(crc32c::crc32c_append(self.crc, &head), entry.data);
+        frame::push(&mut self.bytes, Kind::Entry, self.crc, &[&head, entry.data]);
+        self.scratch = head;
+        self.must_sync = true;
+    }
+
+    pub(crate) fn push_hard_state(&mut self, state: &raftpb::HardState) {
+        let mut data = std::mem::take(&mut self.scratch);
+        record::hard_state(state, &mut data);
+        self.push(Kind::HardState, &data);
+        self.scratch = data;
+    }
+
+    pub(crate) fn push_snapshot(&mut self, snapshot: &walpb::Snapshot) {
+        self.push(Kind::Snapshot, &record::complete(snapshot).encode_to_vec());
+        self.must_sync = true;
+    }
+
+    fn push(&mut self, kind: Kind, data: &[u8]) {
+        self.begin();
+        self.crc = crc32c::crc32c_append(self.crc, data);
+        frame::push(&mut self.bytes, kind, self.crc, &[data]);
+    }
+
+    fn begin(&mut self) {
+        if self.bytes.is_empty() {
+            let data = [0; 2 * LENGTH_BYTES + CHECK_BYTES];
+            let len = if self.file_bytes.is_some() { data.len() } else { LENGTH_BYTES + CHECK_BYTES };
+            self.start_data_offset = frame::push(&mut self.bytes, Kind::Crc, self.crc, &[&data[..len]]);
+        }
+    }
+
+    /// The bytes to be written at `offset` of segment `sequence`.
+    pub(crate) fn finish(&mut self, sequence: u64, offset: u64) -> &[u8] {
+        assert!(!self.bytes.is_empty(), "an empty batch was to be written");
+        assert_eq!(offset == 0, self.file_bytes.is_some(), "only the first batch of a segment gives the file's length");
+        let mut data = (self.bytes.len() as u64).to_le_bytes().to_vec();
+        if let Some(file_bytes) = self.file_bytes {
+            data.extend_from_slice(&file_bytes.to_le_bytes());
+        }
+        let check = check(sequence, offset, self.crc_before, &data);
+        data.extend_from_slice(&check.to_le_bytes());
+        self.bytes[self.start_data_offset..self.start_data_offset + data.len()].copy_from_slice(&data);
+        &self.bytes
+    }
+
+    /// Empties the batch once it is on disk; the next one follows it.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(BUFFER_BYTES_KEPT);
+        self.crc_before = self.crc;
+        self.file_bytes = None;
+        self.must_sync = false;
+    }
+}
+
+/// Reads the data of a Crc record that begins a batch at `offset` of segment `sequence`; `None` when it does not fit there.
+pub(crate) fn read_start(sequence: u64, offset: u64, crc: u32, data: &[u8]) -> Option<Start> {
+    let (fields, found) = data.split_last_chunk::<CHECK_BYTES>()?;
+    if u32::from_le_bytes(*found) != check(sequence, offset, crc, fields) {
+        return None;
+    }
+    let (length, rest) = fields.split_first_chunk::<LENGTH_BYTES>()?;
+    let file_bytes = match (offset, rest) {
+        (0, rest) => Some(u64::from_le_bytes(rest.try_into().ok()?)),
+        (_, []) => None,
+        _ => return None,
+    };
+    Some(Start { batch_bytes: u64::from_le_bytes(*length), file_bytes })
+}
+
+fn check(sequence: u64, offset: u64, crc: u32, fields: &[u8]) -> u32 {
+    let mut check = crc32c::crc32c(&sequence.to_le_bytes());
+    check = crc32c::crc32c_append(check, &offset.to_le_bytes());
+    check = crc32c::crc32c_append(check, &crc.to_le_bytes());
+    crc32c::crc32c_append(check, fields)
+}

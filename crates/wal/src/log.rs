@@ -1,0 +1,151 @@
+//! The write side of the log.
+
+use crate::batch::Batch;
+use crate::name::SegmentName;
+use crate::segment;
+use crate::{EntryRef, Error, Options, Spare};
+use api::{raftpb, walpb};
+use bytes::Bytes;
+use disk::{Disk, File};
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Hard states that need no sync wait in memory for the next batch that does, up to this size.
+const WAITING_BYTES_MAX: usize = 64 << 10;
+
+/// The log, open for writing. One owner; not usable after an error of [`Wal::commit`].
+pub struct Wal {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) dir: PathBuf,
+    pub(crate) options: Options,
+    pub(crate) metadata: Bytes,
+    /// Oldest first; the last one is being written.
+    pub(crate) segments: VecDeque<SegmentName>,
+    pub(crate) file: Arc<dyn File>,
+    /// Behind the last batch in `file`.
+    pub(crate) offset: u64,
+    pub(crate) batch: Batch,
+    /// The newest ones, repeated at the beginning of each segment.
+    pub(crate) hard_state: raftpb::HardState,
+    pub(crate) snapshot: walpb::Snapshot,
+    pub(crate) last_index: u64,
+    pub(crate) spare: Spare,
+    pub(crate) poison: Option<String>,
+}
+
+impl Wal {
+    /// Adds entries, then the hard state, to the batch. An entry replaces all earlier ones from its index on.
+    pub fn append(&mut self, entries: &mut dyn Iterator<Item = EntryRef<'_>>, hard_state: Option<&raftpb::HardState>) {
+        for entry in entries {
+            assert!(
+                entry.index <= self.last_index + 1,
+                "entry {} was appended behind entry {}",
+                entry.index,
+                self.last_index
+            );
+            self.batch.push_entry(&entry);
+            self.last_index = entry.index;
+        }
+        if let Some(hard_state) = hard_state {
+            self.batch.push_hard_state(hard_state);
+            self.hard_state = *hard_state;
+        }
+    }
+
+    /// Adds a snapshot record to the batch. When it lies beyond the last entry the log starts again behind it; the state it
+    /// stands for must be durable already.
+    pub fn save_snapshot(&mut self, snapshot: &walpb::Snapshot) {
+        self.batch.push_snapshot(snapshot);
+        self.snapshot = snapshot.clone();
+        self.last_index = self.last_index.max(snapshot.index());
+    }
+
+    /// Makes the batch durable: one write, one `fdatasync`. Without `sync` a batch of nothing but hard states may wait in memory for a
+    /// later one (only a higher commit index may be lost so); other batches are synced all the same, because no two batches may be unsynced at a time.
+    pub fn commit(&mut self, sync: bool) -> Result<(), Error> {
+        if let Some(reason) = &self.poison {
+            return Err(Error::Poisoned(reason.clone()));
+        }
+        let may_wait = !sync && !self.batch.must_sync() && self.batch.len() <= WAITING_BYTES_MAX;
+        if self.batch.is_empty() || may_wait {
+            return Ok(());
+        }
+        self.write_batch().inspect_err(|error| self.poison = Some(error.to_string()))?;
+        if self.offset >= self.options.segment_bytes
+            && let Err(error) = self.begin_segment()
+        {
+            // This batch is durable; the next one is refused.
+            self.poison = Some(error.to_string());
+        }
+        Ok(())
+    }
+
+    fn write_batch(&mut self) -> Result<(), Error> {
+        let name = self.tail();
+        let bytes = self.batch.finish(name.sequence, self.offset);
+        self.file
+            .write_at(bytes, self.offset)
+            .map_err(|error| Error::io("write", &self.dir.join(name.to_string()))(error))?;
+        self.file.sync_data().map_err(|error| Error::io("sync", &self.dir.join(name.to_string()))(error))?;
+        self.offset += bytes.len() as u64;
+        self.batch.clear();
+        Ok(())
+    }
+
+    /// Begins the next segment. Its first batch is durable before it gets its name, and the name is before it is used.
+    pub(crate) fn begin_segment(&mut self) -> Result<(), Error> {
+        assert!(self.batch.is_empty(), "a segment was to begin within a batch");
+        let name = SegmentName { sequence: self.tail().sequence + 1, first_index: self.last_index + 1 };
+        let prepared = self.spare.take()?;
+        let mut first = Batch::first(self.batch.crc(), self.options.segment_bytes);
+        first.push_metadata(&self.metadata);
+        if self.hard_state != raftpb::HardState::default() {
+            first.push_hard_state(&self.hard_state);
+        }
+        first.push_snapshot(&self.snapshot);
+        let path = self.dir.join(name.to_string());
+        publish(&*self.disk, &self.dir, &prepared, first.finish(name.sequence, 0), &path)?;
+        self.offset = first.len() as u64;
+        first.clear();
+        self.batch = first;
+        self.file = prepared.file;
+        self.segments.push_back(name);
+        Ok(())
+    }
+
+    /// The handle for preparing the next segment on another thread.
+    pub fn spare(&self) -> Spare {
+        self.spare.clone()
+    }
+
+    /// Segments that the log consists of.
+    pub fn segments(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// Index of the newest entry, or of the snapshot or state that the log continues from.
+    pub fn last_index(&self) -> u64 {
+        self.last_index
+    }
+
+    pub(crate) fn tail(&self) -> SegmentName {
+        let Some(tail) = self.segments.back() else { unreachable!("a log has at least one segment") };
+        *tail
+    }
+}
+
+/// Writes the first batch of a segment, then gives the file its name, durably.
+pub(crate) fn publish(
+    disk: &dyn Disk,
+    dir: &Path,
+    prepared: &segment::Prepared,
+    first: &[u8],
+    path: &Path,
+) -> Result<(), Error> {
+    prepared.file.write_at(first, 0).map_err(Error::io("write", &prepared.path))?;
+    prepared.file.sync_data().map_err(Error::io("sync", &prepared.path))?;
+    segment::lock(&*prepared.file, path)?;
+    disk.rename(&prepared.path, path).map_err(Error::io("rename", &prepared.path))?;
+    disk.sync_dir(dir).map_err(Error::io("sync", dir))
+}

@@ -1,0 +1,185 @@
+//! Opening a log that is there.
+
+use crate::batch::Batch;
+use crate::name::SegmentName;
+use crate::reader::{Break, CHAIN_BROKEN, Reader, Tail};
+use crate::replay::{Misfit, Replay};
+use crate::{Cut, Error, Options, Record, Spare, Wal, segment, torn};
+use api::{raftpb, walpb};
+use bytes::Bytes;
+use disk::{Disk, File, Mode};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What the log held when it was opened.
+#[derive(Clone, Debug)]
+pub struct Recovered {
+    /// As given to [`Wal::create`].
+    pub metadata: Bytes,
+    /// The newest hard state.
+    pub hard_state: raftpb::HardState,
+    /// The entries behind the index asked for, without a gap.
+    pub entries: Vec<raftpb::Entry>,
+    /// The newest snapshot record; index 0 when there was none.
+    pub snapshot: walpb::Snapshot,
+    /// The torn batch that was cut off, for the operator to see.
+    pub cut: Option<Cut>,
+}
+
+impl Wal {
+    /// Opens the log for a state that has applied everything up to `from_index`. Segments that hold only older entries are
+    /// not read. A torn last batch is cut off, zeroed and reported; any other damage is an error, and changes nothing.
+    pub fn open(disk: Arc<dyn Disk>, dir: &Path, from_index: u64, options: Options) -> Result<(Wal, Recovered), Error> {
+        if !Wal::exists(&*disk, dir)? {
+            return Err(Error::Missing(dir.into()));
+        }
+        let (names, temporary) = segment::list(&*disk, dir)?;
+        let Selection { leftovers, unread, whole, tail: tail_name } = select(dir, &names, from_index)?;
+        let tail_path = dir.join(tail_name.to_string());
+        let file = segment::open_locked(&*disk, &tail_path)?;
+        let mut replaying = Replaying { dir, replay: Replay::new(from_index), from_index, before: None };
+        for name in whole {
+            replaying.read_whole(&*disk, *name)?;
+        }
+        let (tail, cut) = replaying.read_tail(&*file, tail_name)?;
+        let replay = replaying.finish(tail_name, tail)?;
+        if cut.is_some() {
+            segment::zero(&*file, tail.offset).map_err(Error::io("clear the end of", &tail_path))?;
+        }
+        // What is read here is built upon, but the process before may have died between its write and its sync.
+        file.sync_data().map_err(Error::io("sync", &tail_path))?;
+        for name in leftovers.iter().map(SegmentName::to_string).chain(temporary) {
+            let path = dir.join(name);
+            disk.remove(&path).map_err(Error::io("remove", &path))?;
+        }
+        disk.sync_dir(dir).map_err(Error::io("sync", dir))?;
+
+        let Replay { last_index, metadata, hard_state, snapshot, entries, .. } = replay;
+        let metadata = metadata.unwrap_or_default();
+        let mut wal = Wal {
+            spare: Spare::new(disk.clone(), dir, options.segment_bytes),
+            disk,
+            dir: dir.into(),
+            options,
+            metadata: metadata.clone(),
+            segments: unread.iter().chain(whole).copied().chain([tail_name]).collect(),
+            file,
+            offset: tail.offset,
+            batch: Batch::new(tail.crc),
+            hard_state,
+            snapshot: snapshot.clone(),
+            last_index,
+            poison: None,
+        };
+        if wal.offset >= options.segment_bytes {
+            wal.begin_segment()?;
+        }
+        Ok((wal, Recovered { metadata, hard_state, entries, snapshot, cut }))
+    }
+}
+
+/// What becomes of each segment in the directory.
+struct Selection<'a> {
+    /// Freed, but their removal was not durable: names before a gap that nobody needs.
+    leftovers: &'a [SegmentName],
+    /// Hold only older entries.
+    unread: &'a [SegmentName],
+    whole: &'a [SegmentName],
+    tail: SegmentName,
+}
+
+fn select<'a>(dir: &Path, names: &'a [SegmentName], from_index: u64) -> Result<Selection<'a>, Error> {
+    let Some(start) = names.iter().rposition(|name| name.first_index <= from_index.saturating_add(1)) else {
+        let first_index = names.first().map_or(0, |name| name.first_index);
+        return Err(Error::Behind { dir: dir.into(), first_index, from_index });
+    };
+    let follows = |position: usize| names[position].sequence == names[position - 1].sequence + 1;
+    if let Some(gap) = (start + 1..names.len()).find(|position| !follows(*position)) {
+        return Err(Error::Gap { dir: dir.into(), sequence: names[gap - 1].sequence + 1 });
+    }
+    let oldest = (1..=start).rfind(|position| !follows(*position)).unwrap_or(0);
+    let (old, needed) = names.split_at(start);
+    let (leftovers, unread) = old.split_at(oldest);
+    let Some((tail, whole)) = needed.split_last() else { unreachable!("the start is one of the segments") };
+    Ok(Selection { leftovers, unread, whole, tail: *tail })
+}
+
+/// Reads segments one after the other.
+struct Replaying<'a> {
+    dir: &'a Path,
+    replay: Replay,
+    from_index: u64,
+    /// The segment read last, and where it ended.
+    before: Option<(SegmentName, Tail)>,
+}
+
+impl Replaying<'_> {
+    fn read_whole(&mut self, disk: &dyn Disk, name: SegmentName) -> Result<(), Error> {
+        let path = self.dir.join(name.to_string());
+        let file = disk.open(&path, Mode::Read).map_err(Error::io("open", &path))?;
+        let bytes = segment::read(&*file, &path)?;
+        let tail = self.read(&bytes, name).map_err(|failure| self.error(failure, name))?;
+        self.before = Some((name, tail));
+        Ok(())
+    }
+
+    fn read_tail(&mut self, file: &dyn File, name: SegmentName) -> Result<(Tail, Option<Cut>), Error> {
+        let path = self.dir.join(name.to_string());
+        let bytes = segment::read(file, &path)?;
+        match self.read(&bytes, name) {
+            Ok(tail) => Ok((tail, None)),
+            Err((Failure::Break(found), tail)) if found.torn => {
+                let torn = &bytes[tail.offset as usize..];
+                let cut = Cut { file: path, offset: tail.offset, bytes: torn::written_len(torn) as u64 };
+                Ok((tail, Some(cut)))
+            }
+            Err((failure, tail)) => Err(self.error((failure, tail), name)),
+        }
+    }
+
+    /// Replays all intact batches of a segment. On failure says where they end.
+    fn read(&mut self, bytes: &[u8], name: SegmentName) -> Result<Tail, (Failure, Tail)> {
+        let mut reader = Reader::new(bytes, name.sequence, self.before.map(|(_, tail)| tail.crc));
+        loop {
+            let tail = reader.tail();
+            match reader.next_batch() {
+                Ok(None) => return Ok(tail),
+                Ok(Some(records)) => {
+                    let mut records = records.iter();
+                    let pushed = records.try_for_each(|record: &Record<'_>| self.replay.push(record));
+                    pushed.map_err(|misfit| (Failure::Misfit(misfit), tail))?;
+                }
+                Err(found) => return Err((Failure::Break(found), tail)),
+            }
+        }
+    }
+
+    /// Checks the whole once everything is read.
+    fn finish(self, name: SegmentName, tail: Tail) -> Result<Replay, Error> {
+        let checked = self.replay.check_end();
+        checked.map_err(|misfit| self.error((Failure::Misfit(misfit), tail), name))?;
+        Ok(self.replay)
+    }
+
+    fn error(&self, (failure, tail): (Failure, Tail), name: SegmentName) -> Error {
+        let file = self.dir.join(name.to_string());
+        match (failure, self.before) {
+            (Failure::Break(Break { offset: 0, what: CHAIN_BROKEN, .. }), Some((before, tail))) => {
+                // The head of this segment passed its check, so batches are missing from the end of the one before.
+                let what = "batches are missing between here and the next segment".into();
+                Error::Corrupt { file: self.dir.join(before.to_string()), offset: tail.offset, what }
+            }
+            (Failure::Break(found), _) => Error::Corrupt { file, offset: found.offset, what: found.what.into() },
+            (Failure::Misfit(Misfit::Metadata), _) => Error::Metadata(file),
+            (Failure::Misfit(Misfit::Behind(first_index)), _) => {
+                Error::Behind { dir: self.dir.into(), first_index, from_index: self.from_index }
+            }
+            (Failure::Misfit(Misfit::Damage(what)), _) => Error::Corrupt { file, offset: tail.offset, what },
+        }
+    }
+}
+
+enum Failure {
+    Break(Break),
+    Misfit(Misfit),
+}

@@ -1,0 +1,161 @@
+//! Reads a segment batch by batch.
+
+use crate::batch::{self, Start};
+use crate::frame::{self, Frame, Kind, WORD_BYTES};
+use crate::record::Record;
+use crate::torn;
+
+/// Where a segment cannot be read on, and what that means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Break {
+    /// Offset of the record that cannot be read.
+    pub offset: u64,
+    /// Offset at which its batch begins.
+    pub batch_offset: u64,
+    /// True when a power cut explains it: the batch was the last one and never became durable. False when it is damage.
+    pub torn: bool,
+    /// What was found.
+    pub what: &'static str,
+}
+
+/// A batch that is intact but belongs elsewhere.
+pub(crate) const CHAIN_BROKEN: &str = "a batch continues from another checksum";
+
+/// The end of a segment that could be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tail {
+    /// Offset behind the last batch.
+    pub offset: u64,
+    /// The running checksum there.
+    pub crc: u32,
+}
+
+/// Reads the batches of one segment in order. After a [`Break`] it stays where it is.
+pub(crate) struct Reader<'a> {
+    bytes: &'a [u8],
+    sequence: u64,
+    /// Behind the last batch read.
+    tail: Tail,
+    /// Known unless this is the first segment to be read.
+    crc_known: bool,
+    records: Vec<Record<'a>>,
+}
+
+impl<'a> Reader<'a> {
+    /// A reader from the segment's beginning. `crc` is the running checksum at the end of the segment before, if that is known.
+    pub(crate) fn new(bytes: &'a [u8], sequence: u64, crc: Option<u32>) -> Reader<'a> {
+        let tail = Tail { offset: 0, crc: crc.unwrap_or_default() };
+        Reader { bytes, sequence, tail, crc_known: crc.is_some(), records: Vec::new() }
+    }
+
+    /// A reader from the end of some batch.
+    #[cfg(test)]
+    pub(crate) fn resume(bytes: &'a [u8], sequence: u64, tail: Tail) -> Reader<'a> {
+        Reader { bytes, sequence, tail, crc_known: true, records: Vec::new() }
+    }
+
+    /// Behind the last batch read.
+    pub(crate) fn tail(&self) -> Tail {
+        self.tail
+    }
+
+    /// The records of the next batch, which has been verified as a whole; `None` at the end of the segment.
+    pub(crate) fn next_batch(&mut self) -> Result<Option<&[Record<'a>]>, Break> {
+        let offset = self.tail.offset as usize;
+        let rest = &self.bytes[offset.min(self.bytes.len())..];
+        if offset > 0 && rest.first_chunk::<WORD_BYTES>().is_none_or(|word| *word == [0; WORD_BYTES]) {
+            if torn::is_zero(rest) {
+                return Ok(None);
+            }
+            return Err(self.broken_start("bytes follow where the next batch should begin"));
+        }
+        let (start, frame) = self.read_start(offset).map_err(|what| self.broken_start(what))?;
+        if self.crc_known && frame.crc != self.tail.crc {
+            // The head is intact, so no lost sector explains it.
+            let at = offset as u64;
+            return Err(Break { offset: at, batch_offset: at, torn: false, what: CHAIN_BROKEN });
+        }
+        if let Some(file_bytes) = start.file_bytes
+            && (self.bytes.len() as u64) < file_bytes
+        {
+            // The length was durable before the segment got its name.
+            let what = "the file ends here but was longer";
+            return Err(Break { offset: self.bytes.len() as u64, batch_offset: 0, torn: false, what });
+        }
+        self.tail.crc = frame.crc;
+        self.crc_known = true;
+        self.read_records(offset, frame.end, start.batch_bytes).map(Some)
+    }
+
+    fn read_start(&self, offset: usize) -> Result<(Start, Frame<'a>), &'static str> {
+        let frame = frame::read(self.bytes, offset)?;
+        if frame.kind != Kind::Crc {
+            return Err("a batch does not begin with its checksum");
+        }
+        if frame.data.is_empty() {
+            return Err("a batch does not tell its length: this log was written by another program");
+        }
+        let Some(start) = batch::read_start(self.sequence, offset as u64, frame.crc, frame.data) else {
+            return Err("the head of a batch does not match its check");
+        };
+        Ok((start, frame))
+    }
+
+    fn read_records(&mut self, offset: usize, start_end: usize, batch_bytes: u64) -> Result<&[Record<'a>], Break> {
+        let batch_end = usize::try_from(batch_bytes).ok().and_then(|len| offset.checked_add(len));
+        let batch_end = batch_end.unwrap_or(usize::MAX);
+        let bytes = &self.bytes[..batch_end.min(self.bytes.len())];
+        self.records.clear();
+        let (mut at, mut crc) = (start_end, self.tail.crc);
+        while at < batch_end {
+            match read_record(bytes, at, crc, at == start_end && offset == 0) {
+                Ok((record, record_crc, end)) => {
+                    self.records.push(record);
+                    (at, crc) = (end, record_crc);
+                }
+                Err(what) => return Err(self.broken_inside(at, offset, batch_end, what)),
+            }
+        }
+        if at > batch_end || self.records.is_empty() {
+            return Err(self.broken_inside(start_end, offset, batch_end, "a batch is shorter than its first record"));
+        }
+        self.tail = Tail { offset: batch_end as u64, crc };
+        Ok(&self.records)
+    }
+
+    fn broken_start(&self, what: &'static str) -> Break {
+        let offset = self.tail.offset;
+        // The first batch was durable before the segment got its name: whatever is wrong with it is damage.
+        let torn = offset > 0 && torn::is_torn_start(self.bytes, self.sequence, offset as usize);
+        Break { offset, batch_offset: offset, torn, what }
+    }
+
+    fn broken_inside(&self, at: usize, batch_offset: usize, batch_end: usize, what: &'static str) -> Break {
+        let torn = batch_offset > 0 && torn::is_torn_inside(self.bytes, at, batch_end);
+        Break { offset: at as u64, batch_offset: batch_offset as u64, torn, what }
+    }
+}
+
+/// Reads the record at `at`: its contents, the running checksum behind it, where it ends. Metadata stands where it must and
+/// nowhere else.
+fn read_record(bytes: &[u8], at: usize, crc: u32, metadata: bool) -> Result<(Record<'_>, u32, usize), &'static str> {
+    let frame = frame::read(bytes, at)?;
+    if (frame.kind == Kind::Metadata) != metadata {
+        return Err("a record is of the wrong kind");
+    }
+    let crc = crc32c::crc32c_append(crc, frame.data);
+    if frame.crc != crc {
+        return Err("a record's checksum does not match");
+    }
+    let record = Record::decode(frame.kind, frame.data).ok_or("a record is not what its kind says")?;
+    Ok((record, crc, frame.end))
+}
+
+/// Reads a whole segment from its bytes, however hostile, and hands the records of each intact batch to `visit`.
+pub fn decode_segment(bytes: &[u8], sequence: u64, visit: &mut dyn FnMut(&Record<'_>)) -> Result<Tail, Break> {
+    let mut reader = Reader::new(bytes, sequence, None);
+    while let Some(records) = reader.next_batch()? {
+        records.iter().for_each(&mut *visit);
+    }
+    Ok(reader.tail())
+}

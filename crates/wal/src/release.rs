@@ -1,0 +1,30 @@
+//! Freeing segments that nobody needs any more.
+
+use crate::{Error, Wal};
+
+impl Wal {
+    /// Frees the segments that hold only entries below `below_index`, but leaves [`crate::Options::segments_min`]. One is kept
+    /// to be reused by [`crate::Spare::prepare`], the others are removed. A state durable up to `below_index - 1` must exist.
+    pub fn release(&mut self, below_index: u64) -> Result<(), Error> {
+        if let Some(reason) = &self.poison {
+            return Err(Error::Poisoned(reason.clone()));
+        }
+        // All entries of a segment that are still valid lie below the first index of the next one.
+        let mut later = self.segments.iter().skip(1);
+        let below = later.rposition(|next| next.first_index <= below_index).map_or(0, |position| position + 1);
+        let spare = self.segments.len().saturating_sub(self.options.segments_min.max(1));
+        for _ in 0..below.min(spare) {
+            let Some(oldest) = self.segments.front() else { break };
+            let path = self.dir.join(oldest.to_string());
+            match self.spare.name_for_recycled() {
+                Some(name) => {
+                    self.disk.rename(&path, &name).map_err(Error::io("rename", &path))?;
+                    self.spare.recycle(name);
+                }
+                None => self.disk.remove(&path).map_err(Error::io("remove", &path))?,
+            }
+            self.segments.pop_front();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,85 @@
+//! What the records of the log add up to.
+
+use crate::record::Record;
+use api::{raftpb, walpb};
+use bytes::Bytes;
+
+/// The state that the records read so far leave behind.
+pub(crate) struct Replay {
+    from_index: u64,
+    /// Index of the newest entry or of the snapshot that the log was restarted from; `from_index` when there is neither.
+    pub(crate) last_index: u64,
+    pub(crate) metadata: Option<Bytes>,
+    pub(crate) hard_state: raftpb::HardState,
+    pub(crate) snapshot: walpb::Snapshot,
+    pub(crate) entries: Vec<raftpb::Entry>,
+}
+
+/// Why a record cannot follow the ones before it.
+pub(crate) enum Misfit {
+    Metadata,
+    /// The log goes on at this entry; those before it, which the caller needs, are nowhere.
+    Behind(u64),
+    Damage(String),
+}
+
+impl Replay {
+    pub(crate) fn new(from_index: u64) -> Replay {
+        Replay {
+            from_index,
+            last_index: from_index,
+            metadata: None,
+            hard_state: raftpb::HardState::default(),
+            snapshot: walpb::Snapshot::default(),
+            entries: Vec::new(),
+        }
+    }
+
+    pub(crate) fn push(&mut self, record: &Record<'_>) -> Result<(), Misfit> {
+        match record {
+            Record::Metadata(metadata) => match &self.metadata {
+                Some(known) if known != metadata => return Err(Misfit::Metadata),
+                Some(_) => {}
+                None => self.metadata = Some(Bytes::copy_from_slice(metadata)),
+            },
+            Record::HardState(state) => self.hard_state = *state,
+            Record::Snapshot(snapshot) => {
+                let index = snapshot.index();
+                if index > self.last_index {
+                    // Installed from another member: the log starts again behind it.
+                    return Err(Misfit::Behind(index + 1));
+                }
+                self.snapshot = snapshot.clone();
+            }
+            Record::Entry(entry) => {
+                // A later record takes the place of every entry from its index on.
+                let kept = entry.index.saturating_sub(self.from_index + 1) as usize;
+                if kept > self.entries.len() {
+                    let what = format!("entry {} follows entry {}", entry.index, self.last_index);
+                    return Err(Misfit::Damage(what));
+                }
+                self.entries.truncate(kept);
+                self.last_index = entry.index.max(self.from_index);
+                if entry.index > self.from_index {
+                    self.entries.push(raftpb::Entry {
+                        r#type: Some(entry.kind),
+                        term: Some(entry.term),
+                        index: Some(entry.index),
+                        data: Some(Bytes::copy_from_slice(entry.data)),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the whole: what was committed must be there.
+    pub(crate) fn check_end(&self) -> Result<(), Misfit> {
+        let commit = self.hard_state.commit();
+        if commit > self.last_index {
+            let what = format!("the log ends at entry {}, but entry {commit} was committed", self.last_index);
+            return Err(Misfit::Damage(what));
+        }
+        Ok(())
+    }
+}

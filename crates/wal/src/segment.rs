@@ -1,0 +1,89 @@
+//! The file of one segment: allocated, zeroed, read whole.
+
+use crate::Error;
+use crate::name::SegmentName;
+use disk::{Disk, File, Mode};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Zeros are written in pieces, each synced, so that the log's own syncs never wait for a whole segment.
+const ZERO_BYTES: u64 = 1 << 20;
+
+/// A file that is to become a segment: zeros, durable, under a temporary name.
+pub(crate) struct Prepared {
+    pub(crate) file: Arc<dyn File>,
+    pub(crate) path: PathBuf,
+}
+
+/// Allocates a new file.
+pub(crate) fn allocate(disk: &dyn Disk, path: PathBuf, segment_bytes: u64) -> Result<Prepared, Error> {
+    let file = disk.open(&path, Mode::Create).map_err(Error::io("create", &path))?;
+    file.allocate(segment_bytes).map_err(Error::io("allocate", &path))?;
+    file.sync_data().map_err(Error::io("sync", &path))?;
+    Ok(Prepared { file, path })
+}
+
+/// Makes an old segment, already renamed to `path`, as good as a new file.
+pub(crate) fn recycle(disk: &dyn Disk, dir: &Path, path: PathBuf, segment_bytes: u64) -> Result<Prepared, Error> {
+    // The old name must be gone for good before its bytes are.
+    disk.sync_dir(dir).map_err(Error::io("sync", dir))?;
+    let file = disk.open(&path, Mode::Write).map_err(Error::io("open", &path))?;
+    if file.len().map_err(Error::io("read", &path))? > segment_bytes {
+        file.truncate(segment_bytes).map_err(Error::io("truncate", &path))?;
+    }
+    zero(&*file, 0).map_err(Error::io("clear", &path))?;
+    file.allocate(segment_bytes).map_err(Error::io("allocate", &path))?;
+    file.sync_data().map_err(Error::io("sync", &path))?;
+    Ok(Prepared { file, path })
+}
+
+/// Writes zeros from `offset` to the end of the file and syncs them.
+pub(crate) fn zero(file: &dyn File, mut offset: u64) -> io::Result<()> {
+    let end = file.len()?;
+    let zeros = vec![0; ZERO_BYTES.min(end.saturating_sub(offset)) as usize];
+    while offset < end {
+        let part = (end - offset).min(zeros.len() as u64);
+        file.write_at(&zeros[..part as usize], offset)?;
+        file.sync_data()?;
+        offset += part;
+    }
+    Ok(())
+}
+
+/// Opens a segment for writing, closed to other processes.
+pub(crate) fn open_locked(disk: &dyn Disk, path: &Path) -> Result<Arc<dyn File>, Error> {
+    let file = disk.open(path, Mode::Write).map_err(Error::io("open", path))?;
+    lock(&*file, path)?;
+    Ok(file)
+}
+
+/// Closes a segment to other processes.
+pub(crate) fn lock(file: &dyn File, path: &Path) -> Result<(), Error> {
+    match file.lock() {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(Error::Locked(path.into())),
+        result => result.map_err(Error::io("lock", path)),
+    }
+}
+
+/// The whole file.
+pub(crate) fn read(file: &dyn File, path: &Path) -> Result<Vec<u8>, Error> {
+    let read = || {
+        let len = usize::try_from(file.len()?).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        bytes.resize(len, 0);
+        file.read_at(&mut bytes, 0)?;
+        Ok(bytes)
+    };
+    read().map_err(Error::io("read", path))
+}
+
+/// The segments in a directory by sequence number, and the names of temporary files.
+pub(crate) fn list(disk: &dyn Disk, dir: &Path) -> Result<(Vec<SegmentName>, Vec<String>), Error> {
+    let names = disk.list(dir).map_err(Error::io("list", dir))?;
+    let mut segments: Vec<_> = names.iter().filter_map(|name| SegmentName::parse(name)).collect();
+    segments.sort_unstable();
+    let temporary = names.into_iter().filter(|name| name.ends_with(crate::name::TEMPORARY)).collect();
+    Ok((segments, temporary))
+}

@@ -1,0 +1,78 @@
+//! Tells a torn batch from damage.
+//!
+//! At most one batch is unsynced, and what lies behind it in the file is zeros. When the power goes while it is written, the
+//! disk may keep any of its 512-byte sectors; a sector that is lost reads as before: zeros from the end of the previous batch on. So a
+//! break is a torn tail only if no batch begins behind it and a sector that reads as never written explains it. Every other
+//! break is damage, and damage is never guessed away.
+
+use crate::batch::{START_BYTES_MAX, read_start};
+use crate::frame::{self, ALIGN_BYTES, Kind, WORD_BYTES};
+
+/// The unit that a disk writes as a whole.
+const SECTOR_BYTES: usize = 512;
+
+/// True when the batch that should begin at `offset` is torn: its Crc record cannot be read.
+pub(crate) fn is_torn_start(bytes: &[u8], sequence: u64, offset: usize) -> bool {
+    let word_lost = is_zero(range(bytes, offset, offset + WORD_BYTES));
+    // The record may lie across two sectors, and the second one be lost.
+    let next_sector = (offset / SECTOR_BYTES + 1) * SECTOR_BYTES;
+    let second_lost =
+        next_sector < offset + START_BYTES_MAX && is_zero(range(bytes, next_sector, next_sector + SECTOR_BYTES));
+    (word_lost || second_lost) && !batch_begins_behind(bytes, sequence, offset)
+}
+
+/// True when a batch that ends at `batch_end` by its own record is torn: the record at `offset` in it cannot be read.
+pub(crate) fn is_torn_inside(bytes: &[u8], offset: usize, batch_end: usize) -> bool {
+    if !is_zero(range(bytes, batch_end, bytes.len())) {
+        return false;
+    }
+    let mut sector = offset / SECTOR_BYTES * SECTOR_BYTES;
+    while sector < batch_end {
+        // Beyond the end of the file the range is empty: the longer length was lost with the sectors.
+        if is_zero(range(bytes, sector, sector + SECTOR_BYTES)) {
+            return true;
+        }
+        sector += SECTOR_BYTES;
+    }
+    false
+}
+
+/// Looks for a record that can only be the beginning of a batch.
+fn batch_begins_behind(bytes: &[u8], sequence: u64, offset: usize) -> bool {
+    let mut offset = offset + ALIGN_BYTES;
+    while let Some(word) = bytes.get(offset..).and_then(|rest| rest.first_chunk::<WORD_BYTES>()) {
+        if *word != [0; WORD_BYTES]
+            && let Ok(frame) = frame::read(range(bytes, 0, offset + START_BYTES_MAX), offset)
+            && frame.kind == Kind::Crc
+            && read_start(sequence, offset as u64, frame.crc, frame.data).is_some()
+        {
+            return true;
+        }
+        offset += ALIGN_BYTES;
+    }
+    false
+}
+
+/// The bytes from `start` to `end`, as far as the file has them.
+fn range(bytes: &[u8], start: usize, end: usize) -> &[u8] {
+    let end = end.min(bytes.len());
+    &bytes[start.min(end)..end]
+}
+
+/// True when there is nothing but zeros.
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    bytes.chunks(ZEROS.len()).all(|chunk| *chunk == ZEROS[..chunk.len()])
+}
+
+/// Bytes up to and including the last one that is not zero.
+pub(crate) fn written_len(bytes: &[u8]) -> usize {
+    let mut end = bytes.len();
+    for chunk in bytes.rchunks(4096) {
+        if !is_zero(chunk) {
+            return end - chunk.iter().rev().take_while(|byte| **byte == 0).count();
+        }
+        end -= chunk.len();
+    }
+    0
+}

@@ -1,0 +1,375 @@
+//! What the log promises, without power cuts.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use api::{Message, etcdserverpb, raftpb, walpb};
+use common::{Model, Op};
+use disk::sim::SimDisk;
+use disk::{Disk, Mode};
+use proptest::prelude::*;
+use std::path::Path;
+use std::sync::Arc;
+use wal::{EntryRef, Error, Options, Wal};
+
+const DIR: &str = "/member/wal";
+const SMALL: Options = Options { segment_bytes: 8192, segments_min: 2 };
+
+fn dir() -> &'static Path {
+    Path::new(DIR)
+}
+
+fn metadata() -> Vec<u8> {
+    etcdserverpb::Metadata { node_id: Some(7), cluster_id: Some(9) }.encode_to_vec()
+}
+
+fn new_log(options: Options) -> (SimDisk, Wal) {
+    let disk = SimDisk::new();
+    let wal = Wal::create(Arc::new(disk.clone()), dir(), &metadata(), options).unwrap();
+    (disk, wal)
+}
+
+fn append(wal: &mut Wal, indexes: std::ops::RangeInclusive<u64>, term: u64, data: &[u8]) {
+    let mut entries = indexes.map(|index| EntryRef { term, index, kind: 0, data });
+    wal.append(&mut entries, None);
+    wal.commit(true).unwrap();
+}
+
+fn state(term: u64, commit: u64) -> raftpb::HardState {
+    raftpb::HardState { term: Some(term), vote: Some(7), commit: Some(commit) }
+}
+
+fn indexes(entries: &[raftpb::Entry]) -> Vec<u64> {
+    entries.iter().map(|entry| entry.index()).collect()
+}
+
+/// Fills about `segments` segments, a commit per entry; returns the last index.
+fn fill(wal: &mut Wal, segments: usize) -> u64 {
+    let mut index = wal.last_index();
+    while wal.segments() < segments {
+        index += 1;
+        append(wal, index..=index, 1, &[5; 700]);
+    }
+    index
+}
+
+#[test]
+fn an_empty_log_can_be_opened() {
+    let (disk, wal) = new_log(Options::default());
+    assert_eq!(disk.list(dir()).unwrap(), ["0000000000000000-0000000000000000.wal"]);
+    drop(wal);
+    let (wal, recovered) = Wal::open(Arc::new(disk), dir(), 0, Options::default()).unwrap();
+    assert_eq!((wal.last_index(), wal.segments()), (0, 1));
+    assert_eq!(recovered.metadata, metadata());
+    assert!(recovered.entries.is_empty() && recovered.cut.is_none());
+    assert_eq!(recovered.hard_state, raftpb::HardState::default());
+    assert_eq!(recovered.snapshot.index(), 0);
+}
+
+#[test]
+fn create_refuses_a_log_and_open_refuses_none() {
+    let disk = Arc::new(SimDisk::new());
+    assert!(matches!(Wal::open(disk.clone(), dir(), 0, SMALL), Err(Error::Missing(_))));
+    disk.create_dir(dir()).unwrap();
+    assert!(matches!(Wal::open(disk.clone(), dir(), 0, SMALL), Err(Error::Missing(_))));
+    assert!(!Wal::exists(&*disk, dir()).unwrap());
+    let _wal = Wal::create(disk.clone(), dir(), b"", SMALL).unwrap();
+    assert!(Wal::exists(&*disk, dir()).unwrap());
+    assert!(matches!(Wal::create(disk, dir(), b"", SMALL), Err(Error::Exists(_))));
+}
+
+#[test]
+fn a_second_process_is_refused() {
+    let (disk, mut wal) = new_log(SMALL);
+    let locked = |disk: &SimDisk| matches!(Wal::open(Arc::new(disk.clone()), dir(), 0, SMALL), Err(Error::Locked(_)));
+    assert!(locked(&disk));
+    fill(&mut wal, 3);
+    assert!(locked(&disk));
+    drop(wal);
+    assert!(!locked(&disk));
+}
+
+#[test]
+fn everything_comes_back_across_segments() {
+    let (disk, mut wal) = new_log(SMALL);
+    let last = fill(&mut wal, 5);
+    wal.append(&mut std::iter::empty(), Some(&state(1, last)));
+    wal.commit(true).unwrap();
+    drop(wal);
+    for from in [0, 1, last / 2, last - 1, last, last + 10] {
+        let (wal, recovered) = Wal::open(Arc::new(disk.clone()), dir(), from, SMALL).unwrap();
+        assert_eq!(indexes(&recovered.entries), (from + 1..=last).collect::<Vec<_>>());
+        assert!(recovered.entries.iter().all(|entry| entry.data() == [5; 700]));
+        assert_eq!(recovered.hard_state, state(1, last));
+        assert_eq!(wal.last_index(), last.max(from));
+    }
+}
+
+#[test]
+fn one_commit_is_one_write_and_one_sync() {
+    let (disk, mut wal) = new_log(Options::default());
+    let before = disk.operations();
+    wal.append(&mut (1..=1000).map(|index| EntryRef { term: 1, index, kind: 0, data: &[1; 300] }), Some(&state(1, 0)));
+    assert_eq!(disk.operations(), before);
+    wal.commit(true).unwrap();
+    assert_eq!(disk.operations(), before + 2);
+    wal.commit(true).unwrap();
+    assert_eq!(disk.operations(), before + 2);
+}
+
+#[test]
+fn a_hard_state_may_wait_but_entries_may_not() {
+    let (disk, mut wal) = new_log(SMALL);
+    append(&mut wal, 1..=1, 1, b"a");
+    let before = disk.operations();
+    wal.append(&mut std::iter::empty(), Some(&state(1, 1)));
+    wal.commit(false).unwrap();
+    assert_eq!(disk.operations(), before);
+    wal.append(&mut [EntryRef { term: 1, index: 2, kind: 0, data: b"b" }].into_iter(), None);
+    wal.commit(false).unwrap();
+    assert_eq!(disk.operations(), before + 2);
+    disk.cut();
+    let (_, recovered) = Wal::open(Arc::new(disk.after_cut(1)), dir(), 0, SMALL).unwrap();
+    assert_eq!((recovered.hard_state, indexes(&recovered.entries)), (state(1, 1), vec![1, 2]));
+}
+
+#[test]
+fn a_later_entry_replaces_those_from_its_index_on() {
+    let (disk, mut wal) = new_log(SMALL);
+    append(&mut wal, 1..=10, 1, b"old");
+    append(&mut wal, 4..=5, 2, b"new");
+    drop(wal);
+    let open = |from| Wal::open(Arc::new(disk.clone()), dir(), from, SMALL).unwrap().1.entries;
+    let entries = open(0);
+    assert_eq!(indexes(&entries), [1, 2, 3, 4, 5]);
+    assert_eq!(entries.iter().map(|entry| entry.term()).collect::<Vec<_>>(), [1, 1, 1, 2, 2]);
+    assert_eq!(indexes(&open(4)), [5]);
+    // Entries 6 to 10 are gone even for a state that is ahead of the replacement.
+    assert!(open(5).is_empty());
+}
+
+#[test]
+fn a_snapshot_from_another_member_restarts_the_log_behind_it() {
+    let (disk, mut wal) = new_log(SMALL);
+    append(&mut wal, 1..=10, 1, b"x");
+    let conf_state = raftpb::ConfState { voters: vec![1, 2, 3], ..Default::default() };
+    let snapshot = walpb::Snapshot { index: Some(1000), term: Some(3), conf_state: Some(conf_state) };
+    wal.save_snapshot(&snapshot);
+    wal.append(&mut std::iter::empty(), Some(&state(3, 1000)));
+    wal.commit(true).unwrap();
+    append(&mut wal, 1001..=1003, 3, b"y");
+    fill(&mut wal, 4);
+    drop(wal);
+    let (_, recovered) = Wal::open(Arc::new(disk.clone()), dir(), 1000, SMALL).unwrap();
+    assert_eq!(recovered.snapshot, snapshot);
+    assert_eq!(recovered.entries[0].index(), 1001);
+    let error = Wal::open(Arc::new(disk), dir(), 10, SMALL).err().unwrap();
+    assert!(matches!(error, Error::Behind { first_index: 1001, from_index: 10, .. }), "{error}");
+}
+
+#[test]
+fn a_state_ahead_of_the_log_continues_it() {
+    let (disk, mut wal) = new_log(SMALL);
+    append(&mut wal, 1..=10, 1, b"x");
+    drop(wal);
+    let (mut wal, recovered) = Wal::open(Arc::new(disk.clone()), dir(), 50, SMALL).unwrap();
+    assert!(recovered.entries.is_empty());
+    append(&mut wal, 51..=52, 1, b"y");
+    drop(wal);
+    let (_, recovered) = Wal::open(Arc::new(disk.clone()), dir(), 50, SMALL).unwrap();
+    assert_eq!(indexes(&recovered.entries), [51, 52]);
+    let error = Wal::open(Arc::new(disk), dir(), 20, SMALL).err().unwrap();
+    assert!(error.to_string().contains("entry 51 follows entry 20"), "{error}");
+}
+
+#[test]
+fn a_log_that_ends_before_what_was_committed_is_refused() {
+    let (disk, mut wal) = new_log(SMALL);
+    append(&mut wal, 1..=3, 1, b"x");
+    wal.append(&mut std::iter::empty(), Some(&state(1, 4)));
+    wal.commit(true).unwrap();
+    drop(wal);
+    let error = Wal::open(Arc::new(disk.clone()), dir(), 0, SMALL).err().unwrap();
+    assert!(error.to_string().contains("ends at entry 3, but entry 4 was committed"), "{error}");
+    assert!(Wal::open(Arc::new(disk), dir(), 4, SMALL).is_ok());
+}
+
+#[test]
+fn release_keeps_what_is_asked_for_and_reuses_one_segment() {
+    let (disk, mut wal) = new_log(SMALL);
+    let last = fill(&mut wal, 6);
+    wal.release(1).unwrap();
+    assert_eq!(wal.segments(), 6);
+    wal.release(last / 2).unwrap();
+    let left = wal.segments();
+    assert!(left > 2 && left < 6, "{left}");
+    wal.release(u64::MAX).unwrap();
+    assert_eq!(wal.segments(), 2);
+    let temporary = || disk.list(dir()).unwrap().into_iter().filter(|name| name.ends_with(".tmp")).count();
+    assert_eq!(temporary(), 1);
+    let spare = wal.spare();
+    assert!(spare.needed());
+    spare.prepare().unwrap();
+    assert!(!spare.needed() && temporary() == 1);
+    let before = disk.operations();
+    let last = fill(&mut wal, 3);
+    assert!(spare.needed() && temporary() == 0, "the reused segment was taken");
+    assert!(disk.operations() > before);
+    drop(wal);
+    let (_, recovered) = Wal::open(Arc::new(disk.clone()), dir(), last - 1, SMALL).unwrap();
+    assert_eq!(indexes(&recovered.entries), [last]);
+    let error = Wal::open(Arc::new(disk), dir(), 1, SMALL).err().unwrap();
+    assert!(matches!(error, Error::Behind { from_index: 1, .. }), "{error}");
+}
+
+#[test]
+fn a_missing_segment_is_named_unless_nobody_needs_it() {
+    let (disk, mut wal) = new_log(SMALL);
+    let last = fill(&mut wal, 5);
+    drop(wal);
+    let names = disk.list(dir()).unwrap();
+    disk.remove(&dir().join(&names[2])).unwrap();
+    let error = Wal::open(Arc::new(disk.clone()), dir(), 0, SMALL).err().unwrap();
+    assert!(matches!(error, Error::Gap { sequence: 2, .. }), "{error}");
+    assert_eq!(error.to_string(), "segment 0000000000000002 is missing from `/member/wal`");
+    let (wal, _) = Wal::open(Arc::new(disk.clone()), dir(), last, SMALL).unwrap();
+    assert_eq!(wal.segments(), 2);
+    assert_eq!(disk.list(dir()).unwrap(), names[3..]);
+}
+
+#[test]
+fn a_segment_of_another_member_is_refused() {
+    let (disk, mut wal) = new_log(SMALL);
+    fill(&mut wal, 3);
+    drop(wal);
+    let other = SimDisk::new();
+    let mut wal = Wal::create(Arc::new(other.clone()), dir(), b"other", SMALL).unwrap();
+    fill(&mut wal, 3);
+    drop(wal);
+    let path = dir().join(&disk.list(dir()).unwrap()[1]);
+    disk.install(&path, &other.contents(&path).unwrap()).unwrap();
+    let error = Wal::open(Arc::new(disk), dir(), 0, SMALL).err().unwrap();
+    // The running checksum tells before the metadata does.
+    assert!(error.to_string().contains("batches are missing between here and the next segment"), "{error}");
+}
+
+#[test]
+fn a_failed_sync_or_write_poisons_the_log() {
+    for fail in [SimDisk::fail_sync_after, SimDisk::fail_write_after] {
+        let (disk, mut wal) = new_log(SMALL);
+        append(&mut wal, 1..=1, 1, b"kept");
+        fail(&disk, 0);
+        wal.append(&mut [EntryRef { term: 1, index: 2, kind: 0, data: b"lost" }].into_iter(), None);
+        assert!(matches!(wal.commit(true), Err(Error::Io { .. })));
+        let before = disk.operations();
+        for _ in 0..3 {
+            wal.append(&mut [EntryRef { term: 1, index: 3, kind: 0, data: b"late" }].into_iter(), None);
+            let error = wal.commit(true).unwrap_err();
+            assert!(matches!(error, Error::Poisoned(_)), "{error}");
+        }
+        assert!(wal.release(1).is_err());
+        assert_eq!(disk.operations(), before, "a poisoned log writes nothing");
+    }
+}
+
+#[test]
+fn a_full_disk_stops_the_log_only_at_a_new_segment() {
+    let (disk, mut wal) = new_log(SMALL);
+    disk.set_capacity(Some(8192 + 100));
+    let mut index = 0;
+    let error = loop {
+        index += 1;
+        wal.append(&mut [EntryRef { term: 1, index, kind: 0, data: &[1; 8] }].into_iter(), None);
+        if let Err(error) = wal.commit(true) {
+            break error;
+        }
+    };
+    assert!(matches!(error, Error::Poisoned(_)), "{error}");
+    drop(wal);
+    disk.set_capacity(None);
+    let (_, recovered) = Wal::open(Arc::new(disk), dir(), 0, SMALL).unwrap();
+    assert_eq!(recovered.entries.len() as u64, index - 1);
+}
+
+#[test]
+fn a_batch_larger_than_a_segment_is_kept_whole() {
+    let (disk, mut wal) = new_log(SMALL);
+    append(&mut wal, 1..=1, 1, &[1; 100_000]);
+    append(&mut wal, 2..=2, 1, &[2; 10]);
+    assert_eq!(wal.segments(), 2);
+    drop(wal);
+    let (_, recovered) = Wal::open(Arc::new(disk), dir(), 0, SMALL).unwrap();
+    assert_eq!(recovered.entries[0].data().len(), 100_000);
+    assert_eq!(recovered.entries.len(), 2);
+}
+
+#[test]
+fn the_bytes_of_a_log_stay_as_they_are() {
+    let (disk, mut wal) = new_log(SMALL);
+    wal.append(&mut [EntryRef { term: 2, index: 1, kind: 0, data: b"abc" }].into_iter(), Some(&state(2, 1)));
+    wal.commit(true).unwrap();
+    let bytes = disk.contents(&dir().join("0000000000000000-0000000000000000.wal")).unwrap();
+    assert_eq!(bytes.len(), 8192);
+    let hex = |chunk: &[u8]| chunk.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let words: Vec<_> = bytes[..176].chunks(8).map(hex).collect();
+    let expected: Vec<_> = include_str!("golden.txt").lines().collect();
+    assert_eq!(words, expected);
+    assert!(bytes[176..].iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn it_runs_on_the_operating_systems_disk() {
+    let root = std::env::temp_dir().join(format!("cairn-wal-{}", std::process::id()));
+    let dir = root.join("wal");
+    std::fs::create_dir(&root).unwrap();
+    let disk = Arc::new(disk::OsDisk::default());
+    let mut wal = Wal::create(disk.clone(), &dir, &metadata(), SMALL).unwrap();
+    let last = fill(&mut wal, 4);
+    wal.release(last).unwrap();
+    wal.spare().prepare().unwrap();
+    let last = fill(&mut wal, 4);
+    assert!(matches!(Wal::open(disk.clone(), &dir, last - 1, SMALL), Err(Error::Locked(_))));
+    drop(wal);
+    let (_, recovered) = Wal::open(disk.clone(), &dir, last - 1, SMALL).unwrap();
+    assert_eq!(indexes(&recovered.entries), [last]);
+    assert!(disk.open(&dir, Mode::Read).is_ok());
+    std::fs::remove_dir_all(root).unwrap();
+}
+
+/// Histories of up to `len` steps.
+fn ops(len: usize) -> impl Strategy<Value = Vec<Op>> {
+    let size = prop_oneof![8 => 0usize..400, 1 => 400usize..3000];
+    let batch = (prop::collection::vec(size, 1..6), 0u64..4, any::<bool>());
+    let op = prop_oneof![
+        8 => batch.prop_map(|(sizes, back, state)| Op::Append { sizes, back, state }),
+        1 => Just(Op::Advance),
+        1 => Just(Op::Checkpoint),
+        1 => Just(Op::Prepare),
+        1 => Just(Op::Reopen),
+    ];
+    prop::collection::vec(op, 1..len)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Any history, closed and reopened anywhere, leaves what a plain list would hold.
+    #[test]
+    fn the_log_is_a_list(ops in ops(60)) {
+        let disk = SimDisk::new();
+        let mut wal = Wal::create(Arc::new(disk.clone()), dir(), &metadata(), SMALL).unwrap();
+        let mut model = Model::default();
+        for op in ops {
+            if op == Op::Reopen {
+                drop(wal);
+                let (reopened, recovered) = Wal::open(Arc::new(disk.clone()), dir(), model.applied, SMALL).unwrap();
+                model.check(&recovered).unwrap();
+                prop_assert!(recovered.cut.is_none());
+                wal = reopened;
+            } else {
+                model.run(&op, &mut wal).unwrap();
+            }
+        }
+    }
+}
