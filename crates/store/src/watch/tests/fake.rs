@@ -127,8 +127,7 @@ impl Fake {
             return main - 1;
         }
         self.revision.store(main, Ordering::SeqCst);
-        let unbuilt = self.unbuilt.swap(false, Ordering::SeqCst);
-        if unbuilt || self.hub.is_idle() {
+        if self.hub.is_idle() {
             self.hub.skip_to(main)
         } else {
             self.hub.publish(&[(main, &events)])
