@@ -70,6 +70,23 @@ impl Segments {
         Value::new(segment, loc.offset, loc.len)
     }
 
+    /// As [`Segments::read`], but `None` for a location that was forgotten.
+    pub fn try_read(&self, loc: Loc) -> Option<Value> {
+        let segment = Arc::clone(read(&self.table).get(loc.segment)?);
+        Some(Value::new(segment, loc.offset, loc.len))
+    }
+
+    /// The segment with this id, for those who keep many locations in it.
+    ///
+    /// # Panics
+    /// As [`Segments::read`].
+    pub(crate) fn segment(&self, id: u32) -> Arc<Segment> {
+        match read(&self.table).get(id) {
+            Some(segment) => Arc::clone(segment),
+            None => panic!("there is no segment {id:x}"),
+        }
+    }
+
     /// Hands the stored bytes at `loc` to `f`, without touching a reference count. `f` runs under a lock that the creation of
     /// segments waits for: it must be short.
     pub fn with<T>(&self, loc: Loc, f: impl FnOnce(&[u8]) -> T) -> T {
@@ -196,16 +213,6 @@ impl Segments {
         let there = read(&self.table).order().iter().map(|segment| segment.len()).sum::<u64>();
         let full = self.options.segment_bytes.clamp(4096, u64::from(u32::MAX) / 4);
         (there / 4).clamp(full / 16, full).next_multiple_of(4096)
-    }
-
-    /// Where the files are.
-    pub(crate) fn disk(&self) -> &dyn Disk {
-        &*self.disk
-    }
-
-    /// The directory of the files.
-    pub(crate) fn dir(&self) -> &Path {
-        &self.dir
     }
 
     /// Size to which segments grow.

@@ -1,0 +1,101 @@
+//! Taking a checkpoint: captured between two strides in microseconds, written by a slow thread.
+
+use crate::applier::Applier;
+use crate::checkpoint::Checkpoint;
+use crate::leases::{Lease, LeaseCapture};
+use crate::log::{Error, Listing, lock, read};
+use crate::members::{Downgrade, Member, Members};
+use crate::store::Store;
+use api::etcdserverpb::{AlarmType, DowngradeInfo};
+use api::{etcdserverpb, leasepb};
+use std::sync::Arc;
+
+/// The state after one entry, to be written.
+#[must_use = "a captured checkpoint is to be written"]
+pub struct CheckpointJob {
+    store: Arc<Store>,
+    content: Checkpoint,
+    leases: LeaseCapture,
+    listing: Listing,
+}
+
+impl Applier {
+    /// Captures the state as it is now. Leases are shared with the table until either changes, so this takes microseconds.
+    pub fn checkpoint(&mut self) -> CheckpointJob {
+        let store = Arc::clone(&self.store);
+        let members = read(&store.members).clone();
+        let mut content = Checkpoint {
+            applied_index: self.index,
+            applied_term: self.term,
+            revision: self.revision,
+            compact_revision: self.compact_revision,
+            conf_state: self.conf_state.clone(),
+            alarms: read(&store.alarms).list(AlarmType::None as i32),
+            ..Checkpoint::default()
+        };
+        members.save(&mut content);
+        CheckpointJob { content, leases: store.leases.capture(), listing: self.log.listing(), store }
+    }
+}
+
+impl CheckpointJob {
+    /// Index of the last entry it covers.
+    pub fn applied_index(&self) -> u64 {
+        self.content.applied_index
+    }
+
+    /// Writes it, and removes what nothing needs any more. Jobs are written in the order they were captured. After an error the
+    /// member must end, unless the disk is full: that leaves everything as it was.
+    pub fn write(self) -> Result<(), Error> {
+        let CheckpointJob { store, mut content, leases, listing } = self;
+        content.leases = leases.iter().map(saved).collect();
+        lock(&store.checkpoints).write(content, listing)?;
+        store.maintenance.checkpointed();
+        Ok(())
+    }
+}
+
+fn saved(lease: Lease) -> leasepb::Lease {
+    leasepb::Lease { id: lease.id, ttl: lease.ttl, remaining_ttl: lease.remaining_ttl }
+}
+
+/// The leases of a checkpoint.
+pub(crate) fn loaded_leases(content: &Checkpoint) -> impl Iterator<Item = Lease> {
+    content.leases.iter().map(|lease| Lease { id: lease.id, ttl: lease.ttl, remaining_ttl: lease.remaining_ttl })
+}
+
+impl Members {
+    fn save(self, content: &mut Checkpoint) {
+        content.members = self.members.into_values().map(etcdserverpb::Member::from).collect();
+        content.removed = self.removed.into_iter().collect();
+        content.cluster_version = self.cluster_version;
+        let Downgrade { enabled, target_version } = self.downgrade;
+        content.downgrade = enabled.then_some(DowngradeInfo { enabled, target_version });
+    }
+
+    /// The membership of a checkpoint.
+    pub(crate) fn load(content: &Checkpoint) -> Members {
+        let members = content.members.iter().map(|member| (member.id, Member::from(member.clone())));
+        let downgrade = content.downgrade.clone().unwrap_or_default();
+        Members {
+            members: members.collect(),
+            removed: content.removed.iter().copied().collect(),
+            cluster_version: content.cluster_version.clone(),
+            downgrade: Downgrade { enabled: downgrade.enabled, target_version: downgrade.target_version },
+        }
+    }
+}
+
+impl From<Member> for etcdserverpb::Member {
+    fn from(member: Member) -> etcdserverpb::Member {
+        let Member { id, peer_urls, is_learner, name, client_urls } = member;
+        etcdserverpb::Member { id, name, peer_ur_ls: peer_urls, client_ur_ls: client_urls, is_learner }
+    }
+}
+
+impl From<etcdserverpb::Member> for Member {
+    fn from(member: etcdserverpb::Member) -> Member {
+        let etcdserverpb::Member { id, name, peer_ur_ls, client_ur_ls, is_learner } = member;
+        Member { id, peer_urls: peer_ur_ls, is_learner, name, client_urls: client_ur_ls }
+    }
+}

@@ -1,0 +1,265 @@
+//! The replicated part of leases: what was granted, the remaining time last written to the Raft log, and which keys hang on
+//! which lease. Deadlines are no part of it: they belong to the leader alone.
+
+use crate::log::{read, write};
+use api::Error;
+use api::limits::{LEASE_TTL_SECONDS_MAX, READ_STRIDE_KEYS};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, RwLock};
+
+const SHARDS: usize = 256;
+
+/// A lease as it was granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Chosen by the client, or by the server that proposed the grant. May be negative, never 0.
+    pub id: i64,
+    /// Time to live in seconds, as granted.
+    pub ttl: i64,
+    /// Seconds that were left at the last lease checkpoint; 0 when there was none.
+    pub remaining_ttl: i64,
+}
+
+/// All leases.
+pub struct Leases {
+    table: RwLock<Table>,
+    /// Keys on some lease, to keep puts away from the lock while there are none.
+    attached: AtomicUsize,
+}
+
+type Shard = Arc<BTreeMap<i64, Lease>>;
+
+/// The leases of one moment. Shards are shared with the table until it changes them, so taking one costs microseconds however
+/// many leases there are.
+#[derive(Clone)]
+pub(crate) struct LeaseCapture(Vec<Shard>);
+
+struct Table {
+    shards: Vec<Shard>,
+    count: usize,
+    keys: BTreeMap<i64, BTreeSet<Arc<[u8]>>>,
+    lease_of: BTreeMap<Arc<[u8]>, i64>,
+}
+
+fn shard_of(id: i64) -> usize {
+    // Clients choose ids, often in sequence: the product's top bits spread those too.
+    (id.cast_unsigned().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
+}
+
+impl Leases {
+    pub(crate) fn new(granted: impl IntoIterator<Item = Lease>) -> Leases {
+        let mut shards = vec![BTreeMap::new(); SHARDS];
+        let mut count = 0;
+        for lease in granted {
+            count += usize::from(shards[shard_of(lease.id)].insert(lease.id, lease).is_none());
+        }
+        let shards = shards.into_iter().map(Arc::new).collect();
+        let table = Table { shards, count, keys: BTreeMap::new(), lease_of: BTreeMap::new() };
+        Leases { table: RwLock::new(table), attached: AtomicUsize::new(0) }
+    }
+
+    /// Whether the lease was granted and not yet revoked.
+    pub fn exists(&self, id: i64) -> bool {
+        self.get(id).is_some()
+    }
+
+    /// The lease with this id.
+    pub fn get(&self, id: i64) -> Option<Lease> {
+        read(&self.table).shards[shard_of(id)].get(&id).copied()
+    }
+
+    /// How many leases there are.
+    pub fn count(&self) -> usize {
+        read(&self.table).count
+    }
+
+    /// Every lease, in no particular order.
+    pub fn list(&self) -> Vec<Lease> {
+        self.capture().iter().collect()
+    }
+
+    /// The keys attached to a lease, in key order.
+    pub fn keys(&self, id: i64) -> Vec<Bytes> {
+        let mut keys = Vec::new();
+        let mut last: Option<Arc<[u8]>> = None;
+        loop {
+            let table = read(&self.table);
+            let Some(attached) = table.keys.get(&id) else { return keys };
+            let from = match &last {
+                Some(last) => Bound::Excluded(last.clone()),
+                None => Bound::Unbounded,
+            };
+            let before = keys.len();
+            for key in attached.range((from, Bound::Unbounded)).take(READ_STRIDE_KEYS) {
+                keys.push(Bytes::copy_from_slice(key));
+                last = Some(key.clone());
+            }
+            if keys.len() - before < READ_STRIDE_KEYS {
+                return keys;
+            }
+        }
+    }
+
+    /// The lease a key is attached to, 0 when it is on none.
+    pub fn lease_of(&self, key: &[u8]) -> i64 {
+        if self.attached.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        read(&self.table).lease_of.get(key).copied().unwrap_or(0)
+    }
+
+    /// Grants a lease and returns its effective time to live.
+    pub(crate) fn grant(&self, id: i64, ttl: i64, ttl_min: i64) -> Result<i64, Error> {
+        if id == 0 {
+            // The proposer picks an id when the client gave none.
+            return Err(Error::LeaseNotFound);
+        }
+        if ttl > LEASE_TTL_SECONDS_MAX {
+            return Err(Error::LeaseTtlTooLarge);
+        }
+        let mut table = write(&self.table);
+        let shard = &mut table.shards[shard_of(id)];
+        if shard.contains_key(&id) {
+            return Err(Error::LeaseExist);
+        }
+        let ttl = ttl.max(ttl_min);
+        Arc::make_mut(shard).insert(id, Lease { id, ttl, remaining_ttl: 0 });
+        table.count += 1;
+        Ok(ttl)
+    }
+
+    /// Notes how many seconds a lease has left. An unknown lease was revoked meanwhile: nothing to note.
+    pub(crate) fn checkpoint(&self, id: i64, remaining_ttl: i64) {
+        let mut table = write(&self.table);
+        let shard = &mut table.shards[shard_of(id)];
+        if shard.contains_key(&id)
+            && let Some(lease) = Arc::make_mut(shard).get_mut(&id)
+        {
+            lease.remaining_ttl = remaining_ttl;
+        }
+    }
+
+    /// Forgets a lease. Its keys have been deleted, and with that detached, before.
+    pub(crate) fn revoke(&self, id: i64) {
+        let mut table = write(&self.table);
+        let shard = &mut table.shards[shard_of(id)];
+        if shard.contains_key(&id) {
+            Arc::make_mut(shard).remove(&id);
+            table.count -= 1;
+        }
+        assert!(!table.keys.contains_key(&id), "lease {id} was revoked with keys attached");
+    }
+
+    /// Attaches a key to a lease, or to none (0), instead of the one it was on.
+    pub(crate) fn attach(&self, key: &[u8], id: i64) {
+        if id == 0 && self.attached.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut table = write(&self.table);
+        let table = &mut *table;
+        match table.lease_of.get_key_value(key) {
+            Some((_, &old)) if old == id => return,
+            Some((held, &old)) => {
+                let held = held.clone();
+                if let Some(keys) = table.keys.get_mut(&old) {
+                    keys.remove(&held);
+                    if keys.is_empty() {
+                        table.keys.remove(&old);
+                    }
+                }
+                if id == 0 {
+                    table.lease_of.remove(&held);
+                } else {
+                    table.keys.entry(id).or_default().insert(held.clone());
+                    table.lease_of.insert(held, id);
+                }
+            }
+            None if id == 0 => return,
+            None => {
+                // A copy: the caller's key keeps a whole Raft entry in memory.
+                let held: Arc<[u8]> = key.into();
+                table.keys.entry(id).or_default().insert(held.clone());
+                table.lease_of.insert(held, id);
+            }
+        }
+        self.attached.store(table.lease_of.len(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn capture(&self) -> LeaseCapture {
+        LeaseCapture(read(&self.table).shards.clone())
+    }
+}
+
+impl LeaseCapture {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Lease> {
+        self.0.iter().flat_map(|shard| shard.values().copied())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(capture: &LeaseCapture) -> Vec<i64> {
+        let mut ids: Vec<i64> = capture.iter().map(|lease| lease.id).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    #[test]
+    fn grant_rules() {
+        let leases = Leases::new([]);
+        assert_eq!(leases.grant(0, 10, 2), Err(Error::LeaseNotFound));
+        assert_eq!(leases.grant(1, LEASE_TTL_SECONDS_MAX + 1, 2), Err(Error::LeaseTtlTooLarge));
+        assert_eq!(leases.grant(1, i64::MAX, 2), Err(Error::LeaseTtlTooLarge));
+        assert_eq!(leases.grant(1, LEASE_TTL_SECONDS_MAX, 2), Ok(LEASE_TTL_SECONDS_MAX));
+        assert_eq!(leases.grant(1, 5, 2), Err(Error::LeaseExist));
+        assert_eq!(leases.grant(-7, i64::MIN, 2), Ok(2));
+        assert_eq!(leases.grant(i64::MIN, 0, 2), Ok(2));
+        leases.checkpoint(-7, 1);
+        leases.checkpoint(99, 1);
+        assert_eq!(leases.get(-7), Some(Lease { id: -7, ttl: 2, remaining_ttl: 1 }));
+        assert_eq!((leases.count(), leases.exists(99)), (3, false));
+        leases.revoke(-7);
+        assert_eq!((leases.count(), leases.exists(-7)), (2, false));
+    }
+
+    #[test]
+    fn a_key_is_on_one_lease() {
+        let leases = Leases::new([1, 2].map(|id| Lease { id, ttl: 9, remaining_ttl: 0 }));
+        leases.attach(b"a", 1);
+        leases.attach(b"b", 1);
+        leases.attach(b"a", 2);
+        assert_eq!((leases.keys(1), leases.keys(2)), (vec![Bytes::from("b")], vec![Bytes::from("a")]));
+        assert_eq!((leases.lease_of(b"a"), leases.lease_of(b"c")), (2, 0));
+        leases.attach(b"a", 0);
+        leases.attach(b"b", 0);
+        leases.attach(b"b", 0);
+        assert_eq!((leases.keys(1).len(), leases.keys(2).len(), leases.lease_of(b"a")), (0, 0, 0));
+    }
+
+    #[test]
+    fn many_keys_come_in_order() {
+        let leases = Leases::new([Lease { id: 1, ttl: 9, remaining_ttl: 0 }]);
+        for key in 0..3000u32 {
+            leases.attach(&key.to_be_bytes(), 1);
+        }
+        assert!(leases.keys(1).iter().map(|key| key.to_vec()).eq((0..3000u32).map(|key| key.to_be_bytes().to_vec())));
+    }
+
+    #[test]
+    fn a_capture_stays_as_it_was() {
+        let leases = Leases::new([]);
+        for id in 1..=1000 {
+            assert_eq!(leases.grant(id, 10, 2), Ok(10));
+        }
+        let capture = leases.capture();
+        leases.revoke(500);
+        assert_eq!(leases.grant(2000, 10, 2), Ok(10));
+        assert_eq!(ids(&capture), (1..=1000).collect::<Vec<_>>());
+        assert_eq!(leases.list().len(), 1000);
+    }
+}

@@ -1,0 +1,113 @@
+//! The published store, as one read sees it.
+
+use crate::index::Scan;
+use crate::log::read;
+use crate::pins::Pin;
+use crate::store::{Keys, Store};
+use crate::types::Loc;
+use crate::view::{View, Visit};
+use api::KeyRange;
+use api::limits::READ_STRIDE_KEYS;
+use std::cell::{Cell, RefCell};
+use std::sync::RwLockReadGuard;
+
+/// A read of the published store at the revision it had when the read began.
+///
+/// As long as it is short it holds the index lock throughout, so that counts come from the tree. After a stride of keys it pins
+/// what it needs, and goes on in strides that filter by revision.
+pub(crate) struct Live<'a> {
+    store: &'a Store,
+    current: i64,
+    compact: i64,
+    guard: RefCell<Option<RwLockReadGuard<'a, Keys>>>,
+    visited: Cell<usize>,
+    pins: RefCell<Vec<Pin<'a>>>,
+}
+
+impl<'a> Live<'a> {
+    pub(crate) fn open(store: &'a Store) -> Live<'a> {
+        let guard = read(&store.keys);
+        // Revisions are published under the write lock: this one is what the index holds.
+        let (current, compact) = (store.revision(), store.compact_revision());
+        Live {
+            store,
+            current,
+            compact,
+            guard: RefCell::new(Some(guard)),
+            visited: Cell::new(0),
+            pins: RefCell::default(),
+        }
+    }
+
+    /// Keeps revision `at`, which is readable now, readable after the lock is let go.
+    pub(crate) fn pin(&self, at: i64) {
+        assert!(self.guard.borrow().is_some(), "a read pins while it holds the index");
+        self.pins.borrow_mut().push(self.store.pins.pin(at));
+    }
+
+    /// Lets go of the index once a stride of keys was visited.
+    fn pause(&self, at: i64) {
+        self.visited.set(0);
+        let needed = at.min(self.current);
+        if !self.pins.borrow().iter().any(|pin| pin.revision() <= needed) {
+            self.pin(needed);
+        }
+        self.guard.take();
+    }
+
+    fn guard(&self) -> RwLockReadGuard<'a, Keys> {
+        self.guard.take().unwrap_or_else(|| read(&self.store.keys))
+    }
+}
+
+impl View for Live<'_> {
+    fn current(&self) -> i64 {
+        self.current
+    }
+
+    fn compact_revision(&self) -> i64 {
+        self.compact
+    }
+
+    fn scan(&self, range: KeyRange<'_>, at: i64, visit: Visit<'_>) {
+        if let KeyRange::One(key) = range {
+            let guard = self.guard();
+            if let Some(version) = guard.index.get(key, at) {
+                let _ = visit(key, &version);
+            }
+            self.visited.set(self.visited.get() + 1);
+            self.guard.replace(Some(guard));
+        } else if !range.is_empty() {
+            let mut after: Option<Box<[u8]>> = None;
+            loop {
+                let guard = self.guard();
+                let mut visited = 0;
+                let end = guard.index.scan(range, at, after.as_deref(), READ_STRIDE_KEYS, &mut |key, version| {
+                    visited += 1;
+                    visit(key, version)
+                });
+                self.guard.replace(Some(guard));
+                self.visited.set(self.visited.get() + visited);
+                let Scan::More(last) = end else { break };
+                self.pause(at);
+                after = Some(last);
+            }
+        }
+        if self.visited.get() >= READ_STRIDE_KEYS {
+            self.pause(at);
+        }
+    }
+
+    fn count(&self, range: KeyRange<'_>, at: i64) -> Option<u64> {
+        let guard = self.guard();
+        // The tree counts the newest versions: right only while these are what revision `at` has.
+        let newest = at == self.store.revision() && !guard.unpublished.as_ref().is_some_and(|span| span.touches(range));
+        let count = newest.then(|| guard.index.count_live(range));
+        self.guard.replace(Some(guard));
+        count
+    }
+
+    fn stored<R>(&self, loc: Loc, read: impl FnOnce(&[u8]) -> R) -> R {
+        self.store.segments.with(loc, read)
+    }
+}

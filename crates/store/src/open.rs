@@ -1,0 +1,90 @@
+//! Opening a store.
+
+use crate::alarms::Alarms;
+use crate::applier::Applier;
+use crate::capture::loaded_leases;
+use crate::hash::HashCache;
+use crate::index::{Index, Scan};
+use crate::leases::Leases;
+use crate::log::Segments;
+use crate::maintain::Maintenance;
+use crate::members::Members;
+use crate::options::Options;
+use crate::pins::Pins;
+use crate::recovery::{self, OpenError, Recovered};
+use crate::store::{Keys, Store};
+use crate::stored::parse;
+use crate::watch::Hub;
+use api::{KeyRange, raftpb};
+use disk::Disk;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicI64};
+use std::sync::{Arc, Mutex, RwLock};
+
+/// An open store: the read side, the write side, and from where the Raft log is to be replayed.
+pub struct Opened {
+    /// For readers.
+    pub store: Arc<Store>,
+    /// For the one thread that applies.
+    pub applier: Applier,
+    /// What was applied before.
+    pub applied: Applied,
+}
+
+/// The last entry that an opened store has applied.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Applied {
+    /// Its index; 0 in a new store.
+    pub index: u64,
+    /// Its term.
+    pub term: u64,
+    /// Raft's membership after it.
+    pub conf_state: raftpb::ConfState,
+}
+
+/// Opens the store in `dir`, or creates one there.
+pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Opened, OpenError> {
+    let Recovered { checkpoint, checkpoints, log, segments, index } =
+        recovery::open(Arc::clone(&disk), dir, options.log)?;
+    let leases = Leases::new(loaded_leases(&checkpoint));
+    if leases.count() > 0 {
+        attach(&leases, &index, &segments);
+    }
+    let reader = Arc::clone(&segments);
+    let read = Box::new(move |loc| reader.try_read(loc).map(|value| value.into_bytes()));
+    let store = Arc::new(Store {
+        keys: RwLock::new(Keys { index, unpublished: None }),
+        segments,
+        revision: AtomicI64::new(checkpoint.revision),
+        compact_revision: AtomicI64::new(checkpoint.compact_revision),
+        pins: Pins::default(),
+        leases,
+        alarms: RwLock::new(Alarms::new(checkpoint.alarms.iter().copied())),
+        members: RwLock::new(Members::load(&checkpoint)),
+        hub: Hub::new(checkpoint.revision, read, options.watch),
+        hashes: HashCache::default(),
+        checkpoints: Mutex::new(checkpoints),
+        // Recovery builds the index as the last compaction leaves it.
+        maintenance: Maintenance::new(checkpoint.compact_revision),
+        disk_is_low: AtomicBool::new(false),
+        disk,
+        dir: dir.to_path_buf(),
+        options,
+    });
+    let applied =
+        Applied { index: checkpoint.applied_index, term: checkpoint.applied_term, conf_state: checkpoint.conf_state };
+    let applier = Applier::new(Arc::clone(&store), log, applied.index, applied.term, applied.conf_state.clone());
+    Ok(Opened { store, applier, applied })
+}
+
+/// Finds the keys that are on a lease. A key's lease exists as long as the key does, so without leases there are none.
+fn attach(leases: &Leases, index: &Index, segments: &Segments) {
+    let visit = &mut |key: &[u8], version: &crate::types::Version| {
+        let lease = segments.with(version.loc, |stored| parse(stored).lease);
+        leases.attach(key, lease);
+        ControlFlow::Continue(())
+    };
+    let walked = index.scan(KeyRange::From(&[]), i64::MAX, None, usize::MAX, visit);
+    assert!(walked == Scan::Done, "a walk without bounds ends at the end");
+}

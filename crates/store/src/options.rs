@@ -1,0 +1,37 @@
+//! How a store is set up.
+
+use api::limits;
+
+/// Settings of a store. Those that decide what an entry does must be equal on all members.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Layout of the revision log.
+    pub log: crate::log::Options,
+    /// Bounds of the watch machinery.
+    pub watch: crate::watch::Options,
+    /// `--quota-backend-bytes`: 0 is the default, a negative number is no quota.
+    pub quota_bytes: i64,
+    /// The shortest lease, in seconds; shorter ones are granted this long. Equal on all members.
+    pub lease_ttl_seconds_min: i64,
+    /// `--max-learners`. Equal on all members.
+    pub learners_max: usize,
+    /// Size that the chunks of a range stream aim at.
+    pub stream_chunk_bytes: usize,
+    /// Free disk space below which writes are refused, beyond what the revision log reserves for itself: for the Raft log and a
+    /// checkpoint.
+    pub reserve_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            log: crate::log::Options::default(),
+            watch: crate::watch::Options::default(),
+            quota_bytes: limits::QUOTA_BYTES_DEFAULT,
+            lease_ttl_seconds_min: 2,
+            learners_max: 1,
+            stream_chunk_bytes: limits::REQUEST_BYTES_MAX,
+            reserve_bytes: 0,
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What the entries of one stride have written so far, before it is in the index.
+
+use crate::types::Version;
+use api::KeyRange;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// The newest staged version of a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Staged {
+    pub(crate) version: Version,
+    /// Whether the index, which knows nothing of the stride, has the key alive.
+    live_in_index: bool,
+}
+
+/// Staged versions by key.
+#[derive(Default)]
+pub(crate) struct Overlay {
+    staged: BTreeMap<Bytes, Staged>,
+}
+
+impl Overlay {
+    pub(crate) fn clear(&mut self) {
+        self.staged.clear();
+    }
+
+    pub(crate) fn get(&self, key: &[u8]) -> Option<Version> {
+        if self.staged.is_empty() { None } else { self.staged.get(key).map(|staged| staged.version) }
+    }
+
+    /// Notes a write. `previous` is what the key was before it, from here or from the index.
+    pub(crate) fn insert(&mut self, key: Bytes, version: Version, previous: Option<&Version>) {
+        let live_before = previous.is_some_and(|previous| !previous.is_tombstone());
+        self.staged
+            .entry(key)
+            .and_modify(|staged| staged.version = version)
+            .or_insert(Staged { version, live_in_index: live_before });
+    }
+
+    /// Staged keys of a range, in order, tombstones included.
+    pub(crate) fn range<'a>(&'a self, range: KeyRange<'a>) -> impl Iterator<Item = (&'a Bytes, &'a Version)> {
+        let bounds = (Bound::Included(range.start()), range.upper());
+        let staged = if range.is_empty() { None } else { Some(self.staged.range::<[u8], _>(bounds)) };
+        staged.into_iter().flatten().map(|(key, staged)| (key, &staged.version))
+    }
+
+    /// How many more keys of a range are alive here than in the index.
+    pub(crate) fn live_delta(&self, range: KeyRange<'_>) -> i64 {
+        if self.staged.is_empty() || range.is_empty() {
+            return 0;
+        }
+        let staged = self.staged.range::<[u8], _>((Bound::Included(range.start()), range.upper()));
+        staged.map(|(_, staged)| i64::from(!staged.version.is_tombstone()) - i64::from(staged.live_in_index)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{Loc, Revision};
+
+    fn version(main: i64, version: i64) -> Version {
+        let loc = Loc { segment: 0, offset: 0, len: 0 };
+        Version { rev: Revision { main, sub: 0 }, create: 1, version, loc }
+    }
+
+    #[test]
+    fn counts_against_the_index() {
+        let mut overlay = Overlay::default();
+        let all = KeyRange::From(b"\0");
+        overlay.insert("old".into(), version(5, 0), Some(&version(4, 1)));
+        assert_eq!(overlay.live_delta(all), -1);
+        overlay.insert("old".into(), version(6, 1), Some(&version(5, 0)));
+        assert_eq!(overlay.live_delta(all), 0);
+        overlay.insert("new".into(), version(7, 1), None);
+        overlay.insert("gone".into(), version(8, 1), Some(&version(3, 0)));
+        assert_eq!((overlay.live_delta(all), overlay.live_delta(KeyRange::One(b"new"))), (2, 1));
+        assert_eq!(overlay.live_delta(KeyRange::Span(b"z", b"a")), 0);
+        assert_eq!(overlay.range(KeyRange::Span(b"z", b"a")).count(), 0);
+        assert_eq!(overlay.get(b"old").map(|version| version.rev.main), Some(6));
+        assert_eq!(overlay.range(KeyRange::Span(b"h", b"p")).count(), 2);
+    }
+}

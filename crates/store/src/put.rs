@@ -1,0 +1,61 @@
+//! Applying a put.
+
+use crate::applier::{Applier, Change, header};
+use crate::log::KvParts;
+use crate::stored::to_message;
+use crate::types::{Revision, Version};
+use api::Error;
+use api::etcdserverpb::{PutRequest, PutResponse};
+use bytes::Bytes;
+
+impl Applier {
+    /// A put of its own.
+    pub(crate) fn put(&mut self, request: PutRequest) -> Result<PutResponse, Error> {
+        if request.key.is_empty() {
+            return Err(Error::EmptyKey);
+        }
+        if request.lease != 0 && !self.store.leases.exists(request.lease) {
+            return Err(Error::LeaseNotFound);
+        }
+        let previous = self.staging().latest(&request.key);
+        let exists = previous.is_some_and(|previous| !previous.is_tombstone());
+        if (request.ignore_value || request.ignore_lease) && !exists {
+            return Err(Error::KeyNotFound);
+        }
+        Ok(self.write_put(request, previous))
+    }
+
+    /// Writes a put that was found to be possible. `previous` is the newest version of the key.
+    pub(crate) fn write_put(&mut self, request: PutRequest, previous: Option<Version>) -> PutResponse {
+        let live = previous.filter(|previous| !previous.is_tombstone());
+        let reads = request.prev_kv || request.ignore_value || request.ignore_lease;
+        let old = live.filter(|_| reads).map(|live| self.stored(live.loc, to_message));
+
+        let old_value = || old.as_ref().map(|old| old.value.clone()).unwrap_or_default();
+        let value = if request.ignore_value { old_value() } else { request.value };
+        let lease = if request.ignore_lease { old.as_ref().map_or(0, |old| old.lease) } else { request.lease };
+
+        let rev = self.next_revision();
+        let create = live.map_or(rev.main, |live| live.create);
+        let version = live.map_or(0, |live| live.version) + 1;
+        let parts = KvParts { key: &request.key, create, version, value: &value, lease };
+        let loc = self.log.append_put(rev, parts);
+        self.store.leases.attach(&request.key, lease);
+        self.stage(request.key, Version { rev, create, version, loc }, previous.as_ref());
+        PutResponse { header: header(rev.main), prev_kv: old.filter(|_| request.prev_kv) }
+    }
+
+    /// The revision of the next change of the entry at hand.
+    pub(crate) fn next_revision(&mut self) -> Revision {
+        let rev = Revision { main: self.revision + 1, sub: self.sub };
+        self.sub += 1;
+        rev
+    }
+
+    /// Notes a version that was appended to the log.
+    pub(crate) fn stage(&mut self, key: Bytes, version: Version, previous: Option<&Version>) {
+        let prev = previous.filter(|previous| !previous.is_tombstone()).map(|previous| previous.loc);
+        self.overlay.insert(key.clone(), version, previous);
+        self.changes.push(Change { key, version, prev });
+    }
+}

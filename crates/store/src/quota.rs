@@ -1,0 +1,81 @@
+//! The space quota: what a request would add, estimated as etcd does.
+
+use api::etcdserverpb::{InternalRaftRequest, PutRequest, TxnRequest, request_op::Request};
+use api::limits::QUOTA_BYTES_DEFAULT;
+
+/// What a key costs beyond its key and value.
+const PUT_OVERHEAD_BYTES: u64 = 256;
+const LEASE_BYTES: u64 = 64;
+
+/// The quota in bytes, or `None` when there is none.
+pub(crate) fn limit(quota_bytes: i64) -> Option<u64> {
+    match quota_bytes {
+        0 => Some(QUOTA_BYTES_DEFAULT.unsigned_abs()),
+        bytes => u64::try_from(bytes).ok(),
+    }
+}
+
+/// What a request would add. Requests that cost nothing are never refused.
+pub fn cost(request: &InternalRaftRequest) -> u64 {
+    let put = request.put.as_ref().map_or(0, put);
+    let txn = request.txn.as_ref().map_or(0, txn);
+    let lease = if request.lease_grant.is_some() { LEASE_BYTES } else { 0 };
+    put + txn + lease
+}
+
+pub(crate) fn put(request: &PutRequest) -> u64 {
+    PUT_OVERHEAD_BYTES + request.key.len() as u64 + request.value.len() as u64
+}
+
+pub(crate) fn lease_grant() -> u64 {
+    LEASE_BYTES
+}
+
+/// The dearer branch of a transaction.
+pub(crate) fn txn(request: &TxnRequest) -> u64 {
+    let branch = |ops: &[api::etcdserverpb::RequestOp]| -> u64 {
+        let ops = ops.iter().filter_map(|op| op.request.as_ref());
+        ops.map(|op| match op {
+            Request::RequestPut(request) => put(request),
+            Request::RequestTxn(request) => txn(request),
+            Request::RequestRange(_) | Request::RequestDeleteRange(_) => 0,
+        })
+        .sum()
+    };
+    branch(&request.success).max(branch(&request.failure))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::etcdserverpb::{DeleteRangeRequest, LeaseGrantRequest, RequestOp};
+
+    #[test]
+    fn costs() {
+        let put = PutRequest { key: "abc".into(), value: "12345".into(), ..Default::default() };
+        let op = |request| RequestOp { request: Some(request) };
+        let inner = TxnRequest {
+            success: vec![op(Request::RequestPut(put.clone())), op(Request::RequestPut(put.clone()))],
+            failure: vec![op(Request::RequestPut(put.clone()))],
+            ..Default::default()
+        };
+        let delete = op(Request::RequestDeleteRange(DeleteRangeRequest::default()));
+        let outer = TxnRequest {
+            success: vec![delete.clone()],
+            failure: vec![op(Request::RequestTxn(inner))],
+            ..Default::default()
+        };
+        let free = TxnRequest { success: vec![delete], ..Default::default() };
+        assert_eq!(cost(&InternalRaftRequest { put: Some(put), ..Default::default() }), 264);
+        assert_eq!(cost(&InternalRaftRequest { txn: Some(outer), ..Default::default() }), 528);
+        assert_eq!(cost(&InternalRaftRequest { txn: Some(free), ..Default::default() }), 0);
+        let grant = Some(LeaseGrantRequest { ttl: i64::MAX, id: i64::MIN });
+        assert_eq!(cost(&InternalRaftRequest { lease_grant: grant, ..Default::default() }), 64);
+    }
+
+    #[test]
+    fn limits() {
+        assert_eq!(limit(0), Some(2 << 30));
+        assert_eq!((limit(-1), limit(i64::MIN), limit(5)), (None, None, Some(5)));
+    }
+}

@@ -1,0 +1,243 @@
+//! The store as readers see it.
+
+use crate::alarms::Alarms;
+use crate::checkpoint::Checkpoints;
+use crate::hash::HashCache;
+use crate::index::Index;
+use crate::kvs::Kvs;
+use crate::leases::Leases;
+use crate::live::Live;
+use crate::log::{Segments, lock, read};
+use crate::maintain::Maintenance;
+use crate::members::Members;
+use crate::options::Options;
+use crate::pins::Pins;
+use crate::quota;
+use crate::range::{Plan, RangeAnswer, read_revision};
+use crate::types::Loc;
+use crate::view::View;
+use crate::watch::{History, Hub, Record, Wake, WatchStream};
+use api::etcdserverpb::{AlarmMember, AlarmType, InternalRaftRequest, RangeRequest};
+use api::limits::INLINE_SORT_KEYS_MAX;
+use api::{Error, KeyRange};
+use bytes::Bytes;
+use disk::Disk;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+
+/// Everything readers share. One [`Applier`](crate::Applier) changes it.
+pub struct Store {
+    pub(crate) keys: RwLock<Keys>,
+    pub(crate) segments: Arc<Segments>,
+    pub(crate) revision: AtomicI64,
+    pub(crate) compact_revision: AtomicI64,
+    pub(crate) pins: Pins,
+    pub(crate) leases: Leases,
+    pub(crate) alarms: RwLock<Alarms>,
+    pub(crate) members: RwLock<Members>,
+    pub(crate) hub: Hub,
+    pub(crate) hashes: HashCache,
+    pub(crate) maintenance: Maintenance,
+    pub(crate) checkpoints: Mutex<Checkpoints>,
+    pub(crate) disk_is_low: AtomicBool,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) dir: PathBuf,
+    pub(crate) options: Options,
+}
+
+/// What the index lock guards.
+pub(crate) struct Keys {
+    pub(crate) index: Index,
+    /// Keys of a revision that is partly installed and not yet published.
+    pub(crate) unpublished: Option<KeySpan>,
+}
+
+/// From the first key to the last one.
+pub(crate) struct KeySpan {
+    pub(crate) first: Bytes,
+    pub(crate) last: Bytes,
+}
+
+impl KeySpan {
+    pub(crate) fn touches(&self, range: KeyRange<'_>) -> bool {
+        !range.is_empty() && range.start() <= &*self.last && range.before_end(&self.first)
+    }
+}
+
+/// What the store holds and takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes of all revisions not yet compacted: what the quota is compared with.
+    pub live_bytes: u64,
+    /// Bytes that the revision log takes on disk.
+    pub file_bytes: u64,
+    /// Keys that exist now.
+    pub keys: u64,
+    /// Leases.
+    pub leases: usize,
+}
+
+impl Store {
+    /// The revision of the last write.
+    pub fn revision(&self) -> i64 {
+        self.revision.load(Ordering::Acquire)
+    }
+
+    /// The oldest revision that can be read; -1 before the first compaction.
+    pub fn compact_revision(&self) -> i64 {
+        self.compact_revision.load(Ordering::Acquire)
+    }
+
+    /// Answers a range request. Consistent at one revision however long it takes.
+    pub fn range(&self, request: &RangeRequest) -> Result<RangeAnswer, Error> {
+        api::check::range(request)?;
+        if is_point(request) {
+            return self.point(request);
+        }
+        let live = Live::open(self);
+        let at = read_revision(request.revision, live.current(), live.compact_revision())?;
+        Ok(Plan::new(request).select(&live, &self.segments, at))
+    }
+
+    /// One key, whole: what most reads are.
+    fn point(&self, request: &RangeRequest) -> Result<RangeAnswer, Error> {
+        let keys = read(&self.keys);
+        let revision = self.revision();
+        let at = read_revision(request.revision, revision, self.compact_revision())?;
+        let (count, kvs) = match keys.index.get(&request.key, at) {
+            Some(version) => (1, Kvs::one(self.segments.segment(version.loc.segment), version.loc)),
+            None => (0, Kvs::none()),
+        };
+        Ok(RangeAnswer { revision, count, more: false, kvs })
+    }
+
+    /// Whether a range looks at so many keys that it should not be answered on a request thread.
+    pub fn is_heavy(&self, request: &RangeRequest) -> bool {
+        let range = KeyRange::new(&request.key, &request.range_end);
+        if matches!(range, KeyRange::One(_)) || range.is_empty() {
+            return false;
+        }
+        let keys = read(&self.keys);
+        let at_present = request.revision <= 0 || request.revision >= self.revision();
+        if at_present && Plan::new(request).is_short(INLINE_SORT_KEYS_MAX) {
+            return false;
+        }
+        // Keys deleted since an old revision are looked at too, wherever they are.
+        let deleted = if at_present { 0 } else { keys.index.keys() as u64 - keys.index.live() };
+        keys.index.count_live(range).saturating_add(deleted) > INLINE_SORT_KEYS_MAX as u64
+    }
+
+    /// The leases.
+    pub fn leases(&self) -> &Leases {
+        &self.leases
+    }
+
+    /// The alarms that are on.
+    pub fn alarms(&self) -> Vec<AlarmMember> {
+        read(&self.alarms).list(AlarmType::None as i32)
+    }
+
+    /// The membership table.
+    pub fn members(&self) -> Members {
+        read(&self.members).clone()
+    }
+
+    /// The minor release all members share; empty until it was agreed on.
+    pub fn cluster_version(&self) -> String {
+        read(&self.members).cluster_version.clone()
+    }
+
+    /// Whether `cost` more bytes would pass the quota, or the disk is nearly full. A cost of 0 is always within it.
+    pub fn over_quota(&self, cost: u64) -> bool {
+        let limit = quota::limit(self.options.quota_bytes);
+        let over = limit.is_some_and(|limit| self.segments.live_bytes().saturating_add(cost) >= limit);
+        cost > 0 && (over || self.disk_is_low.load(Ordering::Relaxed))
+    }
+
+    /// Refuses a request that would pass the quota, before it is proposed. Who is refused raises the alarm.
+    pub fn quota_check(&self, request: &InternalRaftRequest) -> Result<(), Error> {
+        if self.over_quota(quota::cost(request)) { Err(Error::NoSpace) } else { Ok(()) }
+    }
+
+    /// The quota in bytes, `None` when there is none.
+    pub fn quota_bytes(&self) -> Option<u64> {
+        quota::limit(self.options.quota_bytes)
+    }
+
+    /// What the store holds and takes.
+    pub fn usage(&self) -> Usage {
+        Usage {
+            live_bytes: self.segments.live_bytes(),
+            file_bytes: self.segments.file_bytes(),
+            keys: read(&self.keys).index.live(),
+            leases: self.leases.count(),
+        }
+    }
+
+    /// Index of the last entry that the older kept checkpoint covers: the Raft log below it is not needed for recovery.
+    pub fn oldest_checkpoint_index(&self) -> u64 {
+        lock(&self.checkpoints).oldest_applied_index()
+    }
+
+    /// Where changes meet watchers.
+    pub fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
+    /// The revision log, for reading.
+    pub fn segments(&self) -> &Arc<Segments> {
+        &self.segments
+    }
+}
+
+fn is_point(request: &RangeRequest) -> bool {
+    request.range_end.is_empty()
+        && !request.keys_only
+        && !request.count_only
+        && request.min_mod_revision == 0
+        && request.max_mod_revision == 0
+        && request.min_create_revision == 0
+        && request.max_create_revision == 0
+}
+
+impl Hub {
+    /// Opens a watch stream; `wake` is called, from any thread, when it has something to poll.
+    pub fn stream(store: &Arc<Store>, wake: Wake) -> WatchStream {
+        let history: Arc<dyn History> = Arc::clone(store) as Arc<dyn History>;
+        Hub::open(history, wake)
+    }
+}
+
+impl History for Store {
+    fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
+    fn compact_revision(&self) -> i64 {
+        Store::compact_revision(self)
+    }
+
+    fn scan(&self, from: i64, to: i64, visit: &mut dyn FnMut(Record<'_>) -> ControlFlow<()>) {
+        let mut scan = self.segments.scan(from);
+        while let Some(found) = scan.advance() {
+            if found.rev.main > to {
+                return;
+            }
+            let record = Record { rev: found.rev, tombstone: found.tombstone, stored: found.bytes() };
+            if visit(record).is_break() {
+                return;
+            }
+        }
+    }
+
+    fn previous(&self, key: &[u8], main: i64) -> Option<Bytes> {
+        let keys = read(&self.keys);
+        if main <= Store::compact_revision(self) {
+            return None;
+        }
+        let loc: Loc = keys.index.get(key, main.checked_sub(1)?)?.loc;
+        Some(self.segments.read(loc).into_bytes())
+    }
+}

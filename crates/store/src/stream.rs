@@ -1,0 +1,167 @@
+//! A long range in chunks, at one revision.
+
+use crate::index::Scan;
+use crate::kvs::{Encoded, Held, Kvs};
+use crate::live::Live;
+use crate::log::{KvView, read};
+use crate::range::{read_revision, walk};
+use crate::store::Store;
+use crate::types::Loc;
+use crate::view::View;
+use api::etcdserverpb::RangeRequest;
+use api::etcdserverpb::range_request::{SortOrder, SortTarget};
+use api::limits::READ_STRIDE_KEYS;
+use api::{Error, KeyRange};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// Pairs in the first chunk, whose size tells how many the next may have.
+const FIRST_CHUNK_KEYS: usize = 10;
+
+/// A range that is answered in chunks. It pins nothing: a compaction past its revision ends it.
+pub struct RangeStream {
+    store: Arc<Store>,
+    request: RangeRequest,
+    at: i64,
+    revision: i64,
+    count: i64,
+    /// Pairs still to come.
+    left: usize,
+    chunk_keys: usize,
+    after: Option<Box<[u8]>>,
+    done: bool,
+}
+
+/// One message of the stream.
+#[derive(Debug)]
+pub struct RangeChunk {
+    /// Pairs, in key order.
+    pub kvs: Kvs,
+    /// What only the last message carries.
+    pub end: Option<RangeEnd>,
+}
+
+/// The end of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RangeEnd {
+    /// The store's revision when the stream began.
+    pub revision: i64,
+    /// Keys in the range, whatever the limit says.
+    pub count: i64,
+    /// The limit cut the answer short.
+    pub more: bool,
+}
+
+impl Store {
+    /// Begins a range stream. At an old revision this counts the keys of the range: for the slow pool if
+    /// [`Store::is_heavy`] says so.
+    pub fn range_stream(self: &Arc<Self>, request: RangeRequest) -> Result<RangeStream, Error> {
+        api::check::range(&request)?;
+        let natural = match request.sort_order() {
+            SortOrder::None => true,
+            SortOrder::Ascend => request.sort_target() == SortTarget::Key,
+            SortOrder::Descend => false,
+        };
+        if !natural {
+            return Err(Error::StreamSort);
+        }
+        let bounds = [
+            request.min_mod_revision,
+            request.max_mod_revision,
+            request.min_create_revision,
+            request.max_create_revision,
+        ];
+        if bounds.iter().any(|&bound| bound != 0) {
+            return Err(Error::StreamFilter);
+        }
+        let live = Live::open(self);
+        let revision = live.current();
+        let at = read_revision(request.revision, revision, live.compact_revision())?;
+        let range = KeyRange::new(&request.key, &request.range_end);
+        let count = live.count(range, at).unwrap_or_else(|| walk(&live, range, at));
+        drop(live);
+        let all = usize::try_from(count).unwrap_or(usize::MAX);
+        let limit = usize::try_from(request.limit).ok().filter(|&limit| limit > 0);
+        let left = if request.count_only { 0 } else { limit.map_or(all, |limit| all.min(limit)) };
+        Ok(RangeStream {
+            store: Arc::clone(self),
+            request,
+            at,
+            revision,
+            count: count.cast_signed(),
+            left,
+            chunk_keys: FIRST_CHUNK_KEYS,
+            after: None,
+            done: false,
+        })
+    }
+}
+
+impl RangeStream {
+    /// The next message; `None` after the last one.
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Option<Result<RangeChunk, Error>> {
+        if self.done {
+            return None;
+        }
+        let chunk = self.chunk();
+        self.done = !matches!(chunk, Ok(RangeChunk { end: None, .. }));
+        Some(chunk)
+    }
+
+    fn chunk(&mut self) -> Result<RangeChunk, Error> {
+        let wanted = self.left.min(self.chunk_keys);
+        let kvs = if wanted == 0 { Kvs::none() } else { self.collect(wanted)? };
+        self.left -= kvs.len();
+        let target = self.store.options.stream_chunk_bytes;
+        if kvs.encoded_len() < target / 2 {
+            self.chunk_keys = self.chunk_keys.saturating_mul(2);
+        } else if kvs.encoded_len() > target.saturating_mul(2) {
+            self.chunk_keys = (self.chunk_keys / 2).max(1);
+        }
+        let more = !self.request.count_only
+            && usize::try_from(self.request.limit).is_ok_and(|limit| limit > 0 && self.count > limit as i64);
+        let end = RangeEnd { revision: self.revision, count: self.count, more };
+        Ok(RangeChunk { kvs, end: (self.left == 0).then_some(end) })
+    }
+
+    fn collect(&mut self, wanted: usize) -> Result<Kvs, Error> {
+        let range = KeyRange::new(&self.request.key, &self.request.range_end);
+        let (mut held, mut encoded, mut locs) = (Held::default(), Encoded::default(), Vec::<Loc>::new());
+        let mut last = Vec::new();
+        while locs.len() < wanted {
+            let keys = read(&self.store.keys);
+            // Pruning follows the compact revision and needs the write lock: what is read now is all there.
+            if self.at < self.store.compact_revision() {
+                return Err(Error::Compacted);
+            }
+            let end = keys.index.scan(range, self.at, self.after.as_deref(), READ_STRIDE_KEYS, &mut |key, version| {
+                if self.request.keys_only {
+                    locs.push(encoded.push(&KvView {
+                        key,
+                        create: version.create,
+                        modified: version.rev.main,
+                        version: version.version,
+                        ..KvView::default()
+                    }));
+                } else {
+                    held.hold(&self.store.segments, version.loc);
+                    locs.push(version.loc);
+                }
+                if locs.len() == wanted {
+                    last = key.to_vec();
+                    return ControlFlow::Break(());
+                }
+                ControlFlow::Continue(())
+            });
+            drop(keys);
+            match end {
+                Scan::More(key) => self.after = Some(key),
+                Scan::Stopped => self.after = Some(std::mem::take(&mut last).into()),
+                Scan::Done => break,
+            }
+        }
+        assert!(locs.len() == wanted, "a stream counted {} keys and found {}", self.count, locs.len());
+        Ok(if self.request.keys_only { Kvs::encoded(encoded, locs) } else { Kvs::stored(held, locs) })
+    }
+}

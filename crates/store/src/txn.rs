@@ -1,0 +1,159 @@
+//! Transactions: conditions first, then every check that could fail, then the operations of the branches taken.
+
+use crate::applier::{Applier, header};
+use crate::compare::{Path, branch};
+use crate::live::Live;
+use crate::log::Error as LogError;
+use crate::range::{Plan, RangeAnswer, read_revision};
+use crate::store::Store;
+use crate::view::View;
+use api::etcdserverpb::request_op::Request;
+use api::etcdserverpb::response_op::Response;
+use api::etcdserverpb::{
+    PutRequest, RangeRequest, RangeResponse, RequestOp, ResponseHeader, ResponseOp, TxnRequest, TxnResponse,
+};
+use api::{Error, KeyRange};
+
+/// Whether a transaction cannot write: every operation of both branches is a range. Such a one is answered without the Raft log.
+pub fn is_read_only(request: &TxnRequest) -> bool {
+    let mut ops = request.success.iter().chain(&request.failure);
+    ops.all(|op| matches!(op.request, Some(Request::RequestRange(_))))
+}
+
+impl Store {
+    /// Answers a read-only transaction (see [`is_read_only`]) at one revision. Operations that are no ranges are left out.
+    pub fn read_txn(&self, request: &TxnRequest) -> Result<TxnResponse, Error> {
+        let live = Live::open(self);
+        let ranges = |succeeded| {
+            branch(request, succeeded).iter().filter_map(|op| match &op.request {
+                Some(Request::RequestRange(range)) => Some(range),
+                _ => None,
+            })
+        };
+        // Whichever branch is taken, the revisions it names stay until it has read them.
+        for range in ranges(true).chain(ranges(false)) {
+            if range.revision > 0 && range.revision >= live.compact_revision() {
+                live.pin(range.revision);
+            }
+        }
+        let succeeded = Path::choose(&live, request).step();
+        ranges(succeeded).try_for_each(|range| check_range(&live, range))?;
+        let mut responses = Vec::new();
+        for range in ranges(succeeded) {
+            let at = read_revision(range.revision, live.current(), live.compact_revision())?;
+            let answer = Plan::new(range).select(&live, &self.segments, at);
+            responses.push(ResponseOp { response: Some(Response::ResponseRange(answer.into_message())) });
+        }
+        Ok(TxnResponse { header: header(live.current()), succeeded, responses })
+    }
+}
+
+impl RangeAnswer {
+    /// The response message, values copied.
+    pub fn into_message(self) -> RangeResponse {
+        RangeResponse { header: header(self.revision), kvs: self.kvs.to_messages(), more: self.more, count: self.count }
+    }
+}
+
+/// What a range in a transaction may read. Unlike in a range of its own, a negative revision is an old one.
+fn check_range(view: &impl View, request: &RangeRequest) -> Result<(), Error> {
+    match request.revision {
+        0 => Ok(()),
+        revision if revision > view.current() => Err(Error::FutureRev),
+        revision if revision < view.compact_revision() => Err(Error::Compacted),
+        _ => Ok(()),
+    }
+}
+
+impl Applier {
+    /// Applies a transaction. An error changes nothing.
+    pub(crate) fn txn(&mut self, request: TxnRequest) -> Result<Result<TxnResponse, Error>, LogError> {
+        let mut path = Path::choose(&self.staging(), &request);
+        if let Err(error) = self.check(&request, &mut path) {
+            return Ok(Err(error));
+        }
+        path.rewind();
+        let mut response = self.execute(request, &mut path)?;
+        response.header = header(self.current());
+        Ok(Ok(response))
+    }
+
+    /// Checks the branches that will be taken, against the state before the transaction.
+    fn check(&self, request: &TxnRequest, path: &mut Path) -> Result<(), Error> {
+        let succeeded = path.step();
+        for op in branch(request, succeeded) {
+            match &op.request {
+                Some(Request::RequestRange(range)) => check_range(&self.staging(), range)?,
+                Some(Request::RequestPut(put)) => self.check_put(put)?,
+                Some(Request::RequestTxn(nested)) => self.check(nested, path)?,
+                Some(Request::RequestDeleteRange(_)) | None => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn check_put(&self, request: &PutRequest) -> Result<(), Error> {
+        if request.key.is_empty() {
+            return Err(Error::EmptyKey);
+        }
+        if request.lease != 0 && !self.store.leases.exists(request.lease) {
+            return Err(Error::LeaseNotFound);
+        }
+        let missing = || self.staging().latest(&request.key).is_none_or(|latest| latest.is_tombstone());
+        if (request.ignore_value || request.ignore_lease) && missing() { Err(Error::KeyNotFound) } else { Ok(()) }
+    }
+
+    /// Runs a checked transaction. Inner responses carry only a revision in their headers, those of nested transactions not even
+    /// that.
+    fn execute(&mut self, request: TxnRequest, path: &mut Path) -> Result<TxnResponse, LogError> {
+        let succeeded = path.step();
+        let ops = if succeeded { request.success } else { request.failure };
+        let mut responses = Vec::with_capacity(ops.len());
+        for RequestOp { request } in ops {
+            let response = match request {
+                Some(Request::RequestRange(range)) => Some(Response::ResponseRange(self.staged_range(&range)?)),
+                Some(Request::RequestPut(put)) => {
+                    let previous = self.staging().latest(&put.key);
+                    Some(Response::ResponsePut(self.write_put(put, previous)))
+                }
+                Some(Request::RequestDeleteRange(delete)) => {
+                    Some(Response::ResponseDeleteRange(self.delete_range(&delete)))
+                }
+                Some(Request::RequestTxn(nested)) => {
+                    let nested = self.execute(nested, path)?;
+                    Some(Response::ResponseTxn(nested))
+                }
+                None => None,
+            };
+            responses.push(ResponseOp { response });
+        }
+        Ok(TxnResponse { header: Some(ResponseHeader::default()), succeeded, responses })
+    }
+
+    /// A range that sees what the stride wrote before it.
+    pub(crate) fn staged_range(&mut self, request: &RangeRequest) -> Result<RangeResponse, LogError> {
+        let range = KeyRange::new(&request.key, &request.range_end);
+        if self.overlay.range(range).next().is_some() {
+            // Answers refer to flushed bytes.
+            self.log.flush()?;
+        }
+        let view = self.staging();
+        // Checked before the transaction began; a range that is no part of one is answered as if it named the nearest revision.
+        let at = match request.revision {
+            revision if revision <= 0 => view.current,
+            revision => revision.clamp(view.compact.max(1), view.current),
+        };
+        Ok(Plan::new(request).select(&view, &self.store.segments, at).into_message())
+    }
+}
+
+/// The newest revision that the ranges of a transaction name.
+pub(crate) fn newest_revision_named(request: &TxnRequest) -> i64 {
+    let ops = request.success.iter().chain(&request.failure).filter_map(|op| op.request.as_ref());
+    let named = ops.map(|op| match op {
+        Request::RequestRange(range) => range.revision,
+        Request::RequestTxn(nested) => newest_revision_named(nested),
+        Request::RequestPut(_) | Request::RequestDeleteRange(_) => 0,
+    });
+    named.max().unwrap_or(0)
+}
