@@ -1,0 +1,147 @@
+//! Streaming calls: order, back-pressure, wake-ups, ends.
+
+mod common;
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use common::{Client, answer, eventually, framed, grpc, next_messages, options, serve};
+use h2::Reason;
+
+#[tokio::test]
+async fn a_chat_goes_both_ways() {
+    let fixture = serve(options());
+    let mut client = Client::connect(fixture.address).await;
+    let (response, mut stream) = client.open(grpc("Chat", &[])).await;
+    stream.send_data(framed(b"one"), false).expect("sent");
+    let mut body = response.await.expect("headers come with the first message").into_body();
+    assert_eq!(next_messages(&mut body, 1).await, [&b"one"[..]]);
+    stream.send_data(Bytes::from([framed(b"two"), framed(b""), framed(b"three")].concat()), false).expect("sent");
+    assert_eq!(next_messages(&mut body, 3).await, [&b"two"[..], b"", b"three"]);
+    assert_eq!(fixture.seen.handlers.load(Ordering::SeqCst), 1);
+    stream.send_data(Bytes::new(), true).expect("sent");
+    let (rest, trailers) = common::rest(body).await;
+    assert!(rest.is_empty());
+    assert_eq!(trailers.expect("trailers")["grpc-status"], "0");
+    eventually("the handler is dropped", || fixture.seen.handlers.load(Ordering::SeqCst) == 0).await;
+    let counts = fixture.server.stats().method(9);
+    assert_eq!((counts.started, counts.handled[0], counts.messages_received, counts.messages_sent), (1, 1, 4, 4));
+}
+
+#[tokio::test]
+async fn a_handler_can_be_woken_from_any_thread() {
+    let fixture = serve(options());
+    let mut client = Client::connect(fixture.address).await;
+    let (response, stream) = client.open(grpc("Chat", &[])).await;
+    let wakers = &fixture.seen.wakers;
+    eventually("the call arrives", || wakers.lock().expect("not poisoned").len() == 1).await;
+    let waker = wakers.lock().expect("not poisoned")[0].clone();
+    for _ in 0..1000 {
+        waker.wake();
+    }
+    let mut body = response.await.expect("headers come with the first message").into_body();
+    assert!(!next_messages(&mut body, 1).await.is_empty());
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    // 1000 wake-ups need not be 1000 calls, and the last one is never lost.
+    let before = fixture.server.stats().method(9).messages_sent;
+    assert!((1..=1000).contains(&before), "{before}");
+    waker.wake();
+    eventually("it is woken again", || fixture.server.stats().method(9).messages_sent == before + 1).await;
+    drop((body, stream));
+    eventually("the handler is dropped", || fixture.seen.handlers.load(Ordering::SeqCst) == 0).await;
+    waker.wake();
+    assert_eq!(fixture.server.stats().method(9).handled[1], 1);
+}
+
+#[tokio::test]
+async fn the_server_may_end_first() {
+    let fixture = serve(options());
+    let mut client = Client::connect(fixture.address).await;
+    let (response, mut stream) = client.open(grpc("Chat", &[])).await;
+    stream.send_data(Bytes::from([framed(b"hi"), framed(b"bye"), framed(b"late")].concat()), false).expect("sent");
+    let answer = answer(response).await;
+    assert_eq!(answer.messages(), [&b"hi"[..]]);
+    assert_eq!(answer.status(), (10, "bye".to_string()));
+    assert_eq!(fixture.seen.handlers.load(Ordering::SeqCst), 0);
+    let refused = client.call(grpc("Refuse", &[]), framed(b"")).await;
+    assert_eq!(refused.status(), (7, "not you".to_string()));
+}
+
+#[tokio::test]
+async fn one_side_streams() {
+    let fixture = serve(options());
+    let mut client = Client::connect(fixture.address).await;
+    let answer = client.unary("Count", b"3 2").await;
+    assert_eq!(answer.messages(), [&[2, 2][..], &[1, 1], &[0, 0]]);
+    assert_eq!(answer.code(), 0);
+    let body = Bytes::from((1..=100).flat_map(|n: i32| framed(n.to_string().as_bytes())).collect::<Vec<u8>>());
+    assert_eq!(client.call(grpc("Sum", &[]), body).await.messages(), [&b"5050"[..]]);
+    assert_eq!(client.call(grpc("Sum", &[]), Bytes::new()).await.messages(), [&b"0"[..]]);
+}
+
+#[tokio::test]
+async fn a_producer_waits_for_a_slow_reader() {
+    let fixture = serve(options());
+    let mut client = Client::with_windows(fixture.address, 65_535, 1 << 20).await;
+    let (count, size) = (2_000_usize, 10_000_usize);
+    let (response, mut stream) = client.open(grpc("Count", &[])).await;
+    stream.send_data(framed(format!("{count} {size}").as_bytes()), true).expect("sent");
+    let body = response.await.expect("a response").into_body();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let made = fixture.seen.source_bytes.load(Ordering::SeqCst);
+    assert!(made <= api::limits::STREAM_SEND_BYTES_MAX + 65_535 + 2 * size, "{made} bytes made for nobody");
+    let (body, trailers) = common::rest(body).await;
+    assert_eq!(trailers.expect("trailers")["grpc-status"], "0");
+    let messages = common::messages(body);
+    assert_eq!(messages.len(), count);
+    for (index, message) in messages.iter().enumerate() {
+        assert_eq!(message, &vec![(count - 1 - index) as u8; size]);
+    }
+}
+
+#[tokio::test]
+async fn a_chatterbox_is_held_back() {
+    let fixture = serve(options());
+    // It never reads, so the echoes pile up and the server stops reading.
+    let mut client = Client::with_windows(fixture.address, 1_000, 1 << 20).await;
+    let (response, mut stream) = client.open(grpc("Chat", &[])).await;
+    let message = framed(&[1; 10_000]);
+    let mut sent = 0;
+    let mut rest = Bytes::new();
+    let flood = async {
+        loop {
+            if rest.is_empty() {
+                rest = message.clone();
+            }
+            stream.reserve_capacity(rest.len());
+            let room = std::future::poll_fn(|cx| stream.poll_capacity(cx)).await.expect("open").expect("open");
+            let piece = rest.split_to(room.min(rest.len()));
+            sent += piece.len();
+            stream.send_data(piece, false).expect("sent");
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(1), flood).await.is_err());
+    // The output bound, the receive window, and what the client had under way.
+    assert!(sent < 4 << 20, "{sent} bytes were accepted");
+    assert!(sent > 1 << 20, "{sent} bytes were accepted");
+    stream.send_reset(Reason::CANCEL);
+    drop(response);
+    eventually("the handler is dropped", || fixture.seen.handlers.load(Ordering::SeqCst) == 0).await;
+    assert_eq!(client.unary("Now", b"").await.code(), 0);
+}
+
+#[tokio::test]
+async fn deadlines_and_resets_drop_the_handler() {
+    let fixture = serve(options());
+    let mut client = Client::connect(fixture.address).await;
+    let (response, _stream) = client.open(grpc("Chat", &[("grpc-timeout", b"50m")])).await;
+    assert_eq!(answer(response).await.status(), (4, "context deadline exceeded".to_string()));
+    assert_eq!(fixture.seen.handlers.load(Ordering::SeqCst), 0);
+    // After the client has half-closed, too.
+    let (_response, mut stream) = client.open(grpc("Count", &[])).await;
+    stream.send_data(framed(b"1000 100000"), true).expect("sent");
+    eventually("the call arrives", || fixture.seen.handlers.load(Ordering::SeqCst) == 1).await;
+    stream.send_reset(Reason::CANCEL);
+    eventually("the handler is dropped", || fixture.seen.handlers.load(Ordering::SeqCst) == 0).await;
+}
