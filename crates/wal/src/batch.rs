@@ -124,7 +124,8 @@ impl Batch {
     pub(crate) fn finish(&mut self, sequence: u64, offset: u64) -> &[u8] {
         assert!(!self.bytes.is_empty(), "an empty batch was to be written");
         assert_eq!(offset == 0, self.file_bytes.is_some(), "only the first batch of a segment gives the file's length");
-        let mut data = (self.bytes.len() as u64).to_le_bytes().to_vec();
+        let mut data = Vec::with_capacity(2 * LENGTH_BYTES + CHECK_BYTES);
+        data.extend_from_slice(&(self.bytes.len() as u64).to_le_bytes());
         if let Some(file_bytes) = self.file_bytes {
             data.extend_from_slice(&file_bytes.to_le_bytes());
         }

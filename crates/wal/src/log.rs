@@ -35,11 +35,15 @@ pub struct Wal {
 }
 
 impl Wal {
-    /// Adds entries, then the hard state, to the batch. An entry replaces all earlier ones from its index on.
+    /// Adds entries, then the hard state, to the batch. An entry replaces all earlier ones from its index on; none may leave a gap.
+    /// A snapshot that the entries follow is saved before them. A poisoned log takes nothing; its next commit says why.
     pub fn append(&mut self, entries: &mut dyn Iterator<Item = EntryRef<'_>>, hard_state: Option<&raftpb::HardState>) {
+        if self.poison.is_some() {
+            return;
+        }
         for entry in entries {
             assert!(
-                entry.index <= self.last_index + 1,
+                entry.index <= self.last_index.saturating_add(1),
                 "entry {} was appended behind entry {}",
                 entry.index,
                 self.last_index
@@ -56,6 +60,9 @@ impl Wal {
     /// Adds a snapshot record to the batch. When it lies beyond the last entry the log starts again behind it; the state it
     /// stands for must be durable already.
     pub fn save_snapshot(&mut self, snapshot: &walpb::Snapshot) {
+        if self.poison.is_some() {
+            return;
+        }
         self.batch.push_snapshot(snapshot);
         self.snapshot = snapshot.clone();
         self.last_index = self.last_index.max(snapshot.index());
@@ -96,7 +103,7 @@ impl Wal {
     /// Begins the next segment. Its first batch is durable before it gets its name, and the name is before it is used.
     pub(crate) fn begin_segment(&mut self) -> Result<(), Error> {
         assert!(self.batch.is_empty(), "a segment was to begin within a batch");
-        let name = SegmentName { sequence: self.tail().sequence + 1, first_index: self.last_index + 1 };
+        let name = SegmentName { sequence: self.tail().sequence + 1, first_index: self.last_index.saturating_add(1) };
         let prepared = self.spare.take()?;
         let mut first = Batch::first(self.batch.crc(), self.options.segment_bytes);
         first.push_metadata(&self.metadata);

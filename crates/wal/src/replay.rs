@@ -43,17 +43,10 @@ impl Replay {
                 None => self.metadata = Some(Bytes::copy_from_slice(metadata)),
             },
             Record::HardState(state) => self.hard_state = *state,
-            Record::Snapshot(snapshot) => {
-                let index = snapshot.index();
-                if index > self.last_index {
-                    // Installed from another member: the log starts again behind it.
-                    return Err(Misfit::Behind(index + 1));
-                }
-                self.snapshot = snapshot.clone();
-            }
+            Record::Snapshot(snapshot) => self.push_snapshot(snapshot)?,
             Record::Entry(entry) => {
                 // A later record takes the place of every entry from its index on.
-                let kept = entry.index.saturating_sub(self.from_index + 1) as usize;
+                let kept = entry.index.saturating_sub(self.from_index.saturating_add(1)) as usize;
                 if kept > self.entries.len() {
                     let what = format!("entry {} follows entry {}", entry.index, self.last_index);
                     return Err(Misfit::Damage(what));
@@ -70,6 +63,24 @@ impl Replay {
                 }
             }
         }
+        Ok(())
+    }
+
+    fn push_snapshot(&mut self, snapshot: &walpb::Snapshot) -> Result<(), Misfit> {
+        let (index, term) = (snapshot.index(), snapshot.term());
+        // Entries that cannot belong to the history that the snapshot ends: it came from another member and replaced them.
+        let kept = index.saturating_sub(self.from_index) as usize;
+        let replaced = index > self.last_index
+            || kept.checked_sub(1).is_some_and(|last| self.entries[last].term() != term)
+            || self.entries.get(kept).is_some_and(|next| next.term() < term);
+        if replaced && index > self.from_index {
+            return Err(Misfit::Behind(index.saturating_add(1)));
+        }
+        if replaced {
+            self.entries.clear();
+            self.last_index = self.from_index;
+        }
+        self.snapshot = snapshot.clone();
         Ok(())
     }
 

@@ -169,6 +169,34 @@ fn a_snapshot_from_another_member_restarts_the_log_behind_it() {
 }
 
 #[test]
+fn a_snapshot_replaces_entries_of_another_history() {
+    let (disk, mut wal) = new_log(SMALL);
+    append(&mut wal, 1..=10, 2, b"never committed");
+    wal.save_snapshot(&walpb::Snapshot { index: Some(5), term: Some(4), conf_state: None });
+    wal.append(&mut std::iter::empty(), Some(&state(4, 5)));
+    wal.commit(true).unwrap();
+    drop(wal);
+    let open = |from| Wal::open(Arc::new(disk.clone()), dir(), from, SMALL);
+    // Entries 6 to 10 are of a term that cannot follow the snapshot's.
+    let (wal, recovered) = open(5).unwrap();
+    assert!(recovered.entries.is_empty());
+    assert_eq!(wal.last_index(), 5);
+    drop(wal);
+    assert!(matches!(open(4).err().unwrap(), Error::Behind { first_index: 6, .. }));
+
+    // The snapshot of a member's own checkpoint leaves the entries behind it.
+    let (disk, mut wal) = new_log(SMALL);
+    append(&mut wal, 1..=10, 2, b"x");
+    wal.save_snapshot(&walpb::Snapshot { index: Some(5), term: Some(2), conf_state: None });
+    wal.commit(true).unwrap();
+    drop(wal);
+    for from in [0, 3, 5, 8] {
+        let (_, recovered) = Wal::open(Arc::new(disk.clone()), dir(), from, SMALL).unwrap();
+        assert_eq!(indexes(&recovered.entries), (from + 1..=10).collect::<Vec<_>>());
+    }
+}
+
+#[test]
 fn a_state_ahead_of_the_log_continues_it() {
     let (disk, mut wal) = new_log(SMALL);
     append(&mut wal, 1..=10, 1, b"x");

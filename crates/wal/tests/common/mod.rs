@@ -65,7 +65,8 @@ impl Model {
                 self.applied = self.hard_state.commit();
                 self.snapshot = self.applied;
                 let conf_state = Some(raftpb::ConfState { voters: vec![1], ..Default::default() });
-                wal.save_snapshot(&walpb::Snapshot { index: Some(self.applied), term: Some(1), conf_state });
+                let term = self.entries.get((self.applied as usize).wrapping_sub(1)).map(|(term, _)| *term);
+                wal.save_snapshot(&walpb::Snapshot { index: Some(self.applied), term, conf_state });
                 wal.commit(true)?;
                 wal.release(self.applied)
             }
