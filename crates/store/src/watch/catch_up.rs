@@ -37,6 +37,8 @@ struct Reader<'a> {
     bytes: BytesMut,
     events: Vec<Encoded>,
     hits: Vec<Hit>,
+    /// Bytes that the deliveries will have, if no two share theirs: overlapping ranges must not multiply what waits to be sent.
+    delivery_bytes: usize,
     /// Revisions with events.
     revisions: i64,
     newest: i64,
@@ -64,6 +66,7 @@ pub(super) fn read(
         bytes: BytesMut::new(),
         events: Vec::new(),
         hits: Vec::new(),
+        delivery_bytes: 0,
         revisions: 0,
         newest: 0,
     };
@@ -91,13 +94,14 @@ pub(super) fn read(
 
 impl Reader<'_> {
     fn is_full(&self, options: &Options) -> bool {
-        self.revisions >= options.catch_up_revisions_max || self.bytes.len() >= options.catch_up_bytes_max
+        self.revisions >= options.catch_up_revisions_max || self.delivery_bytes >= options.catch_up_bytes_max
     }
 
     fn take(&mut self, record: &Record<'_>) {
         let kind = if record.tombstone { Kind::Delete } else { Kind::Put };
         let key = stored_key(record.stored);
         let event = self.events.len() as u32;
+        let first_hit = self.hits.len();
         let (mut plain, mut with_prev) = (false, false);
         let Reader { cohort, hits, .. } = self;
         cohort.matcher.visit(key, |number| {
@@ -121,6 +125,8 @@ impl Reader<'_> {
         let plain = plain.then(|| self.encode(&Change { kind, main, stored: record.stored, prev: None }));
         let with_prev =
             with_prev.then(|| self.encode(&Change { kind, main, stored: record.stored, prev: prev.as_deref() }));
+        let longest = with_prev.as_ref().or(plain.as_ref()).map_or(0, Range::len);
+        self.delivery_bytes += longest * (self.hits.len() - first_hit);
         self.events.push(Encoded { plain, with_prev });
     }
 

@@ -9,7 +9,7 @@ pub struct Options {
     pub queue_events_max: usize,
     /// Matching revisions that one catch-up response covers at most.
     pub catch_up_revisions_max: i64,
-    /// A catch-up read ends with the revision that passes this many bytes of events.
+    /// A catch-up read ends with the revision that passes this many bytes of events, counted once per distinct request.
     pub catch_up_bytes_max: usize,
     /// Log records looked at in one call of `poll`, give or take one revision.
     pub poll_records_max: usize,

@@ -153,6 +153,21 @@ fn catch_up_covers_a_thousand_revisions_at_most() {
 }
 
 #[test]
+fn overlapping_ranges_share_what_a_read_may_bring() {
+    let store = Fake::new(Options { catch_up_bytes_max: 10_000, join_gap_revisions: 0, ..Options::default() });
+    for _ in 0..200 {
+        store.put("a", &"x".repeat(100));
+    }
+    let mut stream = open(&store);
+    for end in 0..20u8 {
+        stream.create(WatchCreateRequest { range_end: vec![b'b', end].into(), start_revision: 1, ..on("a") });
+    }
+    let responses = all(&mut stream);
+    assert!(responses.iter().all(|response| response.events.len() < 8), "twenty ranges share 10,000 bytes");
+    assert_eq!(responses.iter().map(|response| response.events.len()).sum::<usize>(), 20 * 200);
+}
+
+#[test]
 fn a_revision_is_one_response() {
     let store = Fake::new(Options { catch_up_bytes_max: 1, ..Options::default() });
     let mut live = open(&store);
