@@ -24,6 +24,7 @@ use disk::Disk;
 use files::Files;
 use rebuild::rebuild;
 use source::Source;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -71,13 +72,23 @@ fn create(disk: Arc<dyn Disk>, dir: &Path, options: Options, files: &Files) -> R
     files.check_fresh()?;
     let segments = Arc::new(Segments::new(Arc::clone(&disk), dir, options, files.next_id(&[])));
     files.tidy(&*disk, Vec::new(), &segments)?;
-    if let Some(parent) = dir.parent() {
-        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-        disk.sync_dir(parent).map_err(OpenError::io("sync", parent))?;
-    }
+    sync_ancestors(&*disk, dir)?;
     let mut checkpoints = Checkpoints::new(disk, dir, Arc::clone(&segments), Vec::new());
     let checkpoint = Checkpoint::initial();
     checkpoints.write(checkpoint.clone(), segments.listing())?;
     let log = Log::new(Arc::clone(&segments), None, Default::default());
     Ok(Recovered { checkpoint, checkpoints, log, segments, index: Index::new() })
+}
+
+/// Makes the directory itself durable. Any of its ancestors may be new, or left by an attempt that did not come this far.
+fn sync_ancestors(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
+    for ancestor in dir.ancestors().skip(1) {
+        let ancestor = if ancestor.as_os_str().is_empty() { Path::new(".") } else { ancestor };
+        match disk.sync_dir(ancestor) {
+            // One that may not even be read was not made by us.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
+            synced => synced.map_err(OpenError::io("sync", ancestor))?,
+        }
+    }
+    Ok(())
 }

@@ -215,6 +215,16 @@ impl Segments {
         (there / 4).clamp(full / 16, full).next_multiple_of(4096)
     }
 
+    /// Where the files are.
+    pub(crate) fn disk(&self) -> &dyn Disk {
+        &*self.disk
+    }
+
+    /// The directory of the files.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// Size to which segments grow.
     pub(crate) fn segment_bytes(&self) -> u64 {
         self.options.segment_bytes

@@ -1,0 +1,177 @@
+//! Damaged directories: refused with file and offset, never a panic, never a wrong value.
+
+use crate::rig::{DIR, Model, Rig};
+use crate::{OpenError, checkpoint};
+use disk::Disk;
+use disk::sim::SimDisk;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const SEED: u64 = 11;
+
+/// A store with several segments, two checkpoints, and records behind the last one.
+fn store() -> SimDisk {
+    let disk = SimDisk::new();
+    let mut rig = Rig::open(Arc::new(disk.clone()), SEED).unwrap();
+    for _ in 0..3 {
+        for _ in 0..12 {
+            rig.apply().unwrap();
+        }
+        rig.capture();
+        rig.write_checkpoint().unwrap();
+    }
+    for _ in 0..10 {
+        rig.apply().unwrap();
+    }
+    disk
+}
+
+fn copy(disk: &SimDisk) -> SimDisk {
+    let copy = SimDisk::new();
+    for name in disk.list(Path::new(DIR)).unwrap() {
+        let path = Path::new(DIR).join(name);
+        copy.install(&path, &disk.contents(&path).unwrap()).unwrap();
+    }
+    copy
+}
+
+fn open(disk: &SimDisk) -> Result<Rig, OpenError> {
+    Rig::open(Arc::new(disk.clone()), SEED)
+}
+
+/// The newest checkpoint, and the segments it lists with their lengths.
+fn newest(disk: &SimDisk) -> (PathBuf, checkpoint::Checkpoint) {
+    let names = disk.list(Path::new(DIR)).unwrap();
+    let path = Path::new(DIR).join(names.iter().rfind(|name| name.ends_with(".ckpt")).unwrap());
+    let content = checkpoint::decode_checkpoint(&disk.contents(&path).unwrap()).unwrap();
+    (path, content)
+}
+
+fn refused(disk: &SimDisk, path: &Path, at: usize) {
+    match open(disk).map(|_| ()) {
+        Err(OpenError::Corrupt { file, offset, .. }) => {
+            assert_eq!(file, path, "byte {at}");
+            // At the damaged byte, or at the beginning of the record that it is in.
+            assert!(offset <= at as u64, "byte {at} is reported at {offset}");
+        }
+        other => panic!("byte {at} of {}: {other:?}", path.display()),
+    }
+}
+
+#[test]
+fn every_flipped_byte_of_a_checkpoint_is_refused() {
+    let disk = store();
+    let names = disk.list(Path::new(DIR)).unwrap();
+    let checkpoints: Vec<_> = names.iter().filter(|name| name.ends_with(".ckpt")).collect();
+    assert_eq!(checkpoints.len(), 2);
+    for name in checkpoints {
+        let path = Path::new(DIR).join(name);
+        let bytes = disk.contents(&path).unwrap();
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0x40;
+            disk.install(&path, &damaged).unwrap();
+            refused(&disk, &path, at);
+            disk.install(&path, &bytes[..at]).unwrap();
+            refused(&disk, &path, at);
+        }
+        disk.install(&path, &bytes).unwrap();
+    }
+    assert_eq!(disk.list(Path::new(DIR)).unwrap(), names, "a refusal leaves the directory as it was");
+    open(&disk).unwrap();
+}
+
+#[test]
+fn an_unfinished_checkpoint_is_ignored() {
+    let disk = store();
+    let (path, content) = newest(&disk);
+    let bytes = disk.contents(&path).unwrap();
+    for at in 0..bytes.len() {
+        let unfinished = Path::new(DIR).join("00000000000000ff.ckpt.tmp");
+        disk.install(&unfinished, &bytes[..at]).unwrap();
+        let rig = open(&disk).unwrap();
+        assert_eq!(rig.applied, content.applied_index);
+        assert!(disk.contents(&unfinished).is_err(), "it is removed");
+    }
+}
+
+#[test]
+fn every_flipped_byte_of_a_segment_is_refused() {
+    let disk = store();
+    let (_, content) = newest(&disk);
+    assert!(content.segments.len() >= 2);
+    for entry in &content.segments {
+        let path = Path::new(DIR).join(format!("{:016x}.seg", entry.id));
+        let bytes = disk.contents(&path).unwrap();
+        for at in 0..entry.length as usize {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1 << (at % 8);
+            disk.install(&path, &damaged).unwrap();
+            refused(&disk, &path, at);
+        }
+        disk.install(&path, &bytes).unwrap();
+    }
+    // Behind what the checkpoint covers anything may be, and is cut off.
+    let last = content.segments.last().unwrap();
+    let path = Path::new(DIR).join(format!("{:016x}.seg", last.id));
+    let mut bytes = disk.contents(&path).unwrap();
+    bytes[last.length as usize..].fill(0xee);
+    disk.install(&path, &bytes).unwrap();
+    let rig = open(&disk).unwrap();
+    rig.check(&Model::at(SEED, content.applied_index), true);
+    let after = disk.contents(&path).unwrap();
+    assert!(after[last.length as usize..].iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn a_segment_cut_anywhere_is_refused() {
+    let disk = store();
+    let (_, content) = newest(&disk);
+    for entry in &content.segments {
+        let path = Path::new(DIR).join(format!("{:016x}.seg", entry.id));
+        let bytes = disk.contents(&path).unwrap();
+        for length in 0..entry.length as usize {
+            disk.install(&path, &bytes[..length]).unwrap();
+            refused(&disk, &path, length);
+        }
+        disk.install(&path, &bytes[..entry.length as usize]).unwrap();
+        open(&copy(&disk)).unwrap();
+        disk.remove(&path).unwrap();
+        refused(&disk, &path, 0);
+        disk.install(&path, &bytes).unwrap();
+    }
+}
+
+#[test]
+fn files_under_wrong_names_are_refused() {
+    let disk = store();
+    let (path, content) = newest(&disk);
+    let bytes = disk.contents(&path).unwrap();
+    let wrong = Path::new(DIR).join("00000000000000ff.ckpt");
+    disk.install(&wrong, &bytes).unwrap();
+    refused(&disk, &wrong, 32);
+    disk.remove(&wrong).unwrap();
+    let [a, b, ..] = &content.segments[..] else { panic!("two segments") };
+    let paths = [a, b].map(|entry| Path::new(DIR).join(format!("{:016x}.seg", entry.id)));
+    let other = disk.contents(&paths[1]).unwrap();
+    disk.install(&paths[0], &[&other[..], &vec![0; a.length as usize]].concat()).unwrap();
+    refused(&disk, &paths[0], 12);
+}
+
+#[test]
+fn segments_without_a_checkpoint_are_refused() {
+    let disk = store();
+    for name in disk.list(Path::new(DIR)).unwrap().iter().filter(|name| name.ends_with(".ckpt")) {
+        disk.remove(&Path::new(DIR).join(name)).unwrap();
+    }
+    assert!(matches!(open(&disk).map(|_| ()), Err(OpenError::Corrupt { offset: 0, .. })));
+}
+
+#[test]
+fn files_of_others_are_left_alone() {
+    let disk = store();
+    let other = Path::new(DIR).join("notes.txt");
+    disk.install(&other, b"mine").unwrap();
+    open(&disk).unwrap();
+    assert_eq!(disk.contents(&other).unwrap(), b"mine");
+}

@@ -1,0 +1,60 @@
+//! Power cuts at every kind of moment: whatever the disk kept of what was not synced, the newest acknowledged checkpoint and
+//! everything it covers is there.
+
+use crate::rig::{Model, Rig};
+use disk::sim::{Random, SimDisk};
+use std::sync::Arc;
+
+/// Histories, each with several cuts after one another.
+const RUNS: u64 = 1300;
+const CUTS_PER_RUN: u64 = 4;
+
+/// Runs until the power is cut or enough was done. Returns the applied index that must survive.
+fn run(disk: &SimDisk, seed: u64, random: &mut Random, captured: &mut Vec<u64>) -> u64 {
+    let mut rig = match Rig::open(Arc::new(disk.clone()), seed) {
+        Ok(rig) => rig,
+        Err(error) => {
+            assert!(disk.is_cut(), "seed {seed}: {error}");
+            return 0;
+        }
+    };
+    assert!(captured.contains(&rig.applied), "seed {seed}: recovered at {}", rig.applied);
+    rig.check(&Model::at(seed, rig.applied), true);
+    for _ in 0..80 {
+        captured.push(rig.applied + 1);
+        let mut done = rig.apply();
+        for _ in 0..random.below(4) {
+            done = done.and_then(|()| rig.maintain(random));
+        }
+        if let Err(error) = done {
+            assert!(disk.is_cut(), "seed {seed}: {error}");
+            break;
+        }
+    }
+    disk.cut();
+    rig.durable
+}
+
+#[test]
+fn nothing_that_a_checkpoint_covers_is_lost() {
+    let mut rewrites = 0;
+    for seed in 0..RUNS {
+        let mut random = Random::new(seed);
+        let mut disk = SimDisk::new();
+        let (mut captured, mut durable) = (vec![0], 0);
+        for _ in 0..CUTS_PER_RUN {
+            // Some cuts fall into recovery, some into the end of the run.
+            let within = if random.chance(20) { 8 } else { 250 };
+            disk.cut_at(disk.operations() + random.below(within));
+            durable = run(&disk, seed, &mut random, &mut captured).max(durable);
+            disk = disk.after_cut(random.next_u64());
+        }
+        let mut rig = Rig::open(Arc::new(disk), seed).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        assert!(rig.applied >= durable, "seed {seed}: recovered at {}, acknowledged {durable}", rig.applied);
+        rig.check(&Model::at(seed, rig.applied), true);
+        rig.settle().unwrap();
+        rewrites += rig.rewrites;
+        rig.check(&Model::at(seed, rig.applied), true);
+    }
+    assert!(rewrites > 100, "{rewrites} rewrites in all runs");
+}

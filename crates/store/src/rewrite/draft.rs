@@ -1,0 +1,80 @@
+//! A segment that a rewrite is filling.
+
+use crate::log::{
+    Batch, Error, Origin, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Segment, Segments, segment_header, segment_name,
+};
+use crate::types::Revision;
+use disk::{Disk, File, Mode};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Bytes that gather before they are written.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// A file that nothing refers to yet. It grows as it is written: how much will be copied is not known before.
+pub(super) struct Draft {
+    id: u32,
+    path: PathBuf,
+    file: Arc<dyn File>,
+    buffer: Vec<u8>,
+    written: u64,
+    batch: Batch,
+    graves: u64,
+}
+
+impl Draft {
+    pub(super) fn create(segments: &Segments) -> Result<Draft, Error> {
+        let id = segments.new_id();
+        let path = segments.dir().join(segment_name(id));
+        let file = segments.disk().open(&path, Mode::Create).map_err(Error::io("create", &path))?;
+        let buffer = segment_header(id).to_vec();
+        Ok(Draft { id, path, file, buffer, written: 0, batch: Batch::default(), graves: 0 })
+    }
+
+    /// Appends a whole record.
+    pub(super) fn push(&mut self, rev: Revision, record: &[u8], is_grave: bool) -> Result<(), Error> {
+        let offset = self.written + self.buffer.len() as u64;
+        assert!(offset + record.len() as u64 <= u64::from(u32::MAX), "a rewritten segment is too long");
+        assert!(record.len() > RECORD_HEADER_BYTES, "a record without content");
+        self.buffer.extend_from_slice(record);
+        self.batch.add(rev, offset, record.len() as u64);
+        if is_grave {
+            self.graves += record.len() as u64;
+        }
+        if self.buffer.len() >= BUFFER_BYTES { self.write() } else { Ok(()) }
+    }
+
+    /// Makes what was written durable, and a segment of it none of whose records is live yet.
+    pub(super) fn finish(self) -> Result<Arc<Segment>, Error> {
+        assert!(self.buffer.is_empty(), "a draft is written before it is finished");
+        self.file.sync_data().map_err(Error::io("sync", &self.path))?;
+        let mapping = self.file.map(self.written).map_err(Error::io("map", &self.path))?;
+        let segment = Segment::new(self.id, self.path, self.file, mapping, Origin::Sealed);
+        segment.publish(&self.batch);
+        segment.mark_synced(self.written);
+        segment.add_graves(self.graves);
+        assert!(segment.len() == self.written, "a rewritten segment holds what was counted");
+        assert!(segment.body() > 0 && segment.len() > SEGMENT_HEADER_BYTES as u64, "an empty segment is not kept");
+        Ok(Arc::new(segment))
+    }
+
+    /// Removes the file.
+    pub(super) fn abandon(self, disk: &dyn Disk) {
+        // If it stays, recovery removes it: no checkpoint lists it.
+        disk.remove(&self.path).ok();
+    }
+
+    /// Writes what has gathered.
+    pub(super) fn write(&mut self) -> Result<(), Error> {
+        self.file.write_at(&self.buffer, self.written).map_err(Error::io("write", &self.path))?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Draft {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Draft({:x}, {} bytes)", self.id, self.written + self.buffer.len() as u64)
+    }
+}

@@ -1,0 +1,97 @@
+//! Which segments are worth rewriting.
+
+use crate::log::Segment;
+use std::sync::Arc;
+
+/// Neighbours no larger than this share of a segment are small.
+const SMALL_SHARE: u64 = 4;
+/// So many small neighbours become one.
+const SMALL_RUN: usize = 4;
+/// Bytes that one rewrite reads at most; offsets in what it writes are 32 bits wide.
+const SOURCE_BYTES_MAX: u64 = 1 << 30;
+
+/// What rewriting a segment would come to.
+struct Weight {
+    /// Bytes of records.
+    body: u64,
+    /// Bytes that would be copied, as far as known.
+    keep: u64,
+    /// Bytes of dead puts, and of dead tombstones not known to be graves.
+    dead: u64,
+    /// Bytes of graves that must stay because of an earlier segment.
+    buried: u64,
+}
+
+impl Weight {
+    fn is_half_dead(&self) -> bool {
+        (self.body - self.keep) * 2 > self.body
+    }
+}
+
+/// The next run of neighbours to rewrite, if any is worth it: mostly dead ones first, from the oldest on.
+pub(super) fn pick(order: &[Arc<Segment>], published: i64, segment_bytes: u64) -> Option<Vec<Arc<Segment>>> {
+    // Records of the last transactions may not be in the index yet, and would look dead.
+    let ready = order.iter().take_while(|segment| segment.is_sealed() && segment.last().main <= published).count();
+    let ready = &order[..ready];
+    let weights = weigh(ready);
+    half_dead(&weights, segment_bytes)
+        .or_else(|| blocker(&weights, segment_bytes))
+        .or_else(|| small(&weights, segment_bytes))
+        .map(|run| ready[run].to_vec())
+}
+
+fn weigh(segments: &[Arc<Segment>]) -> Vec<Weight> {
+    let mut blocked = false;
+    let weigh = segments.iter().map(|segment| {
+        let (body, live, graves) = (segment.body(), segment.live(), segment.graves());
+        let dead = body.saturating_sub(live + graves);
+        let buried = if blocked { graves } else { 0 };
+        blocked |= dead > 0;
+        Weight { body, keep: live + buried, dead, buried }
+    });
+    weigh.collect()
+}
+
+/// The first segment more than half of which would go, and what can join it: others like it, and small ones.
+fn half_dead(weights: &[Weight], segment_bytes: u64) -> Option<std::ops::Range<usize>> {
+    let start = weights.iter().position(Weight::is_half_dead)?;
+    let joins = |weight: &Weight| weight.is_half_dead() || weight.body <= segment_bytes / SMALL_SHARE;
+    Some(start..extend(weights, start, segment_bytes, joins))
+}
+
+/// The first segment with dead puts, when the graves behind it have become many: more than a segment, and more than a quarter
+/// of what is live.
+fn blocker(weights: &[Weight], segment_bytes: u64) -> Option<std::ops::Range<usize>> {
+    let buried = weights.iter().map(|weight| weight.buried).sum::<u64>();
+    let keep = weights.iter().map(|weight| weight.keep).sum::<u64>();
+    if buried <= segment_bytes.max((keep - buried) / 4) {
+        return None;
+    }
+    let at = weights.iter().position(|weight| weight.dead > 0)?;
+    Some(at..at + 1)
+}
+
+/// The first run of small neighbours.
+fn small(weights: &[Weight], segment_bytes: u64) -> Option<std::ops::Range<usize>> {
+    let is_small = |weight: &Weight| weight.body <= segment_bytes / SMALL_SHARE;
+    let mut start = 0;
+    while start < weights.len() {
+        let end = if is_small(&weights[start]) { extend(weights, start, segment_bytes, is_small) } else { start };
+        if end - start >= SMALL_RUN {
+            return Some(start..end);
+        }
+        start = end.max(start + 1);
+    }
+    None
+}
+
+/// The end of the run from `start` on that fits into one segment.
+fn extend(weights: &[Weight], start: usize, segment_bytes: u64, joins: impl Fn(&Weight) -> bool) -> usize {
+    let (mut keep, mut body) = (0, 0);
+    let fits = |weight: &&Weight| {
+        keep += weight.keep;
+        body += weight.body;
+        keep <= segment_bytes && body <= SOURCE_BYTES_MAX && joins(weight)
+    };
+    start + weights[start..].iter().take_while(fits).count().max(1)
+}
