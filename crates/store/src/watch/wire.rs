@@ -1,6 +1,6 @@
 //! The few protobuf pieces that responses are put together from by hand.
 
-use bytes::{BufMut, BytesMut};
+use bytes::BytesMut;
 
 /// Bytes that `value` takes as a varint.
 pub(super) fn varint_len(value: u64) -> usize {
@@ -8,12 +8,25 @@ pub(super) fn varint_len(value: u64) -> usize {
 }
 
 /// Appends `value` as a varint.
-pub(super) fn put_varint(out: &mut BytesMut, mut value: u64) {
-    while value >= 0x80 {
-        out.put_u8(value as u8 | 0x80);
-        value >>= 7;
+pub(super) fn put_varint(out: &mut BytesMut, value: u64) {
+    put_prefixed(out, None, value);
+}
+
+/// Gathers tag and varint first: one bounds check for all bytes.
+fn put_prefixed(out: &mut BytesMut, tag: Option<u8>, mut value: u64) {
+    let mut bytes = [0; 11];
+    let mut len = 0;
+    if let Some(tag) = tag {
+        bytes[0] = tag;
+        len = 1;
     }
-    out.put_u8(value as u8);
+    while value >= 0x80 {
+        bytes[len] = value as u8 | 0x80;
+        value >>= 7;
+        len += 1;
+    }
+    bytes[len] = value as u8;
+    out.extend_from_slice(&bytes[..=len]);
 }
 
 /// Length of an integer field whose tag takes one byte; 0 for the default value, which is left out.
@@ -24,8 +37,7 @@ pub(super) fn integer_len(value: u64) -> usize {
 /// Appends an integer field, unless it has the default value.
 pub(super) fn put_integer(out: &mut BytesMut, field: u8, value: u64) {
     if value != 0 {
-        out.put_u8(field << 3);
-        put_varint(out, value);
+        put_prefixed(out, Some(field << 3), value);
     }
 }
 
@@ -36,8 +48,7 @@ pub(super) fn delimited_len(len: usize) -> usize {
 
 /// Appends tag and length of a length-delimited field; the content follows.
 pub(super) fn put_delimited(out: &mut BytesMut, field: u8, len: usize) {
-    out.put_u8(field << 3 | 2);
-    put_varint(out, len as u64);
+    put_prefixed(out, Some(field << 3 | 2), len as u64);
 }
 
 /// The key of stored `KeyValue` bytes: its first field.

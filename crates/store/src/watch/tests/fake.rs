@@ -127,7 +127,8 @@ impl Fake {
             return main - 1;
         }
         self.revision.store(main, Ordering::SeqCst);
-        if self.hub.is_idle() {
+        let unbuilt = self.unbuilt.swap(false, Ordering::SeqCst);
+        if unbuilt || self.hub.is_idle() {
             self.hub.skip_to(main)
         } else {
             self.hub.publish(&[(main, &events)])

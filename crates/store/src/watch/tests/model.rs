@@ -37,6 +37,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => stream.clone().prop_map(|stream| Step::Tick { stream }),
         1 => Just(Step::Forget),
         1 => Just(Step::Unbuilt),
+        1 => Just(Step::Unbuilt),
         1 => stream.prop_map(|stream| Step::Reopen { stream }),
     ]
 }
