@@ -9,6 +9,7 @@
 
 mod mapping;
 mod os;
+pub mod sigbus;
 #[cfg(feature = "sim")]
 pub mod sim;
 

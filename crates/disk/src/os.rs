@@ -1,13 +1,13 @@
 //! The operating system's disk.
 
-use crate::{Disk, File, Mapping, Mode};
+use crate::{Disk, File, Mapping, Mode, sigbus};
 use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Files of the operating system. With `unsafe_no_sync` every sync returns at once.
@@ -19,6 +19,7 @@ pub struct OsDisk {
 
 struct OsFile {
     file: fs::File,
+    path: PathBuf,
     unsafe_no_sync: bool,
 }
 
@@ -30,7 +31,7 @@ impl Disk for OsDisk {
             .create_new(mode == Mode::Create)
             .mode(0o600)
             .open(path)?;
-        Ok(Arc::new(OsFile { file, unsafe_no_sync: self.unsafe_no_sync }))
+        Ok(Arc::new(OsFile { file, path: path.into(), unsafe_no_sync: self.unsafe_no_sync }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -114,7 +115,8 @@ impl File for OsFile {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let region = Region { start: start as usize, len };
+        let registered = sigbus::register(start as usize, len, &self.path);
+        let region = Region { start: start as usize, len, _registered: registered };
         // SAFETY: the region stays mapped until `Region` is dropped.
         Ok(unsafe { Mapping::new(start.cast(), len, Arc::new(region)) })
     }
@@ -129,6 +131,7 @@ impl File for OsFile {
 struct Region {
     start: usize,
     len: usize,
+    _registered: sigbus::Registered,
 }
 
 impl Drop for Region {
