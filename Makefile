@@ -1,25 +1,62 @@
-# Cairn: everything a developer runs. Each target says what it is for.
+# Cairn. `make run` and `make test` need nothing set up before them.
 
-.PHONY: bench-vs-etcd bench-vs-etcd-quick
+CARGO ?= cargo
+export CARGO_TARGET_DIR ?= $(CURDIR)/target
+BIN = $(CARGO_TARGET_DIR)/release/cairn
 
-# Cairn beside the genuine etcd, in turn, on this machine: ratios, CPU per request, memory, restart (about 20 minutes).
-# Needs h2load (nghttp2-client), Go and an otherwise idle machine. ETCD_BIN and CAIRN_BIN name binaries that exist.
-bench-vs-etcd:
-	python3 bench/vs_etcd.py
+.PHONY: help run test build lint unit conformance reliability reliability-full bench-vs-etcd deny fuzz
 
-# The same as a first look: shorter runs, two pairs, 100,000 keys.
-bench-vs-etcd-quick:
-	python3 bench/vs_etcd.py --quick
+# Shows the targets.
+help:
+	@awk '/^# /{doc=substr($$0,3)} /^[a-z-]+:/{split($$1,name,":"); if (doc) printf "  make %-18s %s\n", name[1], doc; doc=""}' Makefile
 
-.PHONY: reliability reliability-quick
+# Builds and starts a member on 127.0.0.1:2379, data in default.etcd/.
+run: build
+	@echo "Starting a member on http://127.0.0.1:2379, data in default.etcd/. Stop it with Ctrl-C. In another terminal:"
+	@echo "  etcdctl put greeting hello && etcdctl get greeting"
+	@echo "  curl http://127.0.0.1:2379/health"
+	@$(BIN) serve --log-format=console
 
-# What must never happen, tried against the release build from outside: kills, failing syncs, full disks, hostile clients.
-reliability:
-	cargo build --release --package cairn
-	cd conformance && KILL_ROUNDS=200 SYNC_PUTS=500 SYNC_LOAD_PUTS=20000 NEIGHBOUR_KEYS=1000000 NEIGHBOUR_MS=5000 \
-		NEIGHBOUR_FLOOR_US=1000 go test -count=1 -v -timeout 60m ./reliability
+# Everything CI runs.
+test: lint unit build conformance reliability
 
-# The same in the sizes of CI.
-reliability-quick:
-	cargo build --release --package cairn
-	cd conformance && go test -count=1 -timeout 20m ./reliability
+# The release binary.
+build:
+	$(CARGO) build --release --locked -p cairn
+
+# Formatting and lints; warnings are errors.
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+# Unit, property and power-cut tests of the crates.
+unit:
+	$(CARGO) test --workspace --locked
+
+# etcd's own clients and tools against the release binary.
+conformance: build
+	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -timeout 20m $$(go list ./... | grep -v /reliability)
+
+# Kills, failing syncs, full disks, hostile clients, in the sizes of CI.
+reliability: build
+	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -timeout 20m ./reliability
+
+# The same in the sizes of docs/reliability.md: 200 kills, a million keys.
+reliability-full: build
+	cd conformance && CAIRN_BIN=$(BIN) KILL_ROUNDS=200 SYNC_PUTS=500 SYNC_LOAD_PUTS=20000 NEIGHBOUR_KEYS=1000000 \
+		NEIGHBOUR_MS=5000 NEIGHBOUR_FLOOR_US=1000 go test -count=1 -v -timeout 60m ./reliability
+
+# Cairn beside the genuine etcd, in turn, on this machine: ratios and CPU per request, about 20 minutes. ARGS=--quick: a first look.
+bench-vs-etcd: build
+	CAIRN_BIN=$(BIN) python3 bench/vs_etcd.py $(ARGS)
+
+# Licences, sources and bans of all dependencies (installs cargo-deny if it is missing).
+deny:
+	command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
+	$(CARGO) deny check licenses bans sources
+
+# Fuzzes everything that parses, SECONDS_EACH (60) per target; needs the nightly toolchain, installs cargo-fuzz if it is missing.
+fuzz:
+	command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
+	for target in $$($(CARGO) +nightly fuzz list); do \
+	  $(CARGO) +nightly fuzz run $$target -- -max_total_time=$${SECONDS_EACH:-60} || exit 1; done
