@@ -1,2 +1,24 @@
-//! The one binary.
-fn main() {}
+//! The one binary: subcommands, or, started under the name of one of etcd's programs, that program.
+
+use std::path::Path;
+use std::process::exit;
+
+fn main() {
+    let mut args = std::env::args();
+    let program = args.next().unwrap_or_default();
+    let name = Path::new(&program).file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let args: Vec<String> = args.collect();
+    if name == "etcd" {
+        exit(server::run(args));
+    }
+    match args.first().map(String::as_str) {
+        Some("serve") => exit(server::run(args.into_iter().skip(1))),
+        Some("version") => server::print_version(),
+        Some("help") => print!("{}", server::usage()),
+        Some(other) if !other.starts_with('-') => {
+            eprint!("unknown command `{other}`\n{}", server::usage());
+            exit(2);
+        }
+        _ => exit(server::run(args)),
+    }
+}

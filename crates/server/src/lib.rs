@@ -1,1 +1,134 @@
-//! server
+//! The shell of a member: everything that blocks, sleeps, spawns or talks to the outside.
+//!
+//! The path of a put: [`rpc`] parses it on a request thread, `services/kv.rs` checks and proposes it, `node/consensus.rs` writes
+//! it to the log and commits it, `node/apply.rs` applies it to [`store`], and the answer goes back to the request thread.
+
+#![allow(unreachable_pub, reason = "modules of the shell are private, their items are named as the crate sees them")]
+
+mod config;
+mod datadir;
+mod http;
+mod logging;
+mod metrics;
+mod node;
+mod services;
+mod system;
+
+pub use config::{Asked, Config, ConfigError, parse, usage};
+pub use node::{Node, Running, StartError, start};
+
+use logging::Value;
+use services::Services;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long open calls may take to end when the member stops.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// Runs the server with a command line (without the program's name); returns the exit code.
+pub fn run(args: impl IntoIterator<Item = String>) -> i32 {
+    let config = match config::parse(args, std::env::vars()) {
+        Ok(Asked::Help) => {
+            print!("{}", usage());
+            return 0;
+        }
+        Ok(Asked::Version) => {
+            print_version();
+            return 0;
+        }
+        Ok(Asked::Serve(config)) => *config,
+        Err(ConfigError::Flag(error)) => {
+            eprint!("{error}\n{}", usage());
+            return 2;
+        }
+        Err(ConfigError::Value(error)) => {
+            eprintln!("{error}");
+            return 1;
+        }
+    };
+    logging::start(config.log_level, config.log_format);
+    match serve(config) {
+        Ok(()) => 0,
+        Err(error) => {
+            logging::error("cannot start the member", &[("error", Value::Shown(&error))]);
+            logging::flush();
+            1
+        }
+    }
+}
+
+/// The version, in the form that tools read off `etcd --version`.
+pub fn print_version() {
+    println!("etcd Version: {}", api::version::ETCD);
+    println!("Git SHA: cairn-{}", api::version::CAIRN);
+    println!("Go Version: none (Cairn {}, Rust)", api::version::CAIRN);
+    println!("Go OS/Arch: {}/{}", std::env::consts::OS, arch());
+}
+
+fn arch() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+fn serve(config: Config) -> Result<(), Box<dyn std::error::Error>> {
+    let signals = system::Signals::block()?;
+    for warning in &config.warnings {
+        logging::warn(warning, &[]);
+    }
+    logging::info(
+        "starting Cairn",
+        &[
+            ("version", api::version::CAIRN.into()),
+            ("etcd-version", api::version::ETCD.into()),
+            ("name", (&config.name).into()),
+            ("data-dir", Value::Shown(&config.data_dir.display())),
+            ("snapshot-catchup-entries", config.catchup_entries.into()),
+            ("threads", config.threads.into()),
+        ],
+    );
+    if config.unsafe_no_fsync {
+        logging::warn("--unsafe-no-fsync: acknowledged writes are lost on a power cut", &[]);
+    }
+    system::raise_open_files();
+    disk::sigbus::install();
+    // Listened on before the data is touched: a port in use is the most common mistake.
+    let mut listeners = Vec::new();
+    for listen in config.listen_client.iter().chain(&config.listen_peer) {
+        let listener =
+            TcpListener::bind(listen.address).map_err(|error| format!("cannot listen on `{}`: {error}", listen.url))?;
+        listeners.push(listener);
+    }
+    // Peers have nothing to say to a cluster of one; the port is held so that nobody else answers there.
+    let peer_listeners = listeners.split_off(config.listen_client.len());
+    let (threads, max_request_bytes) = (config.threads, config.max_request_bytes);
+    let urls = config.listen_client.iter().map(|listen| listen.url.clone()).collect::<Vec<_>>().join(",");
+    let running = node::start(config)?;
+    let services = Arc::new(Services::new(running.node.clone()));
+    let options = rpc::Options {
+        threads,
+        message_bytes_max: max_request_bytes + api::limits::GRPC_OVERHEAD_BYTES,
+        ..Default::default()
+    };
+    let transport = rpc::Server::start(listeners, services.clone(), options)?;
+    services.set_stats(transport.stats());
+    let node = running.node.clone();
+    let progress = std::thread::Builder::new().name("progress".into()).spawn(move || services::run_progress(&node))?;
+    logging::info(
+        "serving client traffic insecurely; this is strongly discouraged!",
+        &[("traffic", "grpc+http".into()), ("address", (&urls).into())],
+    );
+    logging::info("ready to serve client requests", &[("address", (&urls).into())]);
+    let signal = signals.wait();
+    logging::info("received signal; shutting down", &[("signal", i64::from(signal).into())]);
+    drop(peer_listeners);
+    transport.shutdown(GRACE);
+    running.stop();
+    let _ = progress.join();
+    logging::info("closed the member", &[]);
+    logging::flush();
+    signals.reraise(signal)
+}

@@ -44,6 +44,16 @@ impl CheckpointJob {
         self.content.applied_index
     }
 
+    /// Term of that entry.
+    pub fn applied_term(&self) -> u64 {
+        self.content.applied_term
+    }
+
+    /// Raft's membership after it.
+    pub fn conf_state(&self) -> &api::raftpb::ConfState {
+        &self.content.conf_state
+    }
+
     /// Writes it, and removes what nothing needs any more. Jobs are written in the order they were captured. After an error the
     /// member must end, unless the disk is full: that leaves everything as it was.
     pub fn write(self) -> Result<(), Error> {

@@ -51,13 +51,14 @@ pub mod watch;
 
 pub use applier::{Applier, Fatal, Response, Sink};
 pub use capture::CheckpointJob;
+pub use image::Image;
 pub use kvs::Kvs;
 pub use leases::{Lease, Leases};
 pub use maintain::{Progress, Work};
 pub use members::{ConfChangeContext, Downgrade, Member, Members};
 pub use open::{Applied, Opened, open};
 pub use options::Options;
-pub use quota::cost;
+pub use quota::{cost, put as put_cost, txn as txn_cost};
 pub use range::RangeAnswer;
 pub use recovery::OpenError;
 pub use store::{Store, Usage};

@@ -23,7 +23,8 @@ pub fn cost(request: &InternalRaftRequest) -> u64 {
     put + txn + lease
 }
 
-pub(crate) fn put(request: &PutRequest) -> u64 {
+/// What a put would add.
+pub fn put(request: &PutRequest) -> u64 {
     PUT_OVERHEAD_BYTES + request.key.len() as u64 + request.value.len() as u64
 }
 
@@ -32,7 +33,7 @@ pub(crate) fn lease_grant() -> u64 {
 }
 
 /// The dearer branch of a transaction.
-pub(crate) fn txn(request: &TxnRequest) -> u64 {
+pub fn txn(request: &TxnRequest) -> u64 {
     let branch = |ops: &[api::etcdserverpb::RequestOp]| -> u64 {
         let ops = ops.iter().filter_map(|op| op.request.as_ref());
         ops.map(|op| match op {

@@ -156,6 +156,11 @@ impl Store {
         cost > 0 && (over || self.disk_is_low.load(Ordering::Relaxed))
     }
 
+    /// Whether the disk has no room beyond what is kept in reserve.
+    pub fn disk_is_low(&self) -> bool {
+        self.disk_is_low.load(Ordering::Relaxed)
+    }
+
     /// Refuses a request that would pass the quota, before it is proposed. Who is refused raises the alarm.
     pub fn quota_check(&self, request: &InternalRaftRequest) -> Result<(), Error> {
         if self.over_quota(quota::cost(request)) { Err(Error::NoSpace) } else { Ok(()) }
@@ -239,5 +244,12 @@ impl History for Store {
         }
         let loc: Loc = keys.index.get(key, main.checked_sub(1)?)?.loc;
         Some(self.segments.read(loc).into_bytes())
+    }
+}
+
+impl Store {
+    #[allow(missing_docs)]
+    pub fn snapshot_image(&self) -> Result<crate::Image, Error> {
+        Err(Error::NotCapable)
     }
 }

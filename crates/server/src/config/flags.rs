@@ -1,0 +1,208 @@
+//! The command line, with the rules of Go's `flag` package: `-x` is `--x`, `--x=v` or `--x v`, booleans only `--x` or
+//! `--x=v`, repeats allowed and the last one wins; an environment variable `ETCD_X` stands in for a flag that is not given.
+
+use std::collections::BTreeMap;
+
+/// One flag of the server.
+pub(super) struct Flag {
+    pub(super) name: &'static str,
+    pub(super) default: &'static str,
+    pub(super) help: &'static str,
+    pub(super) boolean: bool,
+}
+
+const fn flag(name: &'static str, default: &'static str, help: &'static str) -> Flag {
+    Flag { name, default, help, boolean: false }
+}
+
+const fn switch(name: &'static str, help: &'static str) -> Flag {
+    Flag { name, default: "false", help, boolean: true }
+}
+
+/// Every flag, in the order the usage text shows them.
+pub(super) const FLAGS: &[Flag] = &[
+    flag("name", "default", "name of this member, as in --initial-cluster"),
+    flag("data-dir", "", "directory of the data (default \"${name}.etcd\")"),
+    flag("wal-dir", "", "directory of the log, when it is to have a disk of its own"),
+    flag("snapshot-count", "10000", "applied entries after which a checkpoint is written"),
+    flag("heartbeat-interval", "100", "milliseconds between heartbeats"),
+    flag("election-timeout", "1000", "milliseconds without a leader before an election"),
+    flag("listen-peer-urls", "http://localhost:2380", "comma-separated URLs to listen on for peers"),
+    flag("listen-client-urls", "http://localhost:2379", "comma-separated URLs to listen on for clients"),
+    flag("max-wals", "5", "log segments that are kept at least"),
+    flag("quota-backend-bytes", "0", "live bytes at which writes are refused (0: 2 GiB, negative: no limit)"),
+    flag("max-txn-ops", "128", "operations in one transaction"),
+    flag("max-request-bytes", "1572864", "bytes of one request"),
+    flag(
+        "initial-advertise-peer-urls",
+        "http://localhost:2380",
+        "comma-separated URLs that peers reach this member at",
+    ),
+    flag(
+        "initial-cluster",
+        "",
+        "founding members, name=URL comma-separated (default \"${name}=http://localhost:2380\")",
+    ),
+    flag("initial-cluster-state", "new", "new or existing"),
+    flag("initial-cluster-token", "etcd-cluster", "token that tells clusters with the same URLs apart"),
+    flag("advertise-client-urls", "http://localhost:2379", "comma-separated URLs that clients reach this member at"),
+    flag("auto-compaction-mode", "periodic", "periodic or revision"),
+    flag(
+        "auto-compaction-retention",
+        "0",
+        "history kept by auto compaction: a duration (bare number: hours) or revisions; 0: all",
+    ),
+    flag("snapshot-catchup-entries", "5000", "entries kept in memory behind a checkpoint for slow followers"),
+    flag("warning-apply-duration", "100ms", "applies slower than this are logged"),
+    flag("watch-progress-notify-interval", "10m", "time between progress notifications of idle watches"),
+    flag("log-level", "info", "debug, info, warn, error, panic or fatal"),
+    flag("log-format", "json", "json or console"),
+    flag("threads", "0", "request threads (0: one per core)"),
+    switch("unsafe-no-fsync", "do not sync the log: acknowledged writes are lost on a power cut"),
+    switch("pre-vote", "ask for votes before raising the term (default true)"),
+    switch("version", "print the version and exit"),
+    switch("help", "print this text and exit"),
+];
+
+/// The values that were given, by flag name.
+#[derive(Debug, Default)]
+pub(super) struct Values {
+    given: BTreeMap<&'static str, String>,
+    /// What is worth a warning once logging is up.
+    pub(super) warnings: Vec<String>,
+}
+
+/// Why a command line is refused. The caller prints it with the usage text and exits with 2.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FlagError {
+    /// No such flag.
+    #[error("flag provided but not defined: -{0}")]
+    Unknown(String),
+    /// Not a flag at all.
+    #[error("bad flag syntax: {0}")]
+    Syntax(String),
+    /// A flag that takes a value stands last without one.
+    #[error("flag needs an argument: -{0}")]
+    Missing(&'static str),
+    /// A boolean that is neither true nor false.
+    #[error("invalid boolean value {value:?} for -{flag}: parse error")]
+    Boolean {
+        /// The flag.
+        flag: &'static str,
+        /// What was given.
+        value: String,
+    },
+    /// An argument that belongs to no flag.
+    #[error("'{0}' is not a valid flag")]
+    Positional(String),
+}
+
+impl Values {
+    pub(super) fn get(&self, name: &str) -> &str {
+        match self.given.get(name) {
+            Some(value) => value,
+            None => FLAGS.iter().find(|flag| flag.name == name).map_or("", |flag| flag.default),
+        }
+    }
+
+    pub(super) fn is_given(&self, name: &str) -> bool {
+        self.given.contains_key(name)
+    }
+}
+
+pub(super) fn parse(
+    args: impl IntoIterator<Item = String>,
+    env: impl IntoIterator<Item = (String, String)>,
+) -> Result<Values, FlagError> {
+    let mut values = Values::default();
+    let mut args = args.into_iter();
+    while let Some(arg) = args.next() {
+        let stripped = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-'));
+        let Some(body) = stripped else { return Err(FlagError::Positional(arg)) };
+        if body.is_empty() || body.starts_with(['-', '=']) {
+            return Err(FlagError::Syntax(arg));
+        }
+        let (name, inline) = match body.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_string())),
+            None => (body, None),
+        };
+        let name = if name == "h" { "help" } else { name };
+        let Some(flag) = FLAGS.iter().find(|flag| flag.name == name) else {
+            return Err(FlagError::Unknown(name.to_string()));
+        };
+        let value = match (flag.boolean, inline) {
+            (true, None) => "true".to_string(),
+            (true, Some(value)) => boolean(flag, value)?,
+            (false, Some(value)) => value,
+            (false, None) => args.next().ok_or(FlagError::Missing(flag.name))?,
+        };
+        values.given.insert(flag.name, value);
+    }
+    for (variable, value) in env {
+        let Some(suffix) = variable.strip_prefix("ETCD_") else { continue };
+        let name = suffix.to_ascii_lowercase().replace('_', "-");
+        match FLAGS.iter().find(|flag| flag.name == name && flag.name != "help" && flag.name != "version") {
+            None if suffix == "UNSUPPORTED_ARCH" || suffix == "VERIFY" => {}
+            None => values.warnings.push(format!("unrecognized environment variable: {variable}={value}")),
+            Some(flag) if values.is_given(flag.name) => values.warnings.push(format!(
+                "recognized environment variable, but unused: shadowed by corresponding flag: {variable}={value}"
+            )),
+            Some(flag) => {
+                let value = if flag.boolean { boolean(flag, value)? } else { value };
+                values.given.insert(flag.name, value);
+            }
+        }
+    }
+    Ok(values)
+}
+
+fn boolean(flag: &Flag, value: String) -> Result<String, FlagError> {
+    match value.as_str() {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok("true".into()),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok("false".into()),
+        _ => Err(FlagError::Boolean { flag: flag.name, value }),
+    }
+}
+
+/// The usage text.
+pub fn usage() -> String {
+    let mut text = String::from(
+        "Usage:\n\n  cairn serve [flags]      start a member (also: cairn [flags], or under the name etcd)\n  \
+         cairn version            show the version\n\nFlags (each also as ETCD_<NAME>):\n\n",
+    );
+    for flag in FLAGS {
+        let value = if flag.boolean { String::new() } else { format!(" '{}'", flag.default) };
+        text.push_str(&format!("  --{}{value}\n        {}\n", flag.name, flag.help));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse_args(args: &[&str]) -> Result<Values, FlagError> {
+        parse(args.iter().map(|arg| arg.to_string()), [])
+    }
+
+    #[test]
+    fn go_rules() {
+        let values = parse_args(&["-name", "a", "--name=b", "--unsafe-no-fsync", "--pre-vote=f"]).expect("valid");
+        assert_eq!(values.get("name"), "b", "the last one wins");
+        assert_eq!((values.get("unsafe-no-fsync"), values.get("pre-vote")), ("true", "false"));
+        assert_eq!(values.get("snapshot-count"), "10000");
+        assert_eq!(parse_args(&["--nme=a"]).err(), Some(FlagError::Unknown("nme".into())));
+        assert_eq!(parse_args(&["--name"]).err(), Some(FlagError::Missing("name")));
+        assert_eq!(parse_args(&["data"]).err(), Some(FlagError::Positional("data".into())));
+        assert!(matches!(parse_args(&["--pre-vote=maybe"]), Err(FlagError::Boolean { .. })));
+    }
+
+    #[test]
+    fn environment_stands_in() {
+        let env = [("ETCD_NAME", "env"), ("ETCD_DATA_DIR", "d"), ("ETCD_NONE", "x"), ("PATH", "y")];
+        let env = env.map(|(name, value)| (name.to_string(), value.to_string()));
+        let values = parse(["--name=flag".to_string()], env).expect("valid");
+        assert_eq!((values.get("name"), values.get("data-dir")), ("flag", "d"));
+        assert_eq!(values.warnings.len(), 2);
+    }
+}

@@ -1,0 +1,270 @@
+//! What a member is told at start: flags and environment, checked and typed.
+
+mod duration;
+mod flags;
+mod url;
+
+pub use flags::{FlagError, usage};
+pub use url::Listen;
+
+use crate::logging::{Format, Level};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How history is compacted by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AutoCompaction {
+    /// Never.
+    Off,
+    /// Keep this much time.
+    Periodic(Duration),
+    /// Keep this many revisions.
+    Revisions(i64),
+}
+
+/// A member's configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Name among the members.
+    pub name: String,
+    /// Directory of the data.
+    pub data_dir: PathBuf,
+    /// Directory of the log, if not below the data.
+    pub wal_dir: Option<PathBuf>,
+    /// Where clients are listened for.
+    pub listen_client: Vec<Listen>,
+    /// Where peers will be listened for.
+    pub listen_peer: Vec<Listen>,
+    /// URLs told to clients.
+    pub advertise_client_urls: Vec<String>,
+    /// URLs told to peers.
+    pub advertise_peer_urls: Vec<String>,
+    /// Founding members: name and peer URLs.
+    pub initial_cluster: Vec<(String, Vec<String>)>,
+    /// `--initial-cluster-state existing`.
+    pub join_existing: bool,
+    /// Token mixed into ids.
+    pub cluster_token: String,
+    /// Applied entries between checkpoints.
+    pub snapshot_count: u64,
+    /// Entries kept in memory behind a checkpoint.
+    pub catchup_entries: u64,
+    /// Time between heartbeats: one tick.
+    pub heartbeat: Duration,
+    /// Time without a leader before an election.
+    pub election_timeout: Duration,
+    /// Ask for votes first.
+    pub pre_vote: bool,
+    /// How history is compacted by itself.
+    pub auto_compaction: AutoCompaction,
+    /// Live bytes at which writes are refused; 0 for the default, negative for no limit.
+    pub quota_bytes: i64,
+    /// Operations in one transaction.
+    pub max_txn_ops: usize,
+    /// Bytes of one request.
+    pub max_request_bytes: usize,
+    /// Log segments kept at least.
+    pub max_wals: usize,
+    /// Applies slower than this are logged.
+    pub warning_apply: Duration,
+    /// Time between progress notifications.
+    pub watch_progress_interval: Duration,
+    /// Lowest level logged.
+    pub log_level: Level,
+    /// How log lines look.
+    pub log_format: Format,
+    /// Request threads.
+    pub threads: usize,
+    /// Do not sync the log.
+    pub unsafe_no_fsync: bool,
+    /// What to warn about once logging is up.
+    pub warnings: Vec<String>,
+}
+
+/// What the command line asks for.
+pub enum Asked {
+    /// Start a member.
+    Serve(Box<Config>),
+    /// Print the version.
+    Version,
+    /// Print the usage.
+    Help,
+}
+
+/// Why a configuration is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The command line itself: usage, exit 2.
+    #[error(transparent)]
+    Flag(#[from] FlagError),
+    /// A value that does not fit: exit 1.
+    #[error("{0}")]
+    Value(String),
+}
+
+fn invalid<T>(flag: &str, value: &str, why: impl std::fmt::Display) -> Result<T, ConfigError> {
+    Err(ConfigError::Value(format!("invalid value {value:?} for --{flag}: {why}")))
+}
+
+/// Reads flags and environment.
+pub fn parse(
+    args: impl IntoIterator<Item = String>,
+    env: impl IntoIterator<Item = (String, String)>,
+) -> Result<Asked, ConfigError> {
+    let values = flags::parse(args, env)?;
+    if values.get("help") == "true" {
+        return Ok(Asked::Help);
+    }
+    if values.get("version") == "true" {
+        return Ok(Asked::Version);
+    }
+    let name = values.get("name").to_string();
+    let number = |flag: &str, low: i64, high: i64| -> Result<i64, ConfigError> {
+        let text = values.get(flag);
+        match text.parse::<i64>() {
+            Ok(number) if (low..=high).contains(&number) => Ok(number),
+            Ok(_) => invalid(flag, text, format_args!("must be in {low}..={high}")),
+            Err(_) => invalid(flag, text, "must be a whole number"),
+        }
+    };
+    let heartbeat_ms = number("heartbeat-interval", 1, 50_000)?;
+    let election_ms = number("election-timeout", 1, 50_000)?;
+    if election_ms < 5 * heartbeat_ms {
+        let why = format!(
+            "--election-timeout[{election_ms}ms] should be at least as 5 times as --heartbeat-interval[{heartbeat_ms}ms]"
+        );
+        return Err(ConfigError::Value(why));
+    }
+    let listen_client = url::listen("listen-client-urls", values.get("listen-client-urls"))?;
+    let listen_peer = url::listen("listen-peer-urls", values.get("listen-peer-urls"))?;
+    if values.is_given("listen-client-urls") && !values.is_given("advertise-client-urls") {
+        return Err(ConfigError::Value(
+            "--advertise-client-urls is required when --listen-client-urls is set explicitly".into(),
+        ));
+    }
+    let advertise_client_urls = url::list("advertise-client-urls", values.get("advertise-client-urls"))?;
+    let advertise_peer_urls = url::list("initial-advertise-peer-urls", values.get("initial-advertise-peer-urls"))?;
+    let initial_cluster = match values.get("initial-cluster") {
+        "" => vec![(name.clone(), advertise_peer_urls.clone())],
+        text => url::cluster(text)?,
+    };
+    let join_existing = match values.get("initial-cluster-state") {
+        "new" => false,
+        "existing" => true,
+        other => return invalid("initial-cluster-state", other, "must be new or existing"),
+    };
+    let retention = values.get("auto-compaction-retention");
+    let auto_compaction = match values.get("auto-compaction-mode") {
+        "periodic" => match duration::hours_or_duration(retention) {
+            Some(Duration::ZERO) => AutoCompaction::Off,
+            Some(period) => AutoCompaction::Periodic(period),
+            None => return invalid("auto-compaction-retention", retention, "must be hours or a duration like 30m"),
+        },
+        "revision" => match number("auto-compaction-retention", 0, i64::MAX)? {
+            0 => AutoCompaction::Off,
+            revisions => AutoCompaction::Revisions(revisions),
+        },
+        other => return invalid("auto-compaction-mode", other, "must be periodic or revision"),
+    };
+    let period = |flag: &str| {
+        let text = values.get(flag);
+        duration::parse(text).map_or_else(|| invalid(flag, text, "must be a duration like 100ms"), Ok)
+    };
+    let level = values.get("log-level");
+    let format = values.get("log-format");
+    let threads = match number("threads", 0, 1024)? {
+        0 => std::thread::available_parallelism().map_or(1, |cores| cores.get()),
+        threads => threads as usize,
+    };
+    let data_dir = match values.get("data-dir") {
+        "" => PathBuf::from(format!("{name}.etcd")),
+        dir => PathBuf::from(dir),
+    };
+    Ok(Asked::Serve(Box::new(Config {
+        data_dir,
+        wal_dir: Some(values.get("wal-dir")).filter(|dir| !dir.is_empty()).map(PathBuf::from),
+        listen_client,
+        listen_peer,
+        advertise_client_urls,
+        advertise_peer_urls,
+        initial_cluster,
+        join_existing,
+        cluster_token: values.get("initial-cluster-token").to_string(),
+        snapshot_count: number("snapshot-count", 1, i64::MAX)? as u64,
+        catchup_entries: number("snapshot-catchup-entries", 0, i64::MAX)? as u64,
+        heartbeat: Duration::from_millis(heartbeat_ms as u64),
+        election_timeout: Duration::from_millis(election_ms as u64),
+        pre_vote: !values.is_given("pre-vote") || values.get("pre-vote") == "true",
+        auto_compaction,
+        quota_bytes: number("quota-backend-bytes", i64::MIN, i64::MAX)?,
+        max_txn_ops: number("max-txn-ops", 1, u32::MAX as i64)? as usize,
+        max_request_bytes: number("max-request-bytes", 1, i32::MAX as i64 - api::limits::GRPC_OVERHEAD_BYTES as i64)?
+            as usize,
+        max_wals: number("max-wals", 0, 1 << 20)? as usize,
+        warning_apply: period("warning-apply-duration")?,
+        watch_progress_interval: period("watch-progress-notify-interval")?.max(Duration::from_millis(100)),
+        log_level: Level::parse(level).map_or_else(|| invalid("log-level", level, "no such level"), Ok)?,
+        log_format: Format::parse(format)
+            .map_or_else(|| invalid("log-format", format, "must be json or console"), Ok)?,
+        threads,
+        unsafe_no_fsync: values.get("unsafe-no-fsync") == "true",
+        warnings: values.warnings,
+        name,
+    })))
+}
+
+impl Config {
+    /// Ticks of [`Config::heartbeat`] without a leader before an election.
+    pub fn election_ticks(&self) -> usize {
+        (self.election_timeout.as_millis() / self.heartbeat.as_millis()) as usize
+    }
+
+    /// The shortest time to live of a lease in seconds: one and a half election timeouts, rounded up.
+    pub fn lease_ttl_seconds_min(&self) -> i64 {
+        let ticks = (3 * self.election_ticks()).div_ceil(2) as u128;
+        (ticks * self.heartbeat.as_millis()).div_ceil(1000) as i64
+    }
+
+    /// How long a request may wait for consensus.
+    pub fn request_timeout(&self) -> Duration {
+        Duration::from_secs(5) + 2 * self.election_timeout
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(args: &[&str]) -> Result<Config, ConfigError> {
+        match parse(args.iter().map(|arg| arg.to_string()), [])? {
+            Asked::Serve(config) => Ok(*config),
+            _ => panic!("asked to serve"),
+        }
+    }
+
+    #[test]
+    fn defaults_are_etcds() {
+        let config = config(&[]).expect("defaults are valid");
+        assert_eq!(config.data_dir, PathBuf::from("default.etcd"));
+        assert_eq!(config.election_ticks(), 10);
+        assert_eq!(config.lease_ttl_seconds_min(), 2);
+        assert_eq!(config.request_timeout(), Duration::from_secs(7));
+        assert_eq!(config.initial_cluster, [("default".to_string(), vec!["http://localhost:2380".to_string()])]);
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        for args in [
+            &["--election-timeout=400"][..],
+            &["--listen-client-urls=http://127.0.0.1:1"],
+            &["--listen-peer-urls=http://example.com:1"],
+            &["--snapshot-count=-1"],
+            &["--auto-compaction-mode=never"],
+            &["--auto-compaction-retention=soon"],
+            &["--log-level=loud"],
+            &["--initial-cluster=a"],
+        ] {
+            assert!(matches!(config(args), Err(ConfigError::Value(_))), "{args:?}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! URLs of listeners and members.
+
+use super::{ConfigError, invalid};
+use std::net::{IpAddr, SocketAddr};
+
+/// Where to listen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listen {
+    /// The URL as it was given.
+    pub url: String,
+    /// Its address. `localhost` is the IPv4 loopback address.
+    pub address: SocketAddr,
+}
+
+/// Splits `scheme://host:port`; refuses what is not an http URL of that form.
+fn split<'a>(flag: &str, url: &'a str) -> Result<(&'a str, u16), ConfigError> {
+    let Some(rest) = url.strip_prefix("http://") else {
+        return match url.split_once("://") {
+            Some((scheme @ ("https" | "unix" | "unixs"), _)) => {
+                invalid(flag, url, format_args!("{scheme} URLs are not supported by this version"))
+            }
+            _ => invalid(flag, url, "URL scheme must be http, https, unix, or unixs"),
+        };
+    };
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    if rest.contains('/') {
+        return invalid(flag, url, "URL must not contain a path");
+    }
+    let Some((host, port)) = rest.rsplit_once(':') else {
+        return invalid(flag, url, "URL address does not have the form \"host:port\"");
+    };
+    let Ok(port) = port.parse::<u16>() else { return invalid(flag, url, "the port must be in 0..=65535") };
+    Ok((host, port))
+}
+
+/// Checks a comma-separated list of URLs.
+pub(super) fn list(flag: &str, text: &str) -> Result<Vec<String>, ConfigError> {
+    let urls: Vec<String> = text.split(',').map(|url| url.trim().to_string()).collect();
+    for url in &urls {
+        split(flag, url)?;
+    }
+    Ok(urls)
+}
+
+/// A comma-separated list of URLs to listen on: IP addresses or `localhost` only, so that no name server decides who can connect.
+pub(super) fn listen(flag: &str, text: &str) -> Result<Vec<Listen>, ConfigError> {
+    let mut all = Vec::new();
+    for url in text.split(',').map(str::trim) {
+        let (host, port) = split(flag, url)?;
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let ip: IpAddr = match bare {
+            "localhost" => IpAddr::from([127, 0, 0, 1]),
+            _ => match bare.parse() {
+                Ok(ip) => ip,
+                Err(_) => return invalid(flag, url, "expected IP in URL for binding"),
+            },
+        };
+        all.push(Listen { url: url.to_string(), address: SocketAddr::new(ip, port) });
+    }
+    Ok(all)
+}
+
+/// `--initial-cluster`: `name=url` comma-separated, a name repeated for each of its URLs.
+pub(super) fn cluster(text: &str) -> Result<Vec<(String, Vec<String>)>, ConfigError> {
+    let mut members: Vec<(String, Vec<String>)> = Vec::new();
+    for part in text.split(',').map(str::trim) {
+        let Some((name, url)) = part.split_once('=').filter(|(name, _)| !name.is_empty()) else {
+            return invalid("initial-cluster", text, format_args!("{part:?} is not name=URL"));
+        };
+        split("initial-cluster", url)?;
+        match members.iter_mut().find(|member| member.0 == name) {
+            Some(member) => member.1.push(url.to_string()),
+            None => members.push((name.to_string(), vec![url.to_string()])),
+        }
+    }
+    Ok(members)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners() {
+        let urls =
+            listen("listen-client-urls", "http://127.0.0.1:2379,http://[::1]:0,http://localhost:1").expect("valid");
+        assert_eq!(urls.len(), 3);
+        assert_eq!(urls[2].address, SocketAddr::from(([127, 0, 0, 1], 1)));
+        for bad in
+            ["127.0.0.1:1", "http://a.b:1", "ftp://127.0.0.1:1", "http://127.0.0.1", "http://127.0.0.1:99999", ""]
+        {
+            assert!(listen("listen-client-urls", bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn members_with_several_urls() {
+        let members = cluster("a=http://x:1,b=http://y:1,a=http://x:2").expect("valid");
+        assert_eq!(members[0].1.len(), 2);
+        assert!(cluster("a").is_err() && cluster("=http://x:1").is_err());
+    }
+}

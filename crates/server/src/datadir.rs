@@ -1,0 +1,140 @@
+//! The data directory: who it belongs to, and that nobody else uses it.
+//!
+//! ```text
+//! <data-dir>/member/lock      held while a member runs
+//! <data-dir>/member/snap      a regular file with one sentence; where etcd would have a directory, so that etcd refuses
+//! <data-dir>/member/wal/      the Raft log (or --wal-dir)
+//! <data-dir>/member/store/    the revision log and its checkpoints
+//! ```
+
+use disk::{Disk, File, Mode};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const SENTINEL: &str =
+    "This is a Cairn data directory. This file keeps etcd from starting on it: etcd expects a directory here.\n";
+
+/// An open data directory, locked for this process.
+pub struct DataDir {
+    /// Directory of the Raft log.
+    pub wal: PathBuf,
+    /// Directory of the store.
+    pub store: PathBuf,
+    /// Whether there is a member here already.
+    pub initialised: bool,
+    _locks: Vec<Arc<dyn File>>,
+}
+
+/// Why a data directory cannot be used. Nothing in it was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirError {
+    /// etcd's own.
+    #[error(
+        "`{dir}` holds the data of an etcd member; it was left untouched. Choose another --data-dir, or move the keys over: \
+         `etcdctl snapshot save` from the running etcd, then copy them with `etcdctl make-mirror`"
+    )]
+    Etcd {
+        /// The data directory.
+        dir: PathBuf,
+    },
+    /// In use.
+    #[error("`{path}` is locked: another process is using this directory. Stop it, or choose another --data-dir")]
+    Locked {
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// One half is missing.
+    #[error(
+        "`{found}` exists but `{missing}` does not: the log and the store belong together. Restore the missing directory, \
+         or remove both to start this member anew"
+    )]
+    Half {
+        /// What is there.
+        found: PathBuf,
+        /// What is not.
+        missing: PathBuf,
+    },
+    /// The operating system refused.
+    #[error("cannot {what} `{path}`: {source}")]
+    Io {
+        /// The operation.
+        what: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+fn failed<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> DataDirError + 'a {
+    move |source| DataDirError::Io { what, path: path.into(), source }
+}
+
+impl DataDir {
+    /// Opens or creates the directory and locks it.
+    pub fn open(disk: &dyn Disk, dir: &Path, wal_dir: Option<&Path>) -> Result<DataDir, DataDirError> {
+        let member = dir.join("member");
+        let sentinel = member.join("snap");
+        let wal = wal_dir.map_or_else(|| member.join("wal"), Path::to_path_buf);
+        let store = member.join("store");
+        // Looked at before anything is created: a directory that is not ours stays as it is.
+        let has_log = has_log(&wal);
+        let has_store = store.is_dir();
+        if sentinel.is_dir() || (has_log && !sentinel.exists() && !has_store) {
+            return Err(DataDirError::Etcd { dir: if sentinel.is_dir() { dir.into() } else { wal } });
+        }
+        if has_log && !has_store {
+            return Err(DataDirError::Half { found: wal, missing: store });
+        }
+        if has_checkpoint(&store) && !has_log {
+            return Err(DataDirError::Half { found: store, missing: wal });
+        }
+        for path in [dir, &member, &wal, &store] {
+            disk.create_dir(path).map_err(failed("create", path))?;
+        }
+        let mut locks = Vec::new();
+        for path in [member.join("lock"), wal.join("lock")] {
+            locks.push(lock(disk, &path)?);
+        }
+        if !sentinel.exists() {
+            let file = disk.open(&sentinel, Mode::Create).map_err(failed("create", &sentinel))?;
+            file.write_at(SENTINEL.as_bytes(), 0)
+                .and_then(|()| file.sync_data())
+                .and_then(|()| disk.sync_dir(&member))
+                .map_err(failed("write", &sentinel))?;
+        }
+        // A directory survives a power cut once its parent is synced.
+        for path in [dir.parent(), Some(dir), Some(&member), wal.parent()].into_iter().flatten() {
+            let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+            disk.sync_dir(path).map_err(failed("sync", path))?;
+        }
+        Ok(DataDir { wal, store, initialised: has_log, _locks: locks })
+    }
+}
+
+fn lock(disk: &dyn Disk, path: &Path) -> Result<Arc<dyn File>, DataDirError> {
+    let file = match disk.open(path, Mode::Create) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => disk.open(path, Mode::Write),
+        other => other,
+    };
+    let file = file.map_err(failed("open", path))?;
+    match file.lock() {
+        Ok(()) => Ok(file),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(DataDirError::Locked { path: path.into() }),
+        Err(error) => Err(failed("lock", path)(error)),
+    }
+}
+
+fn has_log(wal: &Path) -> bool {
+    has_file(wal, ".wal")
+}
+
+fn has_checkpoint(store: &Path) -> bool {
+    has_file(store, ".ckpt")
+}
+
+fn has_file(dir: &Path, suffix: &str) -> bool {
+    let Ok(entries) = std::fs::read_dir(dir) else { return false };
+    entries.flatten().any(|entry| entry.file_name().to_string_lossy().ends_with(suffix))
+}

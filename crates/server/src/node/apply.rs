@@ -1,0 +1,281 @@
+//! Committed entries into the store, and outcomes back to who waits.
+//!
+//! A few entries are applied by the consensus thread itself: handing them over would cost more than applying them. More go to
+//! the apply thread, so that the next batch can be written to the log meanwhile.
+
+use super::inbox::Released;
+use super::{Node, Outcome, lock};
+use crate::logging;
+use api::raftpb;
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use store::{Applier, Response, Sink};
+
+/// Batches up to this size are applied in place when the apply thread is idle.
+const IN_PLACE_ENTRIES_MAX: usize = 16;
+/// Outcomes gathered before they are handed out.
+const OUTCOMES_MAX: usize = 64;
+/// A checkpoint is never written sooner than this after the last one,
+const CHECKPOINT_GAP: Duration = Duration::from_secs(3);
+/// and never later than this when something changed.
+const CHECKPOINT_AGE: Duration = Duration::from_secs(60);
+
+/// The consensus thread's side of applying.
+pub(super) struct Apply {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    applying: Mutex<Applying>,
+    queue: Mutex<Queue>,
+    wake: Condvar,
+    idle: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    batches: VecDeque<Vec<raftpb::Entry>>,
+    busy: bool,
+    stop: bool,
+}
+
+/// The write side of the store, and what becomes due as it moves on.
+struct Applying {
+    node: Arc<Node>,
+    applier: Applier,
+    checkpoint: CheckpointDue,
+}
+
+struct CheckpointDue {
+    index: u64,
+    written: Instant,
+    running: Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl Apply {
+    pub(super) fn start(node: Arc<Node>, applier: Applier) -> std::io::Result<Apply> {
+        let checkpoint =
+            CheckpointDue { index: applier.applied_index(), written: Instant::now(), running: Arc::default() };
+        let shared = Arc::new(Shared {
+            applying: Mutex::new(Applying { node, applier, checkpoint }),
+            queue: Mutex::default(),
+            wake: Condvar::new(),
+            idle: Condvar::new(),
+        });
+        let worker = shared.clone();
+        let thread = std::thread::Builder::new().name("apply".into()).spawn(move || worker.run())?;
+        Ok(Apply { shared, thread: Some(thread) })
+    }
+
+    /// Applies, or queues to be applied. Answers the configuration changes among the entries: they are in effect in the store,
+    /// and consensus must take them over, in order, before anything else is committed.
+    pub(super) fn committed(&self, mut entries: Vec<raftpb::Entry>) -> Vec<raftpb::ConfChange> {
+        let is_change = |entry: &raftpb::Entry| entry.r#type() != raftpb::EntryType::EntryNormal;
+        if entries.iter().any(is_change) {
+            self.wait_idle();
+            return lock(&self.shared.applying).apply(&entries);
+        }
+        if entries.len() <= IN_PLACE_ENTRIES_MAX && self.is_idle() {
+            lock(&self.shared.applying).apply(&entries);
+            return Vec::new();
+        }
+        let mut queue = lock(&self.shared.queue);
+        match queue.batches.back_mut() {
+            Some(last) => last.append(&mut entries),
+            None => queue.batches.push_back(entries),
+        }
+        drop(queue);
+        self.shared.wake.notify_one();
+        Vec::new()
+    }
+
+    pub(super) fn set_conf_state(&self, conf_state: raftpb::ConfState) {
+        lock(&self.shared.applying).applier.set_conf_state(conf_state);
+    }
+
+    /// Looks whether a checkpoint is due by its age.
+    pub(super) fn tick(&self) {
+        if self.is_idle() {
+            lock(&self.shared.applying).checkpoint_if_due();
+        }
+    }
+
+    /// Waits for everything queued, then writes a last checkpoint, so that the next start has nothing to replay.
+    pub(super) fn stop(&mut self) {
+        self.wait_idle();
+        lock(&self.shared.queue).stop = true;
+        self.shared.wake.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // A panic there has ended the process already.
+            let _ = thread.join();
+        }
+        lock(&self.shared.applying).final_checkpoint();
+    }
+
+    fn is_idle(&self) -> bool {
+        let queue = lock(&self.shared.queue);
+        queue.batches.is_empty() && !queue.busy
+    }
+
+    fn wait_idle(&self) {
+        let mut queue = lock(&self.shared.queue);
+        while !queue.batches.is_empty() || queue.busy {
+            queue = self.shared.idle.wait(queue).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        let mut queue = lock(&self.queue);
+        loop {
+            if let Some(entries) = queue.batches.pop_front() {
+                queue.busy = true;
+                drop(queue);
+                lock(&self.applying).apply(&entries);
+                queue = lock(&self.queue);
+                queue.busy = false;
+                self.idle.notify_all();
+            } else if queue.stop {
+                return;
+            } else {
+                queue = self.wake.wait(queue).unwrap_or_else(|poisoned| poisoned.into_inner());
+            }
+        }
+    }
+}
+
+impl Applying {
+    fn apply(&mut self, entries: &[raftpb::Entry]) -> Vec<raftpb::ConfChange> {
+        let Some(last) = entries.last() else { return Vec::new() };
+        let began = Instant::now();
+        let mut outcomes = Outcomes { node: &self.node, ready: Vec::with_capacity(OUTCOMES_MAX), changes: Vec::new() };
+        if let Err(error) = self.applier.apply(entries, &mut outcomes) {
+            logging::fatal("the store failed; this member stops", &[("error", logging::Value::Shown(&error))]);
+        }
+        self.node.status.set_applied(last.index());
+        outcomes.hand_out();
+        let changes = outcomes.changes;
+        let took = began.elapsed();
+        if took > self.node.config.warning_apply {
+            self.node.metrics.slow_applies.fetch_add(1, Ordering::Relaxed);
+            logging::warn(
+                "apply request took too long",
+                &[
+                    ("took", logging::Value::Shown(&format_args!("{took:?}"))),
+                    ("entries", entries.len().into()),
+                    ("index", last.index().into()),
+                ],
+            );
+        }
+        self.checkpoint_if_due();
+        changes
+    }
+
+    fn checkpoint_if_due(&mut self) {
+        let behind = self.applier.applied_index() - self.checkpoint.index;
+        let age = self.checkpoint.written.elapsed();
+        let due = behind >= self.node.config.snapshot_count || (behind > 0 && age >= CHECKPOINT_AGE);
+        let wanted = self.node.checkpoint_wanted.load(Ordering::Relaxed);
+        if (due || wanted) && age >= CHECKPOINT_GAP && !self.checkpoint.running.load(Ordering::Acquire) {
+            self.checkpoint.running.store(true, Ordering::Release);
+            let job = self.take_checkpoint();
+            self.node.slow.run(job);
+        }
+    }
+
+    fn final_checkpoint(&mut self) {
+        while self.checkpoint.running.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if self.applier.applied_index() > self.checkpoint.index {
+            self.take_checkpoint()();
+        }
+    }
+
+    /// Captures the state now; the job writes it.
+    fn take_checkpoint(&mut self) -> impl FnOnce() + Send + 'static {
+        let job = self.applier.checkpoint();
+        let (index, term) = (job.applied_index(), job.applied_term());
+        let conf_state = job.conf_state().clone();
+        self.checkpoint.index = index;
+        self.node.checkpoint_wanted.store(false, Ordering::Relaxed);
+        self.checkpoint.written = Instant::now();
+        let running = self.checkpoint.running.clone();
+        let node = self.node.clone();
+        move || {
+            let began = Instant::now();
+            if let Err(error) = job.write() {
+                logging::fatal(
+                    "cannot write a checkpoint; this member stops",
+                    &[("error", logging::Value::Shown(&error))],
+                );
+            }
+            node.metrics.checkpoint.observe(began.elapsed());
+            logging::info("saved snapshot", &[("snapshot-index", index.into()), ("snapshot-term", term.into())]);
+            // Two checkpoints are kept, so the log is kept from the older of them on.
+            let older_index = node.store.oldest_checkpoint_index();
+            let snapshot = api::walpb::Snapshot { index: Some(index), term: Some(term), conf_state: Some(conf_state) };
+            node.inbox.release(Released { older_index, snapshot });
+            running.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// Gathers outcomes and hands them out in batches, so that finding who waits costs one lock for many.
+struct Outcomes<'a> {
+    node: &'a Arc<Node>,
+    ready: Vec<(u64, Outcome)>,
+    changes: Vec<raftpb::ConfChange>,
+}
+
+impl Outcomes<'_> {
+    fn hand_out(&mut self) {
+        if self.ready.is_empty() {
+            return;
+        }
+        let node = self.node;
+        let taken = node.pending.take(std::mem::take(&mut self.ready));
+        node.metrics.proposals_pending.fetch_sub(taken.len() as u64, Ordering::Relaxed);
+        for (done, outcome) in taken {
+            done(outcome);
+        }
+    }
+
+    /// What the leader's clock and the background work must know, whoever asked for it.
+    fn note(&self, response: &Response) {
+        self.node.metrics.operations.count(response);
+        match response {
+            Response::LeaseGrant(grant) => {
+                lock(&self.node.lessor).grant(grant.id, grant.ttl, self.node.now_ms());
+            }
+            Response::Compaction(_) => self.node.wake_maintenance(),
+            Response::Alarm(_) => self.node.no_space_raised.store(false, Ordering::Relaxed),
+            _ => {}
+        }
+    }
+}
+
+impl Sink for Outcomes<'_> {
+    fn done(&mut self, _index: u64, request_id: u64, outcome: Outcome) {
+        if let Ok(response) = &outcome {
+            self.note(response);
+        }
+        self.ready.push((request_id, outcome));
+        if self.ready.len() >= OUTCOMES_MAX {
+            self.hand_out();
+        }
+    }
+
+    fn conf_change(&mut self, _index: u64, change: raftpb::ConfChange) {
+        self.changes.push(change);
+    }
+
+    fn raise_no_space(&mut self) {
+        self.node.raise_no_space();
+    }
+}

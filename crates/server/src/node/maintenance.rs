@@ -1,0 +1,59 @@
+//! Work in the background: what a compaction left to do, segments worth rewriting, room on the disk.
+
+use super::{Node, lock};
+use crate::logging;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use store::Work;
+
+/// Bytes read or moved in one slice.
+const SLICE_BYTES: u64 = 4 << 20;
+/// Pause after a slice, so that background work takes at most a part of the disk and of a core.
+const PAUSE: Duration = Duration::from_millis(2);
+/// Time between looks when there is nothing to do.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Runs until the member stops.
+pub(super) fn run(node: &Arc<Node>) {
+    while !node.stopping.load(Ordering::Relaxed) {
+        let progress = match node.store.maintain(SLICE_BYTES) {
+            Ok(progress) => progress,
+            Err(error) => {
+                logging::fatal("background work on the store failed", &[("error", logging::Value::Shown(&error))])
+            }
+        };
+        if progress.checkpoint_is_due {
+            node.checkpoint_wanted.store(true, Ordering::Relaxed);
+        }
+        if node.store.disk_is_low() {
+            node.raise_no_space();
+        }
+        answer_compactions(node, progress.compacted);
+        match progress.work {
+            Work::Busy => std::thread::sleep(PAUSE),
+            Work::Idle | Work::Waiting => wait(node),
+        }
+    }
+    // Whoever waits for a compaction that will finish after the next start has its answer in the log.
+    answer_compactions(node, i64::MAX);
+}
+
+fn wait(node: &Node) {
+    let mut woken = lock(&node.maintenance.0);
+    if !*woken {
+        woken = node.maintenance.1.wait_timeout(woken, LOOK).unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+    }
+    *woken = false;
+}
+
+fn answer_compactions(node: &Node, finished: i64) {
+    let mut waiting = lock(&node.compactions);
+    let (done, rest): (Vec<_>, Vec<_>) =
+        std::mem::take(&mut *waiting).into_iter().partition(|(revision, _)| *revision <= finished);
+    *waiting = rest;
+    drop(waiting);
+    for (_, answer) in done {
+        answer();
+    }
+}

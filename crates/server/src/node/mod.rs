@@ -1,0 +1,182 @@
+//! A running member: the state its threads share, and how requests reach consensus.
+//!
+//! ```text
+//! request thread ──propose──▶ inbox ──▶ consensus thread ──▶ log (write, fdatasync) ──▶ commit
+//!       ▲                                    │ few entries: itself      │ many: apply thread
+//!       └────────────── done ◀── pending ◀───┴──────── store ◀──────────┘
+//! ```
+
+mod apply;
+mod compactor;
+mod consensus;
+mod entry;
+mod inbox;
+mod maintenance;
+mod pending;
+mod slow;
+mod start;
+mod status;
+
+pub use start::{Running, StartError, start};
+pub use status::SharedStatus;
+
+pub(crate) use slow::SlowPool;
+
+use crate::config::Config;
+use crate::metrics::Metrics;
+use api::Error;
+use api::etcdserverpb::{AlarmRequest, AlarmType, ResponseHeader, alarm_request::AlarmAction};
+use inbox::{Inbox, Proposal};
+use member::Lessor;
+use pending::Pending;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use store::Store;
+
+/// What came of a proposal.
+pub(crate) type Outcome = Result<store::Response, Error>;
+/// Called with it, on the thread that applied.
+pub(crate) type Done = Box<dyn FnOnce(Outcome) + Send>;
+
+/// How long the consensus of a lease's revocation may take before it is proposed again.
+const REVOKE_RETRY: Duration = Duration::from_secs(3);
+
+/// A lock whose holder never panics half-way: release builds abort on panic.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The state that all threads of a member share.
+pub struct Node {
+    /// This member.
+    pub member_id: u64,
+    /// Its cluster.
+    pub cluster_id: u64,
+    /// What it was told at start.
+    pub config: Config,
+    /// Keys, leases, alarms, members.
+    pub store: Arc<Store>,
+    /// Where consensus stands.
+    pub status: SharedStatus,
+    /// Counters and histograms.
+    pub metrics: Metrics,
+    pub(crate) lessor: Mutex<Lessor>,
+    pub(crate) slow: SlowPool,
+    pub(crate) stopping: AtomicBool,
+    inbox: Inbox,
+    pending: Pending,
+    next_request: AtomicU64,
+    started: Instant,
+    checkpoint_wanted: AtomicBool,
+    no_space_raised: AtomicBool,
+    compactions: Mutex<Vec<(i64, Box<dyn FnOnce() + Send>)>>,
+    maintenance: (Mutex<bool>, Condvar),
+}
+
+impl Node {
+    /// The header of an answer at `revision`.
+    pub fn header(&self, revision: i64) -> ResponseHeader {
+        ResponseHeader {
+            cluster_id: self.cluster_id,
+            member_id: self.member_id,
+            revision,
+            raft_term: self.status.term(),
+        }
+    }
+
+    /// Milliseconds since the start, the clock of leases and time-outs.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
+    }
+
+    /// Proposes one request, given as the field of `InternalRaftRequest` it goes into and its encoding.
+    pub(crate) fn propose(&self, field: u32, request: &[u8], done: Done) {
+        if let Err(error) = self.admit() {
+            return done(Err(error));
+        }
+        let id = self.next_request.fetch_add(1, Ordering::Relaxed);
+        let data = entry::wrap(id, field, request);
+        if data.len() > self.config.max_request_bytes {
+            return done(Err(Error::RequestTooLarge));
+        }
+        self.metrics.proposals_pending.fetch_add(1, Ordering::Relaxed);
+        if let Err(refused) = self.inbox.propose(Proposal { id, data: data.into(), done }) {
+            self.metrics.proposals_pending.fetch_sub(1, Ordering::Relaxed);
+            self.metrics.proposals_failed.fetch_add(1, Ordering::Relaxed);
+            (refused.done)(Err(Error::TooManyRequests));
+        }
+    }
+
+    fn admit(&self) -> Result<(), Error> {
+        if self.stopping.load(Ordering::Relaxed) {
+            return Err(Error::Stopped);
+        }
+        // Applying may lag behind committing, but not without end: what waits in between is held in memory.
+        if self.status.committed() > self.status.applied() + api::limits::APPLY_GAP_MAX {
+            return Err(Error::TooManyRequests);
+        }
+        Ok(())
+    }
+
+    /// Refuses writes that cost `cost` bytes when the quota or the disk has no room, and raises the alarm.
+    pub(crate) fn check_space(&self, cost: u64) -> Result<(), Error> {
+        if self.store.over_quota(cost) {
+            self.raise_no_space();
+            return Err(Error::NoSpace);
+        }
+        Ok(())
+    }
+
+    /// Raises the NOSPACE alarm of this member through the log, once until it is disarmed.
+    pub(crate) fn raise_no_space(&self) {
+        let own = |alarm: &api::etcdserverpb::AlarmMember| {
+            alarm.member_id == self.member_id && alarm.alarm == AlarmType::Nospace as i32
+        };
+        if self.store.alarms().iter().any(own) || self.no_space_raised.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        crate::logging::warn(
+            "no space left: raising the NOSPACE alarm",
+            &[("live-bytes", self.store.usage().live_bytes.into())],
+        );
+        let request = AlarmRequest {
+            action: AlarmAction::Activate as i32,
+            member_id: self.member_id,
+            alarm: AlarmType::Nospace as i32,
+        };
+        self.propose(entry::ALARM, &api::Message::encode_to_vec(&request), Box::new(|_| ()));
+    }
+
+    /// Runs `read` once this member's state holds everything that was acknowledged so far: at once on a leader that is the only
+    /// voter, else after a read index.
+    pub(crate) fn linearize(self: &Arc<Self>, read: impl FnOnce(Result<(), Error>) + Send + 'static) {
+        if self.status.serves_local_reads() {
+            return read(Ok(()));
+        }
+        if self.stopping.load(Ordering::Relaxed) {
+            return read(Err(Error::Stopped));
+        }
+        if let Err(refused) = self.inbox.read(Box::new(read)) {
+            refused(Err(Error::TooManyRequests));
+        }
+    }
+
+    /// Calls `done` once everything that the compaction at `revision` freed is out of the index.
+    pub(crate) fn when_compacted(&self, revision: i64, done: Box<dyn FnOnce() + Send>) {
+        lock(&self.compactions).push((revision, done));
+        self.wake_maintenance();
+    }
+
+    pub(crate) fn wake_maintenance(&self) {
+        *lock(&self.maintenance.0) = true;
+        self.maintenance.1.notify_one();
+    }
+
+    /// Proposals that are on their way.
+    pub fn proposals_pending(&self) -> usize {
+        self.pending.len()
+    }
+}
+
+pub(crate) use entry::{ALARM, COMPACTION, DELETE_RANGE, LEASE_GRANT, LEASE_REVOKE, PUT, TXN};

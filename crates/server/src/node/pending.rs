@@ -1,0 +1,69 @@
+//! Who waits for which proposal.
+
+use super::Done;
+use api::Error;
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+struct Waiting {
+    done: Done,
+    deadline_ms: u64,
+}
+
+/// Proposals that are on their way through the log, by request id.
+#[derive(Default)]
+pub(super) struct Pending {
+    waiting: Mutex<HashMap<u64, Waiting>>,
+}
+
+impl Pending {
+    /// Adds many under one lock.
+    pub(super) fn add(&self, proposals: impl Iterator<Item = (u64, Done)>, deadline_ms: u64) {
+        let mut waiting = super::lock(&self.waiting);
+        for (id, done) in proposals {
+            waiting.insert(id, Waiting { done, deadline_ms });
+        }
+    }
+
+    /// Takes those of `ids` that this member proposed, in order.
+    pub(super) fn take<T>(&self, results: Vec<(u64, T)>) -> Vec<(Done, T)> {
+        let mut waiting = super::lock(&self.waiting);
+        let mut taken = Vec::with_capacity(results.len());
+        for (id, result) in results {
+            if let Some(found) = waiting.remove(&id) {
+                taken.push((found.done, result));
+            }
+        }
+        taken
+    }
+
+    /// Answers those whose time is over. They may still be applied: the error is the one that says so.
+    pub(super) fn expire(&self, now_ms: u64) -> usize {
+        let mut expired = Vec::new();
+        let mut waiting = super::lock(&self.waiting);
+        let ids: Vec<u64> =
+            waiting.iter().filter(|(_, waiting)| waiting.deadline_ms <= now_ms).map(|(id, _)| *id).collect();
+        for id in ids {
+            expired.extend(waiting.remove(&id));
+        }
+        drop(waiting);
+        let count = expired.len();
+        for waiting in expired {
+            (waiting.done)(Err(Error::Timeout));
+        }
+        count
+    }
+
+    /// Answers everyone with `error`.
+    pub(super) fn fail_all(&self, error: Error) {
+        let all = std::mem::take(&mut *super::lock(&self.waiting));
+        for waiting in all.into_values() {
+            (waiting.done)(Err(error));
+        }
+    }
+
+    /// How many wait.
+    pub(super) fn len(&self) -> usize {
+        super::lock(&self.waiting).len()
+    }
+}

@@ -1,0 +1,47 @@
+//! A small pool for work that would hold a request thread up: large sorted lists, hashes, snapshots, checkpoints.
+
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, PoisonError};
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Threads that take jobs from a bounded queue.
+pub(crate) struct SlowPool {
+    jobs: SyncSender<Job>,
+}
+
+impl SlowPool {
+    /// `threads` threads, and room for `queue_max` waiting jobs.
+    pub(super) fn start(threads: usize, queue_max: usize) -> std::io::Result<SlowPool> {
+        let (jobs, queue) = sync_channel::<Job>(queue_max);
+        let queue = Arc::new(Mutex::new(queue));
+        for number in 0..threads {
+            let queue = queue.clone();
+            std::thread::Builder::new().name(format!("slow-{number}")).spawn(move || work(&queue))?;
+        }
+        Ok(SlowPool { jobs })
+    }
+
+    /// Queues a job; false when the queue is full.
+    pub(crate) fn try_run(&self, job: impl FnOnce() + Send + 'static) -> bool {
+        match self.jobs.try_send(Box::new(job)) {
+            Ok(()) => true,
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => false,
+        }
+    }
+
+    /// Queues a job, waiting for room.
+    pub(super) fn run(&self, job: impl FnOnce() + Send + 'static) {
+        // Fails only when the threads are gone, that is, while the process ends.
+        let _ = self.jobs.send(Box::new(job));
+    }
+}
+
+fn work(queue: &Mutex<Receiver<Job>>) {
+    loop {
+        let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(job) = job else { return };
+        job();
+    }
+}

@@ -1,0 +1,264 @@
+//! From a configuration to a running member.
+
+use super::apply::Apply;
+use super::consensus::Consensus;
+use super::inbox::Inbox;
+use super::pending::Pending;
+use super::{Node, SlowPool, compactor, entry, maintenance};
+use crate::config::Config;
+use crate::datadir::{DataDir, DataDirError};
+use crate::logging;
+use crate::metrics::Metrics;
+use api::Message;
+use api::etcdserverpb::Metadata;
+use api::membershippb::{Attributes, ClusterMemberAttrSetRequest, ClusterVersionSetRequest};
+use disk::{Disk, OsDisk};
+use member::{Bootstrap, Lessor, Member, Restored};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use wal::{EntryRef, Wal};
+
+/// Segments are this large, or a sixteenth of a small disk.
+const SEGMENT_BYTES_MAX: u64 = 64_000_000;
+const SEGMENT_BYTES_MIN: u64 = 4 << 20;
+
+/// Why a member does not start.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum StartError {
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    #[error("cannot open the Raft log: {0}")]
+    Wal(#[from] wal::Error),
+    #[error("cannot open the store: {0}")]
+    Store(#[from] store::OpenError),
+    #[error("cannot start consensus: {0}")]
+    Member(#[from] member::Error),
+    #[error("the identity record of the Raft log cannot be read: {0}")]
+    Metadata(String),
+    #[error("couldn't find local name {0:?} in the initial cluster configuration")]
+    NotAFounder(String),
+    #[error("clusters of more than one member are not supported by this version")]
+    ManyMembers,
+    #[error("joining an existing cluster is not supported by this version")]
+    Join,
+    #[error("the member did not become ready: {0}")]
+    NotReady(api::Error),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// A started member; stops when told to.
+pub struct Running {
+    /// What its threads share.
+    pub node: Arc<Node>,
+    consensus: JoinHandle<()>,
+    background: Vec<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Ends consensus, writes a last checkpoint and waits for the threads.
+    pub fn stop(self) {
+        self.node.stopping.store(true, Ordering::Relaxed);
+        self.node.wake_maintenance();
+        for thread in self.background {
+            let _ = thread.join();
+        }
+        self.node.inbox.stop();
+        let _ = self.consensus.join();
+    }
+}
+
+/// Starts a member and waits until it serves: elected, its name published, the cluster version decided.
+pub fn start(config: Config) -> Result<Running, StartError> {
+    let os_disk = Arc::new(OsDisk { unsafe_no_sync: config.unsafe_no_fsync });
+    let disk: Arc<dyn Disk> = os_disk.clone();
+    let dir = DataDir::open(&*disk, &config.data_dir, config.wal_dir.as_deref())?;
+    let free_bytes = disk.free_bytes(&dir.store)?;
+    let segment_bytes = (free_bytes / 16).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
+    let began = Instant::now();
+    let opened = store::open(
+        disk.clone(),
+        &dir.store,
+        store::Options {
+            log: store::log::Options { segment_bytes },
+            watch: store::watch::Options {
+                fragment_bytes: config.max_request_bytes + api::limits::GRPC_OVERHEAD_BYTES,
+                ..Default::default()
+            },
+            quota_bytes: config.quota_bytes,
+            lease_ttl_seconds_min: config.lease_ttl_seconds_min(),
+            stream_chunk_bytes: config.max_request_bytes,
+            // One segment of the Raft log, and a checkpoint.
+            reserve_bytes: segment_bytes + (1 << 20),
+            ..Default::default()
+        },
+    )?;
+    let wal_options = wal::Options { segment_bytes, segments_min: config.max_wals };
+    let (wal, identity, restored) = if dir.initialised {
+        let applied = &opened.applied;
+        let (wal, recovered) = Wal::open(disk.clone(), &dir.wal, applied.index, wal_options)?;
+        if let Some(cut) = &recovered.cut {
+            logging::warn("cut an unfinished write off the Raft log", &[("cut", logging::Value::Shown(cut))]);
+        }
+        let identity = Metadata::decode(recovered.metadata).map_err(|error| StartError::Metadata(error.to_string()))?;
+        let restored = Restored {
+            hard_state: recovered.hard_state,
+            entries: recovered.entries,
+            applied: applied.index,
+            applied_term: applied.term,
+            conf_state: applied.conf_state.clone(),
+        };
+        (wal, identity, restored)
+    } else {
+        let first = found(&config)?;
+        let mut wal = Wal::create(disk.clone(), &dir.wal, &first.metadata, wal_options)?;
+        let mut entries = first.entries.iter().map(|entry| EntryRef {
+            term: entry.term(),
+            index: entry.index(),
+            kind: entry.r#type() as i32,
+            data: entry.data.as_deref().unwrap_or_default(),
+        });
+        wal.append(&mut entries, Some(&first.hard_state));
+        wal.commit(true)?;
+        let identity = Metadata { node_id: Some(first.member_id), cluster_id: Some(first.cluster_id) };
+        let restored = Restored { hard_state: first.hard_state, entries: first.entries, ..Restored::default() };
+        (wal, identity, restored)
+    };
+    logging::info(
+        "restored the member",
+        &[
+            ("applied-index", restored.applied.into()),
+            ("entries-to-replay", restored.entries.len().into()),
+            ("revision", opened.store.revision().into()),
+            ("took", logging::Value::Shown(&format_args!("{:?}", began.elapsed()))),
+        ],
+    );
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let member = Member::new(
+        &member::Config {
+            id: identity.node_id(),
+            election_ticks: config.election_ticks(),
+            heartbeat_ticks: 1,
+            pre_vote: config.pre_vote,
+            seed: identity.node_id() ^ since_epoch.as_nanos() as u64,
+            boot_nonce: since_epoch.as_nanos() as u64,
+        },
+        restored,
+    )?;
+    let spare = wal.spare();
+    let log_spare = opened.applier.spare();
+    let node = Arc::new(Node {
+        member_id: identity.node_id(),
+        cluster_id: identity.cluster_id(),
+        store: opened.store,
+        status: Default::default(),
+        metrics: Metrics::default(),
+        lessor: Mutex::new(Lessor::default()),
+        slow: SlowPool::start(2, 1024)?,
+        stopping: AtomicBool::new(false),
+        inbox: Inbox::default(),
+        pending: Pending::default(),
+        next_request: AtomicU64::new(first_request_id(identity.node_id(), since_epoch)),
+        started: Instant::now(),
+        checkpoint_wanted: AtomicBool::new(false),
+        no_space_raised: AtomicBool::new(false),
+        compactions: Mutex::default(),
+        maintenance: (Mutex::new(false), Condvar::new()),
+        config,
+    });
+    node.status.set_applied(opened.applied.index);
+    let apply = Apply::start(node.clone(), opened.applier)?;
+    let consensus = Consensus::new(node.clone(), member, wal, apply);
+    let consensus = spawn("consensus", move || consensus.run())?;
+    let mut background = Vec::new();
+    let own = node.clone();
+    background.push(spawn("maintenance", move || {
+        // The directory stays locked for as long as anything may be written.
+        let _dir = dir;
+        maintenance::run(&own);
+    })?);
+    let own = node.clone();
+    background.push(spawn("compactor", move || compactor::run(&own))?);
+    let own = node.clone();
+    background.push(spawn("spares", move || prepare_spares(&own, &spare, &log_spare))?);
+    let running = Running { node, consensus, background };
+    match publish(&running.node) {
+        Ok(()) => Ok(running),
+        Err(error) => {
+            running.stop();
+            Err(StartError::NotReady(error))
+        }
+    }
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.into()).spawn(body)
+}
+
+fn found(config: &Config) -> Result<Bootstrap, StartError> {
+    if config.join_existing {
+        return Err(StartError::Join);
+    }
+    let founders = &config.initial_cluster;
+    let first = member::bootstrap(founders, &config.name, &config.cluster_token)
+        .ok_or_else(|| StartError::NotAFounder(config.name.clone()))?;
+    if founders.len() > 1 { Err(StartError::ManyMembers) } else { Ok(first) }
+}
+
+/// Request ids never repeat over restarts and members: two bytes of the member's id, then the time, then a counter.
+fn first_request_id(member_id: u64, since_epoch: Duration) -> u64 {
+    member_id << 48 | (since_epoch.as_millis() as u64 & 0xff_ffff_ffff) << 8
+}
+
+/// Keeps the next segment of both logs ready, so that no write waits for space to be allocated.
+fn prepare_spares(node: &Node, log: &wal::Spare, store: &store::log::Spare) {
+    while !node.stopping.load(Ordering::Relaxed) {
+        let prepared = log
+            .prepare()
+            .map_err(|error| error.to_string())
+            .and_then(|()| store.prepare().map_err(|error| error.to_string()));
+        if let Err(error) = prepared {
+            // A write that needs the segment will try again itself and fail the member if it must.
+            logging::warn("cannot prepare a log segment", &[("error", (&error).into())]);
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Publishes name and client URLs, and decides the cluster version if nobody has.
+fn publish(node: &Arc<Node>) -> Result<(), api::Error> {
+    let attributes =
+        Attributes { name: node.config.name.clone(), client_urls: node.config.advertise_client_urls.clone() };
+    let request = ClusterMemberAttrSetRequest { member_id: node.member_id, member_attributes: Some(attributes) };
+    propose_and_wait(node, entry::CLUSTER_MEMBER_ATTR_SET, &request.encode_to_vec())?;
+    if node.store.cluster_version().is_empty() {
+        let request = ClusterVersionSetRequest { ver: api::version::CLUSTER.into() };
+        propose_and_wait(node, entry::CLUSTER_VERSION_SET, &request.encode_to_vec())?;
+        logging::info("set initial cluster version", &[("cluster-version", "3.7".into())]);
+    }
+    Ok(())
+}
+
+fn propose_and_wait(node: &Arc<Node>, field: u32, request: &[u8]) -> Result<(), api::Error> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let (answer, answered) = sync_channel(1);
+        node.propose(field, request, Box::new(move |outcome| drop(answer.send(outcome.map(drop)))));
+        match answered.recv() {
+            // Replaying the log comes first, and its length is not known here.
+            Ok(Err(api::Error::NoLeader | api::Error::Timeout | api::Error::TooManyRequests))
+                if Instant::now() < deadline =>
+            {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            Ok(result) => return result,
+            Err(_) => return Err(api::Error::Stopped),
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Where the member stands, readable from any thread without a lock.
+
+use member::{Role, Status};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// A copy of [`member::Status`], written by the consensus thread.
+#[derive(Default)]
+pub struct SharedStatus {
+    term: AtomicU64,
+    leader: AtomicU64,
+    committed: AtomicU64,
+    applied: AtomicU64,
+    leader_changes: AtomicU64,
+    is_leader: AtomicBool,
+    local_reads: AtomicBool,
+}
+
+impl SharedStatus {
+    pub(super) fn publish(&self, status: &Status) {
+        // A leader that is the only voter holds everything that was ever acknowledged: acknowledging happens after applying.
+        // This is taken back before anything else of a new configuration can take effect.
+        let local = status.serves_reads && status.sole_voter;
+        self.local_reads.store(local, Ordering::SeqCst);
+        self.term.store(status.term, Ordering::Relaxed);
+        self.committed.store(status.committed, Ordering::Relaxed);
+        self.is_leader.store(status.role == Role::Leader, Ordering::Relaxed);
+        let before = self.leader.swap(status.leader, Ordering::Relaxed);
+        if before != status.leader && status.leader != 0 {
+            self.leader_changes.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn set_applied(&self, index: u64) {
+        self.applied.store(index, Ordering::Release);
+    }
+
+    /// The Raft term.
+    pub fn term(&self) -> u64 {
+        self.term.load(Ordering::Relaxed)
+    }
+
+    /// Who leads; 0 when nobody is known to.
+    pub fn leader(&self) -> u64 {
+        self.leader.load(Ordering::Relaxed)
+    }
+
+    /// Last committed entry.
+    pub fn committed(&self) -> u64 {
+        self.committed.load(Ordering::Relaxed)
+    }
+
+    /// Last applied entry.
+    pub fn applied(&self) -> u64 {
+        self.applied.load(Ordering::Acquire)
+    }
+
+    /// Times that a leader appeared.
+    pub fn leader_changes(&self) -> u64 {
+        self.leader_changes.load(Ordering::Relaxed)
+    }
+
+    /// Whether this member leads.
+    pub fn is_leader(&self) -> bool {
+        self.is_leader.load(Ordering::Relaxed)
+    }
+
+    /// Whether a linearizable read may be answered from here at once.
+    pub fn serves_local_reads(&self) -> bool {
+        self.local_reads.load(Ordering::SeqCst)
+    }
+}

@@ -1,0 +1,38 @@
+//! `grpc.health.v1.Health`: the server as a whole, named `""`.
+
+use super::reply::refuse;
+use api::Code;
+use bytes::Bytes;
+use rpc::{Call, Outbound, Reply, Responder, Status, StreamHandler};
+
+/// `HealthCheckResponse { status: SERVING }`.
+const SERVING: &[u8] = &[0x08, 0x01];
+/// `HealthCheckResponse { status: SERVICE_UNKNOWN }`.
+const SERVICE_UNKNOWN: &[u8] = &[0x08, 0x03];
+
+/// Whether a `HealthCheckRequest` (one string field) names the whole server.
+fn names_server(message: &[u8]) -> bool {
+    message.is_empty() || message == [0x0a, 0x00]
+}
+
+pub(super) fn check(call: Call, responder: Responder) {
+    if names_server(&call.message) {
+        responder.send(Ok(Reply::Whole(Bytes::from_static(SERVING))));
+    } else {
+        refuse(responder, Status::new(Code::NotFound, "unknown service"));
+    }
+}
+
+/// A health watch: the first answer stands until the server goes.
+pub(super) struct Watch;
+
+impl StreamHandler for Watch {
+    fn message(&mut self, message: Bytes, out: &mut Outbound<'_>) {
+        let state = if names_server(&message) { SERVING } else { SERVICE_UNKNOWN };
+        out.send(Bytes::from_static(state));
+    }
+
+    fn half_closed(&mut self, _out: &mut Outbound<'_>) {}
+
+    fn ready(&mut self, _out: &mut Outbound<'_>) {}
+}

@@ -1,0 +1,214 @@
+//! `etcdserverpb.KV`.
+
+use super::reply::{decode, outcome, put_varint, refuse};
+use crate::node::{self, Node, lock};
+use api::etcdserverpb::{
+    CompactionRequest, DeleteRangeRequest, PutRequest, RangeRequest, TxnRequest, request_op::Request,
+};
+use api::{Error, Message, check, limits};
+use bytes::{BufMut, Bytes, BytesMut};
+use rpc::{Call, Reply, Responder, Status};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use store::Kvs;
+
+/// Answers up to this size are built in one piece; larger ones are produced as the client's window opens.
+const WHOLE_BYTES_MAX: usize = limits::TURN_BYTES_MAX;
+
+pub(super) fn range(node: &Arc<Node>, call: Call, responder: Responder) {
+    let request: RangeRequest = match decode(call.message) {
+        Ok(request) => request,
+        Err(status) => return refuse(responder, status),
+    };
+    if let Err(error) = check::range(&request) {
+        return refuse(responder, error);
+    }
+    let serializable = request.serializable;
+    read(node, serializable, responder, move |node, responder| {
+        if !node.store.is_heavy(&request) {
+            return responder.send(answer_range(node, &request));
+        }
+        run_slowly(node, responder, move |node| answer_range(node, &request));
+    });
+}
+
+/// Runs `then` once the answer may be read here: at once for a serializable read.
+fn read(
+    node: &Arc<Node>,
+    serializable: bool,
+    responder: Responder,
+    then: impl FnOnce(&Arc<Node>, Responder) + Send + 'static,
+) {
+    if serializable {
+        return then(node, responder);
+    }
+    let own = node.clone();
+    node.linearize(move |allowed| match allowed {
+        Ok(()) => then(&own, responder),
+        Err(error) => refuse(responder, error),
+    });
+}
+
+/// Answers from the slow pool, or refuses when its queue is full.
+pub(super) fn run_slowly(
+    node: &Arc<Node>,
+    responder: Responder,
+    answer: impl FnOnce(&Arc<Node>) -> Result<Reply, Status> + Send + 'static,
+) {
+    let own = node.clone();
+    let slot = Arc::new(std::sync::Mutex::new(Some(responder)));
+    let taken = slot.clone();
+    let queued = node.slow.try_run(move || {
+        if let Some(responder) = lock(&taken).take().filter(|responder| !responder.is_canceled()) {
+            responder.send(answer(&own));
+        }
+    });
+    if !queued && let Some(responder) = lock(&slot).take() {
+        refuse(responder, Error::TooManyRequests);
+    }
+}
+
+fn answer_range(node: &Node, request: &RangeRequest) -> Result<Reply, Status> {
+    let mut answer = node.store.range(request)?;
+    node.metrics.operations.ranges.fetch_add(1, Ordering::Relaxed);
+    let header = node.header(answer.revision);
+    let header_len = header.encoded_len();
+    let mut head = BytesMut::with_capacity(48);
+    head.put_u8(0x0a);
+    head.put_u8(header_len as u8);
+    header.encode_raw(&mut head);
+    let mut tail = BytesMut::with_capacity(16);
+    if answer.more {
+        tail.put_slice(&[0x18, 1]);
+    }
+    if answer.count != 0 {
+        tail.put_u8(0x20);
+        put_varint(answer.count as u64, &mut tail);
+    }
+    let kvs_len = answer.kvs.encoded_len();
+    let len = head.len() + kvs_len + tail.len();
+    if len <= WHOLE_BYTES_MAX {
+        head.reserve(kvs_len + tail.len());
+        while !answer.kvs.encode_next(&mut head, usize::MAX) {}
+        head.put_slice(&tail);
+        return Ok(Reply::Whole(head.freeze()));
+    }
+    let source = RangeSource { head: Some(head), kvs: answer.kvs, tail: Some(tail.freeze()) };
+    Ok(Reply::Parts { len, source: Box::new(source) })
+}
+
+/// A long answer: only places of values are held, the bytes are copied as the client takes them.
+struct RangeSource {
+    head: Option<BytesMut>,
+    kvs: Kvs,
+    tail: Option<Bytes>,
+}
+
+impl rpc::Source for RangeSource {
+    fn next(&mut self, bytes_max: usize) -> Option<Bytes> {
+        let mut out = match self.head.take() {
+            Some(head) => head,
+            None if self.tail.is_none() => return None,
+            None => BytesMut::with_capacity(bytes_max.min(WHOLE_BYTES_MAX)),
+        };
+        if self.kvs.encode_next(&mut out, bytes_max)
+            && let Some(tail) = self.tail.take()
+        {
+            out.put_slice(&tail);
+        }
+        Some(out.freeze())
+    }
+}
+
+pub(super) fn put(node: &Arc<Node>, call: Call, responder: Responder) {
+    let message = call.message;
+    let request: PutRequest = match decode(message.clone()) {
+        Ok(request) => request,
+        Err(status) => return refuse(responder, status),
+    };
+    let checked = check::put(&request).and_then(|()| node.check_space(store::put_cost(&request)));
+    if let Err(error) = checked {
+        return refuse(responder, error);
+    }
+    propose(node, node::PUT, &message, responder);
+}
+
+pub(super) fn delete_range(node: &Arc<Node>, call: Call, responder: Responder) {
+    let request: DeleteRangeRequest = match decode(call.message.clone()) {
+        Ok(request) => request,
+        Err(status) => return refuse(responder, status),
+    };
+    match check::delete_range(&request) {
+        Ok(()) => propose(node, node::DELETE_RANGE, &call.message, responder),
+        Err(error) => refuse(responder, error),
+    }
+}
+
+pub(super) fn txn(node: &Arc<Node>, call: Call, responder: Responder) {
+    let request: TxnRequest = match decode(call.message.clone()) {
+        Ok(request) => request,
+        Err(status) => return refuse(responder, status),
+    };
+    if let Err(error) = check::txn(&request, node.config.max_txn_ops) {
+        return refuse(responder, error);
+    }
+    let ranges = request.success.iter().chain(&request.failure).filter_map(|op| match &op.request {
+        Some(Request::RequestRange(range)) => Some(range),
+        _ => None,
+    });
+    let heavy = ranges.into_iter().any(|range| node.store.is_heavy(range));
+    match only_reads(&request) {
+        Some(serializable) => read(node, serializable, responder, move |node, responder| {
+            let answer = move |node: &Arc<Node>| {
+                let answered = node.store.read_txn(&request);
+                if let Ok(response) = &answered {
+                    node.metrics.operations.count_txn(response);
+                }
+                outcome(node, answered.map(store::Response::Txn))
+            };
+            if heavy { run_slowly(node, responder, answer) } else { responder.send(answer(node)) }
+        }),
+        None => match node.check_space(store::txn_cost(&request)) {
+            Ok(()) => propose(node, node::TXN, &call.message, responder),
+            Err(error) => refuse(responder, error),
+        },
+    }
+}
+
+/// `Some` when every operation is a range; then whether all of them are content with local data.
+fn only_reads(request: &TxnRequest) -> Option<bool> {
+    let mut serializable = true;
+    for op in request.success.iter().chain(&request.failure) {
+        match &op.request {
+            Some(Request::RequestRange(range)) => serializable &= range.serializable,
+            _ => return None,
+        }
+    }
+    Some(serializable)
+}
+
+pub(super) fn compact(node: &Arc<Node>, call: Call, responder: Responder) {
+    let request: CompactionRequest = match decode(call.message.clone()) {
+        Ok(request) => request,
+        Err(status) => return refuse(responder, status),
+    };
+    if !request.physical {
+        return propose(node, node::COMPACTION, &call.message, responder);
+    }
+    let own = node.clone();
+    let done = move |result: node::Outcome| match result {
+        Ok(response) => {
+            let waiting = own.clone();
+            let answer = move || responder.send(outcome(&waiting, Ok(response)));
+            own.when_compacted(request.revision, Box::new(answer));
+        }
+        Err(error) => refuse(responder, error),
+    };
+    node.propose(node::COMPACTION, &call.message, Box::new(done));
+}
+
+/// Sends a request through the log and its outcome to the client.
+pub(super) fn propose(node: &Arc<Node>, field: u32, request: &[u8], responder: Responder) {
+    let own = node.clone();
+    node.propose(field, request, Box::new(move |result| responder.send(outcome(&own, result))));
+}

@@ -1,0 +1,73 @@
+//! `etcdserverpb.Maintenance`.
+
+use super::kv::{propose, run_slowly};
+use super::reply::{complete, decode, encode, refuse};
+use crate::node::{self, Node};
+use api::etcdserverpb::{
+    AlarmRequest, AlarmType, DefragmentResponse, DowngradeInfo, HashKvRequest, HashResponse, StatusResponse,
+};
+use rpc::{Call, Reply, Responder, Status};
+use std::sync::Arc;
+
+pub(super) fn alarm(node: &Arc<Node>, call: Call, responder: Responder) {
+    match decode::<AlarmRequest>(call.message.clone()) {
+        Ok(_) => propose(node, node::ALARM, &call.message, responder),
+        Err(status) => refuse(responder, status),
+    }
+}
+
+pub(super) fn status(node: &Arc<Node>, _call: Call, responder: Responder) {
+    responder.send(answer_status(node));
+}
+
+fn answer_status(node: &Node) -> Result<Reply, Status> {
+    let usage = node.store.usage();
+    let leader = node.status.leader();
+    let mut errors: Vec<String> = Vec::new();
+    if leader == 0 {
+        errors.push(api::Error::NoLeader.message().into());
+    }
+    errors.extend(node.store.alarms().iter().map(|alarm| {
+        let name = AlarmType::try_from(alarm.alarm).map_or("NONE", |kind| kind.as_str_name());
+        format!("memberID:{} alarm:{name} ", alarm.member_id)
+    }));
+    encode(&StatusResponse {
+        header: Some(node.header(node.store.revision())),
+        version: api::version::ETCD.into(),
+        db_size: usage.live_bytes as i64,
+        leader,
+        raft_index: node.status.committed(),
+        raft_term: node.status.term(),
+        raft_applied_index: node.status.applied(),
+        errors,
+        db_size_in_use: usage.live_bytes as i64,
+        is_learner: false,
+        storage_version: api::version::STORAGE.into(),
+        db_size_quota: node.store.quota_bytes().map_or(0, |quota| quota as i64),
+        downgrade_info: Some(DowngradeInfo::default()),
+    })
+}
+
+/// Space comes back by itself, so there is nothing to wait for.
+pub(super) fn defragment(responder: Responder) {
+    responder.send(encode(&DefragmentResponse::default()));
+}
+
+pub(super) fn hash(node: &Arc<Node>, responder: Responder) {
+    run_slowly(node, responder, |node| {
+        let hash = node.store.hash();
+        encode(&HashResponse { header: Some(node.header(node.store.revision())), hash })
+    });
+}
+
+pub(super) fn hash_kv(node: &Arc<Node>, call: Call, responder: Responder) {
+    let request: HashKvRequest = match decode(call.message) {
+        Ok(request) => request,
+        Err(status) => return refuse(responder, status),
+    };
+    run_slowly(node, responder, move |node| {
+        let mut response = node.store.hash_kv(request.revision)?;
+        complete(node, &mut response.header);
+        encode(&response)
+    });
+}

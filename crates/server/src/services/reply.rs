@@ -1,0 +1,83 @@
+//! Between messages and the transport.
+
+use crate::node::{Node, Outcome};
+use api::etcdserverpb::ResponseHeader;
+use api::{Code, Message};
+use bytes::{BufMut, Bytes, BytesMut};
+use rpc::{Reply, Responder, Status};
+use store::Response;
+
+/// Decodes a request, or says so as gRPC does.
+pub(super) fn decode<M: Message + Default>(message: Bytes) -> Result<M, Status> {
+    M::decode(message)
+        .map_err(|error| Status::new(Code::Internal, format!("grpc: error unmarshalling request: {error}")))
+}
+
+/// Appends a protobuf varint.
+pub(super) fn put_varint(mut value: u64, out: &mut BytesMut) {
+    while value >= 0x80 {
+        out.put_u8(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.put_u8(value as u8);
+}
+
+/// Encodes a reply.
+pub(super) fn encode(message: &impl Message) -> Result<Reply, Status> {
+    Ok(Reply::Whole(message.encode_to_vec().into()))
+}
+
+/// A responder's reply to `error`.
+pub(super) fn refuse(responder: Responder, error: impl Into<Status>) {
+    responder.send(Err(error.into()));
+}
+
+/// Fills in what only the server knows of a header: who answers, and in which term.
+pub(super) fn complete(node: &Node, header: &mut Option<ResponseHeader>) {
+    let revision = header.as_ref().map_or(0, |header| header.revision);
+    *header = Some(node.header(revision));
+}
+
+/// The reply to a proposal's outcome.
+pub(super) fn outcome(node: &Node, outcome: Outcome) -> Result<Reply, Status> {
+    let mut response = outcome?;
+    match &mut response {
+        Response::Put(put) => {
+            complete(node, &mut put.header);
+            encode(put)
+        }
+        Response::DeleteRange(deleted) => {
+            complete(node, &mut deleted.header);
+            encode(deleted)
+        }
+        Response::Txn(txn) => {
+            complete(node, &mut txn.header);
+            encode(txn)
+        }
+        Response::Range(range) => {
+            complete(node, &mut range.header);
+            encode(range)
+        }
+        Response::Compaction(compaction) => {
+            complete(node, &mut compaction.header);
+            encode(compaction)
+        }
+        Response::LeaseGrant(grant) => {
+            complete(node, &mut grant.header);
+            encode(grant)
+        }
+        Response::LeaseRevoke(revoke) => {
+            complete(node, &mut revoke.header);
+            encode(revoke)
+        }
+        Response::LeaseCheckpoint(checkpoint) => {
+            complete(node, &mut checkpoint.header);
+            encode(checkpoint)
+        }
+        Response::Alarm(alarm) => {
+            complete(node, &mut alarm.header);
+            encode(alarm)
+        }
+        Response::None => Ok(Reply::Whole(Bytes::new())),
+    }
+}

@@ -1,0 +1,126 @@
+//! `Maintenance.Snapshot`: the data as an etcd backend file, followed by its SHA-256.
+
+use crate::node::{Node, lock};
+use api::Message;
+use api::etcdserverpb::SnapshotResponse;
+use bytes::Bytes;
+use rpc::{Outbound, Status, StreamCall, StreamHandler, StreamWaker};
+use sha2::{Digest, Sha256};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use store::Image;
+
+/// Bytes of the file in one message, as etcd cuts it.
+const BLOB_BYTES: usize = 32 * 1024;
+/// Blobs produced for a client that takes them, before other streams get their turn.
+const BLOBS_PER_TURN: usize = 8;
+
+/// Planning the file walks all records: that happens on the slow pool.
+type Planned = Arc<Mutex<Option<Result<Image, String>>>>;
+
+/// One Snapshot call.
+pub(super) struct Snapshot {
+    node: Arc<Node>,
+    waker: StreamWaker,
+    planned: Planned,
+    image: Option<Sending>,
+    gone: Arc<AtomicBool>,
+}
+
+struct Sending {
+    image: Image,
+    hash: Sha256,
+    remaining: u64,
+    rest: Bytes,
+}
+
+impl Snapshot {
+    pub(super) fn new(node: &Arc<Node>, call: StreamCall) -> Snapshot {
+        Snapshot {
+            node: node.clone(),
+            waker: call.waker,
+            planned: Planned::default(),
+            image: None,
+            gone: Arc::default(),
+        }
+    }
+
+    fn plan(&self) -> bool {
+        let (node, planned, waker, gone) =
+            (self.node.clone(), self.planned.clone(), self.waker.clone(), self.gone.clone());
+        self.node.slow.try_run(move || {
+            if !gone.load(Ordering::Relaxed) {
+                let image = node.store.snapshot_image().map_err(|error| error.to_string());
+                *lock(&planned) = Some(image);
+                waker.wake();
+            }
+        })
+    }
+
+    fn pump(&mut self, out: &mut Outbound<'_>) -> Result<(), Status> {
+        if let Some(planned) = lock(&self.planned).take() {
+            let image = planned.map_err(|error| Status::new(api::Code::Unknown, error))?;
+            let remaining = image.len();
+            self.image = Some(Sending { image, hash: Sha256::new(), remaining, rest: Bytes::new() });
+        }
+        let Some(sending) = &mut self.image else { return Ok(()) };
+        for _ in 0..BLOBS_PER_TURN {
+            if !out.has_room() {
+                return Ok(());
+            }
+            if !sending.send_blob(out) {
+                return Ok(());
+            }
+        }
+        self.waker.wake();
+        Ok(())
+    }
+}
+
+impl Sending {
+    /// Sends one blob; after the last one the hash. False when all is sent.
+    fn send_blob(&mut self, out: &mut Outbound<'_>) -> bool {
+        if self.rest.is_empty() {
+            self.rest = self.image.next(BLOB_BYTES * BLOBS_PER_TURN).unwrap_or_default();
+        }
+        let ended = self.rest.is_empty();
+        let blob = if ended {
+            assert!(self.remaining == 0, "the snapshot file is shorter than planned");
+            Bytes::copy_from_slice(&self.hash.finalize_reset())
+        } else {
+            let blob = self.rest.split_to(self.rest.len().min(BLOB_BYTES));
+            self.hash.update(&blob);
+            self.remaining -= blob.len() as u64;
+            blob
+        };
+        let version = api::version::STORAGE.to_string();
+        let response = SnapshotResponse { header: None, remaining_bytes: self.remaining, blob, version };
+        out.send(response.encode_to_vec().into());
+        if ended {
+            out.finish(Status::OK);
+        }
+        !ended
+    }
+}
+
+impl StreamHandler for Snapshot {
+    fn message(&mut self, _message: Bytes, out: &mut Outbound<'_>) {
+        if !self.plan() {
+            out.finish(api::Error::TooManyRequests.into());
+        }
+    }
+
+    fn half_closed(&mut self, _out: &mut Outbound<'_>) {}
+
+    fn ready(&mut self, out: &mut Outbound<'_>) {
+        if let Err(status) = self.pump(out) {
+            out.finish(status);
+        }
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        self.gone.store(true, Ordering::Relaxed);
+    }
+}

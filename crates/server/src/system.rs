@@ -1,0 +1,71 @@
+//! What a server asks of the operating system: descriptors, signals.
+
+use crate::logging;
+use std::io;
+
+/// Raises the limit of open files to its hard limit: with the usual soft limit of 1024 a server loses clients.
+pub(crate) fn raise_open_files() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the pointer is valid for the call.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
+        return;
+    }
+    let before = limit.rlim_cur;
+    limit.rlim_cur = limit.rlim_max;
+    // SAFETY: as above.
+    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) } != 0 {
+        limit.rlim_cur = before;
+    }
+    logging::info("open file limit", &[("before", before.into()), ("now", limit.rlim_cur.into())]);
+}
+
+/// The limit of open files.
+pub(crate) fn open_files_limit() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the pointer is valid for the call.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
+    limit.rlim_cur
+}
+
+/// SIGINT and SIGTERM, held back from every thread and waited for by one.
+pub(crate) struct Signals {
+    set: libc::sigset_t,
+}
+
+impl Signals {
+    /// Holds the signals back in this thread and all it starts; to be called before any is started.
+    pub(crate) fn block() -> io::Result<Signals> {
+        // SAFETY: a signal set is plain data, and all pointers are valid for the calls.
+        let set = unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            libc::sigaddset(&mut set, libc::SIGINT);
+            libc::sigaddset(&mut set, libc::SIGTERM);
+            set
+        };
+        // SAFETY: as above.
+        match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) } {
+            0 => Ok(Signals { set }),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+
+    /// Waits for one.
+    pub(crate) fn wait(&self) -> i32 {
+        let mut signal = 0;
+        // SAFETY: both pointers are valid for the call. It fails only for a set that is invalid.
+        while unsafe { libc::sigwait(&self.set, &mut signal) } != 0 {}
+        signal
+    }
+
+    /// Ends the process by the signal, so that whoever started it sees why it went.
+    pub(crate) fn reraise(&self, signal: i32) -> ! {
+        // SAFETY: the default action of the signal ends the process; all pointers are valid for the calls.
+        unsafe {
+            libc::signal(signal, libc::SIG_DFL);
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &self.set, std::ptr::null_mut());
+            libc::raise(signal);
+        }
+        std::process::exit(1)
+    }
+}
