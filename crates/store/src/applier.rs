@@ -12,9 +12,10 @@ use crate::overlay::Overlay;
 use crate::quota;
 use crate::range::read_revision;
 use crate::staging::Staging;
-use crate::store::{KeySpan, Store};
+use crate::store::Store;
 use crate::txn::newest_revision_named;
 use crate::types::{Loc, Version};
+use crate::unpublished::KeySpan;
 use crate::view::View;
 use crate::watch::{Event, Kind};
 use api::Error;
@@ -392,18 +393,18 @@ impl Applier {
             // Further chunks may have more changes of the last revision.
             let is_split = behind.first().is_some_and(|next| next.version.rev.main == last);
             let began_here = first.version.rev.main != last;
-            let mut keys = write(&self.store.keys);
+            let mut index = write(&self.store.index);
             for change in chunk {
-                keys.index.push(&change.key, change.version);
+                index.push(&change.key, change.version);
             }
-            if !is_split {
-                keys.unpublished = None;
-            } else if keys.unpublished.is_none() || began_here {
-                keys.unpublished = Some(self.span_of(last));
+            if is_split && (began_here || !self.store.unpublished.is_any()) {
+                self.store.unpublished.set(Some(self.span_of(last)));
+            } else if !is_split && self.store.unpublished.is_any() {
+                self.store.unpublished.set(None);
             }
             let published = if is_split { last - 1 } else { last };
             self.store.revision.store(published, Ordering::Release);
-            drop(keys);
+            drop(index);
             rest = behind;
         }
     }

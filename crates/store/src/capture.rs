@@ -3,12 +3,13 @@
 use crate::applier::Applier;
 use crate::checkpoint::Checkpoint;
 use crate::leases::{Lease, LeaseCapture};
-use crate::log::{Error, Listing, lock, read};
+use crate::log::{Error, Listing, lock};
 use crate::members::{Downgrade, Member, Members};
 use crate::store::Store;
-use api::etcdserverpb::{AlarmType, DowngradeInfo};
+use api::etcdserverpb::DowngradeInfo;
 use api::{etcdserverpb, leasepb};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// The state after one entry, to be written.
 #[must_use = "a captured checkpoint is to be written"]
@@ -17,24 +18,32 @@ pub struct CheckpointJob {
     content: Checkpoint,
     leases: LeaseCapture,
     listing: Listing,
+    /// Checkpoints that were due when this one was captured.
+    due: u32,
 }
 
 impl Applier {
     /// Captures the state as it is now. Leases are shared with the table until either changes, so this takes microseconds.
     pub fn checkpoint(&mut self) -> CheckpointJob {
         let store = Arc::clone(&self.store);
-        let members = read(&store.members).clone();
+        let members = store.members();
         let mut content = Checkpoint {
             applied_index: self.index,
             applied_term: self.term,
             revision: self.revision,
             compact_revision: self.compact_revision,
             conf_state: self.conf_state.clone(),
-            alarms: read(&store.alarms).list(AlarmType::None as i32),
+            alarms: store.alarms(),
             ..Checkpoint::default()
         };
         members.save(&mut content);
-        CheckpointJob { content, leases: store.leases.capture(), listing: self.log.listing(), store }
+        CheckpointJob {
+            content,
+            leases: store.leases.capture(),
+            listing: self.log.listing(),
+            due: store.maintenance.checkpoints_due(),
+            store,
+        }
     }
 }
 
@@ -57,15 +66,18 @@ impl CheckpointJob {
     /// Writes it, and removes what nothing needs any more. Jobs are written in the order they were captured. After an error the
     /// member must end, unless the disk is full: that leaves everything as it was.
     pub fn write(self) -> Result<(), Error> {
-        let CheckpointJob { store, mut content, leases, listing } = self;
+        let CheckpointJob { store, mut content, leases, listing, due } = self;
         content.leases = leases.iter().map(saved).collect();
-        lock(&store.checkpoints).write(content, listing)?;
-        store.maintenance.checkpointed();
+        let mut checkpoints = lock(&store.checkpoints);
+        checkpoints.write(content, listing)?;
+        store.oldest_checkpoint.store(checkpoints.oldest_applied_index(), Ordering::Release);
+        drop(checkpoints);
+        store.maintenance.checkpointed(due);
         Ok(())
     }
 }
 
-fn saved(lease: Lease) -> leasepb::Lease {
+pub(crate) fn saved(lease: Lease) -> leasepb::Lease {
     leasepb::Lease { id: lease.id, ttl: lease.ttl, remaining_ttl: lease.remaining_ttl }
 }
 

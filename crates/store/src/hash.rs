@@ -1,5 +1,6 @@
 //! Hashes over the history, equal on all members and equal to etcd's for the same history.
 
+use crate::image::RevisionKey;
 use crate::index::Scan as IndexScan;
 use crate::log::{Scan, lock, read};
 use crate::store::Store;
@@ -10,8 +11,6 @@ use api::{Error, KeyRange};
 use std::ops::ControlFlow;
 use std::sync::Mutex;
 
-/// Name of the bucket that etcd keeps revisions in; the hash begins with it.
-const BUCKET: &[u8] = b"key";
 /// Hashes of finished compactions that are kept, as many as etcd keeps: members compare them.
 const CACHED_MAX: usize = 10;
 /// Every key.
@@ -79,7 +78,7 @@ impl Hasher {
     /// `compact_revision` and what is after it must stay readable until the hash is done.
     pub(crate) fn new(compact_revision: i64, revision: i64, purpose: Purpose) -> Hasher {
         let phase = Phase::Keep { at: revision, kept: Vec::new(), found: false, after: None };
-        Hasher { compact_revision, revision, purpose, phase, crc: crc32c::crc32c(BUCKET) }
+        Hasher { compact_revision, revision, purpose, phase, crc: crc32c::crc32c(RevisionKey::BUCKET.as_bytes()) }
     }
 
     /// Works through about `bytes_max` bytes; the hash once it is done.
@@ -107,8 +106,7 @@ impl Hasher {
                 }
             }
             let stored = record.bytes();
-            let key = revision_key(rev, record.tombstone);
-            self.crc = crc32c::crc32c_append(self.crc, &key[..17 + usize::from(record.tombstone)]);
+            self.crc = crc32c::crc32c_append(self.crc, &RevisionKey::new(rev, record.tombstone));
             self.crc = crc32c::crc32c_append(self.crc, stored);
             budget = budget.saturating_sub(stored.len() as u64 + 64);
             if budget == 0 {
@@ -123,15 +121,15 @@ impl Hasher {
         let Phase::Keep { at, kept, found, after } = &mut self.phase else { return };
         // Revisions begin at 2.
         if self.compact_revision >= 2 {
-            let keys = read(&store.keys);
-            let walked = keys.index.scan(ALL, *at, after.as_deref(), READ_STRIDE_KEYS, &mut |_, version| {
+            let index = read(&store.index);
+            let walked = index.scan(ALL, *at, after.as_deref(), READ_STRIDE_KEYS, &mut |_, version| {
                 *found = true;
                 if version.rev.main <= self.compact_revision {
                     kept.push(version.rev);
                 }
                 ControlFlow::Continue(())
             });
-            drop(keys);
+            drop(index);
             if let IndexScan::More(last) = walked {
                 *after = Some(last);
                 return;
@@ -164,16 +162,6 @@ fn deletes_at(store: &Store, main: i64) -> bool {
     false
 }
 
-/// The key under which etcd keeps a revision: 17 bytes, or 18 with the mark of a tombstone.
-pub(crate) fn revision_key(rev: Revision, tombstone: bool) -> [u8; 18] {
-    let mut key = [0; 18];
-    key[..8].copy_from_slice(&rev.main.to_be_bytes());
-    key[8] = b'_';
-    key[9..17].copy_from_slice(&i64::from(rev.sub).to_be_bytes());
-    key[17] = if tombstone { b't' } else { 0 };
-    key
-}
-
 impl Store {
     /// The hash of the history up to a revision, 0 for the current one. Reads everything: for the slow pool.
     pub fn hash_kv(&self, revision: i64) -> Result<HashKvResponse, Error> {
@@ -190,7 +178,7 @@ impl Store {
     }
 
     fn hash_at(&self, revision: i64) -> Result<KvHash, Error> {
-        let keys = read(&self.keys);
+        let index = read(&self.index);
         let (current, compact_revision) = (self.revision(), self.compact_revision());
         if revision > current {
             return Err(Error::FutureRev);
@@ -199,7 +187,7 @@ impl Store {
             return Err(Error::Compacted);
         }
         let _pin = self.pins.pin(compact_revision);
-        drop(keys);
+        drop(index);
         let revision = if revision == 0 { current } else { revision };
         let mut hasher = Hasher::new(compact_revision, revision, Purpose::Request);
         loop {

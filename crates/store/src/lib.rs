@@ -16,7 +16,6 @@ mod command;
 mod compare;
 mod delete;
 mod hash;
-#[allow(dead_code, reason = "rewriting, which uses the rest, is still to come")]
 mod index;
 mod kvs;
 mod leases;
@@ -31,20 +30,20 @@ mod put;
 mod quota;
 mod range;
 mod recovery;
-#[allow(dead_code, reason = "housekeeping does not call it yet")]
 mod rewrite;
 #[cfg(test)]
 mod rig;
+mod snapshot;
 mod staging;
 mod store;
 mod stored;
 mod stream;
 mod txn;
+mod unpublished;
 mod view;
 
 pub mod checkpoint;
 pub mod image;
-#[allow(dead_code, reason = "a helper that only tests need")]
 pub mod log;
 pub mod types;
 pub mod watch;
@@ -61,6 +60,7 @@ pub use options::Options;
 pub use quota::{cost, put as put_cost, txn as txn_cost};
 pub use range::RangeAnswer;
 pub use recovery::OpenError;
+pub use snapshot::SnapshotJob;
 pub use store::{Store, Usage};
 pub use stream::{RangeChunk, RangeEnd, RangeStream};
 pub use txn::is_read_only;

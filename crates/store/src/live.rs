@@ -1,9 +1,10 @@
 //! The published store, as one read sees it.
 
+use crate::index::Index;
 use crate::index::Scan;
 use crate::log::read;
 use crate::pins::Pin;
-use crate::store::{Keys, Store};
+use crate::store::Store;
 use crate::types::Loc;
 use crate::view::{View, Visit};
 use api::KeyRange;
@@ -19,14 +20,14 @@ pub(crate) struct Live<'a> {
     store: &'a Store,
     current: i64,
     compact: i64,
-    guard: RefCell<Option<RwLockReadGuard<'a, Keys>>>,
+    guard: RefCell<Option<RwLockReadGuard<'a, Index>>>,
     visited: Cell<usize>,
     pins: RefCell<Vec<Pin<'a>>>,
 }
 
 impl<'a> Live<'a> {
     pub(crate) fn open(store: &'a Store) -> Live<'a> {
-        let guard = read(&store.keys);
+        let guard = read(&store.index);
         // Revisions are published under the write lock: this one is what the index holds.
         let (current, compact) = (store.revision(), store.compact_revision());
         Live {
@@ -55,8 +56,8 @@ impl<'a> Live<'a> {
         self.guard.take();
     }
 
-    fn guard(&self) -> RwLockReadGuard<'a, Keys> {
-        self.guard.take().unwrap_or_else(|| read(&self.store.keys))
+    fn guard(&self) -> RwLockReadGuard<'a, Index> {
+        self.guard.take().unwrap_or_else(|| read(&self.store.index))
     }
 }
 
@@ -72,7 +73,7 @@ impl View for Live<'_> {
     fn scan(&self, range: KeyRange<'_>, at: i64, visit: Visit<'_>) {
         if let KeyRange::One(key) = range {
             let guard = self.guard();
-            if let Some(version) = guard.index.get(key, at) {
+            if let Some(version) = guard.get(key, at) {
                 let _ = visit(key, &version);
             }
             self.visited.set(self.visited.get() + 1);
@@ -82,7 +83,7 @@ impl View for Live<'_> {
             loop {
                 let guard = self.guard();
                 let mut visited = 0;
-                let end = guard.index.scan(range, at, after.as_deref(), READ_STRIDE_KEYS, &mut |key, version| {
+                let end = guard.scan(range, at, after.as_deref(), READ_STRIDE_KEYS, &mut |key, version| {
                     visited += 1;
                     visit(key, version)
                 });
@@ -101,8 +102,8 @@ impl View for Live<'_> {
     fn count(&self, range: KeyRange<'_>, at: i64) -> Option<u64> {
         let guard = self.guard();
         // The tree counts the newest versions: right only while these are what revision `at` has.
-        let newest = at == self.store.revision() && !guard.unpublished.as_ref().is_some_and(|span| span.touches(range));
-        let count = newest.then(|| guard.index.count_live(range));
+        let newest = at == self.store.revision() && !self.store.unpublished.touches(range);
+        let count = newest.then(|| guard.count_live(range));
         self.guard.replace(Some(guard));
         count
     }

@@ -1,24 +1,33 @@
 //! Housekeeping off the apply thread, in slices: pruning after compactions, then rewriting segments that are mostly dead.
 
 use crate::hash::{Hasher, KvHash, Purpose};
-use crate::log::{Error, lock, write};
+use crate::log::{Error, Segments, lock, write};
+use crate::rewrite::{Rewriter, Step};
 use crate::store::Store;
 use crate::types::Loc;
 use std::collections::VecDeque;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Versions looked at under one hold of the index lock, which the applier waits for.
 const PRUNE_STRIDE_VERSIONS: usize = 512;
 /// What a stride counts for in a slice's budget.
 const PRUNE_STRIDE_BYTES: u64 = 32 * 1024;
+/// Checkpoints that must be written until the files which a rewrite replaced can go.
+const CHECKPOINTS_PER_REWRITE: u32 = 2;
 
 /// What is to be done, and how far it is.
 pub(crate) struct Maintenance {
     queue: Mutex<VecDeque<Compaction>>,
-    job: Mutex<Option<Job>>,
+    work: Mutex<Desk>,
     finished: AtomicI64,
-    checkpoint_is_due: AtomicBool,
+    checkpoints_due: AtomicU32,
+}
+
+/// What one slice goes on with.
+struct Desk {
+    compaction: Option<Job>,
+    rewriter: Rewriter,
 }
 
 /// A compaction whose versions are still there.
@@ -48,7 +57,7 @@ enum Phase {
 pub enum Work {
     /// Nothing to do.
     Idle,
-    /// Something to do, but a reader still needs what is to go.
+    /// Something to do, but a reader still needs what is to go, or the disk is full.
     Waiting,
     /// More to do.
     Busy,
@@ -66,17 +75,24 @@ pub struct Progress {
 }
 
 impl Maintenance {
-    pub(crate) fn new(compact_revision: i64) -> Maintenance {
+    pub(crate) fn new(segments: &Arc<Segments>, compact_revision: i64) -> Maintenance {
         Maintenance {
             queue: Mutex::default(),
-            job: Mutex::new(None),
+            work: Mutex::new(Desk { compaction: None, rewriter: Rewriter::new(Arc::clone(segments)) }),
             finished: AtomicI64::new(compact_revision),
-            checkpoint_is_due: AtomicBool::new(false),
+            checkpoints_due: AtomicU32::new(0),
         }
     }
 
-    pub(crate) fn checkpointed(&self) {
-        self.checkpoint_is_due.store(false, Ordering::Relaxed);
+    pub(crate) fn checkpoints_due(&self) -> u32 {
+        self.checkpoints_due.load(Ordering::Relaxed)
+    }
+
+    /// One of the checkpoints that were `due` when it was captured is written. Should a rewrite have finished since, all are due
+    /// again.
+    pub(crate) fn checkpointed(&self, due: u32) {
+        let less = due.saturating_sub(1);
+        let _ = self.checkpoints_due.compare_exchange(due, less, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
@@ -89,31 +105,18 @@ impl Store {
     }
 
     /// Compactions up to this revision are finished: nothing they drop is left in the index or counts as live. A physical
-    /// compaction is answered when this has passed its revision.
+    /// compaction is answered when this has reached its revision.
     pub fn compacted(&self) -> i64 {
         self.maintenance.finished.load(Ordering::Acquire)
     }
 
     /// Does a slice of housekeeping, reading and writing about `budget_bytes`. To be called from a slow thread until it is idle;
-    /// the caller's pace is the rate limit.
+    /// the caller's pace is the rate limit. An error ends the member.
     pub fn maintain(&self, budget_bytes: u64) -> Result<Progress, Error> {
-        let mut job = lock(&self.maintenance.job);
+        let mut desk = lock(&self.maintenance.work);
         self.look_at_disk();
-        if job.is_none() {
-            *job = lock(&self.maintenance.queue).pop_front().map(Job::new);
-        }
-        let work = match &mut *job {
-            Some(compaction) => {
-                let work = compaction.step(self, budget_bytes);
-                if work == Work::Idle {
-                    *job = None;
-                }
-                // What it has killed may now be rewritten.
-                if work == Work::Idle { Work::Busy } else { work }
-            }
-            None => Work::Idle,
-        };
-        let checkpoint_is_due = self.maintenance.checkpoint_is_due.load(Ordering::Relaxed);
+        let work = desk.slice(self, budget_bytes)?;
+        let checkpoint_is_due = self.maintenance.checkpoints_due() > 0;
         Ok(Progress { work, compacted: self.compacted(), checkpoint_is_due })
     }
 
@@ -123,6 +126,36 @@ impl Store {
         let Ok(free) = self.disk.free_bytes(&self.dir) else { return };
         let needed = lock(&self.checkpoints).needed_reserve_bytes().saturating_add(self.options.reserve_bytes);
         self.disk_is_low.store(free < needed, Ordering::Relaxed);
+    }
+}
+
+impl Desk {
+    fn slice(&mut self, store: &Store, budget_bytes: u64) -> Result<Work, Error> {
+        if self.compaction.is_none() {
+            self.compaction = lock(&store.maintenance.queue).pop_front().map(Job::new);
+        }
+        if let Some(job) = &mut self.compaction {
+            let work = job.step(store, budget_bytes);
+            if work != Work::Idle {
+                return Ok(work);
+            }
+            // What it has killed may now be rewritten.
+            self.compaction = None;
+            return Ok(Work::Busy);
+        }
+        match self.rewriter.step(&store.index, store.revision(), budget_bytes) {
+            Ok(Step::Idle) => Ok(Work::Idle),
+            Ok(Step::Working) => Ok(Work::Busy),
+            Ok(Step::Finished) => {
+                store.maintenance.checkpoints_due.store(CHECKPOINTS_PER_REWRITE, Ordering::Relaxed);
+                Ok(Work::Busy)
+            }
+            Err(error) if error.is_out_of_space() => {
+                store.disk_is_low.store(true, Ordering::Relaxed);
+                Ok(Work::Waiting)
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -145,14 +178,14 @@ impl Job {
             Phase::Prune { hash, after } => {
                 let mut dead: Vec<Loc> = Vec::new();
                 for _ in 0..(budget_bytes / PRUNE_STRIDE_BYTES).max(1) {
-                    let mut keys = write(&store.keys);
+                    let mut index = write(&store.index);
                     // Readers pin while they hold the index: a pin that is not there now will be above the watermark.
                     if store.pins.oldest().is_some_and(|oldest| oldest < revision) {
                         return Work::Waiting;
                     }
                     let next =
-                        keys.index.prune(revision, after.as_deref(), PRUNE_STRIDE_VERSIONS, &mut |loc| dead.push(loc));
-                    drop(keys);
+                        index.prune(revision, after.as_deref(), PRUNE_STRIDE_VERSIONS, &mut |loc| dead.push(loc));
+                    drop(index);
                     dead.drain(..).for_each(|loc| store.segments.mark_dead(loc));
                     *after = next;
                     if after.is_none() {

@@ -12,14 +12,15 @@ use crate::members::Members;
 use crate::options::Options;
 use crate::pins::Pins;
 use crate::recovery::{self, OpenError, Recovered};
-use crate::store::{Keys, Store};
+use crate::store::Store;
 use crate::stored::parse;
+use crate::unpublished::Unpublished;
 use crate::watch::Hub;
 use api::{KeyRange, raftpb};
 use disk::Disk;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicI64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex, RwLock};
 
 /// An open store: the read side, the write side, and from where the Raft log is to be replayed.
@@ -51,10 +52,12 @@ pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Opened,
     if leases.count() > 0 {
         attach(&leases, &index, &segments);
     }
+    let maintenance = Maintenance::new(&segments, checkpoint.compact_revision);
     let reader = Arc::clone(&segments);
     let read = Box::new(move |loc| reader.try_read(loc).map(|value| value.into_bytes()));
     let store = Arc::new(Store {
-        keys: RwLock::new(Keys { index, unpublished: None }),
+        index: RwLock::new(index),
+        unpublished: Unpublished::default(),
         segments,
         revision: AtomicI64::new(checkpoint.revision),
         compact_revision: AtomicI64::new(checkpoint.compact_revision),
@@ -64,9 +67,10 @@ pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Opened,
         members: RwLock::new(Members::load(&checkpoint)),
         hub: Hub::new(checkpoint.revision, read, options.watch),
         hashes: HashCache::default(),
+        oldest_checkpoint: AtomicU64::new(checkpoints.oldest_applied_index()),
         checkpoints: Mutex::new(checkpoints),
         // Recovery builds the index as the last compaction leaves it.
-        maintenance: Maintenance::new(checkpoint.compact_revision),
+        maintenance,
         disk_is_low: AtomicBool::new(false),
         disk,
         dir: dir.to_path_buf(),

@@ -1,8 +1,9 @@
 //! Revisions that readers still need: pruning waits for the oldest.
 
 use crate::log::lock;
+use crate::store::Store;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// The pinned revisions and how many readers pin each.
 #[derive(Default)]
@@ -19,13 +20,45 @@ pub(crate) struct Pin<'a> {
 
 impl Pins {
     pub(crate) fn pin(&self, revision: i64) -> Pin<'_> {
-        *lock(&self.counts).entry(revision).or_insert(0) += 1;
+        self.add(revision);
         Pin { pins: self, revision }
+    }
+
+    fn add(&self, revision: i64) {
+        *lock(&self.counts).entry(revision).or_insert(0) += 1;
+    }
+
+    fn unpin(&self, revision: i64) {
+        let mut counts = lock(&self.counts);
+        let Some(count) = counts.get_mut(&revision) else { panic!("revision {revision} is not pinned") };
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&revision);
+        }
     }
 
     /// The oldest pinned revision.
     pub(crate) fn oldest(&self) -> Option<i64> {
         lock(&self.counts).keys().next().copied()
+    }
+}
+
+/// A pin that goes with the store it pins.
+pub(crate) struct OwnedPin {
+    store: Arc<Store>,
+    revision: i64,
+}
+
+impl OwnedPin {
+    pub(crate) fn new(store: &Arc<Store>, revision: i64) -> OwnedPin {
+        store.pins.add(revision);
+        OwnedPin { store: Arc::clone(store), revision }
+    }
+}
+
+impl Drop for OwnedPin {
+    fn drop(&mut self) {
+        self.store.pins.unpin(self.revision);
     }
 }
 
@@ -37,13 +70,7 @@ impl Pin<'_> {
 
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
-        let mut counts = lock(&self.pins.counts);
-        if let Some(count) = counts.get_mut(&self.revision) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.revision);
-            }
-        }
+        self.pins.unpin(self.revision);
     }
 }
 

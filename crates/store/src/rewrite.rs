@@ -92,12 +92,6 @@ impl Rewriter {
         Ok(step)
     }
 
-    /// True when a step would find something to do.
-    pub(crate) fn is_wanted(&self, published: i64) -> bool {
-        !matches!(self.state, State::Idle)
-            || pick::pick(&self.segments.order(), published, self.segments.segment_bytes()).is_some()
-    }
-
     /// Makes the finished copy known, if there is anything in it.
     fn place(&self, copying: Copying) -> Result<(State, Step), Error> {
         let Copied { sources, target } = copying.finish()?;

@@ -23,14 +23,14 @@ pub(crate) struct Staging<'a> {
 impl Staging<'_> {
     /// The newest version of a key, a tombstone included.
     pub(crate) fn latest(&self, key: &[u8]) -> Option<Version> {
-        self.overlay.get(key).or_else(|| read(&self.store.keys).index.latest(key))
+        self.overlay.get(key).or_else(|| read(&self.store.index).latest(key))
     }
 
     /// Visits what is in the index. Nothing else publishes revisions or moves the compact revision meanwhile, so no pin is needed.
     fn scan_index(&self, range: KeyRange<'_>, at: i64, visit: Visit<'_>) {
         let mut after: Option<Box<[u8]>> = None;
         loop {
-            let end = read(&self.store.keys).index.scan(range, at, after.as_deref(), READ_STRIDE_KEYS, &mut *visit);
+            let end = read(&self.store.index).scan(range, at, after.as_deref(), READ_STRIDE_KEYS, &mut *visit);
             let Scan::More(last) = end else { return };
             after = Some(last);
         }
@@ -89,7 +89,7 @@ impl View for Staging<'_> {
         if at < self.current && at != installed {
             return None;
         }
-        let count = read(&self.store.keys).index.count_live(range);
+        let count = read(&self.store.index).count_live(range);
         let delta = if at < self.current { 0 } else { self.overlay.live_delta(range) };
         Some(count.saturating_add_signed(delta))
     }

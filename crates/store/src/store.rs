@@ -7,7 +7,7 @@ use crate::index::Index;
 use crate::kvs::Kvs;
 use crate::leases::Leases;
 use crate::live::Live;
-use crate::log::{Segments, lock, read};
+use crate::log::{Segments, read};
 use crate::maintain::Maintenance;
 use crate::members::Members;
 use crate::options::Options;
@@ -15,6 +15,7 @@ use crate::pins::Pins;
 use crate::quota;
 use crate::range::{Plan, RangeAnswer, read_revision};
 use crate::types::Loc;
+use crate::unpublished::Unpublished;
 use crate::view::View;
 use crate::watch::{History, Hub, Record, Wake, WatchStream};
 use api::etcdserverpb::{AlarmMember, AlarmType, InternalRaftRequest, RangeRequest};
@@ -24,12 +25,13 @@ use bytes::Bytes;
 use disk::Disk;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 /// Everything readers share. One [`Applier`](crate::Applier) changes it.
 pub struct Store {
-    pub(crate) keys: RwLock<Keys>,
+    pub(crate) index: RwLock<Index>,
+    pub(crate) unpublished: Unpublished,
     pub(crate) segments: Arc<Segments>,
     pub(crate) revision: AtomicI64,
     pub(crate) compact_revision: AtomicI64,
@@ -40,30 +42,13 @@ pub struct Store {
     pub(crate) hub: Hub,
     pub(crate) hashes: HashCache,
     pub(crate) maintenance: Maintenance,
+    /// Held while a checkpoint is written: nobody in a hurry may ask for it.
     pub(crate) checkpoints: Mutex<Checkpoints>,
+    pub(crate) oldest_checkpoint: AtomicU64,
     pub(crate) disk_is_low: AtomicBool,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) dir: PathBuf,
     pub(crate) options: Options,
-}
-
-/// What the index lock guards.
-pub(crate) struct Keys {
-    pub(crate) index: Index,
-    /// Keys of a revision that is partly installed and not yet published.
-    pub(crate) unpublished: Option<KeySpan>,
-}
-
-/// From the first key to the last one.
-pub(crate) struct KeySpan {
-    pub(crate) first: Bytes,
-    pub(crate) last: Bytes,
-}
-
-impl KeySpan {
-    pub(crate) fn touches(&self, range: KeyRange<'_>) -> bool {
-        !range.is_empty() && range.start() <= &*self.last && range.before_end(&self.first)
-    }
 }
 
 /// What the store holds and takes.
@@ -103,10 +88,10 @@ impl Store {
 
     /// One key, whole: what most reads are.
     fn point(&self, request: &RangeRequest) -> Result<RangeAnswer, Error> {
-        let keys = read(&self.keys);
+        let index = read(&self.index);
         let revision = self.revision();
         let at = read_revision(request.revision, revision, self.compact_revision())?;
-        let (count, kvs) = match keys.index.get(&request.key, at) {
+        let (count, kvs) = match index.get(&request.key, at) {
             Some(version) => (1, Kvs::one(self.segments.segment(version.loc.segment), version.loc)),
             None => (0, Kvs::none()),
         };
@@ -119,14 +104,14 @@ impl Store {
         if matches!(range, KeyRange::One(_)) || range.is_empty() {
             return false;
         }
-        let keys = read(&self.keys);
+        let index = read(&self.index);
         let at_present = request.revision <= 0 || request.revision >= self.revision();
         if at_present && Plan::new(request).is_short(INLINE_SORT_KEYS_MAX) {
             return false;
         }
         // Keys deleted since an old revision are looked at too, wherever they are.
-        let deleted = if at_present { 0 } else { keys.index.keys() as u64 - keys.index.live() };
-        keys.index.count_live(range).saturating_add(deleted) > INLINE_SORT_KEYS_MAX as u64
+        let deleted = if at_present { 0 } else { index.keys() as u64 - index.live() };
+        index.count_live(range).saturating_add(deleted) > INLINE_SORT_KEYS_MAX as u64
     }
 
     /// The leases.
@@ -176,14 +161,14 @@ impl Store {
         Usage {
             live_bytes: self.segments.live_bytes(),
             file_bytes: self.segments.file_bytes(),
-            keys: read(&self.keys).index.live(),
+            keys: read(&self.index).live(),
             leases: self.leases.count(),
         }
     }
 
     /// Index of the last entry that the older kept checkpoint covers: the Raft log below it is not needed for recovery.
     pub fn oldest_checkpoint_index(&self) -> u64 {
-        lock(&self.checkpoints).oldest_applied_index()
+        self.oldest_checkpoint.load(Ordering::Acquire)
     }
 
     /// Where changes meet watchers.
@@ -238,11 +223,11 @@ impl History for Store {
     }
 
     fn previous(&self, key: &[u8], main: i64) -> Option<Bytes> {
-        let keys = read(&self.keys);
+        let index = read(&self.index);
         if main <= Store::compact_revision(self) {
             return None;
         }
-        let loc: Loc = keys.index.get(key, main.checked_sub(1)?)?.loc;
+        let loc: Loc = index.get(key, main.checked_sub(1)?)?.loc;
         Some(self.segments.read(loc).into_bytes())
     }
 }

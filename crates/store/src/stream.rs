@@ -130,12 +130,12 @@ impl RangeStream {
         let (mut held, mut encoded, mut locs) = (Held::default(), Encoded::default(), Vec::<Loc>::new());
         let mut last = Vec::new();
         while locs.len() < wanted {
-            let keys = read(&self.store.keys);
+            let index = read(&self.store.index);
             // Pruning follows the compact revision and needs the write lock: what is read now is all there.
             if self.at < self.store.compact_revision() {
                 return Err(Error::Compacted);
             }
-            let end = keys.index.scan(range, self.at, self.after.as_deref(), READ_STRIDE_KEYS, &mut |key, version| {
+            let end = index.scan(range, self.at, self.after.as_deref(), READ_STRIDE_KEYS, &mut |key, version| {
                 if self.request.keys_only {
                     locs.push(encoded.push(&KvView {
                         key,
@@ -154,7 +154,7 @@ impl RangeStream {
                 }
                 ControlFlow::Continue(())
             });
-            drop(keys);
+            drop(index);
             match end {
                 Scan::More(key) => self.after = Some(key),
                 Scan::Stopped => self.after = Some(std::mem::take(&mut last).into()),

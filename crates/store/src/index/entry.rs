@@ -80,11 +80,6 @@ impl Entry {
         self.last(|packed| packed.main <= at)
     }
 
-    /// The live version just before `rev`.
-    pub(super) fn before(&self, rev: Revision) -> Option<Version> {
-        self.last(|packed| packed.rev() < rev)
-    }
-
     /// The version written at exactly `rev`, tombstone or not.
     pub(super) fn exact(&self, rev: Revision) -> Option<Version> {
         let packed = if self.newest.rev() <= rev {

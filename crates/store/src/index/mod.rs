@@ -73,11 +73,6 @@ impl Index {
         self.entry(key)?.at(at)
     }
 
-    /// What the key was just before `rev`; `None` if it did not exist then.
-    pub(crate) fn before(&self, key: &[u8], rev: Revision) -> Option<Version> {
-        self.entry(key)?.before(rev)
-    }
-
     /// The version written at exactly `rev`, a tombstone included.
     pub(crate) fn version_at(&self, key: &[u8], rev: Revision) -> Option<Version> {
         self.entry(key)?.exact(rev)

@@ -27,10 +27,6 @@ impl Model {
         live(self.keys.get(key)?.iter().rev().find(|version| version.rev.main <= at))
     }
 
-    fn before(&self, key: &[u8], rev: Revision) -> Option<Version> {
-        live(self.keys.get(key)?.iter().rev().find(|version| version.rev < rev))
-    }
-
     fn prune(&mut self, compact: i64) -> Vec<Loc> {
         let mut dead = Vec::new();
         self.keys.retain(|_, versions| {
@@ -123,11 +119,9 @@ impl Pair {
             assert_eq!(self.index.get(key, at), self.model.get(key, at));
             assert_eq!(self.index.entry(key).map(super::entry::Entry::versions).unwrap_or_default(), versions);
             let rev = Revision { main: at, sub: 1 };
-            assert_eq!(self.index.before(key, rev), self.model.before(key, rev));
             assert_eq!(self.index.version_at(key, rev), versions.iter().find(|v| v.rev == rev).copied());
             for version in versions.iter().take(20) {
                 assert_eq!(self.index.version_at(key, version.rev), Some(*version));
-                assert_eq!(self.index.before(key, version.rev), self.model.before(key, version.rev));
                 assert_eq!(self.index.get(key, version.rev.main), self.model.get(key, version.rev.main));
             }
         }

@@ -2,7 +2,7 @@
 
 use super::guard::{read, write};
 use super::layout::{
-    Kind, RECORD_HEADER_BYTES, RecordHeader, SEGMENT_HEADER_BYTES, record_bytes, segment_header, segment_name,
+    RECORD_HEADER_BYTES, RecordHeader, SEGMENT_HEADER_BYTES, record_bytes, segment_header, segment_name,
 };
 use super::{Error, SegmentEntry};
 use crate::types::Revision;
@@ -204,11 +204,6 @@ impl Segment {
         read(&self.track).last
     }
 
-    /// Records published.
-    pub(crate) fn records(&self) -> u64 {
-        read(&self.track).records
-    }
-
     /// Writes whole records at `offset`. They are not seen before [`Segment::publish`].
     pub(crate) fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), Error> {
         assert!(offset >= self.len() && offset + bytes.len() as u64 <= self.capacity(), "write outside of the tail");
@@ -264,11 +259,6 @@ impl Segment {
             self.path.display()
         );
         (header, end)
-    }
-
-    /// Whether the record whose `KeyValue` begins at `offset` is a tombstone.
-    pub(crate) fn is_tombstone(&self, offset: u32) -> bool {
-        self.record_at(offset as usize - RECORD_HEADER_BYTES).0.kind == Kind::Tombstone
     }
 
     /// Bytes of the mapping; the caller keeps within published records.

@@ -156,7 +156,7 @@ fn replaced_segments_are_removed_when_nothing_refers_to_them() {
     assert_eq!(segments.sweep(&HashSet::new()).unwrap(), 1);
     assert!(!disk.list(Path::new(DIR)).unwrap().contains(&segment_name(first.id())));
     assert_eq!(KvView::parse(&value).unwrap().value, [1; 300]);
-    assert_eq!(segments.scan(0).next().unwrap().rev.main, 2 + first.records() as i64);
+    assert_eq!(segments.scan(0).next().unwrap().rev.main, 2 + first.entry().records as i64);
 }
 
 #[test]

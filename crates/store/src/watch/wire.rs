@@ -8,6 +8,7 @@ pub(super) fn varint_len(value: u64) -> usize {
 }
 
 /// Appends `value` as a varint.
+#[cfg(test)]
 pub(super) fn put_varint(out: &mut BytesMut, value: u64) {
     put_prefixed(out, None, value);
 }
