@@ -26,6 +26,8 @@ type Server struct {
 	DataDir string
 	// ClientPort and PeerPort are on 127.0.0.1.
 	ClientPort, PeerPort int
+	// Bare leaves out the usual flags: only the additional ones are given.
+	Bare bool
 
 	t       testing.TB
 	binary  string
@@ -81,6 +83,9 @@ func (s *Server) Setenv(name, value string) { s.env = append(s.env, name+"="+val
 
 // SetFlags replaces the additional flags of the next run.
 func (s *Server) SetFlags(flags ...string) { s.flags = flags }
+
+// SetBinary changes the program of the next run.
+func (s *Server) SetBinary(path string) { s.binary = path }
 
 // Run starts the process and waits until it is ready. The test fails if it
 // is not.
@@ -141,6 +146,9 @@ func (s *Server) TryRun(wait time.Duration) error {
 }
 
 func (s *Server) allFlags() []string {
+	if s.Bare {
+		return s.flags
+	}
 	client, peer := "http://"+s.Endpoint(), s.PeerURL()
 	usual := []string{
 		"--name=default",
@@ -189,6 +197,12 @@ func (s *Server) Kill() {
 	s.stopped = true
 	s.process.Process.Kill()
 	<-s.exited
+}
+
+// Signal sends a signal; the process may end from it.
+func (s *Server) Signal(signal os.Signal) {
+	s.stopped = true
+	s.process.Process.Signal(signal)
 }
 
 // Wait waits for the process to end by itself and returns its exit code, -1

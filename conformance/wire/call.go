@@ -93,13 +93,14 @@ func startSides(t *testing.T, flags ...string) *sides {
 // server's error.
 func (s *sides) same(name, path string, request []byte, options ...grpc.CallOption) error {
 	s.t.Helper()
-	return s.sameIn(s.t.Context(), name, path, request, options...)
+	return s.sameBoth(s.t.Context(), name, path, [2][]byte{request, request}, options...)
 }
 
-func (s *sides) sameIn(ctx context.Context, name, path string, request []byte, options ...grpc.CallOption) error {
+// sameBoth is same for a request that names its server.
+func (s *sides) sameBoth(ctx context.Context, name, path string, requests [2][]byte, options ...grpc.CallOption) error {
 	s.t.Helper()
-	wantData, wantErr := invoke(ctx, s.etcd, path, request, options...)
-	gotData, gotErr := invoke(ctx, s.subject, path, request, options...)
+	wantData, wantErr := invoke(ctx, s.etcd, path, requests[0], options...)
+	gotData, gotErr := invoke(ctx, s.subject, path, requests[1], options...)
 	if status.Code(wantErr) == codes.Unavailable {
 		s.t.Fatalf("%s: etcd itself: %v", name, wantErr)
 	}

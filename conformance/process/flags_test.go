@@ -1,0 +1,186 @@
+// Package process looks at the server as a supervisor does: flags,
+// environment, exit codes, log, signals, directories and HTTP.
+package process
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"cairn.dev/conformance/harness"
+)
+
+const endMax = 20 * time.Second
+
+// run runs the server's program to its end.
+func run(t *testing.T, kind harness.Kind, args ...string) harness.Result {
+	t.Helper()
+	return harness.Command{Path: harness.Binary(t, kind), Args: args, Max: endMax}.Run(t)
+}
+
+// Command lines that the server refuses, with etcd's exit code.
+func TestRefusedFlags(t *testing.T) {
+	dir := "--data-dir=" + filepath.Join(t.TempDir(), "data")
+	for _, args := range [][]string{
+		{"--no-such-flag"},
+		{"--no-such-flag=1"},
+		{"-no-such-flag"},
+		{"--heartbeat-interval=x"},
+		{"--heartbeat-interval"},
+		{"--snapshot-count=-1"},
+		{"--max-request-bytes=1e9"},
+		{"--quota-backend-bytes=lots"},
+		{"--warning-apply-duration=5"},
+		{"--unsafe-no-fsync=perhaps"},
+		{"--log-format=xml"},
+		{"--log-level=loud"},
+		{"--auto-compaction-mode=often"},
+		{"--auto-compaction-retention=-1"},
+		{"--auto-compaction-retention=x"},
+		{"--initial-cluster-state=old"},
+		{"--listen-client-urls=http://127.0.0.1:43001"},
+		{"--listen-client-urls=127.0.0.1:43001", "--advertise-client-urls=http://127.0.0.1:43001"},
+		{"--listen-client-urls=http://example.com:43001", "--advertise-client-urls=http://127.0.0.1:43001"},
+		{"--listen-client-urls=ftp://127.0.0.1:43001", "--advertise-client-urls=http://127.0.0.1:43001"},
+		{"--election-timeout=400"},
+		{"--election-timeout=60000"},
+		{"--heartbeat-interval=0"},
+		{"--initial-cluster=other=http://127.0.0.1:2380"},
+		{"--initial-advertise-peer-urls=http://127.0.0.1:43003"},
+		{"extra"},
+	} {
+		want := run(t, harness.Etcd, append([]string{dir}, args...)...)
+		got := run(t, harness.Subject(), append([]string{dir}, args...)...)
+		if want.Code != got.Code {
+			t.Errorf("%v: exit %d, etcd's is %d\n%s%s", args, got.Code, want.Code, got.Stdout, got.Stderr)
+		}
+		if strings.Contains(want.Stderr, "Usage") && !strings.Contains(got.Stderr, "Usage") {
+			t.Errorf("%v: no usage on standard error: %q", args, got.Stderr)
+		}
+		if want.Code == 0 || want.Code == -1 {
+			t.Errorf("%v: etcd accepts it", args)
+		}
+	}
+}
+
+func TestVersionAndHelp(t *testing.T) {
+	want, got := run(t, harness.Etcd, "--version"), run(t, harness.Subject(), "--version")
+	first := func(text string) string { return strings.SplitN(text, "\n", 2)[0] }
+	if first(want.Stdout) != first(got.Stdout) || got.Code != 0 {
+		t.Errorf("--version: exit %d, %q, etcd prints %q", got.Code, got.Stdout, want.Stdout)
+	}
+	for _, flag := range []string{"-h", "--help"} {
+		result := run(t, harness.Subject(), flag)
+		if text := result.Stdout + result.Stderr; result.Code != 0 || !strings.Contains(text, "listen-client-urls") {
+			t.Errorf("%s: exit %d, %q", flag, result.Code, text)
+		}
+	}
+}
+
+// Flags that the server accepts, in every spelling.
+func TestAcceptedFlags(t *testing.T) {
+	for _, flags := range [][]string{
+		{"--max-request-bytes=5", "--max-request-bytes=10000"},
+		{"-max-request-bytes", "10000", "--unsafe-no-fsync"},
+		{"--max-request-bytes", "10000", "--unsafe-no-fsync=true", "--unsafe-no-fsync=0"},
+		{
+			"--max-request-bytes=10000", "--snapshot-count=1000", "--heartbeat-interval=50", "--election-timeout=500",
+			"--initial-cluster-token=new", "--initial-cluster-state=new", "--auto-compaction-mode=revision",
+			"--auto-compaction-retention=1000", "--quota-backend-bytes=100000000", "--max-txn-ops=10",
+			"--warning-apply-duration=1s", "--log-level=warn", "--log-format=json", "--log-level=info",
+		},
+		{"--max-request-bytes=10000", "--auto-compaction-mode=periodic", "--auto-compaction-retention=1h30m"},
+		{"--max-request-bytes=10000", "--auto-compaction-retention=2", "--quota-backend-bytes=-1"},
+	} {
+		server := harness.Start(t, harness.Subject(), flags...)
+		limited(t, server, strings.Join(flags, " "))
+		server.Stop()
+	}
+}
+
+// limited checks that a limit of 10,000 bytes per request is in force.
+func limited(t *testing.T, server *harness.Server, what string) {
+	t.Helper()
+	client := server.Client()
+	if _, err := client.Put(t.Context(), "k", strings.Repeat("v", 9_900)); err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+	if _, err := client.Put(t.Context(), "k", strings.Repeat("v", 10_100)); err == nil {
+		t.Errorf("%s: a put over --max-request-bytes is accepted", what)
+	}
+}
+
+// Each flag can be given as ETCD_*.
+func TestEnvironment(t *testing.T) {
+	server := harness.Prepare(t, harness.Subject(), filepath.Join(t.TempDir(), "data"))
+	client, peer := "http://"+server.Endpoint(), server.PeerURL()
+	for name, value := range map[string]string{
+		"ETCD_NAME":                        "from-environment",
+		"ETCD_DATA_DIR":                    server.DataDir,
+		"ETCD_LISTEN_CLIENT_URLS":          client,
+		"ETCD_ADVERTISE_CLIENT_URLS":       client,
+		"ETCD_LISTEN_PEER_URLS":            peer,
+		"ETCD_INITIAL_ADVERTISE_PEER_URLS": peer,
+		"ETCD_INITIAL_CLUSTER":             "from-environment=" + peer,
+		"ETCD_MAX_REQUEST_BYTES":           "10000",
+		"ETCD_UNSAFE_NO_FSYNC":             "true",
+		"ETCD_NO_SUCH_FLAG":                "ignored",
+	} {
+		server.Setenv(name, value)
+	}
+	server.Bare = true
+	server.Run()
+	limited(t, server, "a variable")
+	if members := server.MustCtl("member", "list"); !strings.Contains(members, "from-environment") {
+		t.Errorf("member list: %q", members)
+	}
+	if _, err := os.Stat(filepath.Join(server.DataDir, "member")); err != nil {
+		t.Error(err)
+	}
+}
+
+// A flag and its variable together are refused, even if they are equal.
+func TestShadowedVariable(t *testing.T) {
+	for _, kind := range []harness.Kind{harness.Etcd, harness.Subject()} {
+		server := harness.Prepare(t, kind, filepath.Join(t.TempDir(), "data"), "--max-txn-ops=10")
+		server.Setenv("ETCD_MAX_TXN_OPS", "10")
+		if err := server.TryRun(endMax); err == nil {
+			t.Errorf("%s starts", kind)
+			continue
+		}
+		if code, err := server.Wait(0); err != nil || code != 1 {
+			t.Errorf("%s: exit %d, %v", kind, code, err)
+		}
+	}
+}
+
+// Cairn under its own name takes the same flags after `serve`, and without a
+// subcommand.
+func TestServe(t *testing.T) {
+	if harness.Subject() == harness.Etcd {
+		t.Skip("about Cairn only")
+	}
+	for _, words := range [][]string{{"serve"}, {}} {
+		client, peer := harness.Port(t), harness.Port(t)
+		server := harness.Prepare(t, harness.Cairn, filepath.Join(t.TempDir(), "data"))
+		server.Bare = true
+		server.SetBinary(harness.CairnBinary(t))
+		server.ClientPort, server.PeerPort = client, peer
+		server.SetFlags(append(words,
+			"--data-dir", server.DataDir,
+			fmt.Sprintf("--listen-client-urls=http://127.0.0.1:%d", client),
+			fmt.Sprintf("--advertise-client-urls=http://127.0.0.1:%d", client),
+			fmt.Sprintf("--listen-peer-urls=http://127.0.0.1:%d", peer),
+			fmt.Sprintf("--initial-advertise-peer-urls=http://127.0.0.1:%d", peer),
+			fmt.Sprintf("--initial-cluster=default=http://127.0.0.1:%d", peer))...)
+		server.Run()
+		server.MustCtl("put", "a", "b")
+		server.Stop()
+	}
+	if result := (harness.Command{Path: harness.CairnBinary(t), Args: []string{"serve", "--no-such-flag"}, Max: endMax}).Run(t); result.Code != 2 {
+		t.Errorf("an unknown flag of `cairn serve`: exit %d", result.Code)
+	}
+}

@@ -1,0 +1,107 @@
+package process
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"cairn.dev/conformance/harness"
+)
+
+// The log of a normal run: JSON lines as etcd's, no errors.
+func TestLog(t *testing.T) {
+	server := harness.Start(t, harness.Subject())
+	server.MustCtl("put", "a", "b")
+	server.MustCtl("get", "a")
+	server.MustCtl("compaction", "2")
+	running := len(server.Log())
+	server.Stop()
+	at := 0
+	for _, line := range strings.Split(strings.TrimSpace(server.Log()), "\n") {
+		var entry struct{ Level, Ts, Caller, Msg string }
+		if err := json.Unmarshal([]byte(line), &entry); err != nil {
+			t.Errorf("%v: %s", err, line)
+			continue
+		}
+		if _, err := time.Parse("2006-01-02T15:04:05.999999Z0700", entry.Ts); err != nil {
+			t.Errorf("%v: %s", err, line)
+		}
+		switch entry.Level {
+		case "debug", "info", "warn":
+		default:
+			// The genuine server calls it an error when it closes its listeners.
+			if at < running {
+				t.Errorf("level %q: %s", entry.Level, line)
+			}
+		}
+		at += len(line) + 1
+		if entry.Caller == "" || entry.Msg == "" {
+			t.Errorf("no caller or no message: %s", line)
+		}
+	}
+}
+
+// The limit of open files is raised as far as the system allows.
+func TestOpenFileLimit(t *testing.T) {
+	server := harness.Start(t, harness.Subject())
+	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", server.Pid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.Split(string(limits), "\n") {
+		if words, found := strings.CutPrefix(line, "Max open files"); found {
+			if fields := strings.Fields(words); fields[0] != fields[1] {
+				t.Errorf("soft limit %s, hard limit %s", fields[0], fields[1])
+			}
+			return
+		}
+	}
+	t.Fatal("no limit of open files")
+}
+
+// A server that is asked to end does so soon, and by the signal, as
+// supervisors expect of etcd.
+func TestSignals(t *testing.T) {
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		var codes []int
+		for _, kind := range []harness.Kind{harness.Etcd, harness.Subject()} {
+			server := harness.Start(t, kind)
+			server.MustCtl("put", "a", "b")
+			server.Signal(signal)
+			code, err := server.Wait(5 * time.Second)
+			if err != nil {
+				t.Errorf("%v after %v", err, signal)
+			}
+			codes = append(codes, code)
+		}
+		if codes[0] != codes[1] {
+			t.Errorf("%v: exit %d, etcd's is %d", signal, codes[1], codes[0])
+		}
+	}
+}
+
+// Only the owner may look into the data directory.
+func TestDirectoryMode(t *testing.T) {
+	server := harness.Start(t, harness.Subject())
+	err := filepath.WalkDir(server.DataDir, func(path string, entry os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		if mode := info.Mode().Perm(); mode&0o077 != 0 {
+			t.Errorf("%s has mode %o", strings.TrimPrefix(path, server.DataDir), mode)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
