@@ -31,8 +31,9 @@ const SEND_BYTES_MAX: usize = 256 * 1024;
 const HELD_BYTES_MAX: usize = 8 << 20;
 /// Receive windows, of each stream and of the connection, in bytes.
 const WINDOW_BYTES: u32 = 1 << 20;
-/// Streams that a peer opened and reset before they were looked at, all within one turn.
-const EARLY_RESETS_MAX: usize = 256;
+/// Streams that a peer opened and reset before they were looked at. All of them came within one turn, whose bytes are bounded, and
+/// clients with short deadlines do this in good faith when the server is overloaded; resets per second are bounded elsewhere.
+const EARLY_RESETS_MAX: usize = 8_192;
 /// Output the engine buffers per stream.
 const ENGINE_BUFFER_BYTES_MAX: usize = 64 * 1024;
 
@@ -59,8 +60,10 @@ pub(crate) struct Http2 {
     pub(crate) streams: Slab<Stream>,
     /// Requests that nobody has looked at yet.
     backlog: VecDeque<(Request<RecvStream>, SendResponse<Payload>)>,
+    /// Requests in the backlog may have been given up. In an overload many are, and work for them would prolong it.
+    wary: bool,
     /// What has happened to streams since the last turn.
-    inbox: Vec<(Arc<Signal>, Event)>,
+    inbox: VecDeque<(Arc<Signal>, Event)>,
     /// Streams that wait for a share of the connection's output.
     pub(crate) parked: VecDeque<Arc<Signal>>,
     /// A signal that no stream needed, for the next one.
@@ -75,7 +78,9 @@ pub(crate) struct Http2 {
     last_stream: u32,
     ping_rule: PingRule,
     pulse: PeerPulse,
+    /// How much of the socket's counts of bytes has been looked at.
     bytes_read: u64,
+    bytes_taken: u64,
     /// Since when the peer takes nothing, and how much it had taken.
     stuck: Option<(Instant, u64)>,
 }
@@ -110,7 +115,8 @@ impl Http2 {
             peer,
             streams: Slab::new(),
             backlog: VecDeque::new(),
-            inbox: Vec::new(),
+            wary: false,
+            inbox: VecDeque::new(),
             parked: VecDeque::new(),
             spare: None,
             sent_bytes: 0,
@@ -120,13 +126,14 @@ impl Http2 {
             ping_rule: PingRule::new(&shared.options, now),
             pulse: PeerPulse::new(&shared.options, now),
             bytes_read: 0,
+            bytes_taken: 0,
             stuck: None,
         })
     }
 
     /// Something has happened to a stream; it is looked at in the next turn.
     pub(crate) fn notify(&mut self, signal: Arc<Signal>, event: Event) {
-        self.inbox.push((signal, event));
+        self.inbox.push_back((signal, event));
     }
 
     /// Does what there is to do.
@@ -141,6 +148,9 @@ impl Http2 {
             if !self.advance(&mut cx) {
                 return Turn::Closed;
             }
+            if let Err(text) = self.keep_rules(shared.now) {
+                return self.send_away(&mut cx, text);
+            }
             if late {
                 break;
             }
@@ -152,9 +162,6 @@ impl Http2 {
             late = shared.now.duration_since(began) > TURN_TIME_MAX;
         }
         wake.arm();
-        if !self.keeps_the_rules(shared.now) {
-            return self.send_away(&mut cx);
-        }
         let mut socket = self.wire.socket();
         if let Poll::Ready(Err(_)) = socket.flush(&mut cx) {
             return Turn::Closed;
@@ -190,17 +197,18 @@ impl Http2 {
 
     /// Handles what has happened, within the turn's bounds. False if there was nothing to handle.
     fn work(&mut self, shared: &mut Shared) -> bool {
+        let began = shared.now;
         let mut worked = false;
-        if !self.inbox.is_empty() {
-            worked = true;
-            let mut inbox = std::mem::take(&mut self.inbox);
-            for (signal, event) in inbox.drain(..) {
-                if !signal.is_ended() {
-                    self.attend(shared, &signal, event);
-                }
+        while let Some((signal, event)) = self.inbox.pop_front() {
+            if signal.is_ended() {
+                continue;
             }
-            // Attending does not notify; the list keeps its memory.
-            self.inbox = inbox;
+            worked = true;
+            self.attend(shared, &signal, event);
+            shared.now = Instant::now();
+            if shared.now.duration_since(began) > TURN_TIME_MAX {
+                return true;
+            }
         }
         for _ in 0..self.parked.len() {
             if self.share() == 0 {
@@ -212,17 +220,19 @@ impl Http2 {
                 self.attend(shared, &signal, Event::Share);
             }
         }
-        let began = shared.now;
         while self.can_begin() {
-            let Some((request, respond)) = self.backlog.pop_front() else { break };
+            let Some((request, mut respond)) = self.backlog.pop_front() else { break };
             worked = true;
+            if self.wary && respond.poll_reset(&mut Context::from_waker(Waker::noop())).is_ready() {
+                continue;
+            }
             self.begin(shared, request, respond);
             shared.now = Instant::now();
             if shared.now.duration_since(began) > TURN_TIME_MAX {
                 break;
             }
         }
-        self.ping_rule.sent |= worked;
+        self.wary &= !self.backlog.is_empty();
         worked
     }
 
@@ -235,27 +245,35 @@ impl Http2 {
         SEND_BYTES_MAX.saturating_sub(self.sent_bytes)
     }
 
-    /// Takes note of what was read. False if the client pings too often or sends too many frames that carry nothing.
-    fn keeps_the_rules(&mut self, now: Instant) -> bool {
+    /// Takes note of what the engine has read and then written. The error says which rule the client has broken.
+    fn keep_rules(&mut self, now: Instant) -> Result<(), &'static str> {
         let mut socket = self.wire.socket();
-        if socket.bytes_read == self.bytes_read {
-            return true;
-        }
-        self.bytes_read = socket.bytes_read;
+        let written = socket.bytes_taken - std::mem::replace(&mut self.bytes_taken, socket.bytes_taken);
+        let is_read = socket.bytes_read != std::mem::replace(&mut self.bytes_read, socket.bytes_read);
         let pings = std::mem::take(&mut socket.frames.pings);
         let idle_frames = std::mem::take(&mut socket.frames.idle_frames);
+        let resets = std::mem::take(&mut socket.frames.resets);
         drop(socket);
-        self.pulse.heard(now);
+        if is_read {
+            self.pulse.heard(now);
+        }
         let has_streams = !self.streams.is_empty() || !self.backlog.is_empty();
-        (0..pings).all(|_| self.ping_rule.allows_ping(now, has_streams))
-            && (idle_frames == 0 || self.ping_rule.allows_idle_frames(now, idle_frames))
+        if !(0..pings).all(|_| self.ping_rule.allows_ping(now, has_streams)) {
+            return Err("too_many_pings");
+        }
+        self.wary |= resets > 0;
+        if idle_frames + resets > 0 && !self.ping_rule.allows_frames(now, idle_frames, resets) {
+            return Err("too_many_idle_frames");
+        }
+        self.ping_rule.wrote(written);
+        Ok(())
     }
 
-    /// Ends the connection of a client that breaks the rules of [`PingRule`]. The engine can say no reason in words, and clients
-    /// look for these (Go's doubles its ping interval), so the frame is written past it.
-    fn send_away(&mut self, cx: &mut Context<'_>) -> Turn {
+    /// Ends the connection of a client that breaks the rules. The engine can say no reason in words, and clients look for these
+    /// (Go's doubles its ping interval), so the frame is written past it.
+    fn send_away(&mut self, cx: &mut Context<'_>, text: &str) -> Turn {
         let mut socket = self.wire.socket();
-        socket.append(&go_away(self.last_stream, ENHANCE_YOUR_CALM, b"too_many_pings"));
+        socket.append(&go_away(self.last_stream, ENHANCE_YOUR_CALM, text.as_bytes()));
         // The connection is dropped in any case; what the socket does not take now is lost.
         let _ = socket.flush(cx);
         Turn::Closed

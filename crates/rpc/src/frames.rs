@@ -23,7 +23,9 @@ pub(crate) struct FrameScan {
     skip: usize,
     /// Pings that are not answers.
     pub(crate) pings: u32,
-    /// Frames that make work and carry nothing: pings, resets, settings, priorities and empty DATA.
+    /// Streams that the client has given up.
+    pub(crate) resets: u32,
+    /// Frames that make work and carry nothing: pings, settings, priorities and empty DATA.
     pub(crate) idle_frames: u32,
 }
 
@@ -56,7 +58,8 @@ impl FrameScan {
                 self.pings = self.pings.saturating_add(1);
                 self.idle_frames = self.idle_frames.saturating_add(1);
             }
-            kind::RST_STREAM | kind::SETTINGS | kind::PRIORITY => self.idle_frames = self.idle_frames.saturating_add(1),
+            kind::RST_STREAM => self.resets = self.resets.saturating_add(1),
+            kind::SETTINGS | kind::PRIORITY => self.idle_frames = self.idle_frames.saturating_add(1),
             kind::DATA if self.skip == 0 && !flagged => self.idle_frames = self.idle_frames.saturating_add(1),
             _ => {}
         }
@@ -79,7 +82,7 @@ mod tests {
         for step in 1..input.len() {
             let mut scan = FrameScan::default();
             input.chunks(step).for_each(|piece| scan.look(piece));
-            assert_eq!((scan.pings, scan.idle_frames), (2, 5), "in pieces of {step}");
+            assert_eq!((scan.pings, scan.resets, scan.idle_frames), (2, 1, 4), "in pieces of {step}");
             assert_eq!((scan.have, scan.skip), (0, 0));
         }
     }

@@ -8,8 +8,13 @@ use crate::Options;
 const STRIKES_MAX: u32 = 2;
 /// How far apart pings must be while no stream is open and the options do not allow them then.
 const IDLE_PING_INTERVAL: Duration = Duration::from_secs(2 * 3600);
+/// A whole PING frame.
+const PONG_BYTES: u64 = 17;
 /// Frames that carry nothing, per second, that one client may send.
 const IDLE_FRAMES_MAX: u32 = 20_000;
+/// Streams, per second, that one client may give up. Clients with short deadlines do that in good faith by the ten thousand when the
+/// server is overloaded, and must not be made to connect anew then.
+const RESETS_MAX: u32 = 50_000;
 
 /// Judges the pings of one client, by the rule that gRPC servers share: too early a ping is a strike, and sending anything to the
 /// client wipes the strikes out.
@@ -20,9 +25,12 @@ pub(crate) struct PingRule {
     last: Option<Instant>,
     strikes: u32,
     /// Something was sent since the last ping.
-    pub(crate) sent: bool,
+    sent: bool,
+    /// Bytes of answers to pings that may not have been written yet.
+    pongs_bytes: u64,
     second: Instant,
     idle_frames: u32,
+    resets: u32,
 }
 
 impl PingRule {
@@ -33,13 +41,16 @@ impl PingRule {
             last: None,
             strikes: 0,
             sent: false,
+            pongs_bytes: 0,
             second: now,
             idle_frames: 0,
+            resets: 0,
         }
     }
 
     /// A ping has come. False if it was one too many.
     pub(crate) fn allows_ping(&mut self, now: Instant, has_streams: bool) -> bool {
+        self.pongs_bytes += PONG_BYTES;
         let last = self.last.replace(now);
         if std::mem::take(&mut self.sent) {
             self.strikes = 0;
@@ -52,14 +63,27 @@ impl PingRule {
         self.strikes <= STRIKES_MAX
     }
 
-    /// Frames that carry nothing have come. False if they were too many for one second.
-    pub(crate) fn allows_idle_frames(&mut self, now: Instant, count: u32) -> bool {
+    /// So many bytes were written after the pings that have come. Answers to pings aside, that is something sent. It has to be told
+    /// by what was written, not by what was queued: a reply queued before a ping and written after it is one more occasion to ping.
+    pub(crate) fn wrote(&mut self, bytes: u64) {
+        if bytes > self.pongs_bytes {
+            self.sent = true;
+            self.pongs_bytes = 0;
+        } else {
+            self.pongs_bytes -= bytes;
+        }
+    }
+
+    /// Frames that carry nothing and resets have come. False if they were too many for one second.
+    pub(crate) fn allows_frames(&mut self, now: Instant, idle_frames: u32, resets: u32) -> bool {
         if now.duration_since(self.second) >= Duration::from_secs(1) {
             self.second = now;
             self.idle_frames = 0;
+            self.resets = 0;
         }
-        self.idle_frames = self.idle_frames.saturating_add(count);
-        self.idle_frames <= IDLE_FRAMES_MAX
+        self.idle_frames = self.idle_frames.saturating_add(idle_frames);
+        self.resets = self.resets.saturating_add(resets);
+        self.idle_frames <= IDLE_FRAMES_MAX && self.resets <= RESETS_MAX
     }
 }
 
@@ -127,9 +151,16 @@ mod tests {
         assert!((0..100).all(|count| rule.allows_ping(now + Duration::from_secs(5 * count), true)));
         let (mut rule, now) = self::rule();
         for _ in 0..100 {
-            rule.sent = true;
             assert!(rule.allows_ping(now, true));
+            rule.wrote(PONG_BYTES + 20);
         }
+        let (mut rule, now) = self::rule();
+        let allowed = (0..10).take_while(|_| {
+            rule.wrote(PONG_BYTES);
+            rule.allows_ping(now, true)
+        });
+        // The first of these bytes cannot be an answer.
+        assert_eq!(allowed.count(), 3);
     }
 
     #[test]
@@ -141,11 +172,12 @@ mod tests {
     }
 
     #[test]
-    fn idle_frames_are_counted_by_the_second() {
+    fn frames_are_counted_by_the_second() {
         let (mut rule, now) = rule();
-        assert!(rule.allows_idle_frames(now, IDLE_FRAMES_MAX));
-        assert!(!rule.allows_idle_frames(now, 1));
-        assert!(rule.allows_idle_frames(now + Duration::from_secs(1), IDLE_FRAMES_MAX));
+        assert!(rule.allows_frames(now, IDLE_FRAMES_MAX, RESETS_MAX));
+        assert!(!rule.allows_frames(now, 1, 0));
+        assert!(rule.allows_frames(now + Duration::from_secs(1), 0, RESETS_MAX));
+        assert!(!rule.allows_frames(now + Duration::from_secs(1), 0, 1));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::routes::Routes;
 use crate::thread::{RequestThread, Shared};
 use crate::{Options, Service, Stats};
 
-/// A running server. Dropped without [`Server::shutdown`] it stops at once.
+/// A running server. Dropped without [`Server::shutdown`] it stops at once. A panic in a service aborts the process.
 pub struct Server {
     listeners: Vec<Listener>,
     seats: Vec<Seat>,
@@ -77,7 +77,7 @@ impl Server {
             seat.mailbox.post(Mail::Shutdown(end_at));
         }
         for thread in self.threads.drain(..) {
-            // A panic has been reported by the thread's own panic message.
+            // A panic there aborts the process.
             let _ = thread.join();
         }
     }
@@ -98,9 +98,9 @@ impl fmt::Debug for Server {
 /// The body of a request thread. Its work is a spawned task because those are woken without a system call from their own thread,
 /// and unconstrained because it bounds itself, by turns.
 fn run(runtime: &Runtime, shared: Shared) {
-    runtime.block_on(async {
-        let work = tokio::spawn(unconstrained(RequestThread::new(shared)));
-        // Fails only by a panic, which has been reported by then.
-        let _ = work.await;
-    });
+    let worked = runtime.block_on(async { tokio::spawn(unconstrained(RequestThread::new(shared))).await });
+    if worked.is_err() {
+        // A panic, which has been reported. Clients of this thread would wait for ever, and what panicked is not to be trusted.
+        std::process::abort();
+    }
 }

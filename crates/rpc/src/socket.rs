@@ -34,8 +34,9 @@ pub(crate) struct Socket {
     drained: bool,
     /// The peer took less than there was, and the waker is registered for when it takes more.
     blocked: bool,
-    /// Bytes read and written so far.
+    /// Bytes read from the peer, taken from the engine, and written to the peer so far.
     pub(crate) bytes_read: u64,
+    pub(crate) bytes_taken: u64,
     pub(crate) bytes_written: u64,
     pub(crate) frames: FrameScan,
 }
@@ -50,6 +51,7 @@ impl Socket {
             drained: false,
             blocked: false,
             bytes_read: 0,
+            bytes_taken: 0,
             bytes_written: 0,
             frames: FrameScan::default(),
         }
@@ -121,6 +123,12 @@ impl Socket {
         Poll::Ready(Ok(()))
     }
 
+    fn take(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let taken = ready!(self.write(cx, slices))?;
+        self.bytes_taken += taken as u64;
+        Poll::Ready(Ok(taken))
+    }
+
     fn write(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let len: usize = slices.iter().map(|slice| slice.len()).sum();
         if len < DIRECT_BYTES_MIN || slices.len() >= SLICES_MAX {
@@ -178,7 +186,7 @@ impl AsyncRead for Wire {
 
 impl AsyncWrite for Wire {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.socket().write(cx, &[IoSlice::new(buf)])
+        self.socket().take(cx, &[IoSlice::new(buf)])
     }
 
     fn poll_write_vectored(
@@ -188,7 +196,7 @@ impl AsyncWrite for Wire {
     ) -> Poll<io::Result<usize>> {
         // The engine's slices may end in empty ones.
         let filled = slices.iter().rposition(|slice| !slice.is_empty()).map_or(0, |last| last + 1);
-        self.socket().write(cx, &slices[..filled])
+        self.socket().take(cx, &slices[..filled])
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -139,13 +139,22 @@ async fn broken_frames_end_the_connection() {
 async fn too_many_pings_are_answered_with_a_farewell() {
     let fixture = serve(options());
     let mut raw = Raw::connect(fixture.address, &[]);
-    for _ in 0..3 {
+    let mut answered = 0;
+    let farewell = loop {
         raw.send(&frame(PING, 0, 0, &[1; 8]));
-        let (flags, _, payload) = raw.until(PING).expect("an answer");
-        assert_eq!((flags, payload), (1, vec![1; 8]));
-    }
-    raw.send(&frame(PING, 0, 0, &[1; 8]));
-    assert_eq!(raw.farewell(), Some((11, "too_many_pings".to_string())));
+        match raw.next() {
+            Some((PING, 1, _, payload)) => {
+                assert_eq!(payload, [1; 8]);
+                answered += 1;
+            }
+            Some((GO_AWAY, _, _, payload)) => break payload,
+            // Settings and what belongs to them.
+            Some(_) => {}
+            None => panic!("closed without a word after {answered} pings"),
+        }
+    };
+    assert_eq!(&farewell[4..], [&11_u32.to_be_bytes()[..], b"too_many_pings"].concat());
+    assert!((2..10).contains(&answered), "{answered}");
     // Pings between calls are as many as the client likes.
     let mut raw = Raw::connect(fixture.address, &[]);
     for round in 0..20_u32 {
@@ -162,7 +171,7 @@ async fn floods_are_cut_off() {
     // Streams opened and reset at once.
     let mut raw = Raw::connect(fixture.address, &[]);
     let mut bytes = Vec::new();
-    for stream in (1..40_001_u32).step_by(2) {
+    for stream in (1..200_001_u32).step_by(2) {
         bytes.extend(frame(HEADERS, 4, stream, &call("Never")));
         bytes.extend(frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes()));
     }
