@@ -152,12 +152,6 @@ pub fn flush() {
     }
 }
 
-/// Logs at level debug.
-#[track_caller]
-pub fn debug(message: &str, fields: &[(&str, Value<'_>)]) {
-    log(Level::Debug, message, fields, Location::caller());
-}
-
 /// Logs at level info.
 #[track_caller]
 pub fn info(message: &str, fields: &[(&str, Value<'_>)]) {

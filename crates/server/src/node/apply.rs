@@ -29,7 +29,7 @@ pub(super) struct Apply {
     thread: Option<JoinHandle<()>>,
 }
 
-struct Shared {
+pub(super) struct Shared {
     applying: Mutex<Applying>,
     queue: Mutex<Queue>,
     wake: Condvar,
@@ -67,6 +67,8 @@ impl Apply {
             idle: Condvar::new(),
         });
         let worker = shared.clone();
+        // Set once; the node must not keep the applying side, which keeps the node.
+        let _ = lock(&shared.applying).node.applying.set(Arc::downgrade(&shared));
         let thread = std::thread::Builder::new().name("apply".into()).spawn(move || worker.run())?;
         Ok(Apply { shared, thread: Some(thread) })
     }
@@ -130,6 +132,11 @@ impl Apply {
 }
 
 impl Shared {
+    /// Captures the state between two batches, for a client's snapshot.
+    pub(super) fn capture(&self) -> store::SnapshotJob {
+        lock(&self.applying).applier.snapshot()
+    }
+
     fn run(&self) {
         let mut queue = lock(&self.queue);
         loop {

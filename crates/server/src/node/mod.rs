@@ -30,7 +30,7 @@ use inbox::{Inbox, Proposal};
 use member::Lessor;
 use pending::Pending;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use store::Store;
 
@@ -70,6 +70,7 @@ pub struct Node {
     started: Instant,
     checkpoint_wanted: AtomicBool,
     no_space_raised: AtomicBool,
+    applying: OnceLock<Weak<apply::Shared>>,
     compactions: Mutex<Vec<(i64, Box<dyn FnOnce() + Send>)>>,
     maintenance: (Mutex<bool>, Condvar),
 }
@@ -160,6 +161,14 @@ impl Node {
         if let Err(refused) = self.inbox.read(Box::new(read)) {
             refused(Err(Error::TooManyRequests));
         }
+    }
+
+    /// The data as an etcd backend file. Plans it, which reads the whole index: for the slow pool.
+    pub(crate) fn snapshot(&self) -> Result<store::Image, Error> {
+        let shared = self.applying.get().and_then(Weak::upgrade).ok_or(Error::Stopped)?;
+        let job = shared.capture();
+        drop(shared);
+        Ok(job.image())
     }
 
     /// Calls `done` once everything that the compaction at `revision` freed is out of the index.

@@ -17,7 +17,7 @@ use member::{Bootstrap, Lessor, Member, Restored};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use wal::{EntryRef, Wal};
@@ -167,6 +167,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
         started: Instant::now(),
         checkpoint_wanted: AtomicBool::new(false),
         no_space_raised: AtomicBool::new(false),
+        applying: OnceLock::new(),
         compactions: Mutex::default(),
         maintenance: (Mutex::new(false), Condvar::new()),
         config,
@@ -249,7 +250,10 @@ fn propose_and_wait(node: &Arc<Node>, field: u32, request: &[u8]) -> Result<(), 
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let (answer, answered) = sync_channel(1);
-        node.propose(field, request, Box::new(move |outcome| drop(answer.send(outcome.map(drop)))));
+        node.propose(field, request, Box::new(move |outcome| {
+            // Whoever waits may have given up.
+            let _ = answer.send(outcome.map(|_| ()));
+        }));
         match answered.recv() {
             // Replaying the log comes first, and its length is not known here.
             Ok(Err(api::Error::NoLeader | api::Error::Timeout | api::Error::TooManyRequests))

@@ -16,7 +16,7 @@ const BLOB_BYTES: usize = 32 * 1024;
 const BLOBS_PER_TURN: usize = 8;
 
 /// Planning the file walks all records: that happens on the slow pool.
-type Planned = Arc<Mutex<Option<Result<Image, String>>>>;
+type Planned = Arc<Mutex<Option<Result<Image, api::Error>>>>;
 
 /// One Snapshot call.
 pub(super) struct Snapshot {
@@ -50,8 +50,7 @@ impl Snapshot {
             (self.node.clone(), self.planned.clone(), self.waker.clone(), self.gone.clone());
         self.node.slow.try_run(move || {
             if !gone.load(Ordering::Relaxed) {
-                let image = node.store.snapshot_image().map_err(|error| error.to_string());
-                *lock(&planned) = Some(image);
+                *lock(&planned) = Some(node.snapshot());
                 waker.wake();
             }
         })
@@ -59,7 +58,7 @@ impl Snapshot {
 
     fn pump(&mut self, out: &mut Outbound<'_>) -> Result<(), Status> {
         if let Some(planned) = lock(&self.planned).take() {
-            let image = planned.map_err(|error| Status::new(api::Code::Unknown, error))?;
+            let image = planned?;
             let remaining = image.len();
             self.image = Some(Sending { image, hash: Sha256::new(), remaining, rest: Bytes::new() });
         }
