@@ -231,10 +231,3 @@ impl History for Store {
         Some(self.segments.read(loc).into_bytes())
     }
 }
-
-impl Store {
-    #[allow(missing_docs)]
-    pub fn snapshot_image(&self) -> Result<crate::Image, Error> {
-        Err(Error::NotCapable)
-    }
-}

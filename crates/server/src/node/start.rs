@@ -250,10 +250,14 @@ fn propose_and_wait(node: &Arc<Node>, field: u32, request: &[u8]) -> Result<(), 
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let (answer, answered) = sync_channel(1);
-        node.propose(field, request, Box::new(move |outcome| {
-            // Whoever waits may have given up.
-            let _ = answer.send(outcome.map(|_| ()));
-        }));
+        node.propose(
+            field,
+            request,
+            Box::new(move |outcome| {
+                // Whoever waits may have given up.
+                let _ = answer.send(outcome.map(|_| ()));
+            }),
+        );
         match answered.recv() {
             // Replaying the log comes first, and its length is not known here.
             Ok(Err(api::Error::NoLeader | api::Error::Timeout | api::Error::TooManyRequests))
