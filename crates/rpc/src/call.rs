@@ -113,10 +113,7 @@ impl Http2 {
         let outcome = stream.attend(&mut look, event, asked, &mut share);
         self.sent_bytes += share_before - share;
         if matches!(outcome, Outcome::Ends) {
-            let stream = self.streams.remove(key);
-            if let Some(method) = stream.method {
-                shared.stats.handled(method, stream.code.unwrap_or(Code::Canceled));
-            }
+            self.streams.remove(key).count(shared);
             return;
         }
         self.held_bytes += stream.out.queued_bytes();
@@ -161,6 +158,13 @@ impl Stream {
         let mut stream = Stream::new(signal, Some(method), input, out, Role::Output);
         stream.code = Some(code);
         stream
+    }
+
+    /// Counts how the call ended.
+    pub(crate) fn count(&self, shared: &Shared) {
+        if let Some(method) = self.method {
+            shared.stats.handled(method, self.code.unwrap_or(Code::Canceled));
+        }
     }
 
     /// Bytes of the request that are here but not yet handed on.

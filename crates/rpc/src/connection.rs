@@ -34,6 +34,8 @@ const WINDOW_BYTES: u32 = 1 << 20;
 /// Streams that a peer opened and reset before they were looked at. All of them came within one turn, whose bytes are bounded, and
 /// clients with short deadlines do this in good faith when the server is overloaded; resets per second are bounded elsewhere.
 const EARLY_RESETS_MAX: usize = 8_192;
+/// How long the socket of a connection that ended in an error is kept.
+const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
 /// Output the engine buffers per stream.
 const ENGINE_BUFFER_BYTES_MAX: usize = 64 * 1024;
 
@@ -49,6 +51,15 @@ pub(crate) enum Turn {
     Again,
     /// It is over.
     Closed,
+}
+
+/// Where the engine stands.
+enum Advance {
+    Open,
+    /// Closed in order.
+    Over,
+    /// Closed because of an error, which the engine has told the peer if there is one.
+    Broken,
 }
 
 pub(crate) struct Http2 {
@@ -83,6 +94,8 @@ pub(crate) struct Http2 {
     bytes_taken: u64,
     /// Since when the peer takes nothing, and how much it had taken.
     stuck: Option<(Instant, u64)>,
+    /// When the connection ended in an error. Only its socket is left.
+    leaving: Option<Instant>,
 }
 
 impl Http2 {
@@ -128,6 +141,7 @@ impl Http2 {
             bytes_read: 0,
             bytes_taken: 0,
             stuck: None,
+            leaving: None,
         })
     }
 
@@ -139,17 +153,24 @@ impl Http2 {
     /// Does what there is to do.
     pub(crate) fn turn(&mut self, shared: &mut Shared, wake: &ConnectionWaker, waker: &Waker) -> Turn {
         let mut cx = Context::from_waker(waker);
+        if self.leaving.is_some() {
+            wake.arm();
+            self.wire.socket().begin(limits::TURN_BYTES_MAX);
+            return self.linger(&mut cx);
+        }
         let began = shared.now;
         let choked = self.sent_bytes >= SEND_BYTES_MAX;
         self.wire.socket().begin(if choked { 0 } else { limits::TURN_BYTES_MAX });
         let mut late = false;
         loop {
             wake.arm();
-            if !self.advance(&mut cx) {
-                return Turn::Closed;
+            match self.advance(&mut cx) {
+                Advance::Open => {}
+                Advance::Over => return Turn::Closed,
+                Advance::Broken => return self.leave(shared, &mut cx),
             }
             if let Err(text) = self.keep_rules(shared.now) {
-                return self.send_away(&mut cx, text);
+                return self.send_away(shared, &mut cx, text);
             }
             if late {
                 break;
@@ -181,16 +202,17 @@ impl Http2 {
         if more_input || more_work { Turn::Again } else { Turn::Idle }
     }
 
-    /// Lets the engine read and write. False if the connection is over.
-    fn advance(&mut self, cx: &mut Context<'_>) -> bool {
+    /// Lets the engine read and write.
+    fn advance(&mut self, cx: &mut Context<'_>) -> Advance {
         loop {
             match self.engine.poll_accept(cx) {
-                Poll::Pending => return true,
+                Poll::Pending => return Advance::Open,
                 Poll::Ready(Some(Ok((request, respond)))) => {
                     self.last_stream = self.last_stream.max(respond.stream_id().as_u32());
                     self.backlog.push_back((request, respond));
                 }
-                Poll::Ready(Some(Err(_)) | None) => return false,
+                Poll::Ready(Some(Err(_))) => return Advance::Broken,
+                Poll::Ready(None) => return Advance::Over,
             }
         }
     }
@@ -271,18 +293,45 @@ impl Http2 {
 
     /// Ends the connection of a client that breaks the rules. The engine can say no reason in words, and clients look for these
     /// (Go's doubles its ping interval), so the frame is written past it.
-    fn send_away(&mut self, cx: &mut Context<'_>, text: &str) -> Turn {
+    fn send_away(&mut self, shared: &Shared, cx: &mut Context<'_>, text: &str) -> Turn {
+        self.wire.socket().append(&go_away(self.last_stream, ENHANCE_YOUR_CALM, text.as_bytes()));
+        self.leave(shared, cx)
+    }
+
+    /// Ends all streams, but keeps the socket for a while: closed with input unread it would be reset, and the peer might never
+    /// see why.
+    fn leave(&mut self, shared: &Shared, cx: &mut Context<'_>) -> Turn {
+        self.leaving = Some(shared.now);
+        self.abandon(shared);
+        self.linger(cx)
+    }
+
+    /// Ends all streams: the connection is lost.
+    pub(crate) fn abandon(&mut self, shared: &Shared) {
+        for stream in self.streams.drain() {
+            stream.count(shared);
+        }
+        self.backlog.clear();
+        self.inbox.clear();
+        self.parked.clear();
+    }
+
+    fn linger(&mut self, cx: &mut Context<'_>) -> Turn {
         let mut socket = self.wire.socket();
-        socket.append(&go_away(self.last_stream, ENHANCE_YOUR_CALM, text.as_bytes()));
-        // The connection is dropped in any case; what the socket does not take now is lost.
-        let _ = socket.flush(cx);
-        Turn::Closed
+        match socket.linger(cx) {
+            Poll::Ready(()) => Turn::Closed,
+            Poll::Pending if socket.is_cut_short() => Turn::Again,
+            Poll::Pending => Turn::Idle,
+        }
     }
 
     /// Looks after what takes time. False if the connection is to be dropped.
     pub(crate) fn tick(&mut self, shared: &Shared, waker: &Waker) -> bool {
         if self.stuck.is_some_and(|(since, _)| shared.now.duration_since(since) >= shared.options.write_timeout) {
             return false;
+        }
+        if let Some(since) = self.leaving {
+            return shared.now.duration_since(since) < LINGER_TIME_MAX;
         }
         let mut cx = Context::from_waker(waker);
         if let Some(pings) = &mut self.pings {

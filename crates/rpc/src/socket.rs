@@ -158,6 +158,30 @@ impl Socket {
         }
     }
 
+    /// Says that nothing more will be written, and reads what the peer still sends without looking at it. Ready when the peer is done,
+    /// too. Pending also when the turn's allowance is used up.
+    pub(crate) fn linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // It fails when the peer has gone, which the reading shows.
+        if self.shutdown(cx).is_pending() {
+            return Poll::Pending;
+        }
+        let mut room = [0; 4096];
+        while self.allowance > 0 {
+            let mut buf = ReadBuf::new(&mut room);
+            match Pin::new(&mut self.stream).poll_read(cx, &mut buf) {
+                Poll::Pending => {
+                    self.drained = true;
+                    return Poll::Pending;
+                }
+                Poll::Ready(Ok(())) if !buf.filled().is_empty() => {
+                    self.allowance = self.allowance.saturating_sub(buf.filled().len());
+                }
+                Poll::Ready(_) => return Poll::Ready(()),
+            }
+        }
+        Poll::Pending
+    }
+
     fn shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.flush(cx))?;
         Pin::new(&mut self.stream).poll_shutdown(cx)

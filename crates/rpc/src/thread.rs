@@ -218,7 +218,9 @@ impl RequestThread {
     }
 
     fn close(&mut self, key: usize) {
-        self.connections.remove(key);
+        if let State::Http2(mut http2) = self.connections.remove(key).state {
+            http2.abandon(&self.shared);
+        }
         self.shared.stats.open.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -314,6 +316,8 @@ impl Future for RequestThread {
         due.append(&mut this.due);
         this.due = due;
         if this.is_over() {
+            let keys: Vec<usize> = this.connections.iter().map(|(key, _)| key).collect();
+            keys.into_iter().for_each(|key| this.close(key));
             return Poll::Ready(());
         }
         if this.due.is_empty() && !this.poll_timer(cx) && this.shared.mailbox.sleep(cx.waker()) {

@@ -163,6 +163,7 @@ async fn a_reset_cancels_the_call() {
     eventually("the call arrives", || never.lock().expect("not poisoned").len() == 2).await;
     drop((response, stream, other));
     eventually("it is canceled", || never.lock().expect("not poisoned")[1].is_canceled()).await;
+    eventually("it is counted", || stats.method(2).handled[1] == 2).await;
 }
 
 #[tokio::test]
