@@ -29,7 +29,7 @@ impl Default for Options {
 
 /// Every segment of the log, shared by all threads: reading by place and in revision order, and accounting of live bytes.
 ///
-/// A [`Loc`] is good while the index refers to it, and until the second checkpoint after a rewrite moved it. Whoever keeps
+/// A [`Loc`] is good while the index refers to it, and until the second checkpoint after a rewrite moved it. Whoever may keep
 /// one for longer must turn it into a [`Value`] under the same hold of the index lock that it was read with.
 pub struct Segments {
     pub(super) disk: Arc<dyn Disk>,
@@ -98,8 +98,8 @@ impl Segments {
         Scan::new(Arc::clone(self), from)
     }
 
-    /// Notes that nothing will ask for the record at `loc` again. Once per record, and under the same hold of the index lock
-    /// that removed its version, so that a rewrite sees both or neither.
+    /// Notes that nothing will ask for the record at `loc` again. Once per record, and before a rewrite takes its next step after
+    /// the index lost the version: under the same hold of the index lock, or by the thread that rewrites.
     pub fn mark_dead(&self, loc: Loc) {
         let bytes = record_bytes(loc.len as usize) as u64;
         find(&read(&self.table), loc).sub_live(bytes);
@@ -139,8 +139,9 @@ impl Segments {
         Listing::new(Arc::clone(&self.disk), self.dir.clone(), table.order())
     }
 
-    /// Removes the files of replaced segments that no kept checkpoint (`kept`: the ids they list) and no [`Listing`] refers to.
-    /// Open mappings stay valid.
+    /// Removes the files of replaced segments that no kept checkpoint (`kept`: the ids they list) and no [`Listing`] refers to,
+    /// and that were replaced before the last sweep: somebody may have read a location from the index just before. Open
+    /// mappings stay valid.
     pub(crate) fn sweep(&self, kept: &HashSet<u32>) -> Result<usize, Error> {
         let mut swept: Vec<u32> = Vec::new();
         lock(&self.leftovers).retain(|id| {
@@ -152,12 +153,7 @@ impl Segments {
         });
         {
             let mut table = write(&self.table);
-            let old = table.retired().iter().filter(|segment| !kept.contains(&segment.id()) && !segment.is_held());
-            let old: Vec<u32> = old.map(|segment| segment.id()).collect();
-            for id in &old {
-                table.forget(*id);
-            }
-            swept.extend(old);
+            swept.extend(table.forget_retired(|segment| !kept.contains(&segment.id()) && !segment.is_held()));
         }
         for id in &swept {
             let path = self.dir.join(segment_name(*id));

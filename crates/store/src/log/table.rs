@@ -13,7 +13,15 @@ pub(crate) struct Table {
     /// a checkpoint still lists.
     by_id: Vec<Arc<Segment>>,
     /// Replaced ones.
-    retired: Vec<Arc<Segment>>,
+    retired: Vec<Retired>,
+}
+
+/// A replaced segment whose file is still there.
+#[derive(Clone, Debug)]
+struct Retired {
+    segment: Arc<Segment>,
+    /// Whether a sweep has passed since it was replaced.
+    is_settled: bool,
 }
 
 impl Table {
@@ -30,8 +38,8 @@ impl Table {
     }
 
     /// Replaced segments whose files are still there.
-    pub(crate) fn retired(&self) -> &[Arc<Segment>] {
-        &self.retired
+    pub(crate) fn retired(&self) -> impl Iterator<Item = &Arc<Segment>> {
+        self.retired.iter().map(|retired| &retired.segment)
     }
 
     /// The first segment that may hold a record at or after `from`.
@@ -66,13 +74,22 @@ impl Table {
         };
         for (old, expected) in self.order.splice(at..at + run.len(), new).zip(run) {
             assert!(Arc::ptr_eq(&old, expected), "segments to be replaced are not neighbours");
-            self.retired.push(old);
+            self.retired.push(Retired { segment: old, is_settled: false });
         }
     }
 
-    /// Forgets a retired segment.
-    pub(crate) fn forget(&mut self, id: u32) {
-        self.retired.retain(|segment| segment.id() != id);
-        self.by_id.retain(|segment| segment.id() != id);
+    /// Forgets the retired segments that `may_go`, but for those that no call has seen before. Returns their ids.
+    pub(crate) fn forget_retired(&mut self, may_go: impl Fn(&Segment) -> bool) -> Vec<u32> {
+        let mut gone = Vec::new();
+        self.retired.retain_mut(|retired| {
+            let goes = retired.is_settled && may_go(&retired.segment);
+            if goes {
+                gone.push(retired.segment.id());
+            }
+            retired.is_settled = true;
+            !goes
+        });
+        self.by_id.retain(|segment| !gone.contains(&segment.id()));
+        gone
     }
 }

@@ -149,6 +149,7 @@ fn replaced_segments_are_removed_when_nothing_refers_to_them() {
     let value = segments.read(locs[0]);
     let listing = log.listing();
     write(&segments.table).replace(std::slice::from_ref(&first), None);
+    assert_eq!(segments.sweep(&HashSet::new()).unwrap(), 0, "it was just replaced");
     assert_eq!(segments.sweep(&HashSet::new()).unwrap(), 0, "a listing holds it");
     drop(listing);
     assert_eq!(segments.sweep(&HashSet::from([first.id()])).unwrap(), 0, "a checkpoint lists it");

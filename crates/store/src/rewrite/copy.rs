@@ -64,10 +64,7 @@ impl Copying {
             }
             let before = self.offset;
             let mut stride = self.read_stride(&source)?;
-            {
-                let index = read(index);
-                self.decide(segments, &index, &mut stride);
-            }
+            self.decide(segments, &read(index), &mut stride);
             for record in stride.iter().filter(|record| record.fate != Fate::Dropped) {
                 let draft = match &mut self.draft {
                     Some(draft) => draft,
@@ -130,7 +127,7 @@ impl Copying {
         Ok(stride)
     }
 
-    /// Under the index lock, so that nothing dies meanwhile: [`Segments::mark_dead`] is called under it too.
+    /// Under the index lock. Nothing dies meanwhile, see [`Segments::mark_dead`].
     fn decide(&self, segments: &Segments, index: &Index, stride: &mut [Candidate<'_>]) {
         let tombstones_go = self.tombstones_go(segments);
         for record in stride {

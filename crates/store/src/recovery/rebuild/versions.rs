@@ -6,9 +6,14 @@ use super::{Share, Source};
 use crate::log::record_bytes;
 use crate::types::Version;
 
+/// Records that are brought into the cache together.
+const TOUCHED: usize = 32;
+
 /// Yields what the index holds, sorted by key and revision, and accounts for live bytes.
 pub(super) struct Versions<'a> {
-    items: std::slice::Iter<'a, Item>,
+    items: &'a [Item],
+    /// The next of the items.
+    at: usize,
     places: &'a Places<'a>,
     sources: &'a [Source],
     compact: i64,
@@ -28,23 +33,32 @@ impl<'a> Versions<'a> {
         compact: i64,
         shares: &'a mut [Share],
     ) -> Versions<'a> {
-        let mut items = items.iter();
-        let ahead = items.next().map(|item| (*item, places.decode(item.place())));
-        Versions { items, places, sources, compact, shares, ahead, key: &[], left: Vec::new() }
+        let mut versions =
+            Versions { items, at: 0, places, sources, compact, shares, ahead: None, key: &[], left: Vec::new() };
+        versions.ahead = versions.read();
+        versions
+    }
+
+    /// The next record.
+    fn read(&mut self) -> Option<(Item, Decoded<'a>)> {
+        let item = *self.items.get(self.at)?;
+        if self.at.is_multiple_of(TOUCHED) {
+            self.places.touch(self.items[self.at..].iter().take(TOUCHED).map(Item::place));
+        }
+        self.at += 1;
+        Some((item, self.places.decode(item.place())))
     }
 
     /// Gathers the versions of the next key. False at the end.
     fn load(&mut self) -> bool {
-        let Some((mut item, first)) = self.ahead.take() else { return false };
+        let Some((item, first)) = self.ahead.take() else { return false };
         self.key = first.key;
         self.left.push(first.version);
-        for next in self.items.by_ref() {
-            let decoded = self.places.decode(next.place());
-            if !(item.may_share_key(next) && decoded.key == self.key) {
-                self.ahead = Some((*next, decoded));
+        while let Some((next, decoded)) = self.read() {
+            if !(item.may_share_key(&next) && decoded.key == self.key) {
+                self.ahead = Some((next, decoded));
                 break;
             }
-            item = *next;
             self.left.push(decoded.version);
         }
         self.drop_compacted();
