@@ -30,11 +30,7 @@ pub(crate) fn entry_from_raft(entry: eraftpb::Entry) -> raftpb::Entry {
 }
 
 pub(crate) fn hard_state_to_raft(state: &raftpb::HardState) -> eraftpb::HardState {
-    let mut to = eraftpb::HardState::default();
-    to.term = state.term();
-    to.vote = state.vote();
-    to.commit = state.commit();
-    to
+    eraftpb::HardState { term: state.term(), vote: state.vote(), commit: state.commit(), ..Default::default() }
 }
 
 pub(crate) fn hard_state_from_raft(state: &eraftpb::HardState) -> raftpb::HardState {
@@ -42,13 +38,14 @@ pub(crate) fn hard_state_from_raft(state: &eraftpb::HardState) -> raftpb::HardSt
 }
 
 pub(crate) fn conf_state_to_raft(state: &raftpb::ConfState) -> eraftpb::ConfState {
-    let mut to = eraftpb::ConfState::default();
-    to.voters = state.voters.clone();
-    to.learners = state.learners.clone();
-    to.voters_outgoing = state.voters_outgoing.clone();
-    to.learners_next = state.learners_next.clone();
-    to.auto_leave = state.auto_leave();
-    to
+    eraftpb::ConfState {
+        voters: state.voters.clone(),
+        learners: state.learners.clone(),
+        voters_outgoing: state.voters_outgoing.clone(),
+        learners_next: state.learners_next.clone(),
+        auto_leave: state.auto_leave(),
+        ..Default::default()
+    }
 }
 
 pub(crate) fn conf_state_from_raft(state: &eraftpb::ConfState) -> raftpb::ConfState {

@@ -48,6 +48,11 @@ pub fn run(args: impl IntoIterator<Item = String>) -> i32 {
         }
     };
     logging::start(config.log_level, config.log_format);
+    // A release build aborts right after: half-done work must not be seen by anyone.
+    std::panic::set_hook(Box::new(|panic| {
+        logging::error("panic", &[("panic", Value::Shown(panic))]);
+        logging::flush();
+    }));
     match serve(config) {
         Ok(()) => 0,
         Err(error) => {

@@ -14,6 +14,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use wal::{EntryRef, Wal};
 
+/// Applied entries that gather in memory before they are forgotten.
+const TRIM_ENTRIES: u64 = 100;
 /// A log sync slower than this is worth a line: etcd's own figure.
 const SLOW_SYNC: Duration = Duration::from_secs(1);
 
@@ -99,8 +101,6 @@ impl Consensus {
             if let Err(error) = self.wal.release(released.older_index) {
                 fail_log(&error);
             }
-            let applied = self.member.status().applied;
-            self.member.trim(applied.saturating_sub(self.node.config.catchup_entries));
         }
     }
 
@@ -136,10 +136,19 @@ impl Consensus {
         }
         let status = self.member.status();
         self.node.status.publish(&status);
+        self.trim(&status);
         if (status.role == Role::Leader) != self.was_leader {
             self.change_leadership(status.role == Role::Leader);
         }
         self.answer_reads();
+    }
+
+    /// Entries stay in memory for followers that lag; a member alone needs none of them.
+    fn trim(&mut self, status: &member::Status) {
+        let keep = if status.sole_voter { 0 } else { self.node.config.catchup_entries };
+        if self.member.log_len() as u64 > keep + TRIM_ENTRIES {
+            self.member.trim(status.applied.saturating_sub(keep));
+        }
     }
 
     /// Writes to the log and, when Raft needs it, waits for the disk.

@@ -39,6 +39,9 @@ pub(crate) type Outcome = Result<store::Response, Error>;
 /// Called with it, on the thread that applied.
 pub(crate) type Done = Box<dyn FnOnce(Outcome) + Send>;
 
+/// A revision, and what to call once the compaction to it is finished.
+type WaitsForCompaction = (i64, Box<dyn FnOnce() + Send>);
+
 /// How long the consensus of a lease's revocation may take before it is proposed again.
 const REVOKE_RETRY: Duration = Duration::from_secs(3);
 
@@ -71,7 +74,7 @@ pub struct Node {
     checkpoint_wanted: AtomicBool,
     no_space_raised: AtomicBool,
     applying: OnceLock<Weak<apply::Shared>>,
-    compactions: Mutex<Vec<(i64, Box<dyn FnOnce() + Send>)>>,
+    compactions: Mutex<Vec<WaitsForCompaction>>,
     maintenance: (Mutex<bool>, Condvar),
 }
 
