@@ -1,5 +1,7 @@
 //! A publisher and many readers at once.
 
+#![allow(clippy::disallowed_methods, reason = "a test with threads starts them and waits for them")]
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
