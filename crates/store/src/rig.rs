@@ -43,7 +43,11 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) fn open(disk: Arc<dyn Disk>, seed: u64) -> Result<Rig, OpenError> {
-        let mut store = recovery::open(disk, Path::new(DIR), OPTIONS)?;
+        Rig::open_at(disk, Path::new(DIR), seed)
+    }
+
+    pub(crate) fn open_at(disk: Arc<dyn Disk>, dir: &Path, seed: u64) -> Result<Rig, OpenError> {
+        let mut store = recovery::open(disk, dir, OPTIONS)?;
         let (checkpoint, index) = (&store.checkpoint, std::mem::take(&mut store.index));
         Ok(Rig {
             seed,

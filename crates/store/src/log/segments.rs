@@ -88,7 +88,7 @@ impl Segments {
     }
 
     /// Hands the stored bytes at `loc` to `f`, without touching a reference count. `f` runs under a lock that the creation of
-    /// segments waits for: it must be short.
+    /// segments waits for: it must be short, and must not come back to these segments.
     pub fn with<T>(&self, loc: Loc, f: impl FnOnce(&[u8]) -> T) -> T {
         f(find(&read(&self.table), loc).bytes(loc.offset as usize, loc.len as usize))
     }

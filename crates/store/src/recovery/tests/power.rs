@@ -2,6 +2,7 @@
 //! everything it covers is there.
 
 use crate::rig::{Model, Rig};
+use disk::OsDisk;
 use disk::sim::{Random, SimDisk};
 use std::sync::Arc;
 
@@ -57,4 +58,46 @@ fn nothing_that_a_checkpoint_covers_is_lost() {
         rig.check(&Model::at(seed, rig.applied), true);
     }
     assert!(rewrites > 100, "{rewrites} rewrites in all runs");
+}
+
+#[test]
+fn a_failed_sync_acknowledges_nothing() {
+    for failing in 0..40 {
+        let disk = SimDisk::new();
+        let mut rig = Rig::open(Arc::new(disk.clone()), failing).unwrap();
+        disk.fail_sync_after(failing);
+        let failed = loop {
+            for _ in 0..10 {
+                rig.apply().unwrap();
+            }
+            rig.capture();
+            if rig.write_checkpoint().is_err() {
+                break rig.applied;
+            }
+        };
+        disk.cut();
+        for seed in 0..10 {
+            let after = Rig::open(Arc::new(disk.after_cut(seed)), failing).unwrap();
+            assert!(after.applied == rig.durable || after.applied == failed, "recovered at {}", after.applied);
+            after.check(&Model::at(failing, after.applied), true);
+        }
+    }
+}
+
+#[test]
+fn a_store_on_the_operating_systems_disk_opens_again() {
+    let dir = std::env::temp_dir().join(format!("cairn-recovery-{}", std::process::id()));
+    let mut rig = Rig::open_at(Arc::new(OsDisk::default()), &dir, 9).unwrap();
+    let mut random = Random::new(9);
+    for _ in 0..5 {
+        for _ in 0..100 {
+            rig.apply().unwrap();
+            rig.maintain(&mut random).unwrap();
+        }
+        rig.settle().unwrap();
+        drop(rig);
+        rig = Rig::open_at(Arc::new(OsDisk::default()), &dir, 9).unwrap();
+        rig.check(&Model::at(9, rig.applied), true);
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
 }
