@@ -1,0 +1,117 @@
+//! Watches over the real store: its log is the history, its applier the publisher.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use api::Message;
+use api::etcdserverpb::*;
+use api::mvccpb::event::EventType;
+use bytes::BytesMut;
+use std::sync::Arc;
+use store::watch::{Hub, WatchStream};
+use support::Node;
+use support::requests::*;
+
+fn stream(node: &Node) -> WatchStream {
+    Hub::stream(&node.store, Arc::new(|| ()))
+}
+
+fn drain(stream: &mut WatchStream) -> Vec<WatchResponse> {
+    let mut responses = vec![];
+    while let Some(batch) = stream.poll() {
+        let mut out = BytesMut::new();
+        batch.encode(1, 2, 3, &mut out);
+        responses.push(WatchResponse::decode(out.freeze()).unwrap());
+    }
+    responses
+}
+
+/// Kind, key, value, revision and what was before.
+fn events(responses: &[WatchResponse]) -> Vec<(bool, String, String, i64, Option<String>)> {
+    let text = |bytes: &bytes::Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+    let all = responses.iter().flat_map(|response| &response.events);
+    all.map(|event| {
+        let kv = event.kv.as_ref().unwrap();
+        let prev = event.prev_kv.as_ref().map(|prev| text(&prev.value));
+        (event.r#type() == EventType::Delete, text(&kv.key), text(&kv.value), kv.mod_revision, prev)
+    })
+    .collect()
+}
+
+fn create(start_revision: i64) -> WatchCreateRequest {
+    WatchCreateRequest { key: "\0".into(), range_end: "\0".into(), start_revision, prev_kv: true, ..Default::default() }
+}
+
+#[test]
+fn past_and_present_join_without_a_seam() {
+    let mut node = Node::new();
+    node.apply_all(vec![put("a", "1").raft(), put("b", "2").raft(), delete("a", "").raft()]);
+    let mut watch = stream(&node);
+    watch.create(create(2));
+    let mut seen = drain(&mut watch);
+    node.apply_all(vec![put("b", "3").raft(), put("b", "4").raft()]);
+    seen.extend(drain(&mut watch));
+    assert!(seen[0].created);
+    let expected = [
+        (false, "a", "1", 2, None),
+        (false, "b", "2", 3, None),
+        (true, "a", "", 4, Some("1")),
+        (false, "b", "3", 5, Some("2")),
+        (false, "b", "4", 6, Some("3")),
+    ];
+    let expected: Vec<_> = expected
+        .iter()
+        .map(|(deleted, key, value, revision, prev)| {
+            (*deleted, key.to_string(), value.to_string(), *revision, prev.map(str::to_string))
+        })
+        .collect();
+    assert_eq!(events(&seen), expected);
+}
+
+#[test]
+fn history_survives_compaction_rewriting_and_restart() {
+    let mut node = Node::new();
+    for round in 0..40 {
+        node.apply_all(
+            (0..20).map(|key| put(&format!("k{key}"), &format!("{round}{}", "x".repeat(200))).raft()).collect(),
+        );
+    }
+    let from = node.store.revision() - 100;
+    node.apply(compact(from)).unwrap();
+    node.settle();
+    let read = |node: &Node, start: i64| {
+        let mut watch = stream(node);
+        watch.create(create(start));
+        let responses = drain(&mut watch);
+        let mut revisions: Vec<_> = events(&responses).iter().map(|event| event.3).collect();
+        revisions.dedup();
+        (revisions, responses.last().unwrap().compact_revision)
+    };
+    let whole: Vec<_> = (from..=node.store.revision()).collect();
+    assert_eq!(read(&node, from), (whole.clone(), 0));
+    assert_eq!(read(&node, from - 1), (vec![], from));
+    node.checkpoint();
+    node.reopen();
+    node.settle();
+    assert_eq!(read(&node, from), (whole, 0));
+}
+
+#[test]
+fn a_slow_watcher_is_cancelled_when_its_past_is_gone() {
+    let mut node = Node::new();
+    let mut watch = stream(&node);
+    watch.create(create(0));
+    drain(&mut watch);
+    for round in 0..20 {
+        node.apply_all((0..1000).map(|_| put("k", &round.to_string()).raft()).collect());
+    }
+    let now = node.store.revision();
+    node.apply(compact(now)).unwrap();
+    node.settle();
+    let responses = drain(&mut watch);
+    let last = responses.last().unwrap();
+    let got = events(&responses);
+    assert!(got.iter().zip(2..).all(|(event, revision)| event.3 == revision), "a gap");
+    let whole = got.len() as i64 == now - 1;
+    assert!(whole || (last.canceled && last.compact_revision == now), "{last:?}");
+}
