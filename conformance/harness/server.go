@@ -210,11 +210,13 @@ func (s *Server) Signal(signal os.Signal) {
 func (s *Server) Wait(limit time.Duration) (int, error) {
 	select {
 	case <-s.exited:
-		s.stopped = true
-		return s.process.ProcessState.ExitCode(), nil
 	case <-time.After(limit):
+	}
+	if s.running() {
 		return 0, errors.New("the process is still running")
 	}
+	s.stopped = true
+	return s.process.ProcessState.ExitCode(), nil
 }
 
 func (s *Server) running() bool {

@@ -5,7 +5,6 @@ import (
 	"sort"
 	"strings"
 	"testing"
-	"time"
 
 	"cairn.dev/conformance/harness"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -178,42 +177,25 @@ func TestWatchCompacted(t *testing.T) {
 	}
 }
 
-// One revision with large values, in pieces or whole.
+// One revision with more events than a message should hold, in pieces or
+// whole.
 func TestWatchFragments(t *testing.T) {
 	both := startSides(t)
 	p := openWatches(both)
-	for range 4 {
-		p.put("large", strings.Repeat("v", 1_000_000))
+	for _, key := range []string{"a", "b", "c", "d"} {
+		p.put(key, strings.Repeat("v", 1_000_000))
 	}
-	p.create(&pb.WatchCreateRequest{Key: []byte("large"), StartRevision: 2})
+	all := &pb.DeleteRangeRequest{Key: []byte("a"), RangeEnd: []byte{0}}
+	both.sameMessage("/etcdserverpb.KV/DeleteRange", all)
+	watch := &pb.WatchCreateRequest{Key: []byte("a"), RangeEnd: []byte{0}, StartRevision: 6, PrevKv: true}
+	p.create(watch)
 	p.same(2)
-	p.create(&pb.WatchCreateRequest{Key: []byte("large"), StartRevision: 2, Fragment: true})
-	p.same(1 + fragments(both, p))
-}
-
-// fragments counts how many pieces the genuine server makes, on a stream of
-// its own.
-func fragments(both *sides, p *watchPair) int {
-	both.t.Helper()
-	ctx, cancel := context.WithTimeout(both.t.Context(), 10*time.Second)
-	defer cancel()
-	stream, err := pb.NewWatchClient(both.etcd).Watch(ctx)
-	if err != nil {
-		both.t.Fatal(err)
-	}
-	create := &pb.WatchCreateRequest{Key: []byte("large"), StartRevision: 2, Fragment: true}
-	if err := stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}}); err != nil {
-		both.t.Fatal(err)
-	}
-	for pieces := 0; ; pieces++ {
-		response, err := stream.Recv()
-		if err != nil {
-			both.t.Fatal(err)
-		}
-		if !response.Created && !response.Fragment {
-			return pieces
-		}
-	}
+	watch.Fragment = true
+	p.create(watch)
+	// Four previous values of 1 MB in pieces of at most 2 MiB.
+	p.same(1 + 2)
+	p.cancel(1)
+	p.same(1)
 }
 
 // A client that has nothing more to say still gets its events.
