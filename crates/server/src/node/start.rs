@@ -42,6 +42,10 @@ pub enum StartError {
     Metadata(String),
     #[error("couldn't find local name {0:?} in the initial cluster configuration")]
     NotAFounder(String),
+    #[error(
+        "the data directory was begun by a member with other URLs or another token; start with those, or remove it"
+    )]
+    OtherMember,
     #[error("clusters of more than one member are not supported by this version")]
     ManyMembers,
     #[error("joining an existing cluster is not supported by this version")]
@@ -81,54 +85,26 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     let free_bytes = disk.free_bytes(&dir.store)?;
     let segment_bytes = (free_bytes / 16).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
     let began = Instant::now();
-    let opened = store::open(
-        disk.clone(),
-        &dir.store,
-        store::Options {
-            log: store::log::Options { segment_bytes },
-            watch: store::watch::Options {
-                fragment_bytes: config.max_request_bytes + api::limits::GRPC_OVERHEAD_BYTES,
-                ..Default::default()
-            },
-            quota_bytes: config.quota_bytes,
-            lease_ttl_seconds_min: config.lease_ttl_seconds_min(),
-            stream_chunk_bytes: config.max_request_bytes,
-            // One segment of the Raft log, and a checkpoint.
-            reserve_bytes: segment_bytes + (1 << 20),
+    let wal_options = wal::Options { segment_bytes, segments_min: config.max_wals };
+    if !dir.initialised {
+        // The log comes first: a store with a checkpoint but without a log has lost its log, whatever happened.
+        Wal::create(disk.clone(), &dir.wal, &found(&config)?.metadata, wal_options)?;
+    }
+    let options = store::Options {
+        log: store::log::Options { segment_bytes },
+        watch: store::watch::Options {
+            fragment_bytes: config.max_request_bytes + api::limits::GRPC_OVERHEAD_BYTES,
             ..Default::default()
         },
-    )?;
-    let wal_options = wal::Options { segment_bytes, segments_min: config.max_wals };
-    let (wal, identity, restored) = if dir.initialised {
-        let applied = &opened.applied;
-        let (wal, recovered) = Wal::open(disk.clone(), &dir.wal, applied.index, wal_options)?;
-        if let Some(cut) = &recovered.cut {
-            logging::warn("cut an unfinished write off the Raft log", &[("cut", logging::Value::Shown(cut))]);
-        }
-        let identity = Metadata::decode(recovered.metadata).map_err(|error| StartError::Metadata(error.to_string()))?;
-        let restored = Restored {
-            hard_state: recovered.hard_state,
-            entries: recovered.entries,
-            applied: applied.index,
-            applied_term: applied.term,
-            conf_state: applied.conf_state.clone(),
-        };
-        (wal, identity, restored)
-    } else {
-        let first = found(&config)?;
-        let mut wal = Wal::create(disk.clone(), &dir.wal, &first.metadata, wal_options)?;
-        let mut entries = first.entries.iter().map(|entry| EntryRef {
-            term: entry.term(),
-            index: entry.index(),
-            kind: entry.r#type() as i32,
-            data: entry.data.as_deref().unwrap_or_default(),
-        });
-        wal.append(&mut entries, Some(&first.hard_state));
-        wal.commit(true)?;
-        let identity = Metadata { node_id: Some(first.member_id), cluster_id: Some(first.cluster_id) };
-        let restored = Restored { hard_state: first.hard_state, entries: first.entries, ..Restored::default() };
-        (wal, identity, restored)
+        quota_bytes: config.quota_bytes,
+        lease_ttl_seconds_min: config.lease_ttl_seconds_min(),
+        stream_chunk_bytes: config.max_request_bytes,
+        // One segment of the Raft log, and a checkpoint.
+        reserve_bytes: segment_bytes + (1 << 20),
+        ..Default::default()
     };
+    let opened = store::open(disk.clone(), &dir.store, options)?;
+    let (wal, identity, restored) = open_log(&config, disk, &dir, &opened.applied, wal_options)?;
     logging::info(
         "restored the member",
         &[
@@ -195,6 +171,45 @@ pub fn start(config: Config) -> Result<Running, StartError> {
             Err(StartError::NotReady(error))
         }
     }
+}
+
+/// Opens the log behind what the store has applied. A log that has nothing in it yet gets the founding entries.
+fn open_log(
+    config: &Config,
+    disk: Arc<dyn Disk>,
+    dir: &DataDir,
+    applied: &store::Applied,
+    options: wal::Options,
+) -> Result<(Wal, Metadata, Restored), StartError> {
+    let (mut wal, recovered) = Wal::open(disk, &dir.wal, applied.index, options)?;
+    if let Some(cut) = &recovered.cut {
+        logging::warn("cut an unfinished write off the Raft log", &[("cut", logging::Value::Shown(cut))]);
+    }
+    let identity = Metadata::decode(recovered.metadata).map_err(|error| StartError::Metadata(error.to_string()))?;
+    let mut restored = Restored {
+        hard_state: recovered.hard_state,
+        entries: recovered.entries,
+        applied: applied.index,
+        applied_term: applied.term,
+        conf_state: applied.conf_state.clone(),
+    };
+    if restored.applied == 0 && restored.entries.is_empty() {
+        let first = found(config)?;
+        if first.member_id != identity.node_id() {
+            return Err(StartError::OtherMember);
+        }
+        let mut entries = first.entries.iter().map(|entry| EntryRef {
+            term: entry.term(),
+            index: entry.index(),
+            kind: entry.r#type() as i32,
+            data: entry.data.as_deref().unwrap_or_default(),
+        });
+        wal.append(&mut entries, Some(&first.hard_state));
+        wal.commit(true)?;
+        restored.hard_state = first.hard_state;
+        restored.entries = first.entries;
+    }
+    Ok((wal, identity, restored))
 }
 
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
