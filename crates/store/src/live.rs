@@ -112,3 +112,60 @@ impl View for Live<'_> {
         self.store.segments.with(loc, read)
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::range::walk;
+    use crate::{Opened, Options, Response, Sink, Work};
+    use api::etcdserverpb::{CompactionRequest, DeleteRangeRequest, InternalRaftRequest, PutRequest};
+    use api::{Error, Message, raftpb};
+    use disk::sim::SimDisk;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    struct Nobody;
+
+    impl Sink for Nobody {
+        fn done(&mut self, _: u64, _: u64, result: Result<Response, Error>) {
+            result.unwrap();
+        }
+        fn conf_change(&mut self, _: u64, _: raftpb::ConfChange) {}
+        fn raise_no_space(&mut self) {}
+    }
+
+    #[test]
+    fn what_a_paused_read_needs_is_not_pruned() {
+        let Opened { store, mut applier, .. } =
+            crate::open(Arc::new(SimDisk::new()), Path::new("store"), Options::default()).unwrap();
+        let mut apply = |request: InternalRaftRequest| {
+            let index = Some(applier.applied_index() + 1);
+            let data = Some(request.encode_to_vec().into());
+            applier.apply(&[raftpb::Entry { index, data, ..Default::default() }], &mut Nobody).unwrap();
+        };
+        let keys = 2 * READ_STRIDE_KEYS;
+        for key in 0..keys {
+            let put = PutRequest { key: format!("{key:05}").into(), ..Default::default() };
+            apply(InternalRaftRequest { put: Some(put), ..Default::default() });
+        }
+        let all = KeyRange::From(b"\0");
+        let live = Live::open(&store);
+        let at = live.current();
+        assert_eq!(live.count(all, at), Some(keys as u64));
+        assert_eq!(walk(&live, all, at), keys as u64);
+
+        let delete = DeleteRangeRequest { key: "\0".into(), range_end: "\0".into(), prev_kv: false };
+        apply(InternalRaftRequest { delete_range: Some(delete), ..Default::default() });
+        let compaction = CompactionRequest { revision: at + 1, physical: false };
+        apply(InternalRaftRequest { compaction: Some(compaction), ..Default::default() });
+        while store.maintain(1 << 20).unwrap().work == Work::Busy {}
+        assert_eq!(store.maintain(1 << 20).unwrap().work, Work::Waiting);
+        assert_eq!(live.count(all, at), None, "the tree counts another revision now");
+        assert_eq!(walk(&live, all, at), keys as u64);
+
+        drop(live);
+        while store.maintain(1 << 20).unwrap().work == Work::Busy {}
+        assert_eq!((store.compacted(), store.usage().keys), (at + 1, 0));
+    }
+}
