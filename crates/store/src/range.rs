@@ -106,15 +106,16 @@ impl<'a> Plan<'a> {
         self.count_only || self.fetch.is_some_and(|fetch| fetch <= keys_max)
     }
 
-    /// Selects the pairs at revision `at`.
-    pub(crate) fn select(&self, view: &impl View, segments: &Segments, at: i64) -> RangeAnswer {
+    /// Selects the pairs at revision `at`. Looks at no stored bytes: those may have to come from the disk, and the view may hold
+    /// the index.
+    pub(crate) fn select(self, view: &impl View, segments: &Segments, at: i64) -> Selected<'a> {
         let revision = view.current();
         if self.count_only {
             let count = view.count(self.range, at).unwrap_or_else(|| walk(view, self.range, at));
-            return RangeAnswer { revision, count: count.cast_signed(), more: false, kvs: Kvs::none() };
+            return Selected { plan: self, revision, count, picks: Picks::new(&self) };
         }
         let known = if self.fetch.is_some() { view.count(self.range, at) } else { None };
-        let mut picks = Picks::new(self);
+        let mut picks = Picks::new(&self);
         let mut visited = 0;
         let fetch = self.fetch.unwrap_or(usize::MAX);
         view.scan(self.range, at, &mut |key, version| {
@@ -128,9 +129,24 @@ impl<'a> Plan<'a> {
             }
             if known.is_some() && picks.len() >= fetch { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
-        let count = known.unwrap_or(visited).cast_signed();
-        let more = self.limit.is_some_and(|limit| picks.len() > limit);
-        RangeAnswer { revision, count, more, kvs: picks.into_kvs(self) }
+        Selected { plan: self, revision, count: known.unwrap_or(visited), picks }
+    }
+}
+
+/// The pairs that a plan found, not yet in order.
+pub(crate) struct Selected<'a> {
+    plan: Plan<'a>,
+    revision: i64,
+    count: u64,
+    picks: Picks,
+}
+
+impl Selected<'_> {
+    /// Sorts, and cuts off what is over the limit. Comparing values reads them.
+    pub(crate) fn finish(self) -> RangeAnswer {
+        let Selected { plan, revision, count, picks } = self;
+        let more = plan.limit.is_some_and(|limit| picks.len() > limit);
+        RangeAnswer { revision, count: count.cast_signed(), more, kvs: picks.into_kvs(&plan) }
     }
 }
 
@@ -225,7 +241,6 @@ impl Sort {
     /// The first `limit` items in order. Values are compared where they are mapped, never copied.
     fn order(&self, mut items: Vec<Item>, limit: usize, held: &Held) -> Vec<Loc> {
         if self.target == SortTarget::Value {
-            // Only now: the scan holds the index lock, and values may have to come from the disk.
             for item in &mut items {
                 item.rank = leading(parse(held.stored(item.loc)).value);
             }

@@ -83,7 +83,10 @@ impl Store {
         }
         let live = Live::open(self);
         let at = read_revision(request.revision, live.current(), live.compact_revision())?;
-        Ok(Plan::new(request).select(&live, &self.segments, at))
+        let selected = Plan::new(request).select(&live, &self.segments, at);
+        // The segments it refers to are held. Values are looked at without the index.
+        drop(live);
+        Ok(selected.finish())
     }
 
     /// One key, whole: what most reads are.

@@ -38,13 +38,19 @@ impl Store {
         }
         let succeeded = Path::choose(&live, request).step();
         ranges(succeeded).try_for_each(|range| check_range(&live, range))?;
-        let mut responses = Vec::new();
+        let mut selected = Vec::new();
         for range in ranges(succeeded) {
             let at = read_revision(range.revision, live.current(), live.compact_revision())?;
-            let answer = Plan::new(range).select(&live, &self.segments, at);
-            responses.push(ResponseOp { response: Some(Response::ResponseRange(answer.into_message())) });
+            selected.push(Plan::new(range).select(&live, &self.segments, at));
         }
-        Ok(TxnResponse { header: header(live.current()), succeeded, responses })
+        let header = header(live.current());
+        // Values are read without the index.
+        drop(live);
+        let responses = selected.into_iter().map(|selected| {
+            let range = selected.finish().into_message();
+            ResponseOp { response: Some(Response::ResponseRange(range)) }
+        });
+        Ok(TxnResponse { header, succeeded, responses: responses.collect() })
     }
 }
 
@@ -143,7 +149,7 @@ impl Applier {
             revision if revision <= 0 => view.current,
             revision => revision.clamp(view.compact.max(1), view.current),
         };
-        Ok(Plan::new(request).select(&view, &self.store.segments, at).into_message())
+        Ok(Plan::new(request).select(&view, &self.store.segments, at).finish().into_message())
     }
 }
 
