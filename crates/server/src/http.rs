@@ -15,11 +15,11 @@ pub(crate) fn handle(
     request: Request<Bytes>,
     responder: HttpResponder,
 ) {
-    let get = request.method() == Method::GET || request.method() == Method::HEAD;
+    let get = request.method() == Method::GET;
     match request.uri().path() {
         "/health" if get => health(node, request.uri().query().unwrap_or_default(), responder),
-        "/version" if get => responder.send(json(StatusCode::OK, version(node))),
-        "/metrics" if get => {
+        "/version" if get => responder.send(response(StatusCode::OK, "application/json", version(node))),
+        "/metrics" if get || request.method() == Method::HEAD => {
             let page = metrics::render(node, stats.map(Arc::as_ref));
             responder.send(response(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", page));
         }
@@ -40,10 +40,6 @@ fn response(status: StatusCode, content_type: &'static str, body: String) -> Res
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(content_type));
     response
-}
-
-fn json(status: StatusCode, body: String) -> Response<Bytes> {
-    response(status, "application/json", body)
 }
 
 fn version(node: &Node) -> String {
@@ -87,5 +83,8 @@ fn answer_health(node: &Node, reason: Option<&str>, responder: HttpResponder) {
     let mut body = format!("{{\"health\":\"{healthy}\",\"reason\":");
     crate::logging::quote(&mut body, reason.unwrap_or_default());
     body.push('}');
-    responder.send(json(status, body));
+    if reason.is_some() {
+        body.push('\n');
+    }
+    responder.send(response(status, "text/plain; charset=utf-8", body));
 }

@@ -1,6 +1,7 @@
 //! The command line, with the rules of Go's `flag` package: `-x` is `--x`, `--x=v` or `--x v`, booleans only `--x` or
 //! `--x=v`, repeats allowed and the last one wins; an environment variable `ETCD_X` stands in for a flag that is not given.
 
+use super::ConfigError;
 use std::collections::BTreeMap;
 
 /// One flag of the server.
@@ -84,6 +85,16 @@ pub enum FlagError {
     /// A flag that takes a value stands last without one.
     #[error("flag needs an argument: -{0}")]
     Missing(&'static str),
+    /// A value that cannot be read.
+    #[error("invalid value {value:?} for flag -{flag}: {why}")]
+    Value {
+        /// The flag.
+        flag: String,
+        /// What was given.
+        value: String,
+        /// What is wrong with it.
+        why: String,
+    },
     /// A boolean that is neither true nor false.
     #[error("invalid boolean value {value:?} for -{flag}: parse error")]
     Boolean {
@@ -92,9 +103,6 @@ pub enum FlagError {
         /// What was given.
         value: String,
     },
-    /// An argument that belongs to no flag.
-    #[error("'{0}' is not a valid flag")]
-    Positional(String),
 }
 
 impl Values {
@@ -113,14 +121,14 @@ impl Values {
 pub(super) fn parse(
     args: impl IntoIterator<Item = String>,
     env: impl IntoIterator<Item = (String, String)>,
-) -> Result<Values, FlagError> {
+) -> Result<Values, ConfigError> {
     let mut values = Values::default();
     let mut args = args.into_iter();
     while let Some(arg) = args.next() {
         let stripped = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-'));
-        let Some(body) = stripped else { return Err(FlagError::Positional(arg)) };
+        let Some(body) = stripped else { return Err(ConfigError::Value(format!("'{arg}' is not a valid flag"))) };
         if body.is_empty() || body.starts_with(['-', '=']) {
-            return Err(FlagError::Syntax(arg));
+            return Err(FlagError::Syntax(arg).into());
         }
         let (name, inline) = match body.split_once('=') {
             Some((name, value)) => (name, Some(value.to_string())),
@@ -128,7 +136,7 @@ pub(super) fn parse(
         };
         let name = if name == "h" { "help" } else { name };
         let Some(flag) = FLAGS.iter().find(|flag| flag.name == name) else {
-            return Err(FlagError::Unknown(name.to_string()));
+            return Err(FlagError::Unknown(name.to_string()).into());
         };
         let value = match (flag.boolean, inline) {
             (true, None) => "true".to_string(),
@@ -144,9 +152,13 @@ pub(super) fn parse(
         match FLAGS.iter().find(|flag| flag.name == name && flag.name != "help" && flag.name != "version") {
             None if suffix == "UNSUPPORTED_ARCH" || suffix == "VERIFY" => {}
             None => values.warnings.push(format!("unrecognized environment variable: {variable}={value}")),
-            Some(flag) if values.is_given(flag.name) => values.warnings.push(format!(
-                "recognized environment variable, but unused: shadowed by corresponding flag: {variable}={value}"
-            )),
+            // Two answers to one question: etcd 3.7 refuses to choose, and so do we.
+            Some(flag) if values.is_given(flag.name) => {
+                return Err(ConfigError::Value(format!(
+                    "conflicting environment variable {variable} is shadowed by corresponding command-line flag --{name} (either \
+                     unset environment variable or disable flag))"
+                )));
+            }
             Some(flag) => {
                 let value = if flag.boolean { boolean(flag, value)? } else { value };
                 values.given.insert(flag.name, value);
@@ -181,8 +193,15 @@ pub fn usage() -> String {
 mod tests {
     use super::*;
 
-    fn parse_args(args: &[&str]) -> Result<Values, FlagError> {
+    fn parse_args(args: &[&str]) -> Result<Values, ConfigError> {
         parse(args.iter().map(|arg| arg.to_string()), [])
+    }
+
+    fn refused(args: &[&str]) -> Option<FlagError> {
+        match parse_args(args) {
+            Err(ConfigError::Flag(error)) => Some(error),
+            _ => None,
+        }
     }
 
     #[test]
@@ -191,18 +210,19 @@ mod tests {
         assert_eq!(values.get("name"), "b", "the last one wins");
         assert_eq!((values.get("unsafe-no-fsync"), values.get("pre-vote")), ("true", "false"));
         assert_eq!(values.get("snapshot-count"), "10000");
-        assert_eq!(parse_args(&["--nme=a"]).err(), Some(FlagError::Unknown("nme".into())));
-        assert_eq!(parse_args(&["--name"]).err(), Some(FlagError::Missing("name")));
-        assert_eq!(parse_args(&["data"]).err(), Some(FlagError::Positional("data".into())));
-        assert!(matches!(parse_args(&["--pre-vote=maybe"]), Err(FlagError::Boolean { .. })));
+        assert_eq!(refused(&["--nme=a"]), Some(FlagError::Unknown("nme".into())));
+        assert_eq!(refused(&["--name"]), Some(FlagError::Missing("name")));
+        assert!(matches!(parse_args(&["data"]), Err(ConfigError::Value(_))));
+        assert!(matches!(refused(&["--pre-vote=maybe"]), Some(FlagError::Boolean { .. })));
     }
 
     #[test]
     fn environment_stands_in() {
-        let env = [("ETCD_NAME", "env"), ("ETCD_DATA_DIR", "d"), ("ETCD_NONE", "x"), ("PATH", "y")];
+        let env = [("ETCD_DATA_DIR", "d"), ("ETCD_NONE", "x"), ("PATH", "y")];
         let env = env.map(|(name, value)| (name.to_string(), value.to_string()));
-        let values = parse(["--name=flag".to_string()], env).expect("valid");
+        let values = parse(["--name=flag".to_string()], env.clone()).expect("valid");
         assert_eq!((values.get("name"), values.get("data-dir")), ("flag", "d"));
-        assert_eq!(values.warnings.len(), 2);
+        assert_eq!(values.warnings.len(), 1);
+        assert!(matches!(parse(["--data-dir=e".to_string()], env), Err(ConfigError::Value(_))));
     }
 }

@@ -1,6 +1,6 @@
 //! URLs of listeners and members.
 
-use super::{ConfigError, invalid};
+use super::{ConfigError, invalid, unusable};
 use std::net::{IpAddr, SocketAddr};
 
 /// Where to listen.
@@ -52,7 +52,7 @@ pub(super) fn listen(flag: &str, text: &str) -> Result<Vec<Listen>, ConfigError>
             "localhost" => IpAddr::from([127, 0, 0, 1]),
             _ => match bare.parse() {
                 Ok(ip) => ip,
-                Err(_) => return invalid(flag, url, "expected IP in URL for binding"),
+                Err(_) => return unusable(flag, url, "expected IP in URL for binding"),
             },
         };
         all.push(Listen { url: url.to_string(), address: SocketAddr::new(ip, port) });
@@ -65,7 +65,7 @@ pub(super) fn cluster(text: &str) -> Result<Vec<(String, Vec<String>)>, ConfigEr
     let mut members: Vec<(String, Vec<String>)> = Vec::new();
     for part in text.split(',').map(str::trim) {
         let Some((name, url)) = part.split_once('=').filter(|(name, _)| !name.is_empty()) else {
-            return invalid("initial-cluster", text, format_args!("{part:?} is not name=URL"));
+            return unusable("initial-cluster", text, format_args!("{part:?} is not name=URL"));
         };
         split("initial-cluster", url)?;
         match members.iter_mut().find(|member| member.0 == name) {

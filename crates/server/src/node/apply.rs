@@ -216,11 +216,22 @@ impl Applying {
         let node = self.node.clone();
         move || {
             let began = Instant::now();
-            if let Err(error) = job.write() {
-                logging::fatal(
+            match job.write() {
+                Ok(()) => {}
+                // Everything is as it was: the log still reaches back far enough, and room may come back.
+                Err(error) if error.is_out_of_space() => {
+                    logging::warn(
+                        "no room for a checkpoint; trying again",
+                        &[("error", logging::Value::Shown(&error))],
+                    );
+                    node.checkpoint_wanted.store(true, Ordering::Relaxed);
+                    running.store(false, Ordering::Release);
+                    return;
+                }
+                Err(error) => logging::fatal(
                     "cannot write a checkpoint; this member stops",
                     &[("error", logging::Value::Shown(&error))],
-                );
+                ),
             }
             node.metrics.checkpoint.observe(began.elapsed());
             logging::info("saved snapshot", &[("snapshot-index", index.into()), ("snapshot-term", term.into())]);

@@ -10,6 +10,13 @@ const SERVING: &[u8] = &[0x08, 0x01];
 /// `HealthCheckResponse { status: SERVICE_UNKNOWN }`.
 const SERVICE_UNKNOWN: &[u8] = &[0x08, 0x03];
 
+/// `HealthListResponse { statuses: { "": SERVING } }`.
+const ALL_SERVING: &[u8] = &[0x0a, 0x06, 0x0a, 0x00, 0x12, 0x02, 0x08, 0x01];
+
+pub(super) fn list(responder: Responder) {
+    responder.send(Ok(Reply::Whole(Bytes::from_static(ALL_SERVING))));
+}
+
 /// Whether a `HealthCheckRequest` (one string field) names the whole server.
 fn names_server(message: &[u8]) -> bool {
     message.is_empty() || message == [0x0a, 0x00]

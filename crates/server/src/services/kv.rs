@@ -93,30 +93,30 @@ fn answer_range(node: &Node, request: &RangeRequest) -> Result<Reply, Status> {
         head.put_slice(&tail);
         return Ok(Reply::Whole(head.freeze()));
     }
-    let source = RangeSource { head: Some(head), kvs: answer.kvs, tail: Some(tail.freeze()) };
+    let source = RangeSource { ready: head, kvs: answer.kvs, tail: Some(tail.freeze()) };
     Ok(Reply::Parts { len, source: Box::new(source) })
 }
 
 /// A long answer: only places of values are held, the bytes are copied as the client takes them.
 struct RangeSource {
-    head: Option<BytesMut>,
+    /// Encoded and not yet taken: the beginning of the answer, then pieces of it, then the rest of a large value.
+    ready: BytesMut,
     kvs: Kvs,
     tail: Option<Bytes>,
 }
 
 impl rpc::Source for RangeSource {
     fn next(&mut self, bytes_max: usize) -> Option<Bytes> {
-        let mut out = match self.head.take() {
-            Some(head) => head,
-            None if self.tail.is_none() => return None,
-            None => BytesMut::with_capacity(bytes_max.min(WHOLE_BYTES_MAX)),
-        };
-        if self.kvs.encode_next(&mut out, bytes_max)
-            && let Some(tail) = self.tail.take()
-        {
-            out.put_slice(&tail);
+        if self.ready.len() < bytes_max && self.tail.is_some() {
+            let missing = (bytes_max - self.ready.len()).min(WHOLE_BYTES_MAX);
+            if self.kvs.encode_next(&mut self.ready, missing)
+                && let Some(tail) = self.tail.take()
+            {
+                self.ready.put_slice(&tail);
+            }
         }
-        Some(out.freeze())
+        let piece = self.ready.split_to(self.ready.len().min(bytes_max));
+        (!piece.is_empty()).then(|| piece.freeze())
     }
 }
 
@@ -147,6 +147,8 @@ pub(super) fn delete_range(node: &Arc<Node>, call: Call, responder: Responder) {
 pub(super) fn txn(node: &Arc<Node>, call: Call, responder: Responder) {
     let request: TxnRequest = match decode(call.message.clone()) {
         Ok(request) => request,
+        // Deeper than the decoder goes is deeper than any transaction may be.
+        Err(status) if status.message.contains("recursion limit") => return refuse(responder, Error::TooManyOps),
         Err(status) => return refuse(responder, status),
     };
     if let Err(error) = check::txn(&request, node.config.max_txn_ops) {

@@ -51,6 +51,7 @@ methods! {
     HashKv Unary "/etcdserverpb.Maintenance/HashKV"
     Snapshot ServerStream "/etcdserverpb.Maintenance/Snapshot"
     HealthCheck Unary "/grpc.health.v1.Health/Check"
+    HealthList Unary "/grpc.health.v1.Health/List"
     HealthWatch ServerStream "/grpc.health.v1.Health/Watch"
 }
 
@@ -112,6 +113,7 @@ impl Service for Services {
             Rpc::Hash => maintenance::hash(node, responder),
             Rpc::HashKv => maintenance::hash_kv(node, call, responder),
             Rpc::HealthCheck => health::check(call, responder),
+            Rpc::HealthList => health::list(responder),
             Rpc::RangeStream | Rpc::Watch | Rpc::LeaseKeepAlive | Rpc::Snapshot | Rpc::HealthWatch => {
                 responder.send(Err(Status::new(Code::Internal, "a stream was called as a unary method")));
             }

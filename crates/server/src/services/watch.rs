@@ -4,7 +4,7 @@ use super::reply::decode;
 use crate::node::Node;
 use api::etcdserverpb::{WatchRequest, watch_request::RequestUnion};
 use bytes::{Bytes, BytesMut};
-use rpc::{Outbound, Status, StreamCall, StreamHandler, StreamWaker};
+use rpc::{Outbound, StreamCall, StreamHandler, StreamWaker};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -19,7 +19,6 @@ pub(super) struct Watch {
     stream: WatchStream,
     waker: StreamWaker,
     progress_due: Arc<AtomicBool>,
-    closing: bool,
 }
 
 impl Watch {
@@ -28,7 +27,7 @@ impl Watch {
         let stream = Hub::stream(&node.store, Arc::new(move || waker.wake()));
         let progress_due = Arc::new(AtomicBool::new(false));
         node.metrics.progress.add(&progress_due, call.waker.clone());
-        Watch { node: node.clone(), stream, waker: call.waker, progress_due, closing: false }
+        Watch { node: node.clone(), stream, waker: call.waker, progress_due }
     }
 
     fn pump(&mut self, out: &mut Outbound<'_>) {
@@ -41,9 +40,6 @@ impl Watch {
                 return;
             }
             let Some(batch) = self.stream.poll() else {
-                if self.closing {
-                    out.finish(Status::OK);
-                }
                 return;
             };
             let (cluster, member, term) = (self.node.cluster_id, self.node.member_id, self.node.status.term());
@@ -67,10 +63,8 @@ impl StreamHandler for Watch {
         self.pump(out);
     }
 
-    fn half_closed(&mut self, out: &mut Outbound<'_>) {
-        self.closing = true;
-        self.pump(out);
-    }
+    /// A client that has nothing more to ask still gets its events.
+    fn half_closed(&mut self, _out: &mut Outbound<'_>) {}
 
     fn ready(&mut self, out: &mut Outbound<'_>) {
         self.pump(out);
