@@ -37,5 +37,9 @@ pub const WATCH_CATCH_UP_REVISIONS_MAX: i64 = 1_000;
 pub const HEADER_LIST_BYTES_MAX: u32 = 64 * 1024;
 /// Concurrent streams on one connection. etcd allows 2^32-1; memory must be bounded, and clients queue above it.
 pub const CONCURRENT_STREAMS_MAX: u32 = 100_000;
+/// Client snapshots sent at once: each keeps the segments it was planned on.
+pub const SNAPSHOTS_MAX: usize = 8;
+/// The largest message sent, as gRPC has it.
+pub const SEND_BYTES_MAX: usize = i32::MAX as usize;
 /// Leases revoked together in one round of expiry.
 pub const LEASE_REVOKE_BATCH_MAX: usize = 500;

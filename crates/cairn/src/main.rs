@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::exit;
 
 fn main() {
-    let mut args = std::env::args();
+    // An argument that is not text belongs to no flag; what is left of it is named in the refusal.
+    let mut args = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned());
     let program = args.next().unwrap_or_default();
     let name = Path::new(&program).file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let args: Vec<String> = args.collect();

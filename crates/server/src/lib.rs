@@ -21,6 +21,8 @@ use logging::Value;
 use services::Services;
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 /// How long open calls may take to end when the member stops.
@@ -28,7 +30,7 @@ const GRACE: Duration = Duration::from_millis(500);
 
 /// Runs the server with a command line (without the program's name); returns the exit code.
 pub fn run(args: impl IntoIterator<Item = String>) -> i32 {
-    let config = match config::parse(args, std::env::vars()) {
+    let config = match config::parse(args, environment()) {
         Ok(Asked::Help) => {
             print!("{}", usage());
             return 0;
@@ -43,7 +45,9 @@ pub fn run(args: impl IntoIterator<Item = String>) -> i32 {
             return 2;
         }
         Err(ConfigError::Value(error)) => {
-            eprintln!("{error}");
+            logging::start(logging::Level::Info, logging::Format::Json);
+            logging::warn("failed to verify flags", &[("error", (&error).into())]);
+            logging::flush();
             return 1;
         }
     };
@@ -63,6 +67,11 @@ pub fn run(args: impl IntoIterator<Item = String>) -> i32 {
     }
 }
 
+/// Variables whose name and value are text; others cannot be meant for us.
+fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
 /// The version, in the form that tools read off `etcd --version`.
 pub fn print_version() {
     println!("etcd Version: {}", api::version::ETCD);
@@ -79,8 +88,29 @@ fn arch() -> &'static str {
     }
 }
 
+/// Waits for a signal on a thread of its own. Before the member is ready it just ends the process: nothing was promised yet.
+fn wait_for_signal(
+    signals: system::Signals,
+    ready: Arc<AtomicBool>,
+) -> std::io::Result<Receiver<(system::Signals, i32)>> {
+    let (tell, told) = channel();
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        let signal = signals.wait();
+        if !ready.load(Ordering::SeqCst) {
+            logging::info("received signal before the member was ready", &[("signal", i64::from(signal).into())]);
+            logging::flush();
+            signals.reraise(signal);
+        }
+        // Received by the main thread, which waits for nothing else.
+        let _ = tell.send((signals, signal));
+    })?;
+    Ok(told)
+}
+
 fn serve(config: Config) -> Result<(), Box<dyn std::error::Error>> {
     let signals = system::Signals::block()?;
+    let ready = Arc::new(AtomicBool::new(false));
+    let told = wait_for_signal(signals, ready.clone())?;
     for warning in &config.warnings {
         logging::warn(warning, &[]);
     }
@@ -127,7 +157,8 @@ fn serve(config: Config) -> Result<(), Box<dyn std::error::Error>> {
         &[("traffic", "grpc+http".into()), ("address", (&urls).into())],
     );
     logging::info("ready to serve client requests", &[("address", (&urls).into())]);
-    let signal = signals.wait();
+    ready.store(true, Ordering::SeqCst);
+    let (signals, signal) = told.recv()?;
     logging::info("received signal; shutting down", &[("signal", i64::from(signal).into())]);
     drop(peer_listeners);
     transport.shutdown(GRACE);

@@ -9,7 +9,7 @@ use std::panic::Location;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How important a line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -145,9 +145,15 @@ fn write(queue: Receiver<Line>) {
 /// Waits until every line so far is written, at most a second.
 pub fn flush() {
     if let Some(logger) = LOGGER.get() {
-        let (done, finished) = sync_channel(1);
-        if logger.lines.send(Line::Flush(done)).is_ok() {
-            let _ = finished.recv_timeout(Duration::from_secs(1));
+        // A log that nobody reads must not keep a failing process alive.
+        let deadline = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < deadline {
+            let (done, finished) = sync_channel(1);
+            if logger.lines.try_send(Line::Flush(done)).is_ok() {
+                let _ = finished.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 }

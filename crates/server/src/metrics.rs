@@ -141,6 +141,8 @@ impl Metrics {
             *count += 1;
         } else if clients.len() < CLIENT_VERSIONS_MAX {
             clients.insert((kind, version.into()), 1);
+        } else {
+            self.unknown_clients[usize::from(kind == "stream")].fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -175,8 +177,8 @@ impl Page {
         let _ = write!(self.text, "{name}{{");
         for (place, (label, text)) in labels.iter().enumerate() {
             let comma = if place > 0 { "," } else { "" };
-            let _ = write!(self.text, "{comma}{label}=");
-            crate::logging::quote(&mut self.text, text);
+            let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            let _ = write!(self.text, "{comma}{label}=\"{text}\"");
         }
         let _ = writeln!(self.text, "}} {value}");
     }
@@ -336,9 +338,11 @@ fn process(page: &mut Page) {
     let field = |number: usize| fields.get(number - 3).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
     // SAFETY: plain system call.
     let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as f64;
+    // SAFETY: plain system call.
+    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(1) as f64;
     page.counter("process_cpu_seconds_total", "User and system time in seconds.", (field(14) + field(15)) / ticks);
     page.gauge("process_virtual_memory_bytes", "Virtual memory.", field(23));
-    page.gauge("process_resident_memory_bytes", "Resident memory, mapped files included.", field(24) * 4096.0);
+    page.gauge("process_resident_memory_bytes", "Resident memory, mapped files included.", field(24) * page_bytes);
     let boot = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let boot = boot.lines().find_map(|line| line.strip_prefix("btime ")).and_then(|text| text.parse::<f64>().ok());
     page.gauge("process_start_time_seconds", "Start since the Unix epoch.", boot.unwrap_or(0.0) + field(22) / ticks);

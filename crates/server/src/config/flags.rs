@@ -150,6 +150,7 @@ pub(super) fn parse(
         let Some(suffix) = variable.strip_prefix("ETCD_") else { continue };
         let name = suffix.to_ascii_lowercase().replace('_', "-");
         match FLAGS.iter().find(|flag| flag.name == name && flag.name != "help" && flag.name != "version") {
+            _ if value.is_empty() => {}
             None if suffix == "UNSUPPORTED_ARCH" || suffix == "VERIFY" => {}
             None => values.warnings.push(format!("unrecognized environment variable: {variable}={value}")),
             // Two answers to one question: etcd 3.7 refuses to choose, and so do we.

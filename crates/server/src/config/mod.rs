@@ -107,6 +107,21 @@ fn invalid<T>(flag: &str, value: &str, why: impl std::fmt::Display) -> Result<T,
     Err(FlagError::Value { flag: flag.into(), value: value.into(), why: why.to_string() }.into())
 }
 
+/// A founding member must be in the cluster under the URLs it advertises.
+fn check_founder(name: &str, urls: &[String], cluster: &[(String, Vec<String>)]) -> Result<(), ConfigError> {
+    let founder = cluster.iter().find(|member| member.0 == name);
+    let mut founded: Vec<&String> = founder.map(|member| member.1.iter().collect()).unwrap_or_default();
+    let mut advertised: Vec<&String> = urls.iter().collect();
+    founded.sort();
+    advertised.sort();
+    if founded == advertised {
+        return Ok(());
+    }
+    Err(ConfigError::Value(format!(
+        "--initial-cluster has {name}={founded:?} but missing from --initial-advertise-peer-urls={advertised:?}"
+    )))
+}
+
 /// A value that can be read but not used: exit 1.
 fn unusable<T>(flag: &str, value: &str, why: impl std::fmt::Display) -> Result<T, ConfigError> {
     Err(ConfigError::Value(format!("cannot use {value:?} for --{flag}: {why}")))
@@ -155,6 +170,9 @@ pub fn parse(
         "" => vec![(name.clone(), advertise_peer_urls.clone())],
         text => url::cluster(text)?,
     };
+    if values.is_given("initial-advertise-peer-urls") && values.is_given("initial-cluster") {
+        check_founder(&name, &advertise_peer_urls, &initial_cluster)?;
+    }
     let join_existing = match values.get("initial-cluster-state") {
         "new" => false,
         "existing" => true,
@@ -197,7 +215,10 @@ pub fn parse(
         initial_cluster,
         join_existing,
         cluster_token: values.get("initial-cluster-token").to_string(),
-        snapshot_count: number("snapshot-count", 0, i64::MAX)? as u64,
+        snapshot_count: match number("snapshot-count", 0, i64::MAX)? {
+            0 => 10_000,
+            count => count as u64,
+        },
         catchup_entries: number("snapshot-catchup-entries", 0, i64::MAX)? as u64,
         heartbeat: Duration::from_millis(heartbeat_ms as u64),
         election_timeout: Duration::from_millis(election_ms as u64),
@@ -207,9 +228,15 @@ pub fn parse(
         max_txn_ops: number("max-txn-ops", 1, u32::MAX as i64)? as usize,
         max_request_bytes: number("max-request-bytes", 1, i32::MAX as i64 - api::limits::GRPC_OVERHEAD_BYTES as i64)?
             as usize,
-        max_wals: number("max-wals", 0, 1 << 20)? as usize,
+        max_wals: match number("max-wals", 0, 1 << 20)? {
+            0 => usize::MAX,
+            segments => segments as usize,
+        },
         warning_apply: period("warning-apply-duration")?,
-        watch_progress_interval: period("watch-progress-notify-interval")?.max(Duration::from_millis(100)),
+        watch_progress_interval: match period("watch-progress-notify-interval")? {
+            Duration::ZERO => Duration::from_secs(600),
+            interval => interval.max(Duration::from_millis(100)),
+        },
         log_level: Level::parse(level).map_or_else(|| invalid("log-level", level, "no such level"), Ok)?,
         log_format: Format::parse(format)
             .map_or_else(|| unusable("log-format", format, "must be json or console"), Ok)?,

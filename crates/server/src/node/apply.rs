@@ -190,8 +190,11 @@ impl Applying {
         let wanted = self.node.checkpoint_wanted.load(Ordering::Relaxed);
         if (due || wanted) && age >= CHECKPOINT_GAP && !self.checkpoint.running.load(Ordering::Acquire) {
             self.checkpoint.running.store(true, Ordering::Release);
+            // A thread of its own: waiting for a place in a queue would hold up applying.
             let job = self.take_checkpoint();
-            self.node.slow.run(job);
+            if let Err(error) = std::thread::Builder::new().name("checkpoint".into()).spawn(job) {
+                logging::fatal("cannot start a thread for a checkpoint", &[("error", logging::Value::Shown(&error))]);
+            }
         }
     }
 
@@ -258,10 +261,18 @@ impl Outcomes<'_> {
         }
         let node = self.node;
         let taken = node.pending.take(std::mem::take(&mut self.ready));
-        node.metrics.proposals_pending.fetch_sub(taken.len() as u64, Ordering::Relaxed);
+        let mut answered = 0;
+        // In the order of the log: a lease that is revoked and granted again must end up with its new deadline.
         for (done, outcome) in taken {
-            done(outcome);
+            if let Ok(response) = &outcome {
+                self.note(response);
+            }
+            if let Some(done) = done {
+                answered += 1;
+                done(outcome);
+            }
         }
+        node.metrics.proposals_pending.fetch_sub(answered, Ordering::Relaxed);
     }
 
     /// What the leader's clock and the background work must know, whoever asked for it.
@@ -280,9 +291,6 @@ impl Outcomes<'_> {
 
 impl Sink for Outcomes<'_> {
     fn done(&mut self, _index: u64, request_id: u64, outcome: Outcome) {
-        if let Ok(response) = &outcome {
-            self.note(response);
-        }
         self.ready.push((request_id, outcome));
         if self.ready.len() >= OUTCOMES_MAX {
             self.hand_out();

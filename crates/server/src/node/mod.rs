@@ -29,7 +29,7 @@ use api::etcdserverpb::{AlarmRequest, AlarmType, ResponseHeader, alarm_request::
 use inbox::{Inbox, Proposal};
 use member::Lessor;
 use pending::Pending;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use store::Store;
@@ -67,6 +67,8 @@ pub struct Node {
     pub(crate) lessor: Mutex<Lessor>,
     pub(crate) slow: SlowPool,
     pub(crate) stopping: AtomicBool,
+    /// Client snapshots being sent.
+    pub(crate) snapshots: AtomicUsize,
     inbox: Inbox,
     pending: Pending,
     next_request: AtomicU64,
@@ -124,7 +126,7 @@ impl Node {
     }
 
     /// Refuses writes that cost `cost` bytes when the quota or the disk has no room, and raises the alarm.
-    pub(crate) fn check_space(&self, cost: u64) -> Result<(), Error> {
+    pub(crate) fn check_space(self: &Arc<Self>, cost: u64) -> Result<(), Error> {
         if self.store.over_quota(cost) {
             self.raise_no_space();
             return Err(Error::NoSpace);
@@ -133,7 +135,7 @@ impl Node {
     }
 
     /// Raises the NOSPACE alarm of this member through the log, once until it is disarmed.
-    pub(crate) fn raise_no_space(&self) {
+    pub(crate) fn raise_no_space(self: &Arc<Self>) {
         let own = |alarm: &api::etcdserverpb::AlarmMember| {
             alarm.member_id == self.member_id && alarm.alarm == AlarmType::Nospace as i32
         };
@@ -149,7 +151,13 @@ impl Node {
             member_id: self.member_id,
             alarm: AlarmType::Nospace as i32,
         };
-        self.propose(entry::ALARM, &api::Message::encode_to_vec(&request), Box::new(|_| ()));
+        let node = Arc::downgrade(self);
+        let done = move |outcome: Outcome| {
+            if let Some(node) = node.upgrade().filter(|_| outcome.is_err()) {
+                node.no_space_raised.store(false, Ordering::Relaxed);
+            }
+        };
+        self.propose(entry::ALARM, &api::Message::encode_to_vec(&request), Box::new(done));
     }
 
     /// Runs `read` once this member's state holds everything that was acknowledged so far: at once on a leader that is the only

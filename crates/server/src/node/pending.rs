@@ -25,14 +25,12 @@ impl Pending {
         }
     }
 
-    /// Takes those of `ids` that this member proposed, in order.
-    pub(super) fn take<T>(&self, results: Vec<(u64, T)>) -> Vec<(Done, T)> {
+    /// Who waits for which of the results, in their order. Nobody does for what another member proposed, or was replayed.
+    pub(super) fn take<T>(&self, results: Vec<(u64, T)>) -> Vec<(Option<Done>, T)> {
         let mut waiting = super::lock(&self.waiting);
         let mut taken = Vec::with_capacity(results.len());
         for (id, result) in results {
-            if let Some(found) = waiting.remove(&id) {
-                taken.push((found.done, result));
-            }
+            taken.push((waiting.remove(&id).map(|found| found.done), result));
         }
         taken
     }

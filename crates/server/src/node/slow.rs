@@ -30,12 +30,6 @@ impl SlowPool {
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => false,
         }
     }
-
-    /// Queues a job, waiting for room.
-    pub(super) fn run(&self, job: impl FnOnce() + Send + 'static) {
-        // Fails only when the threads are gone, that is, while the process ends.
-        let _ = self.jobs.send(Box::new(job));
-    }
 }
 
 fn work(queue: &Mutex<Receiver<Job>>) {

@@ -15,7 +15,7 @@ use api::membershippb::{Attributes, ClusterMemberAttrSetRequest, ClusterVersionS
 use disk::{Disk, OsDisk};
 use member::{Bootstrap, Lessor, Member, Restored};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread::JoinHandle;
@@ -61,6 +61,8 @@ pub struct Running {
     /// What its threads share.
     pub node: Arc<Node>,
     consensus: JoinHandle<()>,
+    /// Keeps the directory locked until nothing is written any more.
+    dir: DataDir,
     background: Vec<JoinHandle<()>>,
 }
 
@@ -74,6 +76,7 @@ impl Running {
         }
         self.node.inbox.stop();
         let _ = self.consensus.join();
+        drop(self.dir);
     }
 }
 
@@ -137,6 +140,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
         lessor: Mutex::new(Lessor::default()),
         slow: SlowPool::start(2, 1024)?,
         stopping: AtomicBool::new(false),
+        snapshots: AtomicUsize::new(0),
         inbox: Inbox::default(),
         pending: Pending::default(),
         next_request: AtomicU64::new(first_request_id(identity.node_id(), since_epoch)),
@@ -154,16 +158,12 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     let consensus = spawn("consensus", move || consensus.run())?;
     let mut background = Vec::new();
     let own = node.clone();
-    background.push(spawn("maintenance", move || {
-        // The directory stays locked for as long as anything may be written.
-        let _dir = dir;
-        maintenance::run(&own);
-    })?);
+    background.push(spawn("maintenance", move || maintenance::run(&own))?);
     let own = node.clone();
     background.push(spawn("compactor", move || compactor::run(&own))?);
     let own = node.clone();
     background.push(spawn("spares", move || prepare_spares(&own, &spare, &log_spare))?);
-    let running = Running { node, consensus, background };
+    let running = Running { node, consensus, dir, background };
     match publish(&running.node) {
         Ok(()) => Ok(running),
         Err(error) => {

@@ -1,6 +1,6 @@
 //! `etcdserverpb.KV`.
 
-use super::reply::{decode, outcome, put_varint, refuse};
+use super::reply::{decode, outcome, put_varint, refuse, too_large};
 use crate::node::{self, Node, lock};
 use api::etcdserverpb::{
     CompactionRequest, DeleteRangeRequest, PutRequest, RangeRequest, TxnRequest, request_op::Request,
@@ -87,6 +87,9 @@ fn answer_range(node: &Node, request: &RangeRequest) -> Result<Reply, Status> {
     }
     let kvs_len = answer.kvs.encoded_len();
     let len = head.len() + kvs_len + tail.len();
+    if len > limits::SEND_BYTES_MAX {
+        return Err(too_large(len));
+    }
     if len <= WHOLE_BYTES_MAX {
         head.reserve(kvs_len + tail.len());
         while !answer.kvs.encode_next(&mut head, usize::MAX) {}

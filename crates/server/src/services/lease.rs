@@ -96,11 +96,9 @@ pub(super) fn leases(node: &Arc<Node>, _call: Call, responder: Responder) {
 
 fn answer_leases(node: &Node) -> Result<Reply, Status> {
     let now_ms = node.now_ms();
+    let granted = node.store.leases().list();
     let lessor = lock(&node.lessor);
-    let mut by_expiry: Vec<(i64, i64)> = node
-        .store
-        .leases()
-        .list()
+    let mut by_expiry: Vec<(i64, i64)> = granted
         .into_iter()
         .map(|lease| (lessor.remaining_seconds(lease.id, now_ms).unwrap_or(lease.ttl), lease.id))
         .collect();

@@ -48,9 +48,12 @@ fn answer_status(node: &Node) -> Result<Reply, Status> {
     })
 }
 
-/// Space comes back by itself, so there is nothing to wait for.
-pub(super) fn defragment(responder: Responder) {
-    responder.send(encode(&DefragmentResponse::default()));
+/// Space comes back by itself. What is worth waiting for is that the last compaction is through: who compacts, defragments and
+/// disarms an alarm expects the quota to have room then.
+pub(super) fn defragment(node: &Arc<Node>, responder: Responder) {
+    let compacted = node.store.compact_revision();
+    let answer = move || responder.send(encode(&DefragmentResponse::default()));
+    if node.store.compacted() >= compacted { answer() } else { node.when_compacted(compacted, Box::new(answer)) }
 }
 
 pub(super) fn hash(node: &Arc<Node>, responder: Responder) {

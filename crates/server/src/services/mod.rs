@@ -109,7 +109,7 @@ impl Service for Services {
             Rpc::MemberList => cluster::member_list(node, call, responder),
             Rpc::Alarm => maintenance::alarm(node, call, responder),
             Rpc::Status => maintenance::status(node, call, responder),
-            Rpc::Defragment => maintenance::defragment(responder),
+            Rpc::Defragment => maintenance::defragment(node, responder),
             Rpc::Hash => maintenance::hash(node, responder),
             Rpc::HashKv => maintenance::hash_kv(node, call, responder),
             Rpc::HealthCheck => health::check(call, responder),

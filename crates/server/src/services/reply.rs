@@ -2,7 +2,7 @@
 
 use crate::node::{Node, Outcome};
 use api::etcdserverpb::ResponseHeader;
-use api::{Code, Message};
+use api::{Code, Message, limits};
 use bytes::{BufMut, Bytes, BytesMut};
 use rpc::{Reply, Responder, Status};
 use store::Response;
@@ -22,9 +22,18 @@ pub(super) fn put_varint(mut value: u64, out: &mut BytesMut) {
     out.put_u8(value as u8);
 }
 
+/// gRPC's refusal of an answer that no client could take.
+pub(super) fn too_large(len: usize) -> Status {
+    let max = limits::SEND_BYTES_MAX;
+    Status::new(Code::ResourceExhausted, format!("grpc: trying to send message larger than max ({len} vs. {max})"))
+}
+
 /// Encodes a reply.
 pub(super) fn encode(message: &impl Message) -> Result<Reply, Status> {
-    Ok(Reply::Whole(message.encode_to_vec().into()))
+    match message.encoded_len() {
+        len if len > limits::SEND_BYTES_MAX => Err(too_large(len)),
+        _ => Ok(Reply::Whole(message.encode_to_vec().into())),
+    }
 }
 
 /// A responder's reply to `error`.

@@ -1,8 +1,8 @@
 //! `Maintenance.Snapshot`: the data as an etcd backend file, followed by its SHA-256.
 
 use crate::node::{Node, lock};
-use api::Message;
 use api::etcdserverpb::SnapshotResponse;
+use api::{Message, limits};
 use bytes::Bytes;
 use rpc::{Outbound, Status, StreamCall, StreamHandler, StreamWaker};
 use sha2::{Digest, Sha256};
@@ -36,6 +36,7 @@ struct Sending {
 
 impl Snapshot {
     pub(super) fn new(node: &Arc<Node>, call: StreamCall) -> Snapshot {
+        node.snapshots.fetch_add(1, Ordering::Relaxed);
         Snapshot {
             node: node.clone(),
             waker: call.waker,
@@ -104,7 +105,7 @@ impl Sending {
 
 impl StreamHandler for Snapshot {
     fn message(&mut self, _message: Bytes, out: &mut Outbound<'_>) {
-        if !self.plan() {
+        if self.node.snapshots.load(Ordering::Relaxed) > limits::SNAPSHOTS_MAX || !self.plan() {
             out.finish(api::Error::TooManyRequests.into());
         }
     }
@@ -121,5 +122,6 @@ impl StreamHandler for Snapshot {
 impl Drop for Snapshot {
     fn drop(&mut self) {
         self.gone.store(true, Ordering::Relaxed);
+        self.node.snapshots.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -8,36 +8,47 @@ use bytes::{BufMut, Bytes, BytesMut};
 use rpc::{Outbound, Status, StreamCall, StreamHandler, StreamWaker};
 use std::sync::{Arc, Mutex};
 
-/// What the read index answers into.
-type Allowed = Arc<Mutex<Option<Result<(), api::Error>>>>;
+/// Where the beginning of the stream is left by whoever made it: the thread that was told that it may read, or a slow one.
+type Begun = Arc<Mutex<Option<Result<store::RangeStream, Status>>>>;
 
 /// One RangeStream call.
 pub(super) struct RangeStream {
     node: Arc<Node>,
     waker: StreamWaker,
-    request: Option<RangeRequest>,
-    allowed: Allowed,
+    begun: Begun,
     chunks: Option<store::RangeStream>,
 }
 
 impl RangeStream {
     pub(super) fn new(node: &Arc<Node>, call: StreamCall) -> RangeStream {
-        RangeStream { node: node.clone(), waker: call.waker, request: None, allowed: Allowed::default(), chunks: None }
+        RangeStream { node: node.clone(), waker: call.waker, begun: Begun::default(), chunks: None }
     }
 
     fn start(&mut self, message: Bytes) -> Result<(), Status> {
         let request: RangeRequest = decode(message)?;
         check::range(&request)?;
         let serializable = request.serializable;
-        self.request = Some(request);
-        if serializable {
-            *lock(&self.allowed) = Some(Ok(()));
-        } else {
-            let (allowed, waker) = (self.allowed.clone(), self.waker.clone());
-            self.node.linearize(move |result| {
-                *lock(&allowed) = Some(result);
+        let (node, begun, waker) = (self.node.clone(), self.begun.clone(), self.waker.clone());
+        let begin = move |allowed: Result<(), api::Error>| {
+            // At an old revision the keys are counted one by one.
+            let heavy = allowed.is_ok() && node.store.is_heavy(&request);
+            let (own, left, wake) = (node.clone(), begun.clone(), waker.clone());
+            let work = move || {
+                let stream = allowed.and_then(|()| own.store.range_stream(request));
+                *lock(&left) = Some(stream.map_err(Status::from));
+                wake.wake();
+            };
+            if !heavy {
+                work();
+            } else if !node.slow.try_run(work) {
+                *lock(&begun) = Some(Err(api::Error::TooManyRequests.into()));
                 waker.wake();
-            });
+            }
+        };
+        if serializable {
+            begin(Ok(()));
+        } else {
+            self.node.linearize(begin);
         }
         Ok(())
     }
@@ -63,10 +74,8 @@ impl RangeStream {
     }
 
     fn pump(&mut self, out: &mut Outbound<'_>) -> Result<(), Status> {
-        if let Some(allowed) = lock(&self.allowed).take() {
-            allowed?;
-            let request = self.request.take().unwrap_or_default();
-            self.chunks = Some(self.node.store.range_stream(request)?);
+        if let Some(begun) = lock(&self.begun).take() {
+            self.chunks = Some(begun?);
         }
         // One chunk a turn: it may be as large as a request.
         let Some(chunks) = &mut self.chunks else { return Ok(()) };
