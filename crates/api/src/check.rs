@@ -125,17 +125,18 @@ fn writes(ops: &[RequestOp]) -> Result<Writes<'_>, Error> {
     }
     for op in ops {
         if let Some(Request::RequestTxn(inner)) = &op.request {
-            let mut branches = [writes(&inner.success)?, writes(&inner.failure)?];
-            for branch in &mut branches {
-                all.deletes.append(&mut branch.deletes);
-                for (start, end) in std::mem::take(&mut branch.spans) {
+            let mut success = writes(&inner.success)?;
+            let mut failure = writes(&inner.failure)?;
+            success.puts.append(&mut failure.puts);
+            for key in std::mem::take(&mut success.puts) {
+                all.put(key)?;
+            }
+            // Only now: what one branch deletes the other may put, since one of them runs.
+            for branch in [success, failure] {
+                all.deletes.extend(branch.deletes);
+                for (start, end) in branch.spans {
                     all.delete_span(start, end);
                 }
-            }
-            let [mut success, mut failure] = branches;
-            success.puts.append(&mut failure.puts);
-            for key in success.puts {
-                all.put(key)?;
             }
         }
     }
@@ -181,6 +182,9 @@ mod tests {
         assert_eq!(list(vec![nested(vec![put_op("a")], vec![put_op("a")])]), Ok(()));
         assert_eq!(list(vec![nested(vec![put_op("a")], vec![]), put_op("a")]), Err(Error::DuplicateKey));
         assert_eq!(list(vec![nested(vec![], vec![delete_op("a", "")]), put_op("a")]), Err(Error::DuplicateKey));
+        assert_eq!(list(vec![nested(vec![put_op("a")], vec![delete_op("a", "")])]), Ok(()));
+        assert_eq!(list(vec![delete_op("a", ""), nested(vec![put_op("a")], vec![])]), Err(Error::DuplicateKey));
+        assert_eq!(list(vec![nested(vec![put_op("a")], vec![]), nested(vec![delete_op("a", "")], vec![])]), Ok(()));
     }
 
     #[test]
