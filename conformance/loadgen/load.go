@@ -35,6 +35,9 @@ func runLoad(kind string, arguments []string) (any, error) {
 	if min(*total, *keys, *connections, *streams, *keyBytes, *valueBytes) < 1 {
 		return nil, errors.New("every count must be at least 1")
 	}
+	if *keyBytes+*valueBytes > 16_000 {
+		return nil, errors.New("a request must fit into one DATA frame of 16 KiB")
+	}
 	path := "/etcdserverpb.KV/Put"
 	if kind == "get" {
 		path, *valueBytes = "/etcdserverpb.KV/Range", 0

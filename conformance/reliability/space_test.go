@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -154,8 +155,8 @@ func TestDiskFull(t *testing.T) {
 			t.Logf("%d MB are free again", free>>20)
 			break
 		} else if time.Now().After(deadline) {
-			t.Fatalf("%d MB were deleted and compacted, but only %d MB are free (%d MB when full)",
-				took*valueBytes>>20, free>>20, atFull>>20)
+			t.Fatalf("%d MB were deleted and compacted, but only %d MB are free (%d MB when full):\n%s",
+				took*valueBytes>>20, free>>20, atFull>>20, listFiles(disk))
 		}
 	}
 	disarm(t, client)
@@ -165,6 +166,19 @@ func TestDiskFull(t *testing.T) {
 	if log := strings.ToLower(server.Log()); strings.Contains(log, "no space left on device") {
 		t.Errorf("a write failed:\n%s", server.LogTail())
 	}
+}
+
+// listFiles says what takes the space of a disk.
+func listFiles(directory string) string {
+	var list strings.Builder
+	_ = filepath.WalkDir(directory, func(path string, entry os.DirEntry, err error) error {
+		var stat syscall.Stat_t
+		if err == nil && entry.Type().IsRegular() && syscall.Stat(path, &stat) == nil {
+			fmt.Fprintf(&list, "%8d kB  %s\n", stat.Blocks/2, path)
+		}
+		return nil
+	})
+	return list.String()
 }
 
 func freeBytes(t testing.TB, directory string) uint64 {
