@@ -1,7 +1,6 @@
 package ctl
 
 import (
-	"context"
 	"regexp"
 	"strconv"
 	"strings"
@@ -54,7 +53,7 @@ var commonMasks = []mask{
 
 func newSession(t testing.TB, server *harness.Server) *session {
 	s := &session{t: t, server: server, client: server.Client(), variables: map[string]string{}}
-	members, err := s.client.MemberList(t.Context())
+	members, err := s.client.MemberList(harness.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +146,7 @@ func (s *session) expand(word string) string {
 }
 
 func (s *session) revision() int64 {
-	response, err := s.client.Get(context.Background(), "revision?", clientv3.WithCountOnly())
+	response, err := s.client.Get(harness.Context(s.t), "revision?", clientv3.WithCountOnly())
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -40,16 +40,16 @@ func TestSnapshot(t *testing.T) {
 		t.Errorf("HashKV at %d: %s", revision, difference)
 	}
 	for at := revision - 30; at <= revision; at += 10 {
-		want, wantErr := client.Get(t.Context(), "", clientv3.WithPrefix(), clientv3.WithRev(at))
-		got, gotErr := copied.Get(t.Context(), "", clientv3.WithPrefix(), clientv3.WithRev(at))
+		want, wantErr := client.Get(harness.Context(t), "", clientv3.WithPrefix(), clientv3.WithRev(at))
+		got, gotErr := copied.Get(harness.Context(t), "", clientv3.WithPrefix(), clientv3.WithRev(at))
 		difference := harness.Diff((*pb.RangeResponse)(want), wantErr, (*pb.RangeResponse)(got), gotErr)
 		if difference != "" {
 			t.Errorf("content at revision %d: %s", at, difference[:min(4000, len(difference))])
 		}
 	}
 	for _, lease := range leases {
-		want, wantErr := client.TimeToLive(t.Context(), lease, clientv3.WithAttachedKeys())
-		got, gotErr := copied.TimeToLive(t.Context(), lease, clientv3.WithAttachedKeys())
+		want, wantErr := client.TimeToLive(harness.Context(t), lease, clientv3.WithAttachedKeys())
+		got, gotErr := copied.TimeToLive(harness.Context(t), lease, clientv3.WithAttachedKeys())
 		if wantErr != nil || gotErr != nil {
 			t.Fatal(wantErr, gotErr)
 		}
@@ -57,7 +57,7 @@ func TestSnapshot(t *testing.T) {
 			t.Errorf("lease %x: %d s with %q, restored %d s with %q", lease, want.GrantedTTL, want.Keys, got.GrantedTTL, got.Keys)
 		}
 	}
-	put, err := copied.Put(t.Context(), "after", "restore")
+	put, err := copied.Put(harness.Context(t), "after", "restore")
 	if err != nil || put.Header.Revision != revision+1 {
 		t.Errorf("the first put after the restore: %v, %v", put, err)
 	}
@@ -67,7 +67,7 @@ func TestSnapshot(t *testing.T) {
 // of it compacted, and returns the leases.
 func load(t *testing.T, client *clientv3.Client) []clientv3.LeaseID {
 	t.Helper()
-	ctx := t.Context()
+	ctx := harness.Context(t)
 	must := func(_ any, err error) {
 		t.Helper()
 		if err != nil {
@@ -101,7 +101,7 @@ func load(t *testing.T, client *clientv3.Client) []clientv3.LeaseID {
 
 func hashKV(t *testing.T, client *clientv3.Client, endpoint string, revision int64) *pb.HashKVResponse {
 	t.Helper()
-	response, err := client.HashKV(t.Context(), endpoint, revision)
+	response, err := client.HashKV(harness.Context(t), endpoint, revision)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func TestBenchmarkCommands(t *testing.T) {
 	client := server.Client()
 	server.MustCtl("put", "foo", "bar")
 	revision := func() int64 {
-		response, err := client.Get(t.Context(), "foo")
+		response, err := client.Get(harness.Context(t), "foo")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,7 +1,9 @@
 package harness
 
 import (
+	"context"
 	"math"
+	"testing"
 	"time"
 
 	"go.uber.org/zap"
@@ -10,6 +12,17 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 )
+
+// testMax bounds every call of a test: a server that does not answer must fail
+// the test, not the whole run.
+const testMax = 3 * time.Minute
+
+// Context ends with the test, or when the test takes too long.
+func Context(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), testMax)
+	t.Cleanup(cancel)
+	return ctx
+}
 
 // Client is a clientv3 client that is closed when the test ends.
 func (s *Server) Client() *clientv3.Client {

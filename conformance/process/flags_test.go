@@ -105,10 +105,10 @@ func TestAcceptedFlags(t *testing.T) {
 func limited(t *testing.T, server *harness.Server, what string) {
 	t.Helper()
 	client := server.Client()
-	if _, err := client.Put(t.Context(), "k", strings.Repeat("v", 9_900)); err != nil {
+	if _, err := client.Put(harness.Context(t), "k", strings.Repeat("v", 9_900)); err != nil {
 		t.Errorf("%s: %v", what, err)
 	}
-	if _, err := client.Put(t.Context(), "k", strings.Repeat("v", 10_100)); err == nil {
+	if _, err := client.Put(harness.Context(t), "k", strings.Repeat("v", 10_100)); err == nil {
 		t.Errorf("%s: a put over --max-request-bytes is accepted", what)
 	}
 }

@@ -21,7 +21,7 @@ type answer struct {
 
 func ask(t *testing.T, server *harness.Server, verb, path string) answer {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), verb, server.URL(path), nil)
+	request, err := http.NewRequestWithContext(harness.Context(t), verb, server.URL(path), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,9 +1,9 @@
 package wire
 
 import (
-	"context"
 	"testing"
 
+	"cairn.dev/conformance/harness"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -51,7 +51,7 @@ func (s *sides) alarm(action pb.AlarmRequest_AlarmAction, alarm pb.AlarmType) {
 	s.t.Helper()
 	var requests [2][]byte
 	for i, conn := range []*grpc.ClientConn{s.etcd, s.subject} {
-		members, err := pb.NewClusterClient(conn).MemberList(context.Background(), &pb.MemberListRequest{})
+		members, err := pb.NewClusterClient(conn).MemberList(harness.Context(s.t), &pb.MemberListRequest{})
 		if err != nil {
 			s.t.Fatal(err)
 		}

@@ -27,7 +27,7 @@ func TestCrashers(t *testing.T) {
 	conn := server.Conn()
 	kv, maintenance := pb.NewKVClient(conn), pb.NewMaintenanceClient(conn)
 	for _, action := range []pb.AlarmRequest_AlarmAction{-1, 3, 1000} {
-		_, err := maintenance.Alarm(t.Context(), &pb.AlarmRequest{Action: action})
+		_, err := maintenance.Alarm(harness.Context(t), &pb.AlarmRequest{Action: action})
 		if status.Code(err) == codes.Unavailable {
 			t.Fatalf("alarm action %d: %v", action, err)
 		}
@@ -36,12 +36,12 @@ func TestCrashers(t *testing.T) {
 		{Key: []byte("b"), IgnoreValue: true},
 		{Key: []byte("b"), Value: []byte("v"), IgnoreLease: true},
 	} {
-		if _, err := kv.Put(t.Context(), &pb.PutRequest{Key: []byte("b"), Value: []byte("v")}); err != nil {
+		if _, err := kv.Put(harness.Context(t), &pb.PutRequest{Key: []byte("b"), Value: []byte("v")}); err != nil {
 			t.Fatal(err)
 		}
 		// A delete up to the last key is not seen as an overlap, so the put finds
 		// its key gone.
-		_, err := kv.Txn(t.Context(), &pb.TxnRequest{Success: []*pb.RequestOp{
+		_, err := kv.Txn(harness.Context(t), &pb.TxnRequest{Success: []*pb.RequestOp{
 			{Request: &pb.RequestOp_RequestDeleteRange{
 				RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte("a"), RangeEnd: []byte{0}},
 			}},
@@ -53,12 +53,12 @@ func TestCrashers(t *testing.T) {
 		}
 	}
 	// It still works, also after a restart.
-	if _, err := kv.Put(t.Context(), &pb.PutRequest{Key: []byte("c")}); err != nil {
+	if _, err := kv.Put(harness.Context(t), &pb.PutRequest{Key: []byte("c")}); err != nil {
 		t.Fatal(err)
 	}
 	server.Kill()
 	server.Run()
-	if _, err := server.Client().Get(t.Context(), "c"); err != nil {
+	if _, err := server.Client().Get(harness.Context(t), "c"); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -55,7 +55,7 @@ func TestMalformedMessages(t *testing.T) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(bodies)) {
 		if hasOtherTypes(&pb.RangeRequest{}, bodies[name]) {
-			_, err := invoke(t.Context(), both.subject, "/etcdserverpb.KV/Range", bodies[name])
+			_, err := invoke(harness.Context(t), both.subject, "/etcdserverpb.KV/Range", bodies[name])
 			if code := status.Code(err); code != codes.OK && code != codes.Internal {
 				t.Errorf("%s: %v", name, err)
 			}

@@ -23,7 +23,7 @@ func TestKeepAliveStream(t *testing.T) {
 	both.sameMessage("/etcdserverpb.Lease/LeaseGrant", &pb.LeaseGrantRequest{ID: -6, TTL: 200})
 	var answers [2][]proto.Message
 	for i, conn := range []*grpc.ClientConn{both.etcd, both.subject} {
-		stream, err := pb.NewLeaseClient(conn).LeaseKeepAlive(t.Context())
+		stream, err := pb.NewLeaseClient(conn).LeaseKeepAlive(harness.Context(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +104,7 @@ func TestRangeStreamPieces(t *testing.T) {
 
 func pieces(t *testing.T, conn *grpc.ClientConn, request *pb.RangeRequest) []*pb.RangeResponse {
 	t.Helper()
-	stream, err := pb.NewKVClient(conn).RangeStream(t.Context(), request)
+	stream, err := pb.NewKVClient(conn).RangeStream(harness.Context(t), request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestHealthService(t *testing.T) {
 }
 
 func firstHealth(t *testing.T, conn *grpc.ClientConn, service string) (proto.Message, error) {
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(harness.Context(t), 10*time.Second)
 	defer cancel()
 	request := &grpc_health_v1.HealthCheckRequest{Service: service}
 	stream, err := grpc_health_v1.NewHealthClient(conn).Watch(ctx, request)

@@ -63,7 +63,7 @@ func (p *watchPair) progress() {
 func (p *watchPair) put(key, value string) {
 	p.t.Helper()
 	for _, kv := range p.kv {
-		if _, err := kv.Put(p.t.Context(), &pb.PutRequest{Key: []byte(key), Value: []byte(value)}); err != nil {
+		if _, err := kv.Put(harness.Context(p.t), &pb.PutRequest{Key: []byte(key), Value: []byte(value)}); err != nil {
 			p.t.Fatal(err)
 		}
 	}
