@@ -39,7 +39,7 @@ pub struct Segments {
     pub(super) spare: Mutex<Option<Arc<Segment>>>,
     /// Files that only an older checkpoint lists, found at open.
     leftovers: Mutex<Vec<u32>>,
-    next_id: AtomicU32,
+    pub(super) next_id: AtomicU32,
     live_bytes: AtomicU64,
     /// Counts [`Segments::mark_dead`]: tells a rewrite that something died while it worked.
     deaths: AtomicU64,

@@ -27,8 +27,12 @@ impl Spare {
         }
     }
 
-    /// Makes the next segment ready. A full disk fails here without harm: the log still has the rest of its current segment.
+    /// Makes the next segment ready if one is needed; returns at once if not, so it may be called as often as one likes. A full
+    /// disk fails here without harm: the log still has the rest of its current segment.
     pub fn prepare(&self) -> Result<(), Error> {
+        if !self.needed() {
+            return Ok(());
+        }
         let segments = &self.segments;
         let segment = Segment::create(&*segments.disk, &segments.dir, segments.new_id(), segments.next_capacity())?;
         let rejected = {

@@ -111,8 +111,38 @@ fn the_spare_is_used_when_it_is_large_enough() {
     log.flush().unwrap();
     assert!(spare.needed());
     spare.prepare().unwrap();
-    spare.prepare().unwrap();
     assert!(!spare.needed());
+}
+
+#[test]
+fn a_spare_that_is_not_needed_costs_nothing() {
+    let (disk, mut log) = new_log(4096 * 16);
+    let spare = log.spare();
+    let state = |log: &Log| {
+        (
+            disk.operations(),
+            disk.list(Path::new(DIR)).unwrap(),
+            log.segments().next_id.load(std::sync::atomic::Ordering::Relaxed),
+        )
+    };
+    spare.prepare().unwrap();
+    let before = state(&log);
+    for _ in 0..10 {
+        spare.prepare().unwrap();
+    }
+    assert_eq!(state(&log), before, "a spare is there");
+    put(&mut log, 2, "a", b"1");
+    log.flush().unwrap();
+    let before = state(&log);
+    for _ in 0..10 {
+        spare.prepare().unwrap();
+    }
+    assert_eq!(state(&log), before, "the current segment is nearly empty");
+    put(&mut log, 3, "a", &[0; 2500]);
+    log.flush().unwrap();
+    spare.prepare().unwrap();
+    let after = state(&log);
+    assert_eq!((after.1.len(), after.2), (2, before.2 + 1));
 }
 
 #[test]
@@ -130,7 +160,7 @@ fn a_failed_write_poisons_the_log() {
 #[test]
 fn a_full_disk_fails_the_spare_without_harm() {
     let (disk, mut log) = new_log(4096 * 16);
-    put(&mut log, 2, "a", b"1");
+    put(&mut log, 2, "a", &[0; 2500]);
     log.flush().unwrap();
     disk.set_capacity(Some(5000));
     assert!(log.spare().prepare().unwrap_err().is_out_of_space());
