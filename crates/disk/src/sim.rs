@@ -85,7 +85,12 @@ impl SimDisk {
     /// Fails one sync (of a file or a directory) with EIO after `syncs` more have succeeded. What it should have made durable
     /// is not made durable by a later one either, unless it is written again.
     pub fn fail_sync_after(&self, syncs: u64) {
-        self.state().faults.fail_sync_after(syncs);
+        self.state().faults.fail_sync_after(syncs, libc::EIO);
+    }
+
+    /// As [`SimDisk::fail_sync_after`], with ENOSPC: a disk that finds out late that it is full.
+    pub fn fill_at_sync_after(&self, syncs: u64) {
+        self.state().faults.fail_sync_after(syncs, libc::ENOSPC);
     }
 
     /// Limits the sum of the lengths of all files; what would go beyond fails with ENOSPC. `None` lifts the limit.
@@ -279,8 +284,8 @@ impl Disk for SimDisk {
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let mut state = self.state();
         let power = state.faults.begin()?;
-        if state.faults.sync_fails() {
-            return Err(os_error(libc::EIO));
+        if let Some(error) = state.faults.sync_error() {
+            return Err(error);
         }
         let directory = state.directory(&normal(dir))?;
         if power == Power::On {

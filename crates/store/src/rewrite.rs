@@ -94,7 +94,7 @@ impl Rewriter {
 
     /// Makes the finished copy known, if there is anything in it.
     fn place(&self, copying: Copying) -> Result<(State, Step), Error> {
-        let Copied { sources, target } = copying.finish()?;
+        let Copied { sources, target } = copying.finish(self.segments.disk())?;
         let Some(target) = target else {
             self.segments.replace(&sources, None);
             return Ok((State::Idle, Step::Finished));

@@ -11,6 +11,8 @@ pub(super) struct Faults {
     pub(super) capacity_bytes: Option<u64>,
     writes_until_error: Option<u64>,
     syncs_until_error: Option<u64>,
+    /// What a failing sync says.
+    sync_error: i32,
 }
 
 /// How far an operation that was let in may go.
@@ -42,16 +44,18 @@ impl Faults {
         self.writes_until_error = Some(writes);
     }
 
-    pub(super) fn fail_sync_after(&mut self, syncs: u64) {
+    pub(super) fn fail_sync_after(&mut self, syncs: u64, code: i32) {
         self.syncs_until_error = Some(syncs);
+        self.sync_error = code;
     }
 
     pub(super) fn write_fails(&mut self) -> bool {
         falls_due(&mut self.writes_until_error)
     }
 
-    pub(super) fn sync_fails(&mut self) -> bool {
-        falls_due(&mut self.syncs_until_error)
+    /// The error that this sync fails with, if it is to fail.
+    pub(super) fn sync_error(&mut self) -> Option<io::Error> {
+        falls_due(&mut self.syncs_until_error).then(|| os_error(self.sync_error))
     }
 }
 

@@ -62,9 +62,9 @@ impl File for SimFile {
     fn sync_data(&self) -> io::Result<()> {
         let mut state = self.disk.state();
         let power = state.faults.begin()?;
-        if state.faults.sync_fails() {
+        if let Some(error) = state.faults.sync_error() {
             lock(&self.inode.contents).fail_sync();
-            return Err(os_error(libc::EIO));
+            return Err(error);
         }
         if power == Power::On {
             lock(&self.inode.contents).sync();

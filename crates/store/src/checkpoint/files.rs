@@ -5,6 +5,7 @@ use super::{Checkpoint, decode_checkpoint};
 use crate::log::{Error, Listing, Segments};
 use disk::{Disk, Mode};
 use std::collections::HashSet;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -77,15 +78,23 @@ impl Checkpoints {
     fn write_file(&self, applied_index: u64, bytes: &[u8]) -> Result<(), Error> {
         let path = self.dir.join(checkpoint_name(applied_index));
         let temporary = self.dir.join(checkpoint_name(applied_index) + TEMPORARY_SUFFIX);
-        let file = self.disk.open(&temporary, Mode::Create).map_err(Error::io("create", &temporary))?;
-        if let Err(source) = file.write_at(bytes, 0) {
-            // If it cannot be removed either, recovery does it.
+        if let Err(error) = self.write_temporary(&temporary, bytes, &path) {
+            // If it cannot be removed now, the next attempt does it, or recovery.
             self.disk.remove(&temporary).ok();
-            return Err(Error::Io { action: "write", path: temporary, source });
+            return Err(error);
         }
-        file.sync_data().map_err(Error::io("sync", &temporary))?;
-        self.disk.rename(&temporary, &path).map_err(Error::io("rename", &temporary))?;
-        self.disk.sync_dir(&self.dir).map_err(Error::io("sync", &self.dir))
+        self.disk.sync_dir(&self.dir).map_err(Error::fatal("sync", &self.dir))
+    }
+
+    fn write_temporary(&self, temporary: &Path, bytes: &[u8], path: &Path) -> Result<(), Error> {
+        match self.disk.remove(temporary) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(Error::io("remove", temporary)(error)),
+            _ => {}
+        }
+        let file = self.disk.open(temporary, Mode::Create).map_err(Error::io("create", temporary))?;
+        file.write_at(bytes, 0).map_err(Error::io("write", temporary))?;
+        file.sync_data().map_err(Error::io("sync", temporary))?;
+        self.disk.rename(temporary, path).map_err(Error::io("rename", temporary))
     }
 
     fn keep(&mut self, new: Kept) -> Result<(), Error> {

@@ -36,8 +36,15 @@ impl Error {
         move |source| Error::Io { action, path: path.to_path_buf(), source }
     }
 
-    /// True when the file system was full.
+    /// As [`Error::io`], for what may not be tried again even if it was the room that lacked: after a failed sync nobody knows
+    /// what became durable of a file that is in use.
+    pub(crate) fn fatal(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+        move |source| Error::Io { action, path: path.to_path_buf(), source: io::Error::other(source) }
+    }
+
+    /// True when the file system was full, and nothing was changed by trying.
     pub fn is_out_of_space(&self) -> bool {
-        matches!(self, Error::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull)
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        matches!(self, Error::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded))
     }
 }

@@ -73,7 +73,7 @@ impl Listing {
         for (segment, entry) in self.held.iter().zip(&self.entries) {
             segment.sync(entry.length)?;
         }
-        self.disk.sync_dir(&self.dir).map_err(Error::io("sync", &self.dir))
+        self.disk.sync_dir(&self.dir).map_err(Error::fatal("sync", &self.dir))
     }
 }
 

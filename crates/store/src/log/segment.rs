@@ -277,7 +277,7 @@ impl Segment {
     /// Makes the first `len` bytes durable.
     pub(crate) fn sync(&self, len: u64) -> Result<(), Error> {
         if self.synced.load(Relaxed) < len {
-            self.file.sync_data().map_err(Error::io("sync", &self.path))?;
+            self.file.sync_data().map_err(Error::fatal("sync", &self.path))?;
             self.mark_synced(len);
         }
         Ok(())

@@ -5,6 +5,7 @@ use super::draft::Draft;
 use crate::index::Index;
 use crate::log::{Damage, Error, SEGMENT_HEADER_BYTES, Segment, Segments, Walk, read};
 use crate::types::{Loc, Revision};
+use disk::Disk;
 use std::sync::{Arc, RwLock};
 
 /// A run of neighbours that is being copied.
@@ -84,9 +85,9 @@ impl Copying {
         Ok(is_done)
     }
 
-    /// Makes the new segment, if anything was kept, durable. All of it was written by the last step.
-    pub(super) fn finish(self) -> Result<Copied, Error> {
-        let target = self.draft.map(Draft::finish).transpose()?;
+    /// Makes the new segment, if anything was kept, durable. All of it was written by the last step. An error removes the file.
+    pub(super) fn finish(self, disk: &dyn Disk) -> Result<Copied, Error> {
+        let target = self.draft.map(|draft| draft.finish(disk)).transpose()?;
         Ok(Copied { sources: self.sources, target })
     }
 

@@ -45,10 +45,18 @@ impl Draft {
     }
 
     /// Makes what was written durable, and a segment of it none of whose records is live yet.
-    pub(super) fn finish(self) -> Result<Arc<Segment>, Error> {
+    /// An error removes the file.
+    pub(super) fn finish(self, disk: &dyn Disk) -> Result<Arc<Segment>, Error> {
         assert!(self.buffer.is_empty(), "a draft is written before it is finished");
-        self.file.sync_data().map_err(Error::io("sync", &self.path))?;
-        let mapping = self.file.map(self.written).map_err(Error::io("map", &self.path))?;
+        let synced = self.file.sync_data().map_err(Error::io("sync", &self.path));
+        let mapped = synced.and_then(|()| self.file.map(self.written).map_err(Error::io("map", &self.path)));
+        let mapping = match mapped {
+            Ok(mapping) => mapping,
+            Err(error) => {
+                self.abandon(disk);
+                return Err(error);
+            }
+        };
         let segment = Segment::new(self.id, self.path, self.file, mapping, Origin::Sealed);
         segment.publish(&self.batch);
         segment.mark_synced(self.written);

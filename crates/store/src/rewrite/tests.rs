@@ -1,5 +1,5 @@
 use super::*;
-use crate::checkpoint::decode_checkpoint;
+use crate::checkpoint::{TEMPORARY_SUFFIX, checkpoint_name, decode_checkpoint};
 use crate::log::segment_name;
 use crate::rig::{DIR, Model, OPTIONS, Rig};
 use disk::Disk;
@@ -118,6 +118,63 @@ fn a_full_disk_only_delays_a_rewrite() {
     rig.settle().unwrap();
     assert!(rig.rewrites > 0);
     rig.check(&Model::at(5, rig.applied), true);
+}
+
+#[test]
+fn a_disk_that_is_full_when_the_copy_is_synced_only_delays_a_rewrite() {
+    let disk = SimDisk::new();
+    let mut rig = Rig::open(Arc::new(disk.clone()), 5).unwrap();
+    for _ in 0..300 {
+        rig.apply().unwrap();
+    }
+    while rig.prune(100) {}
+    let names = disk.list(Path::new(DIR)).unwrap();
+    disk.fill_at_sync_after(0);
+    let error = loop {
+        match rig.rewrite(u64::MAX) {
+            Ok(step) => assert!(step == Step::Working, "{step:?} before the sync failed"),
+            Err(error) => break error,
+        }
+    };
+    assert!(error.is_out_of_space(), "{error}");
+    assert_eq!(disk.list(Path::new(DIR)).unwrap(), names, "the copy is gone");
+    rig.settle().unwrap();
+    assert!(rig.rewrites > 0);
+    rig.check(&Model::at(5, rig.applied), true);
+}
+
+#[test]
+fn a_checkpoint_that_finds_no_room_leaves_everything_as_it_was() {
+    let disk = SimDisk::new();
+    let mut rig = Rig::open(Arc::new(disk.clone()), 5).unwrap();
+    let mut random = Random::new(5);
+    for round in 0..30 {
+        for _ in 0..20 {
+            rig.apply().unwrap();
+            rig.prune(100);
+            rig.rewrite(1 + random.below(9000)).unwrap();
+        }
+        let names = disk.list(Path::new(DIR)).unwrap();
+        let used =
+            names.iter().map(|name| disk.contents(&Path::new(DIR).join(name)).unwrap().len() as u64).sum::<u64>();
+        disk.set_capacity(Some(used + 50));
+        for _ in 0..3 {
+            rig.capture();
+            assert!(rig.write_checkpoint().unwrap_err().is_out_of_space());
+            assert_eq!(disk.list(Path::new(DIR)).unwrap(), names);
+        }
+        disk.set_capacity(None);
+        if round % 2 == 0 {
+            // One that could not be removed.
+            let stale = checkpoint_name(rig.applied) + TEMPORARY_SUFFIX;
+            disk.install(&Path::new(DIR).join(stale), b"half of a checkpoint").unwrap();
+        }
+        rig.capture();
+        rig.write_checkpoint().unwrap();
+        drop(rig);
+        rig = Rig::open(Arc::new(disk.clone()), 5).unwrap();
+        rig.check(&Model::at(5, rig.applied), true);
+    }
 }
 
 #[test]
