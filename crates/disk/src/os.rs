@@ -65,7 +65,7 @@ impl Disk for OsDisk {
         let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
         // SAFETY: both pointers are valid for the call.
         check(unsafe { libc::statvfs(path.as_ptr(), &mut stat) })?;
-        Ok(stat.f_bavail * stat.f_frsize)
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 }
 

@@ -53,7 +53,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<
     let checkpoint = checkpoint.clone();
     let sources = Source::open_all(&*disk, dir, &checkpoint)?;
     let rebuilt = rebuild(&sources, checkpoint.compact_revision)?;
-    let segments = Arc::new(Segments::new(Arc::clone(&disk), dir, options, files.next_id(&kept)));
+    let segments = Arc::new(Segments::new(Arc::clone(&disk), dir, options, files.next_id(&kept)?));
     let kept = files.tidy(&*disk, kept, &segments)?;
     let tail = tidy::adopt_segments(&segments, sources, &rebuilt.shares)?;
     let last = checkpoint.segments.last().map(|entry| entry.last()).unwrap_or_default();
@@ -70,7 +70,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<
 /// checkpoint are never the trace of a power cut.
 fn create(disk: Arc<dyn Disk>, dir: &Path, options: Options, files: &Files) -> Result<Recovered, OpenError> {
     files.check_fresh()?;
-    let segments = Arc::new(Segments::new(Arc::clone(&disk), dir, options, files.next_id(&[])));
+    let segments = Arc::new(Segments::new(Arc::clone(&disk), dir, options, files.next_id(&[])?));
     files.tidy(&*disk, Vec::new(), &segments)?;
     sync_ancestors(&*disk, dir)?;
     let mut checkpoints = Checkpoints::new(disk, dir, Arc::clone(&segments), Vec::new());

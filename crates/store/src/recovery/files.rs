@@ -48,9 +48,16 @@ impl Files {
     }
 
     /// An id that no segment here or in a checkpoint has.
-    pub(super) fn next_id(&self, kept: &[(Checkpoint, u64)]) -> u32 {
+    pub(super) fn next_id(&self, kept: &[(Checkpoint, u64)]) -> Result<u32, OpenError> {
         let listed = kept.iter().flat_map(|(checkpoint, _)| checkpoint.segments.iter().map(|entry| entry.id));
-        listed.chain(self.segments.iter().copied()).max().unwrap_or(0) + 1
+        let last = listed.chain(self.segments.iter().copied()).max().unwrap_or(0);
+        // Ids count up by one: nobody gets there in a lifetime.
+        let next = last.checked_add(1).filter(|next| *next < u32::MAX);
+        next.ok_or_else(|| OpenError::Corrupt {
+            file: self.dir.join(segment_name(last)),
+            offset: 0,
+            what: "no segment has such a number".into(),
+        })
     }
 
     fn read_checkpoint(&self, disk: &dyn Disk, index: u64) -> Result<(Checkpoint, u64), OpenError> {

@@ -168,6 +168,14 @@ fn segments_without_a_checkpoint_are_refused() {
 }
 
 #[test]
+fn ids_that_ran_out_are_refused() {
+    let disk = store();
+    let last = Path::new(DIR).join("00000000ffffffff.seg");
+    disk.install(&last, b"").unwrap();
+    refused(&disk, &last, 0);
+}
+
+#[test]
 fn files_of_others_are_left_alone() {
     let disk = store();
     let other = Path::new(DIR).join("notes.txt");
