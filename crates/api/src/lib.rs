@@ -3,6 +3,7 @@
 //! No I/O and no threads live here. Every other crate speaks in these types.
 
 pub mod check;
+pub mod decode;
 pub mod error;
 pub mod limits;
 pub mod range;

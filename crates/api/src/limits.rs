@@ -6,9 +6,9 @@ pub const REQUEST_BYTES_MAX: usize = 1_572_864;
 pub const GRPC_OVERHEAD_BYTES: usize = 512 * 1024;
 /// Default of `--max-txn-ops`.
 pub const TXN_OPS_MAX: usize = 128;
-/// Transactions inside each other. prost stops at 100 nested messages, a level takes two, and the Raft entry around them one;
-/// deeper ones get `too many operations`, as etcd answers beyond `--max-txn-ops` levels.
-pub const TXN_NESTING_MAX: usize = 45;
+/// Transactions inside each other; each level counts as an operation of the one around it, so with etcd's default of 128
+/// operations this is never reached.
+pub const TXN_NESTING_MAX: usize = 256;
 /// Default of `--quota-backend-bytes`.
 pub const QUOTA_BYTES_DEFAULT: i64 = 2 << 30;
 /// Committed but unapplied entries before writes are refused.

@@ -44,7 +44,7 @@ pub(crate) fn decode(data: &Bytes) -> Result<(u64, Command), DecodeError> {
             (3, WireType::LengthDelimited) => command = Command::Range(message(&mut rest)?),
             (4, WireType::LengthDelimited) => command = Command::Put(message(&mut rest)?),
             (5, WireType::LengthDelimited) => command = Command::DeleteRange(message(&mut rest)?),
-            (6, WireType::LengthDelimited) => command = Command::Txn(message(&mut rest)?),
+            (6, WireType::LengthDelimited) => command = Command::Txn(txn(&mut rest)?),
             (7, WireType::LengthDelimited) => command = Command::Compaction(message(&mut rest)?),
             (8, WireType::LengthDelimited) => command = Command::LeaseGrant(message(&mut rest)?),
             (9, WireType::LengthDelimited) => command = Command::LeaseRevoke(message(&mut rest)?),
@@ -61,11 +61,31 @@ pub(crate) fn decode(data: &Bytes) -> Result<(u64, Command), DecodeError> {
 
 /// A length-delimited message. Its byte fields share the entry's buffer.
 fn message<M: Message + Default>(rest: &mut Bytes) -> Result<M, DecodeError> {
-    let len = decode_varint(rest)?;
-    match usize::try_from(len) {
-        Ok(len) if len <= rest.len() => M::decode(rest.split_to(len)),
-        // prost has no public way to make its error: decoding a field that claims more than there is gives the right one.
-        _ => M::decode(&[0x0a, 0x7f][..]),
+    M::decode(content(rest)?)
+}
+
+/// A transaction, which may be nested deeper than prost goes.
+fn txn(rest: &mut Bytes) -> Result<TxnRequest, DecodeError> {
+    match api::decode::txn(content(rest)?) {
+        Ok(txn) => Ok(txn),
+        Err(api::decode::Error::Malformed(error)) => Err(error),
+        // Nobody proposes one.
+        Err(api::decode::Error::TooDeep) => malformed(),
+    }
+}
+
+fn content(rest: &mut Bytes) -> Result<Bytes, DecodeError> {
+    match usize::try_from(decode_varint(rest)?) {
+        Ok(len) if len <= rest.len() => Ok(rest.split_to(len)),
+        _ => malformed(),
+    }
+}
+
+/// prost has no public way to make its error: decoding a field that claims more than there is gives the right one.
+fn malformed<T>() -> Result<T, DecodeError> {
+    match PutRequest::decode(&[0x0a, 0x7f][..]) {
+        Err(error) => Err(error),
+        Ok(_) => unreachable!("a field longer than its message does not decode"),
     }
 }
 

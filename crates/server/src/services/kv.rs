@@ -1,6 +1,6 @@
 //! `etcdserverpb.KV`.
 
-use super::reply::{decode, outcome, put_varint, refuse, too_large};
+use super::reply::{decode, outcome, put_varint, refuse, too_large, unreadable};
 use crate::node::{self, Node, lock};
 use api::etcdserverpb::{
     CompactionRequest, DeleteRangeRequest, PutRequest, RangeRequest, TxnRequest, request_op::Request,
@@ -148,11 +148,10 @@ pub(super) fn delete_range(node: &Arc<Node>, call: Call, responder: Responder) {
 }
 
 pub(super) fn txn(node: &Arc<Node>, call: Call, responder: Responder) {
-    let request: TxnRequest = match decode(call.message.clone()) {
+    let request: TxnRequest = match api::decode::txn(call.message.clone()) {
         Ok(request) => request,
-        // Deeper than the decoder goes is deeper than any transaction may be.
-        Err(status) if status.message.contains("recursion limit") => return refuse(responder, Error::TooManyOps),
-        Err(status) => return refuse(responder, status),
+        Err(api::decode::Error::TooDeep) => return refuse(responder, Error::TooManyOps),
+        Err(api::decode::Error::Malformed(error)) => return refuse(responder, unreadable(&error)),
     };
     if let Err(error) = check::txn(&request, node.config.max_txn_ops) {
         return refuse(responder, error);

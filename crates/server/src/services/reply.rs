@@ -9,8 +9,12 @@ use store::Response;
 
 /// Decodes a request, or says so as gRPC does.
 pub(super) fn decode<M: Message + Default>(message: Bytes) -> Result<M, Status> {
-    M::decode(message)
-        .map_err(|error| Status::new(Code::Internal, format!("grpc: error unmarshalling request: {error}")))
+    M::decode(message).map_err(|error| unreadable(&error))
+}
+
+/// gRPC's refusal of a message that does not decode.
+pub(super) fn unreadable(error: &impl std::fmt::Display) -> Status {
+    Status::new(Code::Internal, format!("grpc: error unmarshalling request: {error}"))
 }
 
 /// Appends a protobuf varint.

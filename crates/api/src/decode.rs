@@ -1,0 +1,168 @@
+//! Decoding transactions as deep as etcd takes them.
+//!
+//! prost stops at 100 messages inside each other, which is 50 levels of transactions; etcd takes as many levels as
+//! `--max-txn-ops` has operations. Switching prost's bound off would let a client overflow the stack with nested groups of
+//! any message. So the two message types that contain each other are taken apart here, with a bound of their own, and
+//! everything inside them is left to prost.
+
+use crate::etcdserverpb::{RequestOp, TxnRequest, request_op::Request};
+use crate::limits::TXN_NESTING_MAX;
+use bytes::{Buf, Bytes};
+use prost::encoding::{WireType, decode_key, decode_varint};
+use prost::{DecodeError, Message};
+
+/// Why a transaction cannot be decoded.
+#[derive(Debug)]
+pub enum Error {
+    /// Not a valid message.
+    Malformed(DecodeError),
+    /// Transactions nested deeper than any server takes them.
+    TooDeep,
+}
+
+impl From<DecodeError> for Error {
+    fn from(error: DecodeError) -> Self {
+        Error::Malformed(error)
+    }
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Error::Malformed(error) => error.fmt(f),
+            Error::TooDeep => f.write_str("transactions nested too deep"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Decodes a transaction.
+pub fn txn(message: Bytes) -> Result<TxnRequest, Error> {
+    txn_at(message, 1)
+}
+
+fn txn_at(mut message: Bytes, depth: usize) -> Result<TxnRequest, Error> {
+    if depth > TXN_NESTING_MAX {
+        return Err(Error::TooDeep);
+    }
+    let mut txn = TxnRequest::default();
+    while let Some(field) = Field::next(&mut message)? {
+        match (field.number, field.content) {
+            (2, Some(content)) => txn.success.push(op_at(content, depth)?),
+            (3, Some(content)) => txn.failure.push(op_at(content, depth)?),
+            _ => txn.merge(field.whole)?,
+        }
+    }
+    Ok(txn)
+}
+
+fn op_at(mut message: Bytes, depth: usize) -> Result<RequestOp, Error> {
+    let mut op = RequestOp::default();
+    while let Some(field) = Field::next(&mut message)? {
+        match (field.number, field.content) {
+            (4, Some(content)) => {
+                let txn = txn_at(content, depth + 1)?;
+                match &mut op.request {
+                    // A field given twice adds to what it holds: protobuf's rule.
+                    Some(Request::RequestTxn(before)) => {
+                        before.compare.extend(txn.compare);
+                        before.success.extend(txn.success);
+                        before.failure.extend(txn.failure);
+                    }
+                    other => *other = Some(Request::RequestTxn(txn)),
+                }
+            }
+            _ => op.merge(field.whole)?,
+        }
+    }
+    Ok(op)
+}
+
+/// One field as it stands in a message.
+struct Field {
+    number: u32,
+    /// Key and value.
+    whole: Bytes,
+    /// The value, if it has a length of its own.
+    content: Option<Bytes>,
+}
+
+impl Field {
+    /// Takes the next field off `rest`. A field that is not whole is handed on with all that follows, for prost to refuse.
+    fn next(rest: &mut Bytes) -> Result<Option<Field>, Error> {
+        if rest.is_empty() {
+            return Ok(None);
+        }
+        let start = rest.clone();
+        let (number, wire_type) = decode_key(rest)?;
+        let len = match wire_type {
+            WireType::Varint => {
+                decode_varint(rest)?;
+                0
+            }
+            WireType::SixtyFourBit => 8,
+            WireType::ThirtyTwoBit => 4,
+            WireType::LengthDelimited => usize::try_from(decode_varint(rest)?).unwrap_or(usize::MAX),
+            // A group: prost knows where it ends, and bounds what it holds.
+            WireType::StartGroup | WireType::EndGroup => usize::MAX,
+        };
+        if len > rest.remaining() {
+            *rest = Bytes::new();
+            return Ok(Some(Field { number: 0, whole: start, content: None }));
+        }
+        let content = rest.split_to(len);
+        let whole = start.slice(..start.len() - rest.len());
+        Ok(Some(Field { number, whole, content: (wire_type == WireType::LengthDelimited).then_some(content) }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::etcdserverpb::{Compare, PutRequest};
+
+    fn op(request: Request) -> RequestOp {
+        RequestOp { request: Some(request) }
+    }
+
+    fn chain(depth: usize) -> TxnRequest {
+        let put = PutRequest { key: "k".into(), value: "v".into(), ..Default::default() };
+        let compare = vec![Compare { key: "c".into(), ..Default::default() }];
+        let mut txn = TxnRequest { compare, success: vec![op(Request::RequestPut(put))], failure: vec![] };
+        for _ in 1..depth {
+            txn = TxnRequest { failure: vec![op(Request::RequestTxn(txn))], ..Default::default() };
+        }
+        txn
+    }
+
+    #[test]
+    fn deep_transactions_are_read_back() {
+        for depth in [1, 2, 60, TXN_NESTING_MAX] {
+            let sent = chain(depth);
+            assert_eq!(txn(sent.encode_to_vec().into()).expect("valid"), sent);
+        }
+        assert!(matches!(txn(chain(TXN_NESTING_MAX + 1).encode_to_vec().into()), Err(Error::TooDeep)));
+    }
+
+    #[test]
+    fn agrees_with_prost_where_both_can() {
+        let good = chain(3).encode_to_vec();
+        for at in 0..good.len() {
+            for byte in [0, 0x0b, 0x7f, 0x80, 0xff] {
+                let mut changed = good.clone();
+                changed[at] = byte;
+                let ours = txn(changed.clone().into());
+                let theirs = TxnRequest::decode(&changed[..]);
+                assert_eq!(ours.ok(), theirs.ok(), "{changed:?}");
+            }
+            assert_eq!(txn(good[..at].to_vec().into()).ok(), TxnRequest::decode(&good[..at]).ok());
+        }
+    }
+
+    #[test]
+    fn groups_do_not_overflow_the_stack() {
+        let groups = vec![0x0b; 1_000_000];
+        assert!(matches!(txn(groups.into()), Err(Error::Malformed(_))));
+    }
+}
