@@ -120,8 +120,9 @@ impl Store {
         Ok(Progress { work, compacted: self.compacted(), checkpoint_is_due })
     }
 
-    /// Notes whether the disk has room for what the store does on its own.
-    fn look_at_disk(&self) {
+    /// Notes whether the disk has room for what the store does on its own. Space goes in whole segments, so whoever prepares the
+    /// next one should look: between two looks writes must not take more than the reserve.
+    pub fn look_at_disk(&self) {
         // A disk that does not say how much is free is found full by a write, if it is.
         let Ok(free) = self.disk.free_bytes(&self.dir) else { return };
         let needed = lock(&self.checkpoints).needed_reserve_bytes().saturating_add(self.options.reserve_bytes);

@@ -232,12 +232,17 @@ fn first_request_id(member_id: u64, since_epoch: Duration) -> u64 {
 }
 
 /// Keeps the next segment of both logs ready, so that no write waits for space to be allocated.
-fn prepare_spares(node: &Node, log: &wal::Spare, store: &store::log::Spare) {
+fn prepare_spares(node: &Arc<Node>, log: &wal::Spare, store: &store::log::Spare) {
     while !node.stopping.load(Ordering::Relaxed) {
         let prepared = log
             .prepare()
             .map_err(|error| error.to_string())
             .and_then(|()| store.prepare().map_err(|error| error.to_string()));
+        // Here and not only in the background work, which looks less often: a fast disk writes the reserve full in between.
+        node.store.look_at_disk();
+        if node.store.disk_is_low() {
+            node.raise_no_space();
+        }
         if let Err(error) = prepared {
             // A write that needs the segment will try again itself and fail the member if it must.
             logging::warn("cannot prepare a log segment", &[("error", (&error).into())]);
