@@ -3,7 +3,7 @@
 use crate::applier::{Applier, Change, header};
 use crate::log::KvParts;
 use crate::stored::to_message;
-use crate::types::{Revision, Version};
+use crate::types::{Loc, Revision, Version};
 use api::Error;
 use api::etcdserverpb::{PutRequest, PutResponse};
 use bytes::Bytes;
@@ -52,9 +52,25 @@ impl Applier {
         rev
     }
 
+    /// What watchers are told was there before: the pair as the revision before this one left it, and nothing where a put
+    /// begins a key. A transaction may change a key twice.
+    fn before_revision(&self, key: &[u8], version: &Version, previous: Option<&Version>) -> Option<Loc> {
+        if version.version == 1 {
+            return None;
+        }
+        let main = version.rev.main;
+        match previous {
+            Some(previous) if previous.rev.main == main => {
+                let mut earlier = self.changes.iter().filter(|change| change.version.rev.main == main);
+                earlier.find(|change| change.key == key).and_then(|change| change.prev)
+            }
+            _ => previous.filter(|previous| !previous.is_tombstone()).map(|previous| previous.loc),
+        }
+    }
+
     /// Notes a version that was appended to the log.
     pub(crate) fn stage(&mut self, key: Bytes, version: Version, previous: Option<&Version>) {
-        let prev = previous.filter(|previous| !previous.is_tombstone()).map(|previous| previous.loc);
+        let prev = self.before_revision(&key, &version, previous);
         self.overlay.insert(key.clone(), version, previous);
         self.changes.push(Change { key, version, prev });
     }

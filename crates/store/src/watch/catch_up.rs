@@ -9,6 +9,7 @@ use super::cohort::Cohort;
 use super::outbox::Delivery;
 use super::wire::stored_key;
 use super::{History, Kind, Options, Record};
+use crate::log::KvView;
 
 /// What a read gave.
 pub(super) struct Reading {
@@ -121,7 +122,8 @@ impl Reader<'_> {
             self.revisions += 1;
         }
         // What was before the watermark is gone for everybody, whether or not it is still lying there.
-        let prev = if with_prev && main > self.compact_revision { self.history.previous(key, main) } else { None };
+        let wanted = with_prev && main > self.compact_revision && !creates(kind, record.stored);
+        let prev = if wanted { self.history.previous(key, main) } else { None };
         let plain = plain.then(|| self.encode(&Change { kind, main, stored: record.stored, prev: None }));
         let with_prev =
             with_prev.then(|| self.encode(&Change { kind, main, stored: record.stored, prev: prev.as_deref() }));
@@ -160,4 +162,9 @@ impl Reader<'_> {
         );
         deliveries
     }
+}
+
+/// A put that begins a key has nothing before it, even where its revision deleted the key first.
+fn creates(kind: Kind, stored: &[u8]) -> bool {
+    kind == Kind::Put && KvView::parse(stored).is_some_and(|pair| pair.create == pair.modified)
 }
