@@ -1,3 +1,2 @@
 mod damage;
 mod power;
-mod speed;
