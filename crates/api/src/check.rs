@@ -37,17 +37,22 @@ pub fn delete_range(request: &DeleteRangeRequest) -> Result<(), Error> {
 
 /// Refuses a transaction that is too large, malformed, or writes a key twice.
 pub fn txn(request: &TxnRequest, ops_max: usize) -> Result<(), Error> {
-    txn_shape(request, ops_max, 1)?;
+    // Lists that are allowed on their own multiply when they are nested.
+    let mut tree = limits::TXN_TREE_OPS_MAX.max(ops_max.saturating_mul(3));
+    txn_shape(request, ops_max, 1, &mut tree)?;
     writes(&request.success)?;
     writes(&request.failure)?;
     Ok(())
 }
 
-fn txn_shape(request: &TxnRequest, ops_max: usize, depth: usize) -> Result<(), Error> {
+/// `tree`: what the whole transaction may still have.
+fn txn_shape(request: &TxnRequest, ops_max: usize, depth: usize, tree: &mut usize) -> Result<(), Error> {
     let ops = request.compare.len().max(request.success.len()).max(request.failure.len());
     if ops > ops_max || depth > limits::TXN_NESTING_MAX {
         return Err(Error::TooManyOps);
     }
+    let all = request.compare.len() + request.success.len() + request.failure.len();
+    *tree = tree.checked_sub(all).ok_or(Error::TooManyOps)?;
     if request.compare.iter().any(|compare| compare.key.is_empty()) {
         return Err(Error::EmptyKey);
     }
@@ -56,7 +61,7 @@ fn txn_shape(request: &TxnRequest, ops_max: usize, depth: usize) -> Result<(), E
             Some(Request::RequestRange(inner)) => range(inner)?,
             Some(Request::RequestPut(inner)) => put(inner)?,
             Some(Request::RequestDeleteRange(inner)) => delete_range(inner)?,
-            Some(Request::RequestTxn(inner)) => txn_shape(inner, ops_max - ops, depth + 1)?,
+            Some(Request::RequestTxn(inner)) => txn_shape(inner, ops_max - ops, depth + 1, tree)?,
             None => return Err(Error::KeyNotFound),
         }
     }
@@ -204,5 +209,17 @@ mod tests {
             inner = nested(vec![inner], vec![]);
         }
         assert_eq!(list(vec![inner]), Err(Error::TooManyOps));
+    }
+
+    #[test]
+    fn nested_lists_do_not_multiply() {
+        let ranges = |count| {
+            let range = RangeRequest { key: "k".into(), ..Default::default() };
+            nested(vec![op(Request::RequestRange(range)); count], vec![])
+        };
+        assert_eq!(list(vec![ranges(64); 64]), Ok(()));
+        let quarter = nested(vec![ranges(32); 32], vec![ranges(32); 32]);
+        assert_eq!(list(vec![quarter.clone(); 4]), Ok(()));
+        assert_eq!(list(vec![quarter; 5]), Err(Error::TooManyOps));
     }
 }

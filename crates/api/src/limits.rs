@@ -9,6 +9,8 @@ pub const TXN_OPS_MAX: usize = 128;
 /// Transactions inside each other; each level counts as an operation of the one around it, so with etcd's default of 128
 /// operations this is never reached.
 pub const TXN_NESTING_MAX: usize = 256;
+/// Conditions and operations of a transaction with all that are nested in it, unless `--max-txn-ops` allows more in one list.
+pub const TXN_TREE_OPS_MAX: usize = 10_000;
 /// Default of `--quota-backend-bytes`.
 pub const QUOTA_BYTES_DEFAULT: i64 = 2 << 30;
 /// Committed but unapplied entries before writes are refused.
