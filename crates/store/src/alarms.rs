@@ -32,7 +32,8 @@ impl Alarms {
         let alarm = AlarmMember { member_id: request.member_id, alarm: request.alarm };
         let alarms = match AlarmAction::try_from(request.action) {
             Ok(AlarmAction::Get) => self.list(request.alarm),
-            Ok(AlarmAction::Activate) if request.alarm != AlarmType::None as i32 => {
+            // Kinds of the future must not fill the table, which every member keeps for good.
+            Ok(AlarmAction::Activate) if is_known(request.alarm) => {
                 self.on.insert((request.alarm, request.member_id));
                 vec![alarm]
             }
@@ -41,6 +42,10 @@ impl Alarms {
         };
         AlarmResponse { header: None, alarms }
     }
+}
+
+fn is_known(kind: i32) -> bool {
+    AlarmType::try_from(kind).is_ok_and(|kind| kind != AlarmType::None)
 }
 
 #[cfg(test)]
@@ -67,5 +72,12 @@ mod tests {
         assert!(!alarms.is_on(AlarmType::Nospace));
         let unknown = AlarmRequest { action: 99, member_id: 1, alarm: -5 };
         assert_eq!(alarms.apply(&unknown).alarms, []);
+        for action in [AlarmAction::Activate, AlarmAction::Deactivate, AlarmAction::Get] {
+            for alarm in [-5, 3, i32::MAX] {
+                let unknown = AlarmRequest { action: action as i32, member_id: 1, alarm };
+                assert_eq!(alarms.apply(&unknown).alarms, []);
+            }
+        }
+        assert_eq!(alarms.list(AlarmType::None as i32).len(), 1);
     }
 }
