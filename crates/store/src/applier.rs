@@ -113,6 +113,8 @@ pub struct Applier {
     pub(crate) index: u64,
     pub(crate) term: u64,
     pub(crate) conf_state: raftpb::ConfState,
+    /// Configuration changes that were handed out and whose effect Raft has not told yet.
+    conf_changes_pending: usize,
     corrupt: bool,
     no_space: bool,
     failed: bool,
@@ -133,6 +135,7 @@ impl Applier {
             index,
             term,
             conf_state,
+            conf_changes_pending: 0,
             corrupt: false,
             no_space: false,
             failed: false,
@@ -151,9 +154,21 @@ impl Applier {
         self.term
     }
 
-    /// Notes what Raft made of a configuration change, for the next checkpoint.
+    /// Notes what Raft made of a configuration change, for the next checkpoint. Once per change.
     pub fn set_conf_state(&mut self, conf_state: raftpb::ConfState) {
         self.conf_state = conf_state;
+        self.keep_conf_state();
+    }
+
+    /// Notes that a configuration change had no effect on Raft.
+    pub fn keep_conf_state(&mut self) {
+        self.conf_changes_pending = self.conf_changes_pending.saturating_sub(1);
+    }
+
+    /// Whether the state can be captured. Not between a configuration change and what Raft made of it: the capture would have the
+    /// change as applied, and the members from before it.
+    pub fn can_capture(&self) -> bool {
+        self.conf_changes_pending == 0
     }
 
     /// The store it writes to.
@@ -233,6 +248,7 @@ impl Applier {
         if result.is_err() {
             change.node_id = Some(0);
         }
+        self.conf_changes_pending += 1;
         self.outcomes.push(Outcome::ConfChange { index, change });
         self.outcomes.push(Outcome::Done { index, request_id, result: result.map(|()| Response::None) });
     }

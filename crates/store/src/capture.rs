@@ -24,7 +24,9 @@ pub struct CheckpointJob {
 
 impl Applier {
     /// Captures the state as it is now. Leases are shared with the table until either changes, so this takes microseconds.
+    /// Only while [`Applier::can_capture`].
     pub fn checkpoint(&mut self) -> CheckpointJob {
+        assert!(self.can_capture(), "a checkpoint waits for what Raft makes of a configuration change");
         let store = Arc::clone(&self.store);
         let members = store.members();
         let mut content = Checkpoint {

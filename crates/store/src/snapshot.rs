@@ -34,8 +34,9 @@ pub struct SnapshotJob {
 }
 
 impl Applier {
-    /// Captures the state as it is now, in microseconds.
+    /// Captures the state as it is now, in microseconds. Only while [`Applier::can_capture`].
     pub fn snapshot(&mut self) -> SnapshotJob {
+        assert!(self.can_capture(), "a snapshot waits for what Raft makes of a configuration change");
         let store = Arc::clone(&self.store);
         SnapshotJob {
             index: self.index,

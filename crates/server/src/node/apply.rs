@@ -99,6 +99,11 @@ impl Apply {
         lock(&self.shared.applying).applier.set_conf_state(conf_state);
     }
 
+    /// Instead of [`Apply::set_conf_state`] when the change had no effect.
+    pub(super) fn keep_conf_state(&self) {
+        lock(&self.shared.applying).applier.keep_conf_state();
+    }
+
     /// Looks whether a checkpoint is due by its age.
     pub(super) fn tick(&self) {
         if self.is_idle() {
@@ -132,9 +137,10 @@ impl Apply {
 }
 
 impl Shared {
-    /// Captures the state between two batches, for a client's snapshot.
-    pub(super) fn capture(&self) -> store::SnapshotJob {
-        lock(&self.applying).applier.snapshot()
+    /// Captures the state between two batches, for a client's snapshot. `None` while a configuration change is under way.
+    pub(super) fn capture(&self) -> Option<store::SnapshotJob> {
+        let applier = &mut lock(&self.applying).applier;
+        applier.can_capture().then(|| applier.snapshot())
     }
 
     fn run(&self) {
@@ -188,7 +194,8 @@ impl Applying {
         let age = self.checkpoint.written.elapsed();
         let due = behind >= self.node.config.snapshot_count || (behind > 0 && age >= CHECKPOINT_AGE);
         let wanted = self.node.checkpoint_wanted.load(Ordering::Relaxed);
-        if (due || wanted) && age >= CHECKPOINT_GAP && !self.checkpoint.running.load(Ordering::Acquire) {
+        let possible = self.applier.can_capture() && age >= CHECKPOINT_GAP;
+        if (due || wanted) && possible && !self.checkpoint.running.load(Ordering::Acquire) {
             self.checkpoint.running.store(true, Ordering::Release);
             // A thread of its own: waiting for a place in a queue would hold up applying.
             let job = self.take_checkpoint();
@@ -202,7 +209,8 @@ impl Applying {
         while self.checkpoint.running.load(Ordering::Acquire) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        if self.applier.applied_index() > self.checkpoint.index {
+        // What a checkpoint does not cover is replayed.
+        if self.applier.applied_index() > self.checkpoint.index && self.applier.can_capture() {
             self.take_checkpoint()();
         }
     }

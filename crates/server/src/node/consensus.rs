@@ -191,7 +191,8 @@ impl Consensus {
             match self.member.apply_conf_change(&change) {
                 Ok(conf_state) => self.apply.set_conf_state(conf_state),
                 Err(error) => {
-                    logging::error("a configuration change failed", &[("error", logging::Value::Shown(&error))])
+                    logging::error("a configuration change failed", &[("error", logging::Value::Shown(&error))]);
+                    self.apply.keep_conf_state();
                 }
             }
         }

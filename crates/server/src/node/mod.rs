@@ -176,10 +176,17 @@ impl Node {
 
     /// The data as an etcd backend file. Plans it, which reads the whole index: for the slow pool.
     pub(crate) fn snapshot(&self) -> Result<store::Image, Error> {
-        let shared = self.applying.get().and_then(Weak::upgrade).ok_or(Error::Stopped)?;
-        let job = shared.capture();
-        drop(shared);
-        Ok(job.image())
+        loop {
+            let shared = self.applying.get().and_then(Weak::upgrade).ok_or(Error::Stopped)?;
+            let job = shared.capture();
+            drop(shared);
+            match job {
+                Some(job) => return Ok(job.image()),
+                None if self.stopping.load(Ordering::Relaxed) => return Err(Error::Stopped),
+                // Consensus takes a configuration change over at once.
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
     }
 
     /// Calls `done` once everything that the compaction at `revision` freed is out of the index.
