@@ -23,6 +23,8 @@ pub const PROPOSAL_QUEUE_MAX: usize = 65_536;
 pub const PROPOSAL_QUEUE_BYTES_MAX: usize = 256 << 20;
 /// Store operations applied under one hold of the index write lock.
 pub const APPLY_STRIDE_OPS: usize = 64;
+/// Bytes of keys installed under one hold of the index write lock, and one key more.
+pub const INSTALL_STRIDE_BYTES: usize = 256 * 1024;
 /// Index entries visited under one hold of the index read lock.
 pub const READ_STRIDE_KEYS: usize = 1_024;
 /// Bytes a request thread handles for one connection before it turns to the others.

@@ -21,7 +21,7 @@ use crate::watch::{Event, Kind};
 use api::Error;
 use api::Message;
 use api::etcdserverpb::*;
-use api::limits::APPLY_STRIDE_OPS;
+use api::limits::{APPLY_STRIDE_OPS, INSTALL_STRIDE_BYTES};
 use api::raftpb;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -404,17 +404,20 @@ impl Applier {
     fn install(&self) {
         let mut rest = &self.changes[..];
         while let Some(first) = rest.first() {
-            let (chunk, behind) = rest.split_at(rest.len().min(APPLY_STRIDE_OPS));
+            let (chunk, behind) = rest.split_at(install_stride(rest));
             let last = chunk[chunk.len() - 1].version.rev.main;
             // Further chunks may have more changes of the last revision.
             let is_split = behind.first().is_some_and(|next| next.version.rev.main == last);
             let began_here = first.version.rev.main != last;
+            let begins_split = is_split && (began_here || !self.store.unpublished.is_any());
+            // Looks at every key of the revision: not while readers wait.
+            let span = begins_split.then(|| self.span_of(last));
             let mut index = write(&self.store.index);
             for change in chunk {
                 index.push(&change.key, change.version);
             }
-            if is_split && (began_here || !self.store.unpublished.is_any()) {
-                self.store.unpublished.set(Some(self.span_of(last)));
+            if begins_split {
+                self.store.unpublished.set(span);
             } else if !is_split && self.store.unpublished.is_any() {
                 self.store.unpublished.set(None);
             }
@@ -456,6 +459,17 @@ impl Applier {
             events.chunk_by(|a, b| a.rev.main == b.rev.main).map(|chunk| (chunk[0].rev.main, chunk)).collect();
         hub.publish(&revisions);
     }
+}
+
+/// How many of the changes one hold of the index lock installs.
+fn install_stride(changes: &[Change]) -> usize {
+    let mut bytes = 0;
+    let within = changes.iter().take(APPLY_STRIDE_OPS).take_while(|change| {
+        let is_within = bytes < INSTALL_STRIDE_BYTES;
+        bytes += change.key.len();
+        is_within
+    });
+    within.count()
 }
 
 /// A header that carries a revision.
