@@ -115,6 +115,8 @@ catalogue! {
     TooManyLearners = FailedPrecondition "etcdserver: too many learner members in cluster";
     ClusterIdMismatch = FailedPrecondition "etcdserver: cluster ID mismatch";
     RequestTooLarge = InvalidArgument "etcdserver: request is too large";
+    /// Not etcd's, which builds answers of any size.
+    TxnAnswerTooLarge = ResourceExhausted "etcdserver: txn answer is too large";
     TooManyRequests = ResourceExhausted "etcdserver: too many requests";
     RootUserNotExist = FailedPrecondition "etcdserver: root user does not exist";
     RootRoleNotExist = FailedPrecondition "etcdserver: root user does not have root role";

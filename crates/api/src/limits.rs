@@ -11,6 +11,8 @@ pub const TXN_OPS_MAX: usize = 128;
 pub const TXN_NESTING_MAX: usize = 256;
 /// Conditions and operations of a transaction with all that are nested in it, unless `--max-txn-ops` allows more in one list.
 pub const TXN_TREE_OPS_MAX: usize = 10_000;
+/// Pairs in the answer to one transaction or deletion, which is built in memory as a whole.
+pub const TXN_ANSWER_BYTES_MAX: usize = 512 << 20;
 /// Default of `--quota-backend-bytes`.
 pub const QUOTA_BYTES_DEFAULT: i64 = 2 << 30;
 /// Committed but unapplied entries before writes are refused.

@@ -21,7 +21,7 @@ use crate::watch::{Event, Kind};
 use api::Error;
 use api::Message;
 use api::etcdserverpb::*;
-use api::limits::{APPLY_STRIDE_OPS, INSTALL_STRIDE_BYTES};
+use api::limits::{APPLY_STRIDE_OPS, INSTALL_STRIDE_BYTES, TXN_ANSWER_BYTES_MAX};
 use api::raftpb;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -115,6 +115,8 @@ pub struct Applier {
     pub(crate) conf_state: raftpb::ConfState,
     /// Configuration changes that were handed out and whose effect Raft has not told yet.
     conf_changes_pending: usize,
+    /// Bytes of pairs in the answer to the entry at hand, those left out for being too many included.
+    answer_bytes: usize,
     corrupt: bool,
     no_space: bool,
     failed: bool,
@@ -136,6 +138,7 @@ impl Applier {
             term,
             conf_state,
             conf_changes_pending: 0,
+            answer_bytes: 0,
             corrupt: false,
             no_space: false,
             failed: false,
@@ -258,6 +261,7 @@ impl Applier {
         if self.corrupt && is_refused_when_corrupt(&command) {
             return Ok(Err(Error::Corrupt));
         }
+        self.answer_bytes = 0;
         let cost = cost(&command);
         if self.no_space && cost > 0 {
             return Ok(Err(Error::NoSpace));
@@ -266,7 +270,10 @@ impl Applier {
         let over = self.store.over_quota(if cost > 0 { cost + self.log.pending_bytes() } else { 0 });
         let result = match command {
             Command::Put(request) => self.put(request).map(Response::Put),
-            Command::DeleteRange(request) => Ok(Response::DeleteRange(self.delete_range(&request))),
+            Command::DeleteRange(request) => {
+                let response = self.delete_range(&request);
+                self.check_answer().map(|()| Response::DeleteRange(response))
+            }
             Command::Txn(request) => {
                 if newest_revision_named(&request) > self.store.revision() {
                     self.commit(sink)?;
@@ -376,6 +383,18 @@ impl Applier {
     /// Stored bytes, flushed or not.
     pub(crate) fn stored<R>(&self, loc: Loc, read: impl FnOnce(&[u8]) -> R) -> R {
         self.staging().stored(loc, read)
+    }
+
+    /// Counts pairs towards the answer. False when they are too many for it; they must not be copied then.
+    pub(crate) fn fits_answer(&mut self, bytes: usize) -> bool {
+        self.answer_bytes = self.answer_bytes.saturating_add(bytes);
+        self.check_answer().is_ok()
+    }
+
+    /// Whether the answer is whole. If not, what the entry has written stands, as it does on every member: how long an answer gets
+    /// is known only once the writes it shows were made.
+    pub(crate) fn check_answer(&self) -> Result<(), Error> {
+        if self.answer_bytes > TXN_ANSWER_BYTES_MAX { Err(Error::TxnAnswerTooLarge) } else { Ok(()) }
     }
 
     /// Ends a stride.

@@ -14,7 +14,8 @@ impl Applier {
     pub(crate) fn delete_range(&mut self, request: &DeleteRangeRequest) -> DeleteRangeResponse {
         let found = self.find(KeyRange::new(&request.key, &request.range_end));
         let mut prev_kvs = Vec::new();
-        if request.prev_kv {
+        let bytes = || found.iter().map(|(_, live)| live.loc.len as usize).sum();
+        if request.prev_kv && self.fits_answer(bytes()) {
             prev_kvs = found.iter().map(|(_, live)| self.stored(live.loc, to_message)).collect();
         }
         let deleted = found.len() as i64;

@@ -42,7 +42,8 @@ impl Applier {
         let loc = self.log.append_put(rev, parts);
         self.store.leases.attach(&request.key, lease);
         self.stage(request.key, Version { rev, create, version, loc }, previous.as_ref());
-        PutResponse { header: header(rev.main), prev_kv: old.filter(|_| request.prev_kv) }
+        let shown = request.prev_kv && live.is_some_and(|live| self.fits_answer(live.loc.len as usize));
+        PutResponse { header: header(rev.main), prev_kv: old.filter(|_| shown) }
     }
 
     /// The revision of the next change of the entry at hand.

@@ -3,8 +3,8 @@
 use crate::applier::{Applier, header};
 use crate::compare::{Path, branch};
 use crate::live::Live;
-use crate::log::Error as LogError;
-use crate::range::{Plan, RangeAnswer, read_revision};
+use crate::log::{Error as LogError, read};
+use crate::range::{Plan, RangeAnswer, Selected, read_revision};
 use crate::store::Store;
 use crate::view::View;
 use api::etcdserverpb::request_op::Request;
@@ -12,6 +12,7 @@ use api::etcdserverpb::response_op::Response;
 use api::etcdserverpb::{
     PutRequest, RangeRequest, RangeResponse, RequestOp, ResponseHeader, ResponseOp, TxnRequest, TxnResponse,
 };
+use api::limits::{INLINE_SORT_KEYS_MAX, TXN_ANSWER_BYTES_MAX};
 use api::{Error, KeyRange};
 
 /// Whether a transaction cannot write: every operation of both branches is a range. Such a one is answered without the Raft log.
@@ -46,11 +47,41 @@ impl Store {
         let header = header(live.current());
         // Values are read without the index.
         drop(live);
-        let responses = selected.into_iter().map(|selected| {
-            let range = selected.finish().into_message();
-            ResponseOp { response: Some(Response::ResponseRange(range)) }
-        });
+        let answers: Vec<RangeAnswer> = selected.into_iter().map(Selected::finish).collect();
+        if answers.iter().map(|answer| answer.kvs.encoded_len()).sum::<usize>() > TXN_ANSWER_BYTES_MAX {
+            return Err(Error::TxnAnswerTooLarge);
+        }
+        let responses = answers
+            .into_iter()
+            .map(|range| ResponseOp { response: Some(Response::ResponseRange(range.into_message())) });
         Ok(TxnResponse { header, succeeded, responses: responses.collect() })
+    }
+
+    /// Whether the ranges and conditions of a transaction look at so many keys together that it should not be answered on a
+    /// request thread.
+    pub fn is_heavy_txn(&self, request: &TxnRequest) -> bool {
+        let conditions = request.compare.iter().map(|compare| self.keys(&compare.key, &compare.range_end));
+        let ranges = request.success.iter().chain(&request.failure).map(|op| match &op.request {
+            Some(Request::RequestRange(range)) if self.is_heavy(range) => u64::MAX,
+            Some(Request::RequestRange(range)) => {
+                let limit = u64::try_from(range.limit).ok().filter(|&limit| limit > 0).unwrap_or(u64::MAX);
+                if range.count_only { 1 } else { self.keys(&range.key, &range.range_end).min(limit) }
+            }
+            _ => 0,
+        });
+        let mut keys = 0_u64;
+        conditions.chain(ranges).any(|more| {
+            keys = keys.saturating_add(more);
+            keys > INLINE_SORT_KEYS_MAX as u64
+        })
+    }
+
+    /// Keys that a range has now; a single key counts whether it is there or not.
+    fn keys(&self, key: &[u8], range_end: &[u8]) -> u64 {
+        match KeyRange::new(key, range_end) {
+            KeyRange::One(_) => 1,
+            range => read(&self.index).count_live(range),
+        }
     }
 }
 
@@ -81,7 +112,7 @@ impl Applier {
         path.rewind();
         let mut response = self.execute(request, &mut path)?;
         response.header = header(self.current());
-        Ok(Ok(response))
+        Ok(self.check_answer().map(|()| response))
     }
 
     /// Checks the branches that will be taken, against the state before the transaction.
@@ -149,7 +180,9 @@ impl Applier {
             revision if revision <= 0 => view.current,
             revision => revision.clamp(view.compact.max(1), view.current),
         };
-        Ok(Plan::new(request).select(&view, &self.store.segments, at).finish().into_message())
+        let answer = Plan::new(request).select(&view, &self.store.segments, at).finish();
+        let fits = self.fits_answer(answer.kvs.encoded_len());
+        Ok(if fits { answer.into_message() } else { RangeResponse::default() })
     }
 }
 

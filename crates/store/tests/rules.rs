@@ -595,3 +595,18 @@ fn entries_are_applied_once_and_in_order() {
     leader.applier.apply(&[empty], &mut told).unwrap();
     assert_eq!((leader.applier.applied_index(), leader.store.revision()), (1, 1));
 }
+
+#[test]
+fn a_transaction_is_heavy_by_all_its_ranges_together() {
+    let mut node = Node::new();
+    node.apply_all((0..4000).map(|key| put(&format!("{key:05}"), "").raft()).collect());
+    let range = |limit| Request::RequestRange(RangeRequest { limit, ..all() });
+    let txn = |limit, ranges| {
+        let op = api::etcdserverpb::RequestOp { request: Some(range(limit)) };
+        TxnRequest { success: vec![op; ranges], ..Default::default() }
+    };
+    assert!(!node.store.is_heavy_txn(&txn(0, 2)));
+    assert!(node.store.is_heavy_txn(&txn(0, 3)));
+    assert!(!node.store.is_heavy_txn(&txn(10, 100)));
+    assert_eq!(node.store.read_txn(&txn(10, 100)).unwrap().responses.len(), 100);
+}

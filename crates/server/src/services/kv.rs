@@ -156,13 +156,9 @@ pub(super) fn txn(node: &Arc<Node>, call: Call, responder: Responder) {
     if let Err(error) = check::txn(&request, node.config.max_txn_ops) {
         return refuse(responder, error);
     }
-    let ranges = request.success.iter().chain(&request.failure).filter_map(|op| match &op.request {
-        Some(Request::RequestRange(range)) => Some(range),
-        _ => None,
-    });
-    let heavy = ranges.into_iter().any(|range| node.store.is_heavy(range));
     match only_reads(&request) {
         Some(serializable) => read(node, serializable, responder, move |node, responder| {
+            let heavy = node.store.is_heavy_txn(&request);
             let answer = move |node: &Arc<Node>| {
                 let answered = node.store.read_txn(&request);
                 if let Ok(response) = &answered {
