@@ -18,8 +18,8 @@ pub struct CheckpointJob {
     content: Checkpoint,
     leases: LeaseCapture,
     listing: Listing,
-    /// Checkpoints that were due when this one was captured.
-    due: u32,
+    /// Rewrites that were finished when it was captured.
+    rewrites: u64,
 }
 
 impl Applier {
@@ -28,6 +28,8 @@ impl Applier {
     pub fn checkpoint(&mut self) -> CheckpointJob {
         assert!(self.can_capture(), "a checkpoint waits for what Raft makes of a configuration change");
         let store = Arc::clone(&self.store);
+        // Before the listing, which then has what these rewrites made.
+        let rewrites = store.maintenance.rewrites();
         let members = store.members();
         let mut content = Checkpoint {
             applied_index: self.index,
@@ -39,13 +41,7 @@ impl Applier {
             ..Checkpoint::default()
         };
         members.save(&mut content);
-        CheckpointJob {
-            content,
-            leases: store.leases.capture(),
-            listing: self.log.listing(),
-            due: store.maintenance.checkpoints_due(),
-            store,
-        }
+        CheckpointJob { content, leases: store.leases.capture(), listing: self.log.listing(), rewrites, store }
     }
 }
 
@@ -68,13 +64,13 @@ impl CheckpointJob {
     /// Writes it, and removes what nothing needs any more. Jobs are written in the order they were captured. After an error the
     /// member must end, unless the disk is full: that leaves everything as it was.
     pub fn write(self) -> Result<(), Error> {
-        let CheckpointJob { store, mut content, leases, listing, due } = self;
+        let CheckpointJob { store, mut content, leases, listing, rewrites } = self;
         content.leases = leases.iter().map(saved).collect();
         let mut checkpoints = lock(&store.checkpoints);
         checkpoints.write(content, listing)?;
         store.oldest_checkpoint.store(checkpoints.oldest_applied_index(), Ordering::Release);
         drop(checkpoints);
-        store.maintenance.checkpointed(due);
+        store.maintenance.checkpointed(rewrites);
         Ok(())
     }
 }

@@ -14,6 +14,6 @@ mod tests;
 
 pub use content::Checkpoint;
 pub use encoding::decode_checkpoint;
-pub(crate) use encoding::{TEMPORARY_SUFFIX, checkpoint_name, parse_checkpoint_name};
+pub(crate) use encoding::{CheckpointName, TEMPORARY_SUFFIX};
 pub use files::Checkpoints;
-pub(crate) use files::{KEPT, Kept};
+pub(crate) use files::{Doubted, KEPT, Kept};

@@ -6,13 +6,16 @@ use crate::rewrite::{Rewriter, Step};
 use crate::store::Store;
 use crate::types::Loc;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Versions looked at under one hold of the index lock, which the applier waits for.
 const PRUNE_STRIDE_VERSIONS: usize = 512;
 /// What a stride counts for in a slice's budget.
 const PRUNE_STRIDE_BYTES: u64 = 32 * 1024;
+/// With so many compactions waiting, dropping what they let go of comes before their hashes: members then have nothing to compare,
+/// but their disks do not fill.
+const BACKLOG_COMPACTIONS: usize = 4;
 /// Checkpoints that must be written until the files which a rewrite replaced can go.
 const CHECKPOINTS_PER_REWRITE: u32 = 2;
 
@@ -21,7 +24,15 @@ pub(crate) struct Maintenance {
     queue: Mutex<VecDeque<Compaction>>,
     work: Mutex<Desk>,
     finished: AtomicI64,
-    checkpoints_due: AtomicU32,
+    due: Mutex<Due>,
+}
+
+/// Checkpoints that would let files go.
+#[derive(Clone, Copy, Debug, Default)]
+struct Due {
+    left: u32,
+    /// Rewrites finished: a checkpoint captured before the last of them does not count.
+    rewrites: u64,
 }
 
 /// What one slice goes on with.
@@ -47,7 +58,8 @@ enum Phase {
     /// Before anything goes, the hash over what it found is taken.
     Hash(Hasher),
     Prune {
-        hash: KvHash,
+        /// Missing when there was no time for it.
+        hash: Option<KvHash>,
         after: Option<Box<[u8]>>,
     },
 }
@@ -75,24 +87,32 @@ pub struct Progress {
 }
 
 impl Maintenance {
-    pub(crate) fn new(segments: &Arc<Segments>, compact_revision: i64) -> Maintenance {
+    /// `due` checkpoints are due from the start, for what recovery left.
+    pub(crate) fn new(segments: &Arc<Segments>, compact_revision: i64, due: u32) -> Maintenance {
         Maintenance {
             queue: Mutex::default(),
             work: Mutex::new(Desk { compaction: None, rewriter: Rewriter::new(Arc::clone(segments)) }),
             finished: AtomicI64::new(compact_revision),
-            checkpoints_due: AtomicU32::new(0),
+            due: Mutex::new(Due { left: due, rewrites: 0 }),
         }
     }
 
-    pub(crate) fn checkpoints_due(&self) -> u32 {
-        self.checkpoints_due.load(Ordering::Relaxed)
+    /// Rewrites that were finished so far.
+    pub(crate) fn rewrites(&self) -> u64 {
+        lock(&self.due).rewrites
     }
 
-    /// One of the checkpoints that were `due` when it was captured is written. Should a rewrite have finished since, all are due
-    /// again.
-    pub(crate) fn checkpointed(&self, due: u32) {
-        let less = due.saturating_sub(1);
-        let _ = self.checkpoints_due.compare_exchange(due, less, Ordering::Relaxed, Ordering::Relaxed);
+    /// A checkpoint is written that was captured after so many `rewrites`. Should another have finished since, all are due again.
+    pub(crate) fn checkpointed(&self, rewrites: u64) {
+        let mut due = lock(&self.due);
+        if due.rewrites == rewrites {
+            due.left = due.left.saturating_sub(1);
+        }
+    }
+
+    fn rewritten(&self) {
+        let mut due = lock(&self.due);
+        *due = Due { left: CHECKPOINTS_PER_REWRITE, rewrites: due.rewrites + 1 };
     }
 }
 
@@ -116,7 +136,7 @@ impl Store {
         let mut desk = lock(&self.maintenance.work);
         self.look_at_disk();
         let work = desk.slice(self, budget_bytes)?;
-        let checkpoint_is_due = self.maintenance.checkpoints_due() > 0;
+        let checkpoint_is_due = lock(&self.maintenance.due).left > 0;
         Ok(Progress { work, compacted: self.compacted(), checkpoint_is_due })
     }
 
@@ -131,10 +151,24 @@ impl Store {
 }
 
 impl Desk {
-    fn slice(&mut self, store: &Store, budget_bytes: u64) -> Result<Work, Error> {
-        if self.compaction.is_none() {
-            self.compaction = lock(&store.maintenance.queue).pop_front().map(Job::new);
+    /// Takes the newest compaction that waits when there is room for it. It does the work of those before it; their hashes are
+    /// left out, its own is the same as if they had been done one by one.
+    fn take_compaction(&mut self, queue: &mut VecDeque<Compaction>) {
+        let is_deep = queue.len() >= BACKLOG_COMPACTIONS;
+        let has_room = match &self.compaction {
+            None => true,
+            Some(job) => is_deep && matches!(job.phase, Phase::Hash(_)),
+        };
+        if !has_room {
+            return;
         }
+        if let Some(newest) = queue.drain(..).next_back() {
+            self.compaction = Some(if is_deep { Job::without_hash(newest) } else { Job::new(newest) });
+        }
+    }
+
+    fn slice(&mut self, store: &Store, budget_bytes: u64) -> Result<Work, Error> {
+        self.take_compaction(&mut lock(&store.maintenance.queue));
         if let Some(job) = &mut self.compaction {
             let work = job.step(store, budget_bytes);
             if work != Work::Idle {
@@ -148,7 +182,7 @@ impl Desk {
             Ok(Step::Idle) => Ok(Work::Idle),
             Ok(Step::Working) => Ok(Work::Busy),
             Ok(Step::Finished) => {
-                store.maintenance.checkpoints_due.store(CHECKPOINTS_PER_REWRITE, Ordering::Relaxed);
+                store.maintenance.rewritten();
                 Ok(Work::Busy)
             }
             Err(error) if error.is_out_of_space() => {
@@ -166,13 +200,17 @@ impl Job {
         Job { compaction, phase: Phase::Hash(Hasher::new(previous, revision, Purpose::Compaction)) }
     }
 
+    fn without_hash(compaction: Compaction) -> Job {
+        Job { compaction, phase: Phase::Prune { hash: None, after: None } }
+    }
+
     /// Idle when the compaction is finished.
     fn step(&mut self, store: &Store, budget_bytes: u64) -> Work {
         let revision = self.compaction.revision;
         match &mut self.phase {
             Phase::Hash(hasher) => {
                 if let Some(hash) = hasher.step(store, budget_bytes) {
-                    self.phase = Phase::Prune { hash, after: None };
+                    self.phase = Phase::Prune { hash: Some(hash), after: None };
                 }
                 Work::Busy
             }
@@ -190,7 +228,9 @@ impl Job {
                     dead.drain(..).for_each(|loc| store.segments.mark_dead(loc));
                     *after = next;
                     if after.is_none() {
-                        store.hashes.insert(*hash);
+                        if let Some(hash) = *hash {
+                            store.hashes.insert(hash);
+                        }
                         store.maintenance.finished.store(revision, Ordering::Release);
                         return Work::Idle;
                     }

@@ -31,6 +31,8 @@ pub struct Opened {
     pub applier: Applier,
     /// What was applied before.
     pub applied: Applied,
+    /// Checkpoints that are damaged and were passed over, for the operator to see: the disk is not to be trusted.
+    pub passed_over: Vec<OpenError>,
 }
 
 /// The last entry that an opened store has applied.
@@ -46,13 +48,13 @@ pub struct Applied {
 
 /// Opens the store in `dir`, or creates one there.
 pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Opened, OpenError> {
-    let Recovered { checkpoint, checkpoints, log, segments, index } =
+    let Recovered { checkpoint, checkpoints, log, segments, index, passed_over, checkpoints_due } =
         recovery::open(Arc::clone(&disk), dir, options.log)?;
     let leases = Leases::new(loaded_leases(&checkpoint));
     if leases.count() > 0 {
         attach(&leases, &index, &segments);
     }
-    let maintenance = Maintenance::new(&segments, checkpoint.compact_revision);
+    let maintenance = Maintenance::new(&segments, checkpoint.compact_revision, checkpoints_due);
     let reader = Arc::clone(&segments);
     let read = Box::new(move |loc| reader.try_read(loc).map(|value| value.into_bytes()));
     let store = Arc::new(Store {
@@ -79,7 +81,7 @@ pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Opened,
     let applied =
         Applied { index: checkpoint.applied_index, term: checkpoint.applied_term, conf_state: checkpoint.conf_state };
     let applier = Applier::new(Arc::clone(&store), log, applied.index, applied.term, applied.conf_state.clone());
-    Ok(Opened { store, applier, applied })
+    Ok(Opened { store, applier, applied, passed_over })
 }
 
 /// Finds the keys that are on a lease. A key's lease exists as long as the key does, so without leases there are none.

@@ -2,7 +2,8 @@
 //! records. The WAL replays the rest.
 //!
 //! Nothing on disk is changed before everything the checkpoint covers was verified. What is damaged is refused with file and
-//! offset, never repaired or guessed. Only what no checkpoint covers is removed: unfinished checkpoints, segments that were
+//! offset, never repaired or guessed; but one checkpoint may be damaged, because two are kept and the Raft log reaches back to the
+//! older one. It is passed over, and what it may list stays until two more were written. Only what no checkpoint covers is removed: unfinished checkpoints, segments that were
 //! begun after the last one, and the tail of the segment that was being filled.
 
 mod error;
@@ -21,7 +22,7 @@ use crate::checkpoint::{Checkpoint, Checkpoints};
 use crate::index::Index;
 use crate::log::{Log, Options, Segments};
 use disk::Disk;
-use files::Files;
+use files::{Files, Found};
 use rebuild::rebuild;
 use source::Source;
 use std::io::ErrorKind;
@@ -40,29 +41,37 @@ pub(crate) struct Recovered {
     pub(crate) segments: Arc<Segments>,
     /// Every version that the compaction of the checkpoint left.
     pub(crate) index: Index,
+    /// Damaged checkpoints that were passed over.
+    pub(crate) passed_over: Vec<OpenError>,
+    /// Checkpoints that let files go which nothing reads any more.
+    pub(crate) checkpoints_due: u32,
 }
 
 /// Opens the store in `dir`, or creates one there.
 pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Recovered, OpenError> {
     disk.create_dir(dir).map_err(OpenError::io("create", dir))?;
     let files = Files::list(&*disk, dir)?;
-    let kept = files.read_checkpoints(&*disk)?;
-    let Some((checkpoint, _)) = kept.last() else {
+    let found = files.read_checkpoints(&*disk)?;
+    let Some(newest) = found.kept.last() else {
         return create(disk, dir, options, &files);
     };
-    let checkpoint = checkpoint.clone();
+    let checkpoint = newest.content.clone();
     let sources = Source::open_all(&*disk, dir, &checkpoint)?;
     let rebuilt = rebuild(&sources, checkpoint.compact_revision)?;
-    let segments = Arc::new(Segments::new(Arc::clone(&disk), dir, options, files.next_id(&kept)?));
-    let kept = files.tidy(&*disk, kept, &segments)?;
-    let tail = tidy::adopt_segments(&segments, sources, &rebuilt.shares)?;
+    let segments = Arc::new(Segments::new(Arc::clone(&disk), dir, options, files.next_id(&found.kept)?));
+    // What a damaged checkpoint may cover behind the end of an older one is not cut off.
+    let is_behind = found.is_behind();
+    let tidied = files.tidy(&*disk, found, &segments)?;
+    let tail = tidy::adopt_segments(&segments, sources, &rebuilt.shares, is_behind)?;
     let last = checkpoint.segments.last().map(|entry| entry.last()).unwrap_or_default();
     Ok(Recovered {
         checkpoint,
-        checkpoints: Checkpoints::new(disk, dir, Arc::clone(&segments), kept),
+        checkpoints: Checkpoints::new(disk, dir, Arc::clone(&segments), tidied.kept, tidied.doubted),
         log: Log::new(Arc::clone(&segments), tail, last),
         segments,
         index: rebuilt.index,
+        passed_over: tidied.passed_over,
+        checkpoints_due: tidied.checkpoints_due,
     })
 }
 
@@ -71,13 +80,21 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<
 fn create(disk: Arc<dyn Disk>, dir: &Path, options: Options, files: &Files) -> Result<Recovered, OpenError> {
     files.check_fresh()?;
     let segments = Arc::new(Segments::new(Arc::clone(&disk), dir, options, files.next_id(&[])?));
-    files.tidy(&*disk, Vec::new(), &segments)?;
+    files.tidy(&*disk, Found::default(), &segments)?;
     sync_ancestors(&*disk, dir)?;
-    let mut checkpoints = Checkpoints::new(disk, dir, Arc::clone(&segments), Vec::new());
+    let mut checkpoints = Checkpoints::new(disk, dir, Arc::clone(&segments), Vec::new(), None);
     let checkpoint = Checkpoint::initial();
     checkpoints.write(checkpoint.clone(), segments.listing())?;
     let log = Log::new(Arc::clone(&segments), None, Default::default());
-    Ok(Recovered { checkpoint, checkpoints, log, segments, index: Index::new() })
+    Ok(Recovered {
+        checkpoint,
+        checkpoints,
+        log,
+        segments,
+        index: Index::new(),
+        passed_over: Vec::new(),
+        checkpoints_due: 0,
+    })
 }
 
 /// Makes the directory itself durable. Any of its ancestors may be new, or left by an attempt that did not come this far.

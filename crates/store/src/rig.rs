@@ -170,11 +170,9 @@ impl Rig {
         while self.prune(100) {}
         while self.rewrite(u64::MAX)? != Step::Idle {}
         for _ in 0..2 {
-            self.apply()?;
             self.capture();
             self.write_checkpoint()?;
         }
-        while self.prune(100) {}
         Ok(())
     }
 

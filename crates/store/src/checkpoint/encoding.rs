@@ -13,15 +13,47 @@ const HEADER_BYTES: usize = 32;
 /// What is behind the name of a checkpoint that is being written.
 pub(crate) const TEMPORARY_SUFFIX: &str = ".tmp";
 
-/// Name of the checkpoint after the entry `applied_index`.
-pub(crate) fn checkpoint_name(applied_index: u64) -> String {
-    format!("{applied_index:016x}.ckpt")
+/// What a checkpoint's file is named after. Later ones are greater.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct CheckpointName {
+    /// Index of the last entry it covers.
+    pub(crate) applied_index: u64,
+    /// Counts the checkpoints after the same entry, from 0: the keys are the same, but the segments are not.
+    pub(crate) repeat: u32,
 }
 
-/// The applied index in a checkpoint's name; `None` for any other name.
-pub(crate) fn parse_checkpoint_name(name: &str) -> Option<u64> {
-    let index = u64::from_str_radix(name.strip_suffix(".ckpt")?, 16).ok()?;
-    (checkpoint_name(index) == name).then_some(index)
+impl CheckpointName {
+    /// The first checkpoint after an entry.
+    pub(crate) fn first(applied_index: u64) -> CheckpointName {
+        CheckpointName { applied_index, repeat: 0 }
+    }
+
+    /// The name of a checkpoint after the entry `applied_index` that follows this one.
+    pub(crate) fn next(self, applied_index: u64) -> CheckpointName {
+        if applied_index != self.applied_index {
+            return CheckpointName::first(applied_index);
+        }
+        let Some(repeat) = self.repeat.checked_add(1) else { panic!("too many checkpoints after one entry") };
+        CheckpointName { applied_index, repeat }
+    }
+
+    /// Reads a file's name; `None` when it is none of a checkpoint.
+    pub(crate) fn parse(name: &str) -> Option<CheckpointName> {
+        let stem = name.strip_suffix(".ckpt")?;
+        let (index, repeat) = stem.split_once('-').unwrap_or((stem, "0"));
+        let applied_index = u64::from_str_radix(index, 16).ok()?;
+        let parsed = CheckpointName { applied_index, repeat: u32::from_str_radix(repeat, 16).ok()? };
+        (parsed.to_string() == name).then_some(parsed)
+    }
+}
+
+impl std::fmt::Display for CheckpointName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.repeat {
+            0 => write!(f, "{:016x}.ckpt", self.applied_index),
+            repeat => write!(f, "{:016x}-{repeat:08x}.ckpt", self.applied_index),
+        }
+    }
 }
 
 /// The bytes of a checkpoint file.

@@ -1,6 +1,6 @@
 //! The checkpoint files of a directory.
 
-use super::encoding::{TEMPORARY_SUFFIX, checkpoint_name, encode_checkpoint};
+use super::encoding::{CheckpointName, TEMPORARY_SUFFIX, encode_checkpoint};
 use super::{Checkpoint, decode_checkpoint};
 use crate::log::{Error, Listing, Segments};
 use disk::{Disk, Mode};
@@ -20,22 +20,41 @@ pub struct Checkpoints {
     segments: Arc<Segments>,
     /// Oldest first.
     kept: Vec<Kept>,
+    doubted: Option<Doubted>,
 }
 
 /// A checkpoint file.
 #[derive(Debug)]
 pub(crate) struct Kept {
-    pub(crate) applied_index: u64,
+    pub(crate) name: CheckpointName,
     /// Segments it lists.
     pub(crate) ids: Vec<u32>,
     /// Its length.
     pub(crate) bytes: u64,
 }
 
+/// Damaged checkpoints that recovery passed over. They and all that they may have listed stay until as many checkpoints as are kept
+/// were written.
+#[derive(Debug)]
+pub(crate) struct Doubted {
+    /// Their files.
+    pub(crate) names: Vec<CheckpointName>,
+    /// Segments that no other checkpoint lists.
+    pub(crate) ids: Vec<u32>,
+    /// Checkpoints written since.
+    pub(crate) written: usize,
+}
+
 impl Checkpoints {
-    /// The checkpoints `kept` that were found in `dir`, oldest first.
-    pub(crate) fn new(disk: Arc<dyn Disk>, dir: &Path, segments: Arc<Segments>, kept: Vec<Kept>) -> Checkpoints {
-        Checkpoints { disk, dir: dir.to_path_buf(), segments, kept }
+    /// The checkpoints `kept` that were found in `dir`, oldest first, and those that cannot be read.
+    pub(crate) fn new(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        segments: Arc<Segments>,
+        kept: Vec<Kept>,
+        doubted: Option<Doubted>,
+    ) -> Checkpoints {
+        Checkpoints { disk, dir: dir.to_path_buf(), segments, kept, doubted }
     }
 
     /// Writes a checkpoint: makes the listed segments durable, then the file under another name, then gives it its name. Then
@@ -51,21 +70,25 @@ impl Checkpoints {
         listing.sync()?;
         let bytes = encode_checkpoint(&content);
         assert!(decode_checkpoint(&bytes).is_ok(), "a checkpoint that reads back as it was written");
-        self.write_file(content.applied_index, &bytes)?;
+        let newest = self.kept.last().map(|kept| kept.name);
+        let name = newest.map_or(CheckpointName::first(content.applied_index), |name| name.next(content.applied_index));
+        assert!(newest.is_none_or(|newest| name > newest), "checkpoint {name} after {newest:?}");
+        self.write_file(name, &bytes)?;
         let ids = content.segments.iter().map(|entry| entry.id).collect();
-        self.keep(Kept { applied_index: content.applied_index, ids, bytes: bytes.len() as u64 })?;
+        self.keep(Kept { name, ids, bytes: bytes.len() as u64 })?;
+        self.settle_doubts(name)?;
         self.segments.sweep(&self.listed())?;
         Ok(())
     }
 
     /// Index of the last entry that the older kept checkpoint covers: entries up to here are needed by no recovery.
     pub fn oldest_applied_index(&self) -> u64 {
-        self.kept.first().map_or(0, |kept| kept.applied_index)
+        self.kept.first().map_or(0, |kept| kept.name.applied_index)
     }
 
     /// Index of the last entry that the newest checkpoint covers.
     pub fn newest_applied_index(&self) -> u64 {
-        self.kept.last().map_or(0, |kept| kept.applied_index)
+        self.kept.last().map_or(0, |kept| kept.name.applied_index)
     }
 
     /// Free space that must stay on the disk for what the log and the checkpoints do on their own: the next segment, one
@@ -75,9 +98,9 @@ impl Checkpoints {
         self.segments.needed_reserve_bytes() + checkpoint
     }
 
-    fn write_file(&self, applied_index: u64, bytes: &[u8]) -> Result<(), Error> {
-        let path = self.dir.join(checkpoint_name(applied_index));
-        let temporary = self.dir.join(checkpoint_name(applied_index) + TEMPORARY_SUFFIX);
+    fn write_file(&self, name: CheckpointName, bytes: &[u8]) -> Result<(), Error> {
+        let path = self.dir.join(name.to_string());
+        let temporary = self.dir.join(name.to_string() + TEMPORARY_SUFFIX);
         if let Err(error) = self.write_temporary(&temporary, bytes, &path) {
             // If it cannot be removed now, the next attempt does it, or recovery.
             self.disk.remove(&temporary).ok();
@@ -98,20 +121,37 @@ impl Checkpoints {
     }
 
     fn keep(&mut self, new: Kept) -> Result<(), Error> {
-        let newest = self.newest_applied_index();
-        assert!(new.applied_index >= newest, "checkpoint {:x} after {newest:x}", new.applied_index);
-        // After a rewrite with no entry applied since, the new file took the name of the last one.
-        self.kept.retain(|kept| kept.applied_index != new.applied_index);
         self.kept.push(new);
         while self.kept.len() > KEPT {
-            let path = self.dir.join(checkpoint_name(self.kept.remove(0).applied_index));
-            self.disk.remove(&path).map_err(Error::io("remove", &path))?;
+            let oldest = self.kept.remove(0);
+            self.remove(oldest.name)?;
         }
         Ok(())
     }
 
+    /// Removes damaged checkpoints once nobody can want them any more. One of them may just have been replaced by `new`.
+    fn settle_doubts(&mut self, new: CheckpointName) -> Result<(), Error> {
+        let Some(doubted) = &mut self.doubted else { return Ok(()) };
+        doubted.names.retain(|name| *name != new);
+        doubted.written += 1;
+        if doubted.written < KEPT {
+            return Ok(());
+        }
+        for name in self.doubted.take().map(|doubted| doubted.names).unwrap_or_default() {
+            self.remove(name)?;
+        }
+        Ok(())
+    }
+
+    fn remove(&self, name: CheckpointName) -> Result<(), Error> {
+        let path = self.dir.join(name.to_string());
+        self.disk.remove(&path).map_err(Error::io("remove", &path))
+    }
+
+    /// Segments whose files must stay.
     fn listed(&self) -> HashSet<u32> {
-        self.kept.iter().flat_map(|kept| kept.ids.iter().copied()).collect()
+        let doubted = self.doubted.iter().flat_map(|doubted| &doubted.ids);
+        self.kept.iter().flat_map(|kept| &kept.ids).chain(doubted).copied().collect()
     }
 }
 

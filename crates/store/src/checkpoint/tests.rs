@@ -75,8 +75,22 @@ fn contradictions_are_found() {
 
 #[test]
 fn only_our_own_names_are_checkpoints() {
-    assert_eq!(parse_checkpoint_name(&checkpoint_name(0xabc)), Some(0xabc));
-    for name in ["abc.ckpt", "0000000000000ABC.ckpt", "0000000000000abc.ckpt.tmp", "0000000000000abc.seg"] {
-        assert_eq!(parse_checkpoint_name(name), None, "{name}");
+    let first = CheckpointName::first(0xabc);
+    let again = first.next(0xabc);
+    assert_eq!((first.to_string().as_str(), again.repeat), ("0000000000000abc.ckpt", 1));
+    assert!(first < again && again < again.next(0xabc) && again.next(0xabc) < again.next(0xabd));
+    for name in [first, again] {
+        assert_eq!(CheckpointName::parse(&name.to_string()), Some(name));
+    }
+    for name in [
+        "abc.ckpt",
+        "0000000000000ABC.ckpt",
+        "0000000000000abc.ckpt.tmp",
+        "0000000000000abc.seg",
+        "0000000000000abc-00000000.ckpt",
+        "0000000000000abc-1.ckpt",
+        "0000000000000abc-.ckpt",
+    ] {
+        assert_eq!(CheckpointName::parse(name), None, "{name}");
     }
 }

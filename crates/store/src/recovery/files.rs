@@ -1,7 +1,7 @@
 //! Which files there are in the directory of a store.
 
 use super::OpenError;
-use crate::checkpoint::{Checkpoint, TEMPORARY_SUFFIX, checkpoint_name, decode_checkpoint, parse_checkpoint_name};
+use crate::checkpoint::{Checkpoint, CheckpointName, KEPT, TEMPORARY_SUFFIX, decode_checkpoint};
 use crate::log::{parse_segment_name, segment_name};
 use disk::{Disk, Mode};
 use std::path::{Path, PathBuf};
@@ -10,23 +10,53 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(super) struct Files {
     pub(super) dir: PathBuf,
-    /// Applied indexes of finished checkpoints, ascending.
-    pub(super) checkpoints: Vec<u64>,
+    /// Finished checkpoints, ascending.
+    pub(super) checkpoints: Vec<CheckpointName>,
     /// Names of unfinished ones.
     pub(super) unfinished: Vec<String>,
     /// Ids of segments.
     pub(super) segments: Vec<u32>,
 }
 
+/// A checkpoint that was read.
+#[derive(Debug)]
+pub(super) struct Stored {
+    pub(super) name: CheckpointName,
+    pub(super) content: Checkpoint,
+    /// Length of the file.
+    pub(super) bytes: u64,
+}
+
+/// What the checkpoints are good for.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Those to be kept, oldest first; the last one is what the store opens at.
+    pub(super) kept: Vec<Stored>,
+    /// Those that are older still.
+    pub(super) old: Vec<CheckpointName>,
+    /// Those that cannot be read, newest first.
+    pub(super) damaged: Vec<(CheckpointName, OpenError)>,
+}
+
+impl Found {
+    /// True when the newest checkpoint is damaged.
+    pub(super) fn is_behind(&self) -> bool {
+        match (self.damaged.first(), self.kept.last()) {
+            (Some((damaged, _)), Some(newest)) => *damaged > newest.name,
+            _ => false,
+        }
+    }
+}
+
 impl Files {
     pub(super) fn list(disk: &dyn Disk, dir: &Path) -> Result<Files, OpenError> {
         let (mut checkpoints, mut unfinished, mut segments) = (Vec::new(), Vec::new(), Vec::new());
         for name in disk.list(dir).map_err(OpenError::io("list", dir))? {
-            if let Some(index) = parse_checkpoint_name(&name) {
-                checkpoints.push(index);
+            if let Some(name) = CheckpointName::parse(&name) {
+                checkpoints.push(name);
             } else if let Some(id) = parse_segment_name(&name) {
                 segments.push(id);
-            } else if name.strip_suffix(TEMPORARY_SUFFIX).is_some_and(|name| parse_checkpoint_name(name).is_some()) {
+            } else if name.strip_suffix(TEMPORARY_SUFFIX).is_some_and(|name| CheckpointName::parse(name).is_some()) {
                 unfinished.push(name);
             }
         }
@@ -34,10 +64,27 @@ impl Files {
         Ok(Files { dir: dir.to_path_buf(), checkpoints, unfinished, segments })
     }
 
-    /// The finished checkpoints with their lengths, oldest first. A checkpoint gets its name only after its content is durable,
-    /// so a damaged one is not the trace of a power cut, and what it said may be missing from the one before.
-    pub(super) fn read_checkpoints(&self, disk: &dyn Disk) -> Result<Vec<(Checkpoint, u64)>, OpenError> {
-        self.checkpoints.iter().map(|&index| self.read_checkpoint(disk, index)).collect()
+    /// The newest checkpoints that can be read. A checkpoint gets its name only after its content is durable, so a damaged one is
+    /// not the trace of a power cut. One may be damaged: the Raft log reaches back to the older of the two that are kept.
+    pub(super) fn read_checkpoints(&self, disk: &dyn Disk) -> Result<Found, OpenError> {
+        let mut found = Found::default();
+        for &name in self.checkpoints.iter().rev() {
+            if found.kept.len() == KEPT {
+                found.old.push(name);
+                continue;
+            }
+            match self.read_checkpoint(disk, name) {
+                Ok(stored) => found.kept.insert(0, stored),
+                Err(error @ OpenError::Corrupt { .. }) => found.damaged.push((name, error)),
+                Err(error) => return Err(error),
+            }
+        }
+        let newest = found.kept.last().map(|stored| stored.name);
+        let beyond = found.damaged.iter().filter(|(name, _)| newest.is_none_or(|newest| *name > newest)).count();
+        if beyond >= KEPT || newest.is_none() && beyond > 0 {
+            return Err(found.damaged.swap_remove(0).1);
+        }
+        Ok(found)
     }
 
     /// Segments without any checkpoint: somebody removed the checkpoints. Starting over would remove the data too.
@@ -48,8 +95,8 @@ impl Files {
     }
 
     /// An id that no segment here or in a checkpoint has.
-    pub(super) fn next_id(&self, kept: &[(Checkpoint, u64)]) -> Result<u32, OpenError> {
-        let listed = kept.iter().flat_map(|(checkpoint, _)| checkpoint.segments.iter().map(|entry| entry.id));
+    pub(super) fn next_id(&self, kept: &[Stored]) -> Result<u32, OpenError> {
+        let listed = kept.iter().flat_map(|stored| stored.content.segments.iter().map(|entry| entry.id));
         let last = listed.chain(self.segments.iter().copied()).max().unwrap_or(0);
         // Ids count up by one: nobody gets there in a lifetime.
         let next = last.checked_add(1).filter(|next| *next < u32::MAX);
@@ -60,17 +107,17 @@ impl Files {
         })
     }
 
-    fn read_checkpoint(&self, disk: &dyn Disk, index: u64) -> Result<(Checkpoint, u64), OpenError> {
-        let path = self.dir.join(checkpoint_name(index));
+    fn read_checkpoint(&self, disk: &dyn Disk, name: CheckpointName) -> Result<Stored, OpenError> {
+        let path = self.dir.join(name.to_string());
         let file = disk.open(&path, Mode::Read).map_err(OpenError::io("open", &path))?;
-        let length = file.len().map_err(OpenError::io("measure", &path))?;
-        let mapping = file.map(length).map_err(OpenError::io("map", &path))?;
-        let bytes = mapping.get(0, mapping.len()).unwrap_or_default();
-        let checkpoint = decode_checkpoint(bytes).map_err(OpenError::damage(&path))?;
-        if checkpoint.applied_index == index {
-            return Ok((checkpoint, length));
+        let bytes = file.len().map_err(OpenError::io("measure", &path))?;
+        let mapping = file.map(bytes).map_err(OpenError::io("map", &path))?;
+        let content = decode_checkpoint(mapping.get(0, mapping.len()).unwrap_or_default());
+        let content = content.map_err(OpenError::damage(&path))?;
+        if content.applied_index == name.applied_index {
+            return Ok(Stored { name, content, bytes });
         }
-        let what = format!("a checkpoint of entry {:x} under the name of another", checkpoint.applied_index);
+        let what = format!("a checkpoint of entry {:x} under the name of another", content.applied_index);
         Err(OpenError::Corrupt { file: path, offset: 32, what })
     }
 }

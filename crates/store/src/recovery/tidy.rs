@@ -1,59 +1,73 @@
 //! Bringing the directory into the state that the checkpoint describes, after everything in it was verified.
 
-use super::files::Files;
+use super::files::{Files, Found, Stored};
 use super::rebuild::Share;
 use super::{OpenError, Source};
-use crate::checkpoint::{Checkpoint, KEPT, Kept, checkpoint_name};
+use crate::checkpoint::{Doubted, KEPT, Kept};
 use crate::log::{Origin, Segment, Segments, segment_name};
 use disk::Disk;
 use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
+/// What recovery leaves of the checkpoints and of what they list.
+#[derive(Debug, Default)]
+pub(super) struct Tidied {
+    pub(super) kept: Vec<Kept>,
+    pub(super) doubted: Option<Doubted>,
+    /// Why checkpoints were passed over.
+    pub(super) passed_over: Vec<OpenError>,
+    /// Checkpoints that let the files go which only older or damaged ones list.
+    pub(super) checkpoints_due: u32,
+}
+
 impl Files {
-    /// Removes what no kept checkpoint refers to.
-    pub(super) fn tidy(
-        &self,
-        disk: &dyn Disk,
-        mut found: Vec<(Checkpoint, u64)>,
-        segments: &Segments,
-    ) -> Result<Vec<Kept>, OpenError> {
+    /// Removes what no kept checkpoint refers to. While one is damaged it may be the one that lists a segment: then all stay.
+    pub(super) fn tidy(&self, disk: &dyn Disk, found: Found, segments: &Segments) -> Result<Tidied, OpenError> {
         // The newest checkpoint's name may not be durable yet. It must be before anything goes that an older one needs.
         disk.sync_dir(&self.dir).map_err(OpenError::io("sync", &self.dir))?;
-        let old: Vec<_> = found.drain(..found.len().saturating_sub(KEPT)).collect();
-        let old = old.iter().map(|(old, _)| checkpoint_name(old.applied_index));
-        let listed: HashSet<u32> =
-            found.iter().flat_map(|(checkpoint, _)| checkpoint.segments.iter().map(|entry| entry.id)).collect();
-        let orphans = self.segments.iter().filter(|id| !listed.contains(id)).map(|id| segment_name(*id));
-        for name in old.chain(self.unfinished.iter().cloned()).chain(orphans) {
+        let ids = |stored: &Stored| stored.content.segments.iter().map(|entry| entry.id).collect::<Vec<u32>>();
+        let listed: HashSet<u32> = found.kept.iter().flat_map(ids).collect();
+        let live: HashSet<u32> = found.kept.last().map(ids).unwrap_or_default().into_iter().collect();
+        let (leftovers, orphans): (Vec<u32>, Vec<u32>) =
+            self.segments.iter().filter(|id| !live.contains(id)).partition(|id| listed.contains(id));
+        let kept = found.kept.iter().map(|stored| Kept { name: stored.name, ids: ids(stored), bytes: stored.bytes });
+        let mut tidied = Tidied { kept: kept.collect(), ..Tidied::default() };
+        let mut useless: Vec<String> = found.old.iter().map(ToString::to_string).collect();
+        useless.extend(self.unfinished.iter().cloned());
+        if found.damaged.is_empty() {
+            useless.extend(orphans.iter().map(|id| segment_name(*id)));
+            tidied.checkpoints_due = u32::from(!leftovers.is_empty());
+        } else {
+            let (names, passed_over) = found.damaged.into_iter().unzip();
+            tidied.passed_over = passed_over;
+            tidied.doubted = Some(Doubted { names, ids: orphans.clone(), written: 0 });
+            tidied.checkpoints_due = KEPT as u32;
+            segments.adopt(orphans);
+        }
+        segments.adopt(leftovers);
+        for name in useless {
             let path = self.dir.join(name);
             disk.remove(&path).map_err(OpenError::io("remove", &path))?;
         }
-        if let Some((newest, _)) = found.last() {
-            let live: HashSet<u32> = newest.segments.iter().map(|entry| entry.id).collect();
-            let here = self.segments.iter().copied();
-            segments.adopt(here.filter(|id| listed.contains(id) && !live.contains(id)).collect());
-        }
-        let kept = found.iter().map(|(checkpoint, bytes)| Kept {
-            applied_index: checkpoint.applied_index,
-            ids: checkpoint.segments.iter().map(|entry| entry.id).collect(),
-            bytes: *bytes,
-        });
-        Ok(kept.collect())
+        Ok(tidied)
     }
 }
 
-/// Makes the sources the segments of the log. Returns the last one if it takes more records.
+/// Makes the sources the segments of the log. Returns the last one if it takes more records, which it does not if it is to stay
+/// `as_it_is`.
 pub(super) fn adopt_segments(
     segments: &Segments,
     sources: Vec<Source>,
     shares: &[Share],
+    as_it_is: bool,
 ) -> Result<Option<Arc<Segment>>, OpenError> {
     let count = sources.len();
     let mut tail = None;
     for (at, (source, share)) in sources.into_iter().zip(shares).enumerate() {
-        let is_last = at + 1 == count;
-        let (segment, takes_more) = if is_last { reopen(source, segments.next_capacity())? } else { sealed(source) };
+        let is_reopened = at + 1 == count && !as_it_is;
+        let (segment, takes_more) =
+            if is_reopened { reopen(source, segments.next_capacity())? } else { sealed(source) };
         let segment = Arc::new(segment);
         segment.publish(&share.batch);
         segment.mark_synced(segment.len());

@@ -1,5 +1,5 @@
 use super::*;
-use crate::checkpoint::{TEMPORARY_SUFFIX, checkpoint_name, decode_checkpoint};
+use crate::checkpoint::{CheckpointName, TEMPORARY_SUFFIX, decode_checkpoint};
 use crate::log::segment_name;
 use crate::rig::{DIR, Model, OPTIONS, Rig};
 use disk::Disk;
@@ -166,7 +166,7 @@ fn a_checkpoint_that_finds_no_room_leaves_everything_as_it_was() {
         disk.set_capacity(None);
         if round % 2 == 0 {
             // One that could not be removed.
-            let stale = checkpoint_name(rig.applied) + TEMPORARY_SUFFIX;
+            let stale = CheckpointName::first(rig.applied).to_string() + TEMPORARY_SUFFIX;
             disk.install(&Path::new(DIR).join(stale), b"half of a checkpoint").unwrap();
         }
         rig.capture();

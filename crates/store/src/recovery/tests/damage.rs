@@ -58,27 +58,98 @@ fn refused(disk: &SimDisk, path: &Path, at: usize) {
     }
 }
 
-#[test]
-fn every_flipped_byte_of_a_checkpoint_is_refused() {
-    let disk = store();
+/// The two checkpoints, older first: file, bytes, content.
+fn checkpoints(disk: &SimDisk) -> [(PathBuf, Vec<u8>, checkpoint::Checkpoint); 2] {
     let names = disk.list(Path::new(DIR)).unwrap();
-    let checkpoints: Vec<_> = names.iter().filter(|name| name.ends_with(".ckpt")).collect();
-    assert_eq!(checkpoints.len(), 2);
-    for name in checkpoints {
-        let path = Path::new(DIR).join(name);
-        let bytes = disk.contents(&path).unwrap();
+    let paths = names.iter().filter(|name| name.ends_with(".ckpt")).map(|name| Path::new(DIR).join(name));
+    let all: Vec<_> = paths
+        .map(|path| {
+            let bytes = disk.contents(&path).unwrap();
+            let content = checkpoint::decode_checkpoint(&bytes).unwrap();
+            (path, bytes, content)
+        })
+        .collect();
+    all.try_into().unwrap()
+}
+
+/// Opens with one damaged checkpoint, at the other one. Nothing that it may list goes before two more were written.
+fn passed_over(disk: &SimDisk, path: &Path, at: usize, other: &checkpoint::Checkpoint) {
+    let disk = copy(disk);
+    let before: Vec<_> = segments(&disk);
+    let mut rig = open(&disk).unwrap();
+    let [OpenError::Corrupt { file, offset, .. }] = &rig.store.passed_over[..] else { panic!("byte {at}") };
+    assert!(file == path && *offset <= at as u64, "byte {at} is reported at {offset}");
+    rig.check(&Model::at(SEED, other.applied_index), true);
+    for written in 0..2 {
+        for segment in &before {
+            assert!(segments(&disk).contains(segment), "{segment:?} is gone after {written} checkpoints");
+        }
+        assert!(disk.contents(path).is_ok(), "the damaged file is evidence");
+        rig.apply().unwrap();
+        rig.capture();
+        rig.write_checkpoint().unwrap();
+        if at.is_multiple_of(16) {
+            let rig = open(&copy(&disk)).unwrap();
+            rig.check(&Model::at(SEED, rig.applied), true);
+        }
+    }
+    assert!(disk.contents(path).is_err());
+    drop(rig);
+    let rig = open(&disk).unwrap();
+    assert!(rig.store.passed_over.is_empty());
+    rig.check(&Model::at(SEED, other.applied_index + 2), true);
+}
+
+/// Names of the segments' files.
+fn segments(disk: &SimDisk) -> Vec<String> {
+    disk.list(Path::new(DIR)).unwrap().into_iter().filter(|name| name.ends_with(".seg")).collect()
+}
+
+#[test]
+fn one_damaged_checkpoint_is_passed_over() {
+    let disk = store();
+    let [older, newer] = checkpoints(&disk);
+    for ((path, bytes, _), other) in [(&older, &newer.2), (&newer, &older.2)] {
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0x40;
-            disk.install(&path, &damaged).unwrap();
-            refused(&disk, &path, at);
-            disk.install(&path, &bytes[..at]).unwrap();
-            refused(&disk, &path, at);
+            disk.install(path, &damaged).unwrap();
+            passed_over(&disk, path, at, other);
+            disk.install(path, &bytes[..at]).unwrap();
+            passed_over(&disk, path, at, other);
         }
-        disk.install(&path, &bytes).unwrap();
+        disk.install(path, bytes).unwrap();
+    }
+    assert!(open(&disk).unwrap().store.passed_over.is_empty());
+}
+
+#[test]
+fn what_a_damaged_checkpoint_lists_is_not_cut_off() {
+    let disk = store();
+    let [_, (path, bytes, content)] = checkpoints(&disk);
+    disk.install(&path, &bytes[1..]).unwrap();
+    drop(open(&disk).unwrap());
+    disk.install(&path, &bytes).unwrap();
+    let rig = open(&disk).unwrap();
+    rig.check(&Model::at(SEED, content.applied_index), true);
+}
+
+#[test]
+fn two_damaged_checkpoints_are_refused() {
+    let disk = store();
+    let names = disk.list(Path::new(DIR)).unwrap();
+    let [older, newer] = checkpoints(&disk);
+    for at in 0..newer.1.len() {
+        for (path, bytes, _) in [&older, &newer] {
+            let mut damaged = bytes.clone();
+            damaged[at.min(bytes.len() - 1)] ^= 0x40;
+            disk.install(path, &damaged).unwrap();
+        }
+        refused(&disk, &newer.0, at);
     }
     assert_eq!(disk.list(Path::new(DIR)).unwrap(), names, "a refusal leaves the directory as it was");
-    open(&disk).unwrap();
+    disk.remove(&older.0).unwrap();
+    refused(&disk, &newer.0, newer.1.len());
 }
 
 #[test]
@@ -149,7 +220,7 @@ fn files_under_wrong_names_are_refused() {
     let bytes = disk.contents(&path).unwrap();
     let wrong = Path::new(DIR).join("00000000000000ff.ckpt");
     disk.install(&wrong, &bytes).unwrap();
-    refused(&disk, &wrong, 32);
+    passed_over(&disk, &wrong, 32, &content);
     disk.remove(&wrong).unwrap();
     let [a, b, ..] = &content.segments[..] else { panic!("two segments") };
     let paths = [a, b].map(|entry| Path::new(DIR).join(format!("{:016x}.seg", entry.id)));

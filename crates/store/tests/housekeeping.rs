@@ -1,0 +1,107 @@
+//! What is compacted is let go of, on the disk too, without anybody writing.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use disk::Disk;
+use std::path::Path;
+use store::Work;
+use support::requests::*;
+use support::{DIR, Node};
+
+/// A store with one key written many times.
+fn overwritten(times: usize) -> Node {
+    let mut node = Node::new();
+    for at in 0..times {
+        node.apply(put("a", &format!("{at:0300}")).raft()).unwrap();
+    }
+    node
+}
+
+fn segment_files(node: &Node) -> usize {
+    let names = node.disk.list(Path::new(DIR)).unwrap();
+    names.iter().filter(|name| name.ends_with(".seg")).count()
+}
+
+/// Works as the server does while nothing is applied. Returns the number of checkpoints that were asked for.
+fn idle(node: &mut Node) -> usize {
+    let mut checkpoints = 0;
+    loop {
+        let progress = node.store.maintain(64 << 10).unwrap();
+        if progress.work == Work::Idle && !progress.checkpoint_is_due {
+            return checkpoints;
+        }
+        if progress.checkpoint_is_due {
+            node.checkpoint();
+            checkpoints += 1;
+        }
+        assert!(checkpoints < 100, "checkpoints are due for ever");
+    }
+}
+
+#[test]
+fn space_comes_back_while_nothing_is_written() {
+    let mut node = overwritten(2000);
+    node.checkpoint();
+    let before = node.store.usage().file_bytes;
+    assert!(before > 500_000 && segment_files(&node) > 10);
+    node.apply(compact(2001)).unwrap();
+    assert!(idle(&mut node) >= 2);
+    let after = node.store.usage().file_bytes;
+    assert!(after < before / 4, "{after} of {before} bytes are left");
+    assert_eq!(segment_files(&node), node.store.segments().count());
+    assert_eq!(idle(&mut node), 0);
+    node.reopen();
+    assert_eq!(node.range(&all()).unwrap().count, 1);
+    assert_eq!(idle(&mut node), 0);
+}
+
+#[test]
+fn a_restart_between_the_checkpoints_does_not_keep_the_files() {
+    let mut node = overwritten(2000);
+    node.checkpoint();
+    node.apply(compact(2001)).unwrap();
+    node.settle();
+    node.checkpoint();
+    let before = segment_files(&node);
+    node.reopen();
+    assert_eq!(segment_files(&node), before, "the older checkpoint lists them");
+    assert!(idle(&mut node) >= 1);
+    assert_eq!(segment_files(&node), node.store.segments().count());
+}
+
+#[test]
+fn waiting_compactions_are_done_together() {
+    let [one_by_one, mut together] = [(); 2].map(|()| {
+        let mut node = overwritten(100);
+        node.apply(put("b", "1").raft()).unwrap();
+        node
+    });
+    let mut one_by_one = one_by_one;
+    for revision in [20, 50, 90] {
+        one_by_one.apply(compact(revision)).unwrap();
+        one_by_one.settle();
+        together.apply(compact(revision)).unwrap();
+    }
+    together.settle();
+    assert_eq!(together.store.compacted(), 90);
+    assert_eq!(together.store.hash_kv(90).unwrap(), one_by_one.store.hash_kv(90).unwrap());
+    assert_eq!(together.store.hash_kv(90).unwrap().compact_revision, 50);
+    assert_eq!(together.store.usage().live_bytes, one_by_one.store.usage().live_bytes);
+}
+
+#[test]
+fn a_deep_backlog_goes_before_hashes() {
+    let mut node = overwritten(100);
+    node.apply(compact(5)).unwrap();
+    // The hash of the first one is begun.
+    assert_eq!(node.store.maintain(1).unwrap().work, Work::Busy);
+    for revision in [20, 50, 70, 90] {
+        node.apply(compact(revision)).unwrap();
+    }
+    let before = node.store.usage().live_bytes;
+    assert_eq!(node.store.maintain(1).unwrap().work, Work::Busy);
+    assert_eq!(node.store.compacted(), 90);
+    assert!(node.store.usage().live_bytes < before / 5);
+    assert_eq!(node.store.hash_kv(90).unwrap().compact_revision, 90, "nothing was hashed on the way");
+}
