@@ -3,22 +3,25 @@
 //! A batch is a Crc record followed by at least one other. The Crc record's data, which etcd's reader skips, is
 //!
 //! ```text
-//! bytes of the whole batch u64 | first batch of a segment only: bytes the file was allocated with u64 | check u32
+//! bytes of the whole batch u64 | sectors of it that are all zeros u32 |
+//!     first batch of a segment only: bytes the file was allocated with u64 | check u32
 //! ```
 //!
-//! all little-endian; the check is CRC-32C over segment sequence u64, offset u64, running checksum u32 and the data before it.
+//! all little-endian; sectors are those of the file that begin behind the Crc record; the check is CRC-32C over segment sequence u64, offset u64, running checksum u32 and the data before it.
 
 use crate::frame::{self, Kind, WORD_BYTES};
 use crate::record::{self, ENTRY_HEAD_BYTES_MAX, EntryRef};
+use crate::torn;
 use api::{Message, raftpb, walpb};
 
 /// Longest Crc record of a batch that does not begin a segment.
-pub(crate) const START_BYTES_MAX: usize = WORD_BYTES + 24;
+pub(crate) const START_BYTES_MAX: usize = WORD_BYTES + 32;
 
 /// A buffer that grew beyond it is given back.
 const BUFFER_BYTES_KEPT: usize = 4 << 20;
 
 const LENGTH_BYTES: usize = 8;
+const COUNT_BYTES: usize = 4;
 const CHECK_BYTES: usize = 4;
 
 /// What the data of a batch's Crc record says.
@@ -26,6 +29,8 @@ const CHECK_BYTES: usize = 4;
 pub(crate) struct Start {
     /// Of the whole batch, its Crc record included.
     pub(crate) batch_bytes: u64,
+    /// Sectors behind its Crc record that hold nothing but zeros, as written.
+    pub(crate) zero_sectors: u32,
     /// In the first batch of a segment: what the file was allocated with.
     pub(crate) file_bytes: Option<u64>,
 }
@@ -38,6 +43,8 @@ pub(crate) struct Batch {
     crc: u32,
     file_bytes: Option<u64>,
     start_data_offset: usize,
+    /// Behind the Crc record.
+    start_end: usize,
     scratch: Vec<u8>,
     must_sync: bool,
 }
@@ -51,6 +58,7 @@ impl Batch {
             crc,
             file_bytes: None,
             start_data_offset: 0,
+            start_end: 0,
             scratch: Vec::with_capacity(ENTRY_HEAD_BYTES_MAX),
             must_sync: false,
         }
@@ -114,9 +122,10 @@ impl Batch {
 
     fn begin(&mut self) {
         if self.bytes.is_empty() {
-            let data = [0; 2 * LENGTH_BYTES + CHECK_BYTES];
-            let len = if self.file_bytes.is_some() { data.len() } else { LENGTH_BYTES + CHECK_BYTES };
+            let data = [0; 2 * LENGTH_BYTES + COUNT_BYTES + CHECK_BYTES];
+            let len = if self.file_bytes.is_some() { data.len() } else { data.len() - LENGTH_BYTES };
             self.start_data_offset = frame::push(&mut self.bytes, Kind::Crc, self.crc, &[&data[..len]]);
+            self.start_end = self.bytes.len();
         }
     }
 
@@ -124,8 +133,10 @@ impl Batch {
     pub(crate) fn finish(&mut self, sequence: u64, offset: u64) -> &[u8] {
         assert!(!self.bytes.is_empty(), "an empty batch was to be written");
         assert_eq!(offset == 0, self.file_bytes.is_some(), "only the first batch of a segment gives the file's length");
-        let mut data = Vec::with_capacity(2 * LENGTH_BYTES + CHECK_BYTES);
+        let zero_sectors = torn::zero_sectors(&self.bytes, offset, self.start_end);
+        let mut data = Vec::with_capacity(2 * LENGTH_BYTES + COUNT_BYTES + CHECK_BYTES);
         data.extend_from_slice(&(self.bytes.len() as u64).to_le_bytes());
+        data.extend_from_slice(&zero_sectors.to_le_bytes());
         if let Some(file_bytes) = self.file_bytes {
             data.extend_from_slice(&file_bytes.to_le_bytes());
         }
@@ -152,12 +163,14 @@ pub(crate) fn read_start(sequence: u64, offset: u64, crc: u32, data: &[u8]) -> O
         return None;
     }
     let (length, rest) = fields.split_first_chunk::<LENGTH_BYTES>()?;
+    let (zero_sectors, rest) = rest.split_first_chunk::<COUNT_BYTES>()?;
     let file_bytes = match (offset, rest) {
         (0, rest) => Some(u64::from_le_bytes(rest.try_into().ok()?)),
         (_, []) => None,
         _ => return None,
     };
-    Some(Start { batch_bytes: u64::from_le_bytes(*length), file_bytes })
+    let (batch_bytes, zero_sectors) = (u64::from_le_bytes(*length), u32::from_le_bytes(*zero_sectors));
+    Some(Start { batch_bytes, zero_sectors, file_bytes })
 }
 
 fn check(sequence: u64, offset: u64, crc: u32, fields: &[u8]) -> u32 {

@@ -84,7 +84,7 @@ impl<'a> Reader<'a> {
         }
         self.tail.crc = frame.crc;
         self.crc_known = true;
-        self.read_records(offset, frame.end, start.batch_bytes).map(Some)
+        self.read_records(offset, frame.end, &start).map(Some)
     }
 
     fn read_start(&self, offset: usize) -> Result<(Start, Frame<'a>), &'static str> {
@@ -101,8 +101,8 @@ impl<'a> Reader<'a> {
         Ok((start, frame))
     }
 
-    fn read_records(&mut self, offset: usize, start_end: usize, batch_bytes: u64) -> Result<&[Record<'a>], Break> {
-        let batch_end = usize::try_from(batch_bytes).ok().and_then(|len| offset.checked_add(len));
+    fn read_records(&mut self, offset: usize, start_end: usize, start: &Start) -> Result<&[Record<'a>], Break> {
+        let batch_end = usize::try_from(start.batch_bytes).ok().and_then(|len| offset.checked_add(len));
         let batch_end = batch_end.unwrap_or(usize::MAX);
         let bytes = &self.bytes[..batch_end.min(self.bytes.len())];
         self.records.clear();
@@ -113,11 +113,15 @@ impl<'a> Reader<'a> {
                     self.records.push(record);
                     (at, crc) = (end, record_crc);
                 }
-                Err(what) => return Err(self.broken_inside(at, offset, batch_end, what)),
+                Err(what) => {
+                    let torn = offset > 0 && torn::is_torn_inside(self.bytes, start, offset, start_end, batch_end);
+                    return Err(broken_inside(at, offset, torn, what));
+                }
             }
         }
         if at > batch_end || self.records.is_empty() {
-            return Err(self.broken_inside(start_end, offset, batch_end, "a batch is shorter than its first record"));
+            // The head is intact, and so is all that it spans: no lost sector explains it.
+            return Err(broken_inside(start_end, offset, false, "a batch is shorter than its first record"));
         }
         self.tail = Tail { offset: batch_end as u64, crc };
         Ok(&self.records)
@@ -129,11 +133,10 @@ impl<'a> Reader<'a> {
         let torn = offset > 0 && torn::is_torn_start(self.bytes, self.sequence, offset as usize);
         Break { offset, batch_offset: offset, torn, what }
     }
+}
 
-    fn broken_inside(&self, at: usize, batch_offset: usize, batch_end: usize, what: &'static str) -> Break {
-        let torn = batch_offset > 0 && torn::is_torn_inside(self.bytes, at, batch_end);
-        Break { offset: at as u64, batch_offset: batch_offset as u64, torn, what }
-    }
+fn broken_inside(at: usize, batch_offset: usize, torn: bool, what: &'static str) -> Break {
+    Break { offset: at as u64, batch_offset: batch_offset as u64, torn, what }
 }
 
 /// Reads the record at `at`: its contents, the running checksum behind it, where it ends. Metadata stands where it must and

@@ -108,6 +108,67 @@ fn lost_sectors_are_a_torn_tail_in_the_last_batch_only() {
     }
 }
 
+/// A segment whose last batch holds values of zeros, which fill whole sectors. Also where that batch begins and ends.
+fn zeros_at_the_end(seed: u64) -> (Vec<u8>, Tail, usize) {
+    let disk = SimDisk::new();
+    let options = Options { segment_bytes: SEGMENT_BYTES, segments_min: 1 };
+    let mut wal = Wal::create(Arc::new(disk.clone()), Path::new("/wal"), b"metadata", options).unwrap();
+    let mut random = Random::new(seed);
+    for _ in 0..2 {
+        for _ in 0..6 {
+            let fill = if random.chance(50) { 0 } else { 0xa5 };
+            let data = vec![fill; random.below(3000) as usize];
+            let entry = EntryRef { term: 1, index: wal.last_index() + 1, kind: 0, data: &data };
+            wal.append(&mut [entry].into_iter(), None);
+        }
+        wal.commit(true).unwrap();
+    }
+    let end = wal.offset as usize;
+    let bytes = disk.contents(Path::new(NAME)).unwrap();
+    let mut reader = Reader::new(&bytes, 0, None);
+    reader.next_batch().unwrap();
+    reader.next_batch().unwrap();
+    let tail = reader.tail();
+    (bytes, tail, end)
+}
+
+#[test]
+fn zeros_that_were_written_do_not_pass_for_lost_sectors() {
+    for seed in 0..20 {
+        let (mut bytes, last, end) = zeros_at_the_end(seed);
+        let start = last.offset as usize;
+        // But for the length word, whose loss looks like that of the sector.
+        for at in start + 8..end {
+            bytes[at] ^= 0x10;
+            let found = Reader::resume(&bytes, 0, last).next_batch().unwrap_err();
+            assert!(!found.torn, "seed {seed}: byte {at} of {start}..{end} passed for a torn batch");
+            bytes[at] ^= 0x10;
+        }
+    }
+}
+
+#[test]
+fn sectors_lost_among_zeros_are_found() {
+    let mut random = Random::new(9);
+    for seed in 0..20 {
+        let (bytes, last, end) = zeros_at_the_end(seed);
+        let start = last.offset as usize;
+        for _ in 0..200 {
+            let mut damaged = bytes.clone();
+            for sector in start / 512..end.div_ceil(512) {
+                if random.chance(30) {
+                    damaged[(sector * 512).max(start)..(sector * 512 + 512).min(end)].fill(0);
+                }
+            }
+            match Reader::resume(&damaged, 0, last).next_batch() {
+                Err(found) => assert!(found.torn, "seed {seed}: {found:?}"),
+                Ok(None) => {}
+                Ok(Some(_)) => assert!(damaged == bytes),
+            }
+        }
+    }
+}
+
 #[test]
 fn a_batch_in_a_value_is_no_batch() {
     // A client stores bytes that look like a batch; they do not stand where such a batch would.

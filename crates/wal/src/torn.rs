@@ -2,10 +2,11 @@
 //!
 //! At most one batch is unsynced, and what lies behind it in the file is zeros. When the power goes while it is written, the
 //! disk may keep any of its 512-byte sectors; a sector that is lost reads as before: zeros from the end of the previous batch on. So a
-//! break is a torn tail only if no batch begins behind it and a sector that reads as never written explains it. Every other
+//! break is a torn tail only if no batch begins behind it and a sector that reads as never written explains it: one more than the
+//! batch says it was written with. Every other
 //! break is damage, and damage is never guessed away.
 
-use crate::batch::{START_BYTES_MAX, read_start};
+use crate::batch::{START_BYTES_MAX, Start, read_start};
 use crate::frame::{self, ALIGN_BYTES, Kind, WORD_BYTES};
 
 /// The unit that a disk writes as a whole.
@@ -21,20 +22,32 @@ pub(crate) fn is_torn_start(bytes: &[u8], sequence: u64, offset: usize) -> bool 
     (word_lost || second_lost) && !batch_begins_behind(bytes, sequence, offset)
 }
 
-/// True when a batch that ends at `batch_end` by its own record is torn: the record at `offset` in it cannot be read.
-pub(crate) fn is_torn_inside(bytes: &[u8], offset: usize, batch_end: usize) -> bool {
-    if !is_zero(range(bytes, batch_end, bytes.len())) {
-        return false;
-    }
-    let mut sector = offset / SECTOR_BYTES * SECTOR_BYTES;
-    while sector < batch_end {
-        // Beyond the end of the file the range is empty: the longer length was lost with the sectors.
-        if is_zero(range(bytes, sector, sector + SECTOR_BYTES)) {
-            return true;
-        }
-        sector += SECTOR_BYTES;
-    }
-    false
+/// True when the batch in `bytes[batch_offset..batch_end]` is torn, given that one of its records cannot be read. `start` is its intact
+/// Crc record, which ends at `start_end`.
+pub(crate) fn is_torn_inside(
+    bytes: &[u8],
+    start: &Start,
+    batch_offset: usize,
+    start_end: usize,
+    batch_end: usize,
+) -> bool {
+    let Some(batch) = bytes.get(batch_offset..batch_end) else {
+        // The longer length was lost with the sectors.
+        return true;
+    };
+    // Zeros that were written are no sign of a loss.
+    is_zero(&bytes[batch_end..])
+        && zero_sectors(batch, batch_offset as u64, start_end - batch_offset) > start.zero_sectors
+}
+
+/// Counts the sectors of the file that hold nothing but zeros, among those of the batch at `offset` that begin at `from` in it or later.
+/// What is behind the batch counts as zeros. The sectors before have a part of the Crc record, which tells itself when it is lost.
+pub(crate) fn zero_sectors(batch: &[u8], offset: u64, from: usize) -> u32 {
+    let into_sector = ((offset + from as u64) % SECTOR_BYTES as u64) as usize;
+    let first = from + (SECTOR_BYTES - into_sector) % SECTOR_BYTES;
+    let sectors = range(batch, first, batch.len()).chunks(SECTOR_BYTES);
+    // A batch is far smaller than 2 TiB.
+    sectors.filter(|sector| is_zero(sector)).count() as u32
 }
 
 /// Looks for a record that can only be the beginning of a batch.

@@ -340,10 +340,10 @@ fn the_bytes_of_a_log_stay_as_they_are() {
     let bytes = disk.contents(&dir().join("0000000000000000-0000000000000000.wal")).unwrap();
     assert_eq!(bytes.len(), 8192);
     let hex = |chunk: &[u8]| chunk.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let words: Vec<_> = bytes[..176].chunks(8).map(hex).collect();
+    let words: Vec<_> = bytes[..184].chunks(8).map(hex).collect();
     let expected: Vec<_> = include_str!("golden.txt").lines().collect();
     assert_eq!(words, expected);
-    assert!(bytes[176..].iter().all(|byte| *byte == 0));
+    assert!(bytes[184..].iter().all(|byte| *byte == 0));
 }
 
 #[test]
