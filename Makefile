@@ -32,6 +32,7 @@ lint:
 # Unit, property and power-cut tests of the crates.
 unit:
 	$(CARGO) test --workspace --locked
+	cd bench && python3 -m unittest -q test_bench
 
 # etcd's own clients and tools against the release binary.
 conformance: build

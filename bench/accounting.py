@@ -1,6 +1,7 @@
 """What a process and the machine have used, from /proc."""
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,13 @@ class Usage:
     def idle_share(self) -> float:
         """Share of the machine's processors that had nothing to do."""
         return self.machine_idle_s / self.machine_total_s if self.machine_total_s else 0.0
+
+
+def idle_share(seconds: float) -> float:
+    """Share of the machine's processors that have nothing to do while nothing of ours runs."""
+    before = usage(os.getpid())
+    time.sleep(seconds)
+    return usage(os.getpid()).since(before).idle_share
 
 
 def usage(pid: int) -> Usage:

@@ -157,7 +157,8 @@ def _footer(results: Results) -> str:
     about = results.about
     return (
         f"{about['when']}; {about['cpu']}, {about['memory']}, {about['kernel']}; {about['etcd']} and {about['cairn']}; "
-        f"medians of {about['pairs']} interleaved pairs, {about['seconds']:g} s each: `{about['command']}`"
+        f"{about['idle_before']:.0%} idle before the first run; medians of {about['pairs']} interleaved pairs, "
+        f"{about['seconds']:g} s each: `{about['command']}`"
     )
 
 

@@ -26,6 +26,7 @@ from server import Server, ServerFailed
 
 WARM_UP_REQUESTS = 20_000
 SETTLE_S = 3.0
+IDLE_SHARE_MIN = 0.9
 
 
 def main() -> None:
@@ -34,12 +35,16 @@ def main() -> None:
     programs = tools.find()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     results = Results()
+    idle = accounting.idle_share(2.0)
+    if idle < IDLE_SHARE_MIN:
+        _say(f"the machine is only {idle:.0%} idle before the first run: CPU per request will hold, rates and times will not")
     with tempfile.TemporaryDirectory(prefix="bench-", dir=options.work) as work:
         etcd = Server("etcd", programs.etcd, Path(work), options.port)
         cairn = Server("cairn", programs.cairn, Path(work), options.port + 2)
         results.about = accounting.machine() | {
             "etcd": etcd.version(),
             "cairn": cairn.version(),
+            "idle_before": idle,
             "pairs": options.pairs,
             "seconds": options.seconds,
             "keys": options.keys,
