@@ -112,7 +112,7 @@ func (w *watcher) close(t testing.TB, store *model.Store) {
 		fail("a watch from a compacted revision is not canceled")
 	case w.compacted == 0 && len(w.events) < len(want):
 		fail("%d events are missing, the first is %v", len(want)-len(w.events), want[len(w.events)])
-	case w.compacted > store.Compacted() || w.compacted != 0 && position >= w.compacted:
+	case w.compacted != 0 && (w.compacted > store.Compacted() || position >= w.compacted):
 		fail("canceled as compacted at %d, but the watch was at %d", w.compacted, position)
 	}
 }
