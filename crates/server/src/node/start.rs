@@ -107,6 +107,12 @@ pub fn start(config: Config) -> Result<Running, StartError> {
         ..Default::default()
     };
     let opened = store::open(disk.clone(), &dir.store, options)?;
+    for damage in &opened.passed_over {
+        logging::warn(
+            "passed over a damaged checkpoint; its files are kept for you to look at",
+            &[("damage", logging::Value::Shown(damage))],
+        );
+    }
     let (wal, identity, restored) = open_log(&config, disk, &dir, &opened.applied, wal_options)?;
     logging::info(
         "restored the member",
