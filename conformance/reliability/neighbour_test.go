@@ -3,6 +3,7 @@ package reliability
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -50,24 +51,28 @@ func loadgen(t testing.TB, path, kind string, server *harness.Server, arguments 
 // the most expensive requests there are: its p99 may at most double. Under
 // NEIGHBOUR_FLOOR_US a p99 is as good as none, whatever it was before: the
 // machine that runs this has other things to do.
+//
+// The data is in memory, and the quiet p99 is taken anew before each hostile
+// client: a disk that others write to would otherwise decide the test.
 func TestNeighbours(t *testing.T) {
 	keys := harness.Number(t, "NEIGHBOUR_KEYS", 100_000)
 	floorUs := float64(harness.Number(t, "NEIGHBOUR_FLOOR_US", 5_000))
-	milliseconds := harness.Number(t, "NEIGHBOUR_MS", 1_500)
+	milliseconds := harness.Number(t, "NEIGHBOUR_MS", 1_000)
 
 	generator := buildLoadgen(t)
-	server := harness.Start(t, harness.Subject(), "--quota-backend-bytes=8589934592")
+	server := harness.Prepare(t, harness.Subject(), memoryDir(t), "--quota-backend-bytes=8589934592")
+	server.Run()
 	loadgen(t, generator, "put", server, "--total", keys, "--keys", keys)
 	probe := func(kind string) float64 {
 		return loadgen(t, generator, kind, server, "--connections", 1, "--streams", 1, "--keys", keys,
 			"--total", 10_000_000, "--seconds", float64(milliseconds)/1000)["p99"]
 	}
 	kinds := []string{"get", "put"}
-	quiet := map[string]float64{}
-	for _, kind := range kinds {
-		quiet[kind] = probe(kind)
-	}
 	for number, hostile := range hostiles(keys) {
+		quiet := map[string]float64{}
+		for _, kind := range kinds {
+			quiet[kind] = probe(kind)
+		}
 		stop := start(t, server, number, keys)
 		time.Sleep(300 * time.Millisecond)
 		for _, kind := range kinds {
@@ -83,6 +88,16 @@ func TestNeighbours(t *testing.T) {
 			t.Errorf("%s was never asked: the test has proved nothing", hostile.name)
 		}
 	}
-	t.Logf("memory at the end: %d MB", memoryMB(t, server))
 	checkAlive(t, server)
+}
+
+// memoryDir is a directory on a tmpfs where the machine has one.
+func memoryDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "cairn-reliability-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return filepath.Join(dir, "data")
 }
