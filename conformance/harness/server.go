@@ -2,8 +2,10 @@ package harness
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -94,6 +96,28 @@ func (s *Server) Run() {
 	if err := s.TryRun(startMax); err != nil {
 		s.t.Fatal(err)
 	}
+	if s.Kind == Etcd && !s.Bare {
+		s.awaitStorageVersion()
+	}
+}
+
+// awaitStorageVersion waits until the genuine server has raised the version of
+// its storage to the cluster's, which it does some time after it is ready.
+func (s *Server) awaitStorageVersion() {
+	s.t.Helper()
+	for deadline := time.Now().Add(startMax); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		var versions struct{ Etcdcluster, Storage string }
+		response, err := http.Get(s.URL("/version"))
+		if err != nil {
+			continue
+		}
+		err = json.NewDecoder(response.Body).Decode(&versions)
+		response.Body.Close()
+		if err == nil && versions.Storage == versions.Etcdcluster {
+			return
+		}
+	}
+	s.t.Fatal("the storage version stays behind")
 }
 
 // TryRun starts the process and waits until it is ready, has ended (an error)
