@@ -11,7 +11,7 @@ import (
 
 // Ports come from PORTS=FROM-TO, so that several runs on one machine can be
 // kept apart.
-const portsDefault = "43000-43999"
+const portsDefault = "24000-24999"
 
 // Port reserves a free loopback port until the test ends. A lock file keeps
 // other test processes from taking it before the server listens.

@@ -75,6 +75,7 @@ pub struct Node {
     started: Instant,
     checkpoint_wanted: AtomicBool,
     no_space_raised: AtomicBool,
+    raising: Mutex<()>,
     applying: OnceLock<Weak<apply::Shared>>,
     compactions: Mutex<Vec<WaitsForCompaction>>,
     maintenance: (Mutex<bool>, Condvar),
@@ -136,6 +137,8 @@ impl Node {
 
     /// Raises the NOSPACE alarm of this member through the log, once until it is disarmed.
     pub(crate) fn raise_no_space(self: &Arc<Self>) {
+        // Held until the alarm is on its way: whoever is refused meanwhile must find it when asking for alarms.
+        let _raising = lock(&self.raising);
         let own = |alarm: &api::etcdserverpb::AlarmMember| {
             alarm.member_id == self.member_id && alarm.alarm == AlarmType::Nospace as i32
         };

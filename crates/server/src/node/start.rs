@@ -153,6 +153,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
         started: Instant::now(),
         checkpoint_wanted: AtomicBool::new(false),
         no_space_raised: AtomicBool::new(false),
+        raising: Mutex::default(),
         applying: OnceLock::new(),
         compactions: Mutex::default(),
         maintenance: (Mutex::new(false), Condvar::new()),
