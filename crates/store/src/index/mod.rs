@@ -22,7 +22,6 @@ mod tests;
 
 use api::KeyRange;
 
-#[allow(unused_imports, reason = "the applier is still to come")]
 pub(crate) use scan::Scan;
 
 use crate::types::{Loc, Revision, Version};
