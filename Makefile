@@ -49,7 +49,7 @@ neighbours: build
 # The same in the sizes of docs/reliability.md: 200 kills, a million keys.
 reliability-full: build
 	cd conformance && CAIRN_BIN=$(BIN) KILL_ROUNDS=200 SYNC_PUTS=500 SYNC_LOAD_PUTS=20000 NEIGHBOUR_KEYS=1000000 \
-		NEIGHBOUR_MS=5000 NEIGHBOUR_FLOOR_US=1000 go test -count=1 -v -timeout 60m ./reliability
+		NEIGHBOUR_MS=5000 go test -count=1 -v -timeout 60m ./reliability
 
 # Cairn beside the genuine etcd, in turn, on this machine: ratios and CPU per request, about 20 minutes. ARGS=--quick: a first look.
 bench-vs-etcd: build

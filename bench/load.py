@@ -5,11 +5,13 @@ import re
 import subprocess
 import tempfile
 import time
+from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import client
 import proto
+from cluster import Cluster
 from server import Server
 
 
@@ -50,20 +52,31 @@ class SameRequest:
     connections: int
     streams: int
 
-    def run(self, server: Server, total: int) -> Outcome:
-        """Sends `total` requests."""
-        connections = min(self.connections, total)
+    def run(self, ports: list[int], shares: list[int]) -> Outcome:
+        """Sends each port its share of the requests, over its share of the connections, all at once."""
         with tempfile.NamedTemporaryFile() as body:
             body.write(proto.grpc_frame(self.message))
             body.flush()
-            command = ["h2load", "-n", str(total), "-c", str(connections), "-m", str(self.streams), "-t", "1"]
-            command += ["-d", body.name, "-H", "content-type: application/grpc", "-H", "te: trailers"]
-            text = _run(command + [f"http://127.0.0.1:{server.port}{self.path}"])
-        return Outcome(
-            succeeded=int(_found(r" (\d+) succeeded, 0 failed, 0 errored, 0 timeout", text)),
-            rate=float(_found(r"finished in \S+, (\S+) req/s", text)),
-            data_bytes=int(_found(r"traffic:.*\((\d+)\) data", text)),
-        )
+            commands = []
+            for port, share in zip(ports, shares):
+                connections = min(max(1, self.connections // len(ports)), share)
+                command = ["h2load", "-n", str(share), "-c", str(connections), "-m", str(self.streams), "-t", "1"]
+                command += ["-d", body.name, "-H", "content-type: application/grpc", "-H", "te: trailers"]
+                commands.append(command + [f"http://127.0.0.1:{port}{self.path}"])
+            began = time.monotonic()
+            texts = _run(commands)
+            seconds = time.monotonic() - began
+        found = [
+            (
+                int(_found(r" (\d+) succeeded, 0 failed, 0 errored, 0 timeout", text)),
+                float(_found(r"finished in \S+, (\S+) req/s", text)),
+                int(_found(r"traffic:.*\((\d+)\) data", text)),
+            )
+            for text in texts
+        ]
+        # Several generators do not end together: what all of them did counts over the time that the last one took.
+        rate = found[0][1] if len(found) == 1 else sum(shares) / seconds
+        return Outcome(sum(succeeded for succeeded, _, _ in found), rate, sum(data for _, _, data in found))
 
 
 @dataclass(frozen=True)
@@ -77,16 +90,18 @@ class ManyKeys:
     streams: int = 10
     path: str = "/etcdserverpb.KV/Put"
 
-    def run(self, server: Server, total: int) -> Outcome:
-        """Sends `total` requests, the first with number `first`."""
-        command = [self.generator, "put", "--address", f"127.0.0.1:{server.port}", "--total", str(total)]
+    def run(self, ports: list[int], shares: list[int]) -> Outcome:
+        """Sends one port its requests, the first with number `first`."""
+        [port], [total] = ports, shares
+        command = [self.generator, "put", "--address", f"127.0.0.1:{port}", "--total", str(total)]
         command += ["--first", str(self.first), "--keys", str(self.keys)]
         command += ["--connections", str(self.connections), "--streams", str(self.streams)]
-        said = json.loads(_run([str(part) for part in command]))
+        [text] = _run([[str(part) for part in command]])
+        said = json.loads(text)
         return Outcome(said["requests"] - said["failed"], said["rate"], said["data_bytes"])
 
 
-def measure(server: Server, load: SameRequest | ManyKeys, total: int) -> Sample:
+def measure(server: Server | Cluster, load: SameRequest | ManyKeys, total: int) -> Sample:
     """Runs a load and checks it from three sides.
 
     The generators take a gRPC error for a success, so the count of successes proves nothing: the revision must have
@@ -95,14 +110,20 @@ def measure(server: Server, load: SameRequest | ManyKeys, total: int) -> Sample:
     """
     method = load.path.rpartition("/")[2]
     puts = total if method == "Put" else 0
-    with client.Client(server.port) as control:
-        example = control.put(b"bench-example", b"x") if puts else control.call(load.path, load.message)
+    ports = server.ports
+    shares = [total // len(ports) + (number < total % len(ports)) for number in range(len(ports))]
+    examples = []
+    for port, share in zip(ports, shares):
+        with client.Client(port) as control:
+            example = control.put(b"bench-example", b"x") if puts else control.call(load.path, load.message)
+            examples.append((example, share))
+    with client.Client(ports[0]) as control:
         revision = control.revision()
-        handled = client.handled(server.port)
+        handled = _handled(ports)
         before = server.usage()
-        outcome = load.run(server, total)
+        outcome = load.run(ports, shares)
         used = server.usage().since(before)
-        _check_handled(server.port, handled, method, total)
+        _check_handled(ports, handled, method, total)
         moved = control.revision() - revision
 
     if outcome.succeeded != total:
@@ -110,9 +131,9 @@ def measure(server: Server, load: SameRequest | ManyKeys, total: int) -> Sample:
     if moved != puts:
         raise NotCounted(f"the revision moved by {moved}, expected {puts}")
     if puts:
-        bytes_due = proto.put_response_bytes(example, revision + 1, revision + puts)
+        bytes_due = proto.put_response_bytes(examples, revision + 1, revision + puts)
     else:
-        bytes_due = total * (5 + len(example))
+        bytes_due = sum(share * (5 + len(example)) for example, share in examples)
     if outcome.data_bytes != bytes_due:
         raise NotCounted(f"{outcome.data_bytes} bytes of answers, expected {bytes_due}")
     return Sample(
@@ -124,9 +145,16 @@ def measure(server: Server, load: SameRequest | ManyKeys, total: int) -> Sample:
     )
 
 
-def _check_handled(port: int, before: dict[tuple[str, str], int], method: str, total: int) -> None:
+def _handled(ports: list[int]) -> Counter:
+    counts = Counter()
+    for port in ports:
+        counts.update(client.handled(port))
+    return counts
+
+
+def _check_handled(ports: list[int], before: Counter, method: str, total: int) -> None:
     for attempt in range(50):
-        moved = {k: n - before.get(k, 0) for k, n in client.handled(port).items() if n != before.get(k, 0)}
+        moved = {call: count for call, count in (_handled(ports) - before).items() if count}
         if moved == {(method, "OK"): total}:
             return
         # A server may count a call a moment after its answer is out.
@@ -134,11 +162,15 @@ def _check_handled(port: int, before: dict[tuple[str, str], int], method: str, t
     raise NotCounted(f"grpc_server_handled_total moved by {moved}, expected {total} {method} with OK")
 
 
-def _run(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise NotCounted(f"{command[0]} ended with {done.returncode}: {done.stderr.strip()[-500:]}")
-    return done.stdout
+def _run(commands: list[list[str]]) -> list[str]:
+    """Runs commands side by side; what each said."""
+    pipe = subprocess.PIPE
+    running = [subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) for command in commands]
+    ended = [(process, *process.communicate()) for process in running]
+    for process, _, complaint in ended:
+        if process.returncode != 0:
+            raise NotCounted(f"{process.args[0]} ended with {process.returncode}: {complaint.strip()[-500:]}")
+    return [said for _, said, _ in ended]
 
 
 def _found(pattern: str, text: str) -> str:

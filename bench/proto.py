@@ -73,16 +73,17 @@ def header_revision(response: bytes) -> int:
     return dict(fields(header)).get(3, 0)
 
 
-def put_response_bytes(example: bytes, first: int, last: int) -> int:
-    """What the answers to the puts of revisions first..last take as gRPC frames, told from one answer.
-
-    They differ only in the length of the revision.
+def put_response_bytes(examples: list[tuple[bytes, int]], first: int, last: int) -> int:
+    """What the answers to the puts of revisions first..last take as gRPC frames, told from one answer of each member and how
+    many it gave. They differ only in the length of the revision.
     """
-    header_bytes = len(dict(fields(example))[1]) - len(varint(header_revision(example)))
     total = 0
+    for example, count in examples:
+        header_bytes = len(dict(fields(example))[1]) - len(varint(header_revision(example)))
+        total += count * (5 + 2 + header_bytes)
     while first <= last:
         width = len(varint(first))
         until = min(last, (1 << 7 * width) - 1)
-        total += (until - first + 1) * (5 + 2 + header_bytes + width)
+        total += (until - first + 1) * width
         first = until + 1
     return total

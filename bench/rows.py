@@ -15,13 +15,15 @@ RANGE = "/etcdserverpb.KV/Range"
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. `ratio_min` and `cpu_share_max` are the goals, None where there is none."""
+    """One line of the table. `ratio_min` and `cpu_share_max` are the goals, None where there is none. `target` says which members
+    of a cluster of three get the load; without it a member alone gets it."""
 
     name: str
     title: str
     load: SameRequest | ManyKeys | None
     ratio_min: float | None = None
     cpu_share_max: float | None = None
+    target: str | None = None
 
 
 def small_rows(tools: Tools) -> list[Row]:
@@ -35,6 +37,11 @@ def small_rows(tools: Tools) -> list[Row]:
         Row("put", "put, one key", SameRequest(PUT, put, 100, 10), 3.0, 0.30),
         Row("put-keys", "put, 100,000 keys", ManyKeys(tools.generator, keys=100_000), 3.0, 0.30),
         Row("put-one-client", "put, one client", SameRequest(PUT, put, 1, 1), 1.3),
+        Row("put-3", "put, 3 members", SameRequest(PUT, put, 100, 10), 3.5, 0.30, "leader"),
+        Row("put-3-all", "put, 3 members, sent to all", SameRequest(PUT, put, 99, 10), None, None, "all"),
+        Row("put-3-one-client", "put, 3 members, one client", SameRequest(PUT, put, 1, 1), 1.8, None, "leader"),
+        Row("read-3-leader", "linearizable read, 3 members, leader", SameRequest(RANGE, read, 100, 10), 2.0, None, "leader"),
+        Row("read-3-follower", "linearizable read, 3 members, follower", SameRequest(RANGE, read, 100, 10), 2.0, None, "follower"),
     ]
 
 

@@ -19,18 +19,25 @@ class ServerFailed(Exception):
 
 
 class Server:
-    """`binary` runs under the name `etcd`, with etcd's flags, whichever of the two it is."""
+    """`binary` runs under the name `etcd`, with etcd's flags, whichever of the two it is. `founders` are the peer ports of the
+    members it is founded with, by name: itself alone, if none are given."""
 
-    def __init__(self, name: str, binary: Path, work: Path, port: int):
+    def __init__(self, name: str, binary: Path, work: Path, port: int, founders: dict[str, int] | None = None):
         self.name = name
         self.port = port
         self.data = work / name / "data"
+        self._founders = founders or {name: port + 1}
         self._log_path = work / name / "log"
         self._link = work / name / "etcd"
         self._process: subprocess.Popen | None = None
         self._link.parent.mkdir(parents=True, exist_ok=True)
         self._link.unlink(missing_ok=True)
         self._link.symlink_to(binary.resolve())
+
+    @property
+    def ports(self) -> list[int]:
+        """Where loads are sent."""
+        return [self.port]
 
     @property
     def pid(self) -> int:
@@ -41,18 +48,24 @@ class Server:
 
     def start(self, fresh: bool = False) -> float:
         """Starts the server; returns the seconds from exec to the first answered linearizable read."""
+        started = self.launch(fresh)
+        self.wait(started)
+        return time.monotonic() - started
+
+    def launch(self, fresh: bool = False) -> float:
+        """Starts the process; returns when."""
         if fresh:
             shutil.rmtree(self.data, ignore_errors=True)
         peer = f"http://127.0.0.1:{self.port + 1}"
         here = f"http://127.0.0.1:{self.port}"
         flags = {
-            "name": "bench",
+            "name": self.name,
             "data-dir": self.data,
             "listen-client-urls": here,
             "advertise-client-urls": here,
             "listen-peer-urls": peer,
             "initial-advertise-peer-urls": peer,
-            "initial-cluster": f"bench={peer}",
+            "initial-cluster": ",".join(f"{name}=http://127.0.0.1:{port}" for name, port in self._founders.items()),
             "quota-backend-bytes": _QUOTA_BYTES,
             "log-level": "warn",
         }
@@ -65,17 +78,28 @@ class Server:
                 stderr=log,
                 env=environment,
             )
+        return started
+
+    def wait(self, started: float) -> None:
+        """Waits for the first answered linearizable read."""
         while True:
             try:
                 with client.Client(self.port, timeout_s=10) as probe:
                     probe.range(b"\0", limit=1)
-                return time.monotonic() - started
+                return
             except (OSError, client.CallFailed):
                 if self._process.poll() is not None:
                     raise ServerFailed(f"{self.name} ended with {self._process.returncode}; see {self._log_path}")
                 if time.monotonic() - started > _START_S_MAX:
                     raise ServerFailed(f"{self.name} did not answer within {_START_S_MAX:.0f} s; see {self._log_path}")
                 time.sleep(0.002)
+
+    def kill(self) -> None:
+        """Ends the process at once."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
 
     def stop(self) -> None:
         """Asks the server to end, as an operator would, and waits for it."""

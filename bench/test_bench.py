@@ -26,7 +26,7 @@ class Protobuf(unittest.TestCase):
         for first, last in ((2, 2), (100, 130), (2, 20_000), (16_380, 16_390), (2_097_150, 2_097_160)):
             due = sum(len(proto.grpc_frame(put_response(revision))) for revision in range(first, last + 1))
             for example in (put_response(2), put_response(70_000)):
-                self.assertEqual(proto.put_response_bytes(example, first, last), due)
+                self.assertEqual(proto.put_response_bytes([(example, last - first + 1)], first, last), due)
 
 
 class Ratios(unittest.TestCase):

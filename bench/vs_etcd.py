@@ -21,6 +21,7 @@ import rows
 import tools
 from load import NotCounted, Sample, measure
 from results import Results
+from cluster import Cluster
 from rows import Row
 from server import Server, ServerFailed
 
@@ -41,6 +42,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bench-", dir=options.work) as work:
         etcd = Server("etcd", programs.etcd, Path(work), options.port)
         cairn = Server("cairn", programs.cairn, Path(work), options.port + 2)
+        etcds = Cluster("etcd", programs.etcd, Path(work), options.port + 4)
+        cairns = Cluster("cairn", programs.cairn, Path(work), options.port + 10)
         results.about = accounting.machine() | {
             "etcd": etcd.version(),
             "cairn": cairn.version(),
@@ -51,7 +54,7 @@ def main() -> None:
             "when": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
             "command": " ".join(["bench/vs_etcd.py", *sys.argv[1:]]),
         }
-        run = Run(options, programs, (etcd, cairn), results, Path(work))
+        run = Run(options, programs, (etcd, cairn), (etcds, cairns), results, Path(work))
         try:
             for row in rows.small_rows(programs):
                 if options.only is None or row.name in options.only:
@@ -61,7 +64,7 @@ def main() -> None:
         except KeyboardInterrupt:
             print("\ninterrupted: what is there so far\n", file=sys.stderr)
         finally:
-            for server in (etcd, cairn):
+            for server in (etcd, cairn, etcds, cairns):
                 server.stop()
     report.terminal(results)
     markdown = report.markdown(results)
@@ -76,10 +79,19 @@ def main() -> None:
 class Run:
     """The order of things: which server is measured when, and on what store."""
 
-    def __init__(self, options, programs: tools.Tools, servers: tuple[Server, Server], results: Results, work: Path):
+    def __init__(
+        self,
+        options,
+        programs: tools.Tools,
+        servers: tuple[Server, Server],
+        clusters: tuple[Cluster, Cluster],
+        results: Results,
+        work: Path,
+    ):
         self._options = options
         self._programs = programs
         self._servers = servers
+        self._clusters = clusters
         self._results = results
         self._work = work
 
@@ -88,7 +100,9 @@ class Run:
         for pair in range(self._options.pairs):
             if row.name == "put-one-client":
                 self._base(pair)
-            for server in self._in_turn(pair):
+            for server in _in_turn(self._clusters if row.target else self._servers, pair):
+                if row.target:
+                    server.target = row.target
                 _say(f"{row.title}: pair {pair + 1} of {self._options.pairs}, {server.name}")
                 try:
                     server.start(fresh=True)
@@ -106,12 +120,12 @@ class Run:
         """Fills both servers, then compares memory, restart and a range over all keys."""
         options = self._options
         for pair in range(options.fills):
-            for server in self._in_turn(pair):
+            for server in _in_turn(self._servers, pair):
                 self._fill(server, pair)
                 server.stop()
         row = rows.full_row(options.keys)
         for pair in range(options.pairs):
-            for server in self._in_turn(pair):
+            for server in _in_turn(self._servers, pair):
                 _say(f"{options.keys:,} keys: restart and range, pair {pair + 1} of {options.pairs}, {server.name}")
                 try:
                     self._results.add_value("restart_s", pair, server.name, server.start())
@@ -150,9 +164,10 @@ class Run:
         self._results.add_value("round_trip_us", pair, "machine", said["round_trip_us"]["median"])
         self._results.add_value("fdatasync_us", pair, "machine", said["fdatasync_us"]["median"])
 
-    def _in_turn(self, pair: int) -> tuple[Server, Server]:
-        first, second = self._servers
-        return (first, second) if pair % 2 == 0 else (second, first)
+
+def _in_turn(both: tuple, pair: int) -> tuple:
+    first, second = both
+    return (first, second) if pair % 2 == 0 else (second, first)
 
 
 def _seed(server: Server) -> None:
@@ -173,7 +188,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="length of a run (3)")
     parser.add_argument("--keys", type=int, help="keys in the full store (1,000,000)")
     parser.add_argument("--only", nargs="+", metavar="ROW", help="only these rows; `full` is all about the full store")
-    parser.add_argument("--port", type=int, default=24790, help="first of four ports")
+    parser.add_argument("--port", type=int, default=24790, help="first of 16 ports")
     parser.add_argument("--work", type=Path, help="directory for the data, on the disk to measure (target directory)")
     parser.add_argument("--out", type=Path, default=tools.target_dir() / "bench", help="directory of the reports")
     options = parser.parse_args()

@@ -56,7 +56,7 @@ func loadgen(t testing.TB, path, kind string, server *harness.Server, arguments 
 // client: a disk that others write to would otherwise decide the test.
 func TestNeighbours(t *testing.T) {
 	keys := harness.Number(t, "NEIGHBOUR_KEYS", 100_000)
-	floorUs := float64(harness.Number(t, "NEIGHBOUR_FLOOR_US", 5_000))
+	floorUs := float64(harness.Number(t, "NEIGHBOUR_FLOOR_US", 1_000))
 	milliseconds := harness.Number(t, "NEIGHBOUR_MS", 1_000)
 
 	generator := buildLoadgen(t)

@@ -28,7 +28,7 @@ pub const APPLY_STRIDE_OPS: usize = 64;
 /// Bytes of keys installed under one hold of the index write lock, and one key more.
 pub const INSTALL_STRIDE_BYTES: usize = 256 * 1024;
 /// Index entries visited under one hold of the index read lock.
-pub const READ_STRIDE_KEYS: usize = 1_024;
+pub const READ_STRIDE_KEYS: usize = 256;
 /// Bytes a request thread handles for one connection before it turns to the others.
 pub const TURN_BYTES_MAX: usize = 64 * 1024;
 /// Sorted or filtered ranges over more keys than this go to the slow pool.

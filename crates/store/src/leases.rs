@@ -1,14 +1,15 @@
 //! The replicated part of leases: what was granted, the remaining time last written to the Raft log, and which keys hang on
 //! which lease. Deadlines are no part of it: they belong to the leader alone.
 
+use crate::log::RwLock;
 use crate::log::{read, write};
 use api::Error;
 use api::limits::{LEASE_TTL_SECONDS_MAX, READ_STRIDE_KEYS};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, RwLock};
 
 const SHARDS: usize = 256;
 

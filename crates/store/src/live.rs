@@ -2,6 +2,7 @@
 
 use crate::index::Index;
 use crate::index::Scan;
+use crate::log::RwLockReadGuard;
 use crate::log::read;
 use crate::pins::Pin;
 use crate::store::Store;
@@ -10,7 +11,6 @@ use crate::view::{View, Visit};
 use api::KeyRange;
 use api::limits::READ_STRIDE_KEYS;
 use std::cell::{Cell, RefCell};
-use std::sync::RwLockReadGuard;
 
 /// A read of the published store at the revision it had when the read began.
 ///
@@ -21,7 +21,8 @@ pub(crate) struct Live<'a> {
     current: i64,
     compact: i64,
     guard: RefCell<Option<RwLockReadGuard<'a, Index>>>,
-    visited: Cell<usize>,
+    /// Keys that may still be looked at under this hold of the lock.
+    left: Cell<usize>,
     pins: RefCell<Vec<Pin<'a>>>,
 }
 
@@ -35,7 +36,7 @@ impl<'a> Live<'a> {
             current,
             compact,
             guard: RefCell::new(Some(guard)),
-            visited: Cell::new(0),
+            left: Cell::new(READ_STRIDE_KEYS),
             pins: RefCell::default(),
         }
     }
@@ -46,9 +47,9 @@ impl<'a> Live<'a> {
         self.pins.borrow_mut().push(self.store.pins.pin(at));
     }
 
-    /// Lets go of the index once a stride of keys was visited.
+    /// Lets go of the index once a stride of keys was looked at.
     fn pause(&self, at: i64) {
-        self.visited.set(0);
+        self.left.set(READ_STRIDE_KEYS);
         let needed = at.min(self.current);
         if !self.pins.borrow().iter().any(|pin| pin.revision() <= needed) {
             self.pin(needed);
@@ -76,25 +77,22 @@ impl View for Live<'_> {
             if let Some(version) = guard.get(key, at) {
                 let _ = visit(key, &version);
             }
-            self.visited.set(self.visited.get() + 1);
+            self.left.set(self.left.get().saturating_sub(1));
             self.guard.replace(Some(guard));
         } else if !range.is_empty() {
             let mut after: Option<Box<[u8]>> = None;
             loop {
                 let guard = self.guard();
-                let mut visited = 0;
-                let end = guard.scan(range, at, after.as_deref(), READ_STRIDE_KEYS, &mut |key, version| {
-                    visited += 1;
-                    visit(key, version)
-                });
+                let mut left = self.left.get();
+                let end = guard.scan_within(range, at, after.as_deref(), &mut left, visit);
                 self.guard.replace(Some(guard));
-                self.visited.set(self.visited.get() + visited);
+                self.left.set(left);
                 let Scan::More(last) = end else { break };
                 self.pause(at);
                 after = Some(last);
             }
         }
-        if self.visited.get() >= READ_STRIDE_KEYS {
+        if self.left.get() == 0 {
             self.pause(at);
         }
     }

@@ -6,6 +6,7 @@ use crate::capture::loaded_leases;
 use crate::hash::HashCache;
 use crate::index::{Index, Scan};
 use crate::leases::Leases;
+use crate::log::RwLock;
 use crate::log::Segments;
 use crate::maintain::Maintenance;
 use crate::members::Members;
@@ -21,7 +22,7 @@ use disk::Disk;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex};
 
 /// An open store: the read side, the write side, and from where the Raft log is to be replayed.
 pub struct Opened {

@@ -18,10 +18,11 @@ mod pick;
 mod tests;
 
 use crate::index::Index;
+use crate::log::RwLock;
 use crate::log::{Error, SEGMENT_HEADER_BYTES, Segment, Segments, Walk, write};
 use crate::types::Loc;
 use copy::{Copied, Copying};
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 /// Records that are looked up or moved under one hold of the index lock.
 const STRIDE_RECORDS: usize = 64;

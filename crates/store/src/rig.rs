@@ -11,6 +11,7 @@ pub(crate) use model::Model;
 
 use crate::checkpoint::Checkpoint;
 use crate::index::Index;
+use crate::log::RwLock;
 use crate::log::{Error, KvParts, Listing, Options};
 use crate::recovery::{self, OpenError, Recovered};
 use crate::rewrite::{Rewriter, Step};
@@ -19,7 +20,7 @@ use disk::Disk;
 use disk::sim::Random;
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 pub(crate) const DIR: &str = "/data/store";
 /// Segments of 4 KiB at first, so that a few hundred entries fill many.
@@ -87,7 +88,7 @@ impl Rig {
         let mut versions = Vec::new();
         for op in ops {
             let rev = Revision { main, sub: versions.len() as u32 };
-            let latest = staged.get(op.key()).copied().or_else(|| self.index.read().unwrap().latest(op.key()));
+            let latest = staged.get(op.key()).copied().or_else(|| self.index.read().latest(op.key()));
             let latest = latest.filter(|version| !version.is_tombstone());
             let version = match (op, latest) {
                 (Op::Delete { .. }, None) => continue,
@@ -105,7 +106,7 @@ impl Rig {
         }
         self.store.log.flush()?;
         for (key, version) in &versions {
-            self.index.write().unwrap().push(key, *version);
+            self.index.write().push(key, *version);
         }
         if !versions.is_empty() {
             self.revision = main;
@@ -137,7 +138,7 @@ impl Rig {
         let after = if after.is_empty() { None } else { Some(&after[..]) };
         let segments = &self.store.segments;
         self.pruning =
-            self.index.write().unwrap().prune(self.compact, after, visit_max, &mut |loc| segments.mark_dead(loc));
+            self.index.write().prune(self.compact, after, visit_max, &mut |loc| segments.mark_dead(loc));
         true
     }
 
@@ -180,7 +181,7 @@ impl Rig {
     /// the compaction drops is left.
     pub(crate) fn check(&self, model: &Model, is_pruned: bool) {
         assert_eq!((self.applied, self.revision, self.compact), (model.applied, model.revision, model.compact));
-        let index = self.index.read().unwrap();
+        let index = self.index.read();
         let expected = model.versions();
         let mut bytes = 0;
         for (key, version, value) in &expected {

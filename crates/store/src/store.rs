@@ -7,6 +7,7 @@ use crate::index::Index;
 use crate::kvs::Kvs;
 use crate::leases::Leases;
 use crate::live::Live;
+use crate::log::RwLock;
 use crate::log::{Segments, read};
 use crate::maintain::Maintenance;
 use crate::members::Members;
@@ -26,7 +27,7 @@ use disk::Disk;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex};
 
 /// Everything readers share. One [`Applier`](crate::Applier) changes it.
 pub struct Store {

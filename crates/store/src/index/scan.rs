@@ -23,7 +23,7 @@ pub(crate) enum Scan {
 struct Walk<'a> {
     range: KeyRange<'a>,
     at: i64,
-    left: usize,
+    left: &'a mut usize,
     /// The last key looked at.
     key: Vec<u8>,
     visit: &'a mut dyn FnMut(&[u8], &Version) -> ControlFlow<()>,
@@ -46,7 +46,7 @@ impl Walk<'_> {
     fn leaf(&mut self, leaf: &Leaf, low: Bound<&[u8]>) -> ControlFlow<Scan> {
         let from = leaf.position(low, 0);
         let to = leaf.position(reversed(self.range.upper()), leaf.keys.len());
-        let look = to.saturating_sub(from).min(self.left);
+        let look = to.saturating_sub(from).min(*self.left);
         for i in from..from + look {
             let Some(version) = leaf.entries[i].at(self.at) else { continue };
             leaf.copy_key(i, &mut self.key);
@@ -54,7 +54,7 @@ impl Walk<'_> {
                 return ControlFlow::Break(Scan::Stopped);
             }
         }
-        self.left -= look;
+        *self.left -= look;
         if let Some(last) = (from..from + look).next_back() {
             leaf.copy_key(last, &mut self.key);
         }
@@ -105,6 +105,19 @@ impl Index {
         visit_max: usize,
         visit: &mut dyn FnMut(&[u8], &Version) -> ControlFlow<()>,
     ) -> Scan {
+        let mut left = visit_max;
+        self.scan_within(range, at, after, &mut left, visit)
+    }
+
+    /// The same, with what is left of the keys it may look at counted down, for one that makes several walks under one lock.
+    pub(crate) fn scan_within(
+        &self,
+        range: KeyRange<'_>,
+        at: i64,
+        after: Option<&[u8]>,
+        left: &mut usize,
+        visit: &mut dyn FnMut(&[u8], &Version) -> ControlFlow<()>,
+    ) -> Scan {
         if range.is_empty() {
             return Scan::Done;
         }
@@ -112,7 +125,8 @@ impl Index {
             Some(after) if after >= range.start() => Bound::Excluded(after),
             _ => Bound::Included(range.start()),
         };
-        let mut walk = Walk { range, at, left: visit_max.max(1), key: Vec::new(), visit };
+        *left = (*left).max(1);
+        let mut walk = Walk { range, at, left, key: Vec::new(), visit };
         match walk.node(&self.root, low) {
             ControlFlow::Break(scan) => scan,
             ControlFlow::Continue(()) => Scan::Done,

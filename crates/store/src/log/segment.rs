@@ -1,5 +1,6 @@
 //! One segment file, as every thread sees it.
 
+use super::guard::RwLock;
 use super::guard::{read, write};
 use super::layout::{
     RECORD_HEADER_BYTES, RecordHeader, SEGMENT_HEADER_BYTES, record_bytes, segment_header, segment_name,
@@ -8,9 +9,9 @@ use super::{Error, SegmentEntry};
 use crate::types::Revision;
 use disk::{Disk, File, Mapping, Mode};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use std::sync::{Arc, RwLock};
 
 /// One entry of the sparse index per this many bytes of records.
 const MARK_EVERY_BYTES: u64 = 64 * 1024;

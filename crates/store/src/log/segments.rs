@@ -1,5 +1,6 @@
 //! The read side of the log.
 
+use super::guard::RwLock;
 use super::guard::{lock, read, write};
 use super::layout::{RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, record_bytes, segment_name};
 use super::table::Table;
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex};
 
 /// How the log is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

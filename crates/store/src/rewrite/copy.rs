@@ -3,10 +3,11 @@
 use super::STRIDE_RECORDS;
 use super::draft::Draft;
 use crate::index::Index;
+use crate::log::RwLock;
 use crate::log::{Damage, Error, SEGMENT_HEADER_BYTES, Segment, Segments, Walk, read};
 use crate::types::{Loc, Revision};
 use disk::Disk;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 /// A run of neighbours that is being copied.
 #[derive(Debug)]
