@@ -3,29 +3,37 @@
 //! Nothing that came from outside is parsed by raft-rs' own protobuf crate: it has a known flaw with hostile input.
 
 use api::raftpb;
-use raft::eraftpb;
+use raft::eraftpb::{self, MessageType};
 
 /// An entry as raft-rs holds it.
+///
+/// raft-rs decodes proposed changes of the members itself, with the flawed decoder and without the types that only etcd has.
+/// So it gets to see an empty change, and the real one is carried in a field that only raft-rs' entries have.
 pub(crate) fn entry_to_raft(entry: raftpb::Entry) -> eraftpb::Entry {
-    let mut to = eraftpb::Entry::default();
+    let mut to = eraftpb::Entry { term: entry.term(), index: entry.index(), ..Default::default() };
     to.set_entry_type(match entry.r#type() {
         raftpb::EntryType::EntryNormal => eraftpb::EntryType::EntryNormal,
         raftpb::EntryType::EntryConfChange => eraftpb::EntryType::EntryConfChange,
         raftpb::EntryType::EntryConfChangeV2 => eraftpb::EntryType::EntryConfChangeV2,
     });
-    to.term = entry.term();
-    to.index = entry.index();
-    to.data = entry.data.unwrap_or_default();
+    let data = entry.data.unwrap_or_default();
+    if to.get_entry_type() == eraftpb::EntryType::EntryNormal {
+        to.data = data
+    } else {
+        to.context = data
+    }
     to
 }
 
-/// An entry as the log and the store take it.
-pub(crate) fn entry_from_raft(entry: eraftpb::Entry) -> raftpb::Entry {
+/// An entry as the log, the store and peers take it.
+pub(crate) fn entry_from_raft(entry: &eraftpb::Entry) -> raftpb::Entry {
+    let kind = entry.get_entry_type();
+    let data = if kind == eraftpb::EntryType::EntryNormal { &entry.data } else { &entry.context };
     raftpb::Entry {
         term: Some(entry.term),
         index: Some(entry.index),
-        r#type: Some(entry.get_entry_type() as i32),
-        data: Some(entry.data),
+        r#type: Some(kind as i32),
+        data: Some(data.clone()),
     }
 }
 
@@ -69,4 +77,78 @@ pub(crate) fn conf_change_to_raft(change: &raftpb::ConfChange) -> Option<eraftpb
     });
     to.node_id = change.node_id();
     Some(to)
+}
+
+/// A snapshot's metadata; the state itself never passes through raft-rs.
+pub(crate) fn snapshot_to_raft(metadata: &raftpb::SnapshotMetadata) -> eraftpb::Snapshot {
+    let mut to = eraftpb::SnapshotMetadata { index: metadata.index(), term: metadata.term(), ..Default::default() };
+    to.set_conf_state(conf_state_to_raft(metadata.conf_state.as_ref().unwrap_or(&raftpb::ConfState::default())));
+    let mut snapshot = eraftpb::Snapshot::default();
+    snapshot.set_metadata(to);
+    snapshot
+}
+
+pub(crate) fn snapshot_from_raft(snapshot: &eraftpb::Snapshot) -> raftpb::Snapshot {
+    let metadata = snapshot.get_metadata();
+    raftpb::Snapshot {
+        data: None,
+        metadata: Some(raftpb::SnapshotMetadata {
+            conf_state: Some(conf_state_from_raft(metadata.get_conf_state())),
+            index: Some(metadata.index),
+            term: Some(metadata.term),
+        }),
+    }
+}
+
+/// A message from a peer. Its fields must have been checked: `kind` is its type.
+pub(crate) fn message_to_raft(message: raftpb::Message, kind: MessageType) -> eraftpb::Message {
+    let mut to = eraftpb::Message {
+        to: message.to(),
+        from: message.from(),
+        term: message.term(),
+        log_term: message.log_term(),
+        index: message.index(),
+        commit: message.commit(),
+        reject: message.reject(),
+        reject_hint: message.reject_hint(),
+        ..Default::default()
+    };
+    to.set_msg_type(kind);
+    if let Some(metadata) = message.snapshot.as_ref().and_then(|snapshot| snapshot.metadata.as_ref()) {
+        to.set_snapshot(snapshot_to_raft(metadata));
+    }
+    to.context = message.context.unwrap_or_default();
+    to.set_entries(message.entries.into_iter().map(entry_to_raft).collect::<Vec<_>>().into());
+    to
+}
+
+/// A message to a peer. Of raft-rs' own fields (13 to 16 mean something else to an etcd peer) none is carried over.
+pub(crate) fn message_from_raft(message: eraftpb::Message) -> raftpb::Message {
+    let kind = message.get_msg_type();
+    let is_vote = matches!(
+        kind,
+        MessageType::MsgRequestVote
+            | MessageType::MsgRequestVoteResponse
+            | MessageType::MsgRequestPreVote
+            | MessageType::MsgRequestPreVoteResponse
+    );
+    let snapshot = (kind == MessageType::MsgSnapshot).then(|| snapshot_from_raft(message.get_snapshot()));
+    let entries = message.entries.iter().map(entry_from_raft).collect();
+    raftpb::Message {
+        r#type: Some(kind as i32),
+        to: Some(message.to),
+        from: Some(message.from),
+        term: Some(message.term),
+        log_term: Some(message.log_term),
+        index: Some(message.index),
+        entries,
+        // In votes it would only mean something together with a field that is raft-rs' own.
+        commit: Some(if is_vote { 0 } else { message.commit }),
+        vote: None,
+        snapshot,
+        reject: Some(message.reject),
+        reject_hint: Some(message.reject_hint),
+        context: (!message.context.is_empty()).then_some(message.context),
+        responses: Vec::new(),
+    }
 }

@@ -2,11 +2,12 @@
 
 use crate::convert;
 use crate::log::Log;
+use crate::step::Refusal;
 use api::raftpb;
 use bytes::Bytes;
 use raft::eraftpb::{self, MessageType};
 use raft::{RawNode, StateRole};
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashSet, VecDeque};
 
 /// Entries that one append message may carry, in bytes. raft-rs' default of 0 would send one entry per message.
 const APPEND_MESSAGE_BYTES_MAX: u64 = 512 * 1024;
@@ -14,6 +15,10 @@ const APPEND_MESSAGE_BYTES_MAX: u64 = 512 * 1024;
 const APPENDS_IN_FLIGHT_MAX: usize = 512;
 /// Committed entries handed out in one piece of work, in bytes, so that a long backlog is applied in bounded memory.
 const COMMITTED_BYTES_MAX: u64 = 16 << 20;
+/// Proposals of a leader that are not committed yet, in bytes: followers that do not answer must not fill its memory.
+const UNCOMMITTED_BYTES_MAX: u64 = 256 << 20;
+/// Proposals that a follower forwards in one message, in bytes.
+const FORWARD_MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 /// How a member behaves.
 #[derive(Clone, Debug)]
@@ -64,6 +69,18 @@ pub enum Error {
     /// No leader takes the proposal now.
     #[error("no leader takes proposals")]
     Dropped,
+    /// The leader waits for its followers with as much as it may hold.
+    #[error("too many proposals wait for the followers")]
+    Full,
+    /// Only a leader can do this.
+    #[error("this member does not lead")]
+    NotLeader,
+    /// Leadership can go to a voter only.
+    #[error("member {0:x} is not a voter")]
+    NotVoter(u64),
+    /// A peer sent what no honest peer sends.
+    #[error("refused a message: {0}")]
+    Message(#[from] Refusal),
 }
 
 /// What a member is in its term.
@@ -92,57 +109,84 @@ pub struct Status {
     pub serves_reads: bool,
     /// The member is the only voter: a leader needs nobody's word to answer a linearizable read.
     pub sole_voter: bool,
+    /// The member votes.
+    pub voter: bool,
+    /// The member is a learner.
+    pub learner: bool,
+    /// To whom leadership is being handed, 0 for nobody. No proposal is taken meanwhile.
+    pub transferee: u64,
 }
 
 /// What is to be done, in one piece.
 pub struct Work {
     /// Names this work in [`Member::persisted`].
     pub number: u64,
+    /// To be installed in the store before anything else of this work: it replaces everything up to its index. Until
+    /// [`Member::persisted`] the member takes no input.
+    pub snapshot: Option<raftpb::Snapshot>,
     /// To the log.
-    pub entries: Vec<eraftpb::Entry>,
+    pub entries: Vec<raftpb::Entry>,
     /// To the log, with the entries.
     pub hard_state: Option<raftpb::HardState>,
     /// The log must be synced before [`Member::persisted`]; without it, what changed may wait for the next sync.
     pub must_sync: bool,
     /// To peers, at once.
-    pub messages: Vec<eraftpb::Message>,
+    pub messages: Vec<raftpb::Message>,
     /// To peers, once the log is durable.
-    pub persisted_messages: Vec<eraftpb::Message>,
+    pub persisted_messages: Vec<raftpb::Message>,
     /// To the store, in order.
     pub committed: Vec<raftpb::Entry>,
     /// Reads that may be answered once the store has applied the index.
     pub reads: Vec<(u64, u64)>,
 }
 
+/// Work that is not durable yet.
+struct Unsynced {
+    number: u64,
+    term: u64,
+    has_entries: bool,
+    snapshot_index: u64,
+}
+
 /// The consensus core of one member.
 pub struct Member {
-    node: RawNode<Log>,
+    pub(crate) node: RawNode<Log>,
     random: u64,
     election_ticks: usize,
     election_timeout: usize,
     seen: (u64, StateRole, u64),
     durable_term: u64,
-    /// Terms of work not yet durable, by number.
-    terms: HashMap<u64, u64>,
+    unsynced: VecDeque<Unsynced>,
+    /// Read indexes that followers asked for before this leader had committed anything in its term.
+    pub(crate) early_reads: Vec<eraftpb::Message>,
     applied: u64,
     read_counter: u64,
     boot_nonce: u64,
     pending_reads: HashSet<u64>,
-    conf_state: raftpb::ConfState,
+    pub(crate) conf_state: raftpb::ConfState,
 }
 
 impl Member {
     /// A member as of what was restored.
-    pub fn new(config: &Config, restored: Restored) -> Result<Self, Error> {
+    pub fn new(config: &Config, mut restored: Restored) -> Result<Self, Error> {
         if let Some(first) = restored.entries.first().map(|entry| entry.index())
             && first != restored.applied + 1
         {
             return Err(Error::Gap { first, wanted: restored.applied + 1 });
         }
+        // After a crash while a state was being installed the log may still hold entries that the state replaced. None of
+        // them was committed: what follows a committed entry is of its term or a later one.
+        let mut term = restored.applied_term;
+        let sound = restored.entries.iter().position(|entry| std::mem::replace(&mut term, entry.term()) > entry.term());
+        restored.entries.truncate(sound.unwrap_or(usize::MAX));
         let mut hard_state = convert::hard_state_to_raft(&restored.hard_state);
         // A checkpoint may be newer than the last hard state that was synced: what is applied is committed.
         hard_state.commit = hard_state.commit.max(restored.applied);
-        hard_state.term = hard_state.term.max(restored.applied_term);
+        if hard_state.term < restored.applied_term {
+            // No vote of this later term was ever given: it would have been in the log first.
+            hard_state.term = restored.applied_term;
+            hard_state.vote = 0;
+        }
         let last = restored.entries.last().map_or(restored.applied, |entry| entry.index());
         hard_state.commit = hard_state.commit.min(last);
         let durable_term = hard_state.term;
@@ -160,6 +204,7 @@ impl Member {
             max_size_per_msg: APPEND_MESSAGE_BYTES_MAX,
             max_inflight_msgs: APPENDS_IN_FLIGHT_MAX,
             max_committed_size_per_ready: COMMITTED_BYTES_MAX,
+            max_uncommitted_size: UNCOMMITTED_BYTES_MAX,
             check_quorum: true,
             pre_vote: config.pre_vote,
             ..raft::Config::default()
@@ -173,7 +218,8 @@ impl Member {
             election_timeout: config.election_ticks,
             seen: (0, StateRole::Follower, 0),
             durable_term,
-            terms: HashMap::new(),
+            unsynced: VecDeque::new(),
+            early_reads: Vec::new(),
             applied: restored.applied,
             read_counter: 0,
             boot_nonce: config.boot_nonce,
@@ -187,12 +233,22 @@ impl Member {
 
     /// One tick of the clock went by.
     pub fn tick(&mut self) {
+        let raft = &self.node.raft;
+        let election_due = raft.state != StateRole::Leader && raft.election_elapsed + 1 >= self.election_timeout;
+        // raft-rs takes for granted that a member stands for election with all of its log durable. One whose disk does not
+        // answer would be no good leader either.
+        if self.is_installing() || (election_due && !self.log_is_durable()) {
+            return;
+        }
         self.node.tick();
         self.after_input();
     }
 
     /// Stands for election at once.
     pub fn campaign(&mut self) -> Result<(), Error> {
+        if self.is_installing() || !self.log_is_durable() {
+            return Err(Error::Dropped);
+        }
         self.node.campaign()?;
         self.after_input();
         Ok(())
@@ -207,20 +263,52 @@ impl Member {
 
     /// Proposes a change of the members.
     pub fn propose_conf_change(&mut self, change: &raftpb::ConfChange) -> Result<(), Error> {
-        let mut entry = eraftpb::Entry { data: api::Message::encode_to_vec(change).into(), ..Default::default() };
-        entry.set_entry_type(eraftpb::EntryType::EntryConfChange);
-        self.propose_entries(vec![entry])
+        let entry = raftpb::Entry {
+            r#type: Some(raftpb::EntryType::EntryConfChange as i32),
+            data: Some(api::Message::encode_to_vec(change).into()),
+            ..Default::default()
+        };
+        self.propose_entries(vec![convert::entry_to_raft(entry)])
     }
 
-    fn propose_entries(&mut self, entries: Vec<eraftpb::Entry>) -> Result<(), Error> {
-        let mut message = eraftpb::Message::default();
-        message.set_msg_type(MessageType::MsgPropose);
-        message.from = self.node.raft.id;
-        message.set_entries(entries.into());
-        match self.node.step(message) {
-            Ok(()) => Ok(()),
-            Err(raft::Error::ProposalDropped) => Err(Error::Dropped),
-            Err(error) => Err(error.into()),
+    fn propose_entries(&mut self, mut entries: Vec<eraftpb::Entry>) -> Result<(), Error> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        if self.is_installing() {
+            return Err(Error::Dropped);
+        }
+        let forwards = self.node.raft.state != StateRole::Leader;
+        while !entries.is_empty() {
+            let mut bytes = 0;
+            let mut fits = |entry: &eraftpb::Entry| {
+                bytes += entry.data.len();
+                bytes <= FORWARD_MESSAGE_BYTES_MAX
+            };
+            let count =
+                if forwards { entries.iter().take_while(|entry| fits(entry)).count().max(1) } else { entries.len() };
+            let rest = entries.split_off(count);
+            let mut message = eraftpb::Message::default();
+            message.set_msg_type(MessageType::MsgPropose);
+            message.from = self.node.raft.id;
+            message.set_entries(std::mem::replace(&mut entries, rest).into());
+            // Forwarding changes nothing here: when the first message is taken, all are.
+            self.node.step(message).map_err(|error| self.refusal(error))?;
+        }
+        self.after_input();
+        Ok(())
+    }
+
+    fn refusal(&self, error: raft::Error) -> Error {
+        let raft = &self.node.raft;
+        match error {
+            raft::Error::ProposalDropped
+                if raft.state == StateRole::Leader && raft.lead_transferee.is_none() && self.is_voter() =>
+            {
+                Error::Full
+            }
+            raft::Error::ProposalDropped => Error::Dropped,
+            error => error.into(),
         }
     }
 
@@ -229,7 +317,7 @@ impl Member {
     pub fn read_index(&mut self) -> Option<u64> {
         let raft = &self.node.raft;
         let leads = raft.state == StateRole::Leader;
-        if (leads && !raft.commit_to_current_term()) || (!leads && raft.leader_id == 0) {
+        if (leads && !raft.commit_to_current_term()) || (!leads && raft.leader_id == 0) || self.is_installing() {
             return None;
         }
         self.read_counter += 1;
@@ -256,7 +344,8 @@ impl Member {
     pub fn work(&mut self) -> Work {
         let mut ready = self.node.ready();
         let number = ready.number();
-        let entries = ready.take_entries();
+        let taken = ready.take_entries();
+        let entries: Vec<raftpb::Entry> = taken.iter().map(convert::entry_from_raft).collect();
         let hard_state = ready.hs().map(convert::hard_state_from_raft);
         let mut messages = ready.take_messages();
         let mut persisted_messages = ready.take_persisted_messages();
@@ -265,28 +354,74 @@ impl Member {
         if self.node.raft.term != self.durable_term {
             persisted_messages.splice(0..0, messages.drain(..));
         }
-        if ready.must_sync() {
-            self.terms.insert(number, self.node.raft.term);
-        }
-        let committed = ready.take_committed_entries().into_iter().map(convert::entry_from_raft).collect();
+        let committed = ready.take_committed_entries().iter().map(convert::entry_from_raft).collect();
         let reads = ready.take_read_states().into_iter().filter_map(|read| self.own_read(&read)).collect();
         let must_sync = ready.must_sync();
         let log = self.node.mut_store();
-        log.append(&entries);
+        let snapshot = (!ready.snapshot().is_empty()).then(|| {
+            log.restore(ready.snapshot());
+            convert::snapshot_from_raft(ready.snapshot())
+        });
+        log.append(taken);
         if let Some(state) = ready.hs() {
             log.hard_state = state.clone();
         }
+        let metadata = snapshot.as_ref().and_then(|snapshot| snapshot.metadata.as_ref());
+        if let Some(conf_state) = metadata.and_then(|metadata| metadata.conf_state.as_ref()) {
+            self.conf_state = conf_state.clone();
+        }
+        self.unsynced.push_back(Unsynced {
+            number,
+            term: self.node.raft.term,
+            has_entries: !entries.is_empty(),
+            snapshot_index: metadata.map_or(0, |metadata| metadata.index()),
+        });
         self.node.advance_append_async(ready);
-        Work { number, entries, hard_state, must_sync, messages, persisted_messages, committed, reads }
+        Work {
+            number,
+            snapshot,
+            entries,
+            hard_state,
+            must_sync,
+            messages: messages.into_iter().map(convert::message_from_raft).collect(),
+            persisted_messages: persisted_messages.into_iter().map(convert::message_from_raft).collect(),
+            committed,
+            reads,
+        }
     }
 
-    /// The log is durable up to the work of this number.
+    /// The log is durable, and a state installed, up to the work of this number.
     pub fn persisted(&mut self, number: u64) {
-        if let Some(term) = self.terms.remove(&number) {
-            self.durable_term = self.durable_term.max(term);
+        let mut installed = 0;
+        while let Some(work) = self.unsynced.pop_front_if(|work| work.number <= number) {
+            self.durable_term = self.durable_term.max(work.term);
+            installed = installed.max(work.snapshot_index);
         }
         self.node.on_persist_ready(number);
+        // The installed state is applied. raft-rs must know before anything else: it would look for entries in between.
+        self.applied(installed);
         self.after_input();
+    }
+
+    /// Whether everything in the log is durable.
+    pub fn log_is_durable(&self) -> bool {
+        let log = &self.node.raft.raft_log;
+        log.persisted == log.last_index() && !self.unsynced.iter().any(|work| work.has_entries)
+    }
+
+    /// Whether a state was handed out in [`Work::snapshot`] and is not installed yet, or is about to be handed out.
+    pub(crate) fn is_installing(&self) -> bool {
+        self.node.snap().is_some() || self.unsynced.iter().any(|work| work.snapshot_index > 0)
+    }
+
+    /// Whether the hard state of the current term is on the disk.
+    pub(crate) fn term_is_durable(&self) -> bool {
+        self.durable_term == self.node.raft.term
+    }
+
+    pub(crate) fn is_voter(&self) -> bool {
+        let id = &self.node.raft.id;
+        self.conf_state.voters.contains(id) || self.conf_state.voters_outgoing.contains(id)
     }
 
     /// The store has applied everything up to `index`.
@@ -303,6 +438,7 @@ impl Member {
             let conf_state = self.node.apply_conf_change(&change)?;
             self.conf_state = convert::conf_state_from_raft(&conf_state);
             self.node.mut_store().conf_state = conf_state;
+            self.leave_office();
             self.after_input();
         }
         Ok(self.conf_state.clone())
@@ -318,6 +454,16 @@ impl Member {
         self.node.store().len()
     }
 
+    /// What they take, in bytes.
+    pub fn log_bytes(&self) -> u64 {
+        self.node.store().bytes()
+    }
+
+    /// Up to which index [`Member::trim`] must go for the entries to take no more than `bytes_max`.
+    pub fn trim_to_fit(&self, bytes_max: u64) -> u64 {
+        self.node.store().index_to_fit(bytes_max)
+    }
+
     /// Where the member stands.
     pub fn status(&self) -> Status {
         let raft = &self.node.raft;
@@ -326,7 +472,7 @@ impl Member {
             StateRole::Follower => Role::Follower,
             StateRole::Candidate | StateRole::PreCandidate => Role::Candidate,
         };
-        let leads = role == Role::Leader && self.durable_term == raft.term;
+        let leads = role == Role::Leader && self.term_is_durable();
         Status {
             role,
             leader: raft.leader_id,
@@ -335,6 +481,9 @@ impl Member {
             applied: self.applied,
             serves_reads: leads && raft.apply_to_current_term(),
             sole_voter: self.conf_state.voters == [raft.id] && self.conf_state.voters_outgoing.is_empty(),
+            voter: self.is_voter(),
+            learner: self.conf_state.learners.contains(&raft.id),
+            transferee: raft.lead_transferee.unwrap_or(0),
         }
     }
 
@@ -348,7 +497,8 @@ impl Member {
 
     /// raft-rs draws election timeouts from the thread's random source. They are replaced by the member's own, drawn anew
     /// whenever raft-rs would have, so that a seed decides a whole run.
-    fn after_input(&mut self) {
+    pub(crate) fn after_input(&mut self) {
+        self.answer_early_reads();
         let raft = &self.node.raft;
         let now = (raft.term, raft.state, raft.leader_id);
         if now != self.seen {

@@ -2,21 +2,29 @@
 //!
 //! The contract, in the order the shell calls it:
 //! 1. Inputs: [`Member::tick`], [`Member::propose`], [`Member::step`], [`Member::read_index`].
-//! 2. While [`Member::has_work`]: take [`Member::work`]; append `entries` and `hard_state` to the log; send `messages` at once;
-//!    when the log is durable call [`Member::persisted`] with the work's number and send its `persisted_messages`.
+//! 2. While [`Member::has_work`]: take [`Member::work`]; install its `snapshot`; append `entries` and `hard_state` to the log; send
+//!    `messages` at once; when the log is durable call [`Member::persisted`] with the work's number and send its
+//!    `persisted_messages`. Several pieces of work may wait for the disk at a time, but only in order.
 //! 3. Apply `committed` in order and report with [`Member::applied`]; a committed configuration change is handed to
 //!    [`Member::apply_conf_change`] first.
+//!
+//! 4. A leader whose follower lags behind the entries in memory asks with [`Member::wants_snapshot`] for a state to offer; the
+//!    state itself travels outside of this crate, and [`Member::report_snapshot`] tells how that ended.
 //!
 //! Time is counted in ticks, randomness comes from the seed, and sockets, disks and threads belong to the caller.
 
 mod bootstrap;
+mod cluster;
 mod convert;
 mod core;
 mod identity;
 mod lessor;
 mod log;
+mod step;
 
 pub use bootstrap::{Bootstrap, bootstrap};
+pub use cluster::{Mode, Progress};
 pub use core::{Config, Error, Member, Restored, Role, Status, Work};
 pub use identity::{cluster_id, member_id};
 pub use lessor::Lessor;
+pub use step::Refusal;

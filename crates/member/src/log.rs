@@ -2,38 +2,101 @@
 
 use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
 use raft::{GetEntriesContext, RaftState, Result, Storage, StorageError};
+use std::cell::Cell;
 use std::collections::VecDeque;
+
+/// What an entry takes in a message besides its data: at most four small fields.
+const ENTRY_OVERHEAD_BYTES: u64 = 24;
 
 /// Entries after `start`, all of them handed to the log on disk or about to be.
 pub(crate) struct Log {
     /// Index and term of the last entry that was trimmed.
     start: (u64, u64),
     entries: VecDeque<Entry>,
+    bytes: u64,
     pub(crate) hard_state: HardState,
     pub(crate) conf_state: ConfState,
+    /// A state that can be sent to a follower whose entries were trimmed.
+    offer: Option<Snapshot>,
+    /// A follower needs a state that `offer` does not cover.
+    wanted: Cell<bool>,
+}
+
+fn size(entry: &Entry) -> u64 {
+    (entry.data.len() + entry.context.len()) as u64 + ENTRY_OVERHEAD_BYTES
 }
 
 impl Log {
     pub(crate) fn new(start: (u64, u64), entries: Vec<Entry>, hard_state: HardState, conf_state: ConfState) -> Self {
-        Log { start, entries: entries.into(), hard_state, conf_state }
+        let bytes = entries.iter().map(size).sum();
+        Log { start, entries: entries.into(), bytes, hard_state, conf_state, offer: None, wanted: Cell::new(false) }
     }
 
     /// Adds entries, replacing those from the first one's index on.
-    pub(crate) fn append(&mut self, entries: &[Entry]) {
+    pub(crate) fn append(&mut self, entries: Vec<Entry>) {
         let Some(first) = entries.first() else { return };
         assert!(first.index > self.start.0, "an entry below the trimmed part of the log was replaced");
         let keep = (first.index - self.start.0 - 1) as usize;
         assert!(keep <= self.entries.len(), "the log would have a hole");
-        self.entries.truncate(keep);
-        self.entries.extend(entries.iter().cloned());
+        for replaced in self.entries.drain(keep..) {
+            self.bytes -= size(&replaced);
+        }
+        self.bytes += entries.iter().map(size).sum::<u64>();
+        self.entries.extend(entries);
+    }
+
+    /// Starts anew behind an installed state.
+    pub(crate) fn restore(&mut self, snapshot: &Snapshot) {
+        let metadata = snapshot.get_metadata();
+        self.start = (metadata.index, metadata.term);
+        self.entries.clear();
+        self.bytes = 0;
+        self.conf_state = metadata.get_conf_state().clone();
+        self.offer = None;
+    }
+
+    /// Puts a state up for followers that need one.
+    pub(crate) fn offer(&mut self, snapshot: Snapshot) {
+        self.wanted.set(false);
+        self.offer = Some(snapshot);
+    }
+
+    /// Takes the state back: it can no longer be sent.
+    pub(crate) fn withdraw_offer(&mut self) {
+        self.offer = None;
+    }
+
+    /// Whether a follower was in need of a state that no offer covers.
+    pub(crate) fn wants_offer(&self) -> bool {
+        self.wanted.get()
     }
 
     /// Forgets entries up to and including `index`.
     pub(crate) fn trim(&mut self, index: u64) {
         while let Some(first) = self.entries.front().filter(|first| first.index <= index) {
             self.start = (first.index, first.term);
+            self.bytes -= size(first);
             self.entries.pop_front();
         }
+    }
+
+    /// The last index that [`Log::trim`] may get so that at most `bytes_max` remain.
+    pub(crate) fn index_to_fit(&self, bytes_max: u64) -> u64 {
+        let mut excess = self.bytes.saturating_sub(bytes_max);
+        let mut index = self.start.0;
+        for entry in &self.entries {
+            if excess == 0 {
+                break;
+            }
+            excess = excess.saturating_sub(size(entry));
+            index = entry.index;
+        }
+        index
+    }
+
+    /// Bytes that the entries take.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -66,13 +129,12 @@ impl Storage for Log {
         let from = (low - self.start.0 - 1) as usize;
         let to = (high - self.start.0 - 1) as usize;
         let max_size = max_size.into().unwrap_or(u64::MAX);
-        let mut size = 0;
+        let mut taken_bytes = 0;
         let mut taken = Vec::with_capacity(to - from);
         for entry in self.entries.range(from..to) {
-            // What an entry takes in a message: its data and at most four small fields.
-            size += entry.data.len() as u64 + 24;
+            taken_bytes += size(entry);
             // At least one entry is always sent, or a large one would stall the follower for good.
-            if size > max_size && !taken.is_empty() {
+            if taken_bytes > max_size && !taken.is_empty() {
                 break;
             }
             taken.push(entry.clone());
@@ -99,9 +161,22 @@ impl Storage for Log {
         Ok(self.last().0)
     }
 
-    fn snapshot(&self, _request_index: u64, _to: u64) -> Result<Snapshot> {
-        // Snapshots are checkpoints of the store, sent by the shell; there is none to hand out from memory.
-        Err(StorageError::SnapshotTemporarilyUnavailable.into())
+    fn snapshot(&self, request_index: u64, to: u64) -> Result<Snapshot> {
+        // The state itself is sent by the shell. One that the log in memory does not continue would only lead to the next.
+        let usable = |offer: &&Snapshot| {
+            let metadata = offer.get_metadata();
+            let conf_state = metadata.get_conf_state();
+            // A member takes no state that does not know it.
+            let knows = conf_state.voters.contains(&to) || conf_state.learners.contains(&to);
+            metadata.index >= self.start.0 && metadata.index >= request_index && knows
+        };
+        match self.offer.as_ref().filter(usable) {
+            Some(offer) => Ok(offer.clone()),
+            None => {
+                self.wanted.set(true);
+                Err(StorageError::SnapshotTemporarilyUnavailable.into())
+            }
+        }
     }
 }
 
@@ -121,7 +196,7 @@ mod tests {
     #[test]
     fn a_later_term_replaces_the_tail() {
         let mut log = log();
-        log.append(&[entry(8, 3)]);
+        log.append(vec![entry(8, 3)]);
         assert_eq!(log.last(), (8, 3));
         assert_eq!(log.term(7), Ok(2));
         assert!(log.term(9).is_err());
@@ -136,5 +211,36 @@ mod tests {
         assert_eq!(log.term(6), Err(raft::Error::Store(StorageError::Compacted)));
         assert_eq!(log.entries(8, 10, None, GetEntriesContext::empty(false)).map(|entries| entries.len()), Ok(2));
         assert_eq!(log.entries(8, 10, 1, GetEntriesContext::empty(false)).map(|entries| entries.len()), Ok(1));
+    }
+
+    #[test]
+    fn bytes_are_counted() {
+        let mut log = log();
+        assert_eq!(log.bytes(), 4 * ENTRY_OVERHEAD_BYTES);
+        assert_eq!(log.index_to_fit(2 * ENTRY_OVERHEAD_BYTES), 7);
+        log.trim(6);
+        log.append(vec![Entry { data: vec![0; 10].into(), ..entry(9, 3) }]);
+        assert_eq!(log.bytes(), 3 * ENTRY_OVERHEAD_BYTES + 10);
+        assert_eq!(log.index_to_fit(u64::MAX), 6);
+    }
+
+    #[test]
+    fn only_a_state_that_the_log_continues_is_handed_out() {
+        let mut log = log();
+        assert!(log.snapshot(0, 2).is_err());
+        assert!(log.wants_offer());
+        let snapshot = |index| {
+            let mut snapshot = Snapshot::default();
+            snapshot.mut_metadata().index = index;
+            snapshot.mut_metadata().mut_conf_state().voters = vec![1, 2];
+            snapshot
+        };
+        log.offer(snapshot(7));
+        assert!(!log.wants_offer());
+        log.trim(7);
+        assert!(log.snapshot(0, 2).is_ok());
+        assert!(log.snapshot(0, 3).is_err(), "it does not know this member");
+        log.trim(8);
+        assert!(log.snapshot(0, 2).is_err() && log.wants_offer());
     }
 }

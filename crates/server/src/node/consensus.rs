@@ -154,10 +154,10 @@ impl Consensus {
     /// Writes to the log and, when Raft needs it, waits for the disk.
     fn persist(&mut self, work: &Work) {
         let mut entries = work.entries.iter().map(|entry| EntryRef {
-            term: entry.term,
-            index: entry.index,
-            kind: entry.get_entry_type() as i32,
-            data: &entry.data,
+            term: entry.term(),
+            index: entry.index(),
+            kind: entry.r#type() as i32,
+            data: entry.data(),
         });
         self.wal.append(&mut entries, work.hard_state.as_ref());
         if work.must_sync {

@@ -1,0 +1,158 @@
+//! What a member does about the others: leadership, progress, states for those that lag.
+
+use crate::convert;
+use crate::core::{Error, Member};
+use api::raftpb;
+use raft::{ProgressState, SnapshotStatus, StateRole};
+
+/// How a leader sends to a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// One append at a time, until it is known where its log ends.
+    Probe,
+    /// Appends one after the other.
+    Replicate,
+    /// Nothing, while it takes a whole state.
+    Snapshot,
+}
+
+/// How far a member is, as its leader knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The member.
+    pub id: u64,
+    /// Last entry it is known to hold.
+    pub matched: u64,
+    /// First entry it will be sent.
+    pub next: u64,
+    /// It was heard of within the last election timeout.
+    pub recently_active: bool,
+    /// It does not vote.
+    pub learner: bool,
+    /// How it is sent to.
+    pub mode: Mode,
+}
+
+impl Member {
+    /// Begins to hand leadership over. Done when [`crate::Status::leader`] is another; given up when, an election timeout later,
+    /// [`crate::Status::transferee`] is 0 again.
+    pub fn transfer(&mut self, to: u64) -> Result<(), Error> {
+        if self.node.raft.state != StateRole::Leader {
+            return Err(Error::NotLeader);
+        }
+        if !self.conf_state.voters.contains(&to) {
+            return Err(Error::NotVoter(to));
+        }
+        if to != self.node.raft.id && !self.is_installing() {
+            self.node.transfer_leader(to);
+            self.after_input();
+        }
+        Ok(())
+    }
+
+    /// Who could take over at once: the voter that is furthest, of those heard of lately.
+    pub fn successor(&self) -> Option<u64> {
+        let others = self.progress().into_iter().filter(|member| member.id != self.node.raft.id && !member.learner);
+        // Ids decide between equals, so that a run can be repeated.
+        others.max_by_key(|member| (member.recently_active, member.matched, member.id)).map(|member| member.id)
+    }
+
+    /// Leads no longer, without waiting for anyone to take over.
+    pub fn step_down(&mut self) {
+        if self.node.raft.state == StateRole::Leader {
+            let term = self.node.raft.term;
+            self.node.raft.become_follower(term, 0);
+            self.after_input();
+        }
+    }
+
+    /// A leader that a change has removed must not go on: raft-rs relies on it being a member. Whoever is furthest is told to
+    /// stand for election at once.
+    pub(crate) fn leave_office(&mut self) {
+        if self.is_voter() || self.node.raft.state == StateRole::Follower {
+            return;
+        }
+        if let Some(successor) = self.successor() {
+            self.node.raft.send_timeout_now(successor);
+        }
+        let term = self.node.raft.term;
+        self.node.raft.become_follower(term, 0);
+    }
+
+    /// A message to this member was lost: its entries are sent one message at a time until it answers.
+    pub fn report_unreachable(&mut self, id: u64) {
+        if !self.is_installing() {
+            self.node.report_unreachable(id);
+            self.after_input();
+        }
+    }
+
+    /// How sending a state to this member ended.
+    pub fn report_snapshot(&mut self, id: u64, ok: bool) {
+        if !self.is_installing() {
+            self.node.report_snapshot(id, if ok { SnapshotStatus::Finish } else { SnapshotStatus::Failure });
+            self.after_input();
+        }
+    }
+
+    /// Whether a follower needs a state that no offer covers: capture one and [`Member::offer_snapshot`] it.
+    pub fn wants_snapshot(&self) -> bool {
+        self.node.raft.state == StateRole::Leader && self.node.store().wants_offer()
+    }
+
+    /// From now on, a follower whose entries are gone is sent a message that names this state.
+    pub fn offer_snapshot(&mut self, metadata: &raftpb::SnapshotMetadata) {
+        self.node.mut_store().offer(convert::snapshot_to_raft(metadata));
+        if self.node.raft.state != StateRole::Leader || self.is_installing() {
+            return;
+        }
+        let first = self.node.raft.raft_log.first_index();
+        let own = self.node.raft.id;
+        let lagging = |member: &Progress| member.id != own && member.next < first && member.mode != Mode::Snapshot;
+        for member in self.progress().into_iter().filter(lagging) {
+            self.node.raft.send_append(member.id);
+        }
+    }
+
+    /// The state that was offered can no longer be sent.
+    pub fn withdraw_snapshot(&mut self) {
+        self.node.mut_store().withdraw_offer();
+    }
+
+    /// How far each member is; empty on a member that does not lead.
+    pub fn progress(&self) -> Vec<Progress> {
+        let raft = &self.node.raft;
+        if raft.state != StateRole::Leader {
+            return Vec::new();
+        }
+        let tracked = raft.prs().iter().map(|(id, progress)| Progress {
+            id: *id,
+            matched: progress.matched,
+            next: progress.next_idx,
+            recently_active: progress.recent_active || *id == raft.id,
+            learner: self.conf_state.learners.contains(id),
+            mode: match progress.state {
+                ProgressState::Probe => Mode::Probe,
+                ProgressState::Replicate => Mode::Replicate,
+                ProgressState::Snapshot => Mode::Snapshot,
+            },
+        });
+        let mut members: Vec<Progress> = tracked.collect();
+        members.sort_unstable_by_key(|member| member.id);
+        members
+    }
+
+    /// Who votes and who learns.
+    pub fn conf_state(&self) -> &raftpb::ConfState {
+        &self.conf_state
+    }
+
+    /// Lets a member that has just started stand for election this many ticks earlier, but never at once.
+    pub fn advance_election(&mut self, ticks: usize) {
+        let raft = &mut self.node.raft;
+        if raft.state != StateRole::Leader {
+            let most = raft.election_timeout().saturating_sub(1);
+            raft.election_elapsed = raft.election_elapsed.max((raft.election_elapsed + ticks).min(most));
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Messages from peers, checked before they reach raft-rs, which trusts every field and ends the process over some.
+
+use crate::convert;
+use crate::core::{Error, Member};
+use api::{Message as _, raftpb};
+use raft::StateRole;
+use raft::eraftpb::{self, MessageType};
+
+/// Indexes and terms above this are no honest ones; below it no sum of two overflows.
+const NUMBER_MAX: u64 = u64::MAX >> 2;
+/// The context of a read index: Cairn's takes 24 bytes, etcd's 8.
+const CONTEXT_BYTES_MAX: usize = 1024;
+/// Members in the configuration of a state.
+const MEMBERS_MAX: usize = 1024;
+/// Read indexes that wait until a new leader has committed in its term.
+const EARLY_READS_MAX: usize = 1024;
+
+/// Why a message from a peer is not taken.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum Refusal {
+    #[error("type {0} does not come from peers")]
+    Type(i32),
+    #[error("it is for member {0:x}")]
+    Addressee(u64),
+    #[error("it does not come from another member")]
+    Sender,
+    #[error("a number in it is impossible")]
+    Number,
+    #[error("its entries do not follow each other")]
+    Entries,
+    #[error("an entry in it has an unknown type or cannot be read")]
+    Entry,
+    #[error("the configuration in it is not sound")]
+    Configuration,
+    #[error("it names entry {named}, but this member's log ends at {last}; was this log truncated or lost?")]
+    BeyondLog { named: u64, last: u64 },
+    #[error("it contradicts what this member knows to be committed")]
+    ContradictsCommitted,
+}
+
+impl Member {
+    /// Takes a message from a peer. What is merely late or of no use now is dropped in silence.
+    pub fn step(&mut self, mut message: raftpb::Message) -> Result<(), Error> {
+        // While a state is being installed there is no log to look anything up in. Whatever is lost is sent again.
+        if self.is_installing() {
+            return Ok(());
+        }
+        let kind = self.check(&mut message)?;
+        if !self.is_of_use(kind, &message) {
+            return Ok(());
+        }
+        let mut message = convert::message_to_raft(message, kind);
+        if kind == MessageType::MsgAppendResponse && message.reject && !self.settle_probe(&mut message) {
+            return Ok(());
+        }
+        if kind == MessageType::MsgReadIndex && self.leads() && !self.node.raft.commit_to_current_term() {
+            // raft-rs would forget it; the follower would have to ask again, and its clients to wait for that.
+            if self.early_reads.len() < EARLY_READS_MAX {
+                self.early_reads.push(message);
+            }
+            return Ok(());
+        }
+        match self.node.step(message) {
+            // Late words of a member that was removed, and proposals that nobody takes now: their proposer hears nothing
+            // and decides itself when to give up.
+            Ok(()) | Err(raft::Error::StepPeerNotFound | raft::Error::ProposalDropped) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.after_input();
+        Ok(())
+    }
+
+    pub(crate) fn answer_early_reads(&mut self) {
+        if self.early_reads.is_empty() {
+            return;
+        }
+        if !self.leads() {
+            self.early_reads.clear();
+        } else if self.node.raft.commit_to_current_term() {
+            for message in std::mem::take(&mut self.early_reads) {
+                // Only dropped when leadership is lost, which it is not.
+                let _ = self.node.step(message);
+            }
+        }
+    }
+
+    fn leads(&self) -> bool {
+        self.node.raft.state == StateRole::Leader
+    }
+
+    /// Everything that raft-rs would take on trust.
+    fn check(&self, message: &mut raftpb::Message) -> Result<MessageType, Refusal> {
+        let raft = &self.node.raft;
+        let kind = kind(message.r#type.unwrap_or_default())?;
+        if message.to() != raft.id {
+            return Err(Refusal::Addressee(message.to()));
+        }
+        if message.from() == 0 || message.from() == raft.id {
+            return Err(Refusal::Sender);
+        }
+        let numbers = [message.term(), message.log_term(), message.index(), message.commit(), message.reject_hint()];
+        if numbers.into_iter().any(|number| number > NUMBER_MAX) {
+            return Err(Refusal::Number);
+        }
+        match kind {
+            MessageType::MsgPropose => {
+                // What is forwarded has no term of its own, and its entries get their place from the leader.
+                message.term = Some(0);
+                check_proposals(&message.entries)?;
+                return Ok(kind);
+            }
+            MessageType::MsgReadIndex => message.term = Some(0),
+            _ if message.term() == 0 => return Err(Refusal::Number),
+            _ => {}
+        }
+        let last = raft.raft_log.last_index();
+        // Older terms are answered or ignored without a look at the rest.
+        let counts = message.term() >= raft.term;
+        match kind {
+            MessageType::MsgAppend => {
+                check_entries(message)?;
+                if counts && message.index() >= raft.raft_log.committed && message.log_term() < self.committed_term() {
+                    return Err(Refusal::ContradictsCommitted);
+                }
+            }
+            MessageType::MsgSnapshot => self.check_snapshot(message, counts)?,
+            MessageType::MsgHeartbeat if counts && !(self.leads() && message.term() == raft.term) => {
+                beyond(message.commit(), last)?;
+            }
+            MessageType::MsgAppendResponse if self.leads() && message.term() == raft.term => {
+                beyond(message.index().max(message.reject_hint()), last)?;
+            }
+            MessageType::MsgReadIndex | MessageType::MsgReadIndexResp => {
+                let sizes: Vec<usize> = message.entries.iter().map(|entry| entry.data().len()).collect();
+                if !matches!(sizes[..], [1..=CONTEXT_BYTES_MAX]) {
+                    return Err(Refusal::Entries);
+                }
+            }
+            _ => {}
+        }
+        Ok(kind)
+    }
+
+    fn check_snapshot(&self, message: &raftpb::Message, counts: bool) -> Result<(), Refusal> {
+        let raft = &self.node.raft;
+        let metadata = message.snapshot.as_ref().and_then(|snapshot| snapshot.metadata.as_ref());
+        let Some(metadata) = metadata else { return Err(Refusal::Entries) };
+        let (index, term) = (metadata.index(), metadata.term());
+        if index == 0 || index > NUMBER_MAX || term == 0 || term > message.term() {
+            return Err(Refusal::Number);
+        }
+        let Some(conf_state) = &metadata.conf_state else { return Err(Refusal::Configuration) };
+        let mut members: Vec<u64> = conf_state.voters.iter().chain(&conf_state.learners).copied().collect();
+        let count = members.len();
+        members.sort_unstable();
+        members.dedup();
+        let joint = conf_state.voters_outgoing.len() + conf_state.learners_next.len() > 0 || conf_state.auto_leave();
+        // Every change of Cairn and of etcd is of one member, so no state is ever between two configurations.
+        if conf_state.voters.is_empty() || members.len() != count || count > MEMBERS_MAX || members[0] == 0 || joint {
+            return Err(Refusal::Configuration);
+        }
+        let committed = raft.raft_log.committed;
+        let known = self.committed_term();
+        if counts && index >= committed && (term < known || (index == committed && term != known)) {
+            return Err(Refusal::ContradictsCommitted);
+        }
+        Ok(())
+    }
+
+    /// Whether raft-rs can do anything with it now: it asserts some of this.
+    fn is_of_use(&self, kind: MessageType, message: &raftpb::Message) -> bool {
+        let raft = &self.node.raft;
+        match kind {
+            // To the leader, but not back to it while it does not know yet that it leads, or no longer believes so.
+            MessageType::MsgPropose | MessageType::MsgReadIndex => {
+                self.leads() || (raft.leader_id != 0 && raft.leader_id != message.from())
+            }
+            // An honest voter answers a request, and that was sent once the log was durable.
+            MessageType::MsgRequestVoteResponse | MessageType::MsgRequestPreVoteResponse => {
+                self.log_is_durable() && self.term_is_durable()
+            }
+            MessageType::MsgTimeoutNow => self.log_is_durable() && raft.prs().get(message.from()).is_some(),
+            MessageType::MsgTransferLeader => self.leads() && message.term() <= raft.term,
+            _ => true,
+        }
+    }
+
+    fn committed_term(&self) -> u64 {
+        let log = &self.node.raft.raft_log;
+        log.term(log.committed).unwrap_or(0)
+    }
+
+    /// Keeps a rejection from moving the next index of a follower back to what it is known to hold; raft-rs 0.7 lets it.
+    /// Answers whether the rejection says anything at all.
+    fn settle_probe(&self, message: &mut eraftpb::Message) -> bool {
+        let raft = &self.node.raft;
+        let Some(progress) = raft.prs().get(message.from).filter(|_| self.leads()) else { return true };
+        if message.index <= progress.matched {
+            return false;
+        }
+        if message.log_term > 0 {
+            message.reject_hint = raft.raft_log.find_conflict_by_term(message.reject_hint, message.log_term).0;
+            message.log_term = 0;
+        }
+        message.reject_hint = message.reject_hint.max(progress.matched);
+        true
+    }
+}
+
+fn kind(number: i32) -> Result<MessageType, Refusal> {
+    Ok(match raftpb::MessageType::try_from(number) {
+        Ok(raftpb::MessageType::MsgProp) => MessageType::MsgPropose,
+        Ok(raftpb::MessageType::MsgApp) => MessageType::MsgAppend,
+        Ok(raftpb::MessageType::MsgAppResp) => MessageType::MsgAppendResponse,
+        Ok(raftpb::MessageType::MsgVote) => MessageType::MsgRequestVote,
+        Ok(raftpb::MessageType::MsgVoteResp) => MessageType::MsgRequestVoteResponse,
+        Ok(raftpb::MessageType::MsgPreVote) => MessageType::MsgRequestPreVote,
+        Ok(raftpb::MessageType::MsgPreVoteResp) => MessageType::MsgRequestPreVoteResponse,
+        Ok(raftpb::MessageType::MsgSnap) => MessageType::MsgSnapshot,
+        Ok(raftpb::MessageType::MsgHeartbeat) => MessageType::MsgHeartbeat,
+        Ok(raftpb::MessageType::MsgHeartbeatResp) => MessageType::MsgHeartbeatResponse,
+        Ok(raftpb::MessageType::MsgTransferLeader) => MessageType::MsgTransferLeader,
+        Ok(raftpb::MessageType::MsgTimeoutNow) => MessageType::MsgTimeoutNow,
+        Ok(raftpb::MessageType::MsgReadIndex) => MessageType::MsgReadIndex,
+        Ok(raftpb::MessageType::MsgReadIndexResp) => MessageType::MsgReadIndexResp,
+        _ => return Err(Refusal::Type(number)),
+    })
+}
+
+fn beyond(named: u64, last: u64) -> Result<(), Refusal> {
+    if named > last { Err(Refusal::BeyondLog { named, last }) } else { Ok(()) }
+}
+
+fn check_entries(message: &raftpb::Message) -> Result<(), Refusal> {
+    if (message.index() == 0) != (message.log_term() == 0) || message.log_term() > message.term() {
+        return Err(Refusal::Number);
+    }
+    let mut before = (message.index(), message.log_term());
+    for entry in &message.entries {
+        if entry.index() != before.0 + 1 || entry.term() < before.1.max(1) || entry.term() > message.term() {
+            return Err(Refusal::Entries);
+        }
+        if raftpb::EntryType::try_from(entry.r#type.unwrap_or_default()).is_err() {
+            return Err(Refusal::Entry);
+        }
+        before = (entry.index(), entry.term());
+    }
+    Ok(())
+}
+
+/// What cannot be read must not get into the log.
+fn check_proposals(entries: &[raftpb::Entry]) -> Result<(), Refusal> {
+    if entries.is_empty() {
+        return Err(Refusal::Entries);
+    }
+    for entry in entries {
+        match raftpb::EntryType::try_from(entry.r#type.unwrap_or_default()) {
+            Ok(raftpb::EntryType::EntryNormal) => {}
+            Ok(raftpb::EntryType::EntryConfChange) => {
+                raftpb::ConfChange::decode(entry.data()).map_err(|_| Refusal::Entry)?;
+            }
+            // Nobody proposes the newer kind, which can change several members at once.
+            Ok(raftpb::EntryType::EntryConfChangeV2) | Err(_) => return Err(Refusal::Entry),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,359 @@
+//! Several members: election, replication, reads, hand-over, changes, states for those that lag.
+
+mod common;
+
+use api::raftpb::{self, ConfChangeType, MessageType};
+use bytes::Bytes;
+use common::Cluster;
+use member::{Error, Mode, Role};
+
+#[test]
+fn a_leader_is_elected_and_replicates() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    cluster.tick(40);
+    let leader = cluster.leader();
+    assert_ne!(leader, 0, "the clock alone leads to an election");
+    cluster.propose(leader, "x");
+    cluster.tick(2);
+    cluster.assert_all_applied(&["x"]);
+    for id in 1..=3 {
+        let status = cluster.member(id).status();
+        assert_eq!((status.leader, status.voter, status.learner), (leader, true, false));
+    }
+    let matched: Vec<u64> = cluster.member(leader).progress().iter().map(|member| member.matched).collect();
+    assert_eq!(matched[0], matched[1]);
+    assert_eq!(matched[1], matched[2]);
+}
+
+#[test]
+fn the_same_seeds_elect_the_same_leader() {
+    let run = || {
+        let mut cluster = Cluster::new(&[1, 2, 3]);
+        cluster.tick(60);
+        (cluster.leader(), cluster.member(1).status())
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn followers_forward_proposals_in_bounded_messages() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    cluster.settle();
+    assert!(matches!(cluster.member(2).propose(vec![Bytes::from_static(b"x")]), Err(Error::Dropped)));
+    cluster.elect(1);
+    let large: Vec<Bytes> = (0..5).map(|_| Bytes::from(vec![b'v'; 700_000])).collect();
+    cluster.member(2).propose(large).expect("there is a leader");
+    let work = cluster.member(2).work();
+    let sizes: Vec<usize> = work.persisted_messages.iter().map(|message| message.entries.len()).collect();
+    assert_eq!(sizes, [1; 5]);
+    cluster.wire.extend(work.persisted_messages);
+    cluster.member(2).persisted(work.number);
+    cluster.tick(2);
+    assert!(cluster.members.values().all(|one| one.applied.len() == 5));
+}
+
+#[test]
+fn any_member_gets_a_read_index() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    cluster.settle();
+    assert_eq!(cluster.member(2).read_index(), None, "nobody could tell");
+    cluster.elect(1);
+    cluster.propose(1, "x");
+    for id in 1..=3 {
+        let number = cluster.member(id).read_index().expect("there is a leader");
+        cluster.settle();
+        let committed = cluster.member(1).status().committed;
+        assert_eq!(cluster.one(id).reads, [(number, committed)]);
+    }
+}
+
+#[test]
+fn a_read_index_that_comes_early_is_answered_when_the_leader_is_settled() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    cluster.settle();
+    // Elected by 3, but what 3 sends about entries is lost: nothing of the term is committed.
+    cluster.member(1).campaign().expect("it may");
+    while cluster.member(1).status().role != Role::Leader {
+        for id in 1..=3 {
+            while cluster.member(id).has_work() {
+                cluster.work(id);
+            }
+        }
+        let message = cluster.wire.pop_front().expect("an election goes on");
+        let to = message.to();
+        cluster.member(to).step(message).expect("honest");
+    }
+    let context = Bytes::from_static(b"context!");
+    let read = raftpb::Message {
+        r#type: Some(MessageType::MsgReadIndex as i32),
+        from: Some(2),
+        to: Some(1),
+        entries: vec![raftpb::Entry { data: Some(context), ..Default::default() }],
+        ..Default::default()
+    };
+    cluster.member(1).step(read).expect("honest");
+    // Delivered with the rest; member 2 did not ask, so it drops the answer, but it must have come.
+    let mut answered = false;
+    while let Some(message) = {
+        for id in 1..=3 {
+            while cluster.member(id).has_work() {
+                cluster.work(id);
+            }
+        }
+        cluster.wire.pop_front()
+    } {
+        answered |= message.r#type() == MessageType::MsgReadIndexResp && message.to() == 2;
+        let to = message.to();
+        cluster.member(to).step(message).expect("honest");
+    }
+    assert!(answered);
+}
+
+#[test]
+fn leadership_is_handed_over() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    cluster.elect(1);
+    assert!(matches!(cluster.member(2).transfer(3), Err(Error::NotLeader)));
+    assert!(matches!(cluster.member(1).transfer(9), Err(Error::NotVoter(9))));
+    cluster.member(1).transfer(1).expect("nothing to do");
+    let successor = cluster.member(1).successor().expect("there are others");
+    cluster.member(1).transfer(successor).expect("a voter");
+    assert_eq!(cluster.member(1).status().transferee, successor);
+    assert!(matches!(cluster.member(1).propose(vec![Bytes::from_static(b"x")]), Err(Error::Dropped)));
+    cluster.settle();
+    assert_eq!(cluster.leader(), successor);
+    cluster.propose(successor, "x");
+    cluster.tick(2);
+    cluster.assert_all_applied(&["x"]);
+}
+
+#[test]
+fn a_transfer_to_a_dead_member_is_given_up() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    cluster.elect(1);
+    cluster.cut = vec![(1, 3), (3, 1)];
+    cluster.propose(1, "x");
+    cluster.member(1).transfer(3).expect("a voter");
+    cluster.tick(11);
+    assert_eq!(cluster.member(1).status().transferee, 0);
+    cluster.propose(1, "y");
+}
+
+#[test]
+fn learners_follow_and_are_promoted() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    cluster.elect(1);
+    cluster.propose(1, "x");
+    cluster.start(4, member::Restored::default());
+    cluster.change(1, ConfChangeType::ConfChangeAddLearnerNode, 4);
+    cluster.tick(2);
+    assert_eq!(cluster.snapshots.len(), 0);
+    assert!(cluster.member(1).wants_snapshot(), "the entries before the first one in memory are needed");
+    assert!(cluster.member(1).progress().iter().any(|member| member.id == 4 && member.learner));
+    send_state(&mut cluster, 1, 4);
+    cluster.tick(2);
+    let status = cluster.member(4).status();
+    assert_eq!((status.voter, status.learner, status.leader), (false, true, 1));
+    cluster.propose(4, "y");
+    cluster.tick(2);
+    cluster.assert_all_applied(&["x", "y"]);
+    cluster.tick(100);
+    assert_eq!(cluster.leader(), 1, "a learner never stands");
+    cluster.change(1, ConfChangeType::ConfChangeAddNode, 4);
+    cluster.tick(1);
+    assert_eq!(cluster.member(4).conf_state().voters.len(), 4);
+    assert!(cluster.member(4).status().voter);
+}
+
+/// Captures, offers and delivers a state as the shells of two members would.
+fn send_state(cluster: &mut Cluster, from: u64, to: u64) {
+    let metadata = cluster.metadata(from);
+    let state = cluster.one(from).applied.clone();
+    cluster.member(from).offer_snapshot(&metadata);
+    cluster.tick(2);
+    let message = cluster.snapshots.pop().expect("the leader names the state");
+    assert_eq!(message.snapshot.as_ref().and_then(|snapshot| snapshot.metadata.as_ref()), Some(&metadata));
+    let receiver = cluster.members.get_mut(&to).expect("it is there");
+    receiver.states.insert(metadata.index(), state);
+    receiver.member.step(message).expect("honest");
+    cluster.settle();
+    cluster.member(from).report_snapshot(to, true);
+    cluster.member(from).withdraw_snapshot();
+}
+
+#[test]
+fn a_follower_that_lags_behind_the_log_gets_a_state() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    cluster.elect(1);
+    cluster.cut = vec![(1, 3), (3, 1)];
+    for _ in 0..20 {
+        cluster.propose(1, "x");
+    }
+    let applied = cluster.one(1).applied_index;
+    cluster.member(1).trim(applied);
+    assert_eq!((cluster.member(1).log_len(), cluster.member(1).log_bytes()), (0, 0));
+    cluster.cut.clear();
+    cluster.tick(5);
+    assert!(cluster.member(1).wants_snapshot());
+    send_state(&mut cluster, 1, 3);
+    cluster.tick(2);
+    cluster.propose(1, "y");
+    cluster.tick(2);
+    assert_eq!(cluster.one(3).applied.len(), 21);
+    let progress = cluster.member(1).progress();
+    assert!(progress.iter().all(|member| member.mode == Mode::Replicate && member.matched == progress[0].matched));
+    // It can lead from there: everything it needs is known to it.
+    cluster.member(1).transfer(3).expect("a voter");
+    cluster.settle();
+    assert_eq!(cluster.leader(), 3);
+}
+
+#[test]
+fn a_broken_transfer_of_a_state_is_tried_again() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    cluster.elect(1);
+    cluster.cut = vec![(1, 3), (3, 1)];
+    cluster.propose(1, "x");
+    let applied = cluster.one(1).applied_index;
+    cluster.member(1).trim(applied);
+    cluster.cut.clear();
+    cluster.tick(5);
+    let metadata = cluster.metadata(1);
+    cluster.member(1).offer_snapshot(&metadata);
+    cluster.tick(2);
+    assert_eq!(cluster.snapshots.len(), 1);
+    cluster.tick(20);
+    assert_eq!(cluster.snapshots.len(), 1, "one at a time");
+    cluster.member(1).report_snapshot(3, false);
+    cluster.tick(3);
+    assert_eq!(cluster.snapshots.len(), 2);
+}
+
+#[test]
+fn a_removed_leader_steps_down_and_another_takes_over() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    cluster.elect(1);
+    cluster.change(1, ConfChangeType::ConfChangeRemoveNode, 1);
+    cluster.tick(30);
+    assert_ne!(cluster.member(1).status().role, Role::Leader);
+    let leader = [2, 3].into_iter().find(|id| cluster.member(*id).status().role == Role::Leader);
+    let leader = leader.expect("one of the others leads");
+    cluster.propose(leader, "x");
+    cluster.tick(2);
+    assert_eq!(cluster.one(5 - leader).applied, ["x"]);
+    assert_eq!(cluster.one(1).applied.len(), 0);
+    assert!(!cluster.member(1).status().voter);
+}
+
+#[test]
+fn members_come_one_by_one() {
+    let mut cluster = Cluster::new(&[1]);
+    cluster.elect(1);
+    for id in [2, 3] {
+        cluster.start(id, member::Restored::default());
+        cluster.change(1, ConfChangeType::ConfChangeAddNode, id);
+        cluster.tick(2);
+        send_state(&mut cluster, 1, id);
+        cluster.tick(2);
+    }
+    cluster.propose(3, "x");
+    cluster.tick(2);
+    cluster.assert_all_applied(&["x"]);
+    cluster.change(1, ConfChangeType::ConfChangeRemoveNode, 2);
+    assert_eq!(cluster.member(1).conf_state().voters, [1, 3]);
+}
+
+#[test]
+fn a_new_leader_is_silent_until_its_term_is_durable() {
+    let mut cluster = Cluster::new(&[1]);
+    cluster.elect(1);
+    cluster.start(2, member::Restored::default());
+    cluster.change(1, ConfChangeType::ConfChangeAddLearnerNode, 2);
+    cluster.tick(2);
+    send_state(&mut cluster, 1, 2);
+    cluster.tick(2);
+    // The only voter loses its office and wins the next election before anything is on its disk.
+    cluster.member(1).step_down();
+    cluster.settle();
+    cluster.member(1).campaign().expect("a voter");
+    let work = cluster.member(1).work();
+    assert!(work.must_sync && work.messages.is_empty() && !work.persisted_messages.is_empty());
+    let status = cluster.member(1).status();
+    assert_eq!((status.role, status.serves_reads), (Role::Leader, false));
+    cluster.member(1).persisted(work.number);
+    cluster.wire.extend(work.persisted_messages);
+    cluster.settle();
+    assert!(cluster.member(1).status().serves_reads);
+}
+
+#[test]
+fn a_leader_sends_before_its_own_log_is_durable_but_counts_itself_after() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    cluster.elect(1);
+    cluster.cut = vec![(1, 3)];
+    cluster.member(1).propose(vec![Bytes::from_static(b"x")]).expect("a leader");
+    let work = cluster.member(1).work();
+    assert!(work.messages.iter().any(|message| message.to() == 2 && !message.entries.is_empty()));
+    let committed = cluster.member(1).status().committed;
+    cluster.wire.extend(work.messages);
+    cluster.settle();
+    assert_eq!(cluster.member(1).status().committed, committed, "one vote of three");
+    // Work goes on while the disk is busy.
+    cluster.member(1).propose(vec![Bytes::from_static(b"y")]).expect("a leader");
+    let next = cluster.member(1).work();
+    assert!(next.number > work.number && !cluster.member(1).log_is_durable());
+    cluster.wire.extend(next.messages);
+    cluster.member(1).persisted(next.number);
+    cluster.settle();
+    assert_eq!(cluster.member(1).status().committed, committed + 2);
+}
+
+#[test]
+fn a_leader_without_a_quorum_takes_so_much_and_no_more() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    cluster.elect(1);
+    cluster.cut = vec![(1, 2), (1, 3)];
+    let large = Bytes::from(vec![0; 64 << 20]);
+    let full = (0..8).find_map(|_| cluster.member(1).propose(vec![large.clone()]).err());
+    assert!(matches!(full, Some(Error::Full)));
+    cluster.tick(25);
+    assert_ne!(cluster.member(1).status().role, Role::Leader, "it cannot know whether it still leads");
+}
+
+#[test]
+fn a_member_whose_log_is_not_durable_does_not_stand() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    cluster.elect(1);
+    cluster.member(1).propose(vec![Bytes::from_static(b"x")]).expect("a leader");
+    let work = cluster.member(1).work();
+    cluster.member(1).step_down();
+    for _ in 0..100 {
+        cluster.member(1).tick();
+    }
+    assert_eq!(cluster.member(1).status().role, Role::Follower);
+    assert!(matches!(cluster.member(1).campaign(), Err(Error::Dropped)));
+    while cluster.member(1).has_work() {
+        cluster.work(1);
+    }
+    cluster.member(1).persisted(work.number);
+    for _ in 0..30 {
+        cluster.member(1).tick();
+    }
+    assert_eq!(cluster.member(1).status().role, Role::Candidate);
+}
+
+#[test]
+fn a_start_after_a_crash_amid_an_installation_drops_what_the_state_replaced() {
+    let entry = |index, term| raftpb::Entry { index: Some(index), term: Some(term), ..Default::default() };
+    let restored = member::Restored {
+        applied: 10,
+        applied_term: 3,
+        entries: vec![entry(11, 1), entry(12, 1)],
+        hard_state: raftpb::HardState { term: Some(2), vote: Some(9), commit: Some(4) },
+        conf_state: common::conf_state(&[1, 2, 3], &[]),
+    };
+    let mut cluster = Cluster::default();
+    cluster.start(1, restored);
+    let status = cluster.member(1).status();
+    assert_eq!((status.term, status.committed, cluster.member(1).log_len()), (3, 10, 0));
+}
