@@ -26,8 +26,14 @@ type Server struct {
 	Kind Kind
 	// DataDir is what --data-dir names.
 	DataDir string
-	// ClientPort and PeerPort are on 127.0.0.1.
+	// Name of the member.
+	Name string
+	// Host is the address of the ports.
+	Host string
+	// ClientPort and PeerPort are the ports that it listens on.
 	ClientPort, PeerPort int
+	// Place starts the process where it is to run; here and now if nil.
+	Place func(start func() error) error
 	// Bare leaves out the usual flags: only the additional ones are given.
 	Bare bool
 
@@ -62,17 +68,17 @@ func StartPair(t testing.TB, flags ...string) (etcd, subject *Server) {
 func Prepare(t testing.TB, kind Kind, dataDir string, flags ...string) *Server {
 	t.Helper()
 	return &Server{
-		Kind: kind, DataDir: dataDir, ClientPort: Port(t), PeerPort: Port(t),
+		Kind: kind, DataDir: dataDir, Name: "default", Host: "127.0.0.1", ClientPort: Port(t), PeerPort: Port(t),
 		t: t, binary: Binary(t, kind), flags: flags,
 		logPath: filepath.Join(t.TempDir(), "log"),
 	}
 }
 
 // Endpoint is the host and port that clients use.
-func (s *Server) Endpoint() string { return fmt.Sprintf("127.0.0.1:%d", s.ClientPort) }
+func (s *Server) Endpoint() string { return fmt.Sprintf("%s:%d", s.Host, s.ClientPort) }
 
 // PeerURL is the advertised peer URL.
-func (s *Server) PeerURL() string { return fmt.Sprintf("http://127.0.0.1:%d", s.PeerPort) }
+func (s *Server) PeerURL() string { return fmt.Sprintf("http://%s:%d", s.Host, s.PeerPort) }
 
 // URL is the client URL followed by a path.
 func (s *Server) URL(path string) string { return "http://" + s.Endpoint() + path }
@@ -136,7 +142,11 @@ func (s *Server) TryRun(wait time.Duration) error {
 	command.Stdout, command.Stderr = log, log
 	// A test process that is killed must not leave servers behind.
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := command.Start(); err != nil {
+	start := command.Start
+	if s.Place != nil {
+		start = func() error { return s.Place(command.Start) }
+	}
+	if err := start(); err != nil {
 		s.t.Fatal(err)
 	}
 	exited := make(chan struct{})
@@ -175,13 +185,13 @@ func (s *Server) allFlags() []string {
 	}
 	client, peer := "http://"+s.Endpoint(), s.PeerURL()
 	usual := []string{
-		"--name=default",
+		"--name=" + s.Name,
 		"--data-dir=" + s.DataDir,
 		"--listen-client-urls=" + client,
 		"--advertise-client-urls=" + client,
 		"--listen-peer-urls=" + peer,
 		"--initial-advertise-peer-urls=" + peer,
-		"--initial-cluster=default=" + peer,
+		"--initial-cluster=" + s.Name + "=" + peer,
 	}
 	return append(usual, s.flags...)
 }
@@ -228,6 +238,12 @@ func (s *Server) Signal(signal os.Signal) {
 	s.stopped = true
 	s.process.Process.Signal(signal)
 }
+
+// Pause stops the process until Resume.
+func (s *Server) Pause() { s.process.Process.Signal(syscall.SIGSTOP) }
+
+// Resume lets a paused process go on.
+func (s *Server) Resume() { s.process.Process.Signal(syscall.SIGCONT) }
 
 // Wait waits for the process to end by itself and returns its exit code, -1
 // for a signal.

@@ -1,0 +1,153 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Network is where the members of a cluster run, if not on loopback.
+type Network interface {
+	// Host is the address of a member.
+	Host(member int) string
+	// Run runs a function inside a member's network.
+	Run(member int, function func() error) error
+	// Options of a client's connections.
+	Options() []grpc.DialOption
+}
+
+// Cluster is a set of members that know each other.
+type Cluster struct {
+	Members []*Server
+
+	t       testing.TB
+	network Network
+	flags   []string
+}
+
+// StartCluster starts a new cluster and waits until each member is ready. A
+// nil network is loopback.
+func StartCluster(t testing.TB, kind Kind, size int, network Network, flags ...string) *Cluster {
+	t.Helper()
+	cluster := &Cluster{t: t, network: network, flags: flags}
+	for range size {
+		cluster.prepare(kind)
+	}
+	for _, member := range cluster.Members {
+		member.SetFlags(cluster.memberFlags("new")...)
+	}
+	cluster.RunAll()
+	return cluster
+}
+
+// prepare adds a member that is not started.
+func (c *Cluster) prepare(kind Kind) *Server {
+	number := len(c.Members)
+	server := Prepare(c.t, kind, filepath.Join(c.t.TempDir(), "data"))
+	server.Name = fmt.Sprintf("m%d", number)
+	if c.network != nil {
+		server.Host = c.network.Host(number)
+		server.Place = func(start func() error) error { return c.network.Run(number, start) }
+	}
+	c.Members = append(c.Members, server)
+	return server
+}
+
+func (c *Cluster) memberFlags(state string) []string {
+	var all []string
+	for _, member := range c.Members {
+		all = append(all, member.Name+"="+member.PeerURL())
+	}
+	return append([]string{"--initial-cluster=" + strings.Join(all, ","), "--initial-cluster-state=" + state}, c.flags...)
+}
+
+// RunAll starts all members at once and waits until each is ready.
+func (c *Cluster) RunAll() {
+	c.t.Helper()
+	var starting sync.WaitGroup
+	errors := make([]error, len(c.Members))
+	for number, member := range c.Members {
+		starting.Go(func() { errors[number] = member.TryRun(startMax) })
+	}
+	starting.Wait()
+	for number, err := range errors {
+		if err != nil {
+			c.t.Fatalf("member %d: %v", number, err)
+		}
+	}
+}
+
+// Add announces a new member to the cluster and prepares it, with an empty
+// directory; its Run is the caller's.
+func (c *Cluster) Add(ctx context.Context, client *clientv3.Client, kind Kind) *Server {
+	c.t.Helper()
+	server := c.prepare(kind)
+	if _, err := client.MemberAdd(ctx, []string{server.PeerURL()}); err != nil {
+		c.t.Fatalf("add a member: %v", err)
+	}
+	server.SetFlags(c.memberFlags("existing")...)
+	return server
+}
+
+// Client is a client of the given members (all if none is named), closed when
+// the test ends.
+func (c *Cluster) Client(members ...int) *clientv3.Client {
+	c.t.Helper()
+	var endpoints []string
+	for number, member := range c.Members {
+		for _, wanted := range members {
+			if number == wanted {
+				endpoints = append(endpoints, member.Endpoint())
+			}
+		}
+		if len(members) == 0 {
+			endpoints = append(endpoints, member.Endpoint())
+		}
+	}
+	config := clientv3.Config{Endpoints: endpoints, DialTimeout: 10 * time.Second, Logger: zap.NewNop()}
+	if c.network != nil {
+		config.DialOptions = c.network.Options()
+	}
+	client, err := clientv3.New(config)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// Leader is the number of the member that the majority takes for the leader;
+// it waits for one.
+func (c *Cluster) Leader(clients []*clientv3.Client) int {
+	c.t.Helper()
+	for deadline := time.Now().Add(startMax); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		votes := map[uint64]int{}
+		ids := map[uint64]int{}
+		for number, client := range clients {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			status, err := client.Status(ctx, c.Members[number].Endpoint())
+			cancel()
+			if err != nil {
+				continue
+			}
+			ids[status.Header.MemberId] = number
+			votes[status.Leader]++
+		}
+		for leader, count := range votes {
+			if number, known := ids[leader]; known && leader != 0 && count > len(c.Members)/2 {
+				return number
+			}
+		}
+	}
+	c.t.Fatal("no leader")
+	return 0
+}

@@ -1,0 +1,150 @@
+package partition
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// operation is one put or linearizable get of a client, and what it was told.
+type operation struct {
+	client int
+	key    string
+	// value that was put, or the one that was read.
+	value string
+	put   bool
+	// revision that the put was given, or of the value that was read; 0 if the
+	// put's outcome is unknown or the key was absent.
+	revision int64
+	called   time.Duration
+	returned time.Duration
+}
+
+// never is when a put of unknown outcome returns: after everything else.
+const never = 1 << 62
+
+// record is what all clients did.
+type record struct {
+	mutex      sync.Mutex
+	started    time.Time
+	operations []operation
+	// acknowledged is the highest revision that any client was told.
+	acknowledged int64
+	failures     int
+	stale        []string
+}
+
+func newRecord() *record { return &record{started: time.Now()} }
+
+func (r *record) now() time.Duration { return time.Since(r.started) }
+
+// highest is the newest revision that a client knows; what is asked from now
+// on must see it.
+func (r *record) highest() int64 {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	return r.acknowledged
+}
+
+// add notes an operation that the server answered; `seen` is the revision in
+// the answer's header, `known` what was acknowledged before it was sent.
+func (r *record) add(done operation, known, seen int64) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.operations = append(r.operations, done)
+	r.acknowledged = max(r.acknowledged, seen)
+	if seen < known {
+		r.stale = append(r.stale, fmt.Sprintf("client %d was answered at revision %d, sent after %d was acknowledged: %+v",
+			done.client, seen, known, done))
+	}
+}
+
+// lose notes a put whose outcome is unknown.
+func (r *record) lose(put operation) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.failures++
+	if put.put {
+		put.returned = never
+		r.operations = append(r.operations, put)
+	}
+}
+
+// since is how many operations were answered from a moment on.
+func (r *record) since(moment time.Duration) int {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	count := 0
+	for _, done := range r.operations {
+		if done.returned != never && done.called >= moment {
+			count++
+		}
+	}
+	return count
+}
+
+// check holds the record against the history that the members agree on: value
+// to revision of every put that took effect.
+func (r *record) check(t testing.TB, took map[string]int64) {
+	t.Helper()
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	for _, stale := range r.stale {
+		t.Error(stale)
+	}
+	var events []porcupine.Operation
+	for _, done := range r.operations {
+		revision, there := took[done.value]
+		switch {
+		case done.put && done.returned == never && !there:
+			continue // It never took effect, and now never can.
+		case done.put && done.returned == never:
+			// The history says where it took effect; when is open.
+			done.revision = revision
+		case done.put && revision != done.revision:
+			t.Errorf("acknowledged write lost or altered: %+v, revision %d in the history", done, revision)
+		}
+		events = append(events, porcupine.Operation{
+			ClientId: done.client, Input: done, Call: int64(done.called), Output: done, Return: int64(done.returned),
+		})
+	}
+	if result := porcupine.CheckOperationsTimeout(register, events, time.Minute); result != porcupine.Ok {
+		t.Errorf("the history of %d operations is not linearizable: %v", len(events), result)
+	}
+}
+
+// version is what a key holds.
+type version struct {
+	value    string
+	revision int64
+}
+
+// register is one key: a put makes a version with a higher revision, a get
+// sees the last one.
+var register = porcupine.Model{
+	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
+		byKey := map[string][]porcupine.Operation{}
+		for _, event := range history {
+			key := event.Input.(operation).key
+			byKey[key] = append(byKey[key], event)
+		}
+		var parts [][]porcupine.Operation
+		for _, part := range byKey {
+			parts = append(parts, part)
+		}
+		return parts
+	},
+	Init: func() any { return version{} },
+	Step: func(state, input, _ any) (bool, any) {
+		now, done := state.(version), input.(operation)
+		next := version{done.value, done.revision}
+		if done.put {
+			return next.revision > now.revision, next
+		}
+		return next == now, now
+	},
+	DescribeOperation: func(input, _ any) string { return fmt.Sprintf("%+v", input) },
+}

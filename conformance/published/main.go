@@ -1,0 +1,55 @@
+// Command published runs the black-box suites that etcd publishes as a Go
+// module against a server binary, test by test, and compares the outcome with
+// the lists of what is not passed yet.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"regexp"
+	"time"
+)
+
+func main() {
+	log.SetFlags(0)
+	if len(os.Args) > 1 && os.Args[1] == enterArgument {
+		enter(os.Args[2:])
+	}
+	var (
+		server  = flag.String("server", "", "the server binary; the genuine etcd if empty")
+		suites  = flag.String("suites", "common,e2e", "which suites to run")
+		match   = flag.String("run", ".", "only the tests whose name matches")
+		short   = flag.Bool("short", false, "leave out what is judged by time: the form of CI")
+		all     = flag.Bool("all", false, "also what is out of scope; the lists are not compared")
+		jobs    = flag.Int("jobs", 2, "tests at a time, each in a network of its own; 1 without that privilege")
+		folder  = flag.String("cache", "", "folder for the built tools and suites")
+		verbose = flag.Bool("v", false, "print the log of each failed test")
+	)
+	flag.Parse()
+	pattern, err := regexp.Compile(*match)
+	if err != nil {
+		log.Fatalf("-run: %v", err)
+	}
+	started := time.Now()
+	tools, err := build(*folder, *server)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("built in %v\n", time.Since(started).Round(time.Second))
+
+	good := true
+	for _, suite := range chosen(*suites) {
+		run := run{suite: suite, tools: tools, short: *short, all: *all, pattern: pattern, jobs: *jobs, verbose: *verbose}
+		results, err := run.everything()
+		if err != nil {
+			log.Fatalf("%s: %v", suite.name, err)
+		}
+		good = run.judge(results) && good
+	}
+	fmt.Printf("%v in all\n", time.Since(started).Round(time.Second))
+	if !good {
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// testMax ends a test that hangs. The slowest takes two minutes on the genuine
+// server.
+const testMax = 5 * time.Minute
+
+// run is one suite against one server.
+type run struct {
+	suite   suite
+	tools   tools
+	short   bool
+	all     bool
+	pattern *regexp.Regexp
+	jobs    int
+	verbose bool
+
+	// starting is held while a process is started or strays are sought.
+	starting sync.Mutex
+	own      map[int]bool
+	isolated bool
+}
+
+// everything runs the tests of the suite, each in a process of its own, so
+// that one that hangs does not take the others with it.
+func (r *run) everything() ([]result, error) {
+	tests, err := r.tests()
+	if err != nil {
+		return nil, err
+	}
+	if err := adoptOrphans(); err != nil {
+		return nil, err
+	}
+	r.own, r.isolated = map[int]bool{}, canIsolate()
+	if !r.isolated {
+		// The ports are fixed: one run at a time on this machine.
+		r.jobs = 1
+		unlock, err := lock(filepath.Join(os.TempDir(), "cairn-published.lock"))
+		if err != nil {
+			return nil, err
+		}
+		defer unlock()
+	}
+	logs, err := os.MkdirTemp("", "published-"+r.suite.name+"-")
+	if err != nil {
+		return nil, err
+	}
+	fmt.Printf("%s: %d tests, %d at a time, logs of failures in %s\n", r.suite.name, len(tests), r.jobs, logs)
+
+	var timed, others []string
+	for _, test := range tests {
+		if r.suite.timed.MatchString(test) {
+			timed = append(timed, test)
+		} else {
+			others = append(others, test)
+		}
+	}
+	results := append(r.together(others, r.jobs, logs), r.together(timed, 1, logs)...)
+	slices.SortFunc(results, func(a, b result) int { return strings.Compare(a.name, b.name) })
+	return results, nil
+}
+
+// together runs tests, a number of them at a time.
+func (r *run) together(tests []string, jobs int, logs string) (results []result) {
+	var guard sync.Mutex
+	var workers sync.WaitGroup
+	queue := make(chan string)
+	for range jobs {
+		workers.Go(func() {
+			for test := range queue {
+				found := r.one(test, logs)
+				guard.Lock()
+				results = append(results, found...)
+				guard.Unlock()
+			}
+		})
+	}
+	for _, test := range tests {
+		queue <- test
+	}
+	close(queue)
+	workers.Wait()
+	return results
+}
+
+// tests are the names of those that are to run.
+func (r *run) tests() ([]string, error) {
+	list := exec.Command(r.binary(), "-test.list", ".")
+	list.Dir = filepath.Join(r.tools.sources, r.suite.name)
+	output, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("list tests: %w", err)
+	}
+	var tests []string
+	for _, name := range strings.Fields(string(output)) {
+		counts := r.all || r.suite.counts(name) && !(r.short && r.suite.timed.MatchString(name))
+		if strings.HasPrefix(name, "Test") && counts && r.pattern.MatchString(name) {
+			tests = append(tests, name)
+		}
+	}
+	return tests, nil
+}
+
+func (r *run) binary() string { return filepath.Join(r.tools.sources, r.suite.name+".test") }
+
+// one runs a test to its end and keeps its log if something failed.
+func (r *run) one(test, logs string) []result {
+	started := time.Now()
+	output, err := r.process(test)
+	results := parse(output)
+	if len(results) == 0 || err != nil && !slices.ContainsFunc(results, isFailure) {
+		results = append(results, result{name: test, outcome: failed, took: time.Since(started)})
+	}
+	if slices.ContainsFunc(results, isFailure) {
+		path := filepath.Join(logs, test+".log")
+		if writeErr := os.WriteFile(path, []byte(output), 0o600); writeErr != nil {
+			log.Print(writeErr)
+		}
+		if r.verbose {
+			fmt.Println(output)
+		}
+	}
+	count := map[outcome]int{}
+	for _, result := range results {
+		count[result.outcome]++
+	}
+	remark := ""
+	if err != nil {
+		remark = fmt.Sprintf(" (%v)", err)
+	}
+	fmt.Printf("  %-55s %3d passed %3d failed %3d skipped %6.1f s%s\n", test, count[passed], count[failed], count[skipped],
+		time.Since(started).Seconds(), remark)
+	return results
+}
+
+func isFailure(result result) bool { return result.outcome == failed }
+
+// process runs the test binary for one test and returns what it printed.
+func (r *run) process(test string) (string, error) {
+	// The suites look for the fixtures beside their folder and put sockets into
+	// it, whose paths must be short.
+	home, err := os.MkdirTemp("", "pub")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(home)
+	dir := filepath.Join(home, r.suite.name)
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.Mkdir(filepath.Join(home, "t"), 0o700),
+		os.Symlink(filepath.Join(r.tools.sources, "fixtures"), filepath.Join(home, "fixtures"))); err != nil {
+		return "", err
+	}
+	args := []string{"-test.run", "^" + test + "$", "-test.v=test2json", "-test.timeout", testMax.String(), "--bin-dir", r.tools.bin}
+	if !r.all {
+		args = append(args, "-test.skip", r.suite.skip)
+	}
+	command := exec.Command(r.binary(), args...)
+	command.Dir = dir
+	command.Env = append(os.Environ(), "TMPDIR="+filepath.Join(home, "t"))
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if r.isolated {
+		if err := ownNetwork(command); err != nil {
+			return "", err
+		}
+	}
+	var output bytes.Buffer
+	command.Stdout, command.Stderr = &output, &output
+	command.WaitDelay = 5 * time.Second
+	if err := r.start(command); err != nil {
+		return "", err
+	}
+	// The binary's own time-out prints where it hangs; this one is for a binary
+	// that does not end even then.
+	timer := time.AfterFunc(testMax+30*time.Second, func() { command.Process.Kill() })
+	defer timer.Stop()
+	err = command.Wait()
+	r.clean(command.Process.Pid)
+	return output.String(), err
+}
+
+func (r *run) start(command *exec.Cmd) error {
+	r.starting.Lock()
+	defer r.starting.Unlock()
+	if err := command.Start(); err != nil {
+		return err
+	}
+	r.own[command.Process.Pid] = true
+	return nil
+}
+
+// clean ends what a test binary left behind: servers when it died, and watches
+// that some tests never end.
+func (r *run) clean(pid int) {
+	r.starting.Lock()
+	defer r.starting.Unlock()
+	delete(r.own, pid)
+	killOrphans(r.own)
+}
+
+// judge prints the outcome and says whether it is as the list has it.
+func (r *run) judge(results []result) bool {
+	count := map[outcome]int{}
+	for _, result := range results {
+		count[result.outcome]++
+	}
+	fmt.Printf("%s: %d passed, %d failed, %d skipped\n", r.suite.name, count[passed], count[failed], count[skipped])
+	if r.all {
+		return true
+	}
+	list, err := readList(r.suite.name + ".txt")
+	if err != nil {
+		log.Print(err)
+		return false
+	}
+	contradictions := compare(list, results)
+	for _, line := range contradictions {
+		fmt.Printf("  %s\n", line)
+	}
+	return len(contradictions) == 0
+}
