@@ -4,7 +4,7 @@ CARGO ?= cargo
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 BIN = $(CARGO_TARGET_DIR)/release/cairn
 
-.PHONY: help run test build lint unit conformance published published-full faults reliability neighbours reliability-full bench-vs-etcd deny fuzz
+.PHONY: help run test build lint unit conformance published published-full faults failover catch-up reliability neighbours reliability-full bench-vs-etcd deny fuzz
 
 # Shows the targets.
 help:
@@ -36,7 +36,7 @@ unit:
 
 # etcd's own clients and tools against the release binary.
 conformance: build
-	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -timeout 20m $$(go list ./... | grep -v -e /reliability -e /partition)
+	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -timeout 20m $$(go list ./... | grep -v -e /reliability -e /partition -e /failover -e /catchup)
 	cd conformance/published && go test -count=1 .
 
 # The black-box suites that etcd publishes, against the release binary; what fails must stand on the lists in conformance/published.
@@ -50,6 +50,14 @@ published-full: build
 # Three members in networks of their own that lose, delay and partition; needs root.
 faults: build
 	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 20m ./partition
+
+# Time from a kill of the leader to the next acknowledged write, beside the genuine etcd; needs an idle machine.
+failover: build
+	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 30m ./failover
+
+# An empty member joins a cluster of 1 GB under load; needs an idle machine.
+catch-up: build
+	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 30m ./catchup
 
 # Kills, failing syncs, full disks, stalled clients, in the sizes of CI. What is judged by time has a target of its own.
 reliability: build

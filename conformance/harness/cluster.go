@@ -86,6 +86,22 @@ func (c *Cluster) RunAll() {
 	}
 }
 
+// Twin is another cluster with the same names and addresses, on directories of
+// its own and not started. Only one of the two can run at a time.
+func (c *Cluster) Twin(flags ...string) *Cluster {
+	c.t.Helper()
+	twin := &Cluster{t: c.t, network: c.network, flags: flags}
+	for number, original := range c.Members {
+		server := twin.prepare(original.Kind)
+		server.ClientPort, server.PeerPort = original.ClientPort, original.PeerPort
+		twin.Members[number] = server
+	}
+	for _, member := range twin.Members {
+		member.SetFlags(twin.memberFlags("new")...)
+	}
+	return twin
+}
+
 // Add announces a new member to the cluster and prepares it, with an empty
 // directory; its Run is the caller's.
 func (c *Cluster) Add(ctx context.Context, client *clientv3.Client, kind Kind) *Server {

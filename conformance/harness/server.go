@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -44,6 +45,7 @@ type Server struct {
 	logPath string
 	process *exec.Cmd
 	exited  chan struct{}
+	pid     atomic.Int64
 	// stopped is true once the process was asked to end.
 	stopped bool
 }
@@ -85,6 +87,10 @@ func (s *Server) URL(path string) string { return "http://" + s.Endpoint() + pat
 
 // Pid of the running process.
 func (s *Server) Pid() int { return s.process.Process.Pid }
+
+// PidNow is the process that runs at this moment, 0 if none does; it may be
+// asked while the process is started.
+func (s *Server) PidNow() int { return int(s.pid.Load()) }
 
 // Setenv adds a variable to the environment of the next run.
 func (s *Server) Setenv(name, value string) { s.env = append(s.env, name+"="+value) }
@@ -150,8 +156,10 @@ func (s *Server) TryRun(wait time.Duration) error {
 		s.t.Fatal(err)
 	}
 	exited := make(chan struct{})
+	s.pid.Store(int64(command.Process.Pid))
 	go func() {
 		command.Wait()
+		s.pid.Store(0)
 		close(exited)
 	}()
 	s.process, s.exited, s.stopped = command, exited, false

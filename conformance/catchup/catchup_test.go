@@ -1,0 +1,94 @@
+package catchup
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"cairn.dev/conformance/harness"
+)
+
+const (
+	levelMax = 60 * time.Second
+	// slowdownMax is how much longer the p99 of puts may be meanwhile.
+	slowdownMax = 3
+	// loadShare is the open loop's share of the maximum.
+	loadShare = 0.3
+)
+
+// TestCatchUp adds an empty member to a cluster of three with CATCHUP_MB
+// (1024) of data under an open-loop load, and waits until it is level.
+func TestCatchUp(t *testing.T) {
+	megabytes := harness.Number(t, "CATCHUP_MB", 1024)
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
+	defer cancel()
+	cluster := harness.StartCluster(t, harness.Subject(), 3, nil, "--quota-backend-bytes=8589934592")
+	var clients []*clientv3.Client
+	for member := range cluster.Members {
+		clients = append(clients, cluster.Client(member))
+	}
+	started := time.Now()
+	if err := fill(ctx, clients, megabytes*1024*1024/valueBytes); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("filled with %d MB in %v", megabytes, time.Since(started).Round(time.Second))
+	most := maximum(ctx, clients, 10*time.Second)
+	rate := most * loadShare
+	t.Logf("%.0f puts per second at most, the load is %.0f", most, rate)
+	// What the maximum has left behind in queues and on the disk is not the load's.
+	time.Sleep(5 * time.Second)
+
+	quietContext, stop := context.WithTimeout(ctx, 15*time.Second)
+	quiet, count, failed := openLoop(quietContext, clients, rate).p99()
+	stop()
+	t.Logf("quiet: p99 %v of %d puts, %d failed", quiet, count, failed)
+
+	loadContext, stop := context.WithCancel(ctx)
+	defer stop()
+	loaded := make(chan *latencies, 1)
+	go func() { loaded <- openLoop(loadContext, clients, rate) }()
+	added := cluster.Add(ctx, clients[0], harness.Subject())
+	begun := time.Now()
+	added.Run()
+	newcomer := cluster.Client(len(cluster.Members) - 1)
+	level := untilLevel(ctx, t, clients[0], cluster.Members[0].Endpoint(), newcomer, added.Endpoint(), begun)
+	stop()
+	busy, count, failed := (<-loaded).p99()
+	t.Logf("level after %v; meanwhile p99 %v (%.1f times the quiet one) of %d puts, %d failed",
+		level.Round(time.Millisecond), busy, float64(busy)/float64(quiet), count, failed)
+	if level > levelMax {
+		t.Errorf("level after %v, not %v", level, levelMax)
+	}
+	if busy > slowdownMax*quiet {
+		t.Errorf("the p99 of puts rose from %v to %v", quiet, busy)
+	}
+	if failed > 0 {
+		t.Errorf("%d puts failed", failed)
+	}
+}
+
+// untilLevel returns how long the newcomer took to have applied what the
+// cluster had when it was asked.
+func untilLevel(ctx context.Context, t *testing.T, client *clientv3.Client, endpoint string, newcomer *clientv3.Client,
+	newEndpoint string, begun time.Time,
+) time.Duration {
+	t.Helper()
+	for time.Since(begun) < 5*levelMax {
+		once, cancel := context.WithTimeout(ctx, 5*time.Second)
+		want, err := client.Status(once, endpoint)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := newcomer.Status(once, newEndpoint)
+		cancel()
+		// Both run on: a hundred entries are a few milliseconds of the load.
+		if err == nil && got.RaftAppliedIndex+100 >= want.RaftAppliedIndex {
+			return time.Since(begun)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Fatalf("not level after %v", 5*levelMax)
+	return 0
+}

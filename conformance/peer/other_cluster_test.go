@@ -1,0 +1,56 @@
+package peer
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"cairn.dev/conformance/harness"
+)
+
+// A member that was started on the directory of another cluster with the same
+// addresses is refused by those it meets; both keep their data.
+func TestOtherClustersDirectory(t *testing.T) {
+	ours := harness.StartCluster(t, harness.Subject(), 3, nil, "--initial-cluster-token=ours")
+	client := ours.Client(0, 1)
+	put := func(key string) error {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_, err := client.Put(ctx, key, "value")
+		return err
+	}
+	if err := put("ours"); err != nil {
+		t.Fatal(err)
+	}
+	// The same addresses under another token are another cluster.
+	for _, member := range ours.Members {
+		member.Stop()
+	}
+	theirs := ours.Twin("--initial-cluster-token=theirs")
+	theirs.RunAll()
+	theirs.Members[2].MustCtl("put", "theirs", "value")
+	for _, member := range theirs.Members {
+		member.Stop()
+	}
+	stranger := theirs.Members[2]
+	stranger.TryRun(2 * time.Second) // It has no leader: the others are not there.
+	go stranger.TryRun(15 * time.Second)
+	for _, member := range ours.Members[:2] {
+		go member.TryRun(15 * time.Second)
+	}
+	deadline := time.Now().Add(15 * time.Second)
+	for !strings.Contains(ours.Members[0].Log()+stranger.Log(), "cluster ID mismatch") && time.Now().Before(deadline) {
+		time.Sleep(100 * time.Millisecond)
+	}
+	if !strings.Contains(ours.Members[0].Log()+stranger.Log(), "cluster ID mismatch") {
+		t.Error("nobody says that the cluster IDs differ")
+	}
+	if err := put("after"); err != nil {
+		t.Errorf("two of three members do not serve beside the stranger: %v", err)
+	}
+	listed, err := client.Get(harness.Context(t), "theirs")
+	if err != nil || listed.Count != 0 {
+		t.Errorf("%v, %v: data of the other cluster", listed, err)
+	}
+}
