@@ -11,6 +11,8 @@ mod http;
 mod logging;
 mod metrics;
 mod node;
+#[allow(dead_code, unused_imports, reason = "a node with peers comes next")]
+mod peers;
 mod services;
 mod system;
 

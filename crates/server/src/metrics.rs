@@ -10,37 +10,58 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Doubling buckets from 1 ms, fourteen of them: what etcd uses for disk operations.
-const BUCKETS: usize = 14;
-
-/// A histogram of durations.
-#[derive(Default)]
-pub struct Histogram {
-    buckets: [AtomicU64; BUCKETS + 1],
+/// A histogram of durations, in buckets that double. By default fourteen from 1 ms on: what etcd uses for disk operations.
+pub struct Histogram<const BUCKETS: usize = 14, const FIRST_US: u64 = 1_000> {
+    buckets: [AtomicU64; BUCKETS],
+    /// Longer than the last bucket.
+    longer: AtomicU64,
     sum_ns: AtomicU64,
 }
 
-impl Histogram {
+impl<const BUCKETS: usize, const FIRST_US: u64> Default for Histogram<BUCKETS, FIRST_US> {
+    fn default() -> Self {
+        Histogram {
+            buckets: std::array::from_fn(|_| AtomicU64::new(0)),
+            longer: AtomicU64::new(0),
+            sum_ns: AtomicU64::new(0),
+        }
+    }
+}
+
+impl<const BUCKETS: usize, const FIRST_US: u64> Histogram<BUCKETS, FIRST_US> {
     /// Counts one duration.
     pub fn observe(&self, took: Duration) {
-        let ms = took.as_secs_f64() * 1000.0;
-        let bucket = (0..BUCKETS).find(|bucket| ms <= f64::from(1u32 << bucket)).unwrap_or(BUCKETS);
-        self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        let bucket = (0..BUCKETS).find(|bucket| took <= Self::bound(*bucket));
+        bucket.map_or(&self.longer, |bucket| &self.buckets[bucket]).fetch_add(1, Ordering::Relaxed);
         self.sum_ns.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    fn write(&self, text: &mut String, name: &str, help: &str) {
-        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} histogram");
+    fn bound(bucket: usize) -> Duration {
+        Duration::from_micros(FIRST_US << bucket)
+    }
+
+    fn write(&self, page: &mut Page, name: &str, help: &str) {
+        page.family(name, "histogram", help);
+        self.write_labelled(page, name, &[]);
+    }
+
+    /// Appends its lines, without the family's.
+    pub(crate) fn write_labelled(&self, page: &mut Page, name: &str, labels: &[(&str, &str)]) {
+        let bucket_name = format!("{name}_bucket");
         let mut total = 0;
-        for (bucket, count) in self.buckets.iter().enumerate() {
+        let mut line = |page: &mut Page, bound: &str, count: &AtomicU64| {
             total += count.load(Ordering::Relaxed);
-            let _ = match bucket {
-                BUCKETS => writeln!(text, "{name}_bucket{{le=\"+Inf\"}} {total}"),
-                _ => writeln!(text, "{name}_bucket{{le=\"{}\"}} {total}", f64::from(1u32 << bucket) / 1000.0),
-            };
+            let labels: Vec<(&str, &str)> = labels.iter().copied().chain([("le", bound)]).collect();
+            page.labelled(&bucket_name, &labels, total);
+            total
+        };
+        for (bucket, count) in self.buckets.iter().enumerate() {
+            line(page, &Self::bound(bucket).as_secs_f64().to_string(), count);
         }
+        let total = line(page, "+Inf", &self.longer);
         let sum = self.sum_ns.load(Ordering::Relaxed) as f64 / 1e9;
-        let _ = writeln!(text, "{name}_sum {sum}\n{name}_count {total}");
+        page.labelled(&format!("{name}_sum"), labels, sum);
+        page.labelled(&format!("{name}_count"), labels, total);
     }
 }
 
@@ -154,12 +175,12 @@ impl Metrics {
 }
 
 /// Writes families one after the other.
-struct Page {
+pub(crate) struct Page {
     text: String,
 }
 
 impl Page {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
+    pub(crate) fn family(&mut self, name: &str, kind: &str, help: &str) {
         let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
@@ -173,7 +194,12 @@ impl Page {
         let _ = writeln!(self.text, "{name} {value}");
     }
 
-    fn labelled(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+    /// A line; without braces if there are no labels.
+    pub(crate) fn labelled(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+        if labels.is_empty() {
+            let _ = writeln!(self.text, "{name} {value}");
+            return;
+        }
         let _ = write!(self.text, "{name}{{");
         for (place, (label, text)) in labels.iter().enumerate() {
             let comma = if place > 0 { "," } else { "" };
@@ -290,8 +316,8 @@ fn store(page: &mut Page, node: &Node) {
 
 fn disk(page: &mut Page, node: &Node) {
     let metrics = &node.metrics;
-    metrics.wal_fsync.write(&mut page.text, "etcd_disk_wal_fsync_duration_seconds", "Syncs of the Raft log.");
-    metrics.checkpoint.write(&mut page.text, "etcd_disk_backend_commit_duration_seconds", "Writing checkpoints.");
+    metrics.wal_fsync.write(page, "etcd_disk_wal_fsync_duration_seconds", "Syncs of the Raft log.");
+    metrics.checkpoint.write(page, "etcd_disk_backend_commit_duration_seconds", "Writing checkpoints.");
 }
 
 fn grpc(page: &mut Page, stats: &rpc::Stats) {

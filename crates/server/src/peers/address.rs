@@ -1,0 +1,123 @@
+//! Peer URLs: where they point, and how to get there.
+
+use super::stream::{Plain, Stream};
+use socket2::{Socket, TcpKeepalive};
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// How long a connection may be silent before the kernel asks whether the other side is still there.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// Why a URL cannot be used.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("peer URL `{url}`: {reason}")]
+pub(crate) struct BadUrl {
+    url: String,
+    reason: &'static str,
+}
+
+/// Where a peer URL points.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Address {
+    /// `http://host:port`.
+    Tcp {
+        /// A name or an IP address.
+        host: String,
+        /// The port; 80 if the URL has none.
+        port: u16,
+    },
+    /// `unix://path`, relative to the working directory unless the path begins with a slash.
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// Takes a URL apart.
+    pub(crate) fn parse(url: &str) -> Result<Address, BadUrl> {
+        let bad = |reason| BadUrl { url: url.to_string(), reason };
+        let (scheme, rest) = url.split_once("://").ok_or_else(|| bad("not a URL"))?;
+        match scheme {
+            "http" => {}
+            "unix" if rest.is_empty() => return Err(bad("a path is missing")),
+            "unix" => return Ok(Address::Unix(rest.into())),
+            "https" | "unixs" => return Err(bad("TLS between members is not supported by this version")),
+            _ => return Err(bad("the scheme must be http or unix")),
+        }
+        let authority = rest.split_once('/').map_or(rest, |(authority, _)| authority);
+        let (host, port) = match authority.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => {
+                (host, port.parse().map_err(|_| bad("the port must be in 0..=65535"))?)
+            }
+            _ => (authority, 80),
+        };
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        if host.is_empty() { Err(bad("a host is missing")) } else { Ok(Address::Tcp { host: host.into(), port }) }
+    }
+
+    /// What stands in a request's `Host` line. A socket's path may not: it can hold anything.
+    pub(super) fn host(&self) -> String {
+        match self {
+            Address::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}"),
+            Address::Tcp { host, port } => format!("{host}:{port}"),
+            Address::Unix(_) => "localhost".into(),
+        }
+    }
+
+    /// Connects, to the first of a name's addresses that answers.
+    pub(crate) fn connect(&self, timeout: Duration) -> io::Result<Stream> {
+        let socket = match self {
+            Address::Unix(path) => Socket::from(OwnedFd::from(UnixStream::connect(path)?)),
+            Address::Tcp { host, port } => {
+                let socket = Socket::from(connect_tcp(host, *port, Instant::now() + timeout)?);
+                prepare(&socket)?;
+                socket
+            }
+        };
+        Ok(Box::new(Plain::new(socket)))
+    }
+}
+
+fn connect_tcp(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, format!("no address is known for `{host}`"));
+    for address in (host, port).to_socket_addrs()? {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        match TcpStream::connect_timeout(&address, left) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// Options of every TCP connection between members.
+pub(super) fn prepare(socket: &Socket) -> io::Result<()> {
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls() {
+        let tcp = |host: &str, port| Ok(Address::Tcp { host: host.into(), port });
+        assert_eq!(Address::parse("http://a.b:2380"), tcp("a.b", 2380));
+        assert_eq!(Address::parse("http://a.b:2380/"), tcp("a.b", 2380));
+        assert_eq!(Address::parse("http://[::1]:2380"), tcp("::1", 2380));
+        assert_eq!(Address::parse("http://[::1]"), tcp("::1", 80));
+        assert_eq!(Address::parse("unix://localhost:20001"), Ok(Address::Unix("localhost:20001".into())));
+        assert_eq!(Address::parse("unix:///tmp/x"), Ok(Address::Unix("/tmp/x".into())));
+        for bad in
+            ["", "a:1", "http://", "http://:1", "http://a:x", "http://a:65536", "https://a:1", "ftp://a:1", "unix://"]
+        {
+            assert!(Address::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Calls to other members: one request, one answer, with a time-out over all of it.
+
+use super::address::{Address, BadUrl};
+use super::fault::Fault;
+use super::head;
+use super::wire::Wire;
+use http::{Request, Response};
+use std::io;
+use std::time::{Duration, Instant};
+
+/// Bytes an answer may have.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// Why a call has no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// Nobody can be called there.
+    #[error(transparent)]
+    Url(#[from] BadUrl),
+    /// Nobody is there.
+    #[error("cannot connect to `{url}`: {error}")]
+    Connect {
+        /// Whom we tried.
+        url: String,
+        /// What the operating system says.
+        error: io::Error,
+    },
+    /// The exchange broke off.
+    #[error("no answer from `{url}`: {fault}")]
+    Exchange {
+        /// Whom we asked.
+        url: String,
+        /// What went wrong.
+        fault: Fault,
+    },
+}
+
+/// Sends a request to the member at `url`, whose path and query are the request's, and waits for the answer at most `timeout`.
+pub(crate) fn call(url: &str, request: Request<Vec<u8>>, timeout: Duration) -> Result<Response<Vec<u8>>, Error> {
+    let deadline = Instant::now() + timeout;
+    let mut connection = Connection::open(url, timeout)?;
+    connection.exchange(&request, deadline.saturating_duration_since(Instant::now()))
+}
+
+/// A connection on which one request follows the other.
+pub(super) struct Connection {
+    url: String,
+    host: String,
+    wire: Wire,
+    keep_alive: bool,
+}
+
+impl Connection {
+    pub(super) fn open(url: &str, timeout: Duration) -> Result<Connection, Error> {
+        let address = Address::parse(url)?;
+        let failed = |error| Error::Connect { url: url.to_string(), error };
+        let stream = address.connect(timeout).map_err(failed)?;
+        let wire = Wire::new(stream).map_err(failed)?;
+        Ok(Connection { url: url.to_string(), host: address.host(), wire, keep_alive: true })
+    }
+
+    /// Another request can follow.
+    pub(super) fn is_reusable(&self) -> bool {
+        self.keep_alive
+    }
+
+    /// Sends the request, and waits for the head of the answer and then for its body, at most `patience` each.
+    pub(super) fn exchange(
+        &mut self,
+        request: &Request<impl AsRef<[u8]>>,
+        patience: Duration,
+    ) -> Result<Response<Vec<u8>>, Error> {
+        self.keep_alive = false;
+        self.try_exchange(request, patience).map_err(|fault| Error::Exchange { url: self.url.clone(), fault })
+    }
+
+    fn try_exchange(
+        &mut self,
+        request: &Request<impl AsRef<[u8]>>,
+        patience: Duration,
+    ) -> Result<Response<Vec<u8>>, Fault> {
+        let answer = self.send(request, patience)?;
+        let body = self.wire.body(answer.framing, ANSWER_BYTES_MAX, Instant::now() + patience)?;
+        self.keep_alive = answer.keep_alive;
+        Ok(answer.response.map(|()| body.into()))
+    }
+
+    /// Sends the request and returns the head of the answer.
+    pub(super) fn send(
+        &mut self,
+        request: &Request<impl AsRef<[u8]>>,
+        patience: Duration,
+    ) -> Result<head::ResponseHead, Fault> {
+        let mut bytes = head::write_request(request, &self.host);
+        bytes.extend_from_slice(request.body().as_ref());
+        self.wire.write_all(&bytes)?;
+        self.wire.response(patience)
+    }
+
+    /// The connection below, for a body that is read piece by piece and followed by another request.
+    pub(super) fn wire(&mut self) -> &mut Wire {
+        &mut self.wire
+    }
+
+    /// The connection below, for a body that has no end.
+    pub(super) fn into_wire(self) -> Wire {
+        self.wire
+    }
+}

@@ -1,0 +1,51 @@
+//! The frames of the two streams, as etcd writes and reads them.
+
+mod decoder;
+mod encoder;
+#[cfg(test)]
+mod tests;
+
+pub(super) use decoder::{Decoder, Error, Frame};
+pub(super) use encoder::Encoder;
+
+/// Which of the two streams between a pair of members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Appends only, most of them without what the stream already knows.
+    MsgApp,
+    /// Everything else but snapshots.
+    Message,
+}
+
+impl Kind {
+    /// Both, in the order of [`Kind::place`].
+    pub(super) const ALL: [Kind; 2] = [Kind::MsgApp, Kind::Message];
+
+    /// The last part of the stream's path.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Kind::MsgApp => "msgapp",
+            Kind::Message => "message",
+        }
+    }
+
+    /// What the logs call it.
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Kind::MsgApp => "stream MsgApp v2",
+            Kind::Message => "stream Message",
+        }
+    }
+
+    /// Its place in an array of two.
+    pub(super) fn place(self) -> usize {
+        self as usize
+    }
+}
+
+/// First byte of a frame of the append stream.
+mod tag {
+    pub(super) const HEARTBEAT: u8 = 0;
+    pub(super) const CONTINUATION: u8 = 1;
+    pub(super) const WHOLE: u8 = 2;
+}

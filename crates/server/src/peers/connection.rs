@@ -1,0 +1,63 @@
+//! One connection that a peer has dialled: request after request, until it becomes a stream or ends.
+
+use super::fault::Fault;
+use super::listener::rejected;
+use super::routes::{self, Next};
+use super::shared::Shared;
+use super::stream::Stream;
+use super::wire::Wire;
+use http::{Response, StatusCode};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long the first request may take to arrive.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a connection may be idle between requests: longer than the time between two probes.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(6);
+
+/// Serves a connection to its end.
+pub(super) fn serve(shared: &Arc<Shared>, stream: Stream, address: &str) {
+    let mut wire = match Wire::new(stream) {
+        Ok(wire) => wire,
+        Err(error) => return rejected(address, &error),
+    };
+    let mut patience = HANDSHAKE_TIMEOUT;
+    while !shared.is_stopping() {
+        let head = match wire.request(Instant::now() + patience) {
+            Ok(Some(head)) => head,
+            Ok(None) => return,
+            // Between requests silence is nothing special.
+            Err(Fault::TimedOut) if wire.is_idle() && patience == IDLE_TIMEOUT => return,
+            Err(fault) => return refuse(wire, address, &fault),
+        };
+        patience = IDLE_TIMEOUT;
+        match routes::handle(shared, &mut wire, &head, address) {
+            Ok(Next::Request) => {}
+            Ok(Next::End) => return wire.linger(),
+            Ok(Next::Stream(peer, kind)) => {
+                if let Err(error) = peer.attach(shared, kind, wire.into_stream()) {
+                    rejected(address, &error);
+                }
+                return;
+            }
+            Err(fault) => return refuse(wire, address, &fault),
+        }
+    }
+}
+
+/// Says why, here and there.
+fn refuse(mut wire: Wire, address: &str, fault: &Fault) {
+    rejected(address, fault);
+    let status = match fault {
+        Fault::NotHttp(_) => StatusCode::BAD_REQUEST,
+        Fault::TooLong { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        Fault::TimedOut => StatusCode::REQUEST_TIMEOUT,
+        Fault::Busy => StatusCode::SERVICE_UNAVAILABLE,
+        Fault::Closed | Fault::Io(_) => return,
+    };
+    let mut response = Response::new(format!("{fault}\n"));
+    *response.status_mut() = status;
+    if wire.respond(response, false).is_ok() {
+        wire.linger();
+    }
+}

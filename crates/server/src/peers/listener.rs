@@ -1,0 +1,148 @@
+//! Accepting the connections of peers.
+
+use super::address::prepare;
+use super::connection;
+use super::shared::Shared;
+use super::stream::Plain;
+use crate::logging::{self, Value};
+use socket2::{SockAddr, Socket};
+use std::io;
+use std::net::{Shutdown, TcpListener};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Connections that are served at once, streams not counted. Each has a thread and a bounded buffer.
+const CONNECTIONS_MAX: usize = 256;
+/// Pause after an accept that failed for want of descriptors or memory.
+const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
+
+/// A socket on which peers are listened for.
+pub(crate) struct Listener {
+    socket: Socket,
+    /// The file of a Unix socket.
+    path: Option<PathBuf>,
+}
+
+impl From<TcpListener> for Listener {
+    fn from(listener: TcpListener) -> Listener {
+        Listener { socket: listener.into(), path: None }
+    }
+}
+
+impl Listener {
+    /// Listens on a Unix socket. A file that is left over from an earlier run is replaced, as etcd does.
+    pub(crate) fn unix(path: PathBuf) -> io::Result<Listener> {
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let socket = Socket::from(OwnedFd::from(UnixListener::bind(&path)?));
+        Ok(Listener { socket, path: Some(path) })
+    }
+
+    /// Serves everybody who connects.
+    pub(super) fn start(self, shared: &Arc<Shared>) -> io::Result<Acceptor> {
+        self.socket.set_nonblocking(false)?;
+        let listening = self.socket.try_clone()?;
+        let shared = shared.clone();
+        let thread =
+            std::thread::Builder::new().name("peer-accept".into()).spawn(move || accept(&shared, &listening))?;
+        Ok(Acceptor { listener: self, thread })
+    }
+}
+
+/// A thread that waits in `accept`.
+pub(super) struct Acceptor {
+    listener: Listener,
+    thread: JoinHandle<()>,
+}
+
+impl Acceptor {
+    /// Ends the thread and closes the socket. To be called after [`Shared::stop`].
+    pub(super) fn stop(self) {
+        // Makes the accept that is waiting return.
+        if self.listener.socket.shutdown(Shutdown::Both).is_ok() {
+            // It does nothing but accept: a panic there has nothing to tell.
+            let _ = self.thread.join();
+        }
+        if let Some(path) = self.listener.path {
+            // Whoever listens there next replaces it anyway.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn accept(shared: &Arc<Shared>, listener: &Socket) {
+    let mut is_full = false;
+    while !shared.is_stopping() {
+        let (socket, address) = match listener.accept() {
+            Ok(accepted) => accepted,
+            // The peer has gone before it was accepted, or a signal came.
+            Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {
+                continue;
+            }
+            Err(_) => {
+                shared.pause(SHORTAGE_PAUSE);
+                continue;
+            }
+        };
+        let address = show(&address);
+        if shared.connections.load(Ordering::SeqCst) >= CONNECTIONS_MAX {
+            if !is_full {
+                rejected(&address, &format_args!("{CONNECTIONS_MAX} connections are open already"));
+            }
+            is_full = true;
+            continue;
+        }
+        is_full = false;
+        if let Err(error) = serve(shared, socket, &address) {
+            rejected(&address, &error);
+        }
+    }
+}
+
+fn serve(shared: &Arc<Shared>, socket: Socket, address: &str) -> io::Result<()> {
+    if socket.local_addr()?.as_socket().is_some() {
+        prepare(&socket)?;
+    }
+    let guard = Counted::new(shared);
+    let (shared, address) = (shared.clone(), address.to_string());
+    let serve = move || {
+        connection::serve(&shared, Box::new(Plain::new(socket)), &address);
+        drop(guard);
+    };
+    std::thread::Builder::new().name("peer-serve".into()).spawn(serve).map(drop)
+}
+
+/// Counts an open connection.
+struct Counted(Arc<Shared>);
+
+impl Counted {
+    fn new(shared: &Arc<Shared>) -> Counted {
+        shared.connections.fetch_add(1, Ordering::SeqCst);
+        Counted(shared.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn show(address: &SockAddr) -> String {
+    address.as_socket().map_or_else(|| "unix".to_string(), |address| address.to_string())
+}
+
+/// Says why somebody was turned away.
+pub(super) fn rejected(address: &str, error: &dyn std::fmt::Display) {
+    logging::warn(
+        "rejected connection on peer endpoint",
+        &[("remote-addr", address.into()), ("error", Value::Shown(error))],
+    );
+}

@@ -1,0 +1,161 @@
+//! Talking to the other members, in etcd's peer protocol: HTTP/1.1 as the handshake, framed Raft messages after it.
+//!
+//! ```text
+//! consensus ──send──▶ outgoing: one write, never waiting ──▶ socket ◀── flusher: what did not fit, heartbeats of links
+//!              └────▶ courier: POST /raft while no stream is up, probes
+//! handler ◀── reader: dials the peer, one per stream ◀── socket
+//! handler ◀── connection ◀── listener: streams to be written, POST /raft, snapshots, all other calls
+//! ```
+//!
+//! Each member dials its peers in order to receive. What it sends goes out on the connections that its peers have dialled.
+
+mod address;
+mod body;
+mod chunks;
+pub(crate) mod client;
+mod codec;
+mod connection;
+mod courier;
+mod fault;
+mod flusher;
+mod head;
+mod identity;
+mod listener;
+mod metrics;
+mod outgoing;
+mod peer;
+mod picker;
+mod probe;
+mod reader;
+mod routes;
+mod shared;
+mod snapshot;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod waker;
+mod wire;
+
+pub(crate) use address::Address;
+pub(crate) use listener::Listener;
+pub(crate) use snapshot::{Export, Intake, Piece};
+
+use api::raftpb::Message;
+use http::{Request, Response};
+use listener::Acceptor;
+use peer::Peer;
+use shared::Shared;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// What a member needs to talk to its peers.
+pub(crate) struct Options {
+    /// This member.
+    pub(crate) member_id: u64,
+    /// Its cluster.
+    pub(crate) cluster_id: u64,
+    /// Its advertised peer URLs, for those who do not know it yet.
+    pub(crate) urls: Vec<String>,
+    /// Where peers are listened for.
+    pub(crate) listeners: Vec<Listener>,
+    /// How long a connection may take to be established: a second more than an election, as etcd has it.
+    pub(crate) dial_timeout: Duration,
+    /// The longest message taken from a peer.
+    pub(crate) message_bytes_max: usize,
+}
+
+/// What this member knows about another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// It belongs to the cluster.
+    Member,
+    /// It was removed, for ever.
+    Removed,
+    /// It was never heard of; perhaps this member is behind.
+    Unknown,
+}
+
+/// The member behind the protocol. Everything is called on threads of this module, [`Handler::unreachable`] also on the one
+/// that calls [`Peers::send`]: nothing here may call back into [`Peers`] and wait for it.
+pub(crate) trait Handler: Send + Sync {
+    /// Messages that a peer sent, in its order. Waits while there is no room for them.
+    fn receive(&self, messages: Vec<Message>);
+    /// A message to this peer was lost. Never waits.
+    fn unreachable(&self, id: u64);
+    /// A snapshot that [`Peers::send_snapshot`] was given has been installed, or not.
+    fn snapshot_sent(&self, id: u64, ok: bool);
+    /// A peer offers a state, described by `checkpoint`; says why it is not wanted, or takes it piece by piece.
+    fn intake(&self, from: u64, checkpoint: &[u8]) -> Result<Box<dyn Intake>, String>;
+    /// What is known about a member.
+    fn knows(&self, id: u64) -> Known;
+    /// A peer says that this member was removed from the cluster.
+    fn removed(&self);
+    /// All other paths of the peer port. The answer is given the cluster's id.
+    fn call(&self, request: Request<Vec<u8>>) -> Response<Vec<u8>>;
+}
+
+/// The peers of a member.
+pub(crate) struct Peers {
+    shared: Arc<Shared>,
+    acceptors: Mutex<Vec<Acceptor>>,
+}
+
+impl Peers {
+    /// Begins to answer peers. None is called before [`Peers::set`] names it.
+    pub(crate) fn start(options: Options, handler: Arc<dyn Handler>) -> io::Result<Arc<Peers>> {
+        let listeners = options.listeners;
+        let shared = Arc::new(Shared::new(
+            identity::Identity {
+                member_id: options.member_id,
+                cluster_id: options.cluster_id,
+                urls: options.urls.join(","),
+            },
+            options.dial_timeout,
+            options.message_bytes_max,
+            handler,
+        )?);
+        flusher::start(shared.clone())?;
+        let acceptors = listeners.into_iter().map(|listener| listener.start(&shared)).collect::<io::Result<_>>()?;
+        Ok(Arc::new(Peers { shared, acceptors: Mutex::new(acceptors) }))
+    }
+
+    /// A member joined or its URLs changed: it is dialled from now on.
+    pub(crate) fn set(&self, id: u64, urls: Vec<String>) {
+        self.shared.set(id, urls);
+    }
+
+    /// A member is gone: nothing is sent to it or taken from it any more.
+    pub(crate) fn remove(&self, id: u64) {
+        self.shared.remove(id);
+    }
+
+    /// Sends messages, all that go to one peer in one write, and never waits. What a peer has no room for is dropped and
+    /// reported. Messages to nobody that is known are dropped; so are snapshots, which go by [`Peers::send_snapshot`].
+    pub(crate) fn send(&self, messages: &[Message]) {
+        self.shared.send(messages);
+    }
+
+    /// Sends a snapshot on a thread of its own, which ends in [`Handler::snapshot_sent`].
+    pub(crate) fn send_snapshot(&self, message: Message, export: Arc<dyn Export>) {
+        snapshot::send(&self.shared, message, export);
+    }
+
+    /// Since when the peer can be reached; `None` if it cannot, or is not known.
+    pub(crate) fn active_since(&self, id: u64) -> Option<Instant> {
+        self.shared.peer(id).and_then(|peer| peer.active_since())
+    }
+
+    /// Appends etcd's metrics about peers to a page.
+    pub(crate) fn render(&self, page: &mut crate::metrics::Page) {
+        metrics::render(&self.shared, page);
+    }
+
+    /// Ends all connections. Threads that are busy end soon afterwards.
+    pub(crate) fn stop(&self) {
+        self.shared.stop();
+        for acceptor in crate::node::lock(&self.acceptors).drain(..) {
+            acceptor.stop();
+        }
+    }
+}

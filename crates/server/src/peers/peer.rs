@@ -1,0 +1,248 @@
+//! One peer: the streams it has dialled, whether it can be reached, and the threads that serve it.
+
+use super::codec::Kind;
+use super::courier::Courier;
+use super::metrics::Counters;
+use super::outgoing::Outgoing;
+use super::picker::Picker;
+use super::shared::Shared;
+use super::stream::{Breaker, Stream};
+use crate::logging::{self, Value};
+use crate::node::lock;
+use api::Message as _;
+use api::raftpb::{Message, MessageType};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Bytes that may wait for the sockets of one peer.
+pub(super) const WAITING_BYTES_MAX: usize = 64 << 20;
+/// The same trouble is logged again after so long.
+const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// One peer.
+pub(super) struct Peer {
+    pub(super) id: u64,
+    pub(super) urls: Picker,
+    pub(super) counters: Arc<Counters>,
+    /// A member; otherwise only known from its requests, and answered by POST.
+    pub(super) is_dialled: AtomicBool,
+    pub(super) courier: Courier,
+    links: Mutex<[Option<Outgoing>; 2]>,
+    active: Mutex<Option<Instant>>,
+    complaint: Mutex<Option<(String, Instant)>>,
+    readers: Mutex<[Option<Breaker>; 2]>,
+    stopped: (Mutex<bool>, Condvar),
+}
+
+impl Peer {
+    pub(super) fn new(id: u64, urls: Vec<String>, is_dialled: bool, counters: Arc<Counters>) -> Peer {
+        Peer {
+            id,
+            urls: Picker::new(urls),
+            counters,
+            is_dialled: AtomicBool::new(is_dialled),
+            courier: Courier::default(),
+            links: Mutex::default(),
+            active: Mutex::default(),
+            complaint: Mutex::default(),
+            readers: Mutex::default(),
+            stopped: (Mutex::new(false), Condvar::new()),
+        }
+    }
+
+    /// Sends those of `messages` that are for this peer.
+    pub(super) fn send(&self, shared: &Shared, messages: &[Message]) {
+        let mut links = lock(&self.links);
+        let (mut sent_bytes, mut dropped) = (0, 0);
+        for message in messages.iter().filter(|message| message.to() == self.id) {
+            let kind = message.r#type();
+            if kind == MessageType::MsgSnap {
+                continue;
+            }
+            let waiting: usize = links.iter().flatten().map(Outgoing::waiting).sum();
+            let [appends, others] = &mut *links;
+            let link = appends.as_mut().filter(|_| kind == MessageType::MsgApp).or(others.as_mut());
+            match link {
+                Some(_) if waiting > WAITING_BYTES_MAX => dropped += 1,
+                Some(link) => sent_bytes += link.push(message),
+                None => dropped += u64::from(!self.courier.post(message.encode_to_vec())),
+            }
+        }
+        let broken = flush(&mut links, shared);
+        drop(links);
+        self.counters.sent_bytes.fetch_add(sent_bytes as u64, Ordering::Relaxed);
+        if dropped > 0 {
+            self.counters.sent_failures.fetch_add(dropped, Ordering::Relaxed);
+            self.complain("dropped Raft messages: too much waits for this peer already");
+            shared.handler.unreachable(self.id);
+        }
+        self.report_broken(shared, broken);
+    }
+
+    /// Takes over a connection on which the peer wants to be sent a stream.
+    pub(super) fn attach(&self, shared: &Shared, kind: Kind, stream: Stream) -> io::Result<()> {
+        let link = Outgoing::new(stream, kind, shared.next_serial())?;
+        let mut links = lock(&self.links);
+        // Looked at under the lock that `stop` takes afterwards: no stream outlives its peer.
+        if self.is_stopped() {
+            return Ok(());
+        }
+        let before = links[kind.place()].replace(link);
+        drop(links);
+        self.activate();
+        shared.flusher.wake();
+        let fields = [("stream-writer-type", kind.title().into()), ("remote-peer-id", Value::Shown(&self.name()))];
+        if let Some(before) = before {
+            logging::warn("closed TCP streaming connection with remote peer", &fields);
+            if before.waiting() > 0 {
+                shared.handler.unreachable(self.id);
+            }
+        }
+        logging::info("established TCP streaming connection with remote peer", &fields);
+        Ok(())
+    }
+
+    /// Looks at the streams of this peer one after the other. Those for which `look` gives a reason are closed.
+    pub(super) fn each_link(&self, shared: &Shared, mut look: impl FnMut(Kind, &mut Outgoing) -> Option<io::Error>) {
+        let mut broken = [None, None];
+        let mut links = lock(&self.links);
+        for kind in Kind::ALL {
+            let link = &mut links[kind.place()];
+            if let Some(error) = link.as_mut().and_then(|link| look(kind, link)) {
+                *link = None;
+                broken[kind.place()] = Some(error);
+            }
+        }
+        drop(links);
+        self.report_broken(shared, broken);
+    }
+
+    fn report_broken(&self, shared: &Shared, broken: [Option<io::Error>; 2]) {
+        for (kind, error) in Kind::ALL.into_iter().zip(broken) {
+            let Some(error) = error else { continue };
+            logging::warn(
+                "lost TCP streaming connection with remote peer",
+                &[
+                    ("stream-writer-type", kind.title().into()),
+                    ("remote-peer-id", Value::Shown(&self.name())),
+                    ("error", Value::Shown(&error)),
+                ],
+            );
+            self.counters.sent_failures.fetch_add(1, Ordering::Relaxed);
+            // A peer that has closed its end will be found out by the reader, if it is really gone.
+            if error.kind() != io::ErrorKind::UnexpectedEof {
+                self.deactivate(kind.title(), "write", &error);
+            }
+            shared.handler.unreachable(self.id);
+        }
+    }
+
+    /// Since when the peer can be reached.
+    pub(super) fn active_since(&self) -> Option<Instant> {
+        *lock(&self.active)
+    }
+
+    /// Something got through to the peer, or came from it.
+    pub(super) fn activate(&self) {
+        let mut active = lock(&self.active);
+        if active.is_none() {
+            *active = Some(Instant::now());
+            drop(active);
+            *lock(&self.complaint) = None;
+            logging::info("peer became active", &[("peer-id", Value::Shown(&self.name()))]);
+        }
+    }
+
+    /// Something did not get through.
+    pub(super) fn deactivate(&self, source: &str, action: &str, error: &dyn std::fmt::Display) {
+        let reason = format!("failed to {action} {:x} on {source} ({error})", self.id);
+        if lock(&self.active).take().is_some() {
+            self.counters.disconnected.fetch_add(1, Ordering::Relaxed);
+            logging::warn(
+                "peer became inactive (message send to peer failed)",
+                &[("peer-id", Value::Shown(&self.name())), ("error", (&reason).into())],
+            );
+        } else {
+            self.complain(&reason);
+        }
+    }
+
+    /// Logs trouble with this peer; the same trouble only once in a while.
+    pub(super) fn complain(&self, reason: &str) {
+        let mut last = lock(&self.complaint);
+        let now = Instant::now();
+        if last.as_ref().is_none_or(|(text, at)| text != reason || now.duration_since(*at) > COMPLAINT_INTERVAL) {
+            *last = Some((reason.to_string(), now));
+            drop(last);
+            logging::warn(
+                "trouble with a peer",
+                &[
+                    ("remote-peer-id", Value::Shown(&self.name())),
+                    ("remote-peer-urls", (&self.urls.list()).into()),
+                    ("error", reason.into()),
+                ],
+            );
+        }
+    }
+
+    /// Remembers how to end the connection that a reader waits on; ends it at once if the peer is gone already.
+    pub(super) fn set_reader(&self, kind: Kind, breaker: Option<Breaker>) {
+        let mut readers = lock(&self.readers);
+        if let (Some(breaker), true) = (&breaker, self.is_stopped()) {
+            breaker.end();
+        }
+        readers[kind.place()] = breaker;
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        *lock(&self.stopped.0)
+    }
+
+    /// Sleeps, or until [`Peer::stop`].
+    pub(super) fn pause(&self, time: Duration) {
+        let deadline = Instant::now() + time;
+        let mut stopped = lock(&self.stopped.0);
+        while !*stopped {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            stopped = self.stopped.1.wait_timeout(stopped, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Ends its threads and closes its streams.
+    pub(super) fn stop(&self) {
+        *lock(&self.stopped.0) = true;
+        self.stopped.1.notify_all();
+        self.courier.stop();
+        *lock(&self.links) = [None, None];
+        for breaker in lock(&self.readers).iter().flatten() {
+            breaker.end();
+        }
+    }
+
+    /// Its id as logs and paths have it.
+    pub(super) fn name(&self) -> String {
+        format!("{:x}", self.id)
+    }
+}
+
+/// Writes what was queued, at most once per stream; returns those that failed.
+fn flush(links: &mut [Option<Outgoing>; 2], shared: &Shared) -> [Option<io::Error>; 2] {
+    let mut broken = [None, None];
+    for (place, link) in links.iter_mut().enumerate() {
+        let Some(open) = link.as_mut().filter(|link| !link.is_stalled() && link.waiting() > 0) else { continue };
+        match open.flush() {
+            Ok(false) => {}
+            Ok(true) => shared.flusher.wake(),
+            Err(error) => {
+                *link = None;
+                broken[place] = Some(error);
+            }
+        }
+    }
+    broken
+}

@@ -1,0 +1,57 @@
+//! Whole states between members. The sender announces what a state consists of; the receiver fetches what it lacks, so that a
+//! transfer that breaks off goes on where it was.
+//!
+//! ```text
+//! sender ──POST /raft/snapshot, X-Cairn-Snapshot: <export>──▶ receiver      MsgSnap and the checkpoint
+//! sender ◀──GET /cairn/snapshot/<export>/segment/<id>?from=&length=── receiver, as often as it needs
+//! sender ◀──102, every second while it works; at last 204────── receiver
+//! ```
+
+mod fetch;
+mod receive;
+mod send;
+mod serve;
+
+pub(super) use receive::{Receiving, receive};
+pub(super) use send::send;
+pub(super) use serve::{Exports, serve};
+
+use api::raftpb::Message;
+use bytes::Bytes;
+use http::HeaderName;
+
+/// The paths of the pieces of an export.
+pub(super) const PATH: &str = "/cairn/snapshot/";
+/// Names the export to be fetched. etcd sends a database image instead.
+const EXPORT: HeaderName = HeaderName::from_static("x-cairn-snapshot");
+/// Bytes read from an export or written to an intake at once.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// A state that is kept until it is sent.
+pub(crate) trait Export: Send + Sync {
+    /// What it consists of, in the store's encoding.
+    fn checkpoint(&self) -> Bytes;
+    /// Bytes of one of its segments; fewer than `length` only at the segment's end.
+    fn read(&self, segment: u32, offset: u64, length: usize) -> Result<Bytes, String>;
+}
+
+/// Bytes of a segment that the receiver lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// The segment.
+    pub(crate) segment: u32,
+    /// The first byte.
+    pub(crate) from: u64,
+    /// How many follow.
+    pub(crate) length: u64,
+}
+
+/// A state that is being received. Dropped half-way, it keeps what it has for the next attempt.
+pub(crate) trait Intake: Send {
+    /// What it lacks.
+    fn needed(&self) -> Vec<Piece>;
+    /// Takes a part of a piece; parts of a piece come in order.
+    fn write(&mut self, segment: u32, offset: u64, bytes: &[u8]) -> Result<(), String>;
+    /// Checks all of it and makes it this member's state; `message` is what consensus is told. Returns once that is done.
+    fn install(self: Box<Self>, message: Message) -> Result<(), String>;
+}

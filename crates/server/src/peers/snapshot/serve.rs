@@ -1,0 +1,168 @@
+//! The sender's side of fetching.
+
+use super::super::fault::Fault;
+use super::super::head::{self, RequestHead};
+use super::super::identity::{CLUSTER_ID, hex};
+use super::super::routes::{Next, answer, check, refusal, require};
+use super::super::shared::Shared;
+use super::super::wire::Wire;
+use super::{Export, PIECE_BYTES};
+use crate::node::lock;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How long an export is kept after its transfer broke off, should the receiver come back for it.
+const KEPT: Duration = Duration::from_secs(60);
+
+struct Kept {
+    id: u64,
+    export: Arc<dyn Export>,
+    /// Transfers under way.
+    users: usize,
+    /// When the last of them ended.
+    ended: Instant,
+}
+
+/// What can be fetched.
+#[derive(Default)]
+pub(in super::super) struct Exports {
+    kept: Mutex<Vec<Kept>>,
+    last: AtomicU64,
+}
+
+impl Exports {
+    /// Makes an export available; the same one always under the same id.
+    pub(super) fn begin(&self, export: &Arc<dyn Export>) -> u64 {
+        self.forget_old();
+        let mut kept = lock(&self.kept);
+        if let Some(kept) = kept.iter_mut().find(|kept| Arc::ptr_eq(&kept.export, export)) {
+            kept.users += 1;
+            return kept.id;
+        }
+        // Not repeated after a restart, so that nobody fetches the rest of another state.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
+        let id = self.last.fetch_max(now, Ordering::SeqCst).max(now) + 1;
+        self.last.store(id, Ordering::SeqCst);
+        kept.push(Kept { id, export: export.clone(), users: 1, ended: Instant::now() });
+        id
+    }
+
+    /// A transfer has ended.
+    pub(super) fn end(&self, id: u64, ok: bool) {
+        let mut kept = lock(&self.kept);
+        if let Some(place) = kept.iter().position(|kept| kept.id == id) {
+            kept[place].users -= 1;
+            kept[place].ended = Instant::now();
+            if ok && kept[place].users == 0 {
+                kept.remove(place);
+            }
+        }
+    }
+
+    /// Lets go of what nobody came back for. An export keeps files alive that would be gone otherwise.
+    pub(in super::super) fn forget_old(&self) {
+        lock(&self.kept).retain(|kept| kept.users > 0 || kept.ended.elapsed() < KEPT);
+    }
+
+    fn get(&self, id: u64) -> Option<Arc<dyn Export>> {
+        lock(&self.kept).iter().find(|kept| kept.id == id).map(|kept| kept.export.clone())
+    }
+}
+
+/// `GET /cairn/snapshot/<export>/segment/<id>?from=<offset>&length=<bytes>`.
+pub(in super::super) fn serve(
+    shared: &Arc<Shared>,
+    wire: &mut Wire,
+    head: &RequestHead,
+    piece: &str,
+) -> Result<Next, Fault> {
+    let allowed = require(Method::GET, "GET", &head.request).and_then(|()| check(shared, head.request.headers()));
+    if let Err(refusal) = allowed {
+        return answer(shared, wire, head, *refusal);
+    }
+    let Some(asked) = Asked::parse(piece, head.request.uri().query().unwrap_or_default()) else {
+        return answer(shared, wire, head, refusal(StatusCode::BAD_REQUEST, "invalid piece of a snapshot"));
+    };
+    let Some(export) = shared.exports.get(asked.export) else {
+        return answer(shared, wire, head, refusal(StatusCode::NOT_FOUND, "this snapshot is not offered (any more)"));
+    };
+    yield_to_others();
+    // Read before the head is sent, so that a first read that fails can still be told.
+    let mut bytes = match asked.read(&*export, 0) {
+        Ok(bytes) => bytes,
+        Err(error) => return answer(shared, wire, head, refusal(StatusCode::INTERNAL_SERVER_ERROR, error)),
+    };
+    let mut headers = HeaderMap::new();
+    headers.insert(CLUSTER_ID, hex(shared.identity.cluster_id));
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(asked.length));
+    wire.write_all(&head::write_response(StatusCode::OK, &headers))?;
+    let mut sent = 0;
+    while sent < asked.length {
+        if bytes.is_empty() || shared.is_stopping() {
+            // Breaking off is the only way to say that the rest does not come.
+            return Ok(Next::End);
+        }
+        wire.write_all(&bytes)?;
+        sent += bytes.len() as u64;
+        bytes = asked.read(&*export, sent).map_err(|error| Fault::Io(std::io::Error::other(error)))?;
+    }
+    Ok(if head.keep_alive { Next::Request } else { Next::End })
+}
+
+/// Sending a state may take what is left of the processor: this thread does nothing else.
+fn yield_to_others() {
+    // SAFETY: plain system call, for this thread only. If it is refused, the thread runs as all others do.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
+}
+
+/// What is asked for.
+#[derive(Debug, PartialEq, Eq)]
+struct Asked {
+    export: u64,
+    segment: u32,
+    from: u64,
+    length: u64,
+}
+
+impl Asked {
+    fn parse(piece: &str, query: &str) -> Option<Asked> {
+        let (export, segment) = piece.split_once("/segment/")?;
+        let value = |name: &str| {
+            let pair = query.split('&').find_map(|pair| pair.split_once('=').filter(|pair| pair.0 == name));
+            pair.and_then(|(_, value)| value.parse::<u64>().ok())
+        };
+        let (from, length) = (value("from")?, value("length")?);
+        from.checked_add(length)?;
+        Some(Asked { export: u64::from_str_radix(export, 16).ok()?, segment: segment.parse().ok()?, from, length })
+    }
+
+    /// What follows the first `sent` bytes.
+    fn read(&self, export: &dyn Export, sent: u64) -> Result<bytes::Bytes, String> {
+        let length = usize::try_from(self.length - sent).unwrap_or(usize::MAX).min(PIECE_BYTES);
+        if length == 0 { Ok(bytes::Bytes::new()) } else { export.read(self.segment, self.from + sent, length) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for() {
+        let asked = Asked::parse("ff/segment/7", "from=10&length=20");
+        assert_eq!(asked, Some(Asked { export: 255, segment: 7, from: 10, length: 20 }));
+        for (piece, query) in [
+            ("ff/segment/7", "from=10"),
+            ("ff/segment/7", "from=-1&length=2"),
+            ("ff/segment/7", "from=18446744073709551615&length=1"),
+            ("ff/segment/x", "from=1&length=1"),
+            ("/segment/1", "from=1&length=1"),
+            ("ff", "from=1&length=1"),
+        ] {
+            assert_eq!(Asked::parse(piece, query), None, "{piece}?{query}");
+        }
+    }
+}
