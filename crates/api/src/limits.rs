@@ -49,3 +49,11 @@ pub const SNAPSHOTS_MAX: usize = 8;
 pub const SEND_BYTES_MAX: usize = i32::MAX as usize;
 /// Leases revoked together in one round of expiry.
 pub const LEASE_REVOKE_BATCH_MAX: usize = 500;
+/// The checkpoint of a state that another member sends: mostly its leases.
+pub const SNAPSHOT_CHECKPOINT_BYTES_MAX: usize = 256 << 20;
+/// Segments of such a state.
+pub const SNAPSHOT_SEGMENTS_MAX: usize = 1 << 16;
+/// Members, and alarms, of such a state.
+pub const SNAPSHOT_MEMBERS_MAX: usize = 10_000;
+/// Bytes of a segment read for another member at a time.
+pub const SNAPSHOT_READ_BYTES_MAX: usize = 1 << 20;

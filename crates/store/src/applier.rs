@@ -77,6 +77,18 @@ pub enum Fatal {
         /// The entry that came next.
         found: u64,
     },
+    /// A state to be installed is from before what was applied.
+    #[error("a state of entry {found}, revision {at}, is to replace one of entry {applied}, revision {revision}")]
+    Backwards {
+        /// The last entry applied.
+        applied: u64,
+        /// The revision it left.
+        revision: i64,
+        /// The last entry of the state to be installed.
+        found: u64,
+        /// Its revision.
+        at: i64,
+    },
     /// An earlier entry failed.
     #[error("an earlier entry could not be applied")]
     Failed,
@@ -119,7 +131,7 @@ pub struct Applier {
     answer_bytes: usize,
     corrupt: bool,
     no_space: bool,
-    failed: bool,
+    pub(crate) failed: bool,
 }
 
 impl Applier {
@@ -358,6 +370,13 @@ impl Applier {
         Ok(LeaseRevokeResponse { header: header(self.current()) })
     }
 
+    /// Forgets what only the state before an installed one knew.
+    pub(crate) fn begin_anew(&mut self) {
+        assert!(self.outcomes.is_empty() && self.compactions.is_empty(), "a state was installed within a stride");
+        self.conf_changes_pending = 0;
+        self.note_alarms();
+    }
+
     fn note_alarms(&mut self) {
         let alarms: &Alarms = &log::read(&self.store.alarms);
         self.corrupt = alarms.is_on(AlarmType::Corrupt);
@@ -401,7 +420,7 @@ impl Applier {
     fn commit(&mut self, sink: &mut dyn Sink) -> Result<(), Fatal> {
         self.log.flush()?;
         if !self.changes.is_empty() {
-            self.install();
+            self.index_changes();
             self.tell_hub();
             self.overlay.clear();
             self.changes.clear();
@@ -420,7 +439,7 @@ impl Applier {
     }
 
     /// Puts the stride's versions into the index, in short holds of its lock, and publishes each revision with its last version.
-    fn install(&self) {
+    fn index_changes(&self) {
         let mut rest = &self.changes[..];
         while let Some(first) = rest.first() {
             let (chunk, behind) = rest.split_at(install_stride(rest));

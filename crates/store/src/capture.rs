@@ -20,6 +20,7 @@ pub struct CheckpointJob {
     listing: Listing,
     /// Rewrites that were finished when it was captured.
     rewrites: u64,
+    generation: u64,
 }
 
 impl Applier {
@@ -30,18 +31,29 @@ impl Applier {
         let store = Arc::clone(&self.store);
         // Before the listing, which then has what these rewrites made.
         let rewrites = store.maintenance.rewrites();
-        let members = store.members();
+        CheckpointJob {
+            content: self.content(),
+            leases: store.leases.capture(),
+            listing: self.log.listing(),
+            rewrites,
+            generation: store.generation(),
+            store,
+        }
+    }
+
+    /// The state but for its leases, which are shared, and its segments.
+    pub(crate) fn content(&self) -> Checkpoint {
         let mut content = Checkpoint {
             applied_index: self.index,
             applied_term: self.term,
             revision: self.revision,
             compact_revision: self.compact_revision,
             conf_state: self.conf_state.clone(),
-            alarms: store.alarms(),
+            alarms: self.store.alarms(),
             ..Checkpoint::default()
         };
-        members.save(&mut content);
-        CheckpointJob { content, leases: store.leases.capture(), listing: self.log.listing(), rewrites, store }
+        self.store.members().save(&mut content);
+        content
     }
 }
 
@@ -61,15 +73,20 @@ impl CheckpointJob {
         &self.content.conf_state
     }
 
-    /// Writes it, and removes what nothing needs any more. Jobs are written in the order they were captured. After an error the
-    /// member must end, unless the disk is full: that leaves everything as it was.
+    /// Writes it, and removes what nothing needs any more. Jobs are written in the order they were captured; one whose state was
+    /// replaced by another member's since is not. After an error the member must end, unless the disk is full: that leaves
+    /// everything as it was.
     pub fn write(self) -> Result<(), Error> {
-        let CheckpointJob { store, mut content, leases, listing, rewrites } = self;
+        let CheckpointJob { store, mut content, leases, listing, rewrites, generation } = self;
         content.leases = leases.iter().map(saved).collect();
         let mut checkpoints = lock(&store.checkpoints);
+        if store.generation() != generation {
+            return Ok(());
+        }
         checkpoints.write(content, listing)?;
         store.oldest_checkpoint.store(checkpoints.oldest_applied_index(), Ordering::Release);
         drop(checkpoints);
+        store.shelf.age(&*store.disk);
         store.maintenance.checkpointed(rewrites);
         Ok(())
     }

@@ -14,6 +14,6 @@ mod tests;
 
 pub use content::Checkpoint;
 pub use encoding::decode_checkpoint;
-pub(crate) use encoding::{CheckpointName, TEMPORARY_SUFFIX};
+pub(crate) use encoding::{CheckpointName, TEMPORARY_SUFFIX, encode_checkpoint};
 pub use files::Checkpoints;
 pub(crate) use files::{Doubted, KEPT, Kept};

@@ -40,6 +40,10 @@ impl HashCache {
         }
     }
 
+    pub(crate) fn clear(&self) {
+        lock(&self.hashes).clear();
+    }
+
     fn get(&self, revision: i64) -> Option<KvHash> {
         lock(&self.hashes).iter().find(|hash| hash.revision == revision).copied()
     }
@@ -178,6 +182,17 @@ impl Store {
     }
 
     fn hash_at(&self, revision: i64) -> Result<KvHash, Error> {
+        loop {
+            let generation = self.generation();
+            let hash = self.try_hash_at(revision);
+            // A state from another member may have been compacted further than the walk through this one knew.
+            if self.generation() == generation {
+                return hash;
+            }
+        }
+    }
+
+    fn try_hash_at(&self, revision: i64) -> Result<KvHash, Error> {
         let index = read(&self.index);
         let (current, compact_revision) = (self.revision(), self.compact_revision());
         if revision > current {

@@ -189,6 +189,15 @@ impl Leases {
         self.attached.store(table.lease_of.len(), Ordering::Relaxed);
     }
 
+    /// Puts other leases into the place of these, and returns these.
+    pub(crate) fn replace(&self, other: Leases) -> Leases {
+        let Leases { table, attached } = other;
+        let mut current = write(&self.table);
+        std::mem::swap(&mut *current, &mut *write(&table));
+        let before = self.attached.swap(attached.into_inner(), Ordering::Relaxed);
+        Leases { table, attached: AtomicUsize::new(before) }
+    }
+
     pub(crate) fn capture(&self) -> LeaseCapture {
         LeaseCapture(read(&self.table).shards.clone())
     }

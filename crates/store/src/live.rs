@@ -20,6 +20,9 @@ pub(crate) struct Live<'a> {
     store: &'a Store,
     current: i64,
     compact: i64,
+    generation: u64,
+    /// The state was replaced by one that does not have what the read needs any more.
+    overtaken: Cell<bool>,
     guard: RefCell<Option<RwLockReadGuard<'a, Index>>>,
     /// Keys that may still be looked at under this hold of the lock.
     left: Cell<usize>,
@@ -35,6 +38,8 @@ impl<'a> Live<'a> {
             store,
             current,
             compact,
+            generation: store.generation(),
+            overtaken: Cell::new(false),
             guard: RefCell::new(Some(guard)),
             left: Cell::new(READ_STRIDE_KEYS),
             pins: RefCell::default(),
@@ -57,8 +62,23 @@ impl<'a> Live<'a> {
         self.guard.take();
     }
 
-    fn guard(&self) -> RwLockReadGuard<'a, Index> {
-        self.guard.take().unwrap_or_else(|| read(&self.store.index))
+    /// The index, to be read at revision `at`.
+    fn guard(&self, at: i64) -> RwLockReadGuard<'a, Index> {
+        self.guard.take().unwrap_or_else(|| {
+            let guard = read(&self.store.index);
+            // A pin keeps versions from being pruned, but not the whole state from being replaced. What the new one has at the same
+            // revision is the same.
+            if self.store.generation() != self.generation && at < self.store.compact_revision() {
+                self.overtaken.set(true);
+            }
+            guard
+        })
+    }
+
+    /// Whether what was read is worth nothing, because the whole state was replaced meanwhile and the new one was compacted past the
+    /// revision. The read is to be begun again.
+    pub(crate) fn is_overtaken(&self) -> bool {
+        self.overtaken.get()
     }
 }
 
@@ -73,7 +93,7 @@ impl View for Live<'_> {
 
     fn scan(&self, range: KeyRange<'_>, at: i64, visit: Visit<'_>) {
         if let KeyRange::One(key) = range {
-            let guard = self.guard();
+            let guard = self.guard(at);
             if let Some(version) = guard.get(key, at) {
                 let _ = visit(key, &version);
             }
@@ -82,7 +102,10 @@ impl View for Live<'_> {
         } else if !range.is_empty() {
             let mut after: Option<Box<[u8]>> = None;
             loop {
-                let guard = self.guard();
+                let guard = self.guard(at);
+                if self.is_overtaken() {
+                    return;
+                }
                 let mut left = self.left.get();
                 let end = guard.scan_within(range, at, after.as_deref(), &mut left, visit);
                 self.guard.replace(Some(guard));
@@ -98,7 +121,7 @@ impl View for Live<'_> {
     }
 
     fn count(&self, range: KeyRange<'_>, at: i64) -> Option<u64> {
-        let guard = self.guard();
+        let guard = self.guard(at);
         // The tree counts the newest versions: right only while these are what revision `at` has.
         let newest = at == self.store.revision() && !self.store.unpublished.touches(range);
         let count = newest.then(|| guard.count_live(range));

@@ -1,18 +1,22 @@
 //! Housekeeping off the apply thread, in slices: pruning after compactions, then rewriting segments that are mostly dead.
 
 use crate::hash::{Hasher, KvHash, Purpose};
+use crate::index::Index;
+use crate::leases::Leases;
 use crate::log::{Error, Segments, lock, write};
 use crate::rewrite::{Rewriter, Step};
 use crate::store::Store;
 use crate::types::Loc;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Versions looked at under one hold of the index lock, which the applier waits for.
 const PRUNE_STRIDE_VERSIONS: usize = 512;
 /// What a stride counts for in a slice's budget.
 const PRUNE_STRIDE_BYTES: u64 = 32 * 1024;
+/// A slice is done in parts, between which it can be ended.
+const SLICE_PART_BYTES: u64 = 256 * 1024;
 /// With so many compactions waiting, dropping what they let go of comes before their hashes: members then have nothing to compare,
 /// but their disks do not fill.
 const BACKLOG_COMPACTIONS: usize = 4;
@@ -25,6 +29,18 @@ pub(crate) struct Maintenance {
     work: Mutex<Desk>,
     finished: AtomicI64,
     due: Mutex<Due>,
+    /// Somebody waits for the desk: the slice under way is to end soon.
+    halting: AtomicBool,
+    /// Replaced files may have nobody any more who reads them.
+    sweep: AtomicBool,
+    /// What takes long to drop, see [`Replaced`].
+    replaced: Mutex<Vec<Replaced>>,
+}
+
+/// What a state from another member has replaced. Dropping millions of keys takes longer than the applier may be held up.
+pub(crate) struct Replaced {
+    pub(crate) _index: Index,
+    pub(crate) _leases: Leases,
 }
 
 /// Checkpoints that would let files go.
@@ -36,7 +52,7 @@ struct Due {
 }
 
 /// What one slice goes on with.
-struct Desk {
+pub(crate) struct Desk {
     compaction: Option<Job>,
     rewriter: Rewriter,
 }
@@ -94,6 +110,9 @@ impl Maintenance {
             work: Mutex::new(Desk { compaction: None, rewriter: Rewriter::new(Arc::clone(segments)) }),
             finished: AtomicI64::new(compact_revision),
             due: Mutex::new(Due { left: due, rewrites: 0 }),
+            halting: AtomicBool::new(false),
+            sweep: AtomicBool::new(false),
+            replaced: Mutex::default(),
         }
     }
 
@@ -108,6 +127,26 @@ impl Maintenance {
         if due.rewrites == rewrites {
             due.left = due.left.saturating_sub(1);
         }
+    }
+
+    /// Takes the desk. The slice under way, if there is one, ends after the part it is at.
+    pub(crate) fn halt(&self) -> MutexGuard<'_, Desk> {
+        self.halting.store(true, Ordering::Release);
+        let desk = lock(&self.work);
+        self.halting.store(false, Ordering::Release);
+        desk
+    }
+
+    /// Has the next slice look for files that nobody reads any more.
+    pub(crate) fn sweep_soon(&self) {
+        self.sweep.store(true, Ordering::Release);
+    }
+
+    /// The state is another one, in which compactions up to `compact_revision` are finished.
+    pub(crate) fn replaced(&self, compact_revision: i64, old: Replaced) {
+        lock(&self.queue).clear();
+        self.finished.store(compact_revision, Ordering::Release);
+        lock(&self.replaced).push(old);
     }
 
     fn rewritten(&self) {
@@ -133,11 +172,31 @@ impl Store {
     /// Does a slice of housekeeping, reading and writing about `budget_bytes`. To be called from a slow thread until it is idle;
     /// the caller's pace is the rate limit. An error ends the member.
     pub fn maintain(&self, budget_bytes: u64) -> Result<Progress, Error> {
+        // Dropped without the lock of the list.
+        let replaced = std::mem::take(&mut *lock(&self.maintenance.replaced));
+        drop(replaced);
         let mut desk = lock(&self.maintenance.work);
+        self.sweep()?;
         self.look_at_disk();
-        let work = desk.slice(self, budget_bytes)?;
+        let mut left = budget_bytes;
+        let work = loop {
+            let part = left.min(SLICE_PART_BYTES);
+            let work = desk.slice(self, part)?;
+            left -= part;
+            if work != Work::Busy || left == 0 || self.maintenance.halting.load(Ordering::Acquire) {
+                break work;
+            }
+        };
         let checkpoint_is_due = lock(&self.maintenance.due).left > 0;
         Ok(Progress { work, compacted: self.compacted(), checkpoint_is_due })
+    }
+
+    /// Removes replaced files that nobody reads any more, if there may be some.
+    fn sweep(&self) -> Result<(), Error> {
+        if self.maintenance.sweep.swap(false, Ordering::AcqRel) && lock(&self.checkpoints).sweep()? {
+            self.maintenance.sweep_soon();
+        }
+        Ok(())
     }
 
     /// Notes whether the disk has room for what the store does on its own. Space goes in whole segments, so whoever prepares the
@@ -151,6 +210,12 @@ impl Store {
 }
 
 impl Desk {
+    /// Gives up what is half done: the state is to be replaced.
+    pub(crate) fn abandon(&mut self, store: &Store) {
+        self.compaction = None;
+        self.rewriter.abandon(&store.segments);
+    }
+
     /// Takes the newest compaction that waits when there is room for it. It does the work of those before it; their hashes are
     /// left out, its own is the same as if they had been done one by one.
     fn take_compaction(&mut self, queue: &mut VecDeque<Compaction>) {

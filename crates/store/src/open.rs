@@ -7,7 +7,6 @@ use crate::hash::HashCache;
 use crate::index::{Index, Scan};
 use crate::leases::Leases;
 use crate::log::RwLock;
-use crate::log::Segments;
 use crate::maintain::Maintenance;
 use crate::members::Members;
 use crate::options::Options;
@@ -15,6 +14,8 @@ use crate::pins::Pins;
 use crate::recovery::{self, OpenError, Recovered};
 use crate::store::Store;
 use crate::stored::parse;
+use crate::transfer::Shelf;
+use crate::types::{Loc, Version};
 use crate::unpublished::Unpublished;
 use crate::watch::Hub;
 use api::{KeyRange, raftpb};
@@ -52,9 +53,8 @@ pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Opened,
     let Recovered { checkpoint, checkpoints, log, segments, index, passed_over, checkpoints_due } =
         recovery::open(Arc::clone(&disk), dir, options.log)?;
     let leases = Leases::new(loaded_leases(&checkpoint));
-    if leases.count() > 0 {
-        attach(&leases, &index, &segments);
-    }
+    // A key's lease exists as long as the key does, so there is none that is missing.
+    attach(&leases, &index, |loc| segments.with(loc, |stored| parse(stored).lease));
     let maintenance = Maintenance::new(&segments, checkpoint.compact_revision, checkpoints_due);
     let reader = Arc::clone(&segments);
     let read = Box::new(move |loc| reader.try_read(loc).map(|value| value.into_bytes()));
@@ -74,6 +74,8 @@ pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Opened,
         checkpoints: Mutex::new(checkpoints),
         // Recovery builds the index as the last compaction leaves it.
         maintenance,
+        shelf: Shelf::default(),
+        generation: AtomicU64::new(0),
         disk_is_low: AtomicBool::new(false),
         disk,
         dir: dir.to_path_buf(),
@@ -85,13 +87,22 @@ pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Opened,
     Ok(Opened { store, applier, applied, passed_over })
 }
 
-/// Finds the keys that are on a lease. A key's lease exists as long as the key does, so without leases there are none.
-fn attach(leases: &Leases, index: &Index, segments: &Segments) {
-    let visit = &mut |key: &[u8], version: &crate::types::Version| {
-        let lease = segments.with(version.loc, |stored| parse(stored).lease);
+/// Finds the keys that are on a lease. Returns a lease that some key is on and that was not granted; without any leases nothing is
+/// looked at.
+pub(crate) fn attach(leases: &Leases, index: &Index, lease_at: impl Fn(Loc) -> i64) -> Option<i64> {
+    let mut missing = None;
+    if leases.count() == 0 {
+        return missing;
+    }
+    let visit = &mut |key: &[u8], version: &Version| {
+        let lease = lease_at(version.loc);
         leases.attach(key, lease);
+        if lease != 0 && !leases.exists(lease) {
+            missing = Some(lease);
+        }
         ControlFlow::Continue(())
     };
     let walked = index.scan(KeyRange::From(&[]), i64::MAX, None, usize::MAX, visit);
     assert!(walked == Scan::Done, "a walk without bounds ends at the end");
+    missing
 }

@@ -17,14 +17,14 @@ mod tidy;
 mod tests;
 
 pub use error::OpenError;
+pub(crate) use rebuild::{Rebuilt, Share, rebuild};
+pub(crate) use source::Source;
 
 use crate::checkpoint::{Checkpoint, Checkpoints};
 use crate::index::Index;
 use crate::log::{Log, Options, Segments};
 use disk::Disk;
 use files::{Files, Found};
-use rebuild::rebuild;
-use source::Source;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;

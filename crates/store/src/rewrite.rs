@@ -93,6 +93,13 @@ impl Rewriter {
         Ok(step)
     }
 
+    /// Gives up the rewrite under way: the whole log is to be replaced. What the index was moved to stays known until it is.
+    pub(crate) fn abandon(&mut self, segments: &Segments) {
+        if let State::Copying(copying) = std::mem::replace(&mut self.state, State::Idle) {
+            copying.abandon(segments);
+        }
+    }
+
     /// Makes the finished copy known, if there is anything in it.
     fn place(&self, copying: Copying) -> Result<(State, Step), Error> {
         let Copied { sources, target } = copying.finish(self.segments.disk())?;

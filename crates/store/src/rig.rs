@@ -137,8 +137,7 @@ impl Rig {
         let Some(after) = self.pruning.take() else { return false };
         let after = if after.is_empty() { None } else { Some(&after[..]) };
         let segments = &self.store.segments;
-        self.pruning =
-            self.index.write().prune(self.compact, after, visit_max, &mut |loc| segments.mark_dead(loc));
+        self.pruning = self.index.write().prune(self.compact, after, visit_max, &mut |loc| segments.mark_dead(loc));
         true
     }
 

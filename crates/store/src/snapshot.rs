@@ -29,6 +29,7 @@ pub struct SnapshotJob {
     alarms: Vec<AlarmMember>,
     members: Members,
     segments: Vec<Arc<Segment>>,
+    generation: u64,
     /// Until the job knows which old records count.
     pin: OwnedPin,
 }
@@ -49,6 +50,7 @@ impl Applier {
             members: store.members(),
             pin: OwnedPin::new(&store, self.compact_revision),
             segments: store.segments.order(),
+            generation: store.generation(),
             store,
         }
     }
@@ -61,9 +63,13 @@ impl SnapshotJob {
     }
 
     /// Plans the file. Reads the whole index and every record's header: for the slow pool. The image holds the segments it
-    /// needs, and nothing else: compaction and rewriting go on while it is sent, however slowly.
-    pub fn image(self) -> Image {
+    /// needs, and nothing else: compaction and rewriting go on while it is sent, however slowly. `None` when the whole state was
+    /// replaced by another member's meanwhile: then another one is to be captured.
+    pub fn image(self) -> Option<Image> {
         let records = Records::new(&self);
+        if self.store.generation() != self.generation {
+            return None;
+        }
         let Members { members, removed, cluster_version, downgrade } = self.members;
         let downgrade = downgrade
             .enabled
@@ -73,7 +79,7 @@ impl SnapshotJob {
         let compacted = Some(self.compact_revision).filter(|&revision| revision >= 0);
         let compactions = Compactions { scheduled: compacted, finished: compacted };
         drop(self.pin);
-        Image::new(vec![
+        Some(Image::new(vec![
             Box::new(records),
             Box::new(image::meta(self.index, self.term, &self.conf_state, compactions)),
             Box::new(image::leases(self.leases.iter().map(saved))),
@@ -84,7 +90,7 @@ impl SnapshotJob {
             Box::new(image::auth(false, 1)),
             Box::new(image::auth_users(Vec::new())),
             Box::new(image::auth_roles(Vec::new())),
-        ])
+        ]))
     }
 
     /// Revisions of the records from before the compact revision that it has left.

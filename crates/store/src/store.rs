@@ -15,6 +15,7 @@ use crate::options::Options;
 use crate::pins::Pins;
 use crate::quota;
 use crate::range::{Plan, RangeAnswer, read_revision};
+use crate::transfer::Shelf;
 use crate::types::Loc;
 use crate::unpublished::Unpublished;
 use crate::view::View;
@@ -46,6 +47,10 @@ pub struct Store {
     /// Held while a checkpoint is written: nobody in a hurry may ask for it.
     pub(crate) checkpoints: Mutex<Checkpoints>,
     pub(crate) oldest_checkpoint: AtomicU64,
+    /// Segments of other members' states whose transfer broke.
+    pub(crate) shelf: Shelf,
+    /// Counts the states that came from another member, which replace everything. Changes under the write lock of the index.
+    pub(crate) generation: AtomicU64,
     pub(crate) disk_is_low: AtomicBool,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) dir: PathBuf,
@@ -76,18 +81,28 @@ impl Store {
         self.compact_revision.load(Ordering::Acquire)
     }
 
+    /// How often the whole state was replaced.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
     /// Answers a range request. Consistent at one revision however long it takes.
     pub fn range(&self, request: &RangeRequest) -> Result<RangeAnswer, Error> {
         api::check::range(request)?;
         if is_point(request) {
             return self.point(request);
         }
-        let live = Live::open(self);
-        let at = read_revision(request.revision, live.current(), live.compact_revision())?;
-        let selected = Plan::new(request).select(&live, &self.segments, at);
-        // The segments it refers to are held. Values are looked at without the index.
-        drop(live);
-        Ok(selected.finish())
+        loop {
+            let live = Live::open(self);
+            let at = read_revision(request.revision, live.current(), live.compact_revision())?;
+            let selected = Plan::new(request).select(&live, &self.segments, at);
+            if live.is_overtaken() {
+                continue;
+            }
+            // The segments it refers to are held. Values are looked at without the index.
+            drop(live);
+            return Ok(selected.finish());
+        }
     }
 
     /// One key, whole: what most reads are.

@@ -74,12 +74,16 @@ impl Store {
         if bounds.iter().any(|&bound| bound != 0) {
             return Err(Error::StreamFilter);
         }
-        let live = Live::open(self);
-        let revision = live.current();
-        let at = read_revision(request.revision, revision, live.compact_revision())?;
         let range = KeyRange::new(&request.key, &request.range_end);
-        let count = live.count(range, at).unwrap_or_else(|| walk(&live, range, at));
-        drop(live);
+        let (revision, at, count) = loop {
+            let live = Live::open(self);
+            let revision = live.current();
+            let at = read_revision(request.revision, revision, live.compact_revision())?;
+            let count = live.count(range, at).unwrap_or_else(|| walk(&live, range, at));
+            if !live.is_overtaken() {
+                break (revision, at, count);
+            }
+        };
         let all = usize::try_from(count).unwrap_or(usize::MAX);
         let limit = usize::try_from(request.limit).ok().filter(|&limit| limit > 0);
         let left = if request.count_only { 0 } else { limit.map_or(all, |limit| all.min(limit)) };

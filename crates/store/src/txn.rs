@@ -24,7 +24,20 @@ pub fn is_read_only(request: &TxnRequest) -> bool {
 impl Store {
     /// Answers a read-only transaction (see [`is_read_only`]) at one revision. Operations that are no ranges are left out.
     pub fn read_txn(&self, request: &TxnRequest) -> Result<TxnResponse, Error> {
-        let live = Live::open(self);
+        loop {
+            let live = Live::open(self);
+            let answer = self.try_read_txn(&live, request);
+            if !live.is_overtaken() {
+                // Values are read without the index.
+                drop(live);
+                let (header, succeeded, selected) = answer?;
+                return finish_txn(header, succeeded, selected);
+            }
+        }
+    }
+
+    /// Chooses the branch and selects its pairs.
+    fn try_read_txn<'a>(&self, live: &Live<'_>, request: &'a TxnRequest) -> Result<SelectedTxn<'a>, Error> {
         let ranges = |succeeded| {
             branch(request, succeeded).iter().filter_map(|op| match &op.request {
                 Some(Request::RequestRange(range)) => Some(range),
@@ -37,24 +50,14 @@ impl Store {
                 live.pin(range.revision);
             }
         }
-        let succeeded = Path::choose(&live, request).step();
-        ranges(succeeded).try_for_each(|range| check_range(&live, range))?;
+        let succeeded = Path::choose(live, request).step();
+        ranges(succeeded).try_for_each(|range| check_range(live, range))?;
         let mut selected = Vec::new();
         for range in ranges(succeeded) {
             let at = read_revision(range.revision, live.current(), live.compact_revision())?;
-            selected.push(Plan::new(range).select(&live, &self.segments, at));
+            selected.push(Plan::new(range).select(live, &self.segments, at));
         }
-        let header = header(live.current());
-        // Values are read without the index.
-        drop(live);
-        let answers: Vec<RangeAnswer> = selected.into_iter().map(Selected::finish).collect();
-        if answers.iter().map(|answer| answer.kvs.encoded_len()).sum::<usize>() > TXN_ANSWER_BYTES_MAX {
-            return Err(Error::TxnAnswerTooLarge);
-        }
-        let responses = answers
-            .into_iter()
-            .map(|range| ResponseOp { response: Some(Response::ResponseRange(range.into_message())) });
-        Ok(TxnResponse { header, succeeded, responses: responses.collect() })
+        Ok((header(live.current()), succeeded, selected))
     }
 
     /// Whether the ranges and conditions of a transaction look at so many keys together that it should not be answered on a
@@ -83,6 +86,23 @@ impl Store {
             range => read(&self.index).count_live(range),
         }
     }
+}
+
+/// Header, branch and pairs of a read-only transaction.
+type SelectedTxn<'a> = (Option<ResponseHeader>, bool, Vec<Selected<'a>>);
+
+fn finish_txn(
+    header: Option<ResponseHeader>,
+    succeeded: bool,
+    selected: Vec<Selected<'_>>,
+) -> Result<TxnResponse, Error> {
+    let answers: Vec<RangeAnswer> = selected.into_iter().map(Selected::finish).collect();
+    if answers.iter().map(|answer| answer.kvs.encoded_len()).sum::<usize>() > TXN_ANSWER_BYTES_MAX {
+        return Err(Error::TxnAnswerTooLarge);
+    }
+    let responses =
+        answers.into_iter().map(|range| ResponseOp { response: Some(Response::ResponseRange(range.into_message())) });
+    Ok(TxnResponse { header, succeeded, responses: responses.collect() })
 }
 
 impl RangeAnswer {

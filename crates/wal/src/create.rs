@@ -3,6 +3,7 @@
 use crate::batch::Batch;
 use crate::log::publish;
 use crate::name::SegmentName;
+use crate::terms::Terms;
 use crate::{Error, Options, Spare, Wal, segment};
 use api::{raftpb, walpb};
 use bytes::Bytes;
@@ -57,6 +58,7 @@ impl Wal {
             hard_state: raftpb::HardState::default(),
             snapshot: walpb::Snapshot::default(),
             last_index: 0,
+            terms: Terms::default(),
             spare,
             poison: None,
         })

@@ -22,6 +22,7 @@ mod release;
 mod replay;
 mod segment;
 mod spare;
+mod terms;
 mod torn;
 
 pub use cut::Cut;

@@ -3,6 +3,7 @@
 use crate::batch::Batch;
 use crate::name::SegmentName;
 use crate::segment;
+use crate::terms::Terms;
 use crate::{EntryRef, Error, Options, Spare};
 use api::{raftpb, walpb};
 use bytes::Bytes;
@@ -30,6 +31,7 @@ pub struct Wal {
     pub(crate) hard_state: raftpb::HardState,
     pub(crate) snapshot: walpb::Snapshot,
     pub(crate) last_index: u64,
+    pub(crate) terms: Terms,
     pub(crate) spare: Spare,
     pub(crate) poison: Option<String>,
 }
@@ -49,6 +51,7 @@ impl Wal {
                 self.last_index
             );
             self.batch.push_entry(&entry);
+            self.terms.push(entry.index, entry.term);
             self.last_index = entry.index;
         }
         if let Some(hard_state) = hard_state {
@@ -57,15 +60,21 @@ impl Wal {
         }
     }
 
-    /// Adds a snapshot record to the batch. When it lies beyond the last entry the log starts again behind it; the state it
-    /// stands for must be durable already.
+    /// Adds a snapshot record to the batch; the state it stands for must be durable already. One of this member's own leaves the
+    /// entries behind it. When it lies beyond the last entry, or the entry at its index is of another term, the state came from
+    /// another member: the log starts again behind it, and no entry from before counts any more. One that is older than the newest
+    /// says nothing.
     pub fn save_snapshot(&mut self, snapshot: &walpb::Snapshot) {
-        if self.poison.is_some() {
+        let (index, term) = (snapshot.index(), snapshot.term());
+        if self.poison.is_some() || index < self.snapshot.index() {
             return;
         }
         self.batch.push_snapshot(snapshot);
         self.snapshot = snapshot.clone();
-        self.last_index = self.last_index.max(snapshot.index());
+        if index > self.last_index || self.terms.at(index).is_some_and(|known| known != term) {
+            self.last_index = index;
+            self.terms.restart(index, term);
+        }
     }
 
     /// Makes the batch durable: one write, one `fdatasync`. Without `sync` a batch of nothing but hard states may wait in memory for a

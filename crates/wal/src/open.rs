@@ -24,12 +24,25 @@ pub struct Recovered {
     pub snapshot: walpb::Snapshot,
     /// The torn batch that was cut off, for the operator to see.
     pub cut: Option<Cut>,
+    /// The log did not go on behind the state, and was restarted there: the state came from another member, and the power was cut
+    /// before the log was told.
+    pub restarted: bool,
 }
 
 impl Wal {
-    /// Opens the log for a state that has applied everything up to `from_index`. Segments that hold only older entries are
-    /// not read. A torn last batch is cut off, zeroed and reported; any other damage is an error, and changes nothing.
-    pub fn open(disk: Arc<dyn Disk>, dir: &Path, from_index: u64, options: Options) -> Result<(Wal, Recovered), Error> {
+    /// Opens the log for a state that has applied everything up to the entry that `state` names by index and term. Segments that hold
+    /// only older entries are not read. A torn last batch is cut off, zeroed and reported; any other damage is an error, and
+    /// changes nothing.
+    ///
+    /// A log that ends before the state, or has another entry there, is restarted behind it as by [`Wal::save_snapshot`], durably; its
+    /// hard state then has the state's index as committed and at least its term.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        state: &walpb::Snapshot,
+        options: Options,
+    ) -> Result<(Wal, Recovered), Error> {
+        let from_index = state.index();
         if !Wal::exists(&*disk, dir)? {
             return Err(Error::Missing(dir.into()));
         }
@@ -37,12 +50,12 @@ impl Wal {
         let Selection { leftovers, unread, whole, tail: tail_name } = select(dir, &names, from_index)?;
         let tail_path = dir.join(tail_name.to_string());
         let file = segment::open_locked(&*disk, &tail_path)?;
-        let mut replaying = Replaying { dir, replay: Replay::new(from_index), from_index, before: None };
+        let mut replaying = Replaying { dir, replay: Replay::new(from_index, state.term()), from_index, before: None };
         for name in whole {
             replaying.read_whole(&*disk, *name)?;
         }
         let (tail, cut) = replaying.read_tail(&*file, tail_name)?;
-        let replay = replaying.finish(tail_name, tail)?;
+        let (replay, restarted) = replaying.finish(tail_name, tail)?;
         if cut.is_some() {
             segment::zero(&*file, tail.offset).map_err(Error::io("clear the end of", &tail_path))?;
         }
@@ -54,7 +67,7 @@ impl Wal {
         }
         disk.sync_dir(dir).map_err(Error::io("sync", dir))?;
 
-        let Replay { last_index, metadata, hard_state, snapshot, entries, .. } = replay;
+        let Replay { last_index, terms, metadata, hard_state, snapshot, entries, .. } = replay;
         let metadata = metadata.unwrap_or_default();
         let mut wal = Wal {
             spare: Spare::new(disk.clone(), dir, options.segment_bytes),
@@ -69,12 +82,31 @@ impl Wal {
             hard_state,
             snapshot: snapshot.clone(),
             last_index,
+            terms,
             poison: None,
         };
         if wal.offset >= options.segment_bytes {
             wal.begin_segment()?;
         }
-        Ok((wal, Recovered { metadata, hard_state, entries, snapshot, cut }))
+        if restarted {
+            wal.restart(state)?;
+        }
+        let (hard_state, snapshot) = (wal.hard_state, wal.snapshot.clone());
+        Ok((wal, Recovered { metadata, hard_state, entries, snapshot, cut, restarted }))
+    }
+
+    /// Notes that the log goes on behind `state`, which has no entry in it. Whoever has a state of a term has seen that term, and
+    /// voted for nobody in it.
+    fn restart(&mut self, state: &walpb::Snapshot) -> Result<(), Error> {
+        let mut hard_state = self.hard_state;
+        if hard_state.term() < state.term() {
+            (hard_state.term, hard_state.vote) = (Some(state.term()), Some(0));
+        }
+        hard_state.commit = Some(hard_state.commit().max(state.index()));
+        self.batch.push_snapshot(state);
+        self.snapshot = state.clone();
+        self.append(&mut std::iter::empty(), Some(&hard_state));
+        self.commit(true)
     }
 }
 
@@ -89,7 +121,9 @@ struct Selection<'a> {
 }
 
 fn select<'a>(dir: &Path, names: &'a [SegmentName], from_index: u64) -> Result<Selection<'a>, Error> {
-    let Some(start) = names.iter().rposition(|name| name.first_index <= from_index.saturating_add(1)) else {
+    // The entry that the state has applied last tells whether the log goes on behind it. It may have been freed.
+    let begins_by = |index: u64| names.iter().rposition(|name| name.first_index <= index);
+    let Some(start) = begins_by(from_index).or_else(|| begins_by(from_index.saturating_add(1))) else {
         let first_index = names.first().map_or(0, |name| name.first_index);
         return Err(Error::Behind { dir: dir.into(), first_index, from_index });
     };
@@ -155,10 +189,11 @@ impl Replaying<'_> {
     }
 
     /// Checks the whole once everything is read.
-    fn finish(self, name: SegmentName, tail: Tail) -> Result<Replay, Error> {
+    fn finish(mut self, name: SegmentName, tail: Tail) -> Result<(Replay, bool), Error> {
+        let restarted = self.replay.restart();
         let checked = self.replay.check_end();
         checked.map_err(|misfit| self.error((Failure::Misfit(misfit), tail), name))?;
-        Ok(self.replay)
+        Ok((self.replay, restarted))
     }
 
     fn error(&self, (failure, tail): (Failure, Tail), name: SegmentName) -> Error {

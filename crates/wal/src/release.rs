@@ -9,6 +9,7 @@ impl Wal {
         if let Some(reason) = &self.poison {
             return Err(Error::Poisoned(reason.clone()));
         }
+        self.terms.release(below_index);
         // All entries of a segment that are still valid lie below the first index of the next one.
         let mut later = self.segments.iter().skip(1);
         let below = later.rposition(|next| next.first_index <= below_index).map_or(0, |position| position + 1);

@@ -1,12 +1,16 @@
 //! What the records of the log add up to.
 
 use crate::record::Record;
+use crate::terms::Terms;
 use api::{raftpb, walpb};
 use bytes::Bytes;
 
 /// The state that the records read so far leave behind.
 pub(crate) struct Replay {
     from_index: u64,
+    from_term: u64,
+    /// Of the entries that were read, whatever the caller's state is.
+    pub(crate) terms: Terms,
     /// Index of the newest entry or of the snapshot that the log was restarted from; `from_index` when there is neither.
     pub(crate) last_index: u64,
     pub(crate) metadata: Option<Bytes>,
@@ -24,9 +28,11 @@ pub(crate) enum Misfit {
 }
 
 impl Replay {
-    pub(crate) fn new(from_index: u64) -> Replay {
+    pub(crate) fn new(from_index: u64, from_term: u64) -> Replay {
         Replay {
             from_index,
+            from_term,
+            terms: Terms::default(),
             last_index: from_index,
             metadata: None,
             hard_state: raftpb::HardState::default(),
@@ -52,6 +58,7 @@ impl Replay {
                     return Err(Misfit::Damage(what));
                 }
                 self.entries.truncate(kept);
+                self.terms.push(entry.index, entry.term);
                 self.last_index = entry.index.max(self.from_index);
                 if entry.index > self.from_index {
                     self.entries.push(raftpb::Entry {
@@ -70,8 +77,8 @@ impl Replay {
         let (index, term) = (snapshot.index(), snapshot.term());
         // Entries that cannot belong to the history that the snapshot ends: it came from another member and replaced them.
         let kept = index.saturating_sub(self.from_index) as usize;
-        let replaced = index > self.last_index
-            || kept.checked_sub(1).is_some_and(|last| self.entries[last].term() != term)
+        let replaced = index > self.terms.end()
+            || self.terms.at(index).is_some_and(|known| known != term)
             || self.entries.get(kept).is_some_and(|next| next.term() < term);
         if replaced && index > self.from_index {
             return Err(Misfit::Behind(index.saturating_add(1)));
@@ -79,9 +86,28 @@ impl Replay {
         if replaced {
             self.entries.clear();
             self.last_index = self.from_index;
+            self.terms.restart(index, term);
         }
         self.snapshot = snapshot.clone();
         Ok(())
+    }
+
+    /// Drops the entries behind the caller's state if they are of another history: the state came from another member, and the power
+    /// was cut before the log was told. True when the log is to be restarted behind the state.
+    pub(crate) fn restart(&mut self) -> bool {
+        let follows = match self.terms.at(self.from_index) {
+            _ if self.from_index == 0 => true,
+            _ if self.terms.end() < self.from_index => false,
+            Some(term) => term == self.from_term,
+            // The entry is in a segment that was freed. What is behind it was then written by this member behind its own state.
+            None => self.entries.first().is_none_or(|next| next.term() >= self.from_term),
+        };
+        if !follows {
+            self.entries.clear();
+            self.last_index = self.from_index;
+            self.terms.restart(self.from_index, self.from_term);
+        }
+        !follows
     }
 
     /// Checks the whole: what was committed must be there.

@@ -20,6 +20,16 @@ fn dir() -> &'static Path {
     Path::new(DIR)
 }
 
+/// A state that has applied nothing.
+fn start() -> walpb::Snapshot {
+    at(0, 0)
+}
+
+/// A state that has applied an entry of this index and term last.
+fn at(index: u64, term: u64) -> walpb::Snapshot {
+    walpb::Snapshot { index: Some(index), term: Some(term), conf_state: None }
+}
+
 fn metadata() -> Vec<u8> {
     etcdserverpb::Metadata { node_id: Some(7), cluster_id: Some(9) }.encode_to_vec()
 }
@@ -46,10 +56,14 @@ fn indexes(entries: &[raftpb::Entry]) -> Vec<u64> {
 
 /// Fills about `segments` segments, a commit per entry; returns the last index.
 fn fill(wal: &mut Wal, segments: usize) -> u64 {
+    fill_in(wal, segments, 1)
+}
+
+fn fill_in(wal: &mut Wal, segments: usize, term: u64) -> u64 {
     let mut index = wal.last_index();
     while wal.segments() < segments {
         index += 1;
-        append(wal, index..=index, 1, &[5; 700]);
+        append(wal, index..=index, term, &[5; 700]);
     }
     index
 }
@@ -59,7 +73,7 @@ fn an_empty_log_can_be_opened() {
     let (disk, wal) = new_log(Options::default());
     assert_eq!(disk.list(dir()).unwrap(), ["0000000000000000-0000000000000000.wal"]);
     drop(wal);
-    let (wal, recovered) = Wal::open(Arc::new(disk), dir(), 0, Options::default()).unwrap();
+    let (wal, recovered) = Wal::open(Arc::new(disk), dir(), &start(), Options::default()).unwrap();
     assert_eq!((wal.last_index(), wal.segments()), (0, 1));
     assert_eq!(recovered.metadata, metadata());
     assert!(recovered.entries.is_empty() && recovered.cut.is_none());
@@ -70,9 +84,9 @@ fn an_empty_log_can_be_opened() {
 #[test]
 fn create_refuses_a_log_and_open_refuses_none() {
     let disk = Arc::new(SimDisk::new());
-    assert!(matches!(Wal::open(disk.clone(), dir(), 0, SMALL), Err(Error::Missing(_))));
+    assert!(matches!(Wal::open(disk.clone(), dir(), &start(), SMALL), Err(Error::Missing(_))));
     disk.create_dir(dir()).unwrap();
-    assert!(matches!(Wal::open(disk.clone(), dir(), 0, SMALL), Err(Error::Missing(_))));
+    assert!(matches!(Wal::open(disk.clone(), dir(), &start(), SMALL), Err(Error::Missing(_))));
     assert!(!Wal::exists(&*disk, dir()).unwrap());
     let _wal = Wal::create(disk.clone(), dir(), b"", SMALL).unwrap();
     assert!(Wal::exists(&*disk, dir()).unwrap());
@@ -82,7 +96,8 @@ fn create_refuses_a_log_and_open_refuses_none() {
 #[test]
 fn a_second_process_is_refused() {
     let (disk, mut wal) = new_log(SMALL);
-    let locked = |disk: &SimDisk| matches!(Wal::open(Arc::new(disk.clone()), dir(), 0, SMALL), Err(Error::Locked(_)));
+    let locked =
+        |disk: &SimDisk| matches!(Wal::open(Arc::new(disk.clone()), dir(), &start(), SMALL), Err(Error::Locked(_)));
     assert!(locked(&disk));
     fill(&mut wal, 3);
     assert!(locked(&disk));
@@ -98,11 +113,11 @@ fn everything_comes_back_across_segments() {
     wal.commit(true).unwrap();
     drop(wal);
     for from in [0, 1, last / 2, last - 1, last, last + 10] {
-        let (wal, recovered) = Wal::open(Arc::new(disk.clone()), dir(), from, SMALL).unwrap();
+        let (wal, recovered) = Wal::open(Arc::new(disk.clone()), dir(), &at(from, 1), SMALL).unwrap();
         assert_eq!(indexes(&recovered.entries), (from + 1..=last).collect::<Vec<_>>());
         assert!(recovered.entries.iter().all(|entry| entry.data() == [5; 700]));
-        assert_eq!(recovered.hard_state, state(1, last));
-        assert_eq!(wal.last_index(), last.max(from));
+        assert_eq!(recovered.hard_state, state(1, last.max(from)));
+        assert_eq!((wal.last_index(), recovered.restarted), (last.max(from), from > last));
     }
 }
 
@@ -130,7 +145,7 @@ fn a_hard_state_may_wait_but_entries_may_not() {
     wal.commit(false).unwrap();
     assert_eq!(disk.operations(), before + 2);
     disk.cut();
-    let (_, recovered) = Wal::open(Arc::new(disk.after_cut(1)), dir(), 0, SMALL).unwrap();
+    let (_, recovered) = Wal::open(Arc::new(disk.after_cut(1)), dir(), &start(), SMALL).unwrap();
     assert_eq!((recovered.hard_state, indexes(&recovered.entries)), (state(1, 1), vec![1, 2]));
 }
 
@@ -140,13 +155,13 @@ fn a_later_entry_replaces_those_from_its_index_on() {
     append(&mut wal, 1..=10, 1, b"old");
     append(&mut wal, 4..=5, 2, b"new");
     drop(wal);
-    let open = |from| Wal::open(Arc::new(disk.clone()), dir(), from, SMALL).unwrap().1.entries;
-    let entries = open(0);
+    let open = |from, term| Wal::open(Arc::new(disk.clone()), dir(), &at(from, term), SMALL).unwrap().1.entries;
+    let entries = open(0, 0);
     assert_eq!(indexes(&entries), [1, 2, 3, 4, 5]);
     assert_eq!(entries.iter().map(|entry| entry.term()).collect::<Vec<_>>(), [1, 1, 1, 2, 2]);
-    assert_eq!(indexes(&open(4)), [5]);
+    assert_eq!(indexes(&open(4, 2)), [5]);
     // Entries 6 to 10 are gone even for a state that is ahead of the replacement.
-    assert!(open(5).is_empty());
+    assert!(open(5, 2).is_empty());
 }
 
 #[test]
@@ -161,10 +176,10 @@ fn a_snapshot_from_another_member_restarts_the_log_behind_it() {
     append(&mut wal, 1001..=1003, 3, b"y");
     fill(&mut wal, 4);
     drop(wal);
-    let (_, recovered) = Wal::open(Arc::new(disk.clone()), dir(), 1000, SMALL).unwrap();
+    let (_, recovered) = Wal::open(Arc::new(disk.clone()), dir(), &at(1000, 3), SMALL).unwrap();
     assert_eq!(recovered.snapshot, snapshot);
     assert_eq!(recovered.entries[0].index(), 1001);
-    let error = Wal::open(Arc::new(disk), dir(), 10, SMALL).err().unwrap();
+    let error = Wal::open(Arc::new(disk), dir(), &at(10, 1), SMALL).err().unwrap();
     assert!(matches!(error, Error::Behind { first_index: 1001, from_index: 10, .. }), "{error}");
 }
 
@@ -176,13 +191,13 @@ fn a_snapshot_replaces_entries_of_another_history() {
     wal.append(&mut std::iter::empty(), Some(&state(4, 5)));
     wal.commit(true).unwrap();
     drop(wal);
-    let open = |from| Wal::open(Arc::new(disk.clone()), dir(), from, SMALL);
+    let open = |from, term| Wal::open(Arc::new(disk.clone()), dir(), &at(from, term), SMALL);
     // Entries 6 to 10 are of a term that cannot follow the snapshot's.
-    let (wal, recovered) = open(5).unwrap();
+    let (wal, recovered) = open(5, 4).unwrap();
     assert!(recovered.entries.is_empty());
     assert_eq!(wal.last_index(), 5);
     drop(wal);
-    assert!(matches!(open(4).err().unwrap(), Error::Behind { first_index: 6, .. }));
+    assert!(matches!(open(4, 2).err().unwrap(), Error::Behind { first_index: 6, .. }));
 
     // The snapshot of a member's own checkpoint leaves the entries behind it.
     let (disk, mut wal) = new_log(SMALL);
@@ -191,7 +206,7 @@ fn a_snapshot_replaces_entries_of_another_history() {
     wal.commit(true).unwrap();
     drop(wal);
     for from in [0, 3, 5, 8] {
-        let (_, recovered) = Wal::open(Arc::new(disk.clone()), dir(), from, SMALL).unwrap();
+        let (_, recovered) = Wal::open(Arc::new(disk.clone()), dir(), &at(from, 2), SMALL).unwrap();
         assert_eq!(indexes(&recovered.entries), (from + 1..=10).collect::<Vec<_>>());
     }
 }
@@ -201,14 +216,94 @@ fn a_state_ahead_of_the_log_continues_it() {
     let (disk, mut wal) = new_log(SMALL);
     append(&mut wal, 1..=10, 1, b"x");
     drop(wal);
-    let (mut wal, recovered) = Wal::open(Arc::new(disk.clone()), dir(), 50, SMALL).unwrap();
+    let (mut wal, recovered) = Wal::open(Arc::new(disk.clone()), dir(), &at(50, 1), SMALL).unwrap();
     assert!(recovered.entries.is_empty());
     append(&mut wal, 51..=52, 1, b"y");
     drop(wal);
-    let (_, recovered) = Wal::open(Arc::new(disk.clone()), dir(), 50, SMALL).unwrap();
+    let (_, recovered) = Wal::open(Arc::new(disk.clone()), dir(), &at(50, 1), SMALL).unwrap();
     assert_eq!(indexes(&recovered.entries), [51, 52]);
-    let error = Wal::open(Arc::new(disk), dir(), 20, SMALL).err().unwrap();
-    assert!(error.to_string().contains("entry 51 follows entry 20"), "{error}");
+    let error = Wal::open(Arc::new(disk), dir(), &at(20, 1), SMALL).err().unwrap();
+    assert!(matches!(error, Error::Behind { first_index: 51, from_index: 20, .. }), "{error}");
+}
+
+/// A log whose member never committed entries 6 to 10, and that then lay still while its state was replaced.
+fn left_behind(last_term: u64) -> SimDisk {
+    let (disk, mut wal) = new_log(SMALL);
+    append(&mut wal, 1..=5, 2, b"committed");
+    append(&mut wal, 6..=10, last_term, b"never committed");
+    wal.append(&mut std::iter::empty(), Some(&state(last_term, 5)));
+    wal.commit(true).unwrap();
+    disk.sync_dir(Path::new("/")).unwrap();
+    disk
+}
+
+#[test]
+fn a_log_that_was_not_told_of_a_state_is_restarted_behind_it() {
+    // The state ends inside of the log, at its end, and behind it.
+    for (index, stale_term, term) in [(7, 3, 4), (10, 3, 4), (50, 3, 4), (7, 5, 4), (50, 9, 4)] {
+        let disk = left_behind(stale_term);
+        for restarted in [true, false] {
+            let (wal, recovered) = Wal::open(Arc::new(disk.clone()), dir(), &at(index, term), SMALL).unwrap();
+            assert_eq!((recovered.entries.len(), wal.last_index(), recovered.restarted), (0, index, restarted));
+            let vote = if stale_term < term { 0 } else { 7 };
+            let expected =
+                raftpb::HardState { term: Some(term.max(stale_term)), vote: Some(vote), commit: Some(index) };
+            assert_eq!((recovered.hard_state, recovered.snapshot.index()), (expected, index));
+        }
+        // Whoever lost the state is told.
+        let error = Wal::open(Arc::new(disk.clone()), dir(), &at(5, 2), SMALL).err().unwrap();
+        assert!(matches!(error, Error::Behind { from_index: 5, .. }), "{error}");
+        // The log goes on behind the gap.
+        let (mut wal, _) = Wal::open(Arc::new(disk.clone()), dir(), &at(index, term), SMALL).unwrap();
+        append(&mut wal, index + 1..=index + 2, 9, b"after");
+        let last = fill_in(&mut wal, 3, 9);
+        drop(wal);
+        for from in [(index, term), (index + 1, 9)] {
+            let (_, recovered) = Wal::open(Arc::new(disk.clone()), dir(), &at(from.0, from.1), SMALL).unwrap();
+            assert!(!recovered.restarted);
+            assert_eq!(indexes(&recovered.entries), (from.0 + 1..=last).collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
+fn entries_behind_a_state_of_another_history_do_not_count_any_more() {
+    let disk = left_behind(3);
+    let (mut wal, _) = Wal::open(Arc::new(disk.clone()), dir(), &at(5, 2), SMALL).unwrap();
+    assert_eq!(wal.last_index(), 10);
+    // One of its own, and an older one, which say nothing new.
+    wal.save_snapshot(&at(5, 2));
+    wal.save_snapshot(&at(3, 2));
+    assert_eq!(wal.last_index(), 10);
+    wal.save_snapshot(&at(7, 4));
+    assert_eq!(wal.last_index(), 7);
+    wal.append(&mut std::iter::empty(), Some(&state(4, 7)));
+    wal.commit(true).unwrap();
+    let last = fill_in(&mut wal, 4, 4);
+    drop(wal);
+    let (_, recovered) = Wal::open(Arc::new(disk.clone()), dir(), &at(7, 4), SMALL).unwrap();
+    assert_eq!((indexes(&recovered.entries), recovered.restarted), ((8..=last).collect(), false));
+    assert_eq!(recovered.snapshot.index(), 7);
+}
+
+#[test]
+fn every_cut_of_a_restart_leaves_a_log_behind_the_state() {
+    let operations = {
+        let disk = left_behind(3);
+        let before = disk.operations();
+        Wal::open(Arc::new(disk.clone()), dir(), &at(7, 4), SMALL).unwrap();
+        before..disk.operations()
+    };
+    for cut in operations {
+        for seed in 0..20 {
+            let disk = left_behind(3);
+            disk.cut_at(cut);
+            assert!(Wal::open(Arc::new(disk.clone()), dir(), &at(7, 4), SMALL).is_err());
+            let disk = disk.after_cut(seed);
+            let (wal, recovered) = Wal::open(Arc::new(disk), dir(), &at(7, 4), SMALL).unwrap();
+            assert_eq!((wal.last_index(), recovered.entries.len(), recovered.hard_state.commit()), (7, 0, 7));
+        }
+    }
 }
 
 #[test]
@@ -218,9 +313,9 @@ fn a_log_that_ends_before_what_was_committed_is_refused() {
     wal.append(&mut std::iter::empty(), Some(&state(1, 4)));
     wal.commit(true).unwrap();
     drop(wal);
-    let error = Wal::open(Arc::new(disk.clone()), dir(), 0, SMALL).err().unwrap();
+    let error = Wal::open(Arc::new(disk.clone()), dir(), &start(), SMALL).err().unwrap();
     assert!(error.to_string().contains("ends at entry 3, but entry 4 was committed"), "{error}");
-    assert!(Wal::open(Arc::new(disk), dir(), 4, SMALL).is_ok());
+    assert!(Wal::open(Arc::new(disk), dir(), &at(4, 1), SMALL).is_ok());
 }
 
 #[test]
@@ -245,9 +340,9 @@ fn release_keeps_what_is_asked_for_and_reuses_one_segment() {
     assert!(spare.needed() && temporary() == 0, "the reused segment was taken");
     assert!(disk.operations() > before);
     drop(wal);
-    let (_, recovered) = Wal::open(Arc::new(disk.clone()), dir(), last - 1, SMALL).unwrap();
+    let (_, recovered) = Wal::open(Arc::new(disk.clone()), dir(), &at(last - 1, 1), SMALL).unwrap();
     assert_eq!(indexes(&recovered.entries), [last]);
-    let error = Wal::open(Arc::new(disk), dir(), 1, SMALL).err().unwrap();
+    let error = Wal::open(Arc::new(disk), dir(), &at(1, 1), SMALL).err().unwrap();
     assert!(matches!(error, Error::Behind { from_index: 1, .. }), "{error}");
 }
 
@@ -258,10 +353,10 @@ fn a_missing_segment_is_named_unless_nobody_needs_it() {
     drop(wal);
     let names = disk.list(dir()).unwrap();
     disk.remove(&dir().join(&names[2])).unwrap();
-    let error = Wal::open(Arc::new(disk.clone()), dir(), 0, SMALL).err().unwrap();
+    let error = Wal::open(Arc::new(disk.clone()), dir(), &start(), SMALL).err().unwrap();
     assert!(matches!(error, Error::Gap { sequence: 2, .. }), "{error}");
     assert_eq!(error.to_string(), "segment 0000000000000002 is missing from `/member/wal`");
-    let (wal, _) = Wal::open(Arc::new(disk.clone()), dir(), last, SMALL).unwrap();
+    let (wal, _) = Wal::open(Arc::new(disk.clone()), dir(), &at(last, 1), SMALL).unwrap();
     assert_eq!(wal.segments(), 2);
     assert_eq!(disk.list(dir()).unwrap(), names[3..]);
 }
@@ -277,7 +372,7 @@ fn a_segment_of_another_member_is_refused() {
     drop(wal);
     let path = dir().join(&disk.list(dir()).unwrap()[1]);
     disk.install(&path, &other.contents(&path).unwrap()).unwrap();
-    let error = Wal::open(Arc::new(disk), dir(), 0, SMALL).err().unwrap();
+    let error = Wal::open(Arc::new(disk), dir(), &start(), SMALL).err().unwrap();
     // The running checksum tells before the metadata does.
     assert!(error.to_string().contains("batches are missing between here and the next segment"), "{error}");
 }
@@ -316,7 +411,7 @@ fn a_full_disk_stops_the_log_only_at_a_new_segment() {
     assert!(matches!(error, Error::Poisoned(_)), "{error}");
     drop(wal);
     disk.set_capacity(None);
-    let (_, recovered) = Wal::open(Arc::new(disk), dir(), 0, SMALL).unwrap();
+    let (_, recovered) = Wal::open(Arc::new(disk), dir(), &start(), SMALL).unwrap();
     assert_eq!(recovered.entries.len() as u64, index - 1);
 }
 
@@ -327,7 +422,7 @@ fn a_batch_larger_than_a_segment_is_kept_whole() {
     append(&mut wal, 2..=2, 1, &[2; 10]);
     assert_eq!(wal.segments(), 2);
     drop(wal);
-    let (_, recovered) = Wal::open(Arc::new(disk), dir(), 0, SMALL).unwrap();
+    let (_, recovered) = Wal::open(Arc::new(disk), dir(), &start(), SMALL).unwrap();
     assert_eq!(recovered.entries[0].data().len(), 100_000);
     assert_eq!(recovered.entries.len(), 2);
 }
@@ -357,9 +452,9 @@ fn it_runs_on_the_operating_systems_disk() {
     wal.release(last).unwrap();
     wal.spare().prepare().unwrap();
     let last = fill(&mut wal, 4);
-    assert!(matches!(Wal::open(disk.clone(), &dir, last - 1, SMALL), Err(Error::Locked(_))));
+    assert!(matches!(Wal::open(disk.clone(), &dir, &at(last - 1, 1), SMALL), Err(Error::Locked(_))));
     drop(wal);
-    let (_, recovered) = Wal::open(disk.clone(), &dir, last - 1, SMALL).unwrap();
+    let (_, recovered) = Wal::open(disk.clone(), &dir, &at(last - 1, 1), SMALL).unwrap();
     assert_eq!(indexes(&recovered.entries), [last]);
     assert!(disk.open(&dir, Mode::Read).is_ok());
     std::fs::remove_dir_all(root).unwrap();
@@ -391,7 +486,7 @@ proptest! {
         for op in ops {
             if op == Op::Reopen {
                 drop(wal);
-                let (reopened, recovered) = Wal::open(Arc::new(disk.clone()), dir(), model.applied, SMALL).unwrap();
+                let (reopened, recovered) = Wal::open(Arc::new(disk.clone()), dir(), &model.state(), SMALL).unwrap();
                 model.check(&recovered).unwrap();
                 prop_assert!(recovered.cut.is_none());
                 wal = reopened;

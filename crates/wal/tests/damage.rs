@@ -40,7 +40,7 @@ fn log(segments: usize) -> Log {
         wal.commit(true).unwrap();
     }
     drop(wal);
-    let (wal, recovered) = Wal::open(Arc::new(disk.clone()), dir, 0, OPTIONS).unwrap();
+    let (wal, recovered) = Wal::open(Arc::new(disk.clone()), dir, &Default::default(), OPTIONS).unwrap();
     drop(wal);
     let paths = disk::Disk::list(&disk, dir).unwrap().into_iter().map(|name| dir.join(name));
     let files: Vec<_> = paths.map(|path| (path.clone(), disk.contents(&path).unwrap())).collect();
@@ -68,14 +68,14 @@ fn open_with(log: &Log, path: &Path, bytes: &[u8]) -> Result<(Vec<raftpb::Entry>
     for (other, contents) in &log.files {
         disk.install(other, if other == path { bytes } else { contents }).unwrap();
     }
-    let (wal, recovered) = Wal::open(Arc::new(disk.clone()), Path::new("/wal"), 0, OPTIONS)?;
+    let (wal, recovered) = Wal::open(Arc::new(disk.clone()), Path::new("/wal"), &Default::default(), OPTIONS)?;
     if let Some(cut) = &recovered.cut {
         assert_eq!(cut.file, path);
         assert!(cut.to_string().contains(path.to_str().unwrap()), "{cut}");
         let after = disk.contents(path).unwrap();
         assert!(after[cut.offset as usize..].iter().all(|byte| *byte == 0), "the torn batch is still there");
         drop(wal);
-        let (_, again) = Wal::open(Arc::new(disk), Path::new("/wal"), 0, OPTIONS).unwrap();
+        let (_, again) = Wal::open(Arc::new(disk), Path::new("/wal"), &Default::default(), OPTIONS).unwrap();
         assert!(again.cut.is_none() && again.entries == recovered.entries);
     }
     Ok((recovered.entries, recovered.cut.is_some()))

@@ -75,9 +75,8 @@ struct Cuts {
 fn open_or_create(disk: &SimDisk, outcome: &mut Outcome, cuts: &mut Cuts) -> Option<Wal> {
     let shared = Arc::new(disk.clone());
     // The state that the checkpoint stands for was durable before the log heard of it.
-    let applied = outcome.attempted.applied;
-    outcome.committed.applied = applied;
-    match Wal::open(shared.clone(), Path::new(DIR), applied, OPTIONS) {
+    outcome.committed.applied = outcome.attempted.applied;
+    match Wal::open(shared.clone(), Path::new(DIR), &outcome.attempted.state(), OPTIONS) {
         Ok((wal, recovered)) => {
             let found =
                 [&outcome.attempted, &outcome.committed].into_iter().find(|model| model.check(&recovered).is_ok());

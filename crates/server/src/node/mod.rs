@@ -184,7 +184,10 @@ impl Node {
             let job = shared.capture();
             drop(shared);
             match job {
-                Some(job) => return Ok(job.image()),
+                Some(job) => match job.image() {
+                    Some(image) => return Ok(image),
+                    None => continue,
+                },
                 None if self.stopping.load(Ordering::Relaxed) => return Err(Error::Stopped),
                 // Consensus takes a configuration change over at once.
                 None => std::thread::sleep(Duration::from_millis(1)),

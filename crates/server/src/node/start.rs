@@ -12,6 +12,7 @@ use crate::metrics::Metrics;
 use api::Message;
 use api::etcdserverpb::Metadata;
 use api::membershippb::{Attributes, ClusterMemberAttrSetRequest, ClusterVersionSetRequest};
+use api::walpb;
 use disk::{Disk, OsDisk};
 use member::{Bootstrap, Lessor, Member, Restored};
 use std::io;
@@ -188,7 +189,12 @@ fn open_log(
     applied: &store::Applied,
     options: wal::Options,
 ) -> Result<(Wal, Metadata, Restored), StartError> {
-    let (mut wal, recovered) = Wal::open(disk, &dir.wal, applied.index, options)?;
+    let state = walpb::Snapshot {
+        index: Some(applied.index),
+        term: Some(applied.term),
+        conf_state: Some(applied.conf_state.clone()),
+    };
+    let (mut wal, recovered) = Wal::open(disk, &dir.wal, &state, options)?;
     if let Some(cut) = &recovered.cut {
         logging::warn("cut an unfinished write off the Raft log", &[("cut", logging::Value::Shown(cut))]);
     }

@@ -49,6 +49,9 @@ pub struct Checkpoint {
     /// Users, roles and the auth revision, in auth's own encoding.
     #[prost(bytes = "bytes", tag = "13")]
     pub auth: Bytes,
+    /// The state came whole from another member: no earlier checkpoint beside it is worth anything.
+    #[prost(bool, tag = "14")]
+    pub installed: bool,
 }
 
 impl Checkpoint {

@@ -57,7 +57,7 @@ impl std::fmt::Display for CheckpointName {
 }
 
 /// The bytes of a checkpoint file.
-pub(super) fn encode_checkpoint(checkpoint: &Checkpoint) -> Vec<u8> {
+pub(crate) fn encode_checkpoint(checkpoint: &Checkpoint) -> Vec<u8> {
     let length = checkpoint.encoded_len();
     let mut bytes = Vec::with_capacity(HEADER_BYTES + length);
     bytes.resize(HEADER_BYTES, 0);

@@ -3,6 +3,7 @@
 use super::encoding::{CheckpointName, TEMPORARY_SUFFIX, encode_checkpoint};
 use super::{Checkpoint, decode_checkpoint};
 use crate::log::{Error, Listing, Segments};
+use api::Message;
 use disk::{Disk, Mode};
 use std::collections::HashSet;
 use std::io::ErrorKind;
@@ -79,6 +80,29 @@ impl Checkpoints {
         self.settle_doubts(name)?;
         self.segments.sweep(&self.listed())?;
         Ok(())
+    }
+
+    /// Gives the checkpoint of a state that came from another member its name, and removes those of the state it replaces. Everything
+    /// it lists is durable, and so is the file `temporary`, whose bytes it has. After an error the member must end.
+    pub(crate) fn install(&mut self, temporary: &Path, content: &Checkpoint) -> Result<(), Error> {
+        let name = CheckpointName::first(content.applied_index);
+        let newest = self.kept.last().map(|kept| kept.name);
+        assert!(content.installed && newest.is_none_or(|newest| name > newest), "checkpoint {name} after {newest:?}");
+        self.disk.rename(temporary, &self.dir.join(name.to_string())).map_err(Error::fatal("rename", temporary))?;
+        self.disk.sync_dir(&self.dir).map_err(Error::fatal("sync", &self.dir))?;
+        let ids = content.segments.iter().map(|entry| entry.id).collect();
+        let replaced = std::mem::replace(&mut self.kept, vec![Kept { name, ids, bytes: content.encoded_len() as u64 }]);
+        let doubted = self.doubted.take().map(|doubted| doubted.names).unwrap_or_default();
+        for name in replaced.into_iter().map(|kept| kept.name).chain(doubted) {
+            self.remove(name)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the files of segments that nothing needs any more.
+    /// True when something is left that only a reader keeps.
+    pub(crate) fn sweep(&self) -> Result<bool, Error> {
+        self.segments.sweep_settled(&self.listed())
     }
 
     /// Index of the last entry that the older kept checkpoint covers: entries up to here are needed by no recovery.

@@ -32,6 +32,7 @@ fn sample() -> Checkpoint {
         cluster_version: "3.7.0".into(),
         downgrade: None,
         auth: b"opaque".as_slice().into(),
+        installed: false,
     }
 }
 

@@ -30,6 +30,9 @@ pub struct SegmentEntry {
     /// Sub revision of the last record.
     #[prost(uint32, tag = "7")]
     pub last_sub: u32,
+    /// CRC-32C of the bytes behind the header. Only in what is sent to another member: it tells equal segments from others.
+    #[prost(fixed32, optional, tag = "8")]
+    pub body_crc: Option<u32>,
 }
 
 impl SegmentEntry {
@@ -66,6 +69,11 @@ impl Listing {
     /// The entries of a checkpoint.
     pub fn entries(&self) -> &[SegmentEntry] {
         &self.entries
+    }
+
+    /// The segments, in the order of the entries.
+    pub(crate) fn segments(&self) -> &[Arc<Segment>] {
+        &self.held
     }
 
     /// Makes everything listed durable, names included. Slow: for the thread that writes checkpoints.

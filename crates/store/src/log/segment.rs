@@ -1,7 +1,7 @@
 //! One segment file, as every thread sees it.
 
 use super::guard::RwLock;
-use super::guard::{read, write};
+use super::guard::{lock, read, write};
 use super::layout::{
     RECORD_HEADER_BYTES, RecordHeader, SEGMENT_HEADER_BYTES, record_bytes, segment_header, segment_name,
 };
@@ -9,9 +9,12 @@ use super::{Error, SegmentEntry};
 use crate::types::Revision;
 use disk::{Disk, File, Mapping, Mode};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex};
+
+/// Bytes read at a time to sum them up.
+const SUM_BYTES: u64 = 1 << 20;
 
 /// One entry of the sparse index per this many bytes of records.
 const MARK_EVERY_BYTES: u64 = 64 * 1024;
@@ -35,6 +38,8 @@ pub struct Segment {
     /// Listings that may still become a checkpoint.
     held: AtomicU32,
     track: RwLock<Track>,
+    /// CRC-32C of the bytes behind the header up to this length, as far as somebody asked.
+    summed: Mutex<(u64, u32)>,
 }
 
 /// What the records of a segment span.
@@ -135,6 +140,7 @@ impl Segment {
             graves: AtomicU64::new(0),
             held: AtomicU32::new(0),
             track: RwLock::default(),
+            summed: Mutex::new((SEGMENT_HEADER_BYTES as u64, 0)),
         }
     }
 
@@ -234,7 +240,29 @@ impl Segment {
             first_sub: track.first.sub,
             last_main: track.last.main,
             last_sub: track.last.sub,
+            body_crc: None,
         }
+    }
+
+    /// Reads published bytes from the file: unlike a mapping it says so when the disk fails.
+    pub(crate) fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
+        assert!(offset + len as u64 <= self.len(), "only what is published is read");
+        let mut bytes = vec![0; len];
+        self.file.read_at(&mut bytes, offset).map_err(Error::io("read", &self.path))?;
+        Ok(bytes)
+    }
+
+    /// CRC-32C of the bytes behind the header up to `len`. Reads what was not summed up before.
+    pub(crate) fn body_crc(&self, len: u64) -> Result<u32, Error> {
+        let mut summed = lock(&self.summed);
+        let (mut end, mut crc) = if summed.0 <= len { *summed } else { (SEGMENT_HEADER_BYTES as u64, 0) };
+        while end < len {
+            let bytes = self.read_at(end, (len - end).min(SUM_BYTES) as usize)?;
+            crc = crc32c::crc32c_append(crc, &bytes);
+            end += bytes.len() as u64;
+        }
+        *summed = (end, crc);
+        Ok(crc)
     }
 
     /// Offset from which to look for the first record at or after `from`: at most one stretch before it.

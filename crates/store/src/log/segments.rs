@@ -144,6 +144,17 @@ impl Segments {
     /// and that were replaced before the last sweep: somebody may have read a location from the index just before. Open
     /// mappings stay valid.
     pub(crate) fn sweep(&self, kept: &HashSet<u32>) -> Result<usize, Error> {
+        self.remove_unneeded(kept, true)
+    }
+
+    /// As [`Segments::sweep`], for between two of them: what was replaced since the last one stays for the next one. True when
+    /// something is left that only a reader keeps.
+    pub(crate) fn sweep_settled(&self, kept: &HashSet<u32>) -> Result<bool, Error> {
+        self.remove_unneeded(kept, false)?;
+        Ok(read(&self.table).retired().any(|segment| segment.is_held() && !kept.contains(&segment.id())))
+    }
+
+    fn remove_unneeded(&self, kept: &HashSet<u32>, settles: bool) -> Result<usize, Error> {
         let mut swept: Vec<u32> = Vec::new();
         lock(&self.leftovers).retain(|id| {
             let keep = kept.contains(id);
@@ -154,7 +165,7 @@ impl Segments {
         });
         {
             let mut table = write(&self.table);
-            swept.extend(table.forget_retired(|segment| !kept.contains(&segment.id()) && !segment.is_held()));
+            swept.extend(table.forget_retired(settles, |segment| !kept.contains(&segment.id()) && !segment.is_held()));
         }
         for id in &swept {
             let path = self.dir.join(segment_name(*id));
@@ -189,6 +200,14 @@ impl Segments {
             assert!(old.live() == 0, "segment {:x} is replaced with {} live bytes", old.id(), old.live());
         }
         write(&self.table).replace(run, new);
+    }
+
+    /// Puts the segments of another state, sealed and with `live_bytes` in all, into the place of those there are. Under the write lock
+    /// of the index, which changes with them.
+    pub(crate) fn install(&self, segments: Vec<Arc<Segment>>, live_bytes: u64) {
+        write(&self.table).install(segments);
+        self.live_bytes.store(live_bytes, Relaxed);
+        self.deaths.fetch_add(1, Relaxed);
     }
 
     /// Accounts for a live record that moved from `old` to a copy in `new`. Under the index lock that moved it.

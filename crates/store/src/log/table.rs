@@ -78,15 +78,31 @@ impl Table {
         }
     }
 
-    /// Forgets the retired segments that `may_go`, but for those that no call has seen before. Returns their ids.
-    pub(crate) fn forget_retired(&mut self, may_go: impl Fn(&Segment) -> bool) -> Vec<u32> {
+    /// Puts another log into the place of this one, all of which retires. Whoever knew a place in it knew the index that goes too.
+    pub(crate) fn install(&mut self, new: Vec<Arc<Segment>>) {
+        // Readers that are at the end go on in the new log.
+        if let Some(last) = self.order.last() {
+            last.seal();
+        }
+        // All that a place may name: also replaced ones, and one that a rewrite was moving records to.
+        let retire = |segment: &Arc<Segment>| Retired { segment: Arc::clone(segment), is_settled: true };
+        self.retired = self.by_id.iter().map(retire).collect();
+        for segment in &new {
+            assert!(segment.is_sealed(), "an installed segment takes no more records");
+            self.admit(segment);
+        }
+        self.order = new;
+    }
+
+    /// Forgets the retired segments that `may_go`, but for those that no call that `settles` has seen before. Returns their ids.
+    pub(crate) fn forget_retired(&mut self, settles: bool, may_go: impl Fn(&Segment) -> bool) -> Vec<u32> {
         let mut gone = Vec::new();
         self.retired.retain_mut(|retired| {
             let goes = retired.is_settled && may_go(&retired.segment);
             if goes {
                 gone.push(retired.segment.id());
             }
-            retired.is_settled = true;
+            retired.is_settled |= settles;
             !goes
         });
         self.by_id.retain(|segment| !gone.contains(&segment.id()));

@@ -102,6 +102,13 @@ impl Log {
         Ok(())
     }
 
+    /// Goes on behind another log, whose last record is `last`, in a new segment. The segments know it already.
+    pub(crate) fn restart(&mut self, last: Revision) {
+        assert!(self.buffer.is_empty() && last >= self.last, "the log was to go on behind {last:?}");
+        self.parts.clear();
+        self.last = last;
+    }
+
     /// Segments and lengths for a checkpoint; only flushed bytes.
     pub fn listing(&self) -> Listing {
         self.segments.listing()

@@ -3,6 +3,7 @@
 use super::OpenError;
 use crate::checkpoint::{Checkpoint, CheckpointName, KEPT, TEMPORARY_SUFFIX, decode_checkpoint};
 use crate::log::{parse_segment_name, segment_name};
+use crate::transfer::INTAKE_SUFFIX;
 use disk::{Disk, Mode};
 use std::path::{Path, PathBuf};
 
@@ -12,7 +13,7 @@ pub(super) struct Files {
     pub(super) dir: PathBuf,
     /// Finished checkpoints, ascending.
     pub(super) checkpoints: Vec<CheckpointName>,
-    /// Names of unfinished ones.
+    /// Names of unfinished ones, and of what was received of another member's state.
     pub(super) unfinished: Vec<String>,
     /// Ids of segments.
     pub(super) segments: Vec<u32>,
@@ -56,7 +57,7 @@ impl Files {
                 checkpoints.push(name);
             } else if let Some(id) = parse_segment_name(&name) {
                 segments.push(id);
-            } else if name.strip_suffix(TEMPORARY_SUFFIX).is_some_and(|name| CheckpointName::parse(name).is_some()) {
+            } else if is_unfinished(&name) {
                 unfinished.push(name);
             }
         }
@@ -69,7 +70,9 @@ impl Files {
     pub(super) fn read_checkpoints(&self, disk: &dyn Disk) -> Result<Found, OpenError> {
         let mut found = Found::default();
         for &name in self.checkpoints.iter().rev() {
-            if found.kept.len() == KEPT {
+            // What is older than a state that came from another member belongs to the one it replaced.
+            let is_first = found.kept.first().is_some_and(|stored| stored.content.installed);
+            if found.kept.len() == KEPT || is_first {
                 found.old.push(name);
                 continue;
             }
@@ -120,4 +123,11 @@ impl Files {
         let what = format!("a checkpoint of entry {:x} under the name of another", content.applied_index);
         Err(OpenError::Corrupt { file: path, offset: 32, what })
     }
+}
+
+fn is_unfinished(name: &str) -> bool {
+    let is_checkpoint = |stem| CheckpointName::parse(stem).is_some();
+    let is_segment = |stem| parse_segment_name(stem).is_some();
+    name.strip_suffix(TEMPORARY_SUFFIX).is_some_and(is_checkpoint)
+        || name.strip_suffix(INTAKE_SUFFIX).is_some_and(|stem| is_checkpoint(stem) || is_segment(stem))
 }

@@ -15,24 +15,24 @@ use sort::Item;
 use versions::Versions;
 
 /// The index, and what belongs to each segment of it.
-pub(super) struct Rebuilt {
-    pub(super) index: Index,
-    pub(super) shares: Vec<Share>,
+pub(crate) struct Rebuilt {
+    pub(crate) index: Index,
+    pub(crate) shares: Vec<Share>,
 }
 
 /// What one segment holds.
 #[derive(Debug, Default)]
-pub(super) struct Share {
+pub(crate) struct Share {
     /// Its records, for the segment's own sparse index.
-    pub(super) batch: Batch,
+    pub(crate) batch: Batch,
     /// Bytes of the records that the index refers to.
-    pub(super) live: u64,
+    pub(crate) live: u64,
     /// Bytes of tombstones that the index does not refer to.
-    pub(super) graves: u64,
+    pub(crate) graves: u64,
 }
 
 /// Rebuilds the index as it was after the compaction at `compact` had finished.
-pub(super) fn rebuild(sources: &[Source], compact: i64) -> Result<Rebuilt, OpenError> {
+pub(crate) fn rebuild(sources: &[Source], compact: i64) -> Result<Rebuilt, OpenError> {
     let mut shares: Vec<Share> = Vec::with_capacity(sources.len());
     let records = sources.iter().map(|source| source.entry.records).sum::<u64>();
     let mut verified = Verified { items: Vec::with_capacity(records as usize), first: None };

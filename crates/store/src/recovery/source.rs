@@ -7,16 +7,16 @@ use disk::{Disk, Mapping, Mode};
 use std::path::{Path, PathBuf};
 
 /// One segment, as far as the checkpoint covers it.
-pub(super) struct Source {
-    pub(super) entry: SegmentEntry,
-    pub(super) path: PathBuf,
-    pub(super) file: std::sync::Arc<dyn disk::File>,
-    pub(super) mapping: Mapping,
+pub(crate) struct Source {
+    pub(crate) entry: SegmentEntry,
+    pub(crate) path: PathBuf,
+    pub(crate) file: std::sync::Arc<dyn disk::File>,
+    pub(crate) mapping: Mapping,
 }
 
 impl Source {
     /// The segments of a checkpoint, all of them there and long enough.
-    pub(super) fn open_all(disk: &dyn Disk, dir: &Path, checkpoint: &Checkpoint) -> Result<Vec<Source>, OpenError> {
+    pub(crate) fn open_all(disk: &dyn Disk, dir: &Path, checkpoint: &Checkpoint) -> Result<Vec<Source>, OpenError> {
         checkpoint.segments.iter().map(|entry| Source::open(disk, dir, *entry)).collect()
     }
 
@@ -44,7 +44,7 @@ impl Source {
     }
 
     /// The bytes that the checkpoint covers.
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         self.mapping.get(0, self.mapping.len()).unwrap_or_default()
     }
 }

@@ -64,15 +64,20 @@ impl Model {
             Op::Checkpoint => {
                 self.applied = self.hard_state.commit();
                 self.snapshot = self.applied;
-                let conf_state = Some(raftpb::ConfState { voters: vec![1], ..Default::default() });
-                let term = self.entries.get((self.applied as usize).wrapping_sub(1)).map(|(term, _)| *term);
-                wal.save_snapshot(&walpb::Snapshot { index: Some(self.applied), term, conf_state });
+                wal.save_snapshot(&self.state());
                 wal.commit(true)?;
                 wal.release(self.applied)
             }
             Op::Prepare => wal.spare().prepare(),
             Op::Reopen => Ok(()),
         }
+    }
+
+    /// The state that the last checkpoint stands for.
+    pub(crate) fn state(&self) -> walpb::Snapshot {
+        let conf_state = Some(raftpb::ConfState { voters: vec![1], ..Default::default() });
+        let term = self.entries.get((self.applied as usize).wrapping_sub(1)).map(|(term, _)| *term);
+        walpb::Snapshot { index: Some(self.applied), term: Some(term.unwrap_or_default()), conf_state }
     }
 
     fn advance(&mut self) -> raftpb::HardState {

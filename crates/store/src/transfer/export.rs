@@ -1,0 +1,101 @@
+//! The sending side: the state after one entry, readable for as long as somebody wants it.
+
+use super::ExportError;
+use crate::applier::Applier;
+use crate::capture::saved;
+use crate::checkpoint::{Checkpoint, encode_checkpoint};
+use crate::leases::LeaseCapture;
+use crate::log::Listing;
+use crate::store::Store;
+use api::limits::SNAPSHOT_READ_BYTES_MAX;
+use api::raftpb::ConfState;
+use bytes::Bytes;
+use std::sync::{Arc, OnceLock};
+
+/// A state that is being sent. While it lives no file that it lists is removed, whatever is compacted and rewritten meanwhile.
+pub struct Export {
+    store: Arc<Store>,
+    content: Checkpoint,
+    leases: LeaseCapture,
+    listing: Listing,
+    encoded: OnceLock<Bytes>,
+}
+
+impl Applier {
+    /// Captures the state as it is now, in microseconds. Only while [`Applier::can_capture`].
+    pub fn export(&mut self) -> Export {
+        assert!(self.can_capture(), "an export waits for what Raft makes of a configuration change");
+        Export {
+            content: self.content(),
+            leases: self.store.leases.capture(),
+            listing: self.log.listing(),
+            store: Arc::clone(&self.store),
+            encoded: OnceLock::new(),
+        }
+    }
+}
+
+impl Export {
+    /// Index of the last entry it covers.
+    pub fn index(&self) -> u64 {
+        self.content.applied_index
+    }
+
+    /// Term of that entry.
+    pub fn term(&self) -> u64 {
+        self.content.applied_term
+    }
+
+    /// Raft's membership after it.
+    pub fn conf_state(&self) -> &ConfState {
+        &self.content.conf_state
+    }
+
+    /// Bytes of its segments: about what is to be sent.
+    pub fn segment_bytes(&self) -> u64 {
+        self.listing.entries().iter().map(|entry| entry.length).sum()
+    }
+
+    /// The checkpoint, which lists the segments with a checksum of each. The first call reads all of them: for a thread that may
+    /// take its time.
+    pub fn checkpoint(&self) -> Result<Bytes, ExportError> {
+        if let Some(encoded) = self.encoded.get() {
+            return Ok(encoded.clone());
+        }
+        let mut content = self.content.clone();
+        content.leases = self.leases.iter().map(saved).collect();
+        for (entry, segment) in self.listing.entries().iter().zip(self.listing.segments()) {
+            let mut entry = *entry;
+            entry.body_crc = Some(segment.body_crc(entry.length)?);
+            content.segments.push(entry);
+        }
+        if let Some(contradiction) = content.contradiction() {
+            panic!("{contradiction}");
+        }
+        Ok(self.encoded.get_or_init(|| encode_checkpoint(&content).into()).clone())
+    }
+
+    /// Up to `len` bytes of a segment, fewer at its end and never more than [`SNAPSHOT_READ_BYTES_MAX`].
+    pub fn read(&self, segment: u32, offset: u64, len: usize) -> Result<Bytes, ExportError> {
+        let found = self.listing.entries().iter().zip(self.listing.segments()).find(|(entry, _)| entry.id == segment);
+        let Some((entry, file)) = found else { return Err(ExportError::NoSegment(segment)) };
+        if offset >= entry.length {
+            return Err(ExportError::Behind { segment, length: entry.length, offset });
+        }
+        let len = (entry.length - offset).min(len.min(SNAPSHOT_READ_BYTES_MAX) as u64);
+        Ok(file.read_at(offset, len as usize)?.into())
+    }
+}
+
+impl Drop for Export {
+    fn drop(&mut self) {
+        // What a rewrite replaced meanwhile may go, once the listing has let go of it.
+        self.store.maintenance.sweep_soon();
+    }
+}
+
+impl std::fmt::Debug for Export {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Export({}, {} bytes)", self.index(), self.segment_bytes())
+    }
+}

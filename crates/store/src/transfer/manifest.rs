@@ -1,0 +1,111 @@
+//! What a received checkpoint may say.
+
+use super::IntakeError;
+use crate::checkpoint::{Checkpoint, decode_checkpoint};
+use crate::log::{SEGMENT_HEADER_BYTES, SegmentEntry};
+use api::limits::{SNAPSHOT_CHECKPOINT_BYTES_MAX, SNAPSHOT_MEMBERS_MAX, SNAPSHOT_SEGMENTS_MAX};
+
+/// Length of a checkpoint's header.
+const HEADER_BYTES: usize = 32;
+/// The shortest record.
+const RECORD_BYTES_MIN: u64 = 32;
+/// Revisions to which no cluster gets, so that one can still be counted on from.
+const REVISION_MAX: i64 = 1 << 62;
+
+/// Messages of which a hostile checkpoint may hold no more than this: each takes far more memory than bytes.
+const COUNTED: [(u64, &str, usize); 3] =
+    [(6, "segments", SNAPSHOT_SEGMENTS_MAX), (8, "alarms", SNAPSHOT_MEMBERS_MAX), (9, "members", SNAPSHOT_MEMBERS_MAX)];
+
+/// Reads a checkpoint that another member sent, and checks all that can be checked without its segments.
+pub(super) fn read(bytes: &[u8]) -> Result<Checkpoint, IntakeError> {
+    at_most("bytes of checkpoint", SNAPSHOT_CHECKPOINT_BYTES_MAX, bytes.len() as u64)?;
+    let body = bytes.get(HEADER_BYTES..).unwrap_or_default();
+    for (field, what, limit) in COUNTED {
+        at_most(what, limit, count(body, field))?;
+    }
+    let content = decode_checkpoint(bytes).map_err(IntakeError::Checkpoint)?;
+    if content.applied_index == 0 || content.revision > REVISION_MAX {
+        return Err(IntakeError::Contradiction("it is a state that no member can be in".into()));
+    }
+    content.segments.iter().try_for_each(check_entry)?;
+    Ok(content)
+}
+
+fn at_most(what: &'static str, limit: usize, found: u64) -> Result<(), IntakeError> {
+    let limit = limit as u64;
+    if found > limit { Err(IntakeError::TooLarge { what, limit, found }) } else { Ok(()) }
+}
+
+fn check_entry(entry: &SegmentEntry) -> Result<(), IntakeError> {
+    let body = entry.length.checked_sub(SEGMENT_HEADER_BYTES as u64);
+    let is_possible = entry.length <= u64::from(u32::MAX)
+        && entry.length.is_multiple_of(8)
+        && body.is_some_and(|body| entry.records <= body / RECORD_BYTES_MIN);
+    let contradiction = |what: &str| IntakeError::Contradiction(format!("segment {:x} {what}", entry.id));
+    if !is_possible {
+        return Err(contradiction(&format!("cannot have {} bytes and {} records", entry.length, entry.records)));
+    }
+    if entry.body_crc.is_none() {
+        return Err(contradiction("comes without a checksum"));
+    }
+    Ok(())
+}
+
+/// How often a field is in the message. Stops where the message does not parse: decoding it says so.
+fn count(mut message: &[u8], wanted: u64) -> u64 {
+    let mut found = 0;
+    while let Some((key, rest)) = varint(message) {
+        found += u64::from(key >> 3 == wanted);
+        let behind = match key & 7 {
+            0 => varint(rest).map(|(_, behind)| behind),
+            1 => rest.get(8..),
+            2 => varint(rest).and_then(|(length, behind)| behind.get(usize::try_from(length).ok()?..)),
+            5 => rest.get(4..),
+            _ => None,
+        };
+        let Some(behind) = behind else { break };
+        message = behind;
+    }
+    found
+}
+
+fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let mut number = 0;
+    for (place, byte) in bytes.iter().take(10).enumerate() {
+        number |= u64::from(byte & 0x7f) << (7 * place);
+        if *byte < 0x80 {
+            return Some((number, &bytes[place + 1..]));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::encode_checkpoint;
+    use api::etcdserverpb::Member;
+
+    #[test]
+    fn fields_are_counted_as_decoding_would() {
+        let content = Checkpoint {
+            applied_index: 300,
+            segments: vec![SegmentEntry { id: 7, body_crc: Some(9), ..Default::default() }; 3],
+            members: vec![Member { name: "a".repeat(200), ..Default::default() }; 4],
+            removed: vec![1, 2, 3],
+            ..Checkpoint::initial()
+        };
+        let bytes = encode_checkpoint(&content);
+        let body = &bytes[HEADER_BYTES..];
+        assert_eq!((count(body, 6), count(body, 9), count(body, 8), count(body, 10)), (3, 4, 0, 1));
+        assert_eq!(count(&body[..body.len() - 1], 9), 4, "the last one is counted though it is cut off");
+    }
+
+    #[test]
+    fn what_is_too_much_is_refused_before_it_is_decoded() {
+        let content = Checkpoint { members: vec![Member::default(); 10_001], ..Checkpoint::initial() };
+        let error = read(&encode_checkpoint(&content)).unwrap_err();
+        assert_eq!(error.to_string(), "the received state has 10001 members, more than 10000");
+    }
+}

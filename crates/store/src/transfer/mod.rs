@@ -1,0 +1,27 @@
+//! A whole state on its way from one member to another: a checkpoint and the segments it lists.
+//!
+//! The sender captures it between two entries ([`Applier::export`](crate::Applier::export)) and hands out its bytes for as long as
+//! the [`Export`] lives: nothing that it lists is removed. The receiver writes them under temporary names ([`Intake`]), checks every
+//! record and rebuilds the index beside the running store ([`Prepared`]), and swaps the state in
+//! ([`Applier::install`](crate::Applier::install)): the checkpoint gets its name, and readers see the new state at once.
+//!
+//! Members number their segments on their own. So a received segment gets a number of this store, which is in its header and in no
+//! record; everything behind the header is the sender's, byte for byte.
+
+mod error;
+mod export;
+mod install;
+mod intake;
+mod manifest;
+mod part;
+mod prepared;
+mod shelf;
+
+pub use error::{ExportError, IntakeError};
+pub use export::Export;
+pub use intake::Intake;
+pub use prepared::Prepared;
+pub(crate) use shelf::Shelf;
+
+/// What is behind the name of a file that is being received.
+pub(crate) const INTAKE_SUFFIX: &str = ".intake";
