@@ -23,7 +23,7 @@ func main() {
 		match   = flag.String("run", ".", "only the tests whose name matches")
 		short   = flag.Bool("short", false, "leave out what is judged by time: the form of CI")
 		all     = flag.Bool("all", false, "also what is out of scope; the lists are not compared")
-		jobs    = flag.Int("jobs", 2, "tests at a time, each in a network of its own; 1 without that privilege")
+		jobs    = flag.Int("jobs", 3, "tests at a time, each in a network of its own; 1 without that privilege")
 		folder  = flag.String("cache", "", "folder for the built tools and suites")
 		verbose = flag.Bool("v", false, "print the log of each failed test")
 	)

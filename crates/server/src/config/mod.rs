@@ -2,6 +2,7 @@
 
 mod duration;
 mod flags;
+mod gates;
 mod url;
 
 pub use flags::{FlagError, usage};
@@ -132,13 +133,14 @@ pub fn parse(
     args: impl IntoIterator<Item = String>,
     env: impl IntoIterator<Item = (String, String)>,
 ) -> Result<Asked, ConfigError> {
-    let values = flags::parse(args, env)?;
+    let mut values = flags::parse(args, env)?;
     if values.get("help") == "true" {
         return Ok(Asked::Help);
     }
     if values.get("version") == "true" {
         return Ok(Asked::Version);
     }
+    gates::check(&mut values)?;
     let name = values.get("name").to_string();
     let number = |flag: &str, low: i64, high: i64| -> Result<i64, ConfigError> {
         let text = values.get(flag);
@@ -157,7 +159,10 @@ pub fn parse(
         );
         return Err(ConfigError::Value(why));
     }
-    let listen_client = url::listen("listen-client-urls", values.get("listen-client-urls"))?;
+    let mut listen_client = url::listen("listen-client-urls", values.get("listen-client-urls"))?;
+    if values.is_given("listen-client-http-urls") {
+        listen_client.extend(url::listen("listen-client-http-urls", values.get("listen-client-http-urls"))?);
+    }
     let listen_peer = url::listen("listen-peer-urls", values.get("listen-peer-urls"))?;
     if values.is_given("listen-client-urls") && !values.is_given("advertise-client-urls") {
         return Err(ConfigError::Value(
