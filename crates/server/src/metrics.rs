@@ -175,11 +175,17 @@ impl Metrics {
 }
 
 /// Writes families one after the other.
+#[derive(Default)]
 pub(crate) struct Page {
     text: String,
 }
 
 impl Page {
+    #[cfg(test)]
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
     pub(crate) fn family(&mut self, name: &str, kind: &str, help: &str) {
         let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }

@@ -34,6 +34,8 @@ enum End {
     Codec(#[from] codec::Error),
     #[error(transparent)]
     Call(#[from] super::client::Error),
+    #[error("a message from {0:x} to {1:x} that does not belong on this stream")]
+    Misdirected(u64, u64),
     #[error("{0}")]
     Refused(String),
     #[error("the member has been permanently removed from the cluster")]
@@ -150,9 +152,10 @@ impl Reader {
             let end = loop {
                 match decoder.next(&mut input) {
                     Ok(Some(Frame::Message(message))) if self.is_meant(&message) => messages.push(message),
-                    Ok(Some(_)) => {}
+                    Ok(Some(Frame::Message(message))) => break Some(End::Misdirected(message.from(), message.to())),
+                    Ok(Some(Frame::Heartbeat)) => {}
                     Ok(None) => break None,
-                    Err(error) => break Some(error),
+                    Err(error) => break Some(error.into()),
                 }
             };
             if !messages.is_empty() {
@@ -160,23 +163,16 @@ impl Reader {
             }
             if let Some(error) = end {
                 self.peer.counters.received_failures.fetch_add(1, Ordering::Relaxed);
-                return error.into();
+                return error;
             }
         }
     }
 
     /// From this peer, to this member, and of a kind that streams carry.
     fn is_meant(&self, message: &Message) -> bool {
-        let meant = message.from() == self.peer.id
+        message.from() == self.peer.id
             && message.to() == self.shared.identity.member_id
-            && message.r#type() != MessageType::MsgSnap;
-        if !meant {
-            self.peer.counters.received_failures.fetch_add(1, Ordering::Relaxed);
-            let (from, to) = (message.from(), message.to());
-            let kind = message.r#type().as_str_name();
-            self.peer.complain(&format!("ignored a {kind} from {from:x} to {to:x} on its stream"));
-        }
-        meant
+            && message.r#type() != MessageType::MsgSnap
     }
 }
 

@@ -1,8 +1,9 @@
 //! What a request on the peer port asks for.
 
+use super::body::Body;
 use super::codec::Kind;
 use super::fault::Fault;
-use super::head::RequestHead;
+use super::head::{Framing, RequestHead};
 use super::identity::{self, CLUSTER_ID, PEER_URLS, RAFT_TO, SERVER_VERSION, hex};
 use super::peer::Peer;
 use super::shared::Shared;
@@ -82,7 +83,7 @@ pub(super) fn answer(
     mut response: Response<Vec<u8>>,
 ) -> Result<Next, Fault> {
     response.headers_mut().entry(CLUSTER_ID).or_insert_with(|| hex(shared.identity.cluster_id));
-    let keep = head.keep_alive && (response.status().is_success() || head.framing == super::head::Framing::Length(0));
+    let keep = head.keep_alive && (response.status().is_success() || head.framing == Framing::Length(0));
     wire.respond(response, keep)?;
     Ok(if keep { Next::Request } else { Next::End })
 }
@@ -255,7 +256,10 @@ pub(super) fn large_body<'a>(
     bytes_max: usize,
 ) -> Result<LargeBody<'a>, Fault> {
     let mut large = LargeBody { bytes: BytesMut::new(), all: &shared.body_bytes, counted: 0 };
-    let mut body = super::body::Body::new(head.framing);
+    if matches!(head.framing, Framing::Length(length) if length > bytes_max as u64) {
+        return Err(Fault::TooLong { what: "a body", bytes_max });
+    }
+    let mut body = Body::new(head.framing);
     let deadline = Instant::now() + BODY_TIMEOUT;
     while wire.receive(&mut body, &mut large.bytes, Some(deadline))? {
         if large.bytes.len() > bytes_max {
