@@ -38,6 +38,12 @@ type Server struct {
 	// Bare leaves out the usual flags: only the additional ones are given.
 	Bare bool
 
+	// InitialCluster and InitialState are the flags of those names; by default
+	// the server founds a cluster of its own.
+	InitialCluster, InitialState string
+	// Discovered leaves --initial-cluster out: the members find each other.
+	Discovered bool
+
 	t       testing.TB
 	binary  string
 	flags   []string
@@ -109,13 +115,13 @@ func (s *Server) Run() {
 		s.t.Fatal(err)
 	}
 	if s.Kind == Etcd && !s.Bare {
-		s.awaitStorageVersion()
+		s.AwaitStorageVersion()
 	}
 }
 
-// awaitStorageVersion waits until the genuine server has raised the version of
+// AwaitStorageVersion waits until the genuine server has raised the version of
 // its storage to the cluster's, which it does some time after it is ready.
-func (s *Server) awaitStorageVersion() {
+func (s *Server) AwaitStorageVersion() {
 	s.t.Helper()
 	for deadline := time.Now().Add(startMax); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		var versions struct{ Etcdcluster, Storage string }
@@ -192,6 +198,10 @@ func (s *Server) allFlags() []string {
 		return s.flags
 	}
 	client, peer := "http://"+s.Endpoint(), s.PeerURL()
+	initial := s.InitialCluster
+	if initial == "" {
+		initial = s.Name + "=" + peer
+	}
 	usual := []string{
 		"--name=" + s.Name,
 		"--data-dir=" + s.DataDir,
@@ -199,7 +209,12 @@ func (s *Server) allFlags() []string {
 		"--advertise-client-urls=" + client,
 		"--listen-peer-urls=" + peer,
 		"--initial-advertise-peer-urls=" + peer,
-		"--initial-cluster=" + s.Name + "=" + peer,
+	}
+	if !s.Discovered {
+		usual = append(usual, "--initial-cluster="+initial)
+	}
+	if s.InitialState != "" {
+		usual = append(usual, "--initial-cluster-state="+s.InitialState)
 	}
 	return append(usual, s.flags...)
 }
@@ -266,6 +281,9 @@ func (s *Server) Wait(limit time.Duration) (int, error) {
 	s.stopped = true
 	return s.process.ProcessState.ExitCode(), nil
 }
+
+// Running says whether the process runs.
+func (s *Server) Running() bool { return s.running() }
 
 func (s *Server) running() bool {
 	if s.process == nil {

@@ -144,6 +144,8 @@ catalogue! {
     TimeoutDueToLeaderFail = Unavailable "etcdserver: request timed out, possibly due to previous leader failure";
     TimeoutDueToConnectionLost = Unavailable "etcdserver: request timed out, possibly due to connection lost";
     TimeoutWaitAppliedIndex = Unavailable "etcdserver: request timed out, waiting for the applied index took too long";
+    /// Not in clients' tables; etcd sends it as unknown.
+    TimeoutLeaderTransfer = Unknown "etcdserver: request timed out, leader transfer took too long";
     Unhealthy = Unavailable "etcdserver: unhealthy cluster";
     Corrupt = DataLoss "etcdserver: corrupt cluster";
     NotSupportedForLearner = FailedPrecondition "etcdserver: rpc not supported for learner";

@@ -57,3 +57,5 @@ pub const SNAPSHOT_SEGMENTS_MAX: usize = 1 << 16;
 pub const SNAPSHOT_MEMBERS_MAX: usize = 10_000;
 /// Bytes of a segment read for another member at a time.
 pub const SNAPSHOT_READ_BYTES_MAX: usize = 1 << 20;
+/// Keep-alives of one stream that may wait for the leader's answer.
+pub const KEEP_ALIVES_WAITING_MAX: usize = 65_536;

@@ -42,7 +42,8 @@ fn response(status: StatusCode, content_type: &'static str, body: String) -> Res
     response
 }
 
-fn version(node: &Node) -> String {
+/// The answer to `/version`, on the client and on the peer port.
+pub(crate) fn version(node: &Node) -> String {
     let cluster = match node.store.cluster_version() {
         version if version.is_empty() => "not_decided".to_string(),
         version => version,

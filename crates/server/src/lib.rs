@@ -5,18 +5,19 @@
 
 #![allow(unreachable_pub, reason = "modules of the shell are private, their items are named as the crate sees them")]
 
+mod cluster;
 mod config;
 mod datadir;
 mod http;
 mod logging;
 mod metrics;
 mod node;
-#[allow(dead_code, unused_imports, reason = "a node with peers comes next")]
 mod peers;
 mod services;
 mod system;
 
 pub use config::{Asked, Config, ConfigError, parse, usage};
+pub use cluster::BeginError;
 pub use node::{Node, Running, StartError, start};
 
 use logging::Value;
@@ -24,7 +25,8 @@ use services::Services;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Sender, channel};
+use system::End;
 use std::time::Duration;
 
 /// How long open calls may take to end when the member stops.
@@ -91,11 +93,7 @@ fn arch() -> &'static str {
 }
 
 /// Waits for a signal on a thread of its own. Before the member is ready it just ends the process: nothing was promised yet.
-fn wait_for_signal(
-    signals: system::Signals,
-    ready: Arc<AtomicBool>,
-) -> std::io::Result<Receiver<(system::Signals, i32)>> {
-    let (tell, told) = channel();
+fn wait_for_signal(signals: system::Signals, ready: Arc<AtomicBool>, tell: Sender<End>) -> std::io::Result<()> {
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         let signal = signals.wait();
         if !ready.load(Ordering::SeqCst) {
@@ -104,15 +102,16 @@ fn wait_for_signal(
             signals.reraise(signal);
         }
         // Received by the main thread, which waits for nothing else.
-        let _ = tell.send((signals, signal));
+        let _ = tell.send(End::Signal(signals, signal));
     })?;
-    Ok(told)
+    Ok(())
 }
 
 fn serve(config: Config) -> Result<(), Box<dyn std::error::Error>> {
     let signals = system::Signals::block()?;
     let ready = Arc::new(AtomicBool::new(false));
-    let told = wait_for_signal(signals, ready.clone())?;
+    let (tell, told) = channel();
+    wait_for_signal(signals, ready.clone(), tell.clone())?;
     for warning in &config.warnings {
         logging::warn(warning, &[]);
     }
@@ -144,6 +143,14 @@ fn serve(config: Config) -> Result<(), Box<dyn std::error::Error>> {
     let (threads, max_request_bytes) = (config.threads, config.max_request_bytes);
     let urls = config.listen_client.iter().map(|listen| listen.url.clone()).collect::<Vec<_>>().join(",");
     let running = node::start(config)?;
+    // Nobody else sets it.
+    let _ = running.node.retired.set(tell);
+    if cluster::publish::publish(&running.node).is_err() {
+        logging::info("stopped before the member was published", &[]);
+        running.stop();
+        logging::flush();
+        return Ok(());
+    }
     let services = Arc::new(Services::new(running.node.clone()));
     let options = rpc::Options {
         threads,
@@ -160,13 +167,19 @@ fn serve(config: Config) -> Result<(), Box<dyn std::error::Error>> {
     );
     logging::info("ready to serve client requests", &[("address", (&urls).into())]);
     ready.store(true, Ordering::SeqCst);
-    let (signals, signal) = told.recv()?;
-    logging::info("received signal; shutting down", &[("signal", i64::from(signal).into())]);
+    let end = told.recv()?;
+    if let End::Signal(_, signal) = &end {
+        logging::info("received signal; shutting down", &[("signal", i64::from(*signal).into())]);
+        cluster::handover::before_stopping(&running.node);
+    }
     drop(peer_listeners);
     transport.shutdown(GRACE);
     running.stop();
     let _ = progress.join();
     logging::info("closed the member", &[]);
     logging::flush();
-    signals.reraise(signal)
+    match end {
+        End::Signal(signals, signal) => signals.reraise(signal),
+        End::Removed => Ok(()),
+    }
 }

@@ -67,6 +67,8 @@ pub enum Value<'a> {
     Shown(&'a dyn std::fmt::Display),
     /// A whole number.
     Number(i64),
+    /// The id of a member or a cluster, in hexadecimal as tools print it.
+    Id(u64),
     /// True or false.
     Flag(bool),
 }
@@ -158,6 +160,12 @@ pub fn flush() {
     }
 }
 
+/// Logs at level debug.
+#[track_caller]
+pub fn debug(message: &str, fields: &[(&str, Value<'_>)]) {
+    log(Level::Debug, message, fields, Location::caller());
+}
+
 /// Logs at level info.
 #[track_caller]
 pub fn info(message: &str, fields: &[(&str, Value<'_>)]) {
@@ -238,6 +246,7 @@ fn line(format: Format, level: Level, message: &str, fields: &[(&str, Value<'_>)
             Value::Text(value) => quote(&mut text, value),
             Value::Shown(value) => quote(&mut text, &value.to_string()),
             Value::Number(value) => drop(write!(text, "{value}")),
+            Value::Id(value) => drop(write!(text, "\"{value:x}\"")),
             Value::Flag(value) => drop(write!(text, "{value}")),
         }
     }

@@ -1,5 +1,6 @@
 //! `/metrics`: the counters of a member under etcd's names, in Prometheus' text form.
 
+use crate::cluster::metrics::ClusterMetrics;
 use crate::node::Node;
 use crate::services::{METHODS, Progress};
 use api::etcdserverpb::{TxnResponse, response_op::Response};
@@ -141,6 +142,8 @@ pub struct Metrics {
     pub leases_renewed: AtomicU64,
     /// `/health` answers: good and bad ones.
     pub health: [AtomicU64; 2],
+    /// Changes of the members.
+    pub cluster: ClusterMetrics,
     pub(crate) progress: Progress,
     clients: Mutex<BTreeMap<(&'static str, String), u64>>,
     unknown_clients: [AtomicU64; 2],
@@ -247,7 +250,7 @@ fn server(page: &mut Page, node: &Node) {
     page.counter("etcd_server_slow_apply_total", "Applies slower than the warning bound.", load(&metrics.slow_applies));
     page.counter("etcd_server_health_success", "Health checks answered well.", load(&metrics.health[0]));
     page.counter("etcd_server_health_failures", "Health checks answered badly.", load(&metrics.health[1]));
-    page.gauge("etcd_server_is_learner", "Whether this member is a learner.", 0);
+    page.gauge("etcd_server_is_learner", "Whether this member is a learner.", u8::from(status.is_learner()));
     page.family("etcd_server_version", "gauge", "The etcd release whose behaviour this server has.");
     page.labelled("etcd_server_version", &[("server_version", version::ETCD)], 1);
     page.family("etcd_server_id", "gauge", "This member's id.");
@@ -256,6 +259,7 @@ fn server(page: &mut Page, node: &Node) {
     let cluster = node.store.cluster_version();
     let minor = cluster.rsplit_once('.').map_or("", |(minor, _)| minor);
     page.labelled("etcd_cluster_version", &[("cluster_version", minor)], 1);
+    members(page, node);
     page.family("cairn_build_info", "gauge", "Cairn's own version.");
     page.labelled("cairn_build_info", &[("version", version::CAIRN)], 1);
     page.family("etcd_server_client_requests_total", "counter", "Requests by kind and the client's API version.");
@@ -275,6 +279,20 @@ fn server(page: &mut Page, node: &Node) {
     page.counter("etcd_debugging_lease_renewed_total", "Keep-alives answered.", load(&metrics.leases_renewed));
     let quota = node.store.quota_bytes().map_or(-1, |quota| i64::try_from(quota).unwrap_or(i64::MAX));
     page.gauge("etcd_server_quota_backend_bytes", "Live bytes at which writes are refused.", quota);
+}
+
+fn members(page: &mut Page, node: &Node) {
+    let cluster = &node.metrics.cluster;
+    page.family("etcd_network_known_peers", "gauge", "The other members.");
+    let own = format!("{:x}", node.member_id);
+    for id in node.store.members().members.into_keys().filter(|id| *id != node.member_id) {
+        page.labelled("etcd_network_known_peers", &[("Local", &own), ("Remote", &format!("{id:x}"))], 1);
+    }
+    page.counter("etcd_server_learner_promote_successes", "Learners made voters.", cluster.promotions());
+    page.family("etcd_server_learner_promote_failures", "counter", "Promotions that were refused.");
+    for (reason, count) in cluster.promotion_failures() {
+        page.labelled("etcd_server_learner_promote_failures", &[("Reason", reason)], count);
+    }
 }
 
 fn store(page: &mut Page, node: &Node) {

@@ -27,6 +27,14 @@ pub(crate) fn open_files_limit() -> u64 {
     limit.rlim_cur
 }
 
+/// Why a member ends.
+pub(crate) enum End {
+    /// A signal; the process ends by it.
+    Signal(Signals, i32),
+    /// The cluster has removed the member.
+    Removed,
+}
+
 /// SIGINT and SIGTERM, held back from every thread and waited for by one.
 pub(crate) struct Signals {
     set: libc::sigset_t,

@@ -20,6 +20,10 @@ const fn switch(name: &'static str, help: &'static str) -> Flag {
     Flag { name, default: "false", help, boolean: true }
 }
 
+const fn on(name: &'static str, help: &'static str) -> Flag {
+    Flag { name, default: "true", help, boolean: true }
+}
+
 /// Every flag, in the order the usage text shows them.
 pub(super) const FLAGS: &[Flag] = &[
     flag("name", "default", "name of this member, as in --initial-cluster"),
@@ -46,6 +50,28 @@ pub(super) const FLAGS: &[Flag] = &[
     ),
     flag("initial-cluster-state", "new", "new or existing"),
     flag("initial-cluster-token", "etcd-cluster", "token that tells clusters with the same URLs apart"),
+    on("initial-election-tick-advance", "a member that starts does not wait a whole election timeout for a leader"),
+    switch("force-new-cluster", "start as the only member from this data directory: the other members are removed for good"),
+    on("strict-reconfig-check", "refuse changes of the members that would cost the quorum"),
+    flag("max-learners", "1", "learners the cluster may have"),
+    flag("raft-read-timeout", "5s", "time without a byte after which a connection from a peer is given up"),
+    flag("raft-write-timeout", "5s", "time without progress after which a connection to a peer is given up"),
+    flag("discovery-token", "", "name under which the founding members find each other in another cluster"),
+    flag("discovery-endpoints", "", "comma-separated endpoints of that other cluster"),
+    flag("discovery-dial-timeout", "2s", "time to connect to it"),
+    flag("discovery-request-timeout", "5s", "time of one request to it"),
+    flag("discovery-keepalive-time", "2s", "time between pings to it"),
+    flag("discovery-keepalive-timeout", "6s", "time it has to answer a ping"),
+    on("discovery-insecure-transport", "talk to it without TLS"),
+    switch("discovery-insecure-skip-tls-verify", "do not check its certificate"),
+    flag("discovery-cert", "", "client certificate for it"),
+    flag("discovery-key", "", "key of that certificate"),
+    flag("discovery-cacert", "", "certificate authority of its certificate"),
+    flag("discovery-user", "", "user[:password] in it"),
+    flag("discovery-password", "", "password in it"),
+    flag("discovery-fallback", "exit", "exit"),
+    flag("discovery-srv", "", "DNS domain whose SRV records name the founding members"),
+    flag("discovery-srv-name", "", "suffix of the service name in those records"),
     flag("advertise-client-urls", "http://localhost:2379", "comma-separated URLs that clients reach this member at"),
     flag("auto-compaction-mode", "periodic", "periodic or revision"),
     flag(
@@ -60,7 +86,7 @@ pub(super) const FLAGS: &[Flag] = &[
     flag("log-format", "json", "json or console"),
     flag("threads", "0", "request threads (0: one per core)"),
     switch("unsafe-no-fsync", "do not sync the log: acknowledged writes are lost on a power cut"),
-    switch("pre-vote", "ask for votes before raising the term (default true)"),
+    on("pre-vote", "ask for votes before raising the term"),
     flag("feature-gates", "", "comma-separated Gate=true|false; what has no effect is warned of"),
     flag("listen-client-http-urls", "", "comma-separated URLs to listen on for clients in addition, HTTP and gRPC alike"),
     flag("backend-bbolt-freelist-type", "map", "no effect"),
@@ -193,7 +219,11 @@ pub fn usage() -> String {
          cairn version            show the version\n\nFlags (each also as ETCD_<NAME>):\n\n",
     );
     for flag in FLAGS {
-        let value = if flag.boolean { String::new() } else { format!(" '{}'", flag.default) };
+        let value = match (flag.boolean, flag.default) {
+            (true, "false") => String::new(),
+            (true, default) => format!(" (default {default})"),
+            (false, default) => format!(" '{default}'"),
+        };
         text.push_str(&format!("  --{}{value}\n        {}\n", flag.name, flag.help));
     }
     text

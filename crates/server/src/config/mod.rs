@@ -1,12 +1,15 @@
 //! What a member is told at start: flags and environment, checked and typed.
 
+mod discovery;
 mod duration;
 mod flags;
 mod gates;
 mod url;
 
+pub use discovery::{Discovery, Srv};
 pub use flags::{FlagError, usage};
 pub use url::Listen;
+pub(crate) use url::{members as parse_members, peer_urls};
 
 use crate::logging::{Format, Level};
 use std::path::PathBuf;
@@ -34,18 +37,34 @@ pub struct Config {
     pub wal_dir: Option<PathBuf>,
     /// Where clients are listened for.
     pub listen_client: Vec<Listen>,
-    /// Where peers will be listened for.
+    /// Where peers are listened for.
     pub listen_peer: Vec<Listen>,
     /// URLs told to clients.
     pub advertise_client_urls: Vec<String>,
     /// URLs told to peers.
     pub advertise_peer_urls: Vec<String>,
-    /// Founding members: name and peer URLs.
+    /// Founding members: name and peer URLs. Empty when DNS names them.
     pub initial_cluster: Vec<(String, Vec<String>)>,
+    /// Another cluster in which the founding members find each other.
+    pub discovery: Option<Discovery>,
+    /// SRV records that name the founding members.
+    pub srv: Option<Srv>,
     /// `--initial-cluster-state existing`.
     pub join_existing: bool,
+    /// `--force-new-cluster`: the only member from now on.
+    pub force_new_cluster: bool,
     /// Token mixed into ids.
     pub cluster_token: String,
+    /// `--initial-election-tick-advance`: a start costs no whole election timeout.
+    pub election_tick_advance: bool,
+    /// `--strict-reconfig-check`: no change of the members that would cost the quorum.
+    pub strict_reconfig: bool,
+    /// Learners the cluster may have.
+    pub max_learners: usize,
+    /// Silence after which a connection from a peer is given up.
+    pub raft_read_timeout: Duration,
+    /// Time without progress after which a connection to a peer is given up.
+    pub raft_write_timeout: Duration,
     /// Applied entries between checkpoints.
     pub snapshot_count: u64,
     /// Entries kept in memory behind a checkpoint.
@@ -108,21 +127,6 @@ fn invalid<T>(flag: &str, value: &str, why: impl std::fmt::Display) -> Result<T,
     Err(FlagError::Value { flag: flag.into(), value: value.into(), why: why.to_string() }.into())
 }
 
-/// A founding member must be in the cluster under the URLs it advertises.
-fn check_founder(name: &str, urls: &[String], cluster: &[(String, Vec<String>)]) -> Result<(), ConfigError> {
-    let founder = cluster.iter().find(|member| member.0 == name);
-    let mut founded: Vec<&String> = founder.map(|member| member.1.iter().collect()).unwrap_or_default();
-    let mut advertised: Vec<&String> = urls.iter().collect();
-    founded.sort();
-    advertised.sort();
-    if founded == advertised {
-        return Ok(());
-    }
-    Err(ConfigError::Value(format!(
-        "--initial-cluster has {name}={founded:?} but missing from --initial-advertise-peer-urls={advertised:?}"
-    )))
-}
-
 /// A value that can be read but not used: exit 1.
 fn unusable<T>(flag: &str, value: &str, why: impl std::fmt::Display) -> Result<T, ConfigError> {
     Err(ConfigError::Value(format!("cannot use {value:?} for --{flag}: {why}")))
@@ -171,13 +175,25 @@ pub fn parse(
     }
     let advertise_client_urls = url::list("advertise-client-urls", values.get("advertise-client-urls"))?;
     let advertise_peer_urls = url::list("initial-advertise-peer-urls", values.get("initial-advertise-peer-urls"))?;
+    let period = |flag: &str| {
+        let text = values.get(flag);
+        duration::parse(text).map_or_else(|| invalid(flag, text, "must be a duration like 100ms"), Ok)
+    };
+    let discovery = discovery::discovery(&values, &period)?;
+    let srv = discovery::srv(&values)?;
+    let ways = [!values.get("initial-cluster").is_empty(), discovery.is_some(), srv.is_some()];
+    if ways.into_iter().filter(|way| *way).count() > 1 {
+        return Err(ConfigError::Value(
+            "multiple discovery or bootstrap flags are set. Choose one of \"initial-cluster\", \"discovery-endpoints\" or \
+             \"discovery-srv\""
+                .into(),
+        ));
+    }
     let initial_cluster = match values.get("initial-cluster") {
+        "" if srv.is_some() => Vec::new(),
         "" => vec![(name.clone(), advertise_peer_urls.clone())],
         text => url::cluster(text)?,
     };
-    if values.is_given("initial-advertise-peer-urls") && values.is_given("initial-cluster") {
-        check_founder(&name, &advertise_peer_urls, &initial_cluster)?;
-    }
     let join_existing = match values.get("initial-cluster-state") {
         "new" => false,
         "existing" => true,
@@ -195,10 +211,6 @@ pub fn parse(
             revisions => AutoCompaction::Revisions(revisions),
         },
         other => return unusable("auto-compaction-mode", other, "must be periodic or revision"),
-    };
-    let period = |flag: &str| {
-        let text = values.get(flag);
-        duration::parse(text).map_or_else(|| invalid(flag, text, "must be a duration like 100ms"), Ok)
     };
     let level = values.get("log-level");
     let format = values.get("log-format");
@@ -219,7 +231,19 @@ pub fn parse(
         advertise_peer_urls,
         initial_cluster,
         join_existing,
-        cluster_token: values.get("initial-cluster-token").to_string(),
+        force_new_cluster: values.get("force-new-cluster") == "true",
+        // Founding members that find each other by a token are told apart by it too.
+        cluster_token: match &discovery {
+            Some(discovery) => discovery.token.clone(),
+            None => values.get("initial-cluster-token").to_string(),
+        },
+        discovery,
+        srv,
+        election_tick_advance: values.get("initial-election-tick-advance") == "true",
+        strict_reconfig: values.get("strict-reconfig-check") == "true",
+        max_learners: number("max-learners", 0, i32::MAX as i64)? as usize,
+        raft_read_timeout: period("raft-read-timeout")?,
+        raft_write_timeout: period("raft-write-timeout")?,
         snapshot_count: match number("snapshot-count", 0, i64::MAX)? {
             0 => 10_000,
             count => count as u64,
@@ -227,7 +251,7 @@ pub fn parse(
         catchup_entries: number("snapshot-catchup-entries", 0, i64::MAX)? as u64,
         heartbeat: Duration::from_millis(heartbeat_ms as u64),
         election_timeout: Duration::from_millis(election_ms as u64),
-        pre_vote: !values.is_given("pre-vote") || values.get("pre-vote") == "true",
+        pre_vote: values.get("pre-vote") == "true",
         auto_compaction,
         quota_bytes: number("quota-backend-bytes", i64::MIN, i64::MAX)?,
         max_txn_ops: number("max-txn-ops", 1, u32::MAX as i64)? as usize,
@@ -288,6 +312,8 @@ mod tests {
         assert_eq!(config.election_ticks(), 10);
         assert_eq!(config.lease_ttl_seconds_min(), 2);
         assert_eq!(config.request_timeout(), Duration::from_secs(7));
+        assert!(config.pre_vote && config.strict_reconfig && config.election_tick_advance && !config.force_new_cluster);
+        assert_eq!((config.max_learners, config.raft_read_timeout), (1, Duration::from_secs(5)));
         assert_eq!(config.initial_cluster, [("default".to_string(), vec!["http://localhost:2380".to_string()])]);
     }
 
@@ -302,6 +328,11 @@ mod tests {
             &["--auto-compaction-retention=soon"],
             &["--log-level=loud"],
             &["--initial-cluster=a"],
+            &["--initial-cluster=a=http://x:1", "--discovery-srv=example.com"],
+            &["--discovery-token=t"],
+            &["--discovery-endpoints=http://x:1"],
+            &["--discovery-fallback=proxy"],
+            &["--max-learners=-1"],
         ] {
             assert!(config(args).is_err(), "{args:?}");
         }

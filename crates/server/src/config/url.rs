@@ -22,7 +22,6 @@ fn split<'a>(flag: &str, url: &'a str) -> Result<(&'a str, u16), ConfigError> {
             _ => invalid(flag, url, "URL scheme must be http, https, unix, or unixs"),
         };
     };
-    let rest = rest.strip_suffix('/').unwrap_or(rest);
     if rest.contains('/') {
         return invalid(flag, url, "URL must not contain a path");
     }
@@ -40,6 +39,12 @@ pub(super) fn list(flag: &str, text: &str) -> Result<Vec<String>, ConfigError> {
         split(flag, url)?;
     }
     Ok(urls)
+}
+
+/// Peer URLs as a request names them; `None` unless there are some and each is a URL of a member.
+pub(crate) fn peer_urls(urls: &[String]) -> Option<Vec<String>> {
+    let urls: Vec<String> = urls.iter().map(|url| url.trim().to_string()).collect();
+    (!urls.is_empty() && urls.iter().all(|url| split("peer-urls", url).is_ok())).then_some(urls)
 }
 
 /// A comma-separated list of URLs to listen on: IP addresses or `localhost` only, so that no name server decides who can connect.
@@ -62,12 +67,17 @@ pub(super) fn listen(flag: &str, text: &str) -> Result<Vec<Listen>, ConfigError>
 
 /// `--initial-cluster`: `name=url` comma-separated, a name repeated for each of its URLs.
 pub(super) fn cluster(text: &str) -> Result<Vec<(String, Vec<String>)>, ConfigError> {
+    members("initial-cluster", text)
+}
+
+/// The same, from wherever the founding members are named.
+pub(crate) fn members(flag: &str, text: &str) -> Result<Vec<(String, Vec<String>)>, ConfigError> {
     let mut members: Vec<(String, Vec<String>)> = Vec::new();
     for part in text.split(',').map(str::trim) {
         let Some((name, url)) = part.split_once('=').filter(|(name, _)| !name.is_empty()) else {
-            return unusable("initial-cluster", text, format_args!("{part:?} is not name=URL"));
+            return unusable(flag, text, format_args!("{part:?} is not name=URL"));
         };
-        split("initial-cluster", url)?;
+        split(flag, url)?;
         match members.iter_mut().find(|member| member.0 == name) {
             Some(member) => member.1.push(url.to_string()),
             None => members.push((name.to_string(), vec![url.to_string()])),

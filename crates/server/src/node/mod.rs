@@ -13,6 +13,7 @@ mod entry;
 mod inbox;
 mod maintenance;
 mod pending;
+mod restore;
 mod slow;
 mod start;
 mod status;
@@ -22,14 +23,18 @@ pub use status::SharedStatus;
 
 pub(crate) use slow::SlowPool;
 
+use crate::cluster::leaderless::Leaderless;
 use crate::config::Config;
 use crate::metrics::Metrics;
+use crate::peers::Peers;
+use crate::system::End;
 use api::Error;
 use api::etcdserverpb::{AlarmRequest, AlarmType, ResponseHeader, alarm_request::AlarmAction};
 use inbox::{Inbox, Proposal};
 use member::Lessor;
 use pending::Pending;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use store::Store;
@@ -66,6 +71,15 @@ pub struct Node {
     pub metrics: Metrics,
     pub(crate) lessor: Mutex<Lessor>,
     pub(crate) slow: SlowPool,
+    /// For calls to other members, which block.
+    pub(crate) forwards: SlowPool,
+    /// The other members, once they can be talked to.
+    pub(crate) peers: OnceLock<Arc<Peers>>,
+    /// Streams that want no service without a leader.
+    pub(crate) leaderless: Leaderless,
+    /// Told when the cluster has removed this member.
+    pub(crate) retired: OnceLock<Sender<End>>,
+    pub(crate) retiring: AtomicBool,
     pub(crate) stopping: AtomicBool,
     /// Client snapshots being sent.
     pub(crate) snapshots: AtomicUsize,
@@ -212,4 +226,4 @@ impl Node {
     }
 }
 
-pub(crate) use entry::{ALARM, COMPACTION, DELETE_RANGE, LEASE_GRANT, LEASE_REVOKE, PUT, TXN};
+pub(crate) use entry::{ALARM, CLUSTER_MEMBER_ATTR_SET, CLUSTER_VERSION_SET, COMPACTION, DELETE_RANGE, LEASE_GRANT, LEASE_REVOKE, PUT, TXN};

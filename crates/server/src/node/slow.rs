@@ -13,12 +13,12 @@ pub(crate) struct SlowPool {
 
 impl SlowPool {
     /// `threads` threads, and room for `queue_max` waiting jobs.
-    pub(super) fn start(threads: usize, queue_max: usize) -> std::io::Result<SlowPool> {
+    pub(super) fn start(name: &str, threads: usize, queue_max: usize) -> std::io::Result<SlowPool> {
         let (jobs, queue) = sync_channel::<Job>(queue_max);
         let queue = Arc::new(Mutex::new(queue));
         for number in 0..threads {
             let queue = queue.clone();
-            std::thread::Builder::new().name(format!("slow-{number}")).spawn(move || work(&queue))?;
+            std::thread::Builder::new().name(format!("{name}-{number}")).spawn(move || work(&queue))?;
         }
         Ok(SlowPool { jobs })
     }

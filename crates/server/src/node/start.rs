@@ -4,24 +4,20 @@ use super::apply::Apply;
 use super::consensus::Consensus;
 use super::inbox::Inbox;
 use super::pending::Pending;
-use super::{Node, SlowPool, compactor, entry, maintenance};
+use super::{Node, SlowPool, compactor, maintenance, restore};
+use crate::cluster::{self, BeginError};
 use crate::config::Config;
 use crate::datadir::{DataDir, DataDirError};
 use crate::logging;
 use crate::metrics::Metrics;
-use api::Message;
-use api::etcdserverpb::Metadata;
-use api::membershippb::{Attributes, ClusterMemberAttrSetRequest, ClusterVersionSetRequest};
-use api::walpb;
 use disk::{Disk, OsDisk};
-use member::{Bootstrap, Lessor, Member, Restored};
+use member::{Lessor, Member};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use wal::{EntryRef, Wal};
+use wal::Wal;
 
 /// Segments are this large, or a sixteenth of a small disk.
 const SEGMENT_BYTES_MAX: u64 = 64_000_000;
@@ -41,18 +37,12 @@ pub enum StartError {
     Member(#[from] member::Error),
     #[error("the identity record of the Raft log cannot be read: {0}")]
     Metadata(String),
-    #[error("couldn't find local name {0:?} in the initial cluster configuration")]
-    NotAFounder(String),
+    #[error(transparent)]
+    Begin(#[from] BeginError),
     #[error(
         "the data directory was begun by a member with other URLs or another token; start with those, or remove it"
     )]
     OtherMember,
-    #[error("clusters of more than one member are not supported by this version")]
-    ManyMembers,
-    #[error("joining an existing cluster is not supported by this version")]
-    Join,
-    #[error("the member did not become ready: {0}")]
-    NotReady(api::Error),
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -81,7 +71,7 @@ impl Running {
     }
 }
 
-/// Starts a member and waits until it serves: elected, its name published, the cluster version decided.
+/// Starts a member. It serves once its name is published (`cluster::publish`).
 pub fn start(config: Config) -> Result<Running, StartError> {
     let os_disk = Arc::new(OsDisk { unsafe_no_sync: config.unsafe_no_fsync });
     let disk: Arc<dyn Disk> = os_disk.clone();
@@ -90,9 +80,12 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     let segment_bytes = (free_bytes / 16).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
     let began = Instant::now();
     let wal_options = wal::Options { segment_bytes, segments_min: config.max_wals };
+    let mut beginning = None;
     if !dir.initialised {
         // The log comes first: a store with a checkpoint but without a log has lost its log, whatever happened.
-        Wal::create(disk.clone(), &dir.wal, &found(&config)?.metadata, wal_options)?;
+        let begun = cluster::begin(&config)?;
+        Wal::create(disk.clone(), &dir.wal, &restore::metadata(&begun), wal_options)?;
+        beginning = Some(begun);
     }
     let options = store::Options {
         log: store::log::Options { segment_bytes },
@@ -103,6 +96,8 @@ pub fn start(config: Config) -> Result<Running, StartError> {
         quota_bytes: config.quota_bytes,
         lease_ttl_seconds_min: config.lease_ttl_seconds_min(),
         stream_chunk_bytes: config.max_request_bytes,
+        // The limit is a flag of each member: it is checked before a change is proposed, and decides nothing here.
+        learners_max: usize::MAX,
         // One segment of the Raft log, and a checkpoint.
         reserve_bytes: segment_bytes + (1 << 20),
         ..Default::default()
@@ -114,7 +109,8 @@ pub fn start(config: Config) -> Result<Running, StartError> {
             &[("damage", logging::Value::Shown(damage))],
         );
     }
-    let (wal, identity, restored) = open_log(&config, disk, &dir, &opened.applied, wal_options)?;
+    let log = restore::open(&config, disk, &dir, &opened.applied, wal_options, beginning)?;
+    let restore::Opened { wal, identity, restored, remotes } = log;
     logging::info(
         "restored the member",
         &[
@@ -145,7 +141,12 @@ pub fn start(config: Config) -> Result<Running, StartError> {
         status: Default::default(),
         metrics: Metrics::default(),
         lessor: Mutex::new(Lessor::default()),
-        slow: SlowPool::start(2, 1024)?,
+        slow: SlowPool::start("slow", 2, 1024)?,
+        forwards: SlowPool::start("forward", cluster::forward::THREADS, cluster::forward::QUEUE_MAX)?,
+        peers: OnceLock::new(),
+        leaderless: Default::default(),
+        retired: OnceLock::new(),
+        retiring: AtomicBool::new(false),
         stopping: AtomicBool::new(false),
         snapshots: AtomicUsize::new(0),
         inbox: Inbox::default(),
@@ -171,72 +172,15 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     background.push(spawn("compactor", move || compactor::run(&own))?);
     let own = node.clone();
     background.push(spawn("spares", move || prepare_spares(&own, &spare, &log_spare))?);
-    let running = Running { node, consensus, dir, background };
-    match publish(&running.node) {
-        Ok(()) => Ok(running),
-        Err(error) => {
-            running.stop();
-            Err(StartError::NotReady(error))
-        }
-    }
-}
-
-/// Opens the log behind what the store has applied. A log that has nothing in it yet gets the founding entries.
-fn open_log(
-    config: &Config,
-    disk: Arc<dyn Disk>,
-    dir: &DataDir,
-    applied: &store::Applied,
-    options: wal::Options,
-) -> Result<(Wal, Metadata, Restored), StartError> {
-    let state = walpb::Snapshot {
-        index: Some(applied.index),
-        term: Some(applied.term),
-        conf_state: Some(applied.conf_state.clone()),
-    };
-    let (mut wal, recovered) = Wal::open(disk, &dir.wal, &state, options)?;
-    if let Some(cut) = &recovered.cut {
-        logging::warn("cut an unfinished write off the Raft log", &[("cut", logging::Value::Shown(cut))]);
-    }
-    let identity = Metadata::decode(recovered.metadata).map_err(|error| StartError::Metadata(error.to_string()))?;
-    let mut restored = Restored {
-        hard_state: recovered.hard_state,
-        entries: recovered.entries,
-        applied: applied.index,
-        applied_term: applied.term,
-        conf_state: applied.conf_state.clone(),
-    };
-    if restored.applied == 0 && restored.entries.is_empty() {
-        let first = found(config)?;
-        if first.member_id != identity.node_id() {
-            return Err(StartError::OtherMember);
-        }
-        let mut entries = first.entries.iter().map(|entry| EntryRef {
-            term: entry.term(),
-            index: entry.index(),
-            kind: entry.r#type() as i32,
-            data: entry.data.as_deref().unwrap_or_default(),
-        });
-        wal.append(&mut entries, Some(&first.hard_state));
-        wal.commit(true)?;
-        restored.hard_state = first.hard_state;
-        restored.entries = first.entries;
-    }
-    Ok((wal, identity, restored))
+    let own = node.clone();
+    background.push(spawn("versions", move || cluster::versions::run(&own))?);
+    let own = node.clone();
+    background.push(spawn("leaderless", move || cluster::leaderless::run(&own))?);
+    Ok(Running { node, consensus, dir, background })
 }
 
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name(name.into()).spawn(body)
-}
-
-fn found(config: &Config) -> Result<Bootstrap, StartError> {
-    if config.join_existing {
-        return Err(StartError::Join);
-    }
-    let founders = &config.initial_cluster;
-    let first = member::bootstrap(founders, &config.name, &config.cluster_token)
-        .ok_or_else(|| StartError::NotAFounder(config.name.clone()))?;
-    if founders.len() > 1 { Err(StartError::ManyMembers) } else { Ok(first) }
 }
 
 /// Request ids never repeat over restarts and members: two bytes of the member's id, then the time, then a counter.
@@ -262,44 +206,5 @@ fn prepare_spares(node: &Arc<Node>, log: &wal::Spare, store: &store::log::Spare)
             std::thread::sleep(Duration::from_secs(1));
         }
         std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// Publishes name and client URLs, and decides the cluster version if nobody has.
-fn publish(node: &Arc<Node>) -> Result<(), api::Error> {
-    let attributes =
-        Attributes { name: node.config.name.clone(), client_urls: node.config.advertise_client_urls.clone() };
-    let request = ClusterMemberAttrSetRequest { member_id: node.member_id, member_attributes: Some(attributes) };
-    propose_and_wait(node, entry::CLUSTER_MEMBER_ATTR_SET, &request.encode_to_vec())?;
-    if node.store.cluster_version().is_empty() {
-        let request = ClusterVersionSetRequest { ver: api::version::CLUSTER.into() };
-        propose_and_wait(node, entry::CLUSTER_VERSION_SET, &request.encode_to_vec())?;
-        logging::info("set initial cluster version", &[("cluster-version", "3.7".into())]);
-    }
-    Ok(())
-}
-
-fn propose_and_wait(node: &Arc<Node>, field: u32, request: &[u8]) -> Result<(), api::Error> {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
-        let (answer, answered) = sync_channel(1);
-        node.propose(
-            field,
-            request,
-            Box::new(move |outcome| {
-                // Whoever waits may have given up.
-                let _ = answer.send(outcome.map(|_| ()));
-            }),
-        );
-        match answered.recv() {
-            // Replaying the log comes first, and its length is not known here.
-            Ok(Err(api::Error::NoLeader | api::Error::Timeout | api::Error::TooManyRequests))
-                if Instant::now() < deadline =>
-            {
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            Ok(result) => return result,
-            Err(_) => return Err(api::Error::Stopped),
-        }
     }
 }

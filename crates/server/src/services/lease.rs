@@ -2,15 +2,15 @@
 
 use super::kv::propose;
 use super::reply::{decode, encode, outcome, refuse};
+use crate::cluster;
 use crate::node::{self, Node, lock};
 use api::etcdserverpb::{
     LeaseGrantRequest, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseLeasesResponse, LeaseRevokeRequest,
-    LeaseStatus, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
+    LeaseStatus, LeaseTimeToLiveRequest, ResponseHeader,
 };
 use api::{Error, Message, limits};
 use bytes::Bytes;
 use rpc::{Call, Outbound, Reply, Responder, Status, StreamCall, StreamHandler, StreamWaker};
-use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
 
@@ -62,28 +62,13 @@ pub(super) fn time_to_live(node: &Arc<Node>, call: Call, responder: Responder) {
         Err(status) => return refuse(responder, status),
     };
     let own = node.clone();
-    node.linearize(move |allowed| match allowed {
-        Ok(()) => responder.send(answer_time_to_live(&own, &request)),
+    cluster::leases::time_to_live(node, request, move |found| match found {
+        Ok(mut response) => {
+            response.header = Some(own.header(own.store.revision()));
+            responder.send(encode(&response));
+        }
         Err(error) => refuse(responder, error),
     });
-}
-
-fn answer_time_to_live(node: &Node, request: &LeaseTimeToLiveRequest) -> Result<Reply, Status> {
-    let leases = node.store.leases();
-    let mut response = LeaseTimeToLiveResponse {
-        header: Some(node.header(node.store.revision())),
-        id: request.id,
-        ttl: -1,
-        ..Default::default()
-    };
-    if let Some(granted_ttl) = leases.get(request.id).map(|lease| lease.ttl) {
-        response.granted_ttl = granted_ttl;
-        response.ttl = lock(&node.lessor).remaining_seconds(request.id, node.now_ms()).unwrap_or(granted_ttl);
-        if request.keys {
-            response.keys = leases.keys(request.id);
-        }
-    }
-    encode(&response)
 }
 
 pub(super) fn leases(node: &Arc<Node>, _call: Call, responder: Responder) {
@@ -108,65 +93,76 @@ fn answer_leases(node: &Node) -> Result<Reply, Status> {
     encode(&LeaseLeasesResponse { header: Some(node.header(node.store.revision())), leases })
 }
 
-/// A keep-alive stream: each request is answered in order by the member that keeps the deadlines.
+/// A keep-alive stream: requests are answered in order, by the leader's word.
 pub(super) struct KeepAlive {
     node: Arc<Node>,
     waker: StreamWaker,
-    /// Requests that wait for the word that this member still leads.
-    waiting: VecDeque<i64>,
-    allowed: Arc<Mutex<Option<Result<(), Error>>>>,
+    /// Requests that the leader has not been asked about yet.
+    waiting: Vec<i64>,
+    /// What it was asked about.
+    asked: Vec<i64>,
+    /// The header of the answers to those: the revision is taken before the leases are renewed.
+    header: ResponseHeader,
+    renewed: Arc<Mutex<Option<cluster::leases::Renewed>>>,
     closing: bool,
 }
 
 impl KeepAlive {
     pub(super) fn new(node: &Arc<Node>, call: StreamCall) -> KeepAlive {
-        let allowed = Arc::default();
-        KeepAlive { node: node.clone(), waker: call.waker, waiting: VecDeque::new(), allowed, closing: false }
-    }
-
-    fn answer(&self, id: i64, out: &mut Outbound<'_>) -> Result<(), Status> {
-        // The revision is taken before the lease is renewed.
-        let header = self.node.header(self.node.store.revision());
-        let mut lessor = lock(&self.node.lessor);
-        if !lessor.is_primary() {
-            return Err(Error::NotPrimaryLessor.into());
+        KeepAlive {
+            node: node.clone(),
+            waker: call.waker,
+            waiting: Vec::new(),
+            asked: Vec::new(),
+            header: ResponseHeader::default(),
+            renewed: Arc::default(),
+            closing: false,
         }
-        let ttl = lessor.renew(id, self.node.now_ms()).unwrap_or(0);
-        drop(lessor);
-        self.node.metrics.count_renewal(ttl > 0);
-        out.send(LeaseKeepAliveResponse { header: Some(header), id, ttl }.encode_to_vec().into());
-        Ok(())
     }
 
-    /// Answers what waits as far as the client takes it.
+    /// Answers what the leader has told, and asks it about all that came meanwhile.
     fn pump(&mut self, out: &mut Outbound<'_>) -> Result<(), Status> {
-        if let Some(allowed) = lock(&self.allowed).take() {
-            allowed?;
-            while let Some(id) = self.waiting.pop_front() {
-                self.answer(id, out)?;
+        loop {
+            let renewed = lock(&self.renewed).take();
+            if let Some(renewed) = renewed {
+                for (id, ttl) in self.asked.drain(..).zip(renewed?) {
+                    self.node.metrics.count_renewal(ttl > 0);
+                    let response = LeaseKeepAliveResponse { header: Some(self.header.clone()), id, ttl };
+                    out.send(response.encode_to_vec().into());
+                }
+            }
+            if !self.asked.is_empty() || self.waiting.is_empty() {
+                break;
+            }
+            self.ask();
+            // On a member alone the answer is there at once.
+            if lock(&self.renewed).is_none() {
+                break;
             }
         }
-        if self.closing && self.waiting.is_empty() {
+        if self.closing && self.asked.is_empty() && self.waiting.is_empty() {
             out.finish(Status::OK);
         }
         Ok(())
     }
 
+    fn ask(&mut self) {
+        self.header = self.node.header(self.node.store.revision());
+        self.asked = std::mem::take(&mut self.waiting);
+        let (renewed, waker) = (self.renewed.clone(), self.waker.clone());
+        cluster::leases::renew(&self.node, self.asked.clone(), move |result| {
+            *lock(&renewed) = Some(result);
+            waker.wake();
+        });
+    }
+
     fn take(&mut self, message: Bytes, out: &mut Outbound<'_>) -> Result<(), Status> {
         let request: LeaseKeepAliveRequest = decode(message)?;
-        if self.waiting.is_empty() && self.node.status.serves_local_reads() {
-            return self.answer(request.id, out);
+        if self.waiting.len() >= limits::KEEP_ALIVES_WAITING_MAX {
+            return Err(Error::TooManyRequests.into());
         }
-        // Whether this member still leads is asked once for all that wait.
-        self.waiting.push_back(request.id);
-        if self.waiting.len() == 1 {
-            let (allowed, waker) = (self.allowed.clone(), self.waker.clone());
-            self.node.linearize(move |result| {
-                *lock(&allowed) = Some(result);
-                waker.wake();
-            });
-        }
-        Ok(())
+        self.waiting.push(request.id);
+        self.pump(out)
     }
 }
 

@@ -2,9 +2,11 @@
 
 use super::kv::{propose, run_slowly};
 use super::reply::{complete, decode, encode, refuse};
+use crate::cluster::handover;
 use crate::node::{self, Node};
 use api::etcdserverpb::{
-    AlarmRequest, AlarmType, DefragmentResponse, DowngradeInfo, HashKvRequest, HashResponse, StatusResponse,
+    AlarmRequest, AlarmType, DefragmentResponse, DowngradeInfo, HashKvRequest, HashResponse, MoveLeaderRequest,
+    MoveLeaderResponse, StatusResponse,
 };
 use rpc::{Call, Reply, Responder, Status};
 use std::sync::Arc;
@@ -41,11 +43,22 @@ fn answer_status(node: &Node) -> Result<Reply, Status> {
         raft_applied_index: node.status.applied(),
         errors,
         db_size_in_use: usage.live_bytes as i64,
-        is_learner: false,
+        is_learner: node.status.is_learner(),
         storage_version: api::version::STORAGE.into(),
         db_size_quota: node.store.quota_bytes().map_or(0, |quota| quota as i64),
         downgrade_info: Some(DowngradeInfo::default()),
     })
+}
+
+pub(super) fn move_leader(node: &Arc<Node>, call: Call, responder: Responder) {
+    let request: MoveLeaderRequest = match decode(call.message) {
+        Ok(request) => request,
+        Err(status) => return refuse(responder, status),
+    };
+    handover::move_leader(node, request.target_id, move |moved| match moved {
+        Ok(()) => responder.send(encode(&MoveLeaderResponse::default())),
+        Err(error) => refuse(responder, error),
+    });
 }
 
 /// Space comes back by itself. What is worth waiting for is that the last compaction is through: who compacts, defragments and

@@ -3,6 +3,7 @@
 mod cluster;
 mod health;
 mod kv;
+mod leaderless;
 mod lease;
 mod maintenance;
 mod reply;
@@ -14,7 +15,8 @@ pub(crate) use watch::{Progress, run_progress};
 
 use crate::http;
 use crate::node::Node;
-use api::Code;
+use api::etcdserverpb::RangeRequest;
+use api::{Code, Message};
 use bytes::Bytes;
 use rpc::{Call, HttpResponder, Kind, Method, Responder, Service, Status, StreamCall, StreamHandler};
 use std::sync::{Arc, OnceLock};
@@ -43,16 +45,35 @@ methods! {
     LeaseKeepAlive Bidi "/etcdserverpb.Lease/LeaseKeepAlive"
     LeaseTimeToLive Unary "/etcdserverpb.Lease/LeaseTimeToLive"
     LeaseLeases Unary "/etcdserverpb.Lease/LeaseLeases"
+    MemberAdd Unary "/etcdserverpb.Cluster/MemberAdd"
+    MemberRemove Unary "/etcdserverpb.Cluster/MemberRemove"
+    MemberUpdate Unary "/etcdserverpb.Cluster/MemberUpdate"
     MemberList Unary "/etcdserverpb.Cluster/MemberList"
+    MemberPromote Unary "/etcdserverpb.Cluster/MemberPromote"
     Alarm Unary "/etcdserverpb.Maintenance/Alarm"
     Status Unary "/etcdserverpb.Maintenance/Status"
     Defragment Unary "/etcdserverpb.Maintenance/Defragment"
     Hash Unary "/etcdserverpb.Maintenance/Hash"
     HashKv Unary "/etcdserverpb.Maintenance/HashKV"
     Snapshot ServerStream "/etcdserverpb.Maintenance/Snapshot"
+    MoveLeader Unary "/etcdserverpb.Maintenance/MoveLeader"
     HealthCheck Unary "/grpc.health.v1.Health/Check"
     HealthList Unary "/grpc.health.v1.Health/List"
     HealthWatch ServerStream "/grpc.health.v1.Health/Watch"
+}
+
+/// Whether a client wants to be refused by a member that knows of no leader.
+fn needs_leader(metadata: &rpc::Metadata) -> bool {
+    metadata.get("hasleader").is_some_and(|value| value == b"true")
+}
+
+/// Whether a learner answers this call: what its operator needs, and reads that may be old.
+fn is_for_learners(rpc: Rpc, message: &Bytes) -> bool {
+    match rpc {
+        Rpc::Status | Rpc::Snapshot | Rpc::HealthCheck | Rpc::HealthList => true,
+        Rpc::Range => RangeRequest::decode(message.clone()).is_ok_and(|request| request.serializable),
+        _ => false,
+    }
 }
 
 /// Everything the client port answers.
@@ -77,8 +98,7 @@ impl Services {
         if metadata.get("client-api-version").is_some_and(|version| std::str::from_utf8(version).is_err()) {
             return Err(api::Error::InvalidClientApiVersion.into());
         }
-        let needs_leader = metadata.get("hasleader").is_some_and(|value| value == b"true");
-        if needs_leader && self.node.status.leader() == 0 {
+        if needs_leader(metadata) && self.node.status.leader() == 0 {
             return Err(api::Error::NoLeader.into());
         }
         Ok(())
@@ -93,6 +113,9 @@ impl Service for Services {
     fn unary(&self, method: usize, call: Call, responder: Responder) {
         let node = &self.node;
         node.metrics.count_client(&call.metadata, "unary");
+        if node.status.is_learner() && !is_for_learners(RPCS[method], &call.message) {
+            return responder.send(Err(api::Error::NotSupportedForLearner.into()));
+        }
         if let Err(status) = self.admit(&call.metadata) {
             return responder.send(Err(status));
         }
@@ -106,12 +129,17 @@ impl Service for Services {
             Rpc::LeaseRevoke => lease::revoke(node, call, responder),
             Rpc::LeaseTimeToLive => lease::time_to_live(node, call, responder),
             Rpc::LeaseLeases => lease::leases(node, call, responder),
+            Rpc::MemberAdd => cluster::member_add(node, call, responder),
+            Rpc::MemberRemove => cluster::member_remove(node, call, responder),
+            Rpc::MemberUpdate => cluster::member_update(node, call, responder),
             Rpc::MemberList => cluster::member_list(node, call, responder),
+            Rpc::MemberPromote => cluster::member_promote(node, call, responder),
             Rpc::Alarm => maintenance::alarm(node, call, responder),
             Rpc::Status => maintenance::status(node, call, responder),
             Rpc::Defragment => maintenance::defragment(node, responder),
             Rpc::Hash => maintenance::hash(node, responder),
             Rpc::HashKv => maintenance::hash_kv(node, call, responder),
+            Rpc::MoveLeader => maintenance::move_leader(node, call, responder),
             Rpc::HealthCheck => health::check(call, responder),
             Rpc::HealthList => health::list(responder),
             Rpc::RangeStream | Rpc::Watch | Rpc::LeaseKeepAlive | Rpc::Snapshot | Rpc::HealthWatch => {
@@ -122,15 +150,20 @@ impl Service for Services {
 
     fn stream(&self, method: usize, call: StreamCall) -> Result<Box<dyn StreamHandler>, Status> {
         self.node.metrics.count_client(&call.metadata, "stream");
-        self.admit(&call.metadata)?;
-        match RPCS[method] {
-            Rpc::Watch => Ok(Box::new(watch::Watch::new(&self.node, call))),
-            Rpc::LeaseKeepAlive => Ok(Box::new(lease::KeepAlive::new(&self.node, call))),
-            Rpc::RangeStream => Ok(Box::new(stream::RangeStream::new(&self.node, call))),
-            Rpc::Snapshot => Ok(Box::new(snapshot::Snapshot::new(&self.node, call))),
-            Rpc::HealthWatch => Ok(Box::new(health::Watch)),
-            _ => Err(Status::new(Code::Internal, "a unary method was called as a stream")),
+        let (node, rpc) = (&self.node, RPCS[method]);
+        if node.status.is_learner() && !is_for_learners(rpc, &Bytes::new()) {
+            return Err(api::Error::NotSupportedForLearner.into());
         }
+        self.admit(&call.metadata)?;
+        let make: fn(&Arc<Node>, StreamCall) -> Box<dyn StreamHandler> = match rpc {
+            Rpc::Watch => |node, call| Box::new(watch::Watch::new(node, call)),
+            Rpc::LeaseKeepAlive => |node, call| Box::new(lease::KeepAlive::new(node, call)),
+            Rpc::RangeStream => |node, call| Box::new(stream::RangeStream::new(node, call)),
+            Rpc::Snapshot => |node, call| Box::new(snapshot::Snapshot::new(node, call)),
+            Rpc::HealthWatch => |_, _| Box::new(health::Watch),
+            _ => return Err(Status::new(Code::Internal, "a unary method was called as a stream")),
+        };
+        Ok(leaderless::guard(node, call, |call| make(node, call)))
     }
 
     fn http(&self, request: ::http::Request<Bytes>, responder: HttpResponder) {

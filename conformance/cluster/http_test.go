@@ -1,0 +1,100 @@
+package cluster
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"cairn.dev/conformance/harness"
+)
+
+// get fetches a page.
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	response, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(body)
+}
+
+// The calls that members make to each other are etcd's.
+func TestPeerCalls(t *testing.T) {
+	type page struct {
+		code int
+		body string
+	}
+	ask := func(kind harness.Kind, ports []int) map[string]page {
+		cluster := prepare(t, kind, 3)
+		for at, member := range cluster.Members {
+			member.PeerPort, member.ClientPort = ports[2*at], ports[2*at+1]
+		}
+		initial := cluster.Initial()
+		for _, member := range cluster.Members {
+			member.InitialCluster = initial
+		}
+		cluster.Run()
+		cluster.Leader()
+		pages := map[string]page{}
+		for _, path := range []string{
+			"/members", "/version", "/downgrade/enabled", "/nothing", "/members/promote/1", "/leases", "/members/hashkv",
+		} {
+			code, body := get(t, cluster.Members[0].PeerURL()+path)
+			pages["GET "+path] = page{code, body}
+		}
+		for _, path := range []string{"/members", "/members/promote/x", "/members/promote/12345", "/leases", "/leases/internal"} {
+			response, err := http.Post(cluster.Members[0].PeerURL()+path, "application/protobuf", strings.NewReader("\x08\x07"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, _ := io.ReadAll(response.Body)
+			response.Body.Close()
+			pages["POST "+path] = page{response.StatusCode, string(body)}
+		}
+		for _, member := range cluster.Members {
+			member.Kill()
+		}
+		return pages
+	}
+	var ports []int
+	for range 6 {
+		ports = append(ports, harness.Port(t))
+	}
+	etcd, subject := ask(harness.Etcd, ports), ask(harness.Subject(), ports)
+	for path, want := range etcd {
+		got := subject[path]
+		if want.code != got.code {
+			t.Errorf("%s: %d %q, etcd answers %d %q", path, got.code, got.body, want.code, want.body)
+			continue
+		}
+		var left, right any
+		if json.Unmarshal([]byte(want.body), &left) == nil && json.Unmarshal([]byte(got.body), &right) == nil {
+			wanted, _ := json.Marshal(left)
+			have, _ := json.Marshal(right)
+			if string(wanted) != string(have) {
+				t.Errorf("%s: %s, etcd answers %s", path, have, wanted)
+			}
+		}
+	}
+}
+
+func TestMembershipMetrics(t *testing.T) {
+	cluster := start(t, harness.Subject(), 3)
+	leader := cluster.Leader()
+	_, page := get(t, leader.URL("/metrics"))
+	for _, name := range []string{
+		`etcd_cluster_version{cluster_version="3.7"} 1`, "etcd_network_known_peers{Local=", "etcd_server_is_leader 1",
+		"etcd_server_is_learner 0", "etcd_server_has_leader 1",
+	} {
+		if !strings.Contains(page, name) {
+			t.Errorf("no %s", name)
+		}
+	}
+}

@@ -1,0 +1,220 @@
+package cluster
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"cairn.dev/conformance/harness"
+)
+
+// healthyAfter is how long a member must have been connected to a quorum
+// before its cluster may be changed.
+const healthyAfter = 5500 * time.Millisecond
+
+func TestThreeMembers(t *testing.T) {
+	cluster := start(t, harness.Subject(), 3)
+	leader := cluster.Leader()
+	for at, member := range cluster.Members {
+		key := fmt.Sprintf("key%d", at)
+		member.MustCtl("put", key, "value of "+member.Name)
+		for _, reader := range cluster.Members {
+			if got := reader.MustCtl("get", key); !strings.Contains(got, "value of "+member.Name) {
+				t.Errorf("%s reads %q of %s", reader.Name, got, key)
+			}
+		}
+	}
+	list := leader.MustCtl("member", "list")
+	for _, member := range cluster.Members {
+		if !strings.Contains(list, ", started, "+member.Name+", "+member.PeerURL()+", http://"+member.Endpoint()+", false") {
+			t.Errorf("%s is not listed as started: %s", member.Name, list)
+		}
+	}
+	cluster.AwaitLevel()
+}
+
+// The ids are computed from URLs and token: both kinds of server give the
+// same, so that a directory or a client's configuration can name them.
+func TestIdsAreEtcds(t *testing.T) {
+	list := func(kind harness.Kind, ports []int) string {
+		cluster := prepare(t, kind, 3, "--initial-cluster-token=one")
+		for at, member := range cluster.Members {
+			if ports != nil {
+				member.PeerPort = ports[at]
+			}
+		}
+		initial := cluster.Initial()
+		for _, member := range cluster.Members {
+			member.InitialCluster = initial
+		}
+		cluster.Run()
+		cluster.Leader()
+		var ids []string
+		for _, member := range cluster.Members {
+			ids = append(ids, hex(t, member))
+		}
+		header := cluster.Members[0].MustCtl("endpoint", "status", "-w", "fields")
+		for _, line := range strings.Split(header, "\n") {
+			if strings.Contains(line, "ClusterID") {
+				ids = append(ids, line)
+			}
+		}
+		for _, member := range cluster.Members {
+			member.Kill()
+		}
+		return strings.Join(ids, " ")
+	}
+	ports := []int{harness.Port(t), harness.Port(t), harness.Port(t)}
+	if etcd, subject := list(harness.Etcd, ports), list(harness.Subject(), ports); etcd != subject {
+		t.Errorf("etcd: %s\nours: %s", etcd, subject)
+	}
+}
+
+func TestAddAndRemove(t *testing.T) {
+	cluster := start(t, harness.Subject(), 3)
+	cluster.MustCtl("put", "before", "1")
+	cluster.Leader()
+	added := cluster.Prepare()
+	if result := cluster.Ctl("member", "add", added.Name, "--peer-urls=not-a-url"); result.Code == 0 {
+		t.Error("a bad URL is taken")
+	}
+	taken := cluster.Ctl("member", "add", added.Name, "--peer-urls="+cluster.Members[0].PeerURL())
+	time.Sleep(healthyAfter)
+	if taken.Code == 0 {
+		t.Error("a URL of another member is taken")
+	}
+	result := cluster.Ctl("member", "add", "other", "--peer-urls="+cluster.Members[0].PeerURL())
+	if !strings.Contains(result.Stderr, "Peer URLs already exists") {
+		t.Errorf("a URL of another member: %s", result.Stderr)
+	}
+	said := cluster.MustCtl("member", "add", added.Name, "--peer-urls="+added.PeerURL())
+	for _, part := range []string{"added to cluster", "ETCD_INITIAL_CLUSTER_STATE=\"existing\"", added.Name + "=" + added.PeerURL()} {
+		if !strings.Contains(said, part) {
+			t.Errorf("no %q in %q", part, said)
+		}
+	}
+	if list := cluster.MustCtl("member", "list"); !strings.Contains(list, "unstarted") {
+		t.Errorf("no unstarted member: %s", list)
+	}
+	cluster.Joining(added).Run()
+	cluster.Members = append(cluster.Members, added)
+	if got := added.MustCtl("get", "before"); !strings.Contains(got, "1") {
+		t.Errorf("the new member reads %q", got)
+	}
+	cluster.AwaitLevel()
+
+	gone := cluster.Follower()
+	time.Sleep(healthyAfter)
+	id := hex(t, gone)
+	said = cluster.MustCtl("member", "remove", id)
+	if !strings.Contains(said, "Member "+id+" removed from cluster") {
+		t.Errorf("it says %q", said)
+	}
+	if _, err := gone.Wait(10 * time.Second); err != nil {
+		t.Errorf("the removed member goes on: %v", err)
+	}
+	cluster.Drop(gone)
+	if result := cluster.Ctl("member", "remove", id); !strings.Contains(result.Stderr, "member not found") {
+		t.Errorf("removed again: %s", result.Stderr)
+	}
+	cluster.MustCtl("put", "after", "1")
+	cluster.Leader()
+	cluster.AwaitLevel()
+}
+
+// A member that a cluster removed does not come back with its old data.
+func TestRemovedMemberStaysOut(t *testing.T) {
+	cluster := start(t, harness.Subject(), 3)
+	gone := cluster.Follower()
+	id := hex(t, gone)
+	gone.Kill()
+	cluster.Drop(gone)
+	time.Sleep(healthyAfter)
+	cluster.MustCtl("member", "remove", id)
+	if err := gone.TryRun(10 * time.Second); err == nil {
+		t.Error("the removed member serves clients")
+	}
+	cluster.MustCtl("put", "after", "1")
+}
+
+func TestUpdate(t *testing.T) {
+	cluster := start(t, harness.Subject(), 3)
+	moved := cluster.Follower()
+	cluster.MustCtl("put", "before", "1")
+	port := harness.Port(t)
+	url := fmt.Sprintf("http://127.0.0.1:%d", port)
+	said := cluster.MustCtl("member", "update", hex(t, moved), "--peer-urls="+url)
+	if !strings.Contains(said, "updated in cluster") {
+		t.Errorf("it says %q", said)
+	}
+	moved.Stop()
+	moved.PeerPort = port
+	moved.Run()
+	cluster.MustCtl("put", "after", "1")
+	if got := moved.MustCtl("get", "after"); !strings.Contains(got, "1") {
+		t.Errorf("the moved member reads %q", got)
+	}
+	cluster.AwaitLevel()
+	if result := cluster.Ctl("member", "update", "12345", "--peer-urls="+url); !strings.Contains(result.Stderr, "member not found") {
+		t.Errorf("an unknown member: %s", result.Stderr)
+	}
+}
+
+// Changes that would cost the quorum are refused, unless the operator insists.
+func TestStrictReconfiguration(t *testing.T) {
+	cluster := start(t, harness.Subject(), 3)
+	cluster.Leader()
+	if result := cluster.Ctl("member", "add", "early", "--peer-urls=http://127.0.0.1:1"); !strings.Contains(result.Stderr, "unhealthy cluster") {
+		t.Errorf("before the members have been connected for long: %s", result.Stderr)
+	}
+	time.Sleep(healthyAfter)
+	down := cluster.Follower()
+	id := hex(t, down)
+	down.Kill()
+	cluster.Leader()
+	if result := cluster.Ctl("member", "add", "x", "--peer-urls=http://127.0.0.1:1"); !strings.Contains(result.Stderr, "unhealthy cluster") {
+		t.Errorf("with a member down: %s", result.Stderr)
+	}
+	for _, member := range cluster.Members {
+		if member == down {
+			continue
+		}
+		if result := cluster.Ctl("member", "remove", hex(t, member)); !strings.Contains(result.Stderr, "unhealthy cluster") {
+			t.Errorf("removing one of two: %s", result.Stderr)
+		}
+	}
+	cluster.MustCtl("member", "remove", id)
+	cluster.Drop(down)
+	cluster.MustCtl("put", "a", "1")
+}
+
+func TestNotEnoughStarted(t *testing.T) {
+	cluster := start(t, harness.Subject(), 1)
+	cluster.MustCtl("member", "add", "second", "--peer-urls=http://127.0.0.1:1")
+	result := cluster.Ctl("--command-timeout=3s", "member", "add", "third", "--peer-urls=http://127.0.0.1:2")
+	if !strings.Contains(result.Stderr, "not enough started members") {
+		t.Errorf("it says %q", result.Stderr)
+	}
+}
+
+func TestGrowFromOne(t *testing.T) {
+	cluster := start(t, harness.Subject(), 1)
+	for at := range 200 {
+		if at%20 == 0 {
+			cluster.MustCtl("put", fmt.Sprintf("key%d", at), "value")
+		}
+	}
+	for range 2 {
+		added := cluster.Prepare()
+		cluster.MustCtl("member", "add", added.Name, "--peer-urls="+added.PeerURL())
+		cluster.Joining(added).Run()
+		cluster.Members = append(cluster.Members, added)
+		time.Sleep(healthyAfter)
+	}
+	cluster.Leader()
+	cluster.AwaitLevel()
+	cluster.Leader().Kill()
+	cluster.Leader()
+	cluster.MustCtl("put", "after", "1")
+}

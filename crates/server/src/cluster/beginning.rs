@@ -1,0 +1,290 @@
+//! How a member that has no data yet comes to its ids: as a founder of a new cluster, or as one that was added to an existing one.
+
+use super::addresses::{self, AddressError};
+use super::{discovery, remote, srv};
+use crate::config::Config;
+use crate::logging::{self, Value};
+use member::Bootstrap;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+use store::Member;
+
+/// How long a peer that is up may take to say whether it knows this member already.
+const ASK_FOUNDERS: Duration = Duration::from_secs(1);
+/// How long a member of the cluster to join may take to name the others.
+const ASK_CLUSTER: Duration = Duration::from_secs(10);
+
+/// Name and peer URLs of founding members.
+pub(crate) type Founders = Vec<(String, Vec<String>)>;
+
+/// What a member without data starts with.
+pub(crate) enum Beginning {
+    /// A founder: the first entries of the log.
+    Found(Bootstrap),
+    /// An addition to a cluster that runs: the log comes from there.
+    Join(Joining),
+}
+
+/// Who a member is that was added to a cluster.
+pub(crate) struct Joining {
+    /// The id it was given when it was added.
+    pub(crate) member_id: u64,
+    /// The cluster's id.
+    pub(crate) cluster_id: u64,
+    /// The other members, which send it the log.
+    pub(crate) remotes: Vec<Member>,
+}
+
+/// Why a member without data cannot begin. No data was written.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum BeginError {
+    #[error("couldn't find local name {0:?} in the initial cluster configuration")]
+    NotAFounder(String),
+    #[error("initial cluster {0} has duplicate url")]
+    DuplicateUrl(String),
+    #[error("two members of the initial cluster {0} have the same id {1:x}: each needs URLs of its own")]
+    DuplicateId(String, u64),
+    #[error("{flag} has {missing} but missing from {other}={text}")]
+    Advertised { flag: &'static str, missing: String, other: &'static str, text: String },
+    #[error("--initial-advertise-peer-urls and --initial-cluster do not name the same places: {0}")]
+    Address(#[from] AddressError),
+    #[error(
+        "member {0:x} has already been bootstrapped: its cluster runs and knows it, but this data directory is empty. Remove \
+         the member from the cluster and add it anew (`--initial-cluster-state existing`), or restore its data directory"
+    )]
+    AlreadyBootstrapped(u64),
+    #[error(
+        "cluster ID mismatch: `{url}` belongs to cluster {theirs:x}, but --initial-cluster and --initial-cluster-token give \
+         cluster {ours:x}. Give every founding member the same two flags, and other URLs to another cluster"
+    )]
+    OtherCluster { url: String, theirs: u64, ours: u64 },
+    #[error(
+        "cannot fetch cluster info from peer urls: could not retrieve cluster information from the given URLs ({0}). Is a \
+         member of the cluster running at one of them?"
+    )]
+    NoAnswer(String),
+    #[error("error validating peerURLs {existing}: {reason}")]
+    NoMatch { existing: String, reason: String },
+    #[error("the cluster to join has {found} learners, more than --max-learners={max}")]
+    TooManyLearners { found: usize, max: usize },
+    #[error("incompatible with current running cluster: {0}")]
+    Incompatible(String),
+    #[error("discovery URL should not be set when joining existing initial cluster")]
+    DiscoveryOfExisting,
+    #[error("discovery: {0}")]
+    Discovery(#[from] discovery::DiscoveryError),
+    #[error("DNS discovery: {0}")]
+    Srv(#[from] srv::SrvError),
+}
+
+/// Finds out who this member is. Talks to peers, name servers and the discovery cluster, and may wait for them.
+pub(crate) fn begin(config: &Config) -> Result<Beginning, BeginError> {
+    let founders = match &config.srv {
+        Some(srv) => srv::founders(srv, &config.name, &config.advertise_peer_urls)?,
+        None => config.initial_cluster.clone(),
+    };
+    if config.join_existing { join(config, &founders).map(Beginning::Join) } else { found(config, founders) }
+}
+
+fn shown(founders: &Founders) -> String {
+    let parts = founders.iter().flat_map(|(name, urls)| urls.iter().map(move |url| format!("{name}={url}")));
+    parts.collect::<Vec<_>>().join(",")
+}
+
+fn own<'a>(config: &Config, founders: &'a Founders) -> Result<&'a [String], BeginError> {
+    let own = founders.iter().find(|founder| founder.0 == config.name);
+    own.map(|founder| founder.1.as_slice()).ok_or_else(|| BeginError::NotAFounder(config.name.clone()))
+}
+
+fn check_duplicates(founders: &Founders) -> Result<(), BeginError> {
+    let mut seen = BTreeSet::new();
+    if founders.iter().flat_map(|founder| &founder.1).all(|url| seen.insert(url)) {
+        return Ok(());
+    }
+    Err(BeginError::DuplicateUrl(shown(founders)))
+}
+
+/// The founders are one cluster, and this member is the one it says.
+fn check(config: &Config, founders: &Founders) -> Result<(), BeginError> {
+    let own = own(config, founders)?;
+    let deadline = Instant::now() + addresses::PATIENCE;
+    if let Err(error) = addresses::same(&config.advertise_peer_urls, own, deadline) {
+        let missing = |of: &[String], from: &[String]| of.iter().find(|url| !from.contains(url)).cloned();
+        if let Some(url) = missing(own, &config.advertise_peer_urls) {
+            return Err(BeginError::Advertised {
+                flag: "--initial-cluster",
+                missing: format!("{}={url}", config.name),
+                other: "--initial-advertise-peer-urls",
+                text: config.advertise_peer_urls.join(","),
+            });
+        }
+        if let Some(url) = missing(&config.advertise_peer_urls, own) {
+            return Err(BeginError::Advertised {
+                flag: "--initial-advertise-peer-urls",
+                missing: url,
+                other: "--initial-cluster",
+                text: shown(founders),
+            });
+        }
+        return Err(error.into());
+    }
+    check_duplicates(founders)
+}
+
+fn found(config: &Config, mut founders: Founders) -> Result<Beginning, BeginError> {
+    check(config, &founders)?;
+    let first = bootstrap(config, &founders)?;
+    ask_founders(config, &founders, &first)?;
+    if let Some(discovery) = &config.discovery {
+        founders = discovery::join(discovery, first.member_id, &shown(&founders))?;
+        check_duplicates(&founders)?;
+        return Ok(Beginning::Found(bootstrap(config, &founders)?));
+    }
+    Ok(Beginning::Found(first))
+}
+
+fn bootstrap(config: &Config, founders: &Founders) -> Result<Bootstrap, BeginError> {
+    let mut ids = BTreeSet::new();
+    for (_, urls) in founders {
+        let id = member::member_id(urls, &config.cluster_token, None);
+        if !ids.insert(id) {
+            return Err(BeginError::DuplicateId(shown(founders), id));
+        }
+    }
+    member::bootstrap(founders, &config.name, &config.cluster_token)
+        .ok_or_else(|| BeginError::NotAFounder(config.name.clone()))
+}
+
+/// Founders that are up know whether this member ran before, and whether they found the same cluster.
+fn ask_founders(config: &Config, founders: &Founders, first: &Bootstrap) -> Result<(), BeginError> {
+    for url in others(&config.name, founders) {
+        let Ok(cluster) = remote::members(&url, ASK_FOUNDERS) else { continue };
+        if cluster.id != first.cluster_id && config.discovery.is_none() {
+            return Err(BeginError::OtherCluster { url, theirs: cluster.id, ours: first.cluster_id });
+        }
+        let ran = |member: &Member| member.id == first.member_id && !member.client_urls.is_empty();
+        if cluster.members.iter().any(ran) {
+            return Err(BeginError::AlreadyBootstrapped(first.member_id));
+        }
+        return Ok(());
+    }
+    Ok(())
+}
+
+/// URLs of the others, in a fixed order.
+fn others(name: &str, founders: &Founders) -> Vec<String> {
+    let others = founders.iter().filter(|founder| founder.0 != name);
+    let mut urls: Vec<String> = others.flat_map(|founder| founder.1.iter().cloned()).collect();
+    urls.sort_unstable();
+    urls
+}
+
+fn join(config: &Config, named: &Founders) -> Result<Joining, BeginError> {
+    own(config, named)?;
+    check_duplicates(named)?;
+    if config.discovery.is_some() {
+        return Err(BeginError::DiscoveryOfExisting);
+    }
+    let cluster = ask_cluster(&others(&config.name, named))?;
+    let member_id = match_members(config, named, &cluster.members)?;
+    let learners = cluster.members.iter().filter(|member| member.is_learner).count();
+    if learners > config.max_learners {
+        return Err(BeginError::TooManyLearners { found: learners, max: config.max_learners });
+    }
+    let remotes: Vec<Member> = cluster.members.into_iter().filter(|member| member.id != member_id).collect();
+    check_versions(&remotes)?;
+    logging::info(
+        "joining a cluster",
+        &[
+            ("cluster-id", Value::Id(cluster.id)),
+            ("local-member-id", Value::Id(member_id)),
+            ("other-members", remotes.len().into()),
+        ],
+    );
+    Ok(Joining { member_id, cluster_id: cluster.id, remotes })
+}
+
+/// Asks the cluster who its members are; the first answer counts.
+pub(super) fn ask_cluster(urls: &[String]) -> Result<remote::Cluster, BeginError> {
+    let mut reasons = Vec::new();
+    for url in urls {
+        match remote::members(url, ASK_CLUSTER) {
+            Ok(cluster) => return Ok(cluster),
+            Err(error) => {
+                let address = format!("{url}/members");
+                let fields = [("address", (&address).into()), ("error", Value::Shown(&error))];
+                logging::warn("failed to get cluster response", &fields);
+                reasons.push(format!("{url}: {error}"));
+            }
+        }
+    }
+    Err(BeginError::NoAnswer(reasons.join("; ")))
+}
+
+/// Every member of the cluster must be named, by its URLs; answers the id under which this one is known.
+fn match_members(config: &Config, named: &Founders, existing: &[Member]) -> Result<u64, BeginError> {
+    let list: Vec<String> = existing
+        .iter()
+        .map(|member| format!("{{{:x} {} {:?}}}", member.id, member.name, member.peer_urls))
+        .collect();
+    let fail = |reason: String| BeginError::NoMatch { existing: list.join(" "), reason };
+    if existing.len() != named.len() {
+        return Err(fail(format!(
+            "member count is unequal: the cluster has {} members, --initial-cluster names {}",
+            existing.len(),
+            named.len()
+        )));
+    }
+    let deadline = Instant::now() + addresses::PATIENCE;
+    let mut own_id = None;
+    for member in existing {
+        let mut last = String::new();
+        let found = named.iter().find(|(_, urls)| match addresses::same(&member.peer_urls, urls, deadline) {
+            Ok(()) => true,
+            Err(error) => {
+                last = error.to_string();
+                false
+            }
+        });
+        let Some((name, _)) = found else {
+            let (id, urls) = (member.id, &member.peer_urls);
+            return Err(fail(format!("PeerURLs: no match found for existing member ({id:x}, {urls:?}): {last}")));
+        };
+        if *name == config.name {
+            own_id = Some(member.id);
+        }
+    }
+    own_id.ok_or_else(|| fail(format!("none of them is this member ({:?})", config.name)))
+}
+
+/// At least one member must run a cluster version that this release can follow, and none may run another.
+fn check_versions(remotes: &[Member]) -> Result<(), BeginError> {
+    let mut seen = 0;
+    let mut last = String::from("no member told its version");
+    for member in remotes {
+        let Some(versions) = member.peer_urls.iter().find_map(|url| match remote::versions(url, ASK_CLUSTER) {
+            Ok(versions) => Some(versions),
+            Err(error) => {
+                last = format!("member {:x}: {error}", member.id);
+                None
+            }
+        }) else {
+            continue;
+        };
+        // A member that waits for its own cluster cannot say yet.
+        let Some(version) = super::versions::minor(&versions.cluster) else { continue };
+        let (low, high) = (super::versions::minor(api::version::MIN_CLUSTER), super::versions::minor(api::version::ETCD));
+        if low.is_some_and(|low| version < low) || high.is_some_and(|high| version > high) {
+            return Err(BeginError::Incompatible(format!(
+                "member {:x} runs cluster version {}, this release goes from {} to {}",
+                member.id,
+                versions.cluster,
+                api::version::MIN_CLUSTER,
+                api::version::CLUSTER
+            )));
+        }
+        seen += 1;
+    }
+    if seen > 0 { Ok(()) } else { Err(BeginError::Incompatible(last)) }
+}

@@ -1,0 +1,208 @@
+//! Changes of the members: checked here, decided by the log.
+
+use super::remote::{self, Promoted};
+use super::rules::{self, Health};
+use crate::logging::{self, Value};
+use crate::node::Node;
+use api::Error;
+use api::raftpb::{ConfChange, ConfChangeType};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use store::{ConfChangeContext, Member};
+
+/// A connection counts once it has been up for this long.
+const CONNECTED_FOR: Duration = Duration::from_secs(5);
+/// Pause before another member is asked again.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// The members after a change, or why there is none.
+pub(crate) type Changed = Result<Vec<Member>, Error>;
+/// Called with it.
+pub(crate) type Done = Box<dyn FnOnce(Changed) + Send>;
+
+/// All members, by id.
+pub(crate) fn members(node: &Node) -> Vec<Member> {
+    node.store.members().members.into_values().collect()
+}
+
+fn check(node: &Node, rule: impl FnOnce(&Health<'_>) -> Result<(), Error>) -> Result<(), Error> {
+    if !node.config.strict_reconfig {
+        return Ok(());
+    }
+    let members = members(node);
+    let connected = |id| {
+        id == node.member_id || node.active_since(id).is_some_and(|since| since.elapsed() > CONNECTED_FOR)
+    };
+    rule(&Health { members: &members, connected: &connected })
+}
+
+fn refused(what: &str, id: u64, error: Error) {
+    logging::warn(
+        "rejecting a change of the members",
+        &[
+            ("change", what.into()),
+            ("member-id", Value::Id(id)),
+            ("error", error.message().into()),
+        ],
+    );
+}
+
+/// Sends a change through the log; `done` gets the members once it is in effect here.
+fn propose(node: &Arc<Node>, kind: ConfChangeType, id: u64, context: Option<ConfChangeContext>, done: Done) {
+    let change = ConfChange {
+        r#type: Some(kind as i32),
+        node_id: Some(id),
+        context: context.map(|context| context.encode().into()),
+        id: None,
+    };
+    let own = node.clone();
+    let answer = move |outcome: crate::node::Outcome| match outcome {
+        Ok(_) => {
+            logging::info(
+                "applied a configuration change through raft",
+                &[
+                    ("raft-conf-change", kind.as_str_name().into()),
+                    ("raft-conf-change-node-id", Value::Id(id)),
+                ],
+            );
+            done(Ok(members(&own)));
+        }
+        Err(error) => {
+            refused(kind.as_str_name(), id, error);
+            done(Err(error));
+        }
+    };
+    node.propose_conf_change(change, Box::new(answer));
+}
+
+/// Adds a member under the given URLs, which are checked by the caller; `done` gets it and all members.
+pub(crate) fn add(
+    node: &Arc<Node>,
+    mut peer_urls: Vec<String>,
+    learner: bool,
+    done: impl FnOnce(Result<(Member, Vec<Member>), Error>) + Send + 'static,
+) {
+    peer_urls.sort_unstable();
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64;
+    // A member that is added belongs to no founding token.
+    let id = member::member_id(&peer_urls, "", Some(seconds));
+    let member = Member { id, peer_urls, is_learner: learner, ..Member::default() };
+    let allowed = check(node, |health| rules::may_add(health, learner)).and_then(|()| may_learn(node, &member));
+    if let Err(error) = allowed {
+        refused("add", id, error);
+        return done(Err(error));
+    }
+    let kind =
+        if learner { ConfChangeType::ConfChangeAddLearnerNode } else { ConfChangeType::ConfChangeAddNode };
+    let context = ConfChangeContext { member: member.clone(), is_promote: false };
+    let answer = move |changed: Changed| done(changed.map(|members| (member, members)));
+    propose(node, kind, id, Some(context), Box::new(answer));
+}
+
+/// The limit is a flag of each member, so it must not decide while the log is applied: members could come to differ.
+fn may_learn(node: &Node, member: &Member) -> Result<(), Error> {
+    if !member.is_learner {
+        return Ok(());
+    }
+    let members = members(node);
+    if members.iter().any(|other| other.peer_urls.iter().any(|url| member.peer_urls.contains(url))) {
+        return Err(Error::PeerUrlExist);
+    }
+    let learners = members.iter().filter(|member| member.is_learner).count();
+    if learners >= node.config.max_learners { Err(Error::TooManyLearners) } else { Ok(()) }
+}
+
+/// Removes a member for good.
+pub(crate) fn remove(node: &Arc<Node>, id: u64, done: Done) {
+    let active = node.active_since(id).is_some();
+    if let Err(error) = check(node, |health| rules::may_remove(health, id, node.member_id, active)) {
+        refused("remove", id, error);
+        return done(Err(error));
+    }
+    propose(node, ConfChangeType::ConfChangeRemoveNode, id, None, done);
+}
+
+/// Gives a member other peer URLs.
+pub(crate) fn update(node: &Arc<Node>, id: u64, peer_urls: Vec<String>, done: Done) {
+    let member = Member { id, peer_urls, ..Member::default() };
+    let context = ConfChangeContext { member, is_promote: false };
+    propose(node, ConfChangeType::ConfChangeUpdateNode, id, Some(context), done);
+}
+
+/// Makes a learner a voter. Only the leader knows whether it is ready; another member asks the leader.
+pub(crate) fn promote(node: &Arc<Node>, id: u64, done: Done) {
+    let own = node.clone();
+    let count = move |changed: Changed| {
+        match &changed {
+            Ok(_) => own.metrics.cluster.promoted(),
+            Err(error) => own.metrics.cluster.promotion_failed(*error),
+        }
+        done(changed);
+    };
+    promote_here(node, id, Box::new(count));
+}
+
+/// What `promote` does, without counting.
+fn promote_here(node: &Arc<Node>, id: u64, done: Done) {
+    if !node.status.is_leader() {
+        return forward_promotion(node, id, done);
+    }
+    let own = node.clone();
+    // Everything acknowledged must be applied first, or a member that was just added would not be found.
+    node.linearize(move |allowed| {
+        if let Err(error) = allowed {
+            return done(Err(error));
+        }
+        let asked = own.clone();
+        own.progress(Box::new(move |progress| {
+            if progress.is_empty() {
+                // Somebody else leads by now.
+                return forward_promotion(&asked, id, done);
+            }
+            match ready(&asked, &progress, id) {
+                Ok(()) => {
+                    let member = Member { id, ..Member::default() };
+                    let context = ConfChangeContext { member, is_promote: true };
+                    propose(&asked, ConfChangeType::ConfChangeAddNode, id, Some(context), done);
+                }
+                Err(error) => {
+                    refused("promote", id, error);
+                    done(Err(error));
+                }
+            }
+        }));
+    });
+}
+
+fn ready(node: &Node, progress: &[member::Progress], id: u64) -> Result<(), Error> {
+    let matched = |id| progress.iter().find(|progress| progress.id == id).map(|progress| progress.matched);
+    let learner = matched(id).ok_or(Error::MemberNotFound)?;
+    if !rules::learner_is_ready(learner, matched(node.member_id).unwrap_or(0)) {
+        return Err(Error::LearnerNotReady);
+    }
+    check(node, rules::may_promote)
+}
+
+fn forward_promotion(node: &Arc<Node>, id: u64, done: Done) {
+    let ask = move |node: &Arc<Node>, done: Done| done(ask_leader_to_promote(node, id));
+    node.forward(done, ask, |done, error| done(Err(error)));
+}
+
+fn ask_leader_to_promote(node: &Arc<Node>, id: u64) -> Changed {
+    let deadline = Instant::now() + node.config.request_timeout();
+    while let Some(urls) = super::leader_urls(node, deadline) {
+        for url in &urls {
+            match remote::promote(url, id, node.config.request_timeout()) {
+                Ok(Promoted::Done(members)) => return Ok(members),
+                Ok(Promoted::Refused(error)) => return Err(error),
+                Err(error) => logging::warn(
+                    "cannot forward a promotion to the leader",
+                    &[("url", url.into()), ("error", Value::Shown(&error))],
+                ),
+            }
+        }
+        std::thread::sleep(RETRY);
+    }
+    Err(if node.stopping.load(Ordering::Relaxed) { Error::Stopped } else { Error::Timeout })
+}

@@ -1,0 +1,68 @@
+//! Handing leadership to another member: when asked to, and before a leader stops.
+
+use crate::logging::{self, Value};
+use crate::node::Node;
+use api::Error;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A leader that stops waits at most this long for its successor: the process is to be gone soon after.
+const PATIENCE: Duration = Duration::from_millis(700);
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Checks that leadership may go to `target` and starts the transfer; `done` once the target leads, or the request's time is over.
+pub(crate) fn move_leader(node: &Arc<Node>, target: u64, done: impl FnOnce(Result<(), Error>) + Send + 'static) {
+    if !node.status.is_leader() {
+        return done(Err(Error::NotLeader));
+    }
+    if !node.store.members().members.get(&target).is_some_and(|member| !member.is_learner) {
+        return done(Err(Error::BadLeaderTransferee));
+    }
+    let patience = node.config.request_timeout();
+    let wait = move |node: &Arc<Node>, done: Box<dyn FnOnce(Result<(), Error>) + Send>| {
+        done(if transfer(node, target, patience) { Ok(()) } else { Err(Error::TimeoutLeaderTransfer) });
+    };
+    let done: Box<dyn FnOnce(Result<(), Error>) + Send> = Box::new(done);
+    node.forward(done, wait, |done, error| done(Err(error)));
+}
+
+/// Hands over and waits; whether `target` leads.
+fn transfer(node: &Arc<Node>, target: u64, patience: Duration) -> bool {
+    let began = Instant::now();
+    logging::info(
+        "leadership transfer starting",
+        &[("local-member-id", Value::Id(node.member_id)), ("transferee-member-id", Value::Id(target))],
+    );
+    node.transfer(target);
+    while node.status.leader() != target {
+        if began.elapsed() > patience {
+            logging::warn("leadership transfer took too long", &[("transferee-member-id", Value::Id(target))]);
+            return false;
+        }
+        std::thread::sleep(LOOK);
+    }
+    logging::info(
+        "leadership transfer finished",
+        &[
+            ("new-leader-member-id", Value::Id(target)),
+            ("took", Value::Shown(&format_args!("{:?}", began.elapsed()))),
+        ],
+    );
+    true
+}
+
+/// Before stopping: a leader hands over to the voter it has been connected to for longest.
+pub(crate) fn before_stopping(node: &Arc<Node>) {
+    if !node.status.is_leader() {
+        return;
+    }
+    let voters = super::change::members(node).into_iter().filter(|member| !member.is_learner);
+    let others = voters.filter(|member| member.id != node.member_id);
+    let connected = others.filter_map(|member| Some((node.active_since(member.id)?, member.id)));
+    match connected.min() {
+        Some((_, target)) => {
+            transfer(node, target, PATIENCE);
+        }
+        None => logging::info("skipped leadership transfer: no other voter is connected", &[]),
+    }
+}

@@ -1,0 +1,135 @@
+//! The time of leases, which only the leader knows: asked there, wherever the question arrives.
+
+use super::remote::{self, CallError};
+use crate::logging::{self, Value};
+use crate::node::{Node, lock};
+use api::Error;
+use api::etcdserverpb::{LeaseTimeToLiveRequest, LeaseTimeToLiveResponse};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// One call to the leader may take this long.
+const CALL_MAX: Duration = Duration::from_secs(5);
+/// Pause before the leader is asked again.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// Times to live in seconds, in the order of the leases; 0 for one that is not there.
+pub(crate) type Renewed = Result<Vec<i64>, Error>;
+
+/// Renews leases; `done` is called once, on any thread.
+pub(crate) fn renew(node: &Arc<Node>, leases: Vec<i64>, done: impl FnOnce(Renewed) + Send + 'static) {
+    if !node.status.is_leader() {
+        return forward_renewals(node, leases, Box::new(done));
+    }
+    let own = node.clone();
+    // One that has lost the quorum may not know yet that another leader counts down the same leases.
+    node.linearize(move |allowed| match allowed {
+        Ok(()) => match renew_here(&own, &leases) {
+            Some(renewed) => done(Ok(renewed)),
+            None => forward_renewals(&own, leases, Box::new(done)),
+        },
+        Err(Error::Stopped) => done(Err(Error::Stopped)),
+        // The client turns to another member.
+        Err(_) => done(Err(Error::NotPrimaryLessor)),
+    });
+}
+
+/// Renews on the member that keeps the deadlines; `None` on any other.
+pub(super) fn renew_here(node: &Node, leases: &[i64]) -> Option<Vec<i64>> {
+    let mut lessor = lock(&node.lessor);
+    lessor.is_primary().then(|| {
+        let now_ms = node.now_ms();
+        leases.iter().map(|lease| lessor.renew(*lease, now_ms).unwrap_or(0)).collect()
+    })
+}
+
+type DoneRenewing = Box<dyn FnOnce(Renewed) + Send>;
+
+fn forward_renewals(node: &Arc<Node>, leases: Vec<i64>, done: DoneRenewing) {
+    let ask = move |node: &Arc<Node>, done: DoneRenewing| {
+        let renew = |lease: &i64| {
+            let renewed = ask_leader(node, |url, patience| remote::renew(url, *lease, patience))?;
+            Ok(renewed.unwrap_or(0))
+        };
+        done(leases.iter().map(renew).collect());
+    };
+    node.forward(done, ask, |done, error| done(Err(error)));
+}
+
+/// Asks whoever leads until there is an answer or the time of a request is over.
+fn ask_leader<T>(node: &Node, ask: impl Fn(&str, Duration) -> Result<T, CallError>) -> Result<T, Error> {
+    let deadline = Instant::now() + node.config.request_timeout();
+    let mut answered = false;
+    while let Some(urls) = super::leader_urls(node, deadline) {
+        for url in &urls {
+            match ask(url, CALL_MAX) {
+                Ok(answer) => return Ok(answer),
+                Err(error) => {
+                    answered = true;
+                    logging::debug(
+                        "cannot ask the leader about a lease",
+                        &[("url", url.into()), ("error", Value::Shown(&error))],
+                    );
+                }
+            }
+        }
+        std::thread::sleep(RETRY);
+    }
+    Err(match (node.stopping.load(Ordering::Relaxed), answered) {
+        (true, _) => Error::Stopped,
+        (false, true) => Error::Timeout,
+        (false, false) => Error::NoLeader,
+    })
+}
+
+/// What came of a question about a lease.
+pub(crate) type TimeToLive = Result<LeaseTimeToLiveResponse, Error>;
+
+/// The time a lease has left; `done` is called once, on any thread. The header is for the caller to fill in.
+pub(crate) fn time_to_live(
+    node: &Arc<Node>,
+    request: LeaseTimeToLiveRequest,
+    done: impl FnOnce(TimeToLive) + Send + 'static,
+) {
+    if !node.status.is_leader() {
+        return forward_time_to_live(node, request, Box::new(done));
+    }
+    let own = node.clone();
+    node.linearize(move |allowed| match allowed.and_then(|()| time_to_live_here(&own, &request)) {
+        Ok(found) => done(Ok(found.unwrap_or_else(|| gone(&request)))),
+        // Leadership went away in between.
+        Err(Error::NotPrimaryLessor) => forward_time_to_live(&own, request, Box::new(done)),
+        Err(error) => done(Err(error)),
+    });
+}
+
+fn gone(request: &LeaseTimeToLiveRequest) -> LeaseTimeToLiveResponse {
+    LeaseTimeToLiveResponse { id: request.id, ttl: -1, ..Default::default() }
+}
+
+/// On the member that keeps the deadlines; `Ok(None)` for a lease that is not there.
+pub(super) fn time_to_live_here(
+    node: &Node,
+    request: &LeaseTimeToLiveRequest,
+) -> Result<Option<LeaseTimeToLiveResponse>, Error> {
+    let leases = node.store.leases();
+    let Some(lease) = leases.get(request.id) else { return Ok(None) };
+    let keys = if request.keys { leases.keys(request.id) } else { Vec::new() };
+    let lessor = lock(&node.lessor);
+    if !lessor.is_primary() {
+        return Err(Error::NotPrimaryLessor);
+    }
+    let ttl = lessor.remaining_seconds(request.id, node.now_ms()).unwrap_or(lease.ttl);
+    Ok(Some(LeaseTimeToLiveResponse { id: request.id, ttl, granted_ttl: lease.ttl, keys, ..Default::default() }))
+}
+
+type DoneAsking = Box<dyn FnOnce(TimeToLive) + Send>;
+
+fn forward_time_to_live(node: &Arc<Node>, request: LeaseTimeToLiveRequest, done: DoneAsking) {
+    let ask = move |node: &Arc<Node>, done: DoneAsking| {
+        let found = ask_leader(node, |url, patience| remote::time_to_live(url, &request, patience));
+        done(found.map(|found| found.unwrap_or_else(|| gone(&request))));
+    };
+    node.forward(done, ask, |done, error| done(Err(error)));
+}

@@ -1,0 +1,32 @@
+//! A member among others: how it comes to its cluster, how the cluster's members change, and what members ask of each other.
+//!
+//! ```text
+//! start     beginning ─▶ discovery (grpc) │ srv (dns) │ /members of a running cluster (remote); force: one member from a copy
+//! changes   services/cluster ─▶ change (rules) ─▶ log
+//! calls     peers ─▶ calls ─▶ change, leases;   remote ─▶ another member's calls
+//! running   versions, publish, leaderless (streams that need a leader), handover (SIGTERM), retire (a removed member)
+//! ```
+
+mod addresses;
+mod beginning;
+pub(crate) mod calls;
+pub(crate) mod change;
+mod discovery;
+mod dns;
+pub(crate) mod force;
+pub(crate) mod forward;
+mod grpc;
+pub(crate) mod handover;
+pub(crate) mod leaderless;
+pub(crate) mod leases;
+pub(crate) mod metrics;
+pub(crate) mod publish;
+mod remote;
+mod retire;
+mod rules;
+mod srv;
+pub(crate) mod versions;
+
+pub use beginning::BeginError;
+pub(crate) use beginning::{Beginning, begin};
+pub(crate) use forward::leader_urls;

@@ -1,0 +1,71 @@
+//! A member tells the cluster its name and client URLs. Until the log has taken that, it serves no clients: a member that was
+//! started without a quorum waits.
+
+use crate::logging::{self, Value};
+use crate::node::{self, Node};
+use api::membershippb::{Attributes, ClusterMemberAttrSetRequest, ClusterVersionSetRequest};
+use api::{Error, Message};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::sync_channel;
+use std::time::{Duration, Instant};
+
+/// Pause before the next attempt.
+const RETRY: Duration = Duration::from_millis(10);
+/// Time between warnings while it does not succeed.
+const WARN: Duration = Duration::from_secs(7);
+
+/// Tries until it is done or the member stops.
+pub(crate) fn publish(node: &Arc<Node>) -> Result<(), Error> {
+    let attributes =
+        Attributes { name: node.config.name.clone(), client_urls: node.config.advertise_client_urls.clone() };
+    let request = ClusterMemberAttrSetRequest { member_id: node.member_id, member_attributes: Some(attributes) };
+    let request = request.encode_to_vec();
+    let mut warned = Instant::now();
+    while let Err(error) = propose_and_wait(node, node::CLUSTER_MEMBER_ATTR_SET, &request) {
+        if node.stopping.load(Ordering::Relaxed) || error == Error::Stopped {
+            return Err(Error::Stopped);
+        }
+        if warned.elapsed() >= WARN {
+            warned = Instant::now();
+            logging::warn(
+                "failed to publish local member to cluster through raft; trying again",
+                &[("error", error.message().into())],
+            );
+        }
+        std::thread::sleep(RETRY);
+    }
+    logging::info(
+        "published local member to cluster through raft",
+        &[
+            ("local-member-id", Value::Id(node.member_id)),
+            ("cluster-id", Value::Id(node.cluster_id)),
+        ],
+    );
+    if node.status.serves_local_reads() && node.store.cluster_version().is_empty() {
+        decide_alone(node)?;
+    }
+    Ok(())
+}
+
+/// A member alone decides the cluster's version before it serves; with others, the leader's monitor does.
+fn decide_alone(node: &Arc<Node>) -> Result<(), Error> {
+    let request = ClusterVersionSetRequest { ver: api::version::CLUSTER.into() };
+    propose_and_wait(node, node::CLUSTER_VERSION_SET, &request.encode_to_vec())?;
+    logging::info("set initial cluster version", &[("cluster-version", "3.7".into())]);
+    Ok(())
+}
+
+/// Sends a request through the log and waits for what comes of it.
+pub(super) fn propose_and_wait(node: &Arc<Node>, field: u32, request: &[u8]) -> Result<(), Error> {
+    let (tell, told) = sync_channel(1);
+    node.propose(
+        field,
+        request,
+        Box::new(move |outcome| {
+            // Whoever waits may have given up.
+            let _ = tell.send(outcome.map(|_| ()));
+        }),
+    );
+    told.recv().unwrap_or(Err(Error::Stopped))
+}

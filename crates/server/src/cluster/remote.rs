@@ -1,0 +1,155 @@
+//! Small calls to the other members over their peer URLs.
+
+use crate::peers::client;
+use api::Message;
+use api::etcdserverpb::{LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse};
+use api::leasepb::{LeaseInternalRequest, LeaseInternalResponse};
+use http::{Method, Request, Response, StatusCode};
+use serde::Deserialize;
+use std::time::Duration;
+use store::Member;
+
+/// The answer of a peer to `/members`: its cluster, and who is in it.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    /// The cluster's id.
+    pub(crate) id: u64,
+    /// Its members.
+    pub(crate) members: Vec<Member>,
+}
+
+/// The answer of a peer to `/version`.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct Versions {
+    /// The release it runs.
+    #[serde(rename = "etcdserver")]
+    pub(crate) server: String,
+    /// The cluster's version, or `not_decided`.
+    #[serde(rename = "etcdcluster")]
+    pub(crate) cluster: String,
+}
+
+/// Why a call to a peer has no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CallError {
+    /// It cannot be reached, or does not answer in time.
+    #[error("{0}")]
+    Unreachable(#[from] client::Error),
+    /// It answers something else.
+    #[error("unexpected answer: {status} {text}")]
+    Unexpected {
+        /// The HTTP status.
+        status: StatusCode,
+        /// The beginning of the answer.
+        text: String,
+    },
+}
+
+fn unexpected(response: &Response<Vec<u8>>) -> CallError {
+    let body = String::from_utf8_lossy(response.body());
+    let text: String = body.trim().chars().take(200).collect();
+    CallError::Unexpected { status: response.status(), text }
+}
+
+fn call(
+    url: &str,
+    method: Method,
+    path: &str,
+    body: Vec<u8>,
+    timeout: Duration,
+) -> Result<Response<Vec<u8>>, CallError> {
+    let mut request = Request::new(body);
+    *request.method_mut() = method;
+    // Paths are our own: letters, digits and slashes.
+    *request.uri_mut() = path.parse().unwrap_or_default();
+    if !request.body().is_empty() {
+        let protobuf = http::HeaderValue::from_static("application/protobuf");
+        request.headers_mut().insert(http::header::CONTENT_TYPE, protobuf);
+    }
+    Ok(client::call(url, request, timeout)?)
+}
+
+/// Who the members are, as the peer at `url` knows them.
+pub(crate) fn members(url: &str, timeout: Duration) -> Result<Cluster, CallError> {
+    let response = call(url, Method::GET, "/members", Vec::new(), timeout)?;
+    let id = response.headers().get("x-etcd-cluster-id").and_then(|id| id.to_str().ok());
+    let id = id.and_then(|id| u64::from_str_radix(id, 16).ok());
+    match (id, serde_json::from_slice::<Vec<Member>>(response.body())) {
+        (Some(id), Ok(members)) if response.status().is_success() && !members.is_empty() => Ok(Cluster { id, members }),
+        _ => Err(unexpected(&response)),
+    }
+}
+
+/// What the peer at `url` runs.
+pub(crate) fn versions(url: &str, timeout: Duration) -> Result<Versions, CallError> {
+    let response = call(url, Method::GET, "/version", Vec::new(), timeout)?;
+    serde_json::from_slice(response.body()).map_err(|_| unexpected(&response))
+}
+
+/// What came of a promotion that was asked of another member.
+#[derive(Debug)]
+pub(crate) enum Promoted {
+    /// The members after it.
+    Done(Vec<Member>),
+    /// It was refused; asking again would change nothing.
+    Refused(api::Error),
+}
+
+/// Asks the member at `url` to promote a learner.
+pub(crate) fn promote(url: &str, id: u64, timeout: Duration) -> Result<Promoted, CallError> {
+    let response = call(url, Method::POST, &format!("/members/promote/{id}"), Vec::new(), timeout)?;
+    let says = |error: api::Error| String::from_utf8_lossy(response.body()).contains(error.message());
+    match response.status() {
+        StatusCode::OK => match serde_json::from_slice(response.body()) {
+            Ok(members) => Ok(Promoted::Done(members)),
+            Err(_) => Err(unexpected(&response)),
+        },
+        StatusCode::NOT_FOUND => Ok(Promoted::Refused(api::Error::MemberNotFound)),
+        StatusCode::PRECONDITION_FAILED if says(api::Error::LearnerNotReady) => {
+            Ok(Promoted::Refused(api::Error::LearnerNotReady))
+        }
+        // etcd's own text for it lacks the prefix that clients see.
+        StatusCode::PRECONDITION_FAILED if String::from_utf8_lossy(response.body()).contains("can only promote") => {
+            Ok(Promoted::Refused(api::Error::MemberNotLearner))
+        }
+        _ => Err(unexpected(&response)),
+    }
+}
+
+/// Renews a lease at the leader; the time to live, `None` for a lease that is not there.
+pub(crate) fn renew(url: &str, lease: i64, timeout: Duration) -> Result<Option<i64>, CallError> {
+    let request = LeaseKeepAliveRequest { id: lease }.encode_to_vec();
+    let response = call(url, Method::POST, "/leases", request, timeout)?;
+    match (response.status(), LeaseKeepAliveResponse::decode(response.body().as_slice())) {
+        (StatusCode::NOT_FOUND, _) if is_lease_not_found(&response) => Ok(None),
+        (StatusCode::OK, Ok(answer)) if answer.id == lease => Ok(Some(answer.ttl)),
+        _ => Err(unexpected(&response)),
+    }
+}
+
+/// What the leader knows of a lease's time; `None` for one that is not there.
+pub(crate) fn time_to_live(
+    url: &str,
+    request: &LeaseTimeToLiveRequest,
+    timeout: Duration,
+) -> Result<Option<LeaseTimeToLiveResponse>, CallError> {
+    let body = LeaseInternalRequest { lease_time_to_live_request: Some(*request) }.encode_to_vec();
+    let response = call(url, Method::POST, "/leases/internal", body, timeout)?;
+    match (response.status(), LeaseInternalResponse::decode(response.body().as_slice())) {
+        (StatusCode::NOT_FOUND, _) if is_lease_not_found(&response) => Ok(None),
+        (StatusCode::OK, Ok(answer)) if answer.lease_time_to_live_response.is_some() => {
+            Ok(answer.lease_time_to_live_response)
+        }
+        _ => Err(unexpected(&response)),
+    }
+}
+
+/// A path that the peer does not serve is answered 404 as well.
+fn is_lease_not_found(response: &Response<Vec<u8>>) -> bool {
+    response.body().starts_with(LEASE_NOT_FOUND.as_bytes())
+}
+
+/// What the answer to a lease that is not there begins with, between members.
+pub(super) const LEASE_NOT_FOUND: &str = "lease not found";
+/// What a member that does not keep the deadlines answers, between members.
+pub(super) const NOT_PRIMARY: &str = "not a primary lessor";

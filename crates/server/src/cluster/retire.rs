@@ -1,0 +1,37 @@
+//! The end of a member that its cluster has removed.
+
+use crate::logging;
+use crate::node::Node;
+use crate::system::End;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// What was applied goes out to clients and peers first.
+const LINGER: Duration = Duration::from_secs(1);
+
+impl Node {
+    /// This member was removed from the cluster: it stops a little later.
+    pub(crate) fn retire(self: &Arc<Self>) {
+        if self.stopping.load(Ordering::Relaxed) || self.retiring.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        logging::warn(
+            "the member has been permanently removed from the cluster; stopping. Its data directory is of no more use",
+            &[("data-dir", logging::Value::Shown(&self.config.data_dir.display()))],
+        );
+        let node = self.clone();
+        let waiting = std::thread::Builder::new().name("retire".into()).spawn(move || {
+            std::thread::sleep(LINGER);
+            // Whoever waits for the member to be published learns it from this.
+            node.stopping.store(true, Ordering::Relaxed);
+            if let Some(ended) = node.retired.get() {
+                // The process may be ending for another reason.
+                let _ = ended.send(End::Removed);
+            }
+        });
+        if let Err(error) = waiting {
+            logging::fatal("cannot start a thread", &[("error", logging::Value::Shown(&error))]);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Discovery by DNS: `_etcd-server._tcp.<domain>` names the founding members.
+
+use super::addresses;
+use super::beginning::Founders;
+use super::dns::{self, DnsError, Record};
+use crate::config::Srv;
+use crate::logging;
+use std::hash::{BuildHasher, RandomState};
+
+/// Why DNS does not name the founders.
+#[derive(Debug, thiserror::Error)]
+pub enum SrvError {
+    /// No records.
+    #[error("error querying DNS SRV records: {0}")]
+    Dns(#[from] DnsError),
+    /// A member without an address.
+    #[error("failed to resolve `{host}`: {reason}")]
+    Unresolved {
+        /// The member.
+        host: String,
+        /// What the resolver says.
+        reason: String,
+    },
+    /// The records are those of other members.
+    #[error("cannot find local member {name:?} in SRV records: none of {found} is at --initial-advertise-peer-urls={urls}")]
+    NotNamed {
+        /// This member.
+        name: String,
+        /// What the records name.
+        found: String,
+        /// What it advertises.
+        urls: String,
+    },
+    /// Only for TLS.
+    #[error("only `_etcd-server-ssl` records exist for `{0}`, and peers with TLS are not supported by this version")]
+    OnlyTls(String),
+}
+
+/// Asks DNS for the founders. The one at an address that this member advertises is this member; the others are numbered.
+pub(super) fn founders(srv: &Srv, name: &str, advertised: &[String]) -> Result<Founders, SrvError> {
+    let service = |service: &str| {
+        let suffix = if srv.service_suffix.is_empty() { String::new() } else { format!("-{}", srv.service_suffix) };
+        format!("_{service}{suffix}._tcp.{}", srv.domain)
+    };
+    let servers = dns::servers();
+    let id = RandomState::new().hash_one(&srv.domain) as u16;
+    let records = match dns::srv(&servers, &service("etcd-server"), id) {
+        Ok(records) => records,
+        Err(DnsError::NotFound(_)) if dns::srv(&servers, &service("etcd-server-ssl"), !id).is_ok() => {
+            return Err(SrvError::OnlyTls(srv.domain.clone()));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let found = assign(&records, name, advertised, &|authority| addresses::first_address(authority))?;
+    for (name, urls) in &found {
+        logging::info("got bootstrap from DNS", &[("name", name.into()), ("url", (&urls.join(",")).into())]);
+    }
+    Ok(found)
+}
+
+fn assign(
+    records: &[Record],
+    name: &str,
+    advertised: &[String],
+    resolve: &dyn Fn(&str) -> Result<std::net::SocketAddr, String>,
+) -> Result<Founders, SrvError> {
+    let address = |host: &str| resolve(host).map_err(|reason| SrvError::Unresolved { host: host.into(), reason });
+    let own = advertised.iter().map(|url| address(addresses::authority(url))).collect::<Result<Vec<_>, _>>()?;
+    let mut founders = Founders::new();
+    let mut number = 0;
+    for record in records {
+        let host = format!("{}:{}", record.target, record.port);
+        let url = format!("http://{host}");
+        // A record left out here but not by another member would found two clusters.
+        if own.contains(&address(&host)?) {
+            match founders.iter_mut().find(|founder| founder.0 == name) {
+                Some(founder) => founder.1.push(url),
+                None => founders.push((name.to_string(), vec![url])),
+            }
+        } else {
+            founders.push((number.to_string(), vec![url]));
+            number += 1;
+        }
+    }
+    if founders.iter().any(|founder| founder.0 == name) {
+        return Ok(founders);
+    }
+    let found = founders.iter().map(|founder| founder.1.join(",")).collect::<Vec<_>>().join(",");
+    Err(SrvError::NotNamed { name: name.into(), found, urls: advertised.join(",") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::SocketAddr;
+
+    fn resolve(authority: &str) -> Result<SocketAddr, String> {
+        let number = authority.strip_prefix('m').and_then(|rest| rest.chars().next()).ok_or("unknown")?;
+        format!("10.0.0.{number}:2380").parse().map_err(|_| "bad".to_string())
+    }
+
+    #[test]
+    fn the_own_address_gets_the_own_name() {
+        let records = ["m1.x", "m2.x", "m3.x"].map(|target| Record { target: target.into(), port: 2380 });
+        let found = assign(&records, "me", &["http://m2.y:2380".into()], &resolve).unwrap_or_default();
+        let names: Vec<&str> = found.iter().map(|founder| founder.0.as_str()).collect();
+        assert_eq!(names, ["0", "me", "1"]);
+        assert_eq!(found[1].1, ["http://m2.x:2380"]);
+        let absent = assign(&records, "me", &["http://m4.y:2380".into()], &resolve);
+        assert!(matches!(absent, Err(SrvError::NotNamed { .. })));
+        let unknown = assign(&records, "me", &["http://other:2380".into()], &resolve);
+        assert!(matches!(unknown, Err(SrvError::Unresolved { .. })));
+    }
+}

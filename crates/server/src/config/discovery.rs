@@ -1,0 +1,89 @@
+//! How founding members find each other when `--initial-cluster` does not name them: through another cluster, or DNS.
+
+use super::flags::Values;
+use super::{ConfigError, url};
+use std::time::Duration;
+
+/// Another cluster, in which the founding members write their URLs under a common token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Discovery {
+    /// The common name; also mixed into the ids.
+    pub token: String,
+    /// Client URLs of the other cluster.
+    pub endpoints: Vec<String>,
+    /// Time to connect.
+    pub dial_timeout: Duration,
+    /// Time of one request.
+    pub request_timeout: Duration,
+    /// Time between pings.
+    pub keepalive: Duration,
+    /// Time a ping may go unanswered.
+    pub keepalive_timeout: Duration,
+    /// User and password there.
+    pub user: Option<(String, String)>,
+}
+
+/// SRV records that name the founding members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Srv {
+    /// The DNS domain.
+    pub domain: String,
+    /// `_etcd-server-<name>`, when not empty.
+    pub service_suffix: String,
+}
+
+/// The flags of the other cluster.
+pub(super) fn discovery(
+    values: &Values,
+    period: &dyn Fn(&str) -> Result<Duration, ConfigError>,
+) -> Result<Option<Discovery>, ConfigError> {
+    let wrong = |text: &str| Err(ConfigError::Value(text.into()));
+    if values.get("discovery-fallback") != "exit" {
+        return wrong("--discovery-fallback can only be exit: there is no v2 proxy any more");
+    }
+    let (token, endpoints) = (values.get("discovery-token"), values.get("discovery-endpoints"));
+    if token.is_empty() != endpoints.is_empty() {
+        return wrong("both --discovery-token and --discovery-endpoints must be set");
+    }
+    if token.is_empty() {
+        return Ok(None);
+    }
+    let secure = values.get("discovery-insecure-transport") != "true"
+        || ["discovery-cert", "discovery-key", "discovery-cacert"].iter().any(|flag| !values.get(flag).is_empty());
+    if secure {
+        return wrong("discovery over TLS is not supported by this version");
+    }
+    let mut hosts = Vec::new();
+    for endpoint in endpoints.split(',').map(str::trim) {
+        if endpoint.is_empty() {
+            return wrong("--discovery-endpoints must not contain empty endpoints");
+        }
+        // etcd's clients take bare hosts and ports as well.
+        let url = if endpoint.contains("://") { endpoint.to_string() } else { format!("http://{endpoint}") };
+        hosts.extend(url::list("discovery-endpoints", &url)?);
+    }
+    let user = match (values.get("discovery-user"), values.get("discovery-password")) {
+        ("", _) => None,
+        (user, "") => match user.split_once(':') {
+            Some((user, password)) => Some((user.to_string(), password.to_string())),
+            None => return wrong("--discovery-user needs --discovery-password"),
+        },
+        (user, password) => Some((user.to_string(), password.to_string())),
+    };
+    Ok(Some(Discovery {
+        token: token.into(),
+        endpoints: hosts,
+        dial_timeout: period("discovery-dial-timeout")?,
+        request_timeout: period("discovery-request-timeout")?,
+        keepalive: period("discovery-keepalive-time")?,
+        keepalive_timeout: period("discovery-keepalive-timeout")?,
+        user,
+    }))
+}
+
+/// The flags of DNS.
+pub(super) fn srv(values: &Values) -> Result<Option<Srv>, ConfigError> {
+    let domain = values.get("discovery-srv");
+    let srv = Srv { domain: domain.into(), service_suffix: values.get("discovery-srv-name").into() };
+    Ok((!domain.is_empty()).then_some(srv))
+}

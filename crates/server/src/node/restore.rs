@@ -1,0 +1,135 @@
+//! The data of a member as it is found at start: its log, and who that says it is.
+
+use super::start::StartError;
+use crate::cluster::{self, Beginning};
+use crate::config::Config;
+use crate::datadir::DataDir;
+use crate::logging;
+use api::Message;
+use api::etcdserverpb::Metadata;
+use api::raftpb::{Entry, HardState};
+use disk::Disk;
+use member::Restored;
+use std::sync::Arc;
+use wal::{EntryRef, Wal};
+
+/// An open log, and what is in it.
+pub(super) struct Opened {
+    /// To be written on.
+    pub(super) wal: Wal,
+    /// Who the member is.
+    pub(super) identity: Metadata,
+    /// What consensus starts with.
+    pub(super) restored: Restored,
+    /// Members of a cluster that was joined and whose log is not here yet.
+    pub(super) remotes: Vec<store::Member>,
+}
+
+/// Opens the log behind what the store has applied. A founder's log that has nothing in it yet gets the founding entries.
+pub(super) fn open(
+    config: &Config,
+    disk: Arc<dyn Disk>,
+    dir: &DataDir,
+    applied: &store::Applied,
+    options: wal::Options,
+    beginning: Option<Beginning>,
+) -> Result<Opened, StartError> {
+    let state = api::walpb::Snapshot {
+        index: Some(applied.index),
+        term: Some(applied.term),
+        conf_state: Some(applied.conf_state.clone()),
+    };
+    let (mut wal, recovered) = Wal::open(disk, &dir.wal, &state, options)?;
+    if let Some(cut) = &recovered.cut {
+        logging::warn("cut an unfinished write off the Raft log", &[("cut", logging::Value::Shown(cut))]);
+    }
+    let identity = Metadata::decode(recovered.metadata).map_err(|error| StartError::Metadata(error.to_string()))?;
+    let mut restored = Restored {
+        hard_state: recovered.hard_state,
+        entries: recovered.entries,
+        applied: applied.index,
+        applied_term: applied.term,
+        conf_state: applied.conf_state.clone(),
+    };
+    let mut remotes = Vec::new();
+    if restored.applied == 0 && restored.entries.is_empty() {
+        // The process may have ended between creating the log and its first entry.
+        let beginning = beginning.map_or_else(|| cluster::begin(config), Ok)?;
+        if ids(&beginning) != (identity.node_id(), identity.cluster_id()) {
+            return Err(StartError::OtherMember);
+        }
+        match beginning {
+            Beginning::Found(first) => {
+                append(&mut wal, &first.entries, &first.hard_state)?;
+                restored.hard_state = first.hard_state;
+                restored.entries = first.entries;
+            }
+            Beginning::Join(joining) => remotes = joining.remotes,
+        }
+    } else {
+        tell_ignored(config, &identity);
+    }
+    if config.force_new_cluster {
+        let forced = cluster::force::force(&mut restored, identity.node_id(), &config.advertise_peer_urls);
+        if !forced.entries.is_empty() {
+            append(&mut wal, &forced.entries, &restored.hard_state)?;
+        }
+        let removed: Vec<String> = forced.removed.iter().map(|id| format!("{id:x}")).collect();
+        logging::warn(
+            "forcing a new cluster: this member goes on alone",
+            &[("removed-members", (&removed.join(",")).into()), ("commit-index", restored.hard_state.commit().into())],
+        );
+    }
+    Ok(Opened { wal, identity, restored, remotes })
+}
+
+fn append(
+    wal: &mut Wal,
+    entries: &[Entry], hard_state: &HardState
+) -> Result<(), StartError> {
+    let mut entries = entries.iter().map(|entry| EntryRef {
+        term: entry.term(),
+        index: entry.index(),
+        kind: entry.r#type() as i32,
+        data: entry.data.as_deref().unwrap_or_default(),
+    });
+    wal.append(&mut entries, Some(hard_state));
+    Ok(wal.commit(true)?)
+}
+
+fn ids(beginning: &Beginning) -> (u64, u64) {
+    match beginning {
+        Beginning::Found(first) => (first.member_id, first.cluster_id),
+        Beginning::Join(joining) => (joining.member_id, joining.cluster_id),
+    }
+}
+
+/// A member with data is who its data says. Flags that would make it another one are not looked at, but told.
+fn tell_ignored(config: &Config, identity: &Metadata) {
+    if config.join_existing || config.srv.is_some() {
+        return;
+    }
+    if config.discovery.is_some() {
+        logging::warn("discovery token is ignored since cluster already initialized; valid logs are found", &[]);
+        return;
+    }
+    let Some(first) = member::bootstrap(&config.initial_cluster, &config.name, &config.cluster_token) else { return };
+    if first.cluster_id != identity.cluster_id() {
+        logging::warn(
+            "the data directory belongs to a cluster other than --initial-cluster and --initial-cluster-token would give; \
+             these flags are ignored, as the cluster may have changed its members since",
+            &[
+                ("data-cluster-id", logging::Value::Id(identity.cluster_id())),
+                ("flags-cluster-id", logging::Value::Id(first.cluster_id)),
+                ("local-member-id", logging::Value::Id(identity.node_id())),
+            ],
+        );
+    }
+}
+
+/// The identity record of a new log.
+pub(super) fn metadata(beginning: &Beginning) -> Vec<u8> {
+    let (node_id, cluster_id) = ids(beginning);
+    Metadata { node_id: Some(node_id), cluster_id: Some(cluster_id) }.encode_to_vec()
+}
+
