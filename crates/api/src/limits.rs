@@ -59,3 +59,11 @@ pub const SNAPSHOT_MEMBERS_MAX: usize = 10_000;
 pub const SNAPSHOT_READ_BYTES_MAX: usize = 1 << 20;
 /// Keep-alives of one stream that may wait for the leader's answer.
 pub const KEEP_ALIVES_WAITING_MAX: usize = 65_536;
+/// Changes of the members that may wait for the consensus thread.
+pub const CHANGE_QUEUE_MAX: usize = 1_024;
+/// Bytes of messages from peers that may wait for the consensus thread; then peers are read no further.
+pub const PEER_QUEUE_BYTES_MAX: usize = 64 << 20;
+/// Bytes of applied entries kept in memory for followers that lag. Beyond it they are sent a whole state.
+pub const LOG_MEMORY_BYTES_MAX: u64 = 64 << 20;
+/// The same while a follower is being sent a state: it will need the entries behind it.
+pub const LOG_MEMORY_SENDING_BYTES_MAX: u64 = 256 << 20;

@@ -2,6 +2,7 @@
 
 use crate::convert;
 use crate::log::Log;
+use crate::outbox;
 use crate::step::Refusal;
 use api::raftpb;
 use bytes::Bytes;
@@ -261,8 +262,19 @@ impl Member {
         self.propose_entries(entries)
     }
 
-    /// Proposes a change of the members.
+    /// Whether a proposal has a leader to go to.
+    pub fn takes_proposals(&self) -> bool {
+        let raft = &self.node.raft;
+        raft.leader_id != 0 && raft.lead_transferee.is_none() && !self.is_installing()
+    }
+
+    /// Proposes a change of the members. A leader takes one at a time.
     pub fn propose_conf_change(&mut self, change: &raftpb::ConfChange) -> Result<(), Error> {
+        let raft = &self.node.raft;
+        if raft.state == StateRole::Leader && raft.has_pending_conf() {
+            // raft-rs would put an empty entry in its place, and nobody would ever hear of it.
+            return Err(Error::Dropped);
+        }
         let entry = raftpb::Entry {
             r#type: Some(raftpb::EntryType::EntryConfChange as i32),
             data: Some(api::Message::encode_to_vec(change).into()),
@@ -330,6 +342,11 @@ impl Member {
         Some(self.read_counter)
     }
 
+    /// Forgets a read that was asked for: the caller asks anew.
+    pub fn forget_read(&mut self, number: u64) {
+        self.pending_reads.remove(&number);
+    }
+
     /// Forgets reads that were asked for and never answered (the leader changed): the caller asks anew.
     pub fn forget_reads(&mut self) {
         self.pending_reads.clear();
@@ -383,8 +400,8 @@ impl Member {
             entries,
             hard_state,
             must_sync,
-            messages: messages.into_iter().map(convert::message_from_raft).collect(),
-            persisted_messages: persisted_messages.into_iter().map(convert::message_from_raft).collect(),
+            messages: outbox::pack(messages),
+            persisted_messages: outbox::pack(persisted_messages),
             committed,
             reads,
         }

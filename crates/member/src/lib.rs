@@ -20,6 +20,7 @@ mod core;
 mod identity;
 mod lessor;
 mod log;
+mod outbox;
 mod step;
 
 pub use bootstrap::{Bootstrap, bootstrap};

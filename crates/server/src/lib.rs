@@ -12,13 +12,14 @@ mod http;
 mod logging;
 mod metrics;
 mod node;
+#[allow(dead_code, reason = "its metrics and Unix sockets are used next")]
 mod peers;
 mod services;
 mod system;
 
-pub use config::{Asked, Config, ConfigError, parse, usage};
 pub use cluster::BeginError;
-pub use node::{Node, Running, StartError, start};
+pub use config::{Asked, Config, ConfigError, parse, usage};
+pub use node::{Node, Running, StartError};
 
 use logging::Value;
 use services::Services;
@@ -26,8 +27,8 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use system::End;
 use std::time::Duration;
+use system::End;
 
 /// How long open calls may take to end when the member stops.
 const GRACE: Duration = Duration::from_millis(500);
@@ -138,11 +139,11 @@ fn serve(config: Config) -> Result<(), Box<dyn std::error::Error>> {
             TcpListener::bind(listen.address).map_err(|error| format!("cannot listen on `{}`: {error}", listen.url))?;
         listeners.push(listener);
     }
-    // Peers have nothing to say to a cluster of one; the port is held so that nobody else answers there.
-    let peer_listeners = listeners.split_off(config.listen_client.len());
+    let peer_listeners =
+        listeners.split_off(config.listen_client.len()).into_iter().map(peers::Listener::from).collect();
     let (threads, max_request_bytes) = (config.threads, config.max_request_bytes);
     let urls = config.listen_client.iter().map(|listen| listen.url.clone()).collect::<Vec<_>>().join(",");
-    let running = node::start(config)?;
+    let running = node::start(config, peer_listeners)?;
     // Nobody else sets it.
     let _ = running.node.retired.set(tell);
     if cluster::publish::publish(&running.node).is_err() {
@@ -172,7 +173,6 @@ fn serve(config: Config) -> Result<(), Box<dyn std::error::Error>> {
         logging::info("received signal; shutting down", &[("signal", i64::from(*signal).into())]);
         cluster::handover::before_stopping(&running.node);
     }
-    drop(peer_listeners);
     transport.shutdown(GRACE);
     running.stop();
     let _ = progress.join();

@@ -136,6 +136,12 @@ pub struct Metrics {
     pub proposals_pending: AtomicU64,
     /// Proposals refused or timed out.
     pub proposals_failed: AtomicU64,
+    /// Times a leader's heartbeat was late.
+    pub heartbeat_failures: AtomicU64,
+    /// Read indexes that nobody answered in time.
+    pub slow_read_indexes: AtomicU64,
+    /// Read indexes that a change of leader made void.
+    pub read_indexes_failed: AtomicU64,
     /// Leases whose time was over.
     pub leases_expired: AtomicU64,
     /// Keep-alives that found their lease.
@@ -246,6 +252,21 @@ fn server(page: &mut Page, node: &Node) {
         "etcd_server_proposals_failed_total",
         "Proposals refused or timed out.",
         load(&metrics.proposals_failed),
+    );
+    page.counter(
+        "etcd_server_heartbeat_send_failures_total",
+        "Times a leader's heartbeat was late.",
+        load(&metrics.heartbeat_failures),
+    );
+    page.counter(
+        "etcd_server_slow_read_indexes_total",
+        "Read indexes that nobody answered in time.",
+        load(&metrics.slow_read_indexes),
+    );
+    page.counter(
+        "etcd_server_read_indexes_failed_total",
+        "Read indexes that a change of leader made void.",
+        load(&metrics.read_indexes_failed),
     );
     page.counter("etcd_server_slow_apply_total", "Applies slower than the warning bound.", load(&metrics.slow_applies));
     page.counter("etcd_server_health_success", "Health checks answered well.", load(&metrics.health[0]));

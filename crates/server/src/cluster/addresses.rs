@@ -98,7 +98,9 @@ mod tests {
     fn texts_and_addresses() {
         let soon = Instant::now();
         let equal = |left: &[&str], right: &[&str]| same(&urls(left), &urls(right), soon);
-        assert!(equal(&["http://a.invalid:1", "http://b.invalid:2"], &["http://B.invalid:2", "http://a.invalid:1"]).is_ok());
+        assert!(
+            equal(&["http://a.invalid:1", "http://b.invalid:2"], &["http://B.invalid:2", "http://a.invalid:1"]).is_ok()
+        );
         assert!(equal(&["http://127.0.0.1:1"], &["http://127.0.0.1:1"]).is_ok());
         assert!(equal(&["http://[::1]:1"], &["http://[0:0:0:0:0:0:0:1]:1"]).is_ok());
         assert!(matches!(equal(&["http://127.0.0.1:1"], &["http://127.0.0.1:2"]), Err(AddressError::Different(..))));

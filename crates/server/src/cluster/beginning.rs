@@ -224,10 +224,8 @@ pub(super) fn ask_cluster(urls: &[String]) -> Result<remote::Cluster, BeginError
 
 /// Every member of the cluster must be named, by its URLs; answers the id under which this one is known.
 fn match_members(config: &Config, named: &Founders, existing: &[Member]) -> Result<u64, BeginError> {
-    let list: Vec<String> = existing
-        .iter()
-        .map(|member| format!("{{{:x} {} {:?}}}", member.id, member.name, member.peer_urls))
-        .collect();
+    let list: Vec<String> =
+        existing.iter().map(|member| format!("{{{:x} {} {:?}}}", member.id, member.name, member.peer_urls)).collect();
     let fail = |reason: String| BeginError::NoMatch { existing: list.join(" "), reason };
     if existing.len() != named.len() {
         return Err(fail(format!(
@@ -274,7 +272,8 @@ fn check_versions(remotes: &[Member]) -> Result<(), BeginError> {
         };
         // A member that waits for its own cluster cannot say yet.
         let Some(version) = super::versions::minor(&versions.cluster) else { continue };
-        let (low, high) = (super::versions::minor(api::version::MIN_CLUSTER), super::versions::minor(api::version::ETCD));
+        let (low, high) =
+            (super::versions::minor(api::version::MIN_CLUSTER), super::versions::minor(api::version::ETCD));
         if low.is_some_and(|low| version < low) || high.is_some_and(|high| version > high) {
             return Err(BeginError::Incompatible(format!(
                 "member {:x} runs cluster version {}, this release goes from {} to {}",

@@ -31,20 +31,15 @@ fn check(node: &Node, rule: impl FnOnce(&Health<'_>) -> Result<(), Error>) -> Re
         return Ok(());
     }
     let members = members(node);
-    let connected = |id| {
-        id == node.member_id || node.active_since(id).is_some_and(|since| since.elapsed() > CONNECTED_FOR)
-    };
+    let connected =
+        |id| id == node.member_id || node.active_since(id).is_some_and(|since| since.elapsed() > CONNECTED_FOR);
     rule(&Health { members: &members, connected: &connected })
 }
 
 fn refused(what: &str, id: u64, error: Error) {
     logging::warn(
         "rejecting a change of the members",
-        &[
-            ("change", what.into()),
-            ("member-id", Value::Id(id)),
-            ("error", error.message().into()),
-        ],
+        &[("change", what.into()), ("member-id", Value::Id(id)), ("error", error.message().into())],
     );
 }
 
@@ -61,10 +56,7 @@ fn propose(node: &Arc<Node>, kind: ConfChangeType, id: u64, context: Option<Conf
         Ok(_) => {
             logging::info(
                 "applied a configuration change through raft",
-                &[
-                    ("raft-conf-change", kind.as_str_name().into()),
-                    ("raft-conf-change-node-id", Value::Id(id)),
-                ],
+                &[("raft-conf-change", kind.as_str_name().into()), ("raft-conf-change-node-id", Value::Id(id))],
             );
             done(Ok(members(&own)));
         }
@@ -93,8 +85,7 @@ pub(crate) fn add(
         refused("add", id, error);
         return done(Err(error));
     }
-    let kind =
-        if learner { ConfChangeType::ConfChangeAddLearnerNode } else { ConfChangeType::ConfChangeAddNode };
+    let kind = if learner { ConfChangeType::ConfChangeAddLearnerNode } else { ConfChangeType::ConfChangeAddNode };
     let context = ConfChangeContext { member: member.clone(), is_promote: false };
     let answer = move |changed: Changed| done(changed.map(|members| (member, members)));
     propose(node, kind, id, Some(context), Box::new(answer));

@@ -138,7 +138,9 @@ impl Registry<'_> {
                     return Ok(answer);
                 }
                 // Codes that another endpoint would not change: wrong user, wrong password, not permitted.
-                Err(error @ CallError::Status { code: 3 | 7 | 9 | 16, .. }) => return Err(DiscoveryError::Refused(error)),
+                Err(error @ CallError::Status { code: 3 | 7 | 9 | 16, .. }) => {
+                    return Err(DiscoveryError::Refused(error));
+                }
                 Err(error) => error,
             };
             self.channel = None;

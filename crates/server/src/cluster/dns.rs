@@ -87,7 +87,8 @@ fn question(name: &str, id: u16) -> Option<Vec<u8>> {
 }
 
 fn ask(server: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
-    let any: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { std::net::Ipv6Addr::UNSPECIFIED.into() };
+    let any: IpAddr =
+        if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { std::net::Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0))?;
     socket.set_read_timeout(Some(PATIENCE))?;
     socket.connect(server)?;

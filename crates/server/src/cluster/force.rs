@@ -1,7 +1,7 @@
 //! `--force-new-cluster`: one member goes on alone from its own data. The way back when the others are lost for good.
 
-use api::raftpb::{ConfChange, ConfChangeType, Entry, EntryType};
 use api::Message;
+use api::raftpb::{ConfChange, ConfChangeType, Entry, EntryType};
 use member::Restored;
 use std::collections::BTreeSet;
 use store::{ConfChangeContext, Member};
@@ -55,7 +55,8 @@ fn change(kind: ConfChangeType, id: u64, context: Option<ConfChangeContext>) -> 
 /// Everyone who is in the cluster once the restored log is applied, and whether this member is a learner then.
 fn members(restored: &Restored, own_id: u64, mut learner: bool) -> (BTreeSet<u64>, bool) {
     let state = &restored.conf_state;
-    let mut ids: BTreeSet<u64> = state.voters.iter().chain(&state.learners).chain(&state.voters_outgoing).copied().collect();
+    let mut ids: BTreeSet<u64> =
+        state.voters.iter().chain(&state.learners).chain(&state.voters_outgoing).copied().collect();
     for entry in restored.entries.iter().filter(|entry| entry.index() > restored.applied) {
         if entry.r#type() != EntryType::EntryConfChange {
             continue;

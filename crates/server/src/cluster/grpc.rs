@@ -129,7 +129,8 @@ fn check_status(headers: &HeaderMap) -> Result<(), CallError> {
 
 fn unframe(bytes: Bytes) -> Result<Bytes, CallError> {
     let whole = bytes.len() >= PREFIX_BYTES && bytes[0] == 0;
-    let len = bytes.get(1..PREFIX_BYTES).map_or(0, |len| len.iter().fold(0usize, |sum, byte| sum << 8 | usize::from(*byte)));
+    let len =
+        bytes.get(1..PREFIX_BYTES).map_or(0, |len| len.iter().fold(0usize, |sum, byte| sum << 8 | usize::from(*byte)));
     if whole && bytes.len() == PREFIX_BYTES + len {
         return Ok(bytes.slice(PREFIX_BYTES..));
     }

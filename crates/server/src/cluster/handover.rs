@@ -43,10 +43,7 @@ fn transfer(node: &Arc<Node>, target: u64, patience: Duration) -> bool {
     }
     logging::info(
         "leadership transfer finished",
-        &[
-            ("new-leader-member-id", Value::Id(target)),
-            ("took", Value::Shown(&format_args!("{:?}", began.elapsed()))),
-        ],
+        &[("new-leader-member-id", Value::Id(target)), ("took", Value::Shown(&format_args!("{:?}", began.elapsed())))],
     );
     true
 }

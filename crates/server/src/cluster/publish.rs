@@ -37,10 +37,7 @@ pub(crate) fn publish(node: &Arc<Node>) -> Result<(), Error> {
     }
     logging::info(
         "published local member to cluster through raft",
-        &[
-            ("local-member-id", Value::Id(node.member_id)),
-            ("cluster-id", Value::Id(node.cluster_id)),
-        ],
+        &[("local-member-id", Value::Id(node.member_id)), ("cluster-id", Value::Id(node.cluster_id))],
     );
     if node.status.serves_local_reads() && node.store.cluster_version().is_empty() {
         decide_alone(node)?;

@@ -2,7 +2,9 @@
 
 use crate::peers::client;
 use api::Message;
-use api::etcdserverpb::{LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse};
+use api::etcdserverpb::{
+    LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
+};
 use api::leasepb::{LeaseInternalRequest, LeaseInternalResponse};
 use http::{Method, Request, Response, StatusCode};
 use serde::Deserialize;

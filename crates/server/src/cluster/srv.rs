@@ -22,7 +22,9 @@ pub enum SrvError {
         reason: String,
     },
     /// The records are those of other members.
-    #[error("cannot find local member {name:?} in SRV records: none of {found} is at --initial-advertise-peer-urls={urls}")]
+    #[error(
+        "cannot find local member {name:?} in SRV records: none of {found} is at --initial-advertise-peer-urls={urls}"
+    )]
     NotNamed {
         /// This member.
         name: String,

@@ -72,10 +72,7 @@ fn ask(member: &Member) -> Option<Minor> {
             Err(error) => last = error.to_string(),
         }
     }
-    logging::warn(
-        "failed to get version",
-        &[("remote-member-id", Value::Id(member.id)), ("error", (&last).into())],
-    );
+    logging::warn("failed to get version", &[("remote-member-id", Value::Id(member.id)), ("error", (&last).into())]);
     None
 }
 

@@ -9,7 +9,7 @@ use crate::logging;
 use api::raftpb;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use store::{Applier, Response, Sink};
@@ -48,6 +48,8 @@ struct Applying {
     node: Arc<Node>,
     applier: Applier,
     checkpoint: CheckpointDue,
+    /// A read waits for what was applied last.
+    is_awaited: bool,
 }
 
 struct CheckpointDue {
@@ -61,7 +63,7 @@ impl Apply {
         let checkpoint =
             CheckpointDue { index: applier.applied_index(), written: Instant::now(), running: Arc::default() };
         let shared = Arc::new(Shared {
-            applying: Mutex::new(Applying { node, applier, checkpoint }),
+            applying: Mutex::new(Applying { node, applier, checkpoint, is_awaited: false }),
             queue: Mutex::default(),
             wake: Condvar::new(),
             idle: Condvar::new(),
@@ -102,6 +104,22 @@ impl Apply {
     /// Instead of [`Apply::set_conf_state`] when the change had no effect.
     pub(super) fn keep_conf_state(&self) {
         lock(&self.shared.applying).applier.keep_conf_state();
+    }
+
+    /// Captures the state for a follower, unless entries are being applied right now.
+    pub(super) fn export(&self) -> Option<store::Export> {
+        let mut applying = match self.shared.applying.try_lock() {
+            Ok(applying) => applying,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        applying.applier.can_capture().then(|| applying.applier.export())
+    }
+
+    /// Puts a state that another member sent into the place of this one's.
+    pub(super) fn install(&self, prepared: store::Prepared) {
+        self.wait_idle();
+        lock(&self.shared.applying).install(prepared);
     }
 
     /// Looks whether a checkpoint is due by its age.
@@ -149,7 +167,12 @@ impl Shared {
             if let Some(entries) = queue.batches.pop_front() {
                 queue.busy = true;
                 drop(queue);
-                lock(&self.applying).apply(&entries);
+                let mut applying = lock(&self.applying);
+                applying.apply(&entries);
+                if std::mem::take(&mut applying.is_awaited) {
+                    applying.node.inbox.nudge();
+                }
+                drop(applying);
                 queue = lock(&self.queue);
                 queue.busy = false;
                 self.idle.notify_all();
@@ -163,6 +186,25 @@ impl Shared {
 }
 
 impl Applying {
+    fn install(&mut self, prepared: store::Prepared) {
+        let (index, term) = (prepared.index(), prepared.term());
+        let began = Instant::now();
+        if let Err(error) = self.applier.install(prepared) {
+            logging::fatal("cannot install a snapshot; this member stops", &[("error", logging::Value::Shown(&error))]);
+        }
+        self.node.status.set_applied(index);
+        self.checkpoint.index = index;
+        self.checkpoint.written = Instant::now();
+        logging::info(
+            "applied snapshot",
+            &[
+                ("snapshot-index", index.into()),
+                ("snapshot-term", term.into()),
+                ("took", logging::Value::Shown(&format_args!("{:?}", began.elapsed()))),
+            ],
+        );
+    }
+
     fn apply(&mut self, entries: &[raftpb::Entry]) -> Vec<raftpb::ConfChange> {
         let Some(last) = entries.last() else { return Vec::new() };
         let began = Instant::now();
@@ -170,7 +212,7 @@ impl Applying {
         if let Err(error) = self.applier.apply(entries, &mut outcomes) {
             logging::fatal("the store failed; this member stops", &[("error", logging::Value::Shown(&error))]);
         }
-        self.node.status.set_applied(last.index());
+        self.is_awaited = self.node.status.set_applied(last.index());
         outcomes.hand_out();
         let changes = outcomes.changes;
         let took = began.elapsed();

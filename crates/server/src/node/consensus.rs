@@ -1,286 +1,173 @@
-//! The consensus thread: it owns the Raft core and the log, and drains everything that has arrived before it asks for work, so
-//! that all of it shares one write and one fdatasync.
+//! The consensus thread: it drains everything that has arrived before it asks for work, so that all of it shares one write, one
+//! `fdatasync` and one message to each follower, and writes the log itself, because a hand-over to another thread would cost more
+//! than the work of one put.
+//!
+//! While it waits for the disk it holds nothing but the log. When that takes longer than a heartbeat, the timer thread takes the
+//! turns of a leader in its place ([`Consensus::stand_in`]): followers hear of it and reads are answered. What that brings
+//! for the log is written when the disk is back. A leader whose disk is not back after an election timeout hands over.
 
 use super::apply::Apply;
-use super::inbox::{Arrived, Read};
-use super::{Done, Node, REVOKE_RETRY, entry, lock};
-use crate::logging;
-use api::{Error, Message, limits};
-use bytes::Bytes;
-use member::{Member, Role, Work};
-use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use super::core::{Core, Unsynced};
+use super::{Node, lock};
+use crate::logging::{self, Value};
+use member::Member;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 use wal::{EntryRef, Wal};
 
-/// Applied entries that gather in memory before they are forgotten.
-const TRIM_ENTRIES: u64 = 100;
 /// A log sync slower than this is worth a line: etcd's own figure.
 const SLOW_SYNC: Duration = Duration::from_secs(1);
 
 pub(super) struct Consensus {
     node: Arc<Node>,
-    member: Member,
-    wal: Wal,
-    apply: Apply,
-    /// Reads without a read index yet.
-    asking: Vec<Read>,
-    /// Reads that wait for the answer to a read index.
-    asked: HashMap<u64, Vec<Read>>,
-    /// Reads that wait for the store to apply an index.
-    applying: VecDeque<(u64, Read)>,
-    was_leader: bool,
-    next_sweep_ms: u64,
+    core: Mutex<Core>,
+    /// Only the consensus thread takes it.
+    wal: Mutex<Wal>,
+    /// When a stand-in last found the core free, by the node's clock.
+    free_ms: AtomicU64,
 }
 
 impl Consensus {
     pub(super) fn new(node: Arc<Node>, member: Member, wal: Wal, apply: Apply) -> Self {
-        Consensus {
-            node,
-            member,
-            wal,
-            apply,
-            asking: Vec::new(),
-            asked: HashMap::new(),
-            applying: VecDeque::new(),
-            was_leader: false,
-            next_sweep_ms: 0,
-        }
+        let core = Core::new(node.clone(), member, apply);
+        Consensus { free_ms: AtomicU64::new(node.now_ms()), node, core: Mutex::new(core), wal: Mutex::new(wal) }
     }
 
     /// Runs until told to stop.
-    pub(super) fn run(mut self) {
-        self.drain_work();
-        if self.member.status().sole_voter {
-            // Nobody else could be elected: there is nothing to wait for.
-            if let Err(error) = self.member.campaign() {
-                logging::warn("cannot stand for election", &[("error", logging::Value::Shown(&error))]);
-            }
-        }
-        let heartbeat = self.node.config.heartbeat;
-        let mut next_tick = Instant::now() + heartbeat;
+    pub(super) fn run(&self) {
+        let mut core = self.drain(lock(&self.core));
+        core.begin();
         loop {
-            self.drain_work();
-            let arrived = self.node.inbox.take(self.wake_by(next_tick));
-            let stop = arrived.stop;
-            self.accept(arrived);
-            let now = Instant::now();
-            if now >= next_tick {
-                self.member.tick();
-                self.tick();
-                // After a stall one tick stands for all that were missed: nobody else could act meanwhile either.
-                next_tick = now + heartbeat;
-            }
-            if stop {
+            core = self.drain(core);
+            self.release(&mut core);
+            if core.stop {
                 break;
             }
+            let deadline = core.next_tick;
+            drop(core);
+            let arrived = self.node.inbox.take(deadline);
+            core = lock(&self.core);
+            core.accept(arrived);
+            core.tick_if_due();
         }
-        self.drain_work();
-        self.stop();
-    }
-
-    /// Reads waiting for the apply thread are looked at again soon: it has no other way to wake this thread.
-    fn wake_by(&self, next_tick: Instant) -> Instant {
-        if self.applying.is_empty() { next_tick } else { next_tick.min(Instant::now() + Duration::from_micros(100)) }
-    }
-
-    fn accept(&mut self, arrived: Arrived) {
-        if !arrived.proposals.is_empty() {
-            let mut batch: Vec<Bytes> = Vec::with_capacity(arrived.proposals.len());
-            let mut waiting: Vec<(u64, Done)> = Vec::with_capacity(arrived.proposals.len());
-            for proposal in arrived.proposals {
-                batch.push(proposal.data);
-                waiting.push((proposal.id, proposal.done));
-            }
-            self.propose(batch, waiting);
-        }
-        self.asking.extend(arrived.reads);
-        if let Some(released) = arrived.release_below {
-            self.wal.save_snapshot(&released.snapshot);
-            if let Err(error) = self.wal.release(released.older_index) {
-                fail_log(&error);
-            }
+        core.end();
+        // A log that needs no replay longer than necessary.
+        if let Err(error) = lock(&self.wal).commit(true) {
+            fail_log(&error);
         }
     }
 
-    fn propose(&mut self, batch: Vec<Bytes>, waiting: Vec<(u64, Done)>) {
-        let count = waiting.len() as u64;
-        let deadline_ms = self.node.now_ms() + self.node.config.request_timeout().as_millis() as u64;
-        match self.member.propose(batch) {
-            Ok(()) => self.node.pending.add(waiting.into_iter(), deadline_ms),
-            Err(error) => {
-                if !matches!(error, member::Error::Dropped) {
-                    logging::warn("a proposal was refused", &[("error", logging::Value::Shown(&error))]);
-                }
-                self.node.metrics.proposals_pending.fetch_sub(count, Ordering::Relaxed);
-                self.node.metrics.proposals_failed.fetch_add(count, Ordering::Relaxed);
-                for (_, done) in waiting {
-                    done(Err(Error::NoLeader));
-                }
-            }
-        }
-    }
-
-    /// Does all the work there is, and answers what can be answered.
-    fn drain_work(&mut self) {
+    /// Does all the work there is.
+    fn drain<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
         loop {
-            self.member.applied(self.node.status.applied());
-            self.ask_reads();
-            if !self.member.has_work() {
+            core.advance();
+            let work = std::mem::take(&mut core.unsynced);
+            if work.is_empty() {
                 break;
             }
-            let work = self.member.work();
-            self.persist(&work);
-            self.finish(work);
+            if work.iter().any(|work| work.must_sync) {
+                core.syncing_since = Some(Instant::now());
+                drop(core);
+                self.write(&work, true);
+                core = lock(&self.core);
+                core.syncing_since = None;
+            } else {
+                self.write(&work, false);
+            }
+            core.persisted(work);
         }
-        let status = self.member.status();
-        self.node.status.publish(&status);
-        self.trim(&status);
-        if (status.role == Role::Leader) != self.was_leader {
-            self.change_leadership(status.role == Role::Leader);
-        }
-        self.answer_reads();
-    }
-
-    /// Entries stay in memory for followers that lag; a member alone needs none of them.
-    fn trim(&mut self, status: &member::Status) {
-        let keep = if status.sole_voter { 0 } else { self.node.config.catchup_entries };
-        if self.member.log_len() as u64 > keep + TRIM_ENTRIES {
-            self.member.trim(status.applied.saturating_sub(keep));
-        }
+        core.settle();
+        core
     }
 
     /// Writes to the log and, when Raft needs it, waits for the disk.
-    fn persist(&mut self, work: &Work) {
-        let mut entries = work.entries.iter().map(|entry| EntryRef {
-            term: entry.term(),
-            index: entry.index(),
-            kind: entry.r#type() as i32,
-            data: entry.data(),
-        });
-        self.wal.append(&mut entries, work.hard_state.as_ref());
-        if work.must_sync {
-            let began = Instant::now();
-            if let Err(error) = self.wal.commit(true) {
-                fail_log(&error);
+    fn write(&self, work: &[Unsynced], sync: bool) {
+        let mut wal = lock(&self.wal);
+        for work in work {
+            if let Some(snapshot) = &work.snapshot {
+                wal.save_snapshot(snapshot);
             }
-            let took = began.elapsed();
-            self.node.metrics.wal_fsync.observe(took);
-            if took > SLOW_SYNC {
-                logging::warn(
-                    "slow fdatasync",
-                    &[("took", logging::Value::Shown(&format_args!("{took:?}"))), ("expected-duration", "1s".into())],
-                );
-            }
+            let mut entries = work.entries.iter().map(|entry| EntryRef {
+                term: entry.term(),
+                index: entry.index(),
+                kind: entry.r#type() as i32,
+                data: entry.data(),
+            });
+            wal.append(&mut entries, work.hard_state.as_ref());
         }
-        self.member.persisted(work.number);
-    }
-
-    fn finish(&mut self, work: Work) {
-        // There are no peers in this version: a member that has some refuses to start.
-        debug_assert!(work.messages.is_empty() && work.persisted_messages.is_empty());
-        for (number, index) in work.reads {
-            let reads = self.asked.remove(&number).unwrap_or_default();
-            self.applying.extend(reads.into_iter().map(|read| (index, read)));
-        }
-        if work.committed.is_empty() {
+        if !sync {
             return;
         }
-        for change in self.apply.committed(work.committed) {
-            match self.member.apply_conf_change(&change) {
-                Ok(conf_state) => self.apply.set_conf_state(conf_state),
-                Err(error) => {
-                    logging::error("a configuration change failed", &[("error", logging::Value::Shown(&error))]);
-                    self.apply.keep_conf_state();
-                }
-            }
-        }
-    }
-
-    fn ask_reads(&mut self) {
-        if !self.asking.is_empty()
-            && let Some(number) = self.member.read_index()
-        {
-            self.asked.insert(number, std::mem::take(&mut self.asking));
-        }
-    }
-
-    fn answer_reads(&mut self) {
-        let applied = self.node.status.applied();
-        while let Some((_, read)) = self.applying.pop_front_if(|(index, _)| *index <= applied) {
-            read(Ok(()));
-        }
-    }
-
-    fn change_leadership(&mut self, leads: bool) {
-        self.was_leader = leads;
-        let now_ms = self.node.now_ms();
-        let mut lessor = lock(&self.node.lessor);
-        if leads {
-            let extension_ms = self.node.config.election_timeout.as_millis() as u64;
-            let leases = self.node.store.leases().list();
-            let leases = leases.into_iter().map(|lease| (lease.id, lease.ttl, lease.remaining_ttl));
-            lessor.promote(leases, extension_ms, now_ms);
-        } else {
-            lessor.demote();
-        }
-        drop(lessor);
-        logging::info(
-            if leads { "became leader" } else { "no longer leader" },
-            &[("term", self.member.status().term.into())],
-        );
-    }
-
-    /// What the clock brings: expired leases, proposals whose time is over, a checkpoint that is due.
-    fn tick(&mut self) {
-        let now_ms = self.node.now_ms();
-        if self.was_leader {
-            let retry_ms = REVOKE_RETRY.as_millis() as u64;
-            let expired = lock(&self.node.lessor).expired(now_ms, limits::LEASE_REVOKE_BATCH_MAX, retry_ms);
-            if !expired.is_empty() {
-                self.revoke(expired);
-            }
-        }
-        if now_ms >= self.next_sweep_ms {
-            self.next_sweep_ms = now_ms + 500;
-            let expired = self.node.pending.expire(now_ms) as u64;
-            self.node.metrics.proposals_failed.fetch_add(expired, Ordering::Relaxed);
-            self.node.metrics.proposals_pending.fetch_sub(expired, Ordering::Relaxed);
-        }
-        self.apply.tick();
-    }
-
-    fn revoke(&mut self, leases: Vec<i64>) {
-        self.node.metrics.leases_expired.fetch_add(leases.len() as u64, Ordering::Relaxed);
-        let mut batch = Vec::with_capacity(leases.len());
-        let mut waiting: Vec<(u64, Done)> = Vec::with_capacity(leases.len());
-        for lease in leases {
-            let id = self.node.next_request.fetch_add(1, Ordering::Relaxed);
-            let request = api::etcdserverpb::LeaseRevokeRequest { id: lease };
-            batch.push(entry::wrap(id, entry::LEASE_REVOKE, &request.encode_to_vec()).into());
-            let node = Arc::downgrade(&self.node);
-            let done = move |outcome: super::Outcome| {
-                if let Some(node) = node.upgrade().filter(|_| matches!(outcome, Ok(_) | Err(Error::LeaseNotFound))) {
-                    lock(&node.lessor).revoke(lease);
-                }
-            };
-            waiting.push((id, Box::new(done)));
-        }
-        self.node.metrics.proposals_pending.fetch_add(batch.len() as u64, Ordering::Relaxed);
-        self.propose(batch, waiting);
-    }
-
-    /// Leaves a log that needs no replay longer than necessary, and answers everyone who still waits.
-    fn stop(mut self) {
-        self.apply.stop();
-        if let Err(error) = self.wal.commit(true) {
+        let began = Instant::now();
+        if let Err(error) = wal.commit(true) {
             fail_log(&error);
         }
-        self.node.pending.fail_all(Error::Stopped);
-        let reads = self.asking.into_iter().chain(self.asked.into_values().flatten());
-        for read in reads.chain(self.applying.into_iter().map(|(_, read)| read)) {
-            read(Err(Error::Stopped));
+        let took = began.elapsed();
+        self.node.metrics.wal_fsync.observe(took);
+        if took > SLOW_SYNC {
+            logging::warn(
+                "slow fdatasync",
+                &[("took", Value::Shown(&format_args!("{took:?}"))), ("expected-duration", "1s".into())],
+            );
+        }
+    }
+
+    fn release(&self, core: &mut Core) {
+        let Some(released) = core.release.take() else { return };
+        let mut wal = lock(&self.wal);
+        wal.save_snapshot(&released.snapshot);
+        if let Err(error) = wal.release(released.older_index) {
+            fail_log(&error);
+        }
+    }
+
+    /// Takes a turn for the consensus thread if that waits for the disk and this member leads others. Called by the clock, never
+    /// waits.
+    pub(super) fn stand_in(&self) {
+        let now_ms = self.node.now_ms();
+        let patience = self.node.config.election_timeout;
+        let mut core = match self.core.try_lock() {
+            Ok(core) => core,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                // Stuck within a turn, in the store most likely: nobody hears of this member, so the others will have moved on.
+                let alone = self.node.status.serves_local_reads();
+                if !alone && now_ms.saturating_sub(self.free_ms.load(Ordering::Relaxed)) > patience.as_millis() as u64 {
+                    self.node.status.lose_leader();
+                }
+                return;
+            }
+        };
+        self.free_ms.store(now_ms, Ordering::Relaxed);
+        let Some(stalled) = core.syncing_since.map(|since| since.elapsed()) else { return };
+        if stalled < self.node.config.heartbeat || !core.leads_others() {
+            return;
+        }
+        let arrived = self.node.inbox.take(Instant::now());
+        core.accept(arrived);
+        core.tick_if_due();
+        if stalled > 2 * patience {
+            logging::warn("the disk of the Raft log does not answer: stepping down", &[]);
+            core.member.step_down();
+        } else if stalled > patience && core.member.status().transferee == 0 {
+            self.hand_over(&mut core, stalled);
+        }
+        core.advance();
+        core.settle();
+    }
+
+    fn hand_over(&self, core: &mut Core, stalled: Duration) {
+        let Some(successor) = core.member.successor() else { return };
+        logging::warn(
+            "the disk of the Raft log does not answer: handing leadership over",
+            &[
+                ("stalled", Value::Shown(&format_args!("{stalled:?}"))),
+                ("to", Value::Shown(&format_args!("{successor:x}"))),
+            ],
+        );
+        if let Err(error) = core.member.transfer(successor) {
+            logging::warn("cannot hand leadership over", &[("error", Value::Shown(&error))]);
         }
     }
 }
@@ -289,6 +176,6 @@ impl Consensus {
 fn fail_log(error: &wal::Error) -> ! {
     logging::fatal(
         "the Raft log failed; this member stops before it acknowledges anything more",
-        &[("error", logging::Value::Shown(error))],
+        &[("error", Value::Shown(error))],
     )
 }

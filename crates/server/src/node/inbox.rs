@@ -1,7 +1,8 @@
 //! What waits for the consensus thread.
 
 use super::Done;
-use api::{Error, limits};
+use super::transfer::Install;
+use api::{limits, raftpb};
 use bytes::Bytes;
 use std::sync::{Condvar, Mutex};
 use std::time::Instant;
@@ -13,14 +14,33 @@ pub(super) struct Proposal {
     pub(super) done: Done,
 }
 
+/// A change of the members, and who waits for it. Its id is the request's.
+pub(super) struct Change {
+    pub(super) change: raftpb::ConfChange,
+    pub(super) done: Done,
+}
+
 /// Called once the member's state holds everything that was acknowledged before the read was asked for.
-pub(super) type Read = Box<dyn FnOnce(Result<(), Error>) + Send>;
+pub(super) type Read = Box<dyn FnOnce(Result<(), api::Error>) + Send>;
+/// Called with how far each member is.
+pub(super) type AskProgress = Box<dyn FnOnce(Vec<member::Progress>) + Send>;
 
 /// Everything that arrived since the consensus thread last looked.
 #[derive(Default)]
 pub(super) struct Arrived {
+    pub(super) messages: Vec<raftpb::Message>,
     pub(super) proposals: Vec<Proposal>,
+    pub(super) changes: Vec<Change>,
     pub(super) reads: Vec<Read>,
+    /// Peers that a message to them was lost.
+    pub(super) unreachable: Vec<u64>,
+    /// Members that were sent a state, and whether they have it.
+    pub(super) states_sent: Vec<(u64, bool)>,
+    /// States that other members sent.
+    pub(super) installs: Vec<Install>,
+    /// To whom leadership is to go.
+    pub(super) transfer: Option<u64>,
+    pub(super) progress: Vec<AskProgress>,
     /// The log may be freed below this index: the older kept checkpoint covers it.
     pub(super) release_below: Option<Released>,
     pub(super) stop: bool,
@@ -35,8 +55,13 @@ pub(super) struct Released {
 #[derive(Default)]
 struct State {
     arrived: Arrived,
-    bytes: usize,
+    any: bool,
+    proposal_bytes: usize,
+    message_bytes: usize,
+    /// Threads that wait for room for messages.
+    crowded: usize,
     asleep: bool,
+    closed: bool,
 }
 
 /// A bounded queue with one reader, who takes everything at once.
@@ -44,6 +69,7 @@ struct State {
 pub(super) struct Inbox {
     state: Mutex<State>,
     wake: Condvar,
+    room: Condvar,
 }
 
 impl Inbox {
@@ -51,12 +77,23 @@ impl Inbox {
     pub(super) fn propose(&self, proposal: Proposal) -> Result<(), Proposal> {
         self.push(|state| {
             let full = state.arrived.proposals.len() >= limits::PROPOSAL_QUEUE_MAX
-                || state.bytes + proposal.data.len() > limits::PROPOSAL_QUEUE_BYTES_MAX;
+                || state.proposal_bytes + proposal.data.len() > limits::PROPOSAL_QUEUE_BYTES_MAX;
             if full {
                 return Err(proposal);
             }
-            state.bytes += proposal.data.len();
+            state.proposal_bytes += proposal.data.len();
             state.arrived.proposals.push(proposal);
+            Ok(())
+        })
+    }
+
+    /// Queues a change of the members; gives it back when too many wait.
+    pub(super) fn change(&self, change: Change) -> Result<(), Change> {
+        self.push(|state| {
+            if state.arrived.changes.len() >= limits::CHANGE_QUEUE_MAX {
+                return Err(change);
+            }
+            state.arrived.changes.push(change);
             Ok(())
         })
     }
@@ -72,44 +109,151 @@ impl Inbox {
         })
     }
 
+    /// Queues messages of a peer, and waits as long as too many bytes of them are queued: the peer is then read no further.
+    pub(super) fn receive(&self, messages: Vec<raftpb::Message>) {
+        let bytes: usize = messages.iter().map(message_bytes).sum();
+        let mut state = super::lock(&self.state);
+        while state.message_bytes > 0 && state.message_bytes + bytes > limits::PEER_QUEUE_BYTES_MAX && !state.closed {
+            state.crowded += 1;
+            state = self.room.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+            state.crowded -= 1;
+        }
+        if state.closed {
+            return;
+        }
+        state.message_bytes += bytes;
+        state.arrived.messages.extend(messages);
+        self.notify(state);
+    }
+
+    /// A message to this peer was lost.
+    pub(super) fn unreachable(&self, id: u64) {
+        self.push(|state| {
+            if !state.arrived.unreachable.contains(&id) {
+                state.arrived.unreachable.push(id);
+            }
+        });
+    }
+
+    /// How sending a state ended.
+    pub(super) fn state_sent(&self, id: u64, ok: bool) {
+        self.push(|state| state.arrived.states_sent.push((id, ok)));
+    }
+
+    /// Another member's state is here. Dropped, which tells its sender, when the member stops.
+    pub(super) fn install(&self, install: Install) {
+        self.push(|state| {
+            if !state.closed {
+                state.arrived.installs.push(install);
+            }
+        });
+    }
+
+    /// Leadership is to go to this member.
+    pub(super) fn transfer(&self, to: u64) {
+        self.push(|state| state.arrived.transfer = Some(to));
+    }
+
+    /// Somebody wants to know how far each member is.
+    pub(super) fn progress(&self, ask: AskProgress) {
+        self.push(|state| state.arrived.progress.push(ask));
+    }
+
     /// A checkpoint is on disk.
     pub(super) fn release(&self, released: Released) {
         self.push(|state| state.arrived.release_below = Some(released));
     }
 
+    /// There is something to do that is not in here.
+    pub(super) fn nudge(&self) {
+        self.push(|_| ());
+    }
+
     /// The consensus thread is to end.
     pub(super) fn stop(&self) {
-        self.push(|state| state.arrived.stop = true);
+        self.push(|state| {
+            state.arrived.stop = true;
+            state.closed = true;
+        });
+        self.room.notify_all();
     }
 
     fn push<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = super::lock(&self.state);
         let result = change(&mut state);
+        self.notify(state);
+        result
+    }
+
+    fn notify(&self, mut state: std::sync::MutexGuard<'_, State>) {
+        state.any = true;
         let wake = std::mem::take(&mut state.asleep);
         drop(state);
         if wake {
             self.wake.notify_one();
         }
-        result
     }
 
     /// Takes what has arrived, waiting until `deadline` if that is nothing.
     pub(super) fn take(&self, deadline: Instant) -> Arrived {
         let mut state = super::lock(&self.state);
         loop {
-            let arrived = &state.arrived;
-            let nothing = arrived.proposals.is_empty()
-                && arrived.reads.is_empty()
-                && arrived.release_below.is_none()
-                && !arrived.stop;
             let left = deadline.saturating_duration_since(Instant::now());
-            if !nothing || left.is_zero() {
+            if state.any || left.is_zero() {
                 state.asleep = false;
-                state.bytes = 0;
+                state.any = false;
+                state.proposal_bytes = 0;
+                state.message_bytes = 0;
+                if state.crowded > 0 {
+                    self.room.notify_all();
+                }
                 return std::mem::take(&mut state.arrived);
             }
             state.asleep = true;
             state = self.wake.wait_timeout(state, left).unwrap_or_else(|poisoned| poisoned.into_inner()).0;
         }
+    }
+}
+
+/// What a message takes in memory, roughly.
+fn message_bytes(message: &raftpb::Message) -> usize {
+    let entries: usize = message.entries.iter().map(|entry| entry.data().len() + 64).sum();
+    entries + message.context().len() + 256
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    fn message(bytes: usize) -> raftpb::Message {
+        let entry = raftpb::Entry { data: Some(vec![0; bytes].into()), ..Default::default() };
+        raftpb::Message { entries: vec![entry], ..Default::default() }
+    }
+
+    #[test]
+    fn peers_wait_for_room_and_go_on() {
+        let inbox = Arc::new(Inbox::default());
+        // Even one that is larger than all the room is taken, or it would never be.
+        inbox.receive(vec![message(limits::PEER_QUEUE_BYTES_MAX + 1)]);
+        let sender = inbox.clone();
+        let waiting = std::thread::spawn(move || sender.receive(vec![message(1)]));
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!waiting.is_finished());
+        assert_eq!(inbox.take(Instant::now()).messages.len(), 1);
+        waiting.join().expect("it has room now");
+        assert_eq!(inbox.take(Instant::now()).messages.len(), 1);
+    }
+
+    #[test]
+    fn a_stop_lets_peers_go() {
+        let inbox = Arc::new(Inbox::default());
+        inbox.receive(vec![message(limits::PEER_QUEUE_BYTES_MAX)]);
+        let sender = inbox.clone();
+        let waiting = std::thread::spawn(move || sender.receive(vec![message(1)]));
+        inbox.stop();
+        waiting.join().expect("it gave up");
+        assert!(inbox.take(Instant::now()).stop);
     }
 }

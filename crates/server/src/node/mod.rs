@@ -2,35 +2,44 @@
 //!
 //! ```text
 //! request thread ──propose──▶ inbox ──▶ consensus thread ──▶ log (write, fdatasync) ──▶ commit
-//!       ▲                                    │ few entries: itself      │ many: apply thread
+//!       ▲            peers ──messages──▶ ▲   │ few entries: itself      │ many: apply thread
 //!       └────────────── done ◀── pending ◀───┴──────── store ◀──────────┘
 //! ```
 
 mod apply;
 mod compactor;
 mod consensus;
+mod core;
 mod entry;
 mod inbox;
+mod link;
 mod maintenance;
+mod membership;
 mod pending;
+mod proposals;
+mod reads;
 mod restore;
 mod slow;
 mod start;
 mod status;
+mod timer;
+mod transfer;
 
-pub use start::{Running, StartError, start};
+pub(crate) use start::start;
+pub use start::{Running, StartError};
 pub use status::SharedStatus;
 
 pub(crate) use slow::SlowPool;
 
 use crate::cluster::leaderless::Leaderless;
 use crate::config::Config;
+use crate::logging;
 use crate::metrics::Metrics;
 use crate::peers::Peers;
 use crate::system::End;
 use api::Error;
 use api::etcdserverpb::{AlarmRequest, AlarmType, ResponseHeader, alarm_request::AlarmAction};
-use inbox::{Inbox, Proposal};
+use inbox::{Change, Inbox, Proposal};
 use member::Lessor;
 use pending::Pending;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -129,6 +138,30 @@ impl Node {
         }
     }
 
+    /// Proposes a change of the members. Nothing is checked here but what the log would refuse.
+    pub(crate) fn propose_conf_change(&self, mut change: api::raftpb::ConfChange, done: Done) {
+        if let Err(error) = self.admit() {
+            return done(Err(error));
+        }
+        change.id = Some(self.next_request.fetch_add(1, Ordering::Relaxed));
+        self.metrics.proposals_pending.fetch_add(1, Ordering::Relaxed);
+        if let Err(refused) = self.inbox.change(Change { change, done }) {
+            self.metrics.proposals_pending.fetch_sub(1, Ordering::Relaxed);
+            self.metrics.proposals_failed.fetch_add(1, Ordering::Relaxed);
+            (refused.done)(Err(Error::TooManyRequests));
+        }
+    }
+
+    /// Has a leader hand leadership to `to`, if it can. Done when [`SharedStatus::leader`] says so; meanwhile proposals wait.
+    pub(crate) fn transfer(&self, to: u64) {
+        self.inbox.transfer(to);
+    }
+
+    /// Asks consensus how far each member is. Nobody knows but the leader.
+    pub(crate) fn progress(&self, done: Box<dyn FnOnce(Vec<member::Progress>) + Send>) {
+        self.inbox.progress(done);
+    }
+
     fn admit(&self) -> Result<(), Error> {
         if self.stopping.load(Ordering::Relaxed) {
             return Err(Error::Stopped);
@@ -159,7 +192,7 @@ impl Node {
         if self.store.alarms().iter().any(own) || self.no_space_raised.swap(true, Ordering::Relaxed) {
             return;
         }
-        crate::logging::warn(
+        logging::warn(
             "no space left: raising the NOSPACE alarm",
             &[("live-bytes", self.store.usage().live_bytes.into())],
         );
@@ -226,4 +259,6 @@ impl Node {
     }
 }
 
-pub(crate) use entry::{ALARM, CLUSTER_MEMBER_ATTR_SET, CLUSTER_VERSION_SET, COMPACTION, DELETE_RANGE, LEASE_GRANT, LEASE_REVOKE, PUT, TXN};
+pub(crate) use entry::{
+    ALARM, CLUSTER_MEMBER_ATTR_SET, CLUSTER_VERSION_SET, COMPACTION, DELETE_RANGE, LEASE_GRANT, LEASE_REVOKE, PUT, TXN,
+};

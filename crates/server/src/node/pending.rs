@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 struct Waiting {
     done: Done,
-    deadline_ms: u64,
+    since_ms: u64,
 }
 
 /// Proposals that are on their way through the log, by request id.
@@ -18,10 +18,10 @@ pub(super) struct Pending {
 
 impl Pending {
     /// Adds many under one lock.
-    pub(super) fn add(&self, proposals: impl Iterator<Item = (u64, Done)>, deadline_ms: u64) {
+    pub(super) fn add(&self, proposals: impl Iterator<Item = (u64, Done)>, now_ms: u64) {
         let mut waiting = super::lock(&self.waiting);
         for (id, done) in proposals {
-            waiting.insert(id, Waiting { done, deadline_ms });
+            waiting.insert(id, Waiting { done, since_ms: now_ms });
         }
     }
 
@@ -35,19 +35,25 @@ impl Pending {
         taken
     }
 
-    /// Answers those whose time is over. They may still be applied: the error is the one that says so.
-    pub(super) fn expire(&self, now_ms: u64) -> usize {
+    /// Whether anybody waits for this one.
+    pub(super) fn waits(&self, id: u64) -> bool {
+        super::lock(&self.waiting).contains_key(&id)
+    }
+
+    /// Answers those who came before `before_ms`: their time is over. They may still be applied, and the error, which `why` finds
+    /// for the time they came, is one that says so.
+    pub(super) fn expire(&self, before_ms: u64, why: impl Fn(u64) -> Error) -> usize {
         let mut expired = Vec::new();
         let mut waiting = super::lock(&self.waiting);
         let ids: Vec<u64> =
-            waiting.iter().filter(|(_, waiting)| waiting.deadline_ms <= now_ms).map(|(id, _)| *id).collect();
+            waiting.iter().filter(|(_, waiting)| waiting.since_ms <= before_ms).map(|(id, _)| *id).collect();
         for id in ids {
             expired.extend(waiting.remove(&id));
         }
         drop(waiting);
         let count = expired.len();
         for waiting in expired {
-            (waiting.done)(Err(Error::Timeout));
+            (waiting.done)(Err(why(waiting.since_ms)));
         }
         count
     }

@@ -83,10 +83,7 @@ pub(super) fn open(
     Ok(Opened { wal, identity, restored, remotes })
 }
 
-fn append(
-    wal: &mut Wal,
-    entries: &[Entry], hard_state: &HardState
-) -> Result<(), StartError> {
+fn append(wal: &mut Wal, entries: &[Entry], hard_state: &HardState) -> Result<(), StartError> {
     let mut entries = entries.iter().map(|entry| EntryRef {
         term: entry.term(),
         index: entry.index(),
@@ -132,4 +129,3 @@ pub(super) fn metadata(beginning: &Beginning) -> Vec<u8> {
     let (node_id, cluster_id) = ids(beginning);
     Metadata { node_id: Some(node_id), cluster_id: Some(cluster_id) }.encode_to_vec()
 }
-

@@ -4,12 +4,13 @@ use super::apply::Apply;
 use super::consensus::Consensus;
 use super::inbox::Inbox;
 use super::pending::Pending;
-use super::{Node, SlowPool, compactor, maintenance, restore};
+use super::{Node, SlowPool, compactor, link, maintenance, restore, timer};
 use crate::cluster::{self, BeginError};
 use crate::config::Config;
 use crate::datadir::{DataDir, DataDirError};
 use crate::logging;
 use crate::metrics::Metrics;
+use crate::peers::Listener;
 use disk::{Disk, OsDisk};
 use member::{Lessor, Member};
 use std::io;
@@ -67,12 +68,15 @@ impl Running {
         }
         self.node.inbox.stop();
         let _ = self.consensus.join();
+        if let Some(peers) = self.node.peers.get() {
+            peers.stop();
+        }
         drop(self.dir);
     }
 }
 
 /// Starts a member. It serves once its name is published (`cluster::publish`).
-pub fn start(config: Config) -> Result<Running, StartError> {
+pub(crate) fn start(config: Config, listeners: Vec<Listener>) -> Result<Running, StartError> {
     let os_disk = Arc::new(OsDisk { unsafe_no_sync: config.unsafe_no_fsync });
     let disk: Arc<dyn Disk> = os_disk.clone();
     let dir = DataDir::open(&*disk, &config.data_dir, config.wal_dir.as_deref())?;
@@ -162,10 +166,14 @@ pub fn start(config: Config) -> Result<Running, StartError> {
         config,
     });
     node.status.set_applied(opened.applied.index);
+    link::start(&node, listeners, remotes)?;
     let apply = Apply::start(node.clone(), opened.applier)?;
-    let consensus = Consensus::new(node.clone(), member, wal, apply);
-    let consensus = spawn("consensus", move || consensus.run())?;
+    let core = Arc::new(Consensus::new(node.clone(), member, wal, apply));
+    let driven = core.clone();
+    let consensus = spawn("consensus", move || driven.run())?;
     let mut background = Vec::new();
+    let own = node.clone();
+    background.push(spawn("timer", move || timer::run(&own, &core))?);
     let own = node.clone();
     background.push(spawn("maintenance", move || maintenance::run(&own))?);
     let own = node.clone();

@@ -11,12 +11,16 @@ pub struct SharedStatus {
     committed: AtomicU64,
     applied: AtomicU64,
     leader_changes: AtomicU64,
+    leader_since_ms: AtomicU64,
+    /// The least index that a read waits for, one more than itself so that 0 is nobody.
+    awaited: AtomicU64,
     is_leader: AtomicBool,
+    is_learner: AtomicBool,
     local_reads: AtomicBool,
 }
 
 impl SharedStatus {
-    pub(super) fn publish(&self, status: &Status) {
+    pub(super) fn publish(&self, status: &Status, now_ms: u64) {
         // A leader that is the only voter holds everything that was ever acknowledged: acknowledging happens after applying.
         // This is taken back before anything else of a new configuration can take effect.
         let local = status.serves_reads && status.sole_voter;
@@ -24,14 +28,32 @@ impl SharedStatus {
         self.term.store(status.term, Ordering::Relaxed);
         self.committed.store(status.committed, Ordering::Relaxed);
         self.is_leader.store(status.role == Role::Leader, Ordering::Relaxed);
+        self.is_learner.store(status.learner, Ordering::Relaxed);
         let before = self.leader.swap(status.leader, Ordering::Relaxed);
         if before != status.leader && status.leader != 0 {
+            self.leader_since_ms.store(now_ms, Ordering::Relaxed);
             self.leader_changes.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    pub(super) fn set_applied(&self, index: u64) {
-        self.applied.store(index, Ordering::Release);
+    /// This member has been out of touch for too long to say who leads.
+    pub(super) fn lose_leader(&self) {
+        self.local_reads.store(false, Ordering::SeqCst);
+        self.is_leader.store(false, Ordering::Relaxed);
+        self.leader.store(0, Ordering::Relaxed);
+    }
+
+    /// Notes what was applied; answers whether a read waits for it.
+    pub(super) fn set_applied(&self, index: u64) -> bool {
+        self.applied.store(index, Ordering::SeqCst);
+        let awaited = self.awaited.load(Ordering::SeqCst);
+        awaited != 0 && awaited <= index + 1
+    }
+
+    /// Has [`SharedStatus::set_applied`] tell when it gets to `index`, if there is one. `false` when it is there already.
+    pub(super) fn wait_for(&self, index: Option<u64>) -> bool {
+        self.awaited.store(index.map_or(0, |index| index + 1), Ordering::SeqCst);
+        index.is_none_or(|index| self.applied.load(Ordering::SeqCst) < index)
     }
 
     /// The Raft term.
@@ -57,6 +79,16 @@ impl SharedStatus {
     /// Times that a leader appeared.
     pub fn leader_changes(&self) -> u64 {
         self.leader_changes.load(Ordering::Relaxed)
+    }
+
+    /// When the leader was first known to lead, by the clock of [`super::Node::now_ms`].
+    pub(super) fn leader_since_ms(&self) -> u64 {
+        self.leader_since_ms.load(Ordering::Relaxed)
+    }
+
+    /// Whether this member is a learner.
+    pub fn is_learner(&self) -> bool {
+        self.is_learner.load(Ordering::Relaxed)
     }
 
     /// Whether this member leads.

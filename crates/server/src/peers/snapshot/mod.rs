@@ -29,8 +29,8 @@ const PIECE_BYTES: usize = 1 << 20;
 
 /// A state that is kept until it is sent.
 pub(crate) trait Export: Send + Sync {
-    /// What it consists of, in the store's encoding.
-    fn checkpoint(&self) -> Bytes;
+    /// What it consists of, in the store's encoding. The first call may read all of it.
+    fn checkpoint(&self) -> Result<Bytes, String>;
     /// Bytes of one of its segments; fewer than `length` only at the segment's end.
     fn read(&self, segment: u32, offset: u64, length: usize) -> Result<Bytes, String>;
 }

@@ -70,7 +70,7 @@ fn run(shared: &Arc<Shared>, message: &Message, export: &Arc<dyn Export>) {
 
 fn post(shared: &Shared, peer: &Peer, message: &Message, export: &dyn Export, id: u64) -> Result<(), String> {
     let mut body = Vec::new();
-    for part in [&message.encode_to_vec()[..], &export.checkpoint()] {
+    for part in [&message.encode_to_vec()[..], &export.checkpoint()?] {
         body.extend_from_slice(&(part.len() as u64).to_be_bytes());
         body.extend_from_slice(part);
     }

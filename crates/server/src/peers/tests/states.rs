@@ -80,7 +80,7 @@ struct Breaks {
 }
 
 impl Export for Breaks {
-    fn checkpoint(&self) -> Bytes {
+    fn checkpoint(&self) -> Result<Bytes, String> {
         self.state.checkpoint()
     }
 

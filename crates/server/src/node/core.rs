@@ -1,0 +1,380 @@
+//! What the consensus thread owns: the Raft core, and everything that waits for it.
+//!
+//! It is behind a lock only because, while the consensus thread waits for the disk, the timer thread may have to stand in for it.
+//! Nothing here waits for the log's disk.
+
+use super::apply::Apply;
+use super::inbox::{Arrived, Released};
+use super::proposals::Proposals;
+use super::reads::Reads;
+use super::transfer::{Install, Sending};
+use super::{Done, Node, REVOKE_RETRY, entry, lock, membership};
+use crate::logging::{self, Value};
+use api::{Error, Message, limits, raftpb, walpb};
+use member::{Member, Role, Work};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::SyncSender;
+use std::time::Instant;
+
+/// Applied entries that gather in memory before they are forgotten.
+const TRIM_ENTRIES: u64 = 100;
+/// Time between two lines about refused messages.
+const REFUSED_LINES_MS: u64 = 1_000;
+
+/// Work for the log's disk.
+pub(super) struct Unsynced {
+    pub(super) number: u64,
+    pub(super) snapshot: Option<walpb::Snapshot>,
+    pub(super) entries: Vec<raftpb::Entry>,
+    pub(super) hard_state: Option<raftpb::HardState>,
+    pub(super) must_sync: bool,
+    /// To peers, once it is durable.
+    messages: Vec<raftpb::Message>,
+}
+
+pub(super) struct Core {
+    pub(super) node: Arc<Node>,
+    pub(super) member: Member,
+    apply: Apply,
+    proposals: Proposals,
+    reads: Reads,
+    sending: Sending,
+    /// The state that the member is about to be told of.
+    installing: Option<Install>,
+    /// Told once the installed state is durable.
+    installed: Vec<SyncSender<Result<(), String>>>,
+    /// In order.
+    pub(super) unsynced: Vec<Unsynced>,
+    /// Since when the consensus thread has been waiting for the disk.
+    pub(super) syncing_since: Option<Instant>,
+    pub(super) release: Option<Released>,
+    pub(super) stop: bool,
+    pub(super) next_tick: Instant,
+    last_tick: Instant,
+    was_leader: bool,
+    leader: u64,
+    refused: u64,
+    refused_line_ms: u64,
+}
+
+impl Core {
+    pub(super) fn new(node: Arc<Node>, member: Member, apply: Apply) -> Self {
+        let now = Instant::now();
+        Core {
+            node,
+            member,
+            apply,
+            proposals: Proposals::default(),
+            reads: Reads::default(),
+            sending: Sending::default(),
+            installing: None,
+            installed: Vec::new(),
+            unsynced: Vec::new(),
+            syncing_since: None,
+            release: None,
+            stop: false,
+            next_tick: now,
+            last_tick: now,
+            was_leader: false,
+            leader: 0,
+            refused: 0,
+            refused_line_ms: 0,
+        }
+    }
+
+    /// Before the first turn.
+    pub(super) fn begin(&mut self) {
+        let heartbeat = self.node.config.heartbeat;
+        self.next_tick = Instant::now() + heartbeat;
+        self.last_tick = Instant::now();
+        if self.member.status().sole_voter {
+            // Nobody else could be elected: there is nothing to wait for.
+            if let Err(error) = self.member.campaign() {
+                logging::warn("cannot stand for election", &[("error", Value::Shown(&error))]);
+            }
+        } else if self.node.config.pre_vote {
+            // A leader that is there is heard of before the rest of the time is over, and asking for votes first disturbs none.
+            self.member.advance_election(self.node.config.election_ticks().saturating_sub(2));
+        }
+    }
+
+    /// Takes in what has arrived.
+    pub(super) fn accept(&mut self, arrived: Arrived) {
+        self.stop |= arrived.stop;
+        for message in arrived.messages {
+            // A state comes with its data or not at all.
+            if message.r#type() != raftpb::MessageType::MsgSnap {
+                self.step(message);
+            }
+        }
+        for install in arrived.installs {
+            self.install(install);
+        }
+        self.proposals.add(&self.node, &mut self.member, arrived.proposals);
+        self.proposals.add_changes(&self.node, arrived.changes);
+        if !arrived.reads.is_empty() {
+            self.reads.add(arrived.reads, self.node.now_ms());
+        }
+        for id in arrived.unreachable {
+            self.member.report_unreachable(id);
+        }
+        for (id, ok) in arrived.states_sent {
+            self.sending.sent(&mut self.member, id, ok);
+        }
+        if let Some(to) = arrived.transfer
+            && let Err(error) = self.member.transfer(to)
+        {
+            logging::warn("cannot hand leadership over", &[("error", Value::Shown(&error))]);
+        }
+        for answer in arrived.progress {
+            answer(self.member.progress());
+        }
+        if arrived.release_below.is_some() {
+            self.release = arrived.release_below;
+        }
+    }
+
+    fn step(&mut self, message: raftpb::Message) {
+        let from = message.from();
+        let Err(error) = self.member.step(message) else { return };
+        self.refused += 1;
+        let now_ms = self.node.now_ms();
+        if now_ms >= self.refused_line_ms {
+            self.refused_line_ms = now_ms + REFUSED_LINES_MS;
+            logging::warn(
+                "refused a Raft message",
+                &[
+                    ("from", Value::Shown(&format_args!("{from:x}"))),
+                    ("error", Value::Shown(&error)),
+                    ("refused-so-far", self.refused.into()),
+                ],
+            );
+        }
+    }
+
+    fn install(&mut self, install: Install) {
+        let message = install.message.clone();
+        let index = install.prepared.index();
+        self.installing = Some(install);
+        self.step(message);
+        self.advance();
+        // Taken by the work that names it, or of no use: then this member is further already, or follows another leader.
+        if let Some(left) = self.installing.take() {
+            let is_level = self.member.status().committed >= index;
+            let result = if is_level { Ok(()) } else { Err("the state was not wanted".to_string()) };
+            // Its sender may have given up.
+            let _ = left.answer.try_send(result);
+        }
+    }
+
+    /// Does all the work there is but that of the log's disk.
+    pub(super) fn advance(&mut self) {
+        loop {
+            self.member.applied(self.node.status.applied());
+            self.proposals.retry(&self.node, &mut self.member);
+            self.reads.ask(&mut self.member, &self.node);
+            self.sending.offer(&mut self.member, &self.apply);
+            if !self.member.has_work() {
+                return;
+            }
+            let work = self.member.work();
+            self.finish(work);
+        }
+    }
+
+    fn finish(&mut self, work: Work) {
+        let snapshot = work.snapshot.and_then(|snapshot| snapshot.metadata).map(|metadata| self.take_over(metadata));
+        // Followers write to their disks while this member does.
+        self.send(work.messages);
+        self.unsynced.push(Unsynced {
+            number: work.number,
+            snapshot,
+            entries: work.entries,
+            hard_state: work.hard_state,
+            must_sync: work.must_sync,
+            messages: work.persisted_messages,
+        });
+        for (number, index) in work.reads {
+            self.reads.answered(number, index);
+        }
+        if work.committed.is_empty() {
+            return;
+        }
+        for change in self.apply.committed(work.committed) {
+            match self.member.apply_conf_change(&change) {
+                Ok(conf_state) => self.apply.set_conf_state(conf_state),
+                Err(error) => {
+                    logging::error("a configuration change failed", &[("error", Value::Shown(&error))]);
+                    self.apply.keep_conf_state();
+                }
+            }
+            membership::changed(&self.node, &change);
+        }
+    }
+
+    /// Puts the state that Raft now goes on from into the store.
+    fn take_over(&mut self, metadata: raftpb::SnapshotMetadata) -> walpb::Snapshot {
+        let Some(install) = self.installing.take() else {
+            unreachable!("Raft took a state that was not there");
+        };
+        assert_eq!(install.prepared.index(), metadata.index(), "Raft took another state than the one that came");
+        self.apply.install(install.prepared);
+        membership::replaced(&self.node);
+        self.installed.push(install.answer);
+        walpb::Snapshot { index: metadata.index, term: metadata.term, conf_state: metadata.conf_state }
+    }
+
+    fn send(&mut self, mut messages: Vec<raftpb::Message>) {
+        let Some(peers) = self.node.peers.get().filter(|_| !messages.is_empty()) else { return };
+        let is_state = |message: &raftpb::Message| message.r#type() == raftpb::MessageType::MsgSnap;
+        if messages.iter().any(is_state) {
+            for state in messages.extract_if(.., |message| is_state(message)) {
+                self.sending.send(peers, state, &self.node);
+            }
+        }
+        peers.send(&messages);
+    }
+
+    /// This work is on the disk.
+    pub(super) fn persisted(&mut self, work: Vec<Unsynced>) {
+        let Some(last) = work.last().map(|last| last.number) else { return };
+        let messages: Vec<raftpb::Message> = work.into_iter().flat_map(|work| work.messages).collect();
+        self.send(messages);
+        self.member.persisted(last);
+        for answer in self.installed.drain(..) {
+            // Its sender may have given up.
+            let _ = answer.try_send(Ok(()));
+        }
+    }
+
+    /// Tells everyone where the member stands now.
+    pub(super) fn settle(&mut self) {
+        let status = self.member.status();
+        self.node.status.publish(&status, self.node.now_ms());
+        self.trim(&status);
+        if (status.role == Role::Leader) != self.was_leader {
+            self.change_leadership(status.role == Role::Leader);
+        }
+        if status.leader != self.leader {
+            self.leader = status.leader;
+            if status.leader != 0 {
+                self.reads.leader_changed(&self.node, &mut self.member);
+            }
+            logging::info(
+                if status.leader == 0 { "lost the leader" } else { "found a leader" },
+                &[
+                    ("leader", Value::Shown(&format_args!("{:x}", status.leader))),
+                    ("term", status.term.into()),
+                    ("local-member-id", Value::Shown(&format_args!("{:x}", self.node.member_id))),
+                ],
+            );
+        }
+        self.reads.release(&self.node);
+    }
+
+    /// Entries stay in memory for followers that lag; a member alone needs none of them. However far they lag, what stays is
+    /// bounded in bytes.
+    fn trim(&mut self, status: &member::Status) {
+        let keep = if status.sole_voter { 0 } else { self.node.config.catchup_entries };
+        let sent = self.sending.keep_behind();
+        let bytes_max = match sent {
+            Some(_) => limits::LOG_MEMORY_SENDING_BYTES_MAX,
+            None => limits::LOG_MEMORY_BYTES_MAX,
+        };
+        if self.member.log_len() as u64 > keep + TRIM_ENTRIES {
+            let below = status.applied.saturating_sub(keep);
+            self.member.trim(sent.map_or(below, |sent| below.min(sent)));
+        }
+        if self.member.log_bytes() > bytes_max {
+            // A little more, or it would be looked for after each entry.
+            self.member.trim(self.member.trim_to_fit(bytes_max - bytes_max / 16));
+        }
+    }
+
+    fn change_leadership(&mut self, leads: bool) {
+        self.was_leader = leads;
+        let now_ms = self.node.now_ms();
+        let mut lessor = lock(&self.node.lessor);
+        if leads {
+            let extension_ms = self.node.config.election_timeout.as_millis() as u64;
+            let leases = self.node.store.leases().list();
+            let leases = leases.into_iter().map(|lease| (lease.id, lease.ttl, lease.remaining_ttl));
+            lessor.promote(leases, extension_ms, now_ms);
+        } else {
+            lessor.demote();
+            self.sending.lost_leadership(&mut self.member);
+        }
+        drop(lessor);
+        logging::info(
+            if leads { "became leader" } else { "no longer leader" },
+            &[("term", self.member.status().term.into())],
+        );
+    }
+
+    /// What the clock brings, if a tick is due.
+    pub(super) fn tick_if_due(&mut self) {
+        let now = Instant::now();
+        if now < self.next_tick {
+            return;
+        }
+        let heartbeat = self.node.config.heartbeat;
+        if self.was_leader && now - self.last_tick > 2 * heartbeat + heartbeat && !self.member.status().sole_voter {
+            self.node.metrics.heartbeat_failures.fetch_add(1, Ordering::Relaxed);
+            logging::warn(
+                "leader failed to send out heartbeat on time; took too long, leader is overloaded likely from slow disk",
+                &[("took", Value::Shown(&format_args!("{:?}", now - self.last_tick)))],
+            );
+        }
+        self.last_tick = now;
+        // After a stall one tick stands for all that were missed: nobody else could act meanwhile either.
+        self.next_tick = now + heartbeat;
+        self.member.tick();
+        let now_ms = self.node.now_ms();
+        if self.was_leader {
+            let retry_ms = REVOKE_RETRY.as_millis() as u64;
+            let expired = lock(&self.node.lessor).expired(now_ms, limits::LEASE_REVOKE_BATCH_MAX, retry_ms);
+            if !expired.is_empty() {
+                self.revoke(expired);
+            }
+        }
+        self.reads.tick(&self.node, &mut self.member, now_ms);
+        self.proposals.tick(&self.node);
+        self.sending.tick(&mut self.member);
+        if self.syncing_since.is_none() {
+            self.apply.tick();
+        }
+    }
+
+    fn revoke(&mut self, leases: Vec<i64>) {
+        self.node.metrics.leases_expired.fetch_add(leases.len() as u64, Ordering::Relaxed);
+        let mut batch = Vec::with_capacity(leases.len());
+        for lease in leases {
+            let id = self.node.next_request.fetch_add(1, Ordering::Relaxed);
+            let request = api::etcdserverpb::LeaseRevokeRequest { id: lease };
+            let data = entry::wrap(id, entry::LEASE_REVOKE, &request.encode_to_vec()).into();
+            let node = Arc::downgrade(&self.node);
+            let done: Done = Box::new(move |outcome: super::Outcome| {
+                if let Some(node) = node.upgrade().filter(|_| matches!(outcome, Ok(_) | Err(Error::LeaseNotFound))) {
+                    lock(&node.lessor).revoke(lease);
+                }
+            });
+            batch.push(super::inbox::Proposal { id, data, done });
+        }
+        self.node.metrics.proposals_pending.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        self.proposals.add(&self.node, &mut self.member, batch);
+    }
+
+    /// Whether others could lead in this member's place.
+    pub(super) fn leads_others(&self) -> bool {
+        self.was_leader && !self.member.status().sole_voter
+    }
+
+    /// Ends applying and answers everyone who still waits.
+    pub(super) fn end(&mut self) {
+        self.apply.stop();
+        self.node.pending.fail_all(Error::Stopped);
+        std::mem::take(&mut self.reads).fail_all(Error::Stopped);
+        self.installed.clear();
+    }
+}

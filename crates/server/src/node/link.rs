@@ -1,0 +1,135 @@
+//! This member as its peers find it, behind the peer protocol.
+
+use super::Node;
+use super::transfer::Install;
+use crate::cluster;
+use crate::logging::{self, Value};
+use crate::peers::{self, Handler, Intake, Known, Listener, Peers, Piece};
+use api::raftpb::Message;
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use std::io;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// The longest message taken from a peer, unless one request may be longer.
+const MESSAGE_BYTES_MAX: usize = 64 << 20;
+/// A connection to a peer may take this much longer than an election, as etcd has it.
+const DIAL_GRACE: Duration = Duration::from_secs(1);
+
+/// Begins to talk to the other members: those of the store, and those that a joining member was told of.
+pub(super) fn start(node: &Arc<Node>, listeners: Vec<Listener>, remotes: Vec<store::Member>) -> io::Result<()> {
+    let options = peers::Options {
+        member_id: node.member_id,
+        cluster_id: node.cluster_id,
+        urls: node.config.advertise_peer_urls.clone(),
+        listeners,
+        dial_timeout: node.config.election_timeout + DIAL_GRACE,
+        message_bytes_max: MESSAGE_BYTES_MAX.max(2 * node.config.max_request_bytes),
+    };
+    let peers = Peers::start(options, Arc::new(Link(Arc::downgrade(node))))?;
+    for member in remotes.into_iter().chain(node.store.members().members.into_values()) {
+        if member.id != node.member_id {
+            peers.set(member.id, member.peer_urls);
+        }
+    }
+    // Nobody else sets it.
+    let _ = node.peers.set(peers);
+    Ok(())
+}
+
+/// Does not keep the node: the node keeps its peers, and those keep this.
+struct Link(Weak<Node>);
+
+impl Handler for Link {
+    fn receive(&self, messages: Vec<Message>) {
+        if let Some(node) = self.0.upgrade() {
+            node.inbox.receive(messages);
+        }
+    }
+
+    fn unreachable(&self, id: u64) {
+        if let Some(node) = self.0.upgrade() {
+            node.inbox.unreachable(id);
+        }
+    }
+
+    fn snapshot_sent(&self, id: u64, ok: bool) {
+        if let Some(node) = self.0.upgrade() {
+            node.inbox.state_sent(id, ok);
+        }
+    }
+
+    fn intake(&self, from: u64, checkpoint: &[u8]) -> Result<Box<dyn Intake>, String> {
+        let node = self.0.upgrade().ok_or("the member stops")?;
+        let intake = store::Intake::begin(&node.store, from, checkpoint).map_err(|error| error.to_string())?;
+        logging::info(
+            "receiving a snapshot",
+            &[("from", Value::Shown(&format_args!("{from:x}"))), ("snapshot-index", intake.index().into())],
+        );
+        Ok(Box::new(Receiving { node, intake }))
+    }
+
+    fn knows(&self, id: u64) -> Known {
+        let Some(node) = self.0.upgrade() else { return Known::Unknown };
+        let members = node.store.members();
+        match (members.members.contains_key(&id), members.removed.contains(&id)) {
+            (true, _) => Known::Member,
+            (false, true) => Known::Removed,
+            (false, false) => Known::Unknown,
+        }
+    }
+
+    fn removed(&self) {
+        if let Some(node) = self.0.upgrade() {
+            node.retire();
+        }
+    }
+
+    fn call(&self, request: Request<Vec<u8>>) -> Response<Vec<u8>> {
+        match self.0.upgrade() {
+            Some(node) => cluster::calls::call(&node, &request),
+            None => {
+                let mut stopped = Response::new(b"the member stops".to_vec());
+                *stopped.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+                stopped
+            }
+        }
+    }
+}
+
+/// A state on its way in.
+struct Receiving {
+    node: Arc<Node>,
+    intake: store::Intake,
+}
+
+impl Intake for Receiving {
+    fn needed(&self) -> Vec<Piece> {
+        let pieces = self.intake.needed().into_iter();
+        pieces.map(|(segment, from, length)| Piece { segment, from, length }).collect()
+    }
+
+    fn write(&mut self, segment: u32, offset: u64, bytes: &[u8]) -> Result<(), String> {
+        self.intake.write(segment, offset, bytes).map_err(|error| error.to_string())
+    }
+
+    fn install(self: Box<Self>, message: Message) -> Result<(), String> {
+        let prepared = self.intake.finish().map_err(|error| error.to_string())?;
+        let (answer, answered) = sync_channel(1);
+        self.node.inbox.install(Install { message, prepared, answer });
+        // Dropped unanswered when the member stops.
+        answered.recv().unwrap_or_else(|_| Err("the member stops".into()))
+    }
+}
+
+impl peers::Export for store::Export {
+    fn checkpoint(&self) -> Result<Bytes, String> {
+        store::Export::checkpoint(self).map_err(|error| error.to_string())
+    }
+
+    fn read(&self, segment: u32, offset: u64, length: usize) -> Result<Bytes, String> {
+        store::Export::read(self, segment, offset, length).map_err(|error| error.to_string())
+    }
+}

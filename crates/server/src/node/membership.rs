@@ -1,0 +1,59 @@
+//! What a change of the members changes around consensus: who is talked to, and whether this member goes on.
+
+use super::Node;
+use crate::logging::{self, Value};
+use api::raftpb::{ConfChange, ConfChangeType};
+use std::sync::Arc;
+
+/// A change is in effect in the store and in Raft.
+pub(super) fn changed(node: &Arc<Node>, change: &ConfChange) {
+    let id = change.node_id();
+    // One that the cluster could not have.
+    if id == 0 {
+        return;
+    }
+    let removed = change.r#type() == ConfChangeType::ConfChangeRemoveNode;
+    logging::info(
+        if removed { "removed member" } else { "added or changed member" },
+        &[
+            ("member-id", Value::Shown(&format_args!("{id:x}"))),
+            ("change", change.r#type().as_str_name().into()),
+            ("local-member-id", Value::Shown(&format_args!("{:x}", node.member_id))),
+        ],
+    );
+    match (id == node.member_id, removed) {
+        (true, true) => node.retire(),
+        (true, false) => {}
+        (false, true) => {
+            if let Some(peers) = node.peers.get() {
+                peers.remove(id);
+            }
+        }
+        (false, false) => connect(node, id),
+    }
+}
+
+/// The membership is another as a whole: a state was installed.
+pub(super) fn replaced(node: &Arc<Node>) {
+    let members = node.store.members();
+    if members.removed.contains(&node.member_id) {
+        return node.retire();
+    }
+    let Some(peers) = node.peers.get() else { return };
+    for id in members.removed {
+        peers.remove(id);
+    }
+    for (id, member) in members.members {
+        if id != node.member_id {
+            peers.set(id, member.peer_urls);
+        }
+    }
+}
+
+fn connect(node: &Arc<Node>, id: u64) {
+    if let Some(peers) = node.peers.get()
+        && let Some(member) = node.store.members().members.remove(&id)
+    {
+        peers.set(id, member.peer_urls);
+    }
+}

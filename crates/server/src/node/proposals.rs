@@ -1,0 +1,155 @@
+//! Entries on their way to a leader.
+
+use super::Node;
+use super::inbox::{Change, Proposal};
+use api::{Error, limits, raftpb};
+use bytes::Bytes;
+use member::Member;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Bytes of held proposals that are proposed together.
+const RETRY_BYTES_MAX: usize = 1 << 20;
+
+enum Held {
+    Entry(Bytes),
+    Change(raftpb::ConfChange),
+}
+
+/// Proposals that no leader takes yet. Who waits for them is registered with [`Node::pending`] already, so that they end in time
+/// whatever becomes of this.
+#[derive(Default)]
+pub(super) struct Proposals {
+    held: VecDeque<(u64, Held)>,
+    bytes: usize,
+}
+
+impl Proposals {
+    /// Proposes what came in, behind what is held.
+    pub(super) fn add(&mut self, node: &Arc<Node>, member: &mut Member, proposals: Vec<Proposal>) {
+        if proposals.is_empty() {
+            return;
+        }
+        let mut batch: Vec<Bytes> = Vec::with_capacity(proposals.len());
+        let mut ids = Vec::with_capacity(proposals.len());
+        node.pending.add(
+            proposals.into_iter().map(|proposal| {
+                batch.push(proposal.data);
+                ids.push(proposal.id);
+                (proposal.id, proposal.done)
+            }),
+            node.now_ms(),
+        );
+        if !self.held.is_empty() || !member.takes_proposals() {
+            return self.hold(node, ids, batch);
+        }
+        if let Err(error) = member.propose(batch) {
+            refuse(node, &ids, &error);
+        }
+    }
+
+    /// Proposes changes of the members.
+    pub(super) fn add_changes(&mut self, node: &Arc<Node>, changes: Vec<Change>) {
+        for Change { change, done } in changes {
+            node.pending.add(std::iter::once((change.id(), done)), node.now_ms());
+            if self.held.len() >= limits::PROPOSAL_QUEUE_MAX {
+                node.fail_pending(&[change.id()], Error::TooManyRequests);
+            } else {
+                self.held.push_back((change.id(), Held::Change(change)));
+            }
+        }
+    }
+
+    fn hold(&mut self, node: &Arc<Node>, ids: Vec<u64>, batch: Vec<Bytes>) {
+        let mut refused = Vec::new();
+        for (id, data) in ids.into_iter().zip(batch) {
+            if self.held.len() >= limits::PROPOSAL_QUEUE_MAX
+                || self.bytes + data.len() > limits::PROPOSAL_QUEUE_BYTES_MAX
+            {
+                refused.push(id);
+            } else {
+                self.bytes += data.len();
+                self.held.push_back((id, Held::Entry(data)));
+            }
+        }
+        node.fail_pending(&refused, Error::TooManyRequests);
+    }
+
+    /// Proposes what is held, if a leader takes it now.
+    pub(super) fn retry(&mut self, node: &Arc<Node>, member: &mut Member) {
+        while !self.held.is_empty() && member.takes_proposals() {
+            let (mut ids, mut batch, mut change, mut bytes) = (Vec::new(), Vec::new(), None, 0);
+            while let Some((id, next)) = self.held.front() {
+                match next {
+                    // Nobody waits any more: whoever asked was told that it took too long.
+                    _ if !node.pending.waits(*id) => {}
+                    Held::Entry(data) if bytes < RETRY_BYTES_MAX => {
+                        bytes += data.len();
+                        ids.push(*id);
+                        batch.push(data.clone());
+                    }
+                    Held::Change(next) if batch.is_empty() => {
+                        ids.push(*id);
+                        change = Some(next.clone());
+                    }
+                    _ => break,
+                }
+                if let Some((_, Held::Entry(data))) = self.held.pop_front() {
+                    self.bytes -= data.len();
+                }
+                if change.is_some() {
+                    break;
+                }
+            }
+            let result = match &change {
+                Some(change) => member.propose_conf_change(change),
+                None => member.propose(batch),
+            };
+            match (result, change) {
+                (Ok(()), _) => {}
+                // Another change is under way.
+                (Err(member::Error::Dropped), Some(change)) => {
+                    self.held.push_front((change.id(), Held::Change(change)));
+                    return;
+                }
+                (Err(error), _) => refuse(node, &ids, &error),
+            }
+        }
+    }
+
+    /// Forgets what nobody waits for any more, so that it makes room.
+    pub(super) fn tick(&mut self, node: &Arc<Node>) {
+        if self.held.is_empty() {
+            return;
+        }
+        self.held.retain(|(id, _)| node.pending.waits(*id));
+        self.bytes = self.held.iter().map(|(_, held)| if let Held::Entry(data) = held { data.len() } else { 0 }).sum();
+    }
+}
+
+fn refuse(node: &Arc<Node>, ids: &[u64], error: &member::Error) {
+    if !matches!(error, member::Error::Full) {
+        crate::logging::warn("a proposal was refused", &[("error", crate::logging::Value::Shown(error))]);
+    }
+    node.fail_pending(ids, Error::TooManyRequests);
+}
+
+impl Node {
+    /// Answers those who wait for these proposals with `error`.
+    pub(super) fn fail_pending(&self, ids: &[u64], error: Error) {
+        if ids.is_empty() {
+            return;
+        }
+        let taken = self.pending.take(ids.iter().map(|id| (*id, ())).collect());
+        let mut count = 0;
+        for (done, ()) in taken {
+            if let Some(done) = done {
+                count += 1;
+                done(Err(error));
+            }
+        }
+        self.metrics.proposals_pending.fetch_sub(count, Ordering::Relaxed);
+        self.metrics.proposals_failed.fetch_add(count, Ordering::Relaxed);
+    }
+}
