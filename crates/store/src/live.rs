@@ -156,6 +156,54 @@ mod tests {
         fn raise_no_space(&mut self) {}
     }
 
+    /// A store with `keys` keys.
+    fn filled(keys: usize) -> Opened {
+        let mut opened = crate::open(Arc::new(SimDisk::new()), Path::new("store"), Options::default()).unwrap();
+        let put = |key| PutRequest { key: format!("{key:05}").into(), ..Default::default() };
+        let puts = (0..keys).map(|key| InternalRaftRequest { put: Some(put(key)), ..Default::default() });
+        puts.for_each(|request| apply(&mut opened.applier, request));
+        opened
+    }
+
+    fn apply(applier: &mut crate::Applier, request: InternalRaftRequest) {
+        let index = Some(applier.applied_index() + 1);
+        let data = Some(request.encode_to_vec().into());
+        applier.apply(&[raftpb::Entry { index, data, ..Default::default() }], &mut Nobody).unwrap();
+    }
+
+    #[test]
+    fn a_paused_read_notices_a_state_that_does_not_have_what_it_needs() {
+        let keys = 2 * READ_STRIDE_KEYS;
+        for (back, is_overtaken) in [(1, false), (0, true)] {
+            let (mut receiver, mut sender) = (filled(keys), filled(keys));
+            let put = PutRequest { key: "00000".into(), ..Default::default() };
+            apply(&mut sender.applier, InternalRaftRequest { put: Some(put), ..Default::default() });
+            let compaction = CompactionRequest { revision: sender.store.revision() - back, physical: false };
+            apply(&mut sender.applier, InternalRaftRequest { compaction: Some(compaction), ..Default::default() });
+            while sender.store.maintain(1 << 20).unwrap().work == Work::Busy {}
+            let export = sender.applier.export();
+            let mut intake = crate::Intake::begin(&receiver.store, 1, &export.checkpoint().unwrap()).unwrap();
+            for (segment, mut at, length) in intake.needed() {
+                while at < length {
+                    let bytes = export.read(segment, at, usize::MAX).unwrap();
+                    intake.write(segment, at, &bytes).unwrap();
+                    at += bytes.len() as u64;
+                }
+            }
+            let ready = intake.finish().unwrap();
+
+            let store = Arc::clone(&receiver.store);
+            let live = Live::open(&store);
+            let all = KeyRange::From(b"\0");
+            let at = live.current();
+            assert_eq!((walk(&live, all, at), live.is_overtaken()), (keys as u64, false));
+            receiver.applier.install(ready).unwrap();
+            let walked = walk(&live, all, at);
+            assert_eq!(live.is_overtaken(), is_overtaken, "{walked} keys at {at}");
+            assert!(is_overtaken || walked == keys as u64);
+        }
+    }
+
     #[test]
     fn what_a_paused_read_needs_is_not_pruned() {
         let Opened { store, mut applier, .. } =

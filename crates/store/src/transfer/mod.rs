@@ -17,6 +17,10 @@ mod part;
 mod prepared;
 mod shelf;
 
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
+
 pub use error::{ExportError, IntakeError};
 pub use export::Export;
 pub use intake::Intake;

@@ -3,6 +3,7 @@
 
 pub mod model;
 pub mod requests;
+pub mod transfer;
 
 use api::etcdserverpb::{InternalRaftRequest, RangeRequest, RangeResponse};
 use api::{Error, Message, raftpb};
