@@ -33,6 +33,7 @@ mod recovery;
 mod rewrite;
 #[cfg(test)]
 mod rig;
+mod room;
 mod snapshot;
 mod staging;
 mod store;

@@ -205,6 +205,8 @@ impl Store {
         // A disk that does not say how much is free is found full by a write, if it is.
         let Ok(free) = self.disk.free_bytes(&self.dir) else { return };
         let needed = lock(&self.checkpoints).needed_reserve_bytes().saturating_add(self.options.reserve_bytes);
+        // Deletions may fill the next segment.
+        self.disk_floor.store(needed - self.segments.needed_spare_bytes().min(needed), Ordering::Relaxed);
         self.disk_is_low.store(free < needed, Ordering::Relaxed);
     }
 }

@@ -52,6 +52,8 @@ pub struct Store {
     /// Counts the states that came from another member, which replace everything. Changes under the write lock of the index.
     pub(crate) generation: AtomicU64,
     pub(crate) disk_is_low: AtomicBool,
+    /// Free bytes that not even deletions may use, see [`Store::look_at_disk`].
+    pub(crate) disk_floor: AtomicU64,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) dir: PathBuf,
     pub(crate) options: Options,

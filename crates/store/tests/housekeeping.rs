@@ -3,11 +3,14 @@
 
 mod support;
 
+use api::etcdserverpb::TxnRequest;
+use api::etcdserverpb::request_op::Request;
+use api::{Error, KeyRange};
 use disk::Disk;
 use std::path::Path;
-use store::Work;
+use store::{Options, Work};
 use support::requests::*;
-use support::{DIR, Node};
+use support::{DIR, Node, small_segments};
 
 /// A store with one key written many times.
 fn overwritten(times: usize) -> Node {
@@ -104,4 +107,36 @@ fn a_deep_backlog_goes_before_hashes() {
     assert_eq!(node.store.compacted(), 90);
     assert!(node.store.usage().live_bytes < before / 5);
     assert_eq!(node.store.hash_kv(90).unwrap().compact_revision, 90, "nothing was hashed on the way");
+}
+
+#[test]
+fn a_deletion_that_the_disk_has_no_room_for_is_refused_before_it_is_proposed() {
+    let mut node = Node::with(Options { reserve_bytes: 1 << 20, ..small_segments() });
+    for part in 0..60 {
+        node.apply_all((0..1000).map(|key| put(&format!("key{part:03}{key:04}"), "").raft()).collect());
+    }
+    let all = KeyRange::From(b"\0");
+    let cost = node.store.delete_cost_bytes(all);
+    assert_eq!(cost, 60_000 * (48 + 10));
+    let many = || op(Request::RequestDeleteRange(delete("key", "kez")));
+    let few = || op(Request::RequestDeleteRange(delete("key000", "key010")));
+    let nested = TxnRequest { success: vec![few()], failure: vec![few(), many()], ..Default::default() };
+    let txn = TxnRequest { success: vec![few(), op(Request::RequestTxn(nested))], ..Default::default() };
+    assert_eq!(node.store.txn_delete_cost_bytes(&txn), (60_000 + 20_000) * 58);
+
+    let path = |name: &String| Path::new(DIR).join(name);
+    let names = node.disk.list(Path::new(DIR)).unwrap();
+    let used: u64 = names.iter().map(|name| node.disk.contents(&path(name)).unwrap().len() as u64).sum();
+    let live = |node: &Node| node.store.delete_check(node.store.delete_cost_bytes(all));
+    node.disk.set_capacity(Some(used + (16 << 20)));
+    node.store.look_at_disk();
+    assert_eq!(live(&node), Ok(()));
+    node.disk.set_capacity(Some(used + (2 << 20)));
+    node.store.look_at_disk();
+    assert_eq!(live(&node), Err(Error::NoSpace));
+    assert_eq!(node.store.delete_check(node.store.txn_delete_cost_bytes(&txn)), Err(Error::NoSpace));
+    let few = KeyRange::Span(b"key000", b"key010");
+    assert_eq!(node.store.delete_check(node.store.delete_cost_bytes(few)), Ok(()), "from the reserve");
+    assert_eq!(node.store.delete_cost_bytes(KeyRange::Span(b"z", b"a")), 0);
+    assert_eq!(node.store.delete_cost_bytes(KeyRange::One(b"none")), 0);
 }

@@ -5,7 +5,7 @@ use crate::node::{self, Node, lock};
 use api::etcdserverpb::{
     CompactionRequest, DeleteRangeRequest, PutRequest, RangeRequest, TxnRequest, request_op::Request,
 };
-use api::{Error, Message, check, limits};
+use api::{Error, KeyRange, Message, check, limits};
 use bytes::{BufMut, Bytes, BytesMut};
 use rpc::{Call, Reply, Responder, Status};
 use std::sync::Arc;
@@ -141,7 +141,8 @@ pub(super) fn delete_range(node: &Arc<Node>, call: Call, responder: Responder) {
         Ok(request) => request,
         Err(status) => return refuse(responder, status),
     };
-    match check::delete_range(&request) {
+    let cost = || node.store.delete_cost_bytes(KeyRange::new(&request.key, &request.range_end));
+    match check::delete_range(&request).and_then(|()| node.store.delete_check(cost())) {
         Ok(()) => propose(node, node::DELETE_RANGE, &call.message, responder),
         Err(error) => refuse(responder, error),
     }
@@ -168,10 +169,13 @@ pub(super) fn txn(node: &Arc<Node>, call: Call, responder: Responder) {
             };
             if heavy { run_slowly(node, responder, answer) } else { responder.send(answer(node)) }
         }),
-        None => match node.check_space(store::txn_cost(&request)) {
-            Ok(()) => propose(node, node::TXN, &call.message, responder),
-            Err(error) => refuse(responder, error),
-        },
+        None => {
+            let room = || node.store.delete_check(node.store.txn_delete_cost_bytes(&request));
+            match node.check_space(store::txn_cost(&request)).and_then(|()| room()) {
+                Ok(()) => propose(node, node::TXN, &call.message, responder),
+                Err(error) => refuse(responder, error),
+            }
+        }
     }
 }
 

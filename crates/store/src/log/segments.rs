@@ -129,9 +129,19 @@ impl Segments {
     /// Free space that must stay on the disk for what the log does on its own: the next segment, unless it is reserved already,
     /// and the copy that one rewrite makes.
     pub fn needed_reserve_bytes(&self) -> u64 {
-        let spare = if lock(&self.spare).is_some() { 0 } else { self.next_capacity() };
+        let spare = self.needed_spare_bytes();
         let largest = read(&self.table).order().iter().map(|segment| segment.len()).max().unwrap_or(0);
         spare + largest.max(self.next_capacity())
+    }
+
+    /// The part of it that is for the next segment.
+    pub(crate) fn needed_spare_bytes(&self) -> u64 {
+        if lock(&self.spare).is_some() { 0 } else { self.next_capacity() }
+    }
+
+    /// Bytes of the next segment, if it is reserved already.
+    pub(crate) fn spare_bytes(&self) -> u64 {
+        lock(&self.spare).as_ref().map_or(0, |spare| spare.capacity())
     }
 
     /// Segments and lengths for a checkpoint: all that is flushed. While the listing lives no file in it is removed.

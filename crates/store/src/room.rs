@@ -1,0 +1,66 @@
+//! Room on the disk for deletions.
+//!
+//! They cost nothing against the quota and are never refused for it: they are the way out. But a deletion writes a record for every key,
+//! and what is kept in reserve on the disk does not hold millions of them.
+
+use crate::log::read;
+use crate::store::Store;
+use api::etcdserverpb::request_op::Request;
+use api::etcdserverpb::{DeleteRangeRequest, RequestOp, TxnRequest};
+use api::limits::DELETE_BYTES_FREE;
+use api::{Error, KeyRange};
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
+
+/// What the record of a deletion takes beside its key, rounded up.
+const TOMBSTONE_BYTES: u64 = 48;
+/// Keys whose lengths stand for those of the whole range.
+const SAMPLE_KEYS: usize = 64;
+
+impl Store {
+    /// About what deleting the keys of a range writes.
+    pub fn delete_cost_bytes(&self, range: KeyRange<'_>) -> u64 {
+        if range.is_empty() {
+            return 0;
+        }
+        let (mut sampled, mut bytes) = (0, 0);
+        let index = read(&self.index);
+        let keys = index.count_live(range);
+        let mut sample = |key: &[u8], _: &_| {
+            sampled += 1;
+            bytes += key.len() as u64;
+            if sampled == SAMPLE_KEYS as u64 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        // Keys that were deleted are looked at too: it may take all of the allowance to find none.
+        index.scan(range, i64::MAX, None, 4 * SAMPLE_KEYS, &mut sample);
+        drop(index);
+        keys.saturating_mul(TOMBSTONE_BYTES + bytes.checked_div(sampled).unwrap_or_default())
+    }
+
+    /// The same for the dearer branch of a transaction.
+    pub fn txn_delete_cost_bytes(&self, request: &TxnRequest) -> u64 {
+        let branch = |ops: &[RequestOp]| {
+            let costs = ops.iter().map(|op| match &op.request {
+                Some(Request::RequestDeleteRange(DeleteRangeRequest { key, range_end, .. })) => {
+                    self.delete_cost_bytes(KeyRange::new(key, range_end))
+                }
+                Some(Request::RequestTxn(nested)) => self.txn_delete_cost_bytes(nested),
+                Some(Request::RequestPut(_) | Request::RequestRange(_)) | None => 0,
+            });
+            costs.fold(0, u64::saturating_add)
+        };
+        branch(&request.success).max(branch(&request.failure))
+    }
+
+    /// Refuses deletions that write `cost` bytes when the disk has no room for them beyond what the Raft log, a checkpoint and a
+    /// rewrite need. Small ones always pass: they work from the reserve.
+    pub fn delete_check(&self, cost: u64) -> Result<(), Error> {
+        if cost <= DELETE_BYTES_FREE {
+            return Ok(());
+        }
+        // A disk that does not say how much is free is found full by a write, if it is.
+        let Ok(free) = self.disk.free_bytes(&self.dir) else { return Ok(()) };
+        let beyond = free.saturating_sub(self.disk_floor.load(Ordering::Relaxed));
+        if cost > beyond.saturating_add(self.segments.spare_bytes()) { Err(Error::NoSpace) } else { Ok(()) }
+    }
+}
