@@ -441,9 +441,9 @@ impl Member {
         self.conf_state.voters.contains(id) || self.conf_state.voters_outgoing.contains(id)
     }
 
-    /// The store has applied everything up to `index`.
+    /// The store has applied everything up to `index`. A state that is installed counts once [`Member::persisted`] says so.
     pub fn applied(&mut self, index: u64) {
-        if index > self.applied {
+        if index > self.applied && !self.is_installing() {
             self.applied = index;
             self.node.advance_apply_to(index);
         }
