@@ -441,7 +441,8 @@ impl Member {
         self.conf_state.voters.contains(id) || self.conf_state.voters_outgoing.contains(id)
     }
 
-    /// The store has applied everything up to `index`. A state that is installed counts once [`Member::persisted`] says so.
+    /// The store has applied everything up to `index`. A state that was installed counts once [`Member::persisted`] says that it is
+    /// durable: raft-rs knows of nothing applied beyond that.
     pub fn applied(&mut self, index: u64) {
         if index > self.applied && !self.is_installing() {
             self.applied = index;

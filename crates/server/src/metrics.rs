@@ -234,6 +234,9 @@ pub(crate) fn render(node: &Node, stats: Option<&rpc::Stats>) -> String {
     if let Some(stats) = stats {
         grpc(&mut page, stats);
     }
+    if let Some(peers) = node.peers.get() {
+        peers.render(&mut page);
+    }
     process(&mut page);
     page.text
 }

@@ -128,7 +128,7 @@ impl Cluster {
         if let Some(metadata) = work.snapshot.and_then(|snapshot| snapshot.metadata) {
             one.applied = one.states.remove(&metadata.index()).unwrap_or_default();
             (one.applied_index, one.applied_term) = (metadata.index(), metadata.term());
-            // The store tells at once, long before the log is durable.
+            // A store has a state at once, and says so before the log knows of it.
             one.member.applied(metadata.index());
         }
         self.wire.extend(work.messages);

@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 pub(super) const WAITING_BYTES_MAX: usize = 64 << 20;
 /// The same trouble is logged again after so long.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
+/// Different troubles that are logged within that time.
+const COMPLAINTS_MAX: usize = 16;
 
 /// One peer.
 pub(super) struct Peer {
@@ -31,7 +33,8 @@ pub(super) struct Peer {
     pub(super) courier: Courier,
     links: Mutex<[Option<Outgoing>; 2]>,
     active: Mutex<Option<Instant>>,
-    complaint: Mutex<Option<(String, Instant)>>,
+    /// What was complained about lately, and when.
+    complaints: Mutex<Vec<(String, Instant)>>,
     readers: Mutex<[Option<Breaker>; 2]>,
     stopped: (Mutex<bool>, Condvar),
 }
@@ -46,7 +49,7 @@ impl Peer {
             courier: Courier::default(),
             links: Mutex::default(),
             active: Mutex::default(),
-            complaint: Mutex::default(),
+            complaints: Mutex::default(),
             readers: Mutex::default(),
             stopped: (Mutex::new(false), Condvar::new()),
         }
@@ -150,7 +153,7 @@ impl Peer {
         if active.is_none() {
             *active = Some(Instant::now());
             drop(active);
-            *lock(&self.complaint) = None;
+            lock(&self.complaints).clear();
             logging::info("peer became active", &[("peer-id", Value::Shown(&self.name()))]);
         }
     }
@@ -171,11 +174,12 @@ impl Peer {
 
     /// Logs trouble with this peer; the same trouble only once in a while.
     pub(super) fn complain(&self, reason: &str) {
-        let mut last = lock(&self.complaint);
         let now = Instant::now();
-        if last.as_ref().is_none_or(|(text, at)| text != reason || now.duration_since(*at) > COMPLAINT_INTERVAL) {
-            *last = Some((reason.to_string(), now));
-            drop(last);
+        let mut recent = lock(&self.complaints);
+        recent.retain(|(_, at)| now.duration_since(*at) < COMPLAINT_INTERVAL);
+        if recent.len() < COMPLAINTS_MAX && recent.iter().all(|(text, _)| text != reason) {
+            recent.push((reason.to_string(), now));
+            drop(recent);
             logging::warn(
                 "trouble with a peer",
                 &[
