@@ -4,7 +4,7 @@ CARGO ?= cargo
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 BIN = $(CARGO_TARGET_DIR)/release/cairn
 
-.PHONY: help run test build lint unit conformance published published-full faults failover catch-up reliability neighbours reliability-full bench-vs-etcd deny fuzz
+.PHONY: help run cluster test build lint unit conformance published published-full faults failover catch-up reliability neighbours reliability-full bench-vs-etcd deny fuzz
 
 # Shows the targets.
 help:
@@ -16,6 +16,10 @@ run: build
 	@echo "  etcdctl put greeting hello && etcdctl get greeting"
 	@echo "  curl http://127.0.0.1:2379/health"
 	@$(BIN) serve --log-format=console
+
+# Builds and starts a cluster of three members on loopback, data in cairn-cluster/. SIZE=5: of five. Ctrl-C ends it.
+cluster: build
+	@$(BIN) cluster --size $${SIZE:-3}
 
 # Everything CI runs.
 test: lint unit build conformance reliability

@@ -41,22 +41,28 @@ func TestPeerCalls(t *testing.T) {
 			member.InitialCluster = initial
 		}
 		cluster.Run()
-		cluster.Leader()
+		// Only the leader knows the time of leases.
+		asked := cluster.Leader()
 		pages := map[string]page{}
 		for _, path := range []string{
 			"/members", "/version", "/downgrade/enabled", "/nothing", "/members/promote/1", "/leases", "/members/hashkv",
 		} {
-			code, body := get(t, cluster.Members[0].PeerURL()+path)
+			code, body := get(t, asked.PeerURL()+path)
 			pages["GET "+path] = page{code, body}
 		}
 		for _, path := range []string{"/members", "/members/promote/x", "/members/promote/12345", "/leases", "/leases/internal"} {
-			response, err := http.Post(cluster.Members[0].PeerURL()+path, "application/protobuf", strings.NewReader("\x08\x07"))
+			// A lease's id; one level deeper for its time to live.
+			body := "\x08\x07"
+			if path == "/leases/internal" {
+				body = "\x0a\x02" + body
+			}
+			response, err := http.Post(asked.PeerURL()+path, "application/protobuf", strings.NewReader(body))
 			if err != nil {
 				t.Fatal(err)
 			}
-			body, _ := io.ReadAll(response.Body)
+			answer, _ := io.ReadAll(response.Body)
 			response.Body.Close()
-			pages["POST "+path] = page{response.StatusCode, string(body)}
+			pages["POST "+path] = page{response.StatusCode, string(answer)}
 		}
 		for _, member := range cluster.Members {
 			member.Kill()

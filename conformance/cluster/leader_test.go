@@ -55,6 +55,7 @@ func TestKilledLeader(t *testing.T) {
 	cluster.MustCtl("put", "before", "1")
 	killed := cluster.Leader()
 	killed.Kill()
+	cluster.Leader()
 	cluster.MustCtl("put", "between", "2")
 	if got := cluster.MustCtl("get", "before"); !strings.Contains(got, "1") {
 		t.Errorf("read %q", got)

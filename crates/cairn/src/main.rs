@@ -13,6 +13,7 @@ fn main() {
         exit(server::run(args));
     }
     match args.first().map(String::as_str) {
+        Some("cluster") => exit(server::run_local(args.into_iter().skip(1))),
         Some("serve") => exit(server::run(args.into_iter().skip(1))),
         Some("version") => server::print_version(),
         Some("help") => print!("{}", server::usage()),

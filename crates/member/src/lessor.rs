@@ -54,6 +54,13 @@ impl Lessor {
         self.deadlines.remove(&id);
     }
 
+    /// Seconds left of each lease that was granted for more than `longer_than_seconds` and is not expired.
+    pub fn time_left(&self, now_ms: u64, longer_than_seconds: i64) -> Vec<(i64, i64)> {
+        let long = self.deadlines.iter().filter(|(_, deadline)| deadline.ttl_seconds > longer_than_seconds);
+        let left = long.map(|(id, deadline)| (*id, (deadline.expires_ms.saturating_sub(now_ms) / 1000) as i64));
+        left.filter(|(_, seconds)| *seconds > 0).collect()
+    }
+
     /// Starts the time to live anew; answers it in seconds, or `None` for a lease that is not there or already expired.
     pub fn renew(&mut self, id: i64, now_ms: u64) -> Option<i64> {
         let deadline = self.deadlines.get_mut(&id).filter(|deadline| deadline.expires_ms > now_ms)?;
@@ -148,6 +155,10 @@ mod tests {
         assert_eq!(lessor.remaining_seconds(1, 0), None, "a follower keeps no deadlines");
         lessor.promote([(1, 60, 10), (2, i64::MAX, 0)].into_iter(), 1_000, 5_000);
         assert_eq!(lessor.remaining_seconds(1, 5_000), Some(11));
+        let mut left = lessor.time_left(6_000, 59);
+        left.sort_unstable();
+        assert_eq!(left[0], (1, 10));
+        assert_eq!(lessor.time_left(6_000, 60).len(), 1);
         assert_eq!(lessor.expired(15_999, 10, 1), [0i64; 0]);
         assert_eq!(lessor.expired(16_000, 10, 1), [1]);
     }

@@ -9,6 +9,7 @@ mod cluster;
 mod config;
 mod datadir;
 mod http;
+mod local;
 mod logging;
 mod metrics;
 mod node;
@@ -19,6 +20,7 @@ mod system;
 
 pub use cluster::BeginError;
 pub use config::{Asked, Config, ConfigError, parse, usage};
+pub use local::run_local;
 pub use node::{Node, Running, StartError};
 
 use logging::Value;
@@ -108,6 +110,10 @@ fn wait_for_signal(signals: system::Signals, ready: Arc<AtomicBool>, tell: Sende
     Ok(())
 }
 
+fn in_use(listen: &config::Listen, error: &std::io::Error) -> String {
+    format!("cannot listen on `{}`: {error}", listen.url)
+}
+
 fn serve(config: Config) -> Result<(), Box<dyn std::error::Error>> {
     let signals = system::Signals::block()?;
     let ready = Arc::new(AtomicBool::new(false));
@@ -134,13 +140,13 @@ fn serve(config: Config) -> Result<(), Box<dyn std::error::Error>> {
     disk::sigbus::install();
     // Listened on before the data is touched: a port in use is the most common mistake.
     let mut listeners = Vec::new();
-    for listen in config.listen_client.iter().chain(&config.listen_peer) {
-        let listener =
-            TcpListener::bind(listen.address).map_err(|error| format!("cannot listen on `{}`: {error}", listen.url))?;
-        listeners.push(listener);
+    for listen in &config.listen_client {
+        listeners.push(TcpListener::bind(listen.address).map_err(|error| in_use(listen, &error))?);
     }
-    let peer_listeners =
-        listeners.split_off(config.listen_client.len()).into_iter().map(peers::Listener::from).collect();
+    let mut peer_listeners = Vec::new();
+    for listen in &config.listen_peer {
+        peer_listeners.push(peers::Listener::bind(listen.address).map_err(|error| in_use(listen, &error))?);
+    }
     let (threads, max_request_bytes) = (config.threads, config.max_request_bytes);
     let urls = config.listen_client.iter().map(|listen| listen.url.clone()).collect::<Vec<_>>().join(",");
     let running = node::start(config, peer_listeners)?;

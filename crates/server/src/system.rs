@@ -2,6 +2,8 @@
 
 use crate::logging;
 use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
 
 /// Raises the limit of open files to its hard limit: with the usual soft limit of 1024 a server loses clients.
 pub(crate) fn raise_open_files() {
@@ -25,6 +27,25 @@ pub(crate) fn open_files_limit() -> u64 {
     // SAFETY: the pointer is valid for the call.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
     limit.rlim_cur
+}
+
+/// Starts a child that is asked to end when this process dies, and that Ctrl-C in the terminal does not reach by itself.
+pub(crate) fn spawn_dependent(command: &mut Command) -> io::Result<Child> {
+    command.process_group(0);
+    // SAFETY: between fork and exec only a system call is made, which is async-signal-safe.
+    unsafe {
+        command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        });
+    }
+    command.spawn()
+}
+
+/// Sends a signal to a child of this process. One that has ended is none any more.
+pub(crate) fn signal(pid: u32, signal: i32) {
+    // SAFETY: no pointers are passed.
+    unsafe { libc::kill(pid as libc::pid_t, signal) };
 }
 
 /// Why a member ends.

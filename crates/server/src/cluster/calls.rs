@@ -1,6 +1,6 @@
 //! What the other members ask over the peer port, beside Raft itself.
 
-use super::{change, leases, remote};
+use super::{change, checkpoints, leases, remote};
 use crate::node::Node;
 use api::etcdserverpb::{HashKvResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse, ResponseHeader};
 use api::leasepb::{LeaseInternalRequest, LeaseInternalResponse};
@@ -155,7 +155,8 @@ fn keep_alive(node: &Arc<Node>, body: &[u8]) -> Answer {
     let Ok(request) = LeaseKeepAliveRequest::decode(body) else {
         return text(StatusCode::BAD_REQUEST, "error unmarshalling request");
     };
-    if let Err(error) = node.wait_linearized(LEVEL_MAX) {
+    let level = node.wait_linearized(LEVEL_MAX).and_then(|()| checkpoints::forget_and_wait(node, request.id));
+    if let Err(error) = level {
         return not_level(error);
     }
     match leases::renew_here(node, &[request.id]).as_deref() {

@@ -15,7 +15,7 @@ pub(crate) fn move_leader(node: &Arc<Node>, target: u64, done: impl FnOnce(Resul
     if !node.status.is_leader() {
         return done(Err(Error::NotLeader));
     }
-    if !node.store.members().members.get(&target).is_some_and(|member| !member.is_learner) {
+    if node.store.members().members.get(&target).is_none_or(|member| member.is_learner) {
         return done(Err(Error::BadLeaderTransferee));
     }
     let patience = node.config.request_timeout();

@@ -1,5 +1,6 @@
 //! The time of leases, which only the leader knows: asked there, wherever the question arrives.
 
+use super::checkpoints;
 use super::remote::{self, CallError};
 use crate::logging::{self, Value};
 use crate::node::{Node, lock};
@@ -25,10 +26,13 @@ pub(crate) fn renew(node: &Arc<Node>, leases: Vec<i64>, done: impl FnOnce(Renewe
     let own = node.clone();
     // One that has lost the quorum may not know yet that another leader counts down the same leases.
     node.linearize(move |allowed| match allowed {
-        Ok(()) => match renew_here(&own, &leases) {
-            Some(renewed) => done(Ok(renewed)),
-            None => forward_renewals(&own, leases, Box::new(done)),
-        },
+        Ok(()) => checkpoints::forget(&own.clone(), leases, move |forgotten| match forgotten {
+            Ok(leases) => match renew_here(&own, &leases) {
+                Some(renewed) => done(Ok(renewed)),
+                None => forward_renewals(&own, leases, Box::new(done)),
+            },
+            Err(_) => done(Err(Error::NotPrimaryLessor)),
+        }),
         Err(Error::Stopped) => done(Err(Error::Stopped)),
         // The client turns to another member.
         Err(_) => done(Err(Error::NotPrimaryLessor)),
@@ -37,10 +41,16 @@ pub(crate) fn renew(node: &Arc<Node>, leases: Vec<i64>, done: impl FnOnce(Renewe
 
 /// Renews on the member that keeps the deadlines; `None` on any other.
 pub(super) fn renew_here(node: &Node, leases: &[i64]) -> Option<Vec<i64>> {
+    let granted = node.store.leases();
     let mut lessor = lock(&node.lessor);
     lessor.is_primary().then(|| {
         let now_ms = node.now_ms();
-        leases.iter().map(|lease| lessor.renew(*lease, now_ms).unwrap_or(0)).collect()
+        let renew = |lease: &i64| {
+            // Another member may have been asked to revoke it: the deadline goes later than the lease.
+            let there = granted.exists(*lease);
+            there.then(|| lessor.renew(*lease, now_ms)).flatten().unwrap_or(0)
+        };
+        leases.iter().map(renew).collect()
     })
 }
 

@@ -4,13 +4,14 @@
 //! start     beginning ─▶ discovery (grpc) │ srv (dns) │ /members of a running cluster (remote); force: one member from a copy
 //! changes   services/cluster ─▶ change (rules) ─▶ log
 //! calls     peers ─▶ calls ─▶ change, leases;   remote ─▶ another member's calls
-//! running   versions, publish, leaderless (streams that need a leader), handover (SIGTERM), retire (a removed member)
+//! running   versions, publish, leaderless (streams that need a leader), checkpoints (of leases), handover (SIGTERM), retire (a removed member)
 //! ```
 
 mod addresses;
 mod beginning;
 pub(crate) mod calls;
 pub(crate) mod change;
+pub(crate) mod checkpoints;
 mod discovery;
 mod dns;
 pub(crate) mod force;

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Pause before the next attempt.
 const RETRY: Duration = Duration::from_millis(10);
+/// How long a member that is otherwise ready waits for the leader to decide the cluster's version.
+const VERSION: Duration = Duration::from_secs(1);
 /// Time between warnings while it does not succeed.
 const WARN: Duration = Duration::from_secs(7);
 
@@ -42,7 +44,17 @@ pub(crate) fn publish(node: &Arc<Node>) -> Result<(), Error> {
     if node.status.serves_local_reads() && node.store.cluster_version().is_empty() {
         decide_alone(node)?;
     }
+    await_version(node);
     Ok(())
+}
+
+/// Who asks a member that has just become ready for the cluster's version should find it; but nothing depends on it.
+fn await_version(node: &Node) {
+    let deadline = Instant::now() + VERSION;
+    while node.store.cluster_version().is_empty() && Instant::now() < deadline && !node.stopping.load(Ordering::Relaxed)
+    {
+        std::thread::sleep(RETRY);
+    }
 }
 
 /// A member alone decides the cluster's version before it serves; with others, the leader's monitor does.

@@ -223,6 +223,7 @@ fn boolean(flag: &Flag, value: String) -> Result<String, FlagError> {
 pub fn usage() -> String {
     let mut text = String::from(
         "Usage:\n\n  cairn serve [flags]      start a member (also: cairn [flags], or under the name etcd)\n  \
+         cairn cluster            start a cluster on this machine, for trying out (cairn cluster --help)\n  \
          cairn version            show the version\n\nFlags (each also as ETCD_<NAME>):\n\n",
     );
     for flag in FLAGS {

@@ -10,14 +10,17 @@ const GATES: [(&str, Option<bool>); 11] = [
     ("InitialCorruptCheck", Some(false)),
     ("CompactHashCheck", Some(false)),
     ("TxnModeWriteWithSharedBuffer", None), // no such buffer
-    ("LeaseCheckpoint", Some(false)),
-    ("LeaseCheckpointPersist", Some(false)),
+    (LEASE_CHECKPOINT, None),
+    ("LeaseCheckpointPersist", None), // checkpoints of leases are always kept
     ("SetMemberLocalAddr", Some(false)),
     ("FastLeaseKeepAlive", Some(true)),
     ("PriorityRequest", None), // Raft and leases are never behind clients
     ("AllAlpha", Some(false)),
     ("AllBeta", Some(true)),
 ];
+
+/// The leader notes now and then how much time leases have left.
+pub(super) const LEASE_CHECKPOINT: &str = "LeaseCheckpoint";
 
 /// Flags that tune bbolt, its batches or its compaction.
 const WITHOUT_EFFECT: [&str; 7] = [
@@ -59,6 +62,16 @@ pub(super) fn check(values: &mut Values) -> Result<(), ConfigError> {
         }
     }
     Ok(())
+}
+
+/// Whether a gate that is off by default was switched on, by its name or with all of its kind. The values are checked.
+pub(super) fn is_on(values: &Values, gate: &str) -> bool {
+    let pairs = values.get("feature-gates").split(',').filter_map(|pair| pair.split_once('='));
+    let given = |name: &str| {
+        let value = pairs.clone().rfind(|pair| pair.0.trim() == name)?.1.trim();
+        Some(matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"))
+    };
+    given(gate).or_else(|| given("AllAlpha")).unwrap_or(false)
 }
 
 #[cfg(test)]

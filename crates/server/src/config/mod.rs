@@ -61,6 +61,8 @@ pub struct Config {
     pub strict_reconfig: bool,
     /// Learners the cluster may have.
     pub max_learners: usize,
+    /// Feature gate `LeaseCheckpoint`: a change of leaders does not give leases all of their time again.
+    pub lease_checkpoint: bool,
     /// Silence after which a connection from a peer is given up.
     pub raft_read_timeout: Duration,
     /// Time without progress after which a connection to a peer is given up.
@@ -242,6 +244,7 @@ pub fn parse(
         election_tick_advance: values.get("initial-election-tick-advance") == "true",
         strict_reconfig: values.get("strict-reconfig-check") == "true",
         max_learners: number("max-learners", 0, i32::MAX as i64)? as usize,
+        lease_checkpoint: gates::is_on(&values, gates::LEASE_CHECKPOINT),
         raft_read_timeout: period("raft-read-timeout")?,
         raft_write_timeout: period("raft-write-timeout")?,
         snapshot_count: match number("snapshot-count", 0, i64::MAX)? {

@@ -333,7 +333,18 @@ impl Core {
         let now_ms = self.node.now_ms();
         if self.was_leader {
             let retry_ms = REVOKE_RETRY.as_millis() as u64;
-            let expired = lock(&self.node.lessor).expired(now_ms, limits::LEASE_REVOKE_BATCH_MAX, retry_ms);
+            let granted = self.node.store.leases();
+            let mut lessor = lock(&self.node.lessor);
+            let mut expired = lessor.expired(now_ms, limits::LEASE_REVOKE_BATCH_MAX, retry_ms);
+            // Deadlines outlive the leases that were revoked through another member.
+            expired.retain(|lease| {
+                let there = granted.exists(*lease);
+                if !there {
+                    lessor.revoke(*lease);
+                }
+                there
+            });
+            drop(lessor);
             if !expired.is_empty() {
                 self.revoke(expired);
             }

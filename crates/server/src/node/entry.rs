@@ -11,6 +11,7 @@ pub(crate) const COMPACTION: u32 = 7;
 pub(crate) const LEASE_GRANT: u32 = 8;
 pub(crate) const LEASE_REVOKE: u32 = 9;
 pub(crate) const ALARM: u32 = 10;
+pub(crate) const LEASE_CHECKPOINT: u32 = 11;
 pub(crate) const CLUSTER_VERSION_SET: u32 = 1300;
 pub(crate) const CLUSTER_MEMBER_ATTR_SET: u32 = 1301;
 const HEADER: u32 = 100;

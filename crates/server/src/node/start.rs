@@ -104,7 +104,6 @@ pub(crate) fn start(config: Config, listeners: Vec<Listener>) -> Result<Running,
         learners_max: usize::MAX,
         // One segment of the Raft log, and a checkpoint.
         reserve_bytes: segment_bytes + (1 << 20),
-        ..Default::default()
     };
     let opened = store::open(disk.clone(), &dir.store, options)?;
     for damage in &opened.passed_over {
@@ -184,6 +183,8 @@ pub(crate) fn start(config: Config, listeners: Vec<Listener>) -> Result<Running,
     background.push(spawn("versions", move || cluster::versions::run(&own))?);
     let own = node.clone();
     background.push(spawn("leaderless", move || cluster::leaderless::run(&own))?);
+    let own = node.clone();
+    background.push(spawn("checkpoints", move || cluster::checkpoints::run(&own))?);
     Ok(Running { node, consensus, dir, background })
 }
 

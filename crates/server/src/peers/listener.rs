@@ -5,9 +5,9 @@ use super::connection;
 use super::shared::Shared;
 use super::stream::Plain;
 use crate::logging::{self, Value};
-use socket2::{SockAddr, Socket};
+use socket2::{Domain, SockAddr, Socket, Type};
 use std::io;
-use std::net::{Shutdown, TcpListener};
+use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -18,6 +18,8 @@ use std::time::Duration;
 
 /// Connections that are served at once, streams not counted. Each has a thread and a bounded buffer.
 const CONNECTIONS_MAX: usize = 256;
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 1024;
 /// Pause after an accept that failed for want of descriptors or memory.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
 
@@ -35,6 +37,17 @@ impl From<TcpListener> for Listener {
 }
 
 impl Listener {
+    /// Takes an address without answering there yet: until the member knows who it is, peers are refused at once instead of
+    /// waiting for it.
+    pub(crate) fn bind(address: SocketAddr) -> io::Result<Listener> {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+        socket.set_cloexec(true)?;
+        // As any listener: connections of an earlier run that linger must not hold the port.
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        Ok(Listener { socket, path: None })
+    }
+
     /// Listens on a Unix socket. A file that is left over from an earlier run is replaced, as etcd does.
     pub(crate) fn unix(path: PathBuf) -> io::Result<Listener> {
         match std::fs::remove_file(&path) {
@@ -48,6 +61,7 @@ impl Listener {
     /// Serves everybody who connects.
     pub(super) fn start(self, shared: &Arc<Shared>) -> io::Result<Acceptor> {
         self.socket.set_nonblocking(false)?;
+        self.socket.listen(BACKLOG)?;
         let listening = self.socket.try_clone()?;
         let shared = shared.clone();
         let thread =

@@ -127,7 +127,7 @@ impl KeepAlive {
             if let Some(renewed) = renewed {
                 for (id, ttl) in self.asked.drain(..).zip(renewed?) {
                     self.node.metrics.count_renewal(ttl > 0);
-                    let response = LeaseKeepAliveResponse { header: Some(self.header.clone()), id, ttl };
+                    let response = LeaseKeepAliveResponse { header: Some(self.header), id, ttl };
                     out.send(response.encode_to_vec().into());
                 }
             }
