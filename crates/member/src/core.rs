@@ -363,7 +363,7 @@ impl Member {
         let number = ready.number();
         let taken = ready.take_entries();
         let entries: Vec<raftpb::Entry> = taken.iter().map(convert::entry_from_raft).collect();
-        let hard_state = ready.hs().map(convert::hard_state_from_raft);
+        let mut hard_state = ready.hs().map(convert::hard_state_from_raft);
         let mut messages = ready.take_messages();
         let mut persisted_messages = ready.take_persisted_messages();
         // raft-rs lets a leader send before its own log is durable. That is only safe once the vote that made it leader is:
@@ -371,9 +371,17 @@ impl Member {
         if self.node.raft.term != self.durable_term {
             persisted_messages.splice(0..0, messages.drain(..));
         }
-        let committed = ready.take_committed_entries().iter().map(convert::entry_from_raft).collect();
+        let committed: Vec<raftpb::Entry> =
+            ready.take_committed_entries().iter().map(convert::entry_from_raft).collect();
         let reads = ready.take_read_states().into_iter().filter_map(|read| self.own_read(&read)).collect();
-        let must_sync = ready.must_sync();
+        let mut must_sync = ready.must_sync();
+        if committed.iter().any(|entry| entry.r#type() != raftpb::EntryType::EntryNormal) {
+            // A removed member goes once it hears of it. Whoever of two is left would need its vote again if it forgot, with a
+            // commit index that was not synced, that the change was committed.
+            hard_state = Some(convert::hard_state_from_raft(&self.node.raft.hard_state()));
+            must_sync = true;
+            persisted_messages.splice(0..0, messages.drain(..));
+        }
         let log = self.node.mut_store();
         let snapshot = (!ready.snapshot().is_empty()).then(|| {
             log.restore(ready.snapshot());
@@ -606,5 +614,28 @@ mod tests {
         assert!(!member.has_work(), "waits for the disk");
         member.persisted(work.number);
         assert_eq!(settle(&mut member).len(), 1);
+    }
+
+    #[test]
+    fn a_change_of_the_members_is_not_forgotten() {
+        let mut member = member();
+        settle(&mut member);
+        member.campaign().expect("a voter may");
+        settle(&mut member);
+        let change = raftpb::ConfChange {
+            r#type: Some(raftpb::ConfChangeType::ConfChangeAddLearnerNode as i32),
+            node_id: Some(7),
+            ..Default::default()
+        };
+        member.propose_conf_change(&change).expect("a leader takes it");
+        let mut work = member.work();
+        while work.committed.is_empty() {
+            member.persisted(work.number);
+            work = member.work();
+        }
+        let index = work.committed[0].index();
+        assert_eq!(work.committed[0].r#type(), raftpb::EntryType::EntryConfChange);
+        assert!(work.must_sync && work.messages.is_empty());
+        assert_eq!(work.hard_state.map(|state| state.commit()), Some(index));
     }
 }
