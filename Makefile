@@ -4,7 +4,7 @@ CARGO ?= cargo
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 BIN = $(CARGO_TARGET_DIR)/release/cairn
 
-.PHONY: help run cluster test build lint unit conformance published published-full faults failover catch-up reliability neighbours reliability-full bench-vs-etcd deny fuzz
+.PHONY: help run cluster test build lint unit sim sim-short conformance published published-full faults failover catch-up reliability neighbours reliability-full bench-vs-etcd deny fuzz
 
 # Shows the targets.
 help:
@@ -22,7 +22,7 @@ cluster: build
 	@$(BIN) cluster --size $${SIZE:-3}
 
 # Everything CI runs.
-test: lint unit build conformance reliability
+test: lint unit sim-short build conformance reliability
 
 # The release binary.
 build:
@@ -37,6 +37,17 @@ lint:
 unit:
 	$(CARGO) test --workspace --locked
 	cd bench && python3 -m unittest -q test_bench
+
+# Whole clusters from seeds: SEEDS=n (1,000) from FROM (1) on, or SEED=x with its full trace.
+sim:
+	$(CARGO) build --profile sim --locked -p cairn-sim
+	$(CARGO_TARGET_DIR)/sim/cairn-sim $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),1))
+
+# Seeds that once found something, then fresh ones for a minute.
+sim-short:
+	$(CARGO) build --profile sim --locked -p cairn-sim
+	$(CARGO_TARGET_DIR)/sim/cairn-sim --table crates/sim/seeds.txt
+	$(CARGO_TARGET_DIR)/sim/cairn-sim --seconds 60
 
 # etcd's own clients and tools against the release binary.
 conformance: build

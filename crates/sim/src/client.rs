@@ -1,0 +1,135 @@
+//! The clients: each does one operation after the other, at whichever member it fancies.
+
+use crate::env::Env;
+use crate::operation::Request;
+use api::Message;
+use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
+use api::etcdserverpb::request_op;
+use api::etcdserverpb::*;
+use bytes::Bytes;
+
+/// What a client remembers.
+#[derive(Default)]
+pub(crate) struct Client {
+    /// Its lease, once it was granted one.
+    pub(crate) lease: i64,
+    /// The mod revision of what it read or wrote last, by key number.
+    pub(crate) seen: Option<(Bytes, i64)>,
+    /// The operation it waits for.
+    pub(crate) waits_for: Option<usize>,
+}
+
+fn key(env: &mut Env) -> Bytes {
+    format!("k{}", env.random.below(env.plan.keys)).into()
+}
+
+/// Every value is written once.
+fn value(env: &mut Env, id: u64) -> Bytes {
+    let mut value = format!("v{id}.").into_bytes();
+    let length = env.random.below(env.plan.value_bytes_max) as usize;
+    value.resize(value.len().max(length), b'.');
+    value.into()
+}
+
+fn put(env: &mut Env, id: u64, lease: i64) -> PutRequest {
+    PutRequest { key: key(env), value: value(env, id), lease, ..Default::default() }
+}
+
+impl Client {
+    /// What it does next: the request and its id.
+    pub(crate) fn next(&mut self, env: &mut Env, number: usize) -> (u64, Request) {
+        let id = env.request_id();
+        let header = Some(RequestHeader { id, ..Default::default() });
+        let empty = InternalRaftRequest { header, ..Default::default() };
+        let write = |request: InternalRaftRequest| Request::Write(request.encode_to_vec().into());
+        let request = match env.random.below(100) {
+            0..30 => write(InternalRaftRequest { put: Some(put(env, id, 0)), ..empty }),
+            30..50 => self.read(env, true),
+            50..60 => self.read(env, false),
+            60..75 => write(InternalRaftRequest { txn: Some(self.txn(env, id)), ..empty }),
+            75..82 => {
+                let (key, range_end) = if env.random.chance(20) { ("k", "l") } else { ("", "") };
+                let key = if key.is_empty() { self::key(env) } else { key.into() };
+                let request = DeleteRangeRequest { key, range_end: range_end.into(), prev_kv: false };
+                write(InternalRaftRequest { delete_range: Some(request), ..empty })
+            }
+            82..86 => {
+                let ttl = 1 + env.random.below(4) as i64;
+                self.lease = 0;
+                let request = LeaseGrantRequest { id: (id * 16) as i64 + number as i64, ttl };
+                write(InternalRaftRequest { lease_grant: Some(request), ..empty })
+            }
+            86..91 => write(InternalRaftRequest { put: Some(put(env, id, self.lease)), ..empty }),
+            91..96 if self.lease != 0 => Request::KeepAlive { lease: self.lease },
+            96..98 if self.lease != 0 => {
+                write(InternalRaftRequest { lease_revoke: Some(LeaseRevokeRequest { id: self.lease }), ..empty })
+            }
+            98 => {
+                let back = env.random.below(50) as i64;
+                let revision = (env.history.model().revision() - back).max(1);
+                let request = CompactionRequest { revision, physical: false };
+                write(InternalRaftRequest { compaction: Some(request), ..empty })
+            }
+            _ => self.read(env, true),
+        };
+        (id, request)
+    }
+
+    fn read(&self, env: &mut Env, linearizable: bool) -> Request {
+        let (key, range_end) = if env.random.chance(25) { ("k".into(), "l".into()) } else { (key(env), Bytes::new()) };
+        let range = RangeRequest { key, range_end, serializable: !linearizable, ..Default::default() };
+        Request::Read { range, linearizable }
+    }
+
+    /// Compare and swap on what it saw last, or on whether a key is there.
+    fn txn(&self, env: &mut Env, id: u64) -> TxnRequest {
+        let (key, revision) = match &self.seen {
+            Some(seen) if env.random.chance(70) => seen.clone(),
+            _ => (self::key(env), 0),
+        };
+        let condition = Compare {
+            result: CompareResult::Equal as i32,
+            target: CompareTarget::Mod as i32,
+            key: key.clone(),
+            target_union: Some(TargetUnion::ModRevision(revision)),
+            ..Default::default()
+        };
+        let read = RequestOp {
+            request: Some(request_op::Request::RequestRange(RangeRequest { key: key.clone(), ..Default::default() })),
+        };
+        let swap = PutRequest { key, value: value(env, id), ..Default::default() };
+        let mut success = vec![RequestOp { request: Some(request_op::Request::RequestPut(swap)) }];
+        if env.random.chance(30) {
+            let other = DeleteRangeRequest { key: self::key(env), ..Default::default() };
+            let clashes =
+                matches!(&success[0].request, Some(request_op::Request::RequestPut(put)) if put.key == other.key);
+            if !clashes {
+                success.push(RequestOp { request: Some(request_op::Request::RequestDeleteRange(other)) });
+            }
+        }
+        TxnRequest { compare: vec![condition], success, failure: vec![read] }
+    }
+
+    /// Learns from an answer.
+    pub(crate) fn learn(&mut self, request: &Request, answer: &crate::operation::Answer) {
+        use crate::operation::Answer;
+        match answer {
+            Answer::Read { kvs, .. } => {
+                if let Some(kv) = kvs.first() {
+                    self.seen = Some((kv.key.clone(), kv.mod_revision));
+                }
+            }
+            Answer::Applied { result: Ok(response), .. } => match (&**response, request) {
+                (store::Response::LeaseGrant(grant), _) => self.lease = grant.id,
+                (store::Response::Put(response), Request::Write(data)) => {
+                    let put = InternalRaftRequest::decode(data.clone()).ok().and_then(|request| request.put);
+                    let revision = response.header.map_or(0, |header| header.revision);
+                    self.seen = put.map(|put| (put.key, revision));
+                }
+                _ => {}
+            },
+            Answer::Applied { result: Err(api::Error::LeaseNotFound), .. } => self.lease = 0,
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The end: everything is put right, and then the cluster must work, agree, and have lost nothing.
+
+use crate::operation::{Answer, Request};
+use crate::schedule::Event;
+use crate::trace::trace;
+use crate::world::World;
+use api::Message;
+use api::etcdserverpb::{InternalRaftRequest, PutRequest, RangeRequest, RequestHeader};
+use std::collections::BTreeMap;
+
+/// After this many election timeouts a write must have succeeded at every voter, and all members must agree.
+const BOUND_ELECTIONS: u64 = 30;
+const CHECK_EVERY_US: u64 = 50_000;
+
+/// What the end waits for.
+#[derive(Default)]
+pub(crate) struct Finale {
+    began_us: Option<u64>,
+    /// Probes under way, by operation: whether a write, and at which host.
+    probes: BTreeMap<usize, (bool, usize)>,
+    written: BTreeMap<usize, bool>,
+    read: BTreeMap<usize, bool>,
+    over: bool,
+    /// When the first write succeeded, counted from the beginning of the end.
+    pub(crate) first_write_us: Option<u64>,
+    answered_us: Vec<usize>,
+}
+
+impl Finale {
+    pub(crate) fn has_begun(&self) -> bool {
+        self.began_us.is_some()
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// An answer to something that the simulator asked for.
+    pub(crate) fn answered(&mut self, operation: usize, answer: &Answer) {
+        let Some((is_write, host)) = self.probes.remove(&operation) else { return };
+        match answer {
+            Answer::Applied { result: Ok(_), .. } if is_write => {
+                self.written.insert(host, true);
+                self.answered_us.push(operation);
+            }
+            Answer::Read { .. } => {
+                self.read.insert(host, true);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl World {
+    pub(crate) fn begin_finale(&mut self) {
+        trace!(self.env, "everything is put right");
+        self.finale.began_us = Some(self.env.now_us);
+        self.heal_all();
+        self.env.after(CHECK_EVERY_US, Event::Finale);
+    }
+
+    /// Probes again, or finds that all is well.
+    pub(crate) fn check_end(&mut self) {
+        let began_us = self.finale.began_us.unwrap_or_default();
+        let bound_us = BOUND_ELECTIONS * self.env.plan.election_ticks as u64 * self.env.plan.tick_us;
+        if self.finale.first_write_us.is_none() && !self.finale.answered_us.is_empty() {
+            self.finale.first_write_us = Some(self.env.now_us - began_us);
+        }
+        // Machines may still come up and lose power once more in a write.
+        for host in &mut self.hosts {
+            if host.process.is_none() && !host.is_gone {
+                host.start_after(&mut self.env, 1_000);
+            }
+        }
+        let missing = self.missing();
+        let Some(missing) = missing else {
+            self.finale.over = true;
+            return self.check_agreement();
+        };
+        assert!(self.env.now_us < began_us + bound_us, "the cluster does not recover: {missing}");
+        self.probe();
+        self.env.after(CHECK_EVERY_US, Event::Finale);
+    }
+
+    /// Members of the newest configuration, voters first.
+    fn members(&self) -> (Vec<usize>, Vec<usize>) {
+        let Some((_, state)) = self.env.ledger.newest_conf_state() else { return (Vec::new(), Vec::new()) };
+        let host = |id: &u64| self.env.addresses.get(id).copied();
+        (state.voters.iter().filter_map(host).collect(), state.learners.iter().filter_map(host).collect())
+    }
+
+    /// What is not as it should be yet.
+    fn missing(&self) -> Option<String> {
+        let (voters, learners) = self.members();
+        if voters.is_empty() {
+            return Some("no members".into());
+        }
+        if let Some(voter) = voters.iter().find(|voter| !self.finale.written.contains_key(voter)) {
+            return Some(format!("no write through {voter}"));
+        }
+        if let Some(member) = voters.iter().chain(&learners).find(|member| !self.finale.read.contains_key(member)) {
+            return Some(format!("no read through {member}"));
+        }
+        let last = self.env.ledger.last_committed();
+        for member in voters.iter().chain(&learners) {
+            let Some(process) = &self.hosts[*member].process else { return Some(format!("{member} does not run")) };
+            if process.applier.applied_index() < last || !process.applier.can_capture() {
+                return Some(format!("{member} is at {} of {last}", process.applier.applied_index()));
+            }
+        }
+        None
+    }
+
+    fn probe(&mut self) {
+        let (voters, learners) = self.members();
+        for host in voters.iter().chain(&learners).copied() {
+            let under_way =
+                |is_write: bool, world: &World| world.finale.probes.values().any(|probe| *probe == (is_write, host));
+            if voters.contains(&host) && !self.finale.written.contains_key(&host) && !under_way(true, self) {
+                let id = self.env.request_id();
+                let header = Some(RequestHeader { id, ..Default::default() });
+                let put = Some(PutRequest { key: "end".into(), value: format!("v{id}").into(), ..Default::default() });
+                let write = InternalRaftRequest { header, put, ..Default::default() };
+                let request = Request::Write(write.encode_to_vec().into());
+                let operation = self.env.history.begin(self.env.now_us, None, id, request);
+                self.finale.probes.insert(operation, (true, host));
+                self.request(host, operation);
+            }
+            if !self.finale.read.contains_key(&host) && !under_way(false, self) {
+                let range = RangeRequest { key: "k".into(), range_end: "l".into(), ..Default::default() };
+                let operation = self.ask(host, Request::Read { range, linearizable: true });
+                self.finale.probes.insert(operation, (false, host));
+            }
+        }
+    }
+
+    /// All members hold the same, and it is what the acknowledged writes say.
+    fn check_agreement(&mut self) {
+        let (voters, learners) = self.members();
+        let model = self.env.history.model();
+        let last = self.env.ledger.last_committed();
+        assert!(model.index() == last, "entry {last} is committed, but only {} applied", model.index());
+        let expected = model.read(&[0], &[0], model.revision());
+        let leases: Vec<(i64, i64)> = model.leases().collect();
+        let mut hashes = Vec::new();
+        for member in voters.iter().chain(&learners) {
+            let Some(process) = &self.hosts[*member].process else { continue };
+            let all = RangeRequest { key: vec![0].into(), range_end: vec![0].into(), ..Default::default() };
+            let held = process.store.range(&all);
+            let Ok(held) = held else { panic!("host {member} cannot be read") };
+            assert!(
+                held.kvs.to_messages() == expected && held.revision == model.revision(),
+                "host {member} holds {held:?}, not {expected:?} at revision {}",
+                model.revision()
+            );
+            let mut own: Vec<_> =
+                process.store.leases().list().into_iter().map(|lease| (lease.id, lease.ttl)).collect();
+            own.sort_unstable();
+            assert!(own == leases, "host {member} holds the leases {own:?}, not {leases:?}");
+            assert!(process.store.compact_revision() == model.compact_revision(), "host {member} compacted elsewhere");
+            let Ok(hash) = process.store.hash_kv(0) else { panic!("host {member} cannot be hashed") };
+            hashes.push((hash.hash, process.store.hash()));
+        }
+        assert!(hashes.windows(2).all(|two| two[0] == two[1]), "members hash differently: {hashes:?}");
+    }
+}

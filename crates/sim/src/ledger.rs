@@ -1,0 +1,289 @@
+//! What must be true of all members together, checked at every step.
+//!
+//! The ledger sees what members write, send, commit and apply, and remembers enough of it to notice the first contradiction:
+//! at most one leader per term; log matching; every leader has what was committed before its term; what is committed is on
+//! the disks of a quorum, and never changes; votes, terms and acknowledgements are durable before anybody hears of them; read
+//! contexts never repeat; equal members and equal answers at equal indexes.
+
+use crate::model::Model;
+use crate::shadow::Shadow;
+use api::raftpb;
+use std::collections::{BTreeMap, BTreeSet};
+use store::Response;
+
+/// What the log of one member has made durable.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Durable {
+    pub(crate) log: Shadow,
+    pub(crate) term: u64,
+    pub(crate) vote: u64,
+}
+
+struct Committed {
+    term: u64,
+    checksum: u32,
+    data: raftpb::Entry,
+    /// The term of the first member that knew of it: not below the one in which it was committed.
+    known_in_term: u64,
+    /// Digest of what applying it answered.
+    answer: Option<u32>,
+}
+
+/// Facts about the whole cluster.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    /// Whether contradictions inside of the members count before a client or the end has noticed them.
+    strict: bool,
+    leaders: BTreeMap<u64, u64>,
+    /// By index and term: checksum, and the term of the entry before.
+    entries: BTreeMap<(u64, u64), (u32, u64)>,
+    /// From index 1 on.
+    committed: Vec<Committed>,
+    /// By member and term: whom it voted for.
+    votes: BTreeMap<(u64, u64), u64>,
+    /// By member: the highest term it was heard in.
+    terms: BTreeMap<u64, u64>,
+    contexts: BTreeSet<Vec<u8>>,
+    /// By applied index: a hash of everything that members share.
+    hashes: BTreeMap<u64, u32>,
+    conf_states: BTreeMap<u64, raftpb::ConfState>,
+    /// By member: the members as Raft has them there.
+    pub(crate) conf_state_of: BTreeMap<u64, raftpb::ConfState>,
+    /// The ones before their last change.
+    conf_state_before: BTreeMap<u64, raftpb::ConfState>,
+    pub(crate) durable: BTreeMap<u64, Durable>,
+}
+
+/// A rule about the insides of members.
+macro_rules! rule {
+    ($ledger:expr, $holds:expr, $($message:tt)*) => {
+        assert!(!$ledger.strict || $holds, $($message)*)
+    };
+}
+
+impl Ledger {
+    pub(crate) fn new(strict: bool) -> Ledger {
+        Ledger { strict, ..Ledger::default() }
+    }
+
+    /// Index of the last entry that is known to be committed.
+    pub(crate) fn last_committed(&self) -> u64 {
+        self.committed.len() as u64
+    }
+
+    /// The newest members that any member has applied.
+    pub(crate) fn newest_conf_state(&self) -> Option<(u64, &raftpb::ConfState)> {
+        self.conf_states.last_key_value().map(|(index, state)| (*index, state))
+    }
+
+    /// An entry is about to leave its author, or is on a disk. Log matching follows by induction over the entries before.
+    pub(crate) fn entry(&mut self, previous_term: u64, entry: &raftpb::Entry) {
+        let place = (entry.index(), entry.term());
+        let facts = (checksum(entry), previous_term);
+        let known = *self.entries.entry(place).or_insert(facts);
+        rule!(self, known == facts, "log matching: entry {place:?} exists as {known:?} and as {facts:?}");
+        rule!(self, previous_term <= entry.term(), "the terms of a log fall at {place:?}, after {previous_term}");
+    }
+
+    /// A member leads, and has the log `log`.
+    pub(crate) fn leads(&mut self, id: u64, term: u64, log: &Shadow) {
+        let leader = *self.leaders.entry(term).or_insert(id);
+        rule!(self, leader == id, "term {term} has two leaders: {leader:x} and {id:x}");
+        let earlier = self.committed.partition_point(|committed| committed.known_in_term < term);
+        if let Some(committed) = earlier.checked_sub(1).map(|last| &self.committed[last]) {
+            rule!(
+                self,
+                log.holds(earlier as u64, committed.term),
+                "leader completeness: {id:x} leads term {term} without entry {earlier} of term {}",
+                committed.term
+            );
+        }
+    }
+
+    /// A member learnt that an entry is committed.
+    pub(crate) fn commits(&mut self, id: u64, leads: bool, term: u64, entry: &raftpb::Entry) {
+        let index = entry.index();
+        let checksum = checksum(entry);
+        if let Some(known) = self.committed.get(index as usize - 1) {
+            let same = (known.term, known.checksum) == (entry.term(), checksum);
+            rule!(
+                self,
+                same,
+                "entry {index} was committed in term {} and again, another one, in {}",
+                known.term,
+                entry.term()
+            );
+            return;
+        }
+        assert!(index == self.last_committed() + 1, "entry {index} is committed before the one ahead of it");
+        // Of earlier terms' entries it may have learnt as a follower, under other members.
+        if self.strict && leads && entry.term() == term {
+            self.check_quorum(id, index, entry.term());
+        }
+        self.committed.push(Committed {
+            term: entry.term(),
+            checksum,
+            data: entry.clone(),
+            known_in_term: term,
+            answer: None,
+        });
+    }
+
+    /// Only what a quorum has on disk is committed: of the members now, or of those before the last change, since a change
+    /// counts from when it is applied, and what was committed together with it needed the quorum before.
+    fn check_quorum(&self, leader: u64, index: u64, term: u64) {
+        let holds = |id: &&u64| self.durable.get(id).is_some_and(|durable| durable.log.holds(index, term));
+        let states = self.conf_state_of.get(&leader).into_iter().chain(self.conf_state_before.get(&leader));
+        let voters: Vec<&Vec<u64>> = states.map(|state| &state.voters).filter(|voters| !voters.is_empty()).collect();
+        let held = voters.iter().any(|voters| voters.iter().filter(holds).count() > voters.len() / 2);
+        assert!(
+            held || voters.is_empty(),
+            "{leader:x} commits entry {index} of term {term} without a quorum of {voters:x?}"
+        );
+    }
+
+    /// A message leaves a member.
+    pub(crate) fn sends(&mut self, id: u64, message: &raftpb::Message) {
+        use raftpb::MessageType::*;
+        let (kind, term) = (message.r#type(), message.term());
+        let durable = self.durable.entry(id).or_default();
+        // A pre-vote names a term that nobody is in yet.
+        let in_own_term = !matches!(kind, MsgPreVote | MsgPreVoteResp);
+        if in_own_term && term > 0 {
+            rule!(
+                self,
+                durable.term >= term,
+                "{id:x} sends {kind:?} of term {term}, but only {} is durable",
+                durable.term
+            );
+            let heard = self.terms.entry(id).or_default();
+            rule!(self, *heard <= term, "{id:x} goes back from term {heard} to {term} with {kind:?}");
+            *heard = term;
+        }
+        match kind {
+            MsgVote | MsgVoteResp if !message.reject() => {
+                let chosen = if kind == MsgVote { id } else { message.to() };
+                let candidate = *self.votes.entry((id, term)).or_insert(chosen);
+                rule!(self, candidate == chosen, "{id:x} votes for {candidate:x} and {chosen:x} in term {term}");
+                let lasts = durable.term > term || durable.vote == chosen;
+                rule!(self, lasts, "{id:x} gives {chosen:x} a vote in term {term} that is not durable");
+            }
+            // What a later leader has replaced may still be acknowledged to the earlier one: it cannot be committed any more.
+            MsgAppResp if !message.reject() && term == durable.term => {
+                let last = durable.log.last().0;
+                rule!(
+                    self,
+                    last >= message.index(),
+                    "{id:x} acknowledges entry {}, but {last} is durable",
+                    message.index()
+                );
+            }
+            MsgReadIndex => {
+                // What is only passed on bears its author's id.
+                let context = message.entries.first().map(|entry| entry.data().to_vec()).unwrap_or_default();
+                if context.starts_with(&id.to_be_bytes()) {
+                    self.asks_read(context);
+                }
+            }
+            MsgApp => {
+                let mut previous = message.log_term();
+                for entry in &message.entries {
+                    self.entry(previous, entry);
+                    previous = entry.term();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A member asks for a read index.
+    pub(crate) fn asks_read(&mut self, context: Vec<u8>) {
+        let is_new = self.contexts.insert(context.clone());
+        rule!(self, is_new, "the read context {context:?} is used again");
+    }
+
+    /// A member applied an entry; gives back the entry for whoever is first.
+    pub(crate) fn applies(&mut self, id: u64, index: u64, result: Option<&Result<Response, api::Error>>) -> bool {
+        let digest = result.map_or(0, |result| crc32c::crc32c(format!("{result:?}").as_bytes()));
+        let last = self.last_committed();
+        let Some(committed) = self.committed.get_mut(index as usize - 1) else {
+            panic!("{id:x} applies entry {index}, but only {last} is committed")
+        };
+        let first = committed.answer.is_none();
+        let known = *committed.answer.get_or_insert(digest);
+        rule!(
+            self,
+            known == digest,
+            "state machine safety: {id:x} answers entry {index} with {result:?}, as nobody else did"
+        );
+        first
+    }
+
+    /// The model catches up to an entry that somebody has applied.
+    pub(crate) fn teach(&self, model: &mut Model, index: u64, result: Option<&Result<Response, api::Error>>) {
+        assert!(index == model.index() + 1, "entry {index} is applied before the one ahead of it");
+        let entry = &self.committed[index as usize - 1].data;
+        match result {
+            Some(result) if entry.r#type() == raftpb::EntryType::EntryNormal => model.apply(entry.data(), result),
+            _ => model.skip(),
+        }
+    }
+
+    /// A member has applied everything up to `index`, and holds what `hash` stands for.
+    pub(crate) fn hash(&mut self, id: u64, index: u64, hash: u32) {
+        let known = *self.hashes.entry(index).or_insert(hash);
+        rule!(self, known == hash, "state machine safety: {id:x} holds another state at entry {index} than others");
+    }
+
+    /// A member has these members as of the entry at `index`.
+    pub(crate) fn members(&mut self, id: u64, index: u64, state: &raftpb::ConfState) {
+        let mut state = state.clone();
+        state.auto_leave = Some(state.auto_leave());
+        for ids in [&mut state.voters, &mut state.learners, &mut state.voters_outgoing, &mut state.learners_next] {
+            ids.sort_unstable();
+        }
+        let known = self.conf_states.range(..=index).next_back();
+        match known {
+            Some((at, known)) if *at == index => {
+                rule!(self, *known == state, "{id:x} has the members {state:?} at entry {index}, others {known:?}");
+            }
+            _ => {
+                self.conf_states.insert(index, state.clone());
+            }
+        }
+        let before = self.conf_state_of.insert(id, state.clone());
+        if let Some(before) = before.filter(|before| *before != state) {
+            self.conf_state_before.insert(id, before);
+        }
+    }
+
+    /// A member was started on this log: nothing that was durable may be missing, unless something later replaced it.
+    pub(crate) fn restores(&mut self, id: u64, log: &Shadow, restored: &member::Restored) {
+        let known = self.durable.entry(id).or_default();
+        let term = restored.hard_state.term().max(restored.applied_term);
+        let (index, of_term) = known.log.last();
+        let kept = index <= restored.applied || log.term(index) == Some(of_term) || log.last().1 > of_term;
+        rule!(self, kept, "{id:x} had entry {index} of term {of_term} on disk, and starts with {:?}", log.last());
+        rule!(self, term >= known.term, "{id:x} had term {} on disk, and starts with {term}", known.term);
+        let vote = restored.hard_state.vote();
+        let votes = term > known.term || known.vote == 0 || vote == known.vote;
+        rule!(self, votes, "{id:x} had voted for {:x} in term {term}, and starts with {vote:x}", known.vote);
+        *known = Durable { log: log.clone(), term, vote };
+    }
+
+    /// A member that was started has the members of `index`, where others had them as of the last change before.
+    pub(crate) fn restored_members(&mut self, id: u64, index: u64, state: &raftpb::ConfState) {
+        let known = self.conf_states.range(..=index).next_back().map(|(at, _)| *at);
+        match known {
+            Some(at) => self.members(id, at, state),
+            None if index == 0 => {
+                self.conf_state_of.remove(&id);
+            }
+            None => panic!("{id:x} has members at entry {index}, before any change"),
+        }
+    }
+}
+
+fn checksum(entry: &raftpb::Entry) -> u32 {
+    crc32c::crc32c_append(entry.r#type() as u32, entry.data())
+}

@@ -1,0 +1,38 @@
+//! Whole clusters in one thread, from a seed.
+//!
+//! A seed decides everything: how many members there are, how fast disks and links are, what clients ask for, what goes wrong and
+//! when. Members are the real ones: `member`, `wal` and `store` on a disk that loses what was not synced; only the shell around
+//! them, the network and the clock are simulated ([`run`] says what came of it).
+//!
+//! The parts: [`plan`] (what a seed decides), [`world`] (the clock and its events), [`host`] (a machine with a disk), [`process`]
+//! (a running member; its shell keeps the contract of `member`), [`network`], [`client`], [`faults`], [`transfer`] (snapshots).
+//! What is checked: [`ledger`] (Raft, at every step), [`history`] with [`model`] (what clients see, at every answer), [`finale`]
+//! (recovery and agreement at the end). [`mutation`] has the mistakes that prove the checks.
+
+mod client;
+mod env;
+mod faults;
+mod finale;
+mod history;
+mod host;
+mod ledger;
+mod model;
+mod mutation;
+mod network;
+mod operation;
+mod plan;
+mod process;
+mod run;
+mod schedule;
+mod shadow;
+mod show;
+mod trace;
+mod transfer;
+mod world;
+
+pub use faults::{KINDS, Kind};
+pub use history::Counts;
+pub use mutation::Mutation;
+pub use plan::Options;
+pub use run::{Failure, Report, catch_panics, run};
+pub use trace::Trace;

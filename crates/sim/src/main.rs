@@ -1,0 +1,154 @@
+//! `cairn-sim`: runs seeds on all cores, or one with its trace.
+//!
+//! ```text
+//! cairn-sim --seeds 20000 [--from 1]     seeds from a number on
+//! cairn-sim --seconds 60 [--from N]      fresh seeds, from the clock unless told otherwise, for so long
+//! cairn-sim --seed N                     one seed with its full trace on standard output
+//! cairn-sim --table FILE                 the seeds of a table, one a line with what they once found
+//! ```
+
+#![allow(clippy::disallowed_methods, reason = "only how long a search takes, and where it begins, come from the clock")]
+
+use sim::{Failure, Mutation, Options, Report, Trace};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Failures after which no more seeds are begun.
+const FAILURES_MAX: usize = 5;
+
+#[derive(Default)]
+struct Arguments {
+    seed: Option<u64>,
+    seeds: Option<u64>,
+    seconds: Option<u64>,
+    from: Option<u64>,
+    table: Option<String>,
+    options: Options,
+}
+
+fn parse() -> Result<Arguments, String> {
+    let mut arguments = Arguments::default();
+    let mut words = std::env::args().skip(1);
+    while let Some(flag) = words.next() {
+        let mut value = || words.next().ok_or(format!("{flag} needs a value"));
+        let number = |text: String| text.parse::<u64>().map_err(|error| format!("{text:?}: {error}"));
+        match flag.as_str() {
+            "--seed" => arguments.seed = Some(number(value()?)?),
+            "--seeds" => arguments.seeds = Some(number(value()?)?),
+            "--seconds" => arguments.seconds = Some(number(value()?)?),
+            "--from" => arguments.from = Some(number(value()?)?),
+            "--table" => arguments.table = Some(value()?),
+            "--clients-only" => arguments.options.clients_only = true,
+            "--mutation" => {
+                let name = value()?;
+                let found = Mutation::ALL.into_iter().find(|mutation| format!("{mutation:?}") == name);
+                arguments.options.mutation =
+                    Some(found.ok_or(format!("no mutation {name}; there are {:?}", Mutation::ALL))?);
+            }
+            _ => return Err(format!("unknown argument {flag}")),
+        }
+    }
+    Ok(arguments)
+}
+
+fn main() -> ExitCode {
+    let arguments = match parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::from(2);
+        }
+    };
+    sim::catch_panics();
+    match arguments.seed {
+        Some(seed) => replay(seed, arguments.options),
+        None => search(&arguments),
+    }
+}
+
+/// Runs one seed and prints all that happened.
+fn replay(seed: u64, options: Options) -> ExitCode {
+    let trace = Trace::on();
+    let outcome = sim::run(seed, options, trace.clone());
+    print!("{}", trace.text());
+    match outcome {
+        Ok(report) => {
+            println!("seed {seed}: no violation\n{report:#?}");
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            println!("seed {seed}: {}", failure.message);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Seeds of a table: lines `<seed> <what it found>`; empty ones and those with a `#` are passed over.
+fn read_table(path: &str) -> Result<Vec<u64>, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read `{path}`: {error}"))?;
+    let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    let seed = |line: &str| line.split_whitespace().next().and_then(|word| word.parse().ok());
+    lines.map(|line| seed(line).ok_or(format!("`{path}`: no seed in {line:?}"))).collect()
+}
+
+fn search(arguments: &Arguments) -> ExitCode {
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64;
+    let from = arguments.from.unwrap_or(if arguments.seeds.is_some() { 1 } else { clock });
+    let listed = match arguments.table.as_deref().map(read_table) {
+        Some(Ok(seeds)) => Some(seeds),
+        Some(Err(error)) => {
+            eprintln!("{error}");
+            return ExitCode::from(2);
+        }
+        None => None,
+    };
+    let count = match (&listed, arguments.seeds, arguments.seconds) {
+        (Some(listed), ..) => listed.len() as u64,
+        (None, Some(seeds), _) => seeds,
+        (None, None, Some(_)) => u64::MAX,
+        (None, None, None) => 100,
+    };
+    let began = Instant::now();
+    let until = arguments.seconds.map(|seconds| began + Duration::from_secs(seconds));
+    let total = Mutex::new((0_u64, Report::default(), Vec::<Failure>::new()));
+    let next = AtomicU64::new(0);
+    let stop = AtomicBool::new(false);
+    println!("seeds from {from}");
+    let worker = || {
+        while !stop.load(Ordering::Relaxed) && until.is_none_or(|until| Instant::now() < until) {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= count {
+                return;
+            }
+            let seed = listed.as_ref().map_or(from.wrapping_add(number), |listed| listed[number as usize]);
+            let outcome = sim::run(seed, arguments.options, Trace::off());
+            let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
+            total.0 += 1;
+            match outcome {
+                Ok(report) => total.1.add(&report),
+                Err(failure) => {
+                    println!("seed {seed}: {}\n  replay: make sim SEED={seed}", failure.message);
+                    total.2.push(failure);
+                    stop.store(total.2.len() >= FAILURES_MAX, Ordering::Relaxed);
+                }
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(worker);
+        }
+    });
+    let (seeds, report, failures) = total.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let minutes = began.elapsed().as_secs_f64() / 60.0;
+    println!("{report:#?}");
+    println!(
+        "{seeds} seeds in {minutes:.1} minutes, {:.0} per minute; {} violations",
+        seeds as f64 / minutes,
+        failures.len()
+    );
+    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

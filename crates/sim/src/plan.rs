@@ -1,0 +1,90 @@
+//! What a seed decides before the first step.
+
+use crate::mutation::Mutation;
+use disk::sim::Random;
+
+/// What a run is asked for, beyond its seed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// A mistake that the shell makes.
+    pub mutation: Option<Mutation>,
+    /// Leaves the checks of the members' insides out: only what clients see, and the end, count.
+    pub clients_only: bool,
+}
+
+/// How work gets to the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// All the work of a turn is written together, and only a leader of others takes turns meanwhile: as the server does it.
+    ByTurn,
+    /// A leader of others hands it to a thread, everyone else writes in place.
+    ByRole,
+    /// Everyone writes in place.
+    Inline,
+    /// Everyone has a thread.
+    Threaded,
+}
+
+/// Sizes, speeds and faults of one run.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) founders: usize,
+    pub(crate) hosts_max: usize,
+    pub(crate) clients: usize,
+    pub(crate) operations: u64,
+    pub(crate) keys: u64,
+    pub(crate) value_bytes_max: u64,
+    pub(crate) think_us: (u64, u64),
+    pub(crate) tick_us: u64,
+    pub(crate) election_ticks: usize,
+    pub(crate) pre_vote: bool,
+    pub(crate) delay_us: (u64, u64),
+    pub(crate) ordered: bool,
+    pub(crate) sync_us: (u64, u64),
+    pub(crate) form: Form,
+    /// What an apply thread takes to get to a batch; 0 for applying in place.
+    pub(crate) apply_us: u64,
+    pub(crate) catchup_entries: u64,
+    pub(crate) checkpoint_entries: u64,
+    pub(crate) wal_segment_bytes: u64,
+    pub(crate) store_segment_bytes: u64,
+    pub(crate) faults: u64,
+    pub(crate) fault_gap_us: (u64, u64),
+    /// Faults that this run may have, by their place in [`crate::faults::KINDS`].
+    pub(crate) kinds: Vec<usize>,
+    pub(crate) request_timeout_us: u64,
+}
+
+impl Plan {
+    pub(crate) fn draw(random: &mut Random) -> Plan {
+        let founders = [1, 2, 3, 3, 3, 3, 4, 5, 5][random.below(9) as usize];
+        let slow_network = random.chance(25);
+        let kinds = crate::faults::draw(random, founders);
+        Plan {
+            founders,
+            hosts_max: 5,
+            clients: 3 + random.below(6) as usize,
+            operations: 300 + random.below(150),
+            keys: 1 + random.below(8),
+            value_bytes_max: [40, 40, 400, 4000][random.below(4) as usize],
+            think_us: (0, [2_000, 20_000, 60_000][random.below(3) as usize]),
+            tick_us: 100_000,
+            election_ticks: 10,
+            pre_vote: random.chance(75),
+            delay_us: if slow_network { (5_000, 40_000) } else { (100, 1_500) },
+            ordered: random.chance(60),
+            sync_us: [(50, 200), (100, 3_000), (1_000, 20_000)][random.below(3) as usize],
+            form: [Form::ByTurn, Form::ByTurn, Form::ByTurn, Form::ByRole, Form::Inline, Form::Threaded]
+                [random.below(6) as usize],
+            apply_us: [0, 0, 500, 5_000, 50_000][random.below(5) as usize],
+            catchup_entries: [0, 5, 20, 100][random.below(4) as usize],
+            checkpoint_entries: 10 + random.below(90),
+            wal_segment_bytes: [4, 16, 64][random.below(3) as usize] * 1024,
+            store_segment_bytes: [16, 16, 64][random.below(3) as usize] * 1024,
+            faults: 6 + random.below(10),
+            fault_gap_us: (20_000, [300_000, 1_000_000, 2_500_000][random.below(3) as usize]),
+            kinds,
+            request_timeout_us: 3_000_000,
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Runs of seeds: one, or many on all cores.
+
+use crate::faults::Kind;
+use crate::history::Counts;
+use crate::plan::Options;
+use crate::trace::Trace;
+use crate::world::World;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What a run without a violation came to.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Client operations.
+    pub counts: Counts,
+    /// Faults, by kind.
+    pub faults: BTreeMap<Kind, u64>,
+    /// Members at the end and on the way.
+    pub members: u64,
+    /// Entries committed.
+    pub entries: u64,
+    /// States that were installed.
+    pub installs: u64,
+    /// Starts of processes after the first of each.
+    pub restarts: u64,
+    /// Steps.
+    pub events: u64,
+    /// Virtual time.
+    pub simulated_us: u64,
+    /// From the last fault to the first acknowledged write, as the check at the end found it.
+    pub recovery_us: u64,
+}
+
+/// What a seed found.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// What is wrong, and where it was noticed.
+    pub message: String,
+}
+
+thread_local! {
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Keeps panics of runs from the terminal; they are reported as failures. Call once per process.
+pub fn catch_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let message = panic.payload_as_str().unwrap_or("a panic without words");
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        PANIC.with(|last| *last.borrow_mut() = Some(format!("{message} ({place})")));
+    }));
+}
+
+/// Runs one seed.
+pub fn run(seed: u64, options: Options, trace: Trace) -> Result<Report, Failure> {
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let mut world = World::new(seed, options, trace);
+        world.run();
+        world.report()
+    }));
+    outcome.map_err(|panic| {
+        let noted = PANIC.with(|last| last.borrow_mut().take());
+        let text = panic.downcast_ref::<String>().cloned().or(panic.downcast_ref::<&str>().map(ToString::to_string));
+        Failure { seed, message: noted.or(text).unwrap_or_default() }
+    })
+}
+
+impl World {
+    fn report(&self) -> Report {
+        let counts = self.env.history.counts;
+        let faults = self.faults.counts.clone();
+        let total: u64 = faults.values().sum();
+        assert!(counts.begun >= 300 && total >= 5 && faults.len() >= 2, "too little happened: {counts:?} {faults:?}");
+        Report {
+            counts,
+            faults,
+            members: self.hosts.len() as u64,
+            entries: self.env.ledger.last_committed(),
+            installs: self.installs(),
+            restarts: self.hosts.iter().map(|host| host.boots.saturating_sub(1)).sum(),
+            events: self.events,
+            simulated_us: self.env.now_us,
+            recovery_us: self.finale.first_write_us.unwrap_or_default(),
+        }
+    }
+}
+
+impl Report {
+    /// Adds another run's figures.
+    pub fn add(&mut self, other: &Report) {
+        let (mine, more) = (&mut self.counts, &other.counts);
+        mine.begun += more.begun;
+        mine.done += more.done;
+        mine.refused += more.refused;
+        mine.unknown += more.unknown;
+        mine.reads += more.reads;
+        mine.writes += more.writes;
+        for (kind, count) in &other.faults {
+            *self.faults.entry(*kind).or_default() += count;
+        }
+        self.members += other.members;
+        self.entries += other.entries;
+        self.installs += other.installs;
+        self.restarts += other.restarts;
+        self.events += other.events;
+        self.simulated_us += other.simulated_us;
+        self.recovery_us = self.recovery_us.max(other.recovery_us);
+    }
+}

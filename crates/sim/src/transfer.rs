@@ -1,0 +1,172 @@
+//! States on their way from a leader to a member that lags: the checkpoint first, then what the receiver lacks, piece by piece.
+//!
+//! A piece travels as the messages do, so a partition or the end of a process breaks the transfer; the leader is told, and Raft
+//! begins another, which finds the segments that came whole.
+
+use crate::schedule::Event;
+use crate::trace::trace;
+use crate::world::World;
+use api::raftpb;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use store::{Export, Intake, IntakeError, Prepared};
+
+/// Transfers under way.
+#[derive(Default)]
+pub(crate) struct Transfers {
+    running: BTreeMap<u64, Transfer>,
+    next: u64,
+    /// Whole states that arrived.
+    pub(crate) arrived: u64,
+    pub(crate) broken: u64,
+}
+
+struct Transfer {
+    message: raftpb::Message,
+    export: Arc<Export>,
+    /// Host and process.
+    from: (usize, u64),
+    to: (usize, u64),
+    piece_bytes: usize,
+    stage: Stage,
+}
+
+enum Stage {
+    /// The checkpoint is on its way.
+    Begin,
+    Pieces(Intake),
+    /// Waits for the receiver's consensus to have time.
+    Whole(Prepared),
+}
+
+/// How a step went.
+enum Step {
+    On(Box<Stage>),
+    /// Not taken, or taken: `true`.
+    Over(bool),
+}
+
+impl World {
+    /// A leader's message asks for a state to be sent.
+    pub(crate) fn begin_transfer(&mut self, message: raftpb::Message) {
+        let addresses = &self.env.addresses;
+        let (Some(&from), Some(&to)) = (addresses.get(&message.from()), addresses.get(&message.to())) else { return };
+        let Some(sender) = &self.hosts[from].process else { return };
+        let index = message.snapshot.as_ref().and_then(|snapshot| snapshot.metadata.as_ref()).map(|data| data.index());
+        let export = sender.states.offered.clone().filter(|export| Some(export.index()) == index);
+        let Some(export) = export else {
+            panic!("host {from} is to send the state at {index:?}, which it does not offer")
+        };
+        let from = (from, sender.boot);
+        let to = (to, self.hosts[to].process.as_ref().map_or(0, |process| process.boot));
+        let piece_bytes = 200 + self.env.random.below(20_000) as usize;
+        let number = self.transfers.next;
+        self.transfers.next += 1;
+        trace!(self.env, "transfer {number} of the state at {index:?} from {} to {}", from.0, to.0);
+        let stage = Stage::Begin;
+        self.transfers.running.insert(number, Transfer { message, export, from, to, piece_bytes, stage });
+        self.next_piece(number);
+    }
+
+    /// The next piece is on its way; a lost one is noticed when nothing comes.
+    fn next_piece(&mut self, number: u64) {
+        let Some(transfer) = self.transfers.running.get(&number) else { return };
+        let link = (transfer.from.0, transfer.to.0);
+        // A stream sends what is lost again, so only a broken link matters.
+        let delay_us = if self.env.network.passes(link.0, link.1) && self.env.network.passes(link.1, link.0) {
+            self.env.between(self.env.plan.delay_us)
+        } else {
+            200_000
+        };
+        self.env.after(delay_us, Event::Transfer { number });
+    }
+
+    /// A piece arrives.
+    pub(crate) fn transfer(&mut self, number: u64) {
+        let Some(mut transfer) = self.transfers.running.remove(&number) else { return };
+        let link = (transfer.from.0, transfer.to.0);
+        let passes = self.env.network.passes(link.0, link.1) && self.env.network.passes(link.1, link.0);
+        let both_run = self.hosts[link.0].process(transfer.from.1).is_some()
+            && self.hosts[link.1].process(transfer.to.1).is_some();
+        if !passes || !both_run {
+            return self.end_transfer(number, &transfer, false);
+        }
+        let stage = std::mem::replace(&mut transfer.stage, Stage::Begin);
+        match self.advance(&transfer, stage) {
+            Step::On(stage) => {
+                transfer.stage = *stage;
+                self.transfers.running.insert(number, transfer);
+                self.next_piece(number);
+            }
+            Step::Over(ok) => self.end_transfer(number, &transfer, ok),
+        }
+    }
+
+    fn advance(&mut self, transfer: &Transfer, stage: Stage) -> Step {
+        let (host, boot) = transfer.to;
+        let Some(process) = self.hosts[host].process(boot) else { return Step::Over(false) };
+        let store = process.store.clone();
+        let next = match stage {
+            Stage::Begin => match transfer.export.checkpoint() {
+                Ok(checkpoint) => Intake::begin(&store, transfer.message.from(), &checkpoint).map(Stage::Pieces),
+                // The sender's disk has lost power, which the sender will notice itself.
+                Err(_) if self.hosts[transfer.from.0].disk.is_cut() => return Step::Over(false),
+                Err(error) => panic!("a state cannot be sent: {error}"),
+            },
+            Stage::Pieces(mut intake) => match intake.needed().first().copied() {
+                None => intake.finish().map(Stage::Whole),
+                Some((segment, offset, length)) => {
+                    let length = (length as usize).min(transfer.piece_bytes);
+                    match transfer.export.read(segment, offset, length) {
+                        Ok(bytes) => intake.write(segment, offset, &bytes).map(|()| Stage::Pieces(intake)),
+                        Err(_) if self.hosts[transfer.from.0].disk.is_cut() => return Step::Over(false),
+                        Err(error) => panic!("a state cannot be sent: {error}"),
+                    }
+                }
+            },
+            Stage::Whole(prepared) => {
+                if process.is_busy(&self.env) {
+                    return Step::On(Box::new(Stage::Whole(prepared)));
+                }
+                self.transfers.arrived += 1;
+                let message = transfer.message.clone();
+                self.with(host, boot, |process, env| process.receive_state(env, message, prepared));
+                return Step::Over(true);
+            }
+        };
+        match next {
+            Ok(stage) => Step::On(Box::new(stage)),
+            Err(error) => self.refuse(transfer, error),
+        }
+    }
+
+    /// Only what the receiver has meanwhile, a later transfer, and a power cut may end one.
+    fn refuse(&mut self, transfer: &Transfer, error: IntakeError) -> Step {
+        let (host, boot) = transfer.to;
+        trace!(self.env, "{host} does not take the state: {error}");
+        if self.hosts[host].disk.is_cut() {
+            self.with(host, boot, |_, _| Err(crate::process::PowerCut));
+            return Step::Over(false);
+        }
+        let applied = self.hosts[host].process(boot).map_or(0, |process| process.applier.applied_index());
+        let is_old = applied >= transfer.export.index();
+        assert!(is_old || matches!(error, IntakeError::Superseded), "{host} does not take a state: {error}");
+        Step::Over(false)
+    }
+
+    fn end_transfer(&mut self, number: u64, transfer: &Transfer, ok: bool) {
+        trace!(self.env, "transfer {number} is over: {ok}");
+        self.transfers.broken += u64::from(!ok);
+        let ((host, boot), to) = (transfer.from, transfer.message.to());
+        self.with(host, boot, |process, env| {
+            process.member.report_snapshot(to, ok);
+            process.wake(env);
+            Ok(())
+        });
+    }
+
+    /// States that running processes have installed.
+    pub(crate) fn installs(&self) -> u64 {
+        self.transfers.arrived
+    }
+}

@@ -1,0 +1,47 @@
+//! Runs of the simulator that must always go well, and a proof that a seed decides everything.
+
+use sim::{Options, Report, Trace};
+
+/// Seeds that once found something.
+const TABLE: &str = include_str!("../seeds.txt");
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    for seed in [3, 11, 12, 29] {
+        let traces = [(); 2].map(|()| {
+            let trace = Trace::on();
+            let outcome = sim::run(seed, Options::default(), trace.clone());
+            assert!(outcome.is_ok(), "{outcome:?}");
+            trace.text()
+        });
+        assert!(traces[0].lines().count() > 1000, "seed {seed} has hardly anything to tell");
+        assert!(traces[0] == traces[1], "seed {seed} took two ways");
+    }
+}
+
+#[test]
+fn seeds_that_found_something_find_nothing_any_more() {
+    let lines = TABLE.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    for line in lines {
+        let seed = line.split_whitespace().next().and_then(|word| word.parse().ok());
+        let seed = seed.unwrap_or_else(|| panic!("no seed in {line:?}"));
+        let outcome = sim::run(seed, Options::default(), Trace::off());
+        assert!(outcome.is_ok(), "{line}: {outcome:?}");
+    }
+}
+
+#[test]
+fn everything_happens_within_some_seeds() {
+    let mut total = Report::default();
+    for seed in 1..=40 {
+        match sim::run(seed, Options::default(), Trace::off()) {
+            Ok(report) => total.add(&report),
+            Err(failure) => panic!("seed {seed}: {}", failure.message),
+        }
+    }
+    for kind in sim::KINDS {
+        assert!(total.faults.contains_key(&kind), "no {kind:?} among {:?}", total.faults);
+    }
+    assert!(total.installs > 10 && total.restarts > 100, "{total:?}");
+    assert!(total.counts.reads > 1_000 && total.counts.writes > 3_000, "{total:?}");
+}
