@@ -160,6 +160,8 @@ pub struct Member {
     unsynced: VecDeque<Unsynced>,
     /// Read indexes that followers asked for before this leader had committed anything in its term.
     pub(crate) early_reads: Vec<eraftpb::Message>,
+    /// Changes of the members that followers proposed while another was, or may have been, under way.
+    pub(crate) early_changes: VecDeque<eraftpb::Message>,
     applied: u64,
     read_counter: u64,
     boot_nonce: u64,
@@ -221,6 +223,7 @@ impl Member {
             durable_term,
             unsynced: VecDeque::new(),
             early_reads: Vec::new(),
+            early_changes: VecDeque::new(),
             applied: restored.applied,
             read_counter: 0,
             boot_nonce: config.boot_nonce,
@@ -455,6 +458,7 @@ impl Member {
         if index > self.applied && !self.is_installing() {
             self.applied = index;
             self.node.advance_apply_to(index);
+            self.take_early_changes();
         }
     }
 
@@ -525,6 +529,7 @@ impl Member {
     /// whenever raft-rs would have, so that a seed decides a whole run.
     pub(crate) fn after_input(&mut self) {
         self.answer_early_reads();
+        self.take_early_changes();
         let raft = &self.node.raft;
         let now = (raft.term, raft.state, raft.leader_id);
         if now != self.seen {

@@ -12,6 +12,8 @@ const NUMBER_MAX: u64 = u64::MAX >> 2;
 const CONTEXT_BYTES_MAX: usize = 1024;
 /// Members in the configuration of a state.
 const MEMBERS_MAX: usize = 1024;
+/// Changes of the members that wait until a leader can take one more.
+const EARLY_CHANGES_MAX: usize = 64;
 /// Read indexes that wait until a new leader has committed in its term.
 const EARLY_READS_MAX: usize = 1024;
 
@@ -61,6 +63,15 @@ impl Member {
             }
             return Ok(());
         }
+        if kind == MessageType::MsgPropose && self.leads() && self.node.raft.has_pending_conf() && has_change(&message)
+        {
+            // raft-rs would put an empty entry in its place, and its proposer would wait in vain. A new leader does not know
+            // yet whether a change is under way, so this is what happens right after an election.
+            if self.early_changes.len() < EARLY_CHANGES_MAX {
+                self.early_changes.push_back(message);
+            }
+            return Ok(());
+        }
         match self.node.step(message) {
             // Late words of a member that was removed, and proposals that nobody takes now: their proposer hears nothing
             // and decides itself when to give up.
@@ -82,6 +93,15 @@ impl Member {
                 // Only dropped when leadership is lost, which it is not.
                 let _ = self.node.step(message);
             }
+        }
+    }
+
+    pub(crate) fn take_early_changes(&mut self) {
+        loop {
+            let must_wait = self.leads() && self.node.raft.has_pending_conf();
+            let Some(message) = self.early_changes.pop_front_if(|_| !must_wait) else { return };
+            // With another leader it goes there; without one it is lost, as it would have been on its way here.
+            let _ = self.node.step(message);
         }
     }
 
@@ -226,6 +246,10 @@ fn kind(number: i32) -> Result<MessageType, Refusal> {
         Ok(raftpb::MessageType::MsgReadIndexResp) => MessageType::MsgReadIndexResp,
         _ => return Err(Refusal::Type(number)),
     })
+}
+
+fn has_change(message: &eraftpb::Message) -> bool {
+    message.entries.iter().any(|entry| entry.get_entry_type() != eraftpb::EntryType::EntryNormal)
 }
 
 fn beyond(named: u64, last: u64) -> Result<(), Refusal> {

@@ -246,6 +246,37 @@ fn a_removed_leader_steps_down_and_another_takes_over() {
 }
 
 #[test]
+fn a_follower_proposes_a_change_to_a_leader_that_has_just_been_elected() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    cluster.elect(1);
+    cluster.member(1).transfer(2).expect("a voter");
+    // Up to the moment in which the new leader is heard of, and nothing of its term is committed.
+    while cluster.member(3).status().leader != 2 {
+        for id in 1..=3 {
+            while cluster.member(id).has_work() {
+                cluster.work(id);
+            }
+        }
+        let message = cluster.wire.pop_front().expect("an election goes on");
+        let to = message.to();
+        cluster.member(to).step(message).expect("honest");
+    }
+    for node in [7, 8] {
+        let change = raftpb::ConfChange {
+            r#type: Some(ConfChangeType::ConfChangeAddLearnerNode as i32),
+            node_id: Some(node),
+            ..Default::default()
+        };
+        cluster.member(3).propose_conf_change(&change).expect("there is a leader");
+    }
+    cluster.settle();
+    cluster.tick(3);
+    let mut learners = cluster.member(2).conf_state().learners.clone();
+    learners.sort_unstable();
+    assert_eq!(learners, [7, 8]);
+}
+
+#[test]
 fn members_come_one_by_one() {
     let mut cluster = Cluster::new(&[1]);
     cluster.elect(1);

@@ -24,7 +24,7 @@ pub(super) struct Consensus {
     core: Mutex<Core>,
     /// Only the consensus thread takes it.
     wal: Mutex<Wal>,
-    /// When a stand-in last found the core free, by the node's clock.
+    /// When the core was last seen to be free, by the node's clock.
     free_ms: AtomicU64,
 }
 
@@ -47,6 +47,7 @@ impl Consensus {
             let deadline = core.next_tick;
             drop(core);
             let arrived = self.node.inbox.take(deadline);
+            self.free_ms.store(self.node.now_ms(), Ordering::Relaxed);
             core = lock(&self.core);
             core.accept(arrived);
             core.tick_if_due();
