@@ -13,7 +13,6 @@ mod local;
 mod logging;
 mod metrics;
 mod node;
-#[allow(dead_code, reason = "its metrics and Unix sockets are used next")]
 mod peers;
 mod services;
 mod system;
@@ -23,6 +22,7 @@ pub use config::{Asked, Config, ConfigError, parse, usage};
 pub use local::run_local;
 pub use node::{Node, Running, StartError};
 
+use config::ListenPeer;
 use logging::Value;
 use services::Services;
 use std::net::TcpListener;
@@ -110,8 +110,8 @@ fn wait_for_signal(signals: system::Signals, ready: Arc<AtomicBool>, tell: Sende
     Ok(())
 }
 
-fn in_use(listen: &config::Listen, error: &std::io::Error) -> String {
-    format!("cannot listen on `{}`: {error}", listen.url)
+fn in_use(url: &str, error: &std::io::Error) -> String {
+    format!("cannot listen on `{url}`: {error}")
 }
 
 fn serve(config: Config) -> Result<(), Box<dyn std::error::Error>> {
@@ -141,11 +141,15 @@ fn serve(config: Config) -> Result<(), Box<dyn std::error::Error>> {
     // Listened on before the data is touched: a port in use is the most common mistake.
     let mut listeners = Vec::new();
     for listen in &config.listen_client {
-        listeners.push(TcpListener::bind(listen.address).map_err(|error| in_use(listen, &error))?);
+        listeners.push(TcpListener::bind(listen.address).map_err(|error| in_use(&listen.url, &error))?);
     }
     let mut peer_listeners = Vec::new();
     for listen in &config.listen_peer {
-        peer_listeners.push(peers::Listener::bind(listen.address).map_err(|error| in_use(listen, &error))?);
+        let (url, bound) = match listen {
+            ListenPeer::Tcp(listen) => (&listen.url, peers::Listener::bind(listen.address)),
+            ListenPeer::Unix { url, path } => (url, peers::Listener::unix(path.clone())),
+        };
+        peer_listeners.push(bound.map_err(|error| in_use(url, &error))?);
     }
     let (threads, max_request_bytes) = (config.threads, config.max_request_bytes);
     let urls = config.listen_client.iter().map(|listen| listen.url.clone()).collect::<Vec<_>>().join(",");

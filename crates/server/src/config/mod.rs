@@ -8,7 +8,7 @@ mod url;
 
 pub use discovery::{Discovery, Srv};
 pub use flags::{FlagError, usage};
-pub use url::Listen;
+pub use url::{Listen, ListenPeer};
 pub(crate) use url::{members as parse_members, peer_urls};
 
 use crate::logging::{Format, Level};
@@ -38,7 +38,7 @@ pub struct Config {
     /// Where clients are listened for.
     pub listen_client: Vec<Listen>,
     /// Where peers are listened for.
-    pub listen_peer: Vec<Listen>,
+    pub listen_peer: Vec<ListenPeer>,
     /// URLs told to clients.
     pub advertise_client_urls: Vec<String>,
     /// URLs told to peers.
@@ -169,14 +169,14 @@ pub fn parse(
     if values.is_given("listen-client-http-urls") {
         listen_client.extend(url::listen("listen-client-http-urls", values.get("listen-client-http-urls"))?);
     }
-    let listen_peer = url::listen("listen-peer-urls", values.get("listen-peer-urls"))?;
+    let listen_peer = url::listen_peer("listen-peer-urls", values.get("listen-peer-urls"))?;
     if values.is_given("listen-client-urls") && !values.is_given("advertise-client-urls") {
         return Err(ConfigError::Value(
             "--advertise-client-urls is required when --listen-client-urls is set explicitly".into(),
         ));
     }
     let advertise_client_urls = url::list("advertise-client-urls", values.get("advertise-client-urls"))?;
-    let advertise_peer_urls = url::list("initial-advertise-peer-urls", values.get("initial-advertise-peer-urls"))?;
+    let advertise_peer_urls = url::peer_list("initial-advertise-peer-urls", values.get("initial-advertise-peer-urls"))?;
     let period = |flag: &str| {
         let text = values.get(flag);
         duration::parse(text).map_or_else(|| invalid(flag, text, "must be a duration like 100ms"), Ok)

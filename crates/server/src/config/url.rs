@@ -2,6 +2,7 @@
 
 use super::{ConfigError, invalid, unusable};
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 
 /// Where to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,6 +11,30 @@ pub struct Listen {
     pub url: String,
     /// Its address. `localhost` is the IPv4 loopback address.
     pub address: SocketAddr,
+}
+
+/// Where to listen for peers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListenPeer {
+    /// At a port.
+    Tcp(Listen),
+    /// At a Unix socket, whose path is relative to the working directory unless it begins with a slash.
+    Unix {
+        /// The URL as it was given.
+        url: String,
+        /// The path in it.
+        path: PathBuf,
+    },
+}
+
+/// The path of a `unix://path` URL.
+fn unix_path(url: &str) -> Option<PathBuf> {
+    url.strip_prefix("unix://").filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+/// Refuses what is not a URL of a peer.
+fn check_peer(flag: &str, url: &str) -> Result<(), ConfigError> {
+    if unix_path(url).is_some() { Ok(()) } else { split(flag, url).map(drop) }
 }
 
 /// Splits `scheme://host:port`; refuses what is not an http URL of that form.
@@ -41,28 +66,46 @@ pub(super) fn list(flag: &str, text: &str) -> Result<Vec<String>, ConfigError> {
     Ok(urls)
 }
 
+/// The same for URLs of peers.
+pub(super) fn peer_list(flag: &str, text: &str) -> Result<Vec<String>, ConfigError> {
+    let urls: Vec<String> = text.split(',').map(|url| url.trim().to_string()).collect();
+    for url in &urls {
+        check_peer(flag, url)?;
+    }
+    Ok(urls)
+}
+
 /// Peer URLs as a request names them; `None` unless there are some and each is a URL of a member.
 pub(crate) fn peer_urls(urls: &[String]) -> Option<Vec<String>> {
     let urls: Vec<String> = urls.iter().map(|url| url.trim().to_string()).collect();
-    (!urls.is_empty() && urls.iter().all(|url| split("peer-urls", url).is_ok())).then_some(urls)
+    (!urls.is_empty() && urls.iter().all(|url| check_peer("peer-urls", url).is_ok())).then_some(urls)
 }
 
 /// A comma-separated list of URLs to listen on: IP addresses or `localhost` only, so that no name server decides who can connect.
 pub(super) fn listen(flag: &str, text: &str) -> Result<Vec<Listen>, ConfigError> {
-    let mut all = Vec::new();
-    for url in text.split(',').map(str::trim) {
-        let (host, port) = split(flag, url)?;
-        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        let ip: IpAddr = match bare {
-            "localhost" => IpAddr::from([127, 0, 0, 1]),
-            _ => match bare.parse() {
-                Ok(ip) => ip,
-                Err(_) => return unusable(flag, url, "expected IP in URL for binding"),
-            },
-        };
-        all.push(Listen { url: url.to_string(), address: SocketAddr::new(ip, port) });
-    }
-    Ok(all)
+    text.split(',').map(|url| listen_at(flag, url.trim())).collect()
+}
+
+fn listen_at(flag: &str, url: &str) -> Result<Listen, ConfigError> {
+    let (host, port) = split(flag, url)?;
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let ip: IpAddr = match bare {
+        "localhost" => IpAddr::from([127, 0, 0, 1]),
+        _ => match bare.parse() {
+            Ok(ip) => ip,
+            Err(_) => return unusable(flag, url, "expected IP in URL for binding"),
+        },
+    };
+    Ok(Listen { url: url.to_string(), address: SocketAddr::new(ip, port) })
+}
+
+/// The same for peers, who may also be listened for at a Unix socket.
+pub(super) fn listen_peer(flag: &str, text: &str) -> Result<Vec<ListenPeer>, ConfigError> {
+    let place = |url: &str| match unix_path(url) {
+        Some(path) => Ok(ListenPeer::Unix { url: url.to_string(), path }),
+        None => listen_at(flag, url).map(ListenPeer::Tcp),
+    };
+    text.split(',').map(|url| place(url.trim())).collect()
 }
 
 /// `--initial-cluster`: `name=url` comma-separated, a name repeated for each of its URLs.
@@ -77,7 +120,7 @@ pub(crate) fn members(flag: &str, text: &str) -> Result<Vec<(String, Vec<String>
         let Some((name, url)) = part.split_once('=').filter(|(name, _)| !name.is_empty()) else {
             return unusable(flag, text, format_args!("{part:?} is not name=URL"));
         };
-        split(flag, url)?;
+        check_peer(flag, url)?;
         match members.iter_mut().find(|member| member.0 == name) {
             Some(member) => member.1.push(url.to_string()),
             None => members.push((name.to_string(), vec![url.to_string()])),
@@ -101,6 +144,16 @@ mod tests {
         {
             assert!(listen("listen-client-urls", bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn peers_may_have_unix_sockets() {
+        let urls = listen_peer("listen-peer-urls", "http://127.0.0.1:2380,unix://localhost:20001").expect("valid");
+        assert!(matches!(&urls[1], ListenPeer::Unix { path, .. } if path.as_os_str() == "localhost:20001"));
+        assert!(peer_list("initial-advertise-peer-urls", "unix:///run/x,http://a:1").is_ok());
+        assert!(cluster("a=unix://localhost:1").is_ok());
+        assert!(peer_list("initial-advertise-peer-urls", "unix://").is_err());
+        assert!(list("advertise-client-urls", "unix://localhost:1").is_err());
     }
 
     #[test]
