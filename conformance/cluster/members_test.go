@@ -108,7 +108,7 @@ func TestAddAndRemove(t *testing.T) {
 	time.Sleep(healthyAfter)
 	id := hex(t, gone)
 	said = cluster.MustCtl("member", "remove", id)
-	if !strings.Contains(said, "Member "+id+" removed from cluster") {
+	if !strings.Contains(said, id+" removed from cluster") {
 		t.Errorf("it says %q", said)
 	}
 	if _, err := gone.Wait(10 * time.Second); err != nil {

@@ -15,6 +15,9 @@ use crate::logging::{Format, Level};
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Shorter time-outs than this would break connections that are merely slow.
+const PEER_TIMEOUT_MIN: Duration = Duration::from_millis(100);
+
 /// How history is compacted by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AutoCompaction {
@@ -245,8 +248,8 @@ pub fn parse(
         strict_reconfig: values.get("strict-reconfig-check") == "true",
         max_learners: number("max-learners", 0, i32::MAX as i64)? as usize,
         lease_checkpoint: gates::is_on(&values, gates::LEASE_CHECKPOINT),
-        raft_read_timeout: period("raft-read-timeout")?,
-        raft_write_timeout: period("raft-write-timeout")?,
+        raft_read_timeout: period("raft-read-timeout")?.max(PEER_TIMEOUT_MIN),
+        raft_write_timeout: period("raft-write-timeout")?.max(PEER_TIMEOUT_MIN),
         snapshot_count: match number("snapshot-count", 0, i64::MAX)? {
             0 => 10_000,
             count => count as u64,

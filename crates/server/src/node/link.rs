@@ -4,7 +4,7 @@ use super::Node;
 use super::transfer::Install;
 use crate::cluster;
 use crate::logging::{self, Value};
-use crate::peers::{self, Handler, Intake, Known, Listener, Peers, Piece};
+use crate::peers::{self, Handler, Intake, Known, Listener, Peers, Piece, Timeouts};
 use api::raftpb::Message;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -25,7 +25,11 @@ pub(super) fn start(node: &Arc<Node>, listeners: Vec<Listener>, remotes: Vec<sto
         cluster_id: node.cluster_id,
         urls: node.config.advertise_peer_urls.clone(),
         listeners,
-        dial_timeout: node.config.election_timeout + DIAL_GRACE,
+        timeouts: Timeouts {
+            dial: node.config.election_timeout + DIAL_GRACE,
+            read: node.config.raft_read_timeout,
+            write: node.config.raft_write_timeout,
+        },
         message_bytes_max: MESSAGE_BYTES_MAX.max(2 * node.config.max_request_bytes),
     };
     let peers = Peers::start(options, Arc::new(Link(Arc::downgrade(node))))?;

@@ -4,13 +4,10 @@
 use super::codec::Kind;
 use super::peer::Peer;
 use super::shared::Shared;
-use super::wire::WRITE_TIMEOUT;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A stream on which nothing was written for so long is sent a heartbeat: a third of the time after which its reader gives up.
-const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(1_666);
 /// How often streams that are stuck are looked at.
 const STALL_CHECK: Duration = Duration::from_millis(500);
 
@@ -29,15 +26,17 @@ struct Waiting {
 fn run(shared: &Shared) {
     let mut sockets: Vec<libc::pollfd> = Vec::new();
     let mut waiting: Vec<Waiting> = Vec::new();
+    // A third of the time after which the reader gives up.
+    let heartbeat = shared.timeouts.read / 3;
     while !shared.is_stopping() {
         sockets.clear();
         waiting.clear();
         sockets.push(libc::pollfd { fd: shared.flusher.descriptor(), events: libc::POLLIN, revents: 0 });
         let now = Instant::now();
-        let mut wake_at = now + HEARTBEAT_INTERVAL;
+        let mut wake_at = now + heartbeat;
         for peer in shared.peers() {
             peer.each_link(shared, |kind, link| {
-                if link.idle_until(HEARTBEAT_INTERVAL) <= now && !link.is_stalled() {
+                if link.idle_until(heartbeat) <= now && !link.is_stalled() {
                     link.push_heartbeat();
                     if let Err(error) = link.flush() {
                         return Some(error);
@@ -45,12 +44,12 @@ fn run(shared: &Shared) {
                 }
                 let mut events = libc::POLLRDHUP;
                 match link.stalled_for(now) {
-                    Some(stalled) if stalled > WRITE_TIMEOUT => return Some(io::ErrorKind::TimedOut.into()),
+                    Some(stalled) if stalled > shared.timeouts.write => return Some(io::ErrorKind::TimedOut.into()),
                     Some(_) => {
                         events |= libc::POLLOUT;
                         wake_at = wake_at.min(now + STALL_CHECK);
                     }
-                    None => wake_at = wake_at.min(link.idle_until(HEARTBEAT_INTERVAL)),
+                    None => wake_at = wake_at.min(link.idle_until(heartbeat)),
                 }
                 sockets.push(libc::pollfd { fd: link.descriptor(), events, revents: 0 });
                 waiting.push(Waiting { peer: peer.clone(), kind, serial: link.serial });

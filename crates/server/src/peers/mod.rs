@@ -59,10 +59,21 @@ pub(crate) struct Options {
     pub(crate) urls: Vec<String>,
     /// Where peers are listened for.
     pub(crate) listeners: Vec<Listener>,
-    /// How long a connection may take to be established: a second more than an election, as etcd has it.
-    pub(crate) dial_timeout: Duration,
+    /// How long peers are waited for.
+    pub(crate) timeouts: Timeouts,
     /// The longest message taken from a peer.
     pub(crate) message_bytes_max: usize,
+}
+
+/// How long peers are waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timeouts {
+    /// A connection may take this long to be established: a second more than an election, as etcd has it.
+    pub(crate) dial: Duration,
+    /// A stream that is silent for so long is given up; heartbeats go out three times as often.
+    pub(crate) read: Duration,
+    /// A stream that takes nothing for so long is given up.
+    pub(crate) write: Duration,
 }
 
 /// What this member knows about another one.
@@ -111,7 +122,7 @@ impl Peers {
                 cluster_id: options.cluster_id,
                 urls: options.urls.join(","),
             },
-            options.dial_timeout,
+            options.timeouts,
             options.message_bytes_max,
             handler,
         )?);

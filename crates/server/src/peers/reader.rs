@@ -17,11 +17,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// A stream that is silent for so long is given up: its writer sends heartbeats in between.
-const READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a peer may take to answer the request for its stream.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pauses between attempts: short where nobody listens, longer where somebody refuses.
 const RETRY: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(1);
+/// A stream that was up for this long is dialled again without a pause.
+const SETTLED: Duration = Duration::from_secs(1);
 /// What is read of an answer that refuses a stream.
 const REFUSAL_BYTES_MAX: usize = 4 * 1024;
 
@@ -66,7 +68,12 @@ impl Reader {
             match self.dial() {
                 Ok((wire, body)) => {
                     pause = RETRY;
+                    let began = Instant::now();
                     self.follow(wire, body);
+                    // Whether the peer has gone must be known at once: changes of the members are judged by it.
+                    if began.elapsed() > SETTLED {
+                        continue;
+                    }
                 }
                 Err(end) => {
                     if !self.peer.is_stopped() {
@@ -91,18 +98,18 @@ impl Reader {
     }
 
     fn dial_url(&self, url: &str) -> Result<(Wire, Body), End> {
-        let mut connection = Connection::open(url, self.shared.dial_timeout)?;
+        let mut connection = Connection::open(url, self.shared.timeouts.dial)?;
         let mut request = Request::new([]);
         *request.method_mut() = Method::GET;
         let path = format!("/raft/stream/{}/{:x}", self.kind.name(), self.shared.identity.member_id);
         *request.uri_mut() = path.parse::<Uri>().map_err(Fault::not_http)?;
         *request.headers_mut() = self.shared.headers.clone();
         request.headers_mut().insert(RAFT_TO, hex(self.peer.id));
-        let head = connection.send(&request, READ_TIMEOUT)?;
+        let head = connection.send(&request, ANSWER_TIMEOUT)?;
         let mut wire = connection.into_wire();
         match head.response.status() {
             StatusCode::OK => {
-                wire.stream().set_read_timeout(Some(READ_TIMEOUT)).map_err(Fault::from)?;
+                wire.stream().set_read_timeout(Some(self.shared.timeouts.read)).map_err(Fault::from)?;
                 Ok((wire, Body::new(head.framing)))
             }
             StatusCode::GONE => {
@@ -179,7 +186,7 @@ impl Reader {
 /// What a status other than 200 means. The texts are those etcd's members send.
 fn refusal(head: &ResponseHead, wire: &mut Wire, own: u64) -> End {
     let status = head.response.status();
-    let body = wire.body(head.framing, REFUSAL_BYTES_MAX, Instant::now() + READ_TIMEOUT).unwrap_or_default();
+    let body = wire.body(head.framing, REFUSAL_BYTES_MAX, Instant::now() + ANSWER_TIMEOUT).unwrap_or_default();
     let text = String::from_utf8_lossy(&body);
     let text = text.trim_end();
     End::Refused(match status {

@@ -4,7 +4,7 @@ use super::identity::Identity;
 use super::metrics::{Counters, Ledger};
 use super::snapshot::{Exports, Receiving};
 use super::waker::Waker;
-use super::{Handler, Known, Peer, courier, reader};
+use super::{Handler, Known, Peer, Timeouts, courier, reader};
 use crate::logging::{self, Value};
 use crate::node::lock;
 use api::raftpb::Message;
@@ -22,7 +22,7 @@ pub(super) struct Shared {
     pub(super) identity: Identity,
     /// What every request to a peer carries.
     pub(super) headers: HeaderMap,
-    pub(super) dial_timeout: Duration,
+    pub(super) timeouts: Timeouts,
     pub(super) message_bytes_max: usize,
     pub(super) handler: Arc<dyn Handler>,
     pub(super) flusher: Waker,
@@ -42,14 +42,14 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(
         identity: Identity,
-        dial_timeout: Duration,
+        timeouts: Timeouts,
         message_bytes_max: usize,
         handler: Arc<dyn Handler>,
     ) -> io::Result<Shared> {
         Ok(Shared {
             headers: identity.headers(),
             identity,
-            dial_timeout,
+            timeouts,
             message_bytes_max,
             handler,
             flusher: Waker::new()?,

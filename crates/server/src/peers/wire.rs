@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Bytes asked of the socket at once.
 const READ_BYTES: usize = 64 * 1024;
 /// A write that makes no progress for so long has failed.
-pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// What is read, and for how long, from a peer that is being refused, so that it gets to see why.
 const LINGER_BYTES_MAX: usize = 1 << 20;
 const LINGER: Duration = Duration::from_millis(500);

@@ -90,7 +90,8 @@ impl Fetch {
                 let Some(url) = self.urls.get(url % self.urls.len().max(1)) else {
                     return Err(Break::Final("the sender's peer URLs are not known".into()));
                 };
-                Connection::open(url, self.shared.dial_timeout).map_err(|error| Break::Connection(error.to_string()))?
+                Connection::open(url, self.shared.timeouts.dial)
+                    .map_err(|error| Break::Connection(error.to_string()))?
             }
         };
         let path =

@@ -1,6 +1,6 @@
 //! Members that remember what they are given.
 
-use super::super::{Export, Handler, Intake, Known, Listener, Options, Peers};
+use super::super::{Export, Handler, Intake, Known, Listener, Options, Peers, Timeouts};
 use crate::node::lock;
 use api::raftpb::{Entry, Message, MessageType};
 use http::{Request, Response};
@@ -121,7 +121,11 @@ impl Site {
             cluster_id: CLUSTER,
             urls: vec![url.clone()],
             listeners: vec![listener],
-            dial_timeout: Duration::from_secs(1),
+            timeouts: Timeouts {
+                dial: Duration::from_secs(1),
+                read: Duration::from_secs(5),
+                write: Duration::from_secs(5),
+            },
             message_bytes_max: MESSAGE_BYTES_MAX,
         };
         let peers = Peers::start(options, rig.clone()).expect("started");

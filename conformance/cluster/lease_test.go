@@ -1,0 +1,149 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"cairn.dev/conformance/harness"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// The time of a lease is the leader's, but any member takes the question.
+func TestLeasesThroughAnyMember(t *testing.T) {
+	cluster := start(t, harness.Subject(), 3)
+	cluster.Leader()
+	ctx := harness.Context(t)
+	var clients []*clientv3.Client
+	for _, member := range cluster.Members {
+		clients = append(clients, member.Client())
+	}
+	lease, err := clients[0].Grant(ctx, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := clients[1].Put(ctx, "on-lease", "1", clientv3.WithLease(lease.ID)); err != nil {
+		t.Fatal(err)
+	}
+	for began := time.Now(); time.Since(began) < 7*time.Second; time.Sleep(time.Second) {
+		for at, client := range clients {
+			kept, err := client.KeepAliveOnce(ctx, lease.ID)
+			if err != nil || kept.TTL != 4 {
+				t.Fatalf("%s keeps it alive: %+v, %v", cluster.Members[at].Name, kept, err)
+			}
+			if kept.ResponseHeader.MemberId != id(t, cluster.Members[at]) {
+				t.Errorf("the answer of %s is signed %x", cluster.Members[at].Name, kept.ResponseHeader.MemberId)
+			}
+			left, err := client.TimeToLive(ctx, lease.ID, clientv3.WithAttachedKeys())
+			if err != nil || left.TTL < 2 || left.TTL > 4 || left.GrantedTTL != 4 || len(left.Keys) != 1 {
+				t.Fatalf("%s says %+v, %v", cluster.Members[at].Name, left, err)
+			}
+		}
+	}
+	if _, err := clients[2].Revoke(ctx, lease.ID); err != nil {
+		t.Fatal(err)
+	}
+	for at, client := range clients {
+		if _, err := client.KeepAliveOnce(ctx, lease.ID); !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			t.Errorf("%s keeps a revoked lease alive: %v", cluster.Members[at].Name, err)
+		}
+		if left, err := client.TimeToLive(ctx, lease.ID); err != nil || left.TTL != -1 {
+			t.Errorf("%s says of a revoked lease: %+v, %v", cluster.Members[at].Name, left, err)
+		}
+		if got, err := client.Get(ctx, "on-lease"); err != nil || len(got.Kvs) != 0 {
+			t.Errorf("%s still has its key: %v, %v", cluster.Members[at].Name, got, err)
+		}
+	}
+}
+
+// A new leader gives leases their time again, then ends them.
+func TestLeasesOverALeader(t *testing.T) {
+	cluster := start(t, harness.Subject(), 3)
+	killed := cluster.Leader()
+	ctx := harness.Context(t)
+	client := cluster.Follower().Client()
+	var leases []clientv3.LeaseID
+	for range 20 {
+		lease, err := client.Grant(ctx, 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.Put(ctx, "on-lease", "1", clientv3.WithLease(lease.ID)); err != nil {
+			t.Fatal(err)
+		}
+		leases = append(leases, lease.ID)
+	}
+	time.Sleep(3 * time.Second)
+	killed.Kill()
+	leader := cluster.Leader().Client()
+	for _, lease := range leases {
+		left, err := leader.TimeToLive(ctx, lease)
+		if err != nil || left.TTL < 3 || left.TTL > 7 {
+			t.Fatalf("the new leader says %+v, %v", left, err)
+		}
+	}
+	time.Sleep(10 * time.Second)
+	if left, err := leader.Leases(ctx); err != nil || len(left.Leases) != 0 {
+		t.Errorf("%d leases live on, %v", len(left.Leases), err)
+	}
+	if got, err := leader.Get(ctx, "on-lease"); err != nil || len(got.Kvs) != 0 {
+		t.Errorf("the key lives on: %v, %v", got, err)
+	}
+	killed.Run()
+	cluster.AwaitLevel()
+}
+
+// A client that wants a leader is told when there is none; one that does not
+// keeps its watch.
+func TestStreamsWithoutLeader(t *testing.T) {
+	cluster := start(t, harness.Subject(), 3)
+	left := cluster.Follower()
+	client := left.Client()
+	ctx := harness.Context(t)
+	guarded := client.Watch(clientv3.WithRequireLeader(ctx), "a")
+	plain := client.Watch(ctx, "a")
+	if _, err := client.Put(ctx, "a", "1"); err != nil {
+		t.Fatal(err)
+	}
+	for _, events := range []clientv3.WatchChan{guarded, plain} {
+		if response := <-events; len(response.Events) != 1 {
+			t.Fatalf("no event: %+v", response)
+		}
+	}
+	for _, member := range cluster.Members {
+		if member != left {
+			member.Kill()
+		}
+	}
+	began := time.Now()
+	select {
+	case response := <-guarded:
+		if !errors.Is(response.Err(), rpctypes.ErrNoLeader) {
+			t.Errorf("it ends with %v", response.Err())
+		}
+		if took := time.Since(began); took < 2*time.Second {
+			t.Errorf("it ends after %v: an election is no reason", took)
+		}
+	case <-time.After(15 * time.Second):
+		t.Error("the watch that wants a leader goes on")
+	}
+	select {
+	case response, open := <-plain:
+		t.Errorf("the plain watch says %+v, %v", response, open)
+	case <-time.After(time.Second):
+	}
+	short, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), 3*time.Second)
+	defer cancel()
+	if _, err := client.Put(short, "a", "2"); !errors.Is(err, rpctypes.ErrNoLeader) && !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a put that wants a leader: %v", err)
+	}
+	cluster.Run()
+	if _, err := client.Put(ctx, "a", "3"); err != nil {
+		t.Fatal(err)
+	}
+	if response := <-plain; len(response.Events) != 1 || string(response.Events[0].Kv.Value) != "3" {
+		t.Errorf("the plain watch goes on with %+v", response)
+	}
+}
