@@ -23,7 +23,7 @@ const (
 	hugeBytes = 10 << 30
 	// growthMax is what bad input may cost in memory.
 	growthMax = 96 << 20
-	waitMax   = 20 * time.Second
+	waitMax   = 10 * time.Second
 )
 
 // aboutCairn skips what the genuine server does not withstand.
@@ -103,7 +103,8 @@ func send(t *testing.T, server *harness.Server, text string, more func(net.Conn)
 	t.Helper()
 	conn, err := net.Dial("tcp", net.JoinHostPort(server.Host, strconv.Itoa(server.PeerPort)))
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
+		return nil
 	}
 	t.Cleanup(func() { conn.Close() })
 	conn.SetDeadline(time.Now().Add(waitMax))

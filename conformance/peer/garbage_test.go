@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,8 +27,9 @@ func TestGarbage(t *testing.T) {
 	}
 	cluster := clusterID(t, server)
 	unharmed(t, server, func() {
+		var texts []string
 		for range 50 {
-			send(t, server, noise(1+random.IntN(4096))+"\r\n\r\n", nil)
+			texts = append(texts, noise(1+random.IntN(4096))+"\r\n\r\n")
 		}
 		for _, text := range []string{
 			"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + noise(500) + "\r\n\r\n",
@@ -49,9 +51,18 @@ func TestGarbage(t *testing.T) {
 		}
 		for range 200 {
 			message := noise(1 + random.IntN(200))
-			text := request("POST", "/raft", cluster, "Content-Type: application/protobuf", "Content-Length: "+strconv.Itoa(len(message)))
-			send(t, server, text+message, nil)
+			head := request("POST", "/raft", cluster, "Content-Type: application/protobuf", "Content-Length: "+strconv.Itoa(len(message)))
+			texts = append(texts, head+message)
 		}
+		var sending sync.WaitGroup
+		for sender := range 16 {
+			sending.Go(func() {
+				for number := sender; number < len(texts); number += 16 {
+					send(t, server, texts[number], nil)
+				}
+			})
+		}
+		sending.Wait()
 	})
 }
 
