@@ -115,7 +115,13 @@ impl RangeStream {
 
     fn chunk(&mut self) -> Result<RangeChunk, Error> {
         let wanted = self.left.min(self.chunk_keys);
-        let kvs = if wanted == 0 { Kvs::none() } else { self.collect(wanted)? };
+        let kvs = match wanted {
+            0 => Kvs::none(),
+            _ if self.is_small_and_sorted() => {
+                self.store.range(&RangeRequest { revision: self.at, ..self.request.clone() })?.kvs
+            }
+            _ => self.collect(wanted)?,
+        };
         self.left -= kvs.len();
         let target = self.store.options.stream_chunk_bytes;
         if kvs.encoded_len() < target / 2 {
@@ -127,6 +133,13 @@ impl RangeStream {
             && usize::try_from(self.request.limit).is_ok_and(|limit| limit > 0 && self.count > limit as i64);
         let end = RangeEnd { revision: self.revision, count: self.count, more };
         Ok(RangeChunk { kvs, end: (self.left == 0).then_some(end) })
+    }
+
+    /// A target without an order sorts ascending, as in an unary range: where one chunk holds the whole answer. etcd sorts each
+    /// chunk by itself, so there a longer one is in no order at all; here it is in that of the keys.
+    fn is_small_and_sorted(&self) -> bool {
+        let whole = self.after.is_none() && self.left as i64 == self.count && self.left <= FIRST_CHUNK_KEYS;
+        whole && self.request.sort_target() != SortTarget::Key
     }
 
     fn collect(&mut self, wanted: usize) -> Result<Kvs, Error> {
