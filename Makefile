@@ -22,7 +22,7 @@ cluster: build
 	@$(BIN) cluster --size $${SIZE:-3}
 
 # Everything CI runs.
-test: lint unit sim-short build conformance reliability
+test: lint unit sim-short build conformance published faults reliability
 
 # The release binary.
 build:

@@ -67,6 +67,7 @@ func TestStreams(t *testing.T) {
 		{"EmptyMessages", make([]byte, 100), false},
 	} {
 		t.Run(bad.name, func(t *testing.T) {
+			t.Parallel()
 			if bad.trusted {
 				aboutCairn(t)
 			}

@@ -58,13 +58,21 @@ pub fn run(args: impl IntoIterator<Item = String>) -> i32 {
             return 1;
         }
     };
+    // Before the first thread: one that does not hold the signals back would be ended by them, and the process with it.
+    let signals = match system::Signals::block() {
+        Ok(signals) => signals,
+        Err(error) => {
+            eprintln!("cannot hold back signals: {error}");
+            return 1;
+        }
+    };
     logging::start(config.log_level, config.log_format);
     // A release build aborts right after: half-done work must not be seen by anyone.
     std::panic::set_hook(Box::new(|panic| {
         logging::error("panic", &[("panic", Value::Shown(panic))]);
         logging::flush();
     }));
-    match serve(config) {
+    match serve(config, signals) {
         Ok(()) => 0,
         Err(error) => {
             logging::error("cannot start the member", &[("error", Value::Shown(&error))]);
@@ -114,8 +122,7 @@ fn in_use(url: &str, error: &std::io::Error) -> String {
     format!("cannot listen on `{url}`: {error}")
 }
 
-fn serve(config: Config) -> Result<(), Box<dyn std::error::Error>> {
-    let signals = system::Signals::block()?;
+fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::error::Error>> {
     let ready = Arc::new(AtomicBool::new(false));
     let (tell, told) = channel();
     wait_for_signal(signals, ready.clone(), tell.clone())?;

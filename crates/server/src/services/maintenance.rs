@@ -23,7 +23,8 @@ pub(super) fn status(node: &Arc<Node>, _call: Call, responder: Responder) {
 }
 
 fn answer_status(node: &Node) -> Result<Reply, Status> {
-    let usage = node.store.usage();
+    // Never 0: `etcdctl endpoint status` divides by it.
+    let live_bytes = node.store.usage().live_bytes.max(1) as i64;
     let leader = node.status.leader();
     let mut errors: Vec<String> = Vec::new();
     if leader == 0 {
@@ -36,13 +37,13 @@ fn answer_status(node: &Node) -> Result<Reply, Status> {
     encode(&StatusResponse {
         header: Some(node.header(node.store.revision())),
         version: api::version::ETCD.into(),
-        db_size: usage.live_bytes as i64,
+        db_size: live_bytes,
         leader,
         raft_index: node.status.committed(),
         raft_term: node.status.term(),
         raft_applied_index: node.status.applied(),
         errors,
-        db_size_in_use: usage.live_bytes as i64,
+        db_size_in_use: live_bytes,
         is_learner: node.status.is_learner(),
         storage_version: api::version::STORAGE.into(),
         db_size_quota: node.store.quota_bytes().map_or(0, |quota| quota as i64),
