@@ -231,9 +231,6 @@ pub(crate) fn render(node: &Node, stats: Option<&rpc::Stats>) -> String {
     server(&mut page, node);
     store(&mut page, node);
     disk(&mut page, node);
-    if let Some(peers) = node.peers.get() {
-        peers.render(&mut page);
-    }
     if let Some(stats) = stats {
         grpc(&mut page, stats);
     }
