@@ -69,3 +69,5 @@ pub const PEER_QUEUE_BYTES_MAX: usize = 64 << 20;
 pub const LOG_MEMORY_BYTES_MAX: u64 = 64 << 20;
 /// The same while a follower is being sent a state: it will need the entries behind it.
 pub const LOG_MEMORY_SENDING_BYTES_MAX: u64 = 256 << 20;
+/// Bytes of committed entries that wait for the apply thread before no more are taken in.
+pub const APPLY_QUEUE_BYTES_MAX: usize = 256 << 20;

@@ -59,6 +59,11 @@ pub(crate) fn decode(data: &Bytes) -> Result<(u64, Command), DecodeError> {
     Ok((if id == 0 { header_id } else { id }, command))
 }
 
+/// Whether the data of an entry can be applied.
+pub fn is_request(data: &Bytes) -> bool {
+    decode(data).is_ok()
+}
+
 /// A length-delimited message. Its byte fields share the entry's buffer.
 fn message<M: Message + Default>(rest: &mut Bytes) -> Result<M, DecodeError> {
     M::decode(content(rest)?)

@@ -52,6 +52,7 @@ pub mod watch;
 
 pub use applier::{Applier, Fatal, Response, Sink};
 pub use capture::CheckpointJob;
+pub use command::is_request;
 pub use image::Image;
 pub use kvs::Kvs;
 pub use leases::{Lease, Leases};

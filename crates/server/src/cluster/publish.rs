@@ -7,7 +7,7 @@ use api::membershippb::{Attributes, ClusterMemberAttrSetRequest, ClusterVersionS
 use api::{Error, Message};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 /// Pause before the next attempt.
@@ -16,6 +16,9 @@ const RETRY: Duration = Duration::from_millis(10);
 const VERSION: Duration = Duration::from_secs(1);
 /// Time between warnings while it does not succeed.
 const WARN: Duration = Duration::from_secs(7);
+
+/// How often a wait looks whether the member stops.
+const STOP_CHECK: Duration = Duration::from_millis(200);
 
 /// Tries until it is done or the member stops.
 pub(crate) fn publish(node: &Arc<Node>) -> Result<(), Error> {
@@ -76,5 +79,13 @@ pub(super) fn propose_and_wait(node: &Arc<Node>, field: u32, request: &[u8]) -> 
             let _ = tell.send(outcome.map(|_| ()));
         }),
     );
-    told.recv().unwrap_or(Err(Error::Stopped))
+    loop {
+        match told.recv_timeout(STOP_CHECK) {
+            Ok(outcome) => return outcome,
+            Err(RecvTimeoutError::Disconnected) => return Err(Error::Stopped),
+            // Nobody ends requests in time any more once the member stops.
+            Err(RecvTimeoutError::Timeout) if node.stopping.load(Ordering::Relaxed) => return Err(Error::Stopped),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
 }

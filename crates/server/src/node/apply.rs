@@ -6,7 +6,7 @@
 use super::inbox::Released;
 use super::{Node, Outcome, lock};
 use crate::logging;
-use api::raftpb;
+use api::{limits, raftpb};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, TryLockError};
@@ -39,6 +39,8 @@ pub(super) struct Shared {
 #[derive(Default)]
 struct Queue {
     batches: VecDeque<Vec<raftpb::Entry>>,
+    /// Bytes of their entries.
+    bytes: usize,
     busy: bool,
     stop: bool,
 }
@@ -88,6 +90,7 @@ impl Apply {
             return Vec::new();
         }
         let mut queue = lock(&self.shared.queue);
+        queue.bytes += entries.iter().map(|entry| entry.data().len()).sum::<usize>();
         match queue.batches.back_mut() {
             Some(last) => last.append(&mut entries),
             None => queue.batches.push_back(entries),
@@ -95,6 +98,11 @@ impl Apply {
         drop(queue);
         self.shared.wake.notify_one();
         Vec::new()
+    }
+
+    /// Whether so much waits to be applied that no more may be taken in. What waits is held in memory.
+    pub(super) fn is_behind(&self) -> bool {
+        lock(&self.shared.queue).bytes > limits::APPLY_QUEUE_BYTES_MAX
     }
 
     pub(super) fn set_conf_state(&self, conf_state: raftpb::ConfState) {
@@ -165,6 +173,7 @@ impl Shared {
         let mut queue = lock(&self.queue);
         loop {
             if let Some(entries) = queue.batches.pop_front() {
+                queue.bytes = 0;
                 queue.busy = true;
                 drop(queue);
                 let mut applying = lock(&self.applying);

@@ -102,16 +102,26 @@ impl Core {
     /// Takes in what has arrived.
     pub(super) fn accept(&mut self, arrived: Arrived) {
         self.stop |= arrived.stop;
+        let is_behind = self.apply.is_behind();
         for message in arrived.messages {
-            // A state comes with its data or not at all.
-            if message.r#type() != raftpb::MessageType::MsgSnap {
-                self.step(message);
+            match message.r#type() {
+                // A state comes with its data or not at all.
+                raftpb::MessageType::MsgSnap => {}
+                // Sent again once there is room.
+                raftpb::MessageType::MsgApp if is_behind && !message.entries.is_empty() => {}
+                // What nobody can apply would end every member.
+                raftpb::MessageType::MsgProp if is_behind || !is_applicable(&message) => self.refused += 1,
+                _ => self.step(message),
             }
         }
         for install in arrived.installs {
             self.install(install);
         }
-        self.proposals.add(&self.node, &mut self.member, arrived.proposals);
+        if is_behind {
+            refuse(&self.node, arrived.proposals);
+        } else {
+            self.proposals.add(&self.node, &mut self.member, arrived.proposals);
+        }
         self.proposals.add_changes(&self.node, arrived.changes);
         if !arrived.reads.is_empty() {
             self.reads.add(arrived.reads, self.node.now_ms());
@@ -156,6 +166,10 @@ impl Core {
     fn install(&mut self, install: Install) {
         let message = install.message.clone();
         let index = install.prepared.index();
+        if !install.is_what_is_named() {
+            let _ = install.answer.try_send(Err("the message names another state than the one that came".into()));
+            return;
+        }
         self.installing = Some(install);
         self.step(message);
         self.advance();
@@ -239,12 +253,15 @@ impl Core {
     /// This work is on the disk.
     pub(super) fn persisted(&mut self, work: Vec<Unsynced>) {
         let Some(last) = work.last().map(|last| last.number) else { return };
+        let installed = work.iter().any(|work| work.snapshot.is_some());
         let messages: Vec<raftpb::Message> = work.into_iter().flat_map(|work| work.messages).collect();
         self.send(messages);
         self.member.persisted(last);
-        for answer in self.installed.drain(..) {
-            // Its sender may have given up.
-            let _ = answer.try_send(Ok(()));
+        if installed {
+            for answer in self.installed.drain(..) {
+                // Its sender may have given up.
+                let _ = answer.try_send(Ok(()));
+            }
         }
     }
 
@@ -331,7 +348,8 @@ impl Core {
         self.next_tick = now + heartbeat;
         self.member.tick();
         let now_ms = self.node.now_ms();
-        if self.was_leader {
+        // Asked of Raft and not of what was last settled: after a stall the messages of another leader came in just before this.
+        if self.leads_for_sure() {
             let retry_ms = REVOKE_RETRY.as_millis() as u64;
             let granted = self.node.store.leases();
             let mut lessor = lock(&self.node.lessor);
@@ -373,7 +391,13 @@ impl Core {
             batch.push(super::inbox::Proposal { id, data, done });
         }
         self.node.metrics.proposals_pending.fetch_add(batch.len() as u64, Ordering::Relaxed);
-        self.proposals.add(&self.node, &mut self.member, batch);
+        self.proposals.add_now(&self.node, &mut self.member, batch);
+    }
+
+    /// Leads, and is not about to hand over: what is proposed now is not forwarded to another leader, nor held for the next.
+    fn leads_for_sure(&self) -> bool {
+        let status = self.member.status();
+        status.role == Role::Leader && status.transferee == 0
     }
 
     /// Whether others could lead in this member's place.
@@ -387,5 +411,20 @@ impl Core {
         self.node.pending.fail_all(Error::Stopped);
         std::mem::take(&mut self.reads).fail_all(Error::Stopped);
         self.installed.clear();
+    }
+}
+
+/// Whether all that another member proposes can be read as a request.
+fn is_applicable(message: &raftpb::Message) -> bool {
+    let is_request = |entry: &raftpb::Entry| entry.data.as_ref().is_none_or(store::is_request);
+    message.entries.iter().filter(|entry| entry.r#type() == raftpb::EntryType::EntryNormal).all(is_request)
+}
+
+fn refuse(node: &Arc<Node>, proposals: Vec<super::inbox::Proposal>) {
+    let count = proposals.len() as u64;
+    node.metrics.proposals_pending.fetch_sub(count, Ordering::Relaxed);
+    node.metrics.proposals_failed.fetch_add(count, Ordering::Relaxed);
+    for proposal in proposals {
+        (proposal.done)(Err(Error::TooManyRequests));
     }
 }

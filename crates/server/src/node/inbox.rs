@@ -76,7 +76,8 @@ impl Inbox {
     /// Queues a proposal; gives it back when the queue is full.
     pub(super) fn propose(&self, proposal: Proposal) -> Result<(), Proposal> {
         self.push(|state| {
-            let full = state.arrived.proposals.len() >= limits::PROPOSAL_QUEUE_MAX
+            let full = state.closed
+                || state.arrived.proposals.len() >= limits::PROPOSAL_QUEUE_MAX
                 || state.proposal_bytes + proposal.data.len() > limits::PROPOSAL_QUEUE_BYTES_MAX;
             if full {
                 return Err(proposal);
@@ -90,7 +91,7 @@ impl Inbox {
     /// Queues a change of the members; gives it back when too many wait.
     pub(super) fn change(&self, change: Change) -> Result<(), Change> {
         self.push(|state| {
-            if state.arrived.changes.len() >= limits::CHANGE_QUEUE_MAX {
+            if state.closed || state.arrived.changes.len() >= limits::CHANGE_QUEUE_MAX {
                 return Err(change);
             }
             state.arrived.changes.push(change);
@@ -101,7 +102,7 @@ impl Inbox {
     /// Queues a read that needs a read index.
     pub(super) fn read(&self, read: Read) -> Result<(), Read> {
         self.push(|state| {
-            if state.arrived.reads.len() >= limits::PROPOSAL_QUEUE_MAX {
+            if state.closed || state.arrived.reads.len() >= limits::PROPOSAL_QUEUE_MAX {
                 return Err(read);
             }
             state.arrived.reads.push(read);

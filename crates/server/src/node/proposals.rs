@@ -33,19 +33,18 @@ impl Proposals {
         if proposals.is_empty() {
             return;
         }
-        let mut batch: Vec<Bytes> = Vec::with_capacity(proposals.len());
-        let mut ids = Vec::with_capacity(proposals.len());
-        node.pending.add(
-            proposals.into_iter().map(|proposal| {
-                batch.push(proposal.data);
-                ids.push(proposal.id);
-                (proposal.id, proposal.done)
-            }),
-            node.now_ms(),
-        );
+        let (ids, batch) = register(node, proposals);
         if !self.held.is_empty() || !member.takes_proposals() {
             return self.hold(node, ids, batch);
         }
+        if let Err(error) = member.propose(batch) {
+            refuse(node, &ids, &error);
+        }
+    }
+
+    /// Proposes as the leader that this member is, or not at all.
+    pub(super) fn add_now(&mut self, node: &Arc<Node>, member: &mut Member, proposals: Vec<Proposal>) {
+        let (ids, batch) = register(node, proposals);
         if let Err(error) = member.propose(batch) {
             refuse(node, &ids, &error);
         }
@@ -145,6 +144,21 @@ impl Proposals {
         self.held.retain(|(id, _)| node.pending.waits(*id));
         self.bytes = self.held.iter().map(|(_, held)| if let Held::Entry(data) = held { data.len() } else { 0 }).sum();
     }
+}
+
+/// Notes who waits; answers the ids and the entries.
+fn register(node: &Arc<Node>, proposals: Vec<Proposal>) -> (Vec<u64>, Vec<Bytes>) {
+    let mut batch: Vec<Bytes> = Vec::with_capacity(proposals.len());
+    let mut ids = Vec::with_capacity(proposals.len());
+    node.pending.add(
+        proposals.into_iter().map(|proposal| {
+            batch.push(proposal.data);
+            ids.push(proposal.id);
+            (proposal.id, proposal.done)
+        }),
+        node.now_ms(),
+    );
+    (ids, batch)
 }
 
 fn refuse(node: &Arc<Node>, ids: &[u64], error: &member::Error) {

@@ -4,7 +4,7 @@ use super::Node;
 use super::apply::Apply;
 use crate::logging::{self, Value};
 use crate::peers::Peers;
-use api::raftpb::{Message, SnapshotMetadata};
+use api::raftpb::{self, Message, SnapshotMetadata};
 use member::Member;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,8 +21,28 @@ pub(super) struct Install {
     pub(super) answer: SyncSender<Result<(), String>>,
 }
 
+impl Install {
+    /// Whether the message is about the state it came with: Raft goes on from the one, the store from the other.
+    pub(super) fn is_what_is_named(&self) -> bool {
+        let Some(metadata) = self.message.snapshot.as_ref().and_then(|snapshot| snapshot.metadata.as_ref()) else {
+            return false;
+        };
+        let members = |state: &raftpb::ConfState| {
+            let (mut voters, mut learners) = (state.voters.clone(), state.learners.clone());
+            voters.sort_unstable();
+            learners.sort_unstable();
+            (voters, learners)
+        };
+        metadata.index() == self.prepared.index()
+            && metadata.term() == self.prepared.term()
+            && metadata.conf_state.as_ref().is_some_and(|state| members(state) == members(self.prepared.conf_state()))
+    }
+}
+
 /// How long a state is kept that nobody takes: its files cannot be removed.
 const OFFER_MAX: Duration = Duration::from_secs(10);
+/// For how long a member that needs a state waits for those that are being sent another one.
+const SHARED_FOR: Duration = Duration::from_secs(60);
 
 /// The state that is being sent, and to whom.
 #[derive(Default)]
@@ -34,7 +54,8 @@ pub(super) struct Sending {
 impl Sending {
     /// Captures a state if a follower needs one. Not while entries are being applied; then the next turn does.
     pub(super) fn offer(&mut self, member: &mut Member, apply: &Apply) {
-        if !member.wants_snapshot() || !self.to.is_empty() {
+        let is_new = self.export.as_ref().is_some_and(|(_, since)| since.elapsed() < SHARED_FOR);
+        if !member.wants_snapshot() || (!self.to.is_empty() && is_new) {
             return;
         }
         let Some(export) = apply.export() else { return };

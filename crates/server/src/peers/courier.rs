@@ -6,6 +6,7 @@ use super::peer::Peer;
 use super::probe;
 use super::shared::Shared;
 use crate::node::lock;
+use api::raftpb::MessageType;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -167,8 +168,9 @@ impl Round {
         let url = self.peer.urls.pick();
         if let Some((to, mut connection)) = self.connection.take().filter(|(to, _)| *to == url) {
             match connection.exchange(request, PATIENCE) {
-                // Closed while it was idle, most likely before it saw the request. Raft takes a message twice, too.
-                Err(Error::Exchange { fault: Fault::Closed, .. }) => {}
+                // Closed while it was idle, most likely before it saw the request. Raft takes a message twice, but for proposals:
+                // they would be in the log twice.
+                Err(Error::Exchange { fault: Fault::Closed, .. }) if !is_proposal(request.body()) => {}
                 other => return self.keep(to, connection, other),
             }
         }
@@ -191,6 +193,11 @@ impl Round {
         }
         outcome
     }
+}
+
+/// Whether an encoded message is a proposal: its type is its first field.
+fn is_proposal(message: &[u8]) -> bool {
+    message.starts_with(&[0x08, MessageType::MsgProp as u8])
 }
 
 /// What the answer to a POST means. The texts are those etcd's members send.

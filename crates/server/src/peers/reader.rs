@@ -175,9 +175,11 @@ impl Reader {
         }
     }
 
-    /// From this peer, to this member, and of a kind that streams carry.
+    /// From this peer, to this member, and of a kind that streams carry. A member that no longer leads passes on what others
+    /// wanted of it, in their names.
     fn is_meant(&self, message: &Message) -> bool {
-        message.from() == self.peer.id
+        let passed_on = matches!(message.r#type(), MessageType::MsgProp | MessageType::MsgReadIndex);
+        (message.from() == self.peer.id || passed_on)
             && message.to() == self.shared.identity.member_id
             && message.r#type() != MessageType::MsgSnap
     }
