@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -163,6 +165,116 @@ func TestDiskFull(t *testing.T) {
 	if again := fill(t, client, valueBytes, diskBytes/valueBytes); again < took*8/10 {
 		t.Errorf("%d puts fitted at first, %d after the space was cleared", took, again)
 	}
+	if log := strings.ToLower(server.Log()); strings.Contains(log, "no space left on device") {
+		t.Errorf("a write failed:\n%s", server.LogTail())
+	}
+}
+
+// fillWithSmallKeys puts keys with hardly a value, many to a transaction, until
+// the server says that it has no space, and returns how many there are.
+func fillWithSmallKeys(t testing.TB, client *clientv3.Client, keysMax int) int {
+	t.Helper()
+	const perTxn, writers = 120, 8
+	var next atomic.Int64
+	var done sync.WaitGroup
+	failed := make(chan error, writers)
+	for range writers {
+		done.Go(func() {
+			for {
+				first := int(next.Add(perTxn)) - perTxn
+				if first >= keysMax {
+					failed <- fmt.Errorf("%d keys and no NOSPACE", keysMax)
+					return
+				}
+				ops := make([]clientv3.Op, perTxn)
+				for at := range ops {
+					ops[at] = clientv3.OpPut(smallKey(first+at), "x")
+				}
+				ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+				_, err := client.Txn(ctx).Then(ops...).Commit()
+				cancel()
+				if errors.Is(err, rpctypes.ErrNoSpace) {
+					return
+				}
+				if err != nil {
+					failed <- fmt.Errorf("a transaction of puts failed with something other than NOSPACE: %w", err)
+					return
+				}
+			}
+		})
+	}
+	done.Wait()
+	close(failed)
+	for err := range failed {
+		t.Fatal(err)
+	}
+	return int(next.Load())
+}
+
+func smallKey(number int) string {
+	return fmt.Sprintf("many/%08d", number)
+}
+
+// TestManyDeletesOnAFullDisk deletes everything at once from a full disk. The
+// records of the deletion have no room there, which must be noticed before it
+// is in the log: every member would die of it again at each start. Deleting and
+// compacting part by part is the way back.
+func TestManyDeletesOnAFullDisk(t *testing.T) {
+	disk := t.TempDir()
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=256m"); err != nil {
+		unproved(t, fmt.Sprint("a tmpfs needs root: ", err))
+	}
+	t.Cleanup(func() { syscall.Unmount(disk, syscall.MNT_DETACH) })
+	quota := "--quota-backend-bytes=8589934592"
+	if harness.Subject() == harness.Etcd {
+		quota = "--quota-backend-bytes=50000000"
+	}
+	server := harness.Prepare(t, harness.Subject(), disk+"/data", quota)
+	server.Run()
+	client := server.Client()
+	keys := fillWithSmallKeys(t, client, 5_000_000)
+	t.Logf("NOSPACE after %d keys; %d MB of the disk are free", keys, freeBytes(t, disk)>>20)
+
+	ctx, cancel := context.WithTimeout(context.Background(), 240*time.Second)
+	defer cancel()
+	if harness.Subject() == harness.Cairn {
+		everything := clientv3.OpDelete("many/", clientv3.WithPrefix())
+		if _, err := client.Do(ctx, everything); !errors.Is(err, rpctypes.ErrNoSpace) {
+			t.Fatalf("a deletion of %d keys on a full disk: %v, expected NOSPACE", keys, err)
+		}
+		nested := clientv3.OpTxn(nil, []clientv3.Op{everything}, nil)
+		if _, err := client.Txn(ctx).Then(nested).Commit(); !errors.Is(err, rpctypes.ErrNoSpace) {
+			t.Fatalf("a transaction that deletes %d keys on a full disk: %v, expected NOSPACE", keys, err)
+		}
+	}
+	const slice = 10_000
+	var revision, compacted int64
+	refused := 0
+	for first := 0; first < keys; {
+		deleted, err := client.Delete(ctx, smallKey(first), clientv3.WithRange(smallKey(first+slice)))
+		switch {
+		case err == nil:
+			first += slice
+			revision = deleted.Header.Revision
+		case errors.Is(err, rpctypes.ErrNoSpace) && compacted < revision:
+			// The space of what was deleted comes back once it is compacted.
+			if _, err := client.Compact(ctx, revision, clientv3.WithCompactPhysical()); err != nil {
+				t.Fatal(err)
+			}
+			compacted = revision
+		case errors.Is(err, rpctypes.ErrNoSpace):
+			refused++
+			time.Sleep(500 * time.Millisecond)
+		default:
+			t.Fatalf("a deletion of %d keys: %v", slice, err)
+		}
+	}
+	t.Logf("deleted all of them, having waited %d times for space", refused)
+	if left, err := client.Get(ctx, "many/", clientv3.WithPrefix(), clientv3.WithCountOnly()); err != nil || left.Count != 0 {
+		t.Fatalf("%v keys are left, %v", left, err)
+	}
+	server.Kill()
+	server.Run()
 	if log := strings.ToLower(server.Log()); strings.Contains(log, "no space left on device") {
 		t.Errorf("a write failed:\n%s", server.LogTail())
 	}

@@ -53,14 +53,16 @@ impl Store {
     }
 
     /// Refuses deletions that write `cost` bytes when the disk has no room for them beyond what the Raft log, a checkpoint and a
-    /// rewrite need. Small ones always pass: they work from the reserve.
+    /// rewrite need: what was deleted so far must be compacted first, and its space must have come back. Small ones always pass.
     pub fn delete_check(&self, cost: u64) -> Result<(), Error> {
         if cost <= DELETE_BYTES_FREE {
             return Ok(());
         }
         // A disk that does not say how much is free is found full by a write, if it is.
         let Ok(free) = self.disk.free_bytes(&self.dir) else { return Ok(()) };
-        let beyond = free.saturating_sub(self.disk_floor.load(Ordering::Relaxed));
-        if cost > beyond.saturating_add(self.segments.spare_bytes()) { Err(Error::NoSpace) } else { Ok(()) }
+        // The next segment is reserved already, but once it is in use another one is taken from what is free.
+        let beyond = free.checked_sub(self.disk_floor.load(Ordering::Relaxed));
+        let room = beyond.map_or(0, |beyond| beyond.saturating_add(self.segments.spare_bytes()));
+        if cost > room { Err(Error::NoSpace) } else { Ok(()) }
     }
 }

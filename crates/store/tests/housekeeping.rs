@@ -135,8 +135,12 @@ fn a_deletion_that_the_disk_has_no_room_for_is_refused_before_it_is_proposed() {
     node.store.look_at_disk();
     assert_eq!(live(&node), Err(Error::NoSpace));
     assert_eq!(node.store.delete_check(node.store.txn_delete_cost_bytes(&txn)), Err(Error::NoSpace));
-    let few = KeyRange::Span(b"key000", b"key010");
-    assert_eq!(node.store.delete_check(node.store.delete_cost_bytes(few)), Ok(()), "from the reserve");
+    let check = |range| node.store.delete_check(node.store.delete_cost_bytes(range));
+    assert_eq!(check(KeyRange::Span(b"key000", b"key010")), Ok(()), "there is room for so few");
+    node.disk.set_capacity(Some(used + (1 << 20)));
+    node.store.look_at_disk();
+    assert_eq!(check(KeyRange::Span(b"key000", b"key010")), Err(Error::NoSpace));
+    assert_eq!(check(KeyRange::Span(b"key000", b"key001")), Ok(()), "small ones always pass");
     assert_eq!(node.store.delete_cost_bytes(KeyRange::Span(b"z", b"a")), 0);
     assert_eq!(node.store.delete_cost_bytes(KeyRange::One(b"none")), 0);
 }

@@ -100,7 +100,7 @@ impl Checkpoints {
     }
 
     /// Removes the files of segments that nothing needs any more.
-    /// True when something is left that only a reader keeps.
+    /// True when something is left that no checkpoint lists.
     pub(crate) fn sweep(&self) -> Result<bool, Error> {
         self.segments.sweep_settled(&self.listed())
     }

@@ -158,10 +158,10 @@ impl Segments {
     }
 
     /// As [`Segments::sweep`], for between two of them: what was replaced since the last one stays for the next one. True when
-    /// something is left that only a reader keeps.
+    /// something is left that no checkpoint lists.
     pub(crate) fn sweep_settled(&self, kept: &HashSet<u32>) -> Result<bool, Error> {
         self.remove_unneeded(kept, false)?;
-        Ok(read(&self.table).retired().any(|segment| segment.is_held() && !kept.contains(&segment.id())))
+        Ok(read(&self.table).retired().any(|segment| !kept.contains(&segment.id())))
     }
 
     fn remove_unneeded(&self, kept: &HashSet<u32>, settles: bool) -> Result<usize, Error> {
