@@ -1,5 +1,6 @@
 //! What a seed decides before the first step.
 
+use crate::faults::{KINDS, Kind};
 use crate::mutation::Mutation;
 use disk::sim::Random;
 
@@ -86,5 +87,10 @@ impl Plan {
             kinds,
             request_timeout_us: 3_000_000,
         }
+    }
+
+    /// Whether machines lose power in the middle of writes in this run.
+    pub(crate) fn cuts_in_write(&self) -> bool {
+        self.kinds.iter().any(|kind| KINDS[*kind] == Kind::PowerCutInWrite)
     }
 }

@@ -74,6 +74,7 @@ pub(crate) struct Process {
     /// Work on its way to the log, and work whose write and sync are under way.
     to_log: VecDeque<Work>,
     in_log: Vec<Work>,
+    syncing_since_us: u64,
     /// Consensus waits for the disk, as a shell does that writes in place.
     blocked: bool,
     to_apply: VecDeque<Vec<raftpb::Entry>>,
@@ -128,6 +129,7 @@ impl Process {
             reads: Reads::default(),
             to_log: VecDeque::new(),
             in_log: Vec::new(),
+            syncing_since_us: 0,
             blocked: false,
             to_apply: VecDeque::new(),
             applies_when_durable: false,
@@ -143,12 +145,14 @@ impl Process {
         }
     }
 
-    /// A sole voter does not wait for anybody.
+    /// A sole voter does not wait for anybody, others hardly.
     pub(crate) fn begin(&mut self, env: &mut Env) -> Result<(), PowerCut> {
         self.drain(env)?;
-        if self.member.status().sole_voter && !self.blocked {
+        if !self.blocked && self.member.status().sole_voter {
             // Refused only while a change of the members is not applied; the clock will do it then.
             let _ = self.member.campaign();
+        } else if !self.blocked && env.plan.pre_vote {
+            self.member.advance_election(env.plan.election_ticks.saturating_sub(2));
         }
         self.wake(env);
         Ok(())
@@ -202,11 +206,30 @@ impl Process {
             return Ok(());
         }
         self.member.tick();
+        self.hand_over_if_stalled(env);
         self.expire(env);
         self.revoke_expired(env);
         self.reads.ask_again(env.now_us, &mut self.member);
         self.checkpoint_if_due(env);
         self.drain(env)
+    }
+
+    /// A leader whose disk does not answer for an election timeout hands over, and leads no longer after two.
+    fn hand_over_if_stalled(&mut self, env: &mut Env) {
+        let patience_us = env.plan.election_ticks as u64 * env.plan.tick_us;
+        let stalled_us = if self.in_log.is_empty() { 0 } else { env.now_us - self.syncing_since_us };
+        let status = self.member.status();
+        if status.role != Role::Leader || status.sole_voter || stalled_us <= patience_us {
+            return;
+        }
+        if stalled_us > 2 * patience_us {
+            trace!(env, "{} steps down from its slow disk", self.host);
+            self.member.step_down();
+        } else if let Some(successor) = self.member.successor().filter(|_| status.transferee == 0) {
+            trace!(env, "{} hands over to {successor:x} from its slow disk", self.host);
+            // Refused when the successor is not there any more; the next tick tries again.
+            let _ = self.member.transfer(successor);
+        }
     }
 
     pub(crate) fn unreachable(&mut self, env: &mut Env, id: u64) {

@@ -129,6 +129,12 @@ impl World {
                     return Step::On(Box::new(Stage::Whole(prepared)));
                 }
                 self.transfers.arrived += 1;
+                if self.env.plan.cuts_in_write() && self.env.random.chance(15) {
+                    // Somewhere between the first file of the new state and the log's word of it.
+                    let steps = self.env.random.below(12);
+                    let disk = &self.hosts[host].disk;
+                    disk.cut_at(disk.operations() + steps);
+                }
                 let message = transfer.message.clone();
                 self.with(host, boot, |process, env| process.receive_state(env, message, prepared));
                 return Step::Over(true);

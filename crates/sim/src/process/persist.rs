@@ -58,6 +58,7 @@ impl Process {
             self.append(env, &work);
             self.in_log.push(work);
         }
+        self.syncing_since_us = env.now_us;
         let slow_us = if self.slow_disk.0 > env.now_us { self.slow_disk.1 } else { 0 };
         let sync_us = env.between(env.plan.sync_us) + slow_us;
         env.after(sync_us, Event::LogDone { host: self.host, boot: self.boot });
