@@ -394,6 +394,14 @@ impl Process {
             assert!(last.term <= status.term, "{:x} goes from term {} to {}", self.id, last.term, status.term);
             assert!(last.committed <= status.committed, "{:x} takes a commit back: {last:?} {status:?}", self.id);
         }
+        for other in self.member.progress() {
+            assert!(
+                other.next > other.matched,
+                "{:x} would send {:x} again what it is known to hold: {other:?}",
+                self.id,
+                other.id
+            );
+        }
         assert!(status.applied <= status.committed, "{:x} has applied what is not committed: {status:?}", self.id);
         self.check_leader(env, &status);
         if self
