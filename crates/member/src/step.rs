@@ -72,14 +72,41 @@ impl Member {
             }
             return Ok(());
         }
+        let commit_notice = self.is_commit_notice(&message).then_some((message.from, message.index));
         match self.node.step(message) {
             // Late words of a member that was removed, and proposals that nobody takes now: their proposer hears nothing
             // and decides itself when to give up.
             Ok(()) | Err(raft::Error::StepPeerNotFound | raft::Error::ProposalDropped) => {}
             Err(error) => return Err(error.into()),
         }
+        if let Some((leader, index)) = commit_notice {
+            self.leave_unanswered(leader, index);
+        }
         self.after_input();
         Ok(())
+    }
+
+    /// An append that brings nothing but a higher commit index.
+    fn is_commit_notice(&self, message: &eraftpb::Message) -> bool {
+        let raft = &self.node.raft;
+        message.get_msg_type() == MessageType::MsgAppend
+            && message.entries.is_empty()
+            && message.term == raft.term
+            && message.from == raft.leader_id
+            && message.commit > raft.raft_log.committed
+    }
+
+    /// The answer to a notice says nothing new: the leader heard of the entries when they were durable here. Should that word
+    /// have been lost, its next heartbeat leads to an append that is no notice.
+    fn leave_unanswered(&mut self, leader: u64, index: u64) {
+        let messages = &mut self.node.raft.msgs;
+        let is_answer = |message: &eraftpb::Message| {
+            message.get_msg_type() == MessageType::MsgAppendResponse
+                && (message.to, message.index, message.reject) == (leader, index, false)
+        };
+        if messages.last().is_some_and(is_answer) {
+            messages.pop();
+        }
     }
 
     pub(crate) fn answer_early_reads(&mut self) {

@@ -26,6 +26,36 @@ fn a_leader_is_elected_and_replicates() {
 }
 
 #[test]
+fn a_notice_of_the_commit_index_is_not_answered_but_a_lost_answer_is_made_up_for() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    cluster.elect(1);
+    let matched = |cluster: &mut Cluster, id: u64| cluster.member(1).progress()[id as usize - 1].matched;
+    cluster.member(1).propose(vec![Bytes::from_static(b"x")]).expect("a leader");
+    let mut answers = 0;
+    cluster.cut = vec![(3, 1)];
+    while let Some(message) = {
+        for id in 1..=3 {
+            while cluster.member(id).has_work() {
+                cluster.work(id);
+            }
+        }
+        cluster.wire.pop_front()
+    } {
+        answers += u32::from(message.r#type() == MessageType::MsgAppResp && message.from() == 2);
+        let to = message.to();
+        if message.from() != 3 {
+            cluster.member(to).step(message).expect("honest");
+        }
+    }
+    assert_eq!(answers, 1);
+    assert!(matched(&mut cluster, 3) < matched(&mut cluster, 2));
+    cluster.cut.clear();
+    cluster.tick(3);
+    assert_eq!(matched(&mut cluster, 3), matched(&mut cluster, 2));
+    cluster.assert_all_applied(&["x"]);
+}
+
+#[test]
 fn the_same_seeds_elect_the_same_leader() {
     let run = || {
         let mut cluster = Cluster::new(&[1, 2, 3]);
