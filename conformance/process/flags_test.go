@@ -50,6 +50,16 @@ func TestRefusedFlags(t *testing.T) {
 		{"--heartbeat-interval=0"},
 		{"--initial-cluster=other=http://127.0.0.1:2380"},
 		{"--initial-advertise-peer-urls=http://127.0.0.1:43003"},
+		{"--discovery-token=token"},
+		{"--discovery-endpoints=http://127.0.0.1:43004"},
+		{"--discovery-fallback=proxy"},
+		{"--discovery-fallback=never"},
+		{"--initial-cluster=default=http://localhost:2380", "--discovery-srv=example.invalid"},
+		{"--discovery-srv=example.invalid"},
+		{"--max-learners=x"},
+		{"--raft-read-timeout=5"},
+		{"--strict-reconfig-check=perhaps"},
+		{"--initial-cluster=default=http://127.0.0.1:43005,default=http://127.0.0.1:43005"},
 		{"extra"},
 	} {
 		want := run(t, harness.Etcd, append([]string{dir}, args...)...)

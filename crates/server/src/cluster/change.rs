@@ -121,24 +121,19 @@ pub(crate) fn update(node: &Arc<Node>, id: u64, peer_urls: Vec<String>, done: Do
     propose(node, ConfChangeType::ConfChangeUpdateNode, id, Some(context), done);
 }
 
-/// Makes a learner a voter. Only the leader knows whether it is ready; another member asks the leader.
+/// Makes a learner a voter. Only the leader knows whether it is ready, and counts; another member asks the leader.
 pub(crate) fn promote(node: &Arc<Node>, id: u64, done: Done) {
-    let own = node.clone();
-    let count = move |changed: Changed| {
-        match &changed {
-            Ok(_) => own.metrics.cluster.promoted(),
-            Err(error) => own.metrics.cluster.promotion_failed(*error),
-        }
-        done(changed);
-    };
-    promote_here(node, id, Box::new(count));
-}
-
-/// What `promote` does, without counting.
-fn promote_here(node: &Arc<Node>, id: u64, done: Done) {
     if !node.status.is_leader() {
         return forward_promotion(node, id, done);
     }
+    let counting = node.clone();
+    let done: Done = Box::new(move |changed: Changed| {
+        match &changed {
+            Ok(_) => counting.metrics.cluster.promoted(),
+            Err(error) => counting.metrics.cluster.promotion_failed(*error),
+        }
+        done(changed);
+    });
     let own = node.clone();
     // Everything acknowledged must be applied first, or a member that was just added would not be found.
     node.linearize(move |allowed| {

@@ -93,7 +93,7 @@ impl Core {
             if let Err(error) = self.member.campaign() {
                 logging::warn("cannot stand for election", &[("error", Value::Shown(&error))]);
             }
-        } else if self.node.config.pre_vote {
+        } else if self.node.config.pre_vote && self.node.config.election_tick_advance {
             // A leader that is there is heard of before the rest of the time is over, and asking for votes first disturbs none.
             self.member.advance_election(self.node.config.election_ticks().saturating_sub(2));
         }

@@ -1,0 +1,114 @@
+package cluster
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"cairn.dev/conformance/harness"
+)
+
+// local is a run of `cairn cluster`.
+type local struct {
+	command *exec.Cmd
+	output  string
+	ended   chan error
+}
+
+func startLocal(t *testing.T, dir string, port int) *local {
+	t.Helper()
+	output := filepath.Join(t.TempDir(), "output")
+	file, err := os.Create(output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	command := exec.Command(harness.CairnBinary(t), "cluster", "--size=3", "--data-dir="+dir, fmt.Sprintf("--client-port=%d", port))
+	command.Stdout, command.Stderr = file, file
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	run := &local{command: command, output: output, ended: make(chan error, 1)}
+	go func() { run.ended <- command.Wait() }()
+	t.Cleanup(func() { command.Process.Signal(syscall.SIGTERM) })
+	for deadline := time.Now().Add(startMax); !strings.Contains(run.said(t), "Ctrl-C ends it"); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it does not start: %s", run.said(t))
+		}
+	}
+	return run
+}
+
+func (l *local) said(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(l.output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func ctl(t *testing.T, endpoints string, args ...string) harness.Result {
+	t.Helper()
+	args = append([]string{"--endpoints=" + endpoints}, args...)
+	return harness.Command{Path: harness.Tool(t, "etcdctl"), Args: args}.Run(t)
+}
+
+func TestLocalCluster(t *testing.T) {
+	if harness.Subject() == harness.Etcd {
+		t.Skip("about Cairn only")
+	}
+	port := harness.Port(t)
+	endpoints := fmt.Sprintf("127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d", port, port+10, port+20)
+	dir := filepath.Join(t.TempDir(), "local")
+	run := startLocal(t, dir, port)
+	if !strings.Contains(run.said(t), "export ETCDCTL_ENDPOINTS="+endpoints) {
+		t.Errorf("it does not say how to talk to it: %s", run.said(t))
+	}
+	if result := ctl(t, endpoints, "put", "a", "1"); result.Code != 0 {
+		t.Fatalf("put: %s", result.Stderr)
+	}
+	// A member that fails is told of and stays down; the others go on.
+	var pid int
+	for _, line := range strings.Split(run.said(t), "\n") {
+		if strings.Contains(line, "  m3  ") {
+			fmt.Sscanf(line[strings.Index(line, "pid ")+4:], "%d", &pid)
+		}
+	}
+	syscall.Kill(pid, syscall.SIGKILL)
+	for deadline := time.Now().Add(settleMax); !strings.Contains(run.said(t), "member m3 has ended"); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it says nothing: %s", run.said(t))
+		}
+	}
+	if result := ctl(t, endpoints, "--command-timeout=20s", "put", "b", "2"); result.Code != 0 {
+		t.Errorf("put with two members: %s", result.Stderr)
+	}
+	// As Ctrl-C in a terminal.
+	run.command.Process.Signal(os.Interrupt)
+	select {
+	case err := <-run.ended:
+		if err != nil {
+			t.Errorf("it ends with %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("it does not end")
+	}
+	left, _ := exec.Command("pgrep", "-f", dir).Output()
+	if len(bytes.TrimSpace(left)) > 0 {
+		t.Errorf("it left processes: %s", left)
+	}
+	again := startLocal(t, dir, port)
+	if result := ctl(t, endpoints, "get", "b"); !strings.Contains(result.Stdout, "2") {
+		t.Errorf("after a start on the same data: %q %s", result.Stdout, result.Stderr)
+	}
+	again.command.Process.Signal(os.Interrupt)
+	<-again.ended
+}
