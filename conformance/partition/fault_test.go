@@ -104,15 +104,19 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-func (f fault) run(t *testing.T) {
+func newScene(t *testing.T) *scene {
+	t.Helper()
 	network := newNetwork(t, 3)
-	cluster := harness.StartCluster(t, harness.Subject(), 3, network)
-	s := &scene{t: t, network: network, cluster: cluster}
-	for member := range cluster.Members {
-		s.clients = append(s.clients, cluster.Client(member))
+	s := &scene{t: t, network: network, cluster: harness.StartCluster(t, harness.Subject(), 3, network)}
+	for member := range s.cluster.Members {
+		s.clients = append(s.clients, s.cluster.Client(member))
 	}
-	s.leader = cluster.Leader(s.clients)
+	s.leader = s.cluster.Leader(s.clients)
+	return s
+}
 
+func (f fault) run(t *testing.T) {
+	s := newScene(t)
 	record := newRecord()
 	load := startLoad(s.clients, record, 10*time.Millisecond)
 	defer load.stop()
@@ -134,7 +138,7 @@ func (f fault) run(t *testing.T) {
 	if during == 0 && !f.outage {
 		t.Errorf("nobody was answered in the %v of the fault", f.lasts)
 	}
-	record.check(t, agreed(t, cluster, s.clients))
+	record.check(t, agreed(t, s.cluster, s.clients))
 	t.Logf("answered: %d in 1 s before, %d in %v of the fault, %d in 3 s after; %d without an answer",
 		quiet, during, f.lasts, after, record.failures)
 	if after == 0 {

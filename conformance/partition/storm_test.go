@@ -1,0 +1,48 @@
+package partition
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"cairn.dev/conformance/harness"
+)
+
+// TestStorm breaks one thing after the other, at random and for random times,
+// in one cluster: what the single faults leave behind meets the next ones.
+//
+// STORM_SECONDS is how long it blows (20), SEED repeats the order of faults,
+// though not the timing of the processes.
+func TestStorm(t *testing.T) {
+	requirePrivilege(t)
+	random := rand.New(rand.NewPCG(harness.Seed(t), 1))
+	s := newScene(t)
+	record := newRecord()
+	load := startLoad(s.clients, record, 10*time.Millisecond)
+	defer load.stop()
+	between := func(low, high int) time.Duration { return time.Duration(low+random.IntN(high-low)) * time.Millisecond }
+	storm := append([]fault{{name: "OneKilled", inject: func(s *scene) func() {
+		member := s.cluster.Members[random.IntN(len(s.cluster.Members))]
+		member.Kill()
+		return member.Run
+	}}}, faults...)
+	count := 0
+	for end := record.now() + time.Duration(harness.Number(t, "STORM_SECONDS", 20))*time.Second; record.now() < end; count++ {
+		fault := storm[random.IntN(len(storm))]
+		// Whoever leads may have changed; a stopped or cut off member is asked in vain.
+		s.leader = random.IntN(len(s.cluster.Members))
+		if random.IntN(4) > 0 {
+			s.leader = s.cluster.Leader(s.clients)
+		}
+		mend := fault.inject(s)
+		time.Sleep(between(100, 4000))
+		mend()
+		time.Sleep(between(0, 1500))
+	}
+	load.stop()
+	record.check(t, agreed(t, s.cluster, s.clients))
+	t.Logf("%d faults, %d answers, %d without an answer", count, record.since(0), record.failures)
+	if record.since(0) < 100*count {
+		t.Error("too little was answered for this to prove anything")
+	}
+}
