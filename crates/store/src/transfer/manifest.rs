@@ -9,8 +9,9 @@ use api::limits::{SNAPSHOT_CHECKPOINT_BYTES_MAX, SNAPSHOT_MEMBERS_MAX, SNAPSHOT_
 const HEADER_BYTES: usize = 32;
 /// The shortest record.
 const RECORD_BYTES_MIN: u64 = 32;
-/// Revisions to which no cluster gets, so that one can still be counted on from.
+/// Revisions, entries and terms to which no cluster gets, so that one can still be counted on from.
 const REVISION_MAX: i64 = 1 << 62;
+const INDEX_MAX: u64 = 1 << 62;
 
 /// Messages of which a hostile checkpoint may hold no more than this: each takes far more memory than bytes.
 const COUNTED: [(u64, &str, usize); 3] =
@@ -24,7 +25,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<Checkpoint, IntakeError> {
         at_most(what, limit, count(body, field))?;
     }
     let content = decode_checkpoint(bytes).map_err(IntakeError::Checkpoint)?;
-    if content.applied_index == 0 || content.revision > REVISION_MAX {
+    let counts = [content.applied_index, content.applied_term];
+    if content.applied_index == 0 || content.revision > REVISION_MAX || counts.iter().any(|&count| count > INDEX_MAX) {
         return Err(IntakeError::Contradiction("it is a state that no member can be in".into()));
     }
     content.segments.iter().try_for_each(check_entry)?;

@@ -173,6 +173,8 @@ fn a_state_that_cannot_be_is_refused() {
         ("another first record", Box::new(entry(|entry| entry.first_sub += 1))),
         ("another last record", Box::new(entry(|entry| entry.last_sub += 1))),
         ("a revision of the future", Box::new(|state| state.content.revision = i64::MAX)),
+        ("an entry of the future", Box::new(|state| state.content.applied_index = u64::MAX)),
+        ("a term of the future", Box::new(|state| state.content.applied_term = u64::MAX)),
         ("no entry", Box::new(|state| state.content.applied_index = 0)),
         ("a revision before the last record", Box::new(|state| state.content.revision = 5)),
         ("compacted beyond itself", Box::new(|state| state.content.compact_revision = 1000)),
