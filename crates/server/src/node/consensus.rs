@@ -142,7 +142,15 @@ impl Consensus {
         };
         self.free_ms.store(now_ms, Ordering::Relaxed);
         let Some(stalled) = core.syncing_since.map(|since| since.elapsed()) else { return };
-        if stalled < self.node.config.heartbeat || !core.leads_others() {
+        if stalled < self.node.config.heartbeat {
+            return;
+        }
+        if !core.leads_others() {
+            core.keep_time(self.node.inbox.take_clients());
+            // A follower that cannot write hears of no leader either, and its clients are to know.
+            if stalled > 2 * patience && !core.member.status().sole_voter {
+                self.node.status.lose_leader();
+            }
             return;
         }
         let arrived = self.node.inbox.take(Instant::now());

@@ -145,6 +145,16 @@ impl Core {
         }
     }
 
+    /// Sees to it that clients wait no longer than they should, and nothing else: the disk does not answer.
+    pub(super) fn keep_time(&mut self, arrived: Arrived) {
+        let now_ms = self.node.now_ms();
+        self.proposals.add_held(&self.node, arrived.proposals);
+        self.proposals.add_changes(&self.node, arrived.changes);
+        self.reads.add(arrived.reads, now_ms);
+        self.reads.tick(&self.node, &mut self.member, now_ms);
+        self.proposals.tick(&self.node);
+    }
+
     fn step(&mut self, message: raftpb::Message) {
         let from = message.from();
         let Err(error) = self.member.step(message) else { return };

@@ -195,6 +195,19 @@ impl Inbox {
         }
     }
 
+    /// Takes what clients wait for, and leaves the rest.
+    pub(super) fn take_clients(&self) -> Arrived {
+        let mut state = super::lock(&self.state);
+        state.proposal_bytes = 0;
+        let arrived = &mut state.arrived;
+        Arrived {
+            proposals: std::mem::take(&mut arrived.proposals),
+            changes: std::mem::take(&mut arrived.changes),
+            reads: std::mem::take(&mut arrived.reads),
+            ..Arrived::default()
+        }
+    }
+
     /// Takes what has arrived, waiting until `deadline` if that is nothing.
     pub(super) fn take(&self, deadline: Instant) -> Arrived {
         let mut state = super::lock(&self.state);

@@ -42,6 +42,12 @@ impl Proposals {
         }
     }
 
+    /// Holds what came in until the next turn.
+    pub(super) fn add_held(&mut self, node: &Arc<Node>, proposals: Vec<Proposal>) {
+        let (ids, batch) = register(node, proposals);
+        self.hold(node, ids, batch);
+    }
+
     /// Proposes as the leader that this member is, or not at all.
     pub(super) fn add_now(&mut self, node: &Arc<Node>, member: &mut Member, proposals: Vec<Proposal>) {
         let (ids, batch) = register(node, proposals);
