@@ -13,12 +13,22 @@ import (
 	"strings"
 )
 
-const suitesModule = "go.etcd.io/etcd/tests/v3"
+const (
+	suitesModule = "go.etcd.io/etcd/tests/v3"
+	binPrefix    = "published-bin-"
+)
 
 // tools is what a run needs: the folder with `etcd`, `etcdctl` and `etcdutl`,
 // and the folder with the sources and test binaries of the suites.
 type tools struct {
 	bin, sources string
+}
+
+// remove removes what only this run needed.
+func (t tools) remove() {
+	if strings.HasPrefix(filepath.Base(t.bin), binPrefix) {
+		os.RemoveAll(t.bin)
+	}
 }
 
 // build builds the genuine tools and the suites, unless the cache has them,
@@ -172,7 +182,7 @@ func binFolder(genuine, server string) (string, error) {
 	if _, err := os.Stat(server); err != nil {
 		return "", fmt.Errorf("no server to test: %w", err)
 	}
-	bin, err := os.MkdirTemp("", "published-bin-")
+	bin, err := os.MkdirTemp("", binPrefix)
 	if err != nil {
 		return "", err
 	}

@@ -39,17 +39,29 @@ func main() {
 	}
 	fmt.Printf("built in %v\n", time.Since(started).Round(time.Second))
 
-	good := true
-	for _, suite := range chosen(*suites) {
-		run := run{suite: suite, tools: tools, short: *short, all: *all, pattern: pattern, jobs: *jobs, verbose: *verbose}
-		results, err := run.everything()
-		if err != nil {
-			log.Fatalf("%s: %v", suite.name, err)
-		}
-		good = run.judge(results) && good
-	}
+	good := runAll(chosen(*suites), &run{tools: tools, short: *short, all: *all, pattern: pattern, jobs: *jobs, verbose: *verbose})
+	tools.remove()
 	fmt.Printf("%v in all\n", time.Since(started).Round(time.Second))
 	if !good {
 		os.Exit(1)
 	}
+}
+
+// runAll runs the suites as the options say, and says whether all went as the
+// lists have it.
+func runAll(suites []suite, options *run) bool {
+	good := true
+	for _, suite := range suites {
+		run := &run{
+			suite: suite, tools: options.tools, short: options.short, all: options.all, pattern: options.pattern,
+			jobs: options.jobs, verbose: options.verbose,
+		}
+		results, err := run.everything()
+		if err != nil {
+			log.Printf("%s: %v", suite.name, err)
+			return false
+		}
+		good = run.judge(results) && good
+	}
+	return good
 }

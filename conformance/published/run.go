@@ -70,6 +70,8 @@ func (r *run) everything() ([]result, error) {
 			others = append(others, test)
 		}
 	}
+	// Nothing is left of it when nothing failed.
+	defer os.Remove(logs)
 	results := append(r.together(others, r.jobs, logs), r.together(timed, 1, logs)...)
 	slices.SortFunc(results, func(a, b result) int { return strings.Compare(a.name, b.name) })
 	return results, nil
