@@ -126,6 +126,9 @@ fn search(arguments: &Arguments) -> ExitCode {
             let outcome = sim::run(seed, arguments.options, Trace::off());
             let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
             total.0 += 1;
+            if total.0.is_multiple_of(1000) {
+                println!("{} seeds, {:.1} minutes", total.0, began.elapsed().as_secs_f64() / 60.0);
+            }
             match outcome {
                 Ok(report) => total.1.add(&report),
                 Err(failure) => {

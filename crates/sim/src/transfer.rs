@@ -59,7 +59,9 @@ impl World {
         };
         let from = (from, sender.boot);
         let to = (to, self.hosts[to].process.as_ref().map_or(0, |process| process.boot));
-        let piece_bytes = 200 + self.env.random.below(20_000) as usize;
+        // Few enough for even the slowest link to be done within a second or two.
+        let least_bytes = export.segment_bytes() / 50;
+        let piece_bytes = (200 + self.env.random.below(20_000)).max(least_bytes) as usize;
         let number = self.transfers.next;
         self.transfers.next += 1;
         trace!(self.env, "transfer {number} of the state at {index:?} from {} to {}", from.0, to.0);

@@ -242,7 +242,10 @@ impl World {
         self.clients[client].waits_for = None;
         self.clients[client].learn(&operation.request, answer);
         let refused = matches!(answer, Answer::Refused);
-        let pause_us = self.env.between(self.env.plan.think_us) + if refused { 30_000 } else { 0 };
+        // Once there were enough, clients only keep the faults company.
+        let has_enough = self.env.history.counts.begun >= self.env.plan.operations;
+        let rest_us = if has_enough { 150_000 } else { 0 };
+        let pause_us = self.env.between(self.env.plan.think_us) + rest_us + if refused { 30_000 } else { 0 };
         self.env.after(pause_us, Event::Client { client });
         self.begin_finale_if_done();
     }
