@@ -7,6 +7,9 @@ use super::layout::{
 };
 use crate::types::Revision;
 
+/// So often no key is written.
+const VERSION_MAX: i64 = 1 << 62;
+
 /// Bytes that are not what was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damage {
@@ -120,7 +123,9 @@ impl<'a> Stored<'a> {
         } else {
             view.modified == self.rev.main && view.create <= view.modified && view.create > 0 && view.version > 0
         };
-        fits.then_some(view)
+        // Both are counted on from here.
+        let is_possible = self.rev.sub < u32::MAX && view.version <= VERSION_MAX;
+        (fits && is_possible).then_some(view)
     }
 }
 

@@ -195,6 +195,22 @@ fn a_state_that_cannot_be_is_refused() {
 }
 
 #[test]
+fn records_that_cannot_be_counted_on_from_are_refused() {
+    let version = state(|log| {
+        let kv = KvParts { key: b"key", create: 2, version: i64::MAX, value: b"", lease: 0 };
+        log.append_put(Revision { main: 2, sub: 0 }, kv);
+    });
+    let sub = state(|log| {
+        let kv = KvParts { key: b"key", create: 2, version: 1, value: b"", lease: 0 };
+        log.append_put(Revision { main: 2, sub: u32::MAX }, kv);
+    });
+    for state in [version, sub] {
+        let error = state.refused();
+        assert!(matches!(error, IntakeError::Damaged { segment: 40, offset: 32, .. }), "{error}");
+    }
+}
+
+#[test]
 fn more_than_is_allowed_is_refused() {
     let mut many = usual();
     many.content.segments = (0..70_000)
