@@ -12,6 +12,7 @@ import (
 )
 
 func TestLearner(t *testing.T) {
+	t.Parallel()
 	cluster := start(t, harness.Subject(), 3)
 	cluster.Leader()
 	for at := range 30 {
@@ -84,6 +85,7 @@ func TestLearnerIsRemovedFreely(t *testing.T) {
 
 // One member goes on alone from its data, and grows again.
 func TestForceNewCluster(t *testing.T) {
+	t.Parallel()
 	cluster := start(t, harness.Subject(), 3)
 	for at := range 20 {
 		cluster.MustCtl("put", fmt.Sprintf("key%d", at), "value")
@@ -239,6 +241,7 @@ func TestDirectoryInUse(t *testing.T) {
 // A member that was started on the data of another cluster is kept out by its
 // peers, and says why.
 func TestDataOfAnotherCluster(t *testing.T) {
+	t.Parallel()
 	if harness.Subject() == harness.Etcd {
 		t.Skip("about Cairn's words")
 	}
@@ -274,6 +277,7 @@ func TestDataOfAnotherCluster(t *testing.T) {
 
 // Founding members find each other in another cluster.
 func TestDiscovery(t *testing.T) {
+	t.Parallel()
 	registry := harness.Start(t, harness.Etcd)
 	registry.MustCtl("put", "/_etcd/registry/a-token/_config/size", "3")
 	cluster := prepare(t, harness.Subject(), 3,

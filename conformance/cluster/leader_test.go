@@ -96,6 +96,7 @@ func TestRestartOfAll(t *testing.T) {
 // Without a quorum there are no writes and no linearizable reads, but what a
 // member has can be read.
 func TestWithoutQuorum(t *testing.T) {
+	t.Parallel()
 	cluster := start(t, harness.Subject(), 3)
 	cluster.MustCtl("put", "a", "value")
 	left := cluster.Follower()

@@ -3,6 +3,8 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 
 // The time of a lease is the leader's, but any member takes the question.
 func TestLeasesThroughAnyMember(t *testing.T) {
+	t.Parallel()
 	cluster := start(t, harness.Subject(), 3)
 	cluster.Leader()
 	ctx := harness.Context(t)
@@ -60,6 +63,7 @@ func TestLeasesThroughAnyMember(t *testing.T) {
 
 // A new leader gives leases their time again, then ends them.
 func TestLeasesOverALeader(t *testing.T) {
+	t.Parallel()
 	cluster := start(t, harness.Subject(), 3)
 	killed := cluster.Leader()
 	ctx := harness.Context(t)
@@ -95,9 +99,62 @@ func TestLeasesOverALeader(t *testing.T) {
 	cluster.AwaitLevel()
 }
 
+// Many leases that end together are revoked in batches: writers go on.
+func TestExpiryStorm(t *testing.T) {
+	const count = 5000
+	cluster := start(t, harness.Subject(), 3)
+	cluster.Leader()
+	ctx := harness.Context(t)
+	client := cluster.Follower().Client()
+	var group sync.WaitGroup
+	for worker := range 50 {
+		group.Go(func() {
+			for at := worker; at < count; at += 50 {
+				lease, err := client.Grant(ctx, 8)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := client.Put(ctx, fmt.Sprintf("storm/%d", at), "1", clientv3.WithLease(lease.ID)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+	var slowest time.Duration
+	for deadline := time.Now().Add(settleMax); ; time.Sleep(20 * time.Millisecond) {
+		began := time.Now()
+		if _, err := client.Put(ctx, "writer", "1"); err != nil {
+			t.Fatal(err)
+		}
+		slowest = max(slowest, time.Since(began))
+		left, err := client.Get(ctx, "storm/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if left.Count == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d keys are left", left.Count)
+		}
+	}
+	t.Logf("the slowest put took %v", slowest)
+	if slowest > 2*time.Second {
+		t.Errorf("a put took %v", slowest)
+	}
+	if left, err := client.Leases(ctx); err != nil || len(left.Leases) != 0 {
+		t.Errorf("%d leases are left, %v", len(left.Leases), err)
+	}
+	cluster.AwaitLevel()
+}
+
 // A client that wants a leader is told when there is none; one that does not
 // keeps its watch.
 func TestStreamsWithoutLeader(t *testing.T) {
+	t.Parallel()
 	cluster := start(t, harness.Subject(), 3)
 	left := cluster.Follower()
 	client := left.Client()

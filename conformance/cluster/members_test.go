@@ -72,6 +72,7 @@ func TestIdsAreEtcds(t *testing.T) {
 }
 
 func TestAddAndRemove(t *testing.T) {
+	t.Parallel()
 	cluster := start(t, harness.Subject(), 3)
 	cluster.MustCtl("put", "before", "1")
 	cluster.Leader()
@@ -125,6 +126,7 @@ func TestAddAndRemove(t *testing.T) {
 
 // A member that a cluster removed does not come back with its old data.
 func TestRemovedMemberStaysOut(t *testing.T) {
+	t.Parallel()
 	cluster := start(t, harness.Subject(), 3)
 	gone := cluster.Follower()
 	id := hex(t, gone)
@@ -139,6 +141,7 @@ func TestRemovedMemberStaysOut(t *testing.T) {
 }
 
 func TestUpdate(t *testing.T) {
+	t.Parallel()
 	cluster := start(t, harness.Subject(), 3)
 	moved := cluster.Follower()
 	cluster.MustCtl("put", "before", "1")
@@ -163,6 +166,7 @@ func TestUpdate(t *testing.T) {
 
 // Changes that would cost the quorum are refused, unless the operator insists.
 func TestStrictReconfiguration(t *testing.T) {
+	t.Parallel()
 	cluster := start(t, harness.Subject(), 3)
 	cluster.Leader()
 	if result := cluster.Ctl("member", "add", "early", "--peer-urls=http://127.0.0.1:1"); !strings.Contains(result.Stderr, "unhealthy cluster") {
@@ -190,6 +194,7 @@ func TestStrictReconfiguration(t *testing.T) {
 }
 
 func TestNotEnoughStarted(t *testing.T) {
+	t.Parallel()
 	cluster := start(t, harness.Subject(), 1)
 	cluster.MustCtl("member", "add", "second", "--peer-urls=http://127.0.0.1:1")
 	result := cluster.Ctl("--command-timeout=3s", "member", "add", "third", "--peer-urls=http://127.0.0.1:2")
@@ -199,6 +204,7 @@ func TestNotEnoughStarted(t *testing.T) {
 }
 
 func TestGrowFromOne(t *testing.T) {
+	t.Parallel()
 	cluster := start(t, harness.Subject(), 1)
 	for at := range 200 {
 		if at%20 == 0 {

@@ -1,7 +1,7 @@
 //! How founding members find each other when `--initial-cluster` does not name them: through another cluster, or DNS.
 
 use super::flags::Values;
-use super::{ConfigError, url};
+use super::{ConfigError, invalid, url};
 use std::time::Duration;
 
 /// Another cluster, in which the founding members write their URLs under a common token.
@@ -38,8 +38,10 @@ pub(super) fn discovery(
     period: &dyn Fn(&str) -> Result<Duration, ConfigError>,
 ) -> Result<Option<Discovery>, ConfigError> {
     let wrong = |text: &str| Err(ConfigError::Value(text.into()));
-    if values.get("discovery-fallback") != "exit" {
-        return wrong("--discovery-fallback can only be exit: there is no v2 proxy any more");
+    match values.get("discovery-fallback") {
+        "exit" => {}
+        "proxy" => return wrong("--discovery-fallback can only be exit: there is no v2 proxy any more"),
+        other => return invalid("discovery-fallback", other, "must be exit or proxy"),
     }
     let (token, endpoints) = (values.get("discovery-token"), values.get("discovery-endpoints"));
     if token.is_empty() != endpoints.is_empty() {

@@ -4,6 +4,10 @@ use super::Node;
 use crate::logging::{self, Value};
 use api::raftpb::{ConfChange, ConfChangeType};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a removed member is still talked to.
+const FAREWELL: Duration = Duration::from_millis(500);
 
 /// A change is in effect in the store and in Raft.
 pub(super) fn changed(node: &Arc<Node>, change: &ConfChange) {
@@ -24,12 +28,23 @@ pub(super) fn changed(node: &Arc<Node>, change: &ConfChange) {
     match (id == node.member_id, removed) {
         (true, true) => node.retire(),
         (true, false) => {}
-        (false, true) => {
-            if let Some(peers) = node.peers.get() {
-                peers.remove(id);
-            }
-        }
+        (false, true) => part(node, id),
         (false, false) => connect(node, id),
+    }
+}
+
+/// Ends the connections to a removed member a little later: it is still to hear that its removal is committed, so that whoever
+/// asked it for that gets an answer.
+fn part(node: &Arc<Node>, id: u64) {
+    let own = node.clone();
+    let parting = std::thread::Builder::new().name("part".into()).spawn(move || {
+        std::thread::sleep(FAREWELL);
+        if let Some(peers) = own.peers.get() {
+            peers.remove(id);
+        }
+    });
+    if let Err(error) = parting {
+        logging::fatal("cannot start a thread", &[("error", Value::Shown(&error))]);
     }
 }
 
