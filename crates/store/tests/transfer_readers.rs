@@ -9,10 +9,10 @@ use api::{Error, Message};
 use bytes::BytesMut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use store::Store;
 use store::watch::{Hub, WatchStream};
-use store::{Intake, Store};
 use support::requests::*;
-use support::transfer::{SENDER, copy, receive};
+use support::transfer::receive;
 use support::{Node, Told};
 
 /// Revision `r` deletes all `keys` if five divides it, and otherwise writes all of them.
@@ -285,23 +285,4 @@ fn a_watcher_that_is_level_misses_nothing() {
             assert_eq!(client.next, 11);
         }
     }
-}
-
-#[test]
-fn the_hold_of_the_index_is_short() {
-    // Not of a machine's speed: the swap itself must not grow with the state.
-    let mut took = Vec::new();
-    for keys in [100, 20_000] {
-        let (mut sender, mut receiver) = (Node::new(), Node::new());
-        sender.apply_all((0..keys).map(|key| put(&format!("key{key:06}"), &"x".repeat(40)).raft()).collect());
-        let mut intake =
-            Intake::begin(&receiver.store, SENDER, &sender.applier.export().checkpoint().unwrap()).unwrap();
-        copy(&sender.applier.export(), &mut intake, usize::MAX).unwrap();
-        let ready = intake.finish().unwrap();
-        let began = std::time::Instant::now();
-        receiver.applier.install(ready).unwrap();
-        took.push(began.elapsed());
-        assert_eq!(receiver.store.usage().keys, keys);
-    }
-    assert!(took[1] < std::time::Duration::from_millis(50), "{took:?}");
 }
