@@ -43,6 +43,12 @@ pub(super) fn open(
     if let Some(cut) = &recovered.cut {
         logging::warn("cut an unfinished write off the Raft log", &[("cut", logging::Value::Shown(cut))]);
     }
+    if recovered.restarted {
+        logging::info(
+            "the Raft log goes on behind a snapshot that it was not told of before the last stop",
+            &[("snapshot-index", applied.index.into())],
+        );
+    }
     let identity = Metadata::decode(recovered.metadata).map_err(|error| StartError::Metadata(error.to_string()))?;
     let mut restored = Restored {
         hard_state: recovered.hard_state,
