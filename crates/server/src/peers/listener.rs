@@ -5,19 +5,22 @@ use super::connection;
 use super::shared::Shared;
 use super::stream::Plain;
 use crate::logging::{self, Value};
+use crate::node::lock;
 use socket2::{Domain, SockAddr, Socket, Type};
+use std::collections::HashMap;
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Connections that are served at once, streams not counted. Each has a thread and a bounded buffer.
 const CONNECTIONS_MAX: usize = 256;
+/// Those from one host. A peer needs less than ten.
+const HOST_CONNECTIONS_MAX: usize = 128;
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
 /// Pause after an accept that failed for want of descriptors or memory.
@@ -105,26 +108,26 @@ fn accept(shared: &Arc<Shared>, listener: &Socket) {
                 continue;
             }
         };
+        let host = address.as_socket().map(|address| address.ip());
         let address = show(&address);
-        if shared.connections.load(Ordering::SeqCst) >= CONNECTIONS_MAX {
+        let Some(guard) = Counted::new(shared, host) else {
             if !is_full {
-                rejected(&address, &format_args!("{CONNECTIONS_MAX} connections are open already"));
+                rejected(&address, &"too many connections are open already");
             }
             is_full = true;
             continue;
-        }
+        };
         is_full = false;
-        if let Err(error) = serve(shared, socket, &address) {
+        if let Err(error) = serve(shared, socket, &address, guard) {
             rejected(&address, &error);
         }
     }
 }
 
-fn serve(shared: &Arc<Shared>, socket: Socket, address: &str) -> io::Result<()> {
+fn serve(shared: &Arc<Shared>, socket: Socket, address: &str, guard: Counted) -> io::Result<()> {
     if socket.local_addr()?.as_socket().is_some() {
         prepare(&socket)?;
     }
-    let guard = Counted::new(shared);
     let (shared, address) = (shared.clone(), address.to_string());
     let serve = move || {
         connection::serve(&shared, Box::new(Plain::new(socket)), &address);
@@ -133,19 +136,49 @@ fn serve(shared: &Arc<Shared>, socket: Socket, address: &str) -> io::Result<()> 
     std::thread::Builder::new().name("peer-serve".into()).spawn(serve).map(drop)
 }
 
+/// The connections that are open, by the host they come from.
+#[derive(Default)]
+pub(super) struct Connections(Mutex<HashMap<Option<IpAddr>, usize>>);
+
+impl Connections {
+    /// All of them.
+    #[cfg(test)]
+    pub(super) fn total(&self) -> usize {
+        lock(&self.0).values().sum()
+    }
+}
+
 /// Counts an open connection.
-struct Counted(Arc<Shared>);
+struct Counted {
+    shared: Arc<Shared>,
+    host: Option<IpAddr>,
+}
 
 impl Counted {
-    fn new(shared: &Arc<Shared>) -> Counted {
-        shared.connections.fetch_add(1, Ordering::SeqCst);
-        Counted(shared.clone())
+    /// `None` if there are too many, or too many from this host: one that goes astray must not keep the peers out.
+    fn new(shared: &Arc<Shared>, host: Option<IpAddr>) -> Option<Counted> {
+        let mut open = lock(&shared.connections.0);
+        if open.values().sum::<usize>() >= CONNECTIONS_MAX {
+            return None;
+        }
+        let of_host = open.entry(host).or_default();
+        if *of_host >= HOST_CONNECTIONS_MAX {
+            return None;
+        }
+        *of_host += 1;
+        Some(Counted { shared: shared.clone(), host })
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::SeqCst);
+        let mut open = lock(&self.shared.connections.0);
+        if let Some(of_host) = open.get_mut(&self.host) {
+            *of_host -= 1;
+            if *of_host == 0 {
+                open.remove(&self.host);
+            }
+        }
     }
 }
 

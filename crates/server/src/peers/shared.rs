@@ -1,6 +1,7 @@
 //! What all threads of this module share.
 
 use super::identity::Identity;
+use super::listener::Connections;
 use super::metrics::{Counters, Ledger};
 use super::snapshot::{Exports, Receiving};
 use super::waker::Waker;
@@ -30,7 +31,7 @@ pub(super) struct Shared {
     pub(super) exports: Exports,
     pub(super) receiving: Receiving,
     /// Open connections that peers have dialled and that are not streams.
-    pub(super) connections: AtomicUsize,
+    pub(super) connections: Connections,
     /// Bytes of bodies that are being received.
     pub(super) body_bytes: AtomicUsize,
     peers: RwLock<BTreeMap<u64, Arc<Peer>>>,
@@ -56,7 +57,7 @@ impl Shared {
             ledger: Ledger::default(),
             exports: Exports::default(),
             receiving: Receiving::default(),
-            connections: AtomicUsize::new(0),
+            connections: Connections::default(),
             body_bytes: AtomicUsize::new(0),
             peers: RwLock::new(BTreeMap::new()),
             serial: AtomicU64::new(0),
