@@ -66,6 +66,21 @@ impl Member {
         }
     }
 
+    /// A leader that is to be removed hands over before that is proposed: once removed, nobody listens to it any more, and the
+    /// others would only notice after an election timeout. Tried once a term. Answers whether the change has to wait for it.
+    pub(crate) fn hands_over_first(&mut self, change: &raftpb::ConfChange) -> bool {
+        let raft = &self.node.raft;
+        let removes_own =
+            change.r#type() == raftpb::ConfChangeType::ConfChangeRemoveNode && change.node_id() == raft.id;
+        if !removes_own || raft.state != StateRole::Leader || self.handed_over_in == raft.term {
+            return false;
+        }
+        self.handed_over_in = raft.term;
+        let Some(successor) = self.successor() else { return false };
+        self.node.transfer_leader(successor);
+        true
+    }
+
     /// A leader that a change has removed must not go on: raft-rs relies on it being a member. Whoever is furthest is told to
     /// stand for election at once.
     pub(crate) fn leave_office(&mut self) {

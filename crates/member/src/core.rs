@@ -162,6 +162,8 @@ pub struct Member {
     pub(crate) early_reads: Vec<eraftpb::Message>,
     /// Changes of the members that followers proposed while another was, or may have been, under way.
     pub(crate) early_changes: VecDeque<eraftpb::Message>,
+    /// The last term in which this member handed over because it is to be removed.
+    pub(crate) handed_over_in: u64,
     applied: u64,
     read_counter: u64,
     boot_nonce: u64,
@@ -224,6 +226,7 @@ impl Member {
             unsynced: VecDeque::new(),
             early_reads: Vec::new(),
             early_changes: VecDeque::new(),
+            handed_over_in: 0,
             applied: restored.applied,
             read_counter: 0,
             boot_nonce: config.boot_nonce,
@@ -276,6 +279,10 @@ impl Member {
         let raft = &self.node.raft;
         if raft.state == StateRole::Leader && raft.has_pending_conf() {
             // raft-rs would put an empty entry in its place, and nobody would ever hear of it.
+            return Err(Error::Dropped);
+        }
+        if self.hands_over_first(change) {
+            self.after_input();
             return Err(Error::Dropped);
         }
         let entry = raftpb::Entry {

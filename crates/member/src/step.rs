@@ -63,13 +63,13 @@ impl Member {
             }
             return Ok(());
         }
-        if kind == MessageType::MsgPropose && self.leads() && self.node.raft.has_pending_conf() && has_change(&message)
-        {
+        if kind == MessageType::MsgPropose && self.leads() && self.must_wait(&message) {
             // raft-rs would put an empty entry in its place, and its proposer would wait in vain. A new leader does not know
             // yet whether a change is under way, so this is what happens right after an election.
             if self.early_changes.len() < EARLY_CHANGES_MAX {
                 self.early_changes.push_back(message);
             }
+            self.after_input();
             return Ok(());
         }
         let commit_notice = self.is_commit_notice(&message).then_some((message.from, message.index));
@@ -123,11 +123,27 @@ impl Member {
         }
     }
 
+    /// Whether a leader cannot take a change that is proposed just now.
+    fn must_wait(&mut self, message: &eraftpb::Message) -> bool {
+        let is_change = |entry: &&eraftpb::Entry| entry.get_entry_type() != eraftpb::EntryType::EntryNormal;
+        let Some(entry) = message.entries.iter().find(is_change) else { return false };
+        let raft = &self.node.raft;
+        if raft.has_pending_conf() || raft.lead_transferee.is_some() {
+            return true;
+        }
+        raftpb::ConfChange::decode(&entry.context[..]).is_ok_and(|change| self.hands_over_first(&change))
+    }
+
     pub(crate) fn take_early_changes(&mut self) {
         loop {
-            let must_wait = self.leads() && self.node.raft.has_pending_conf();
-            let Some(message) = self.early_changes.pop_front_if(|_| !must_wait) else { return };
-            // With another leader it goes there; without one it is lost, as it would have been on its way here.
+            let raft = &self.node.raft;
+            let waits = match raft.state {
+                StateRole::Leader => raft.has_pending_conf() || raft.lead_transferee.is_some(),
+                _ => raft.leader_id == 0,
+            };
+            let Some(mut message) = self.early_changes.pop_front_if(|_| !waits) else { return };
+            // Another leader gets it from here: it may be the one that proposed it, which takes nothing from itself.
+            message.from = raft.id;
             let _ = self.node.step(message);
         }
     }
@@ -273,10 +289,6 @@ fn kind(number: i32) -> Result<MessageType, Refusal> {
         Ok(raftpb::MessageType::MsgReadIndexResp) => MessageType::MsgReadIndexResp,
         _ => return Err(Refusal::Type(number)),
     })
-}
-
-fn has_change(message: &eraftpb::Message) -> bool {
-    message.entries.iter().any(|entry| entry.get_entry_type() != eraftpb::EntryType::EntryNormal)
 }
 
 fn beyond(named: u64, last: u64) -> Result<(), Refusal> {

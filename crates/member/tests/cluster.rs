@@ -263,6 +263,19 @@ fn a_broken_transfer_of_a_state_is_tried_again() {
 fn a_removed_leader_steps_down_and_another_takes_over() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
     cluster.elect(1);
+    // Its attempt to hand over first fails.
+    let removal = raftpb::ConfChange {
+        r#type: Some(ConfChangeType::ConfChangeRemoveNode as i32),
+        node_id: Some(1),
+        ..Default::default()
+    };
+    assert!(matches!(cluster.member(1).propose_conf_change(&removal), Err(Error::Dropped)));
+    while cluster.member(1).has_work() {
+        cluster.work(1);
+    }
+    cluster.wire.retain(|message| message.r#type() != MessageType::MsgTimeoutNow);
+    cluster.tick(11);
+    assert_eq!(cluster.leader(), 1);
     cluster.change(1, ConfChangeType::ConfChangeRemoveNode, 1);
     cluster.tick(30);
     assert_ne!(cluster.member(1).status().role, Role::Leader);
@@ -273,6 +286,32 @@ fn a_removed_leader_steps_down_and_another_takes_over() {
     assert_eq!(cluster.one(5 - leader).applied, ["x"]);
     assert_eq!(cluster.one(1).applied.len(), 0);
     assert!(!cluster.member(1).status().voter);
+}
+
+#[test]
+fn a_leader_that_is_to_be_removed_hands_over_first() {
+    for proposer in [1, 2, 3] {
+        let mut cluster = Cluster::new(&[1, 2, 3]);
+        cluster.elect(1);
+        let change = raftpb::ConfChange {
+            r#type: Some(ConfChangeType::ConfChangeRemoveNode as i32),
+            node_id: Some(1),
+            ..Default::default()
+        };
+        // A shell tries again after each turn.
+        for _ in 0..5 {
+            let proposed = cluster.member(proposer).propose_conf_change(&change);
+            cluster.settle();
+            if proposed.is_ok() {
+                break;
+            }
+        }
+        let leader = cluster.leader();
+        assert!(leader == 2 || leader == 3, "without a tick of the clock");
+        cluster.tick(2);
+        assert_eq!(cluster.member(leader).conf_state().voters.len(), 2, "proposed by {proposer}");
+        cluster.propose(leader, "x");
+    }
 }
 
 #[test]

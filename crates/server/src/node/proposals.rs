@@ -4,7 +4,7 @@ use super::Node;
 use super::inbox::{Change, Proposal};
 use api::{Error, limits, raftpb};
 use bytes::Bytes;
-use member::{Member, Role};
+use member::Member;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,8 +23,6 @@ enum Held {
 pub(super) struct Proposals {
     held: VecDeque<(u64, Held)>,
     bytes: usize,
-    /// The change that this member's leadership was handed over for.
-    handed_over_for: u64,
 }
 
 impl Proposals {
@@ -86,9 +84,6 @@ impl Proposals {
     /// Proposes what is held, if a leader takes it now.
     pub(super) fn retry(&mut self, node: &Arc<Node>, member: &mut Member) {
         while !self.held.is_empty() && member.takes_proposals() {
-            if self.hand_over_first(node, member) {
-                return;
-            }
             let (mut ids, mut batch, mut change, mut bytes) = (Vec::new(), Vec::new(), None, 0);
             while let Some((id, next)) = self.held.front() {
                 match next {
@@ -126,20 +121,6 @@ impl Proposals {
                 (Err(error), _) => refuse(node, &ids, &error),
             }
         }
-    }
-
-    /// A leader that is to be removed hands over before it proposes that: once removed, nobody listens to it any more, and the
-    /// others would only notice after an election timeout. Tried once for each change.
-    fn hand_over_first(&mut self, node: &Arc<Node>, member: &mut Member) -> bool {
-        let Some((id, Held::Change(change))) = self.held.front() else { return false };
-        let removes_own = change.r#type() == raftpb::ConfChangeType::ConfChangeRemoveNode
-            && change.node_id() == node.member_id
-            && member.status().role == Role::Leader;
-        if !removes_own || *id == self.handed_over_for {
-            return false;
-        }
-        self.handed_over_for = *id;
-        member.successor().is_some_and(|successor| member.transfer(successor).is_ok())
     }
 
     /// Forgets what nobody waits for any more, so that it makes room.
