@@ -160,8 +160,8 @@ pub struct Member {
     unsynced: VecDeque<Unsynced>,
     /// Read indexes that followers asked for before this leader had committed anything in its term.
     pub(crate) early_reads: Vec<eraftpb::Message>,
-    /// Changes of the members that followers proposed while another was, or may have been, under way.
-    pub(crate) early_changes: VecDeque<eraftpb::Message>,
+    /// What followers proposed while this leader was handing over, or a change of the members was under way.
+    pub(crate) early_proposals: VecDeque<eraftpb::Message>,
     /// The last term in which this member handed over because it is to be removed.
     pub(crate) handed_over_in: u64,
     applied: u64,
@@ -225,7 +225,7 @@ impl Member {
             durable_term,
             unsynced: VecDeque::new(),
             early_reads: Vec::new(),
-            early_changes: VecDeque::new(),
+            early_proposals: VecDeque::new(),
             handed_over_in: 0,
             applied: restored.applied,
             read_counter: 0,
@@ -465,7 +465,7 @@ impl Member {
         if index > self.applied && !self.is_installing() {
             self.applied = index;
             self.node.advance_apply_to(index);
-            self.take_early_changes();
+            self.take_early_proposals();
         }
     }
 
@@ -536,7 +536,7 @@ impl Member {
     /// whenever raft-rs would have, so that a seed decides a whole run.
     pub(crate) fn after_input(&mut self) {
         self.answer_early_reads();
-        self.take_early_changes();
+        self.take_early_proposals();
         let raft = &self.node.raft;
         let now = (raft.term, raft.state, raft.leader_id);
         if now != self.seen {

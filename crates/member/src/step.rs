@@ -12,8 +12,8 @@ const NUMBER_MAX: u64 = u64::MAX >> 2;
 const CONTEXT_BYTES_MAX: usize = 1024;
 /// Members in the configuration of a state.
 const MEMBERS_MAX: usize = 1024;
-/// Changes of the members that wait until a leader can take one more.
-const EARLY_CHANGES_MAX: usize = 64;
+/// Messages with proposals that wait while a leader hands over, or has a change of the members under way.
+const EARLY_PROPOSALS_MAX: usize = 64;
 /// Read indexes that wait until a new leader has committed in its term.
 const EARLY_READS_MAX: usize = 1024;
 
@@ -64,10 +64,10 @@ impl Member {
             return Ok(());
         }
         if kind == MessageType::MsgPropose && self.leads() && self.must_wait(&message) {
-            // raft-rs would put an empty entry in its place, and its proposer would wait in vain. A new leader does not know
-            // yet whether a change is under way, so this is what happens right after an election.
-            if self.early_changes.len() < EARLY_CHANGES_MAX {
-                self.early_changes.push_back(message);
+            // raft-rs would drop it, or put an empty entry in the place of a change, and its proposer would wait in vain. A new
+            // leader does not know yet whether a change is under way, so this is what happens right after an election.
+            if self.early_proposals.len() < EARLY_PROPOSALS_MAX {
+                self.early_proposals.push_back(message);
             }
             self.after_input();
             return Ok(());
@@ -123,25 +123,27 @@ impl Member {
         }
     }
 
-    /// Whether a leader cannot take a change that is proposed just now.
+    /// Whether a leader cannot take just now what a follower proposes.
     fn must_wait(&mut self, message: &eraftpb::Message) -> bool {
+        if self.node.raft.lead_transferee.is_some() {
+            return true;
+        }
         let is_change = |entry: &&eraftpb::Entry| entry.get_entry_type() != eraftpb::EntryType::EntryNormal;
         let Some(entry) = message.entries.iter().find(is_change) else { return false };
-        let raft = &self.node.raft;
-        if raft.has_pending_conf() || raft.lead_transferee.is_some() {
+        if self.node.raft.has_pending_conf() {
             return true;
         }
         raftpb::ConfChange::decode(&entry.context[..]).is_ok_and(|change| self.hands_over_first(&change))
     }
 
-    pub(crate) fn take_early_changes(&mut self) {
+    pub(crate) fn take_early_proposals(&mut self) {
         loop {
             let raft = &self.node.raft;
             let waits = match raft.state {
                 StateRole::Leader => raft.has_pending_conf() || raft.lead_transferee.is_some(),
                 _ => raft.leader_id == 0,
             };
-            let Some(mut message) = self.early_changes.pop_front_if(|_| !waits) else { return };
+            let Some(mut message) = self.early_proposals.pop_front_if(|_| !waits) else { return };
             // Another leader gets it from here: it may be the one that proposed it, which takes nothing from itself.
             message.from = raft.id;
             let _ = self.node.step(message);

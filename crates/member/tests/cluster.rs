@@ -150,11 +150,20 @@ fn leadership_is_handed_over() {
     cluster.member(1).transfer(successor).expect("a voter");
     assert_eq!(cluster.member(1).status().transferee, successor);
     assert!(matches!(cluster.member(1).propose(vec![Bytes::from_static(b"x")]), Err(Error::Dropped)));
+    // What a follower proposes to the one that leads no longer gets to the one that does.
+    let follower = 5 - successor;
+    cluster.member(follower).propose(vec![Bytes::from_static(b"late")]).expect("it knows of a leader");
+    while cluster.member(follower).has_work() {
+        cluster.work(follower);
+    }
+    let late = cluster.wire.pop_back().expect("it is on its way");
+    assert_eq!((late.r#type(), late.to()), (MessageType::MsgProp, 1));
+    cluster.member(1).step(late).expect("honest");
     cluster.settle();
     assert_eq!(cluster.leader(), successor);
     cluster.propose(successor, "x");
     cluster.tick(2);
-    cluster.assert_all_applied(&["x"]);
+    cluster.assert_all_applied(&["late", "x"]);
 }
 
 #[test]
