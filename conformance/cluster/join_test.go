@@ -199,6 +199,26 @@ func TestRefusedStarts(t *testing.T) {
 	}
 }
 
+// A host without an address: etcd starts, and nobody ever reaches it.
+func TestUnresolvedURL(t *testing.T) {
+	t.Parallel()
+	if harness.Subject() == harness.Etcd {
+		t.Skip("about Cairn only")
+	}
+	url := "http://no-such-host.invalid:2380"
+	server := harness.Prepare(t, harness.Subject(), filepath.Join(t.TempDir(), "data"), "--initial-advertise-peer-urls="+url)
+	server.InitialCluster = server.Name + "=" + url
+	if err := server.TryRun(60 * time.Second); err == nil {
+		t.Fatal("it starts")
+	}
+	if code, err := server.Wait(time.Second); err != nil || code != 1 {
+		t.Errorf("exit %d, %v", code, err)
+	}
+	if !strings.Contains(server.Log(), "failed to resolve the host of `"+url+"`") {
+		t.Errorf("it says %s", server.LogTail())
+	}
+}
+
 // A founder with another token would found another cluster at the same place:
 // it is told, not left waiting. etcd only logs it and waits.
 func TestOtherToken(t *testing.T) {

@@ -45,6 +45,11 @@ pub(super) fn same(left: &[String], right: &[String], deadline: Instant) -> Resu
     if sorted(left.into_iter()) == sorted(right.into_iter()) { Ok(()) } else { Err(different()) }
 }
 
+/// Whether every host has an address by now or soon.
+pub(super) fn resolvable(urls: &[String], deadline: Instant) -> Result<(), AddressError> {
+    urls.iter().try_for_each(|url| resolve(url, deadline).map(drop))
+}
+
 fn sorted(urls: impl Iterator<Item = String>) -> Vec<String> {
     let mut urls: Vec<String> = urls.collect();
     urls.sort_unstable();
@@ -109,5 +114,7 @@ mod tests {
         assert!(matches!(equal(&[], &["http://localhost:1"]), Err(AddressError::Different(..))));
         let unresolved = equal(&["http://127.0.0.1:1"], &["http://no-such-host.invalid:1"]);
         assert!(matches!(unresolved, Err(AddressError::Unresolved { .. })));
+        assert!(resolvable(&urls(&["http://localhost:1", "http://127.0.0.1:2"]), soon).is_ok());
+        assert!(resolvable(&urls(&["http://no-such-host.invalid:1"]), soon).is_err());
     }
 }

@@ -50,6 +50,11 @@ pub enum BeginError {
     #[error("--initial-advertise-peer-urls and --initial-cluster do not name the same places: {0}")]
     Address(#[from] AddressError),
     #[error(
+        "{0}. Nobody could reach this member: --initial-advertise-peer-urls must name a host that has an address (it was looked \
+         up for {PATIENCE:?})", PATIENCE = addresses::PATIENCE
+    )]
+    OwnAddress(AddressError),
+    #[error(
         "member {0:x} has already been bootstrapped: its cluster runs and knows it, but this data directory is empty. Remove \
          the member from the cluster and add it anew (`--initial-cluster-state existing`), or restore its data directory"
     )]
@@ -129,7 +134,9 @@ fn check(config: &Config, founders: &Founders) -> Result<(), BeginError> {
         }
         return Err(error.into());
     }
-    check_duplicates(founders)
+    check_duplicates(founders)?;
+    // The others may come up, and get their names, later than this one.
+    addresses::resolvable(&config.advertise_peer_urls, deadline).map_err(BeginError::OwnAddress)
 }
 
 fn found(config: &Config, mut founders: Founders) -> Result<Beginning, BeginError> {
