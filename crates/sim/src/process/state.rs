@@ -69,9 +69,6 @@ impl Process {
             panic!("{:x} is to install a state at {index} that it never received", self.id)
         };
         assert!((prepared.index(), prepared.term()) == (index, term), "Raft asks for another state than was received");
-        // A checkpoint of the state before is of no use any more.
-        self.captured = None;
-        self.release = None;
         let conf_state = prepared.conf_state().clone();
         disk_result(&self.disk, self.applier.install(prepared))?;
         self.checkpoint_index = index;
