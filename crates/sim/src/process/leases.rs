@@ -7,6 +7,7 @@ use crate::operation::Request;
 use crate::trace::trace;
 use api::Message;
 use api::etcdserverpb::{InternalRaftRequest, LeaseRevokeRequest, RequestHeader};
+use bytes::Bytes;
 use member::{Role, Status};
 
 /// Leases revoked in one turn.
@@ -42,7 +43,8 @@ impl Process {
     }
 
     pub(super) fn revoke_expired(&mut self, env: &mut Env) {
-        if !self.was_leader {
+        // What went on to the next leader could end a lease that is kept alive there.
+        if !self.was_leader || self.member.status().role != Role::Leader {
             return;
         }
         for lease in self.lessor.expired(env.now_us / 1000, REVOKE_BATCH_MAX, REVOKE_RETRY_MS) {
@@ -53,12 +55,10 @@ impl Process {
                 ..Default::default()
             };
             trace!(env, "{} lets lease {lease} expire", self.host);
-            let request = Request::Write(request.encode_to_vec().into());
-            let operation = env.history.begin(env.now_us, None, id, request);
-            self.inbox.requests.push(operation);
-        }
-        if !self.inbox.requests.is_empty() {
-            self.wake(env);
+            let data: Bytes = request.encode_to_vec().into();
+            env.history.begin(env.now_us, None, id, Request::Write(data.clone()));
+            // Not taken while leadership is handed over: then it is the next leader's business.
+            let _ = self.member.propose(vec![data]);
         }
     }
 }
