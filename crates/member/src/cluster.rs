@@ -98,6 +98,7 @@ impl Member {
     pub fn report_unreachable(&mut self, id: u64) {
         if !self.is_installing() {
             self.node.report_unreachable(id);
+            self.hasten_election(id);
             self.after_input();
         }
     }

@@ -546,6 +546,17 @@ impl Member {
         self.node.raft.set_randomized_election_timeout(self.election_timeout);
     }
 
+    /// The link to this member broke. If it leads, it is most likely gone: the random part of the election time-out, which keeps
+    /// members from standing against each other, gives way to their order. One tick more than the time-out itself, since until
+    /// that is over the others hold with the leader and do not answer.
+    pub(crate) fn hasten_election(&mut self, lost: u64) {
+        let raft = &self.node.raft;
+        if raft.state == StateRole::Follower && raft.leader_id == lost && self.is_voter() {
+            let before = self.conf_state.voters.iter().filter(|id| **id != lost && **id < raft.id).count();
+            self.election_timeout = self.election_timeout.min(self.election_ticks + 1 + 2 * before);
+        }
+    }
+
     fn draw_election_timeout(&mut self) {
         // xorshift64*: the spread matters, not the quality.
         self.random ^= self.random << 13;

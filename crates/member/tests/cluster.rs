@@ -167,6 +167,22 @@ fn leadership_is_handed_over() {
 }
 
 #[test]
+fn a_leader_whose_links_broke_is_replaced_without_the_random_wait() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    cluster.elect(1);
+    cluster.tick(1);
+    for id in [2, 3] {
+        cluster.cut.extend([(1, id), (id, 1)]);
+        cluster.member(id).report_unreachable(1);
+    }
+    cluster.tick(10);
+    assert_eq!(cluster.member(2).status().leader, 1, "not before the time-out is over");
+    cluster.tick(2);
+    assert_eq!(cluster.member(2).status().role, Role::Leader);
+    assert_eq!(cluster.member(3).status().leader, 2);
+}
+
+#[test]
 fn a_transfer_to_a_dead_member_is_given_up() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
     cluster.elect(1);
