@@ -55,7 +55,13 @@ impl World {
         let index = message.snapshot.as_ref().and_then(|snapshot| snapshot.metadata.as_ref()).map(|data| data.index());
         let export = sender.states.offered.clone().filter(|export| Some(export.index()) == index);
         let Some(export) = export else {
-            panic!("host {from} is to send the state at {index:?}, which it does not offer")
+            // The message waited for the disk, and another state is offered by now; Raft asks again once it knows.
+            let boot = sender.boot;
+            return self.with(from, boot, |process, env| {
+                process.member.report_snapshot(message.to(), false);
+                process.wake(env);
+                Ok(())
+            });
         };
         let from = (from, sender.boot);
         let to = (to, self.hosts[to].process.as_ref().map_or(0, |process| process.boot));
