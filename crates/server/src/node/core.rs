@@ -304,19 +304,28 @@ impl Core {
     /// bounded in bytes.
     fn trim(&mut self, status: &member::Status) {
         let keep = if status.sole_voter { 0 } else { self.node.config.catchup_entries };
+        let is_due = self.member.log_len() as u64 > keep + TRIM_ENTRIES;
         let sent = self.sending.keep_behind();
-        let bytes_max = match sent {
+        // A member that has just taken a state is sent what came meanwhile, or it would need the next one at once.
+        let needed = if is_due { self.furthest_behind().into_iter().chain(sent).min() } else { sent };
+        let bytes_max = match needed {
             Some(_) => limits::LOG_MEMORY_SENDING_BYTES_MAX,
             None => limits::LOG_MEMORY_BYTES_MAX,
         };
-        if self.member.log_len() as u64 > keep + TRIM_ENTRIES {
+        if is_due {
             let below = status.applied.saturating_sub(keep);
-            self.member.trim(sent.map_or(below, |sent| below.min(sent)));
+            self.member.trim(needed.map_or(below, |needed| below.min(needed)));
         }
         if self.member.log_bytes() > bytes_max {
             // A little more, or it would be looked for after each entry.
             self.member.trim(self.member.trim_to_fit(bytes_max - bytes_max / 16));
         }
+    }
+
+    /// How far the slowest of the members is that answer and are not being sent a state.
+    fn furthest_behind(&self) -> Option<u64> {
+        let members = self.member.progress().into_iter();
+        members.filter(|one| one.recently_active && one.mode != member::Mode::Snapshot).map(|one| one.matched).min()
     }
 
     fn change_leadership(&mut self, leads: bool) {
