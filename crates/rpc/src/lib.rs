@@ -15,6 +15,7 @@ mod decoder;
 mod encoding;
 mod frames;
 mod greeting;
+pub mod hpack;
 mod http1;
 mod intake;
 mod keepalive;
