@@ -2,40 +2,54 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use api::Code;
 use bytes::{Bytes, BytesMut};
-use h2::{Reason, RecvStream};
 use http::StatusCode;
 
 use crate::connection::Http2;
 use crate::decoder::{Decoder, cut_off, no_message, too_many_messages};
 use crate::encoding::Encoding;
+use crate::frame::Reason;
+use crate::head::Grpc;
 use crate::outflow::{Outflow, Progress};
+use crate::receiver::{Receiver, WINDOW_BYTES, WINDOW_UPDATE_BYTES_MIN};
 use crate::responder::{Answer, Responder, inline, plain_response};
+use crate::sender::Sender;
 use crate::signal::Signal;
 use crate::thread::Shared;
-use crate::{Call, HttpResponder, Metadata, Outbound, Status, StreamHandler};
+use crate::{Call, HttpResponder, Limit, Outbound, Status, StreamHandler};
 
 /// Incomplete requests that one connection may hold, in bytes, whatever its number of streams.
 const GATHERED_BYTES_MAX: usize = 64 << 20;
 
 /// What has happened to a stream.
 pub(crate) enum Event {
-    /// The transport has something, or the handler asked to be called.
+    /// The handler asked to be called, or the stream is new.
     Wake,
-    /// There is output share again.
+    /// There is room for output again.
     Share,
+    /// The peer has opened the stream's window.
+    Window,
+    /// The whole request may be handed to the service now.
+    Begin,
     /// The service has answered.
     Answer(Answer),
     /// The deadline has passed.
     Expired,
 }
 
+/// What a look at a stream is for.
+enum Cause<'a> {
+    Event(Event),
+    /// More of the request has come, and whether that was all.
+    Input(&'a [u8], bool),
+}
+
 pub(crate) struct Stream {
     pub(crate) signal: Arc<Signal>,
+    pub(crate) id: u32,
     /// Index of the method; none for plain HTTP.
     pub(crate) method: Option<usize>,
     pub(crate) input: Input,
@@ -43,22 +57,36 @@ pub(crate) struct Stream {
     pub(crate) role: Role,
     /// What the call ended or will end with. A call that breaks off before counts as canceled.
     code: Option<Code>,
-    /// It is in the connection's list of streams that wait for a share.
+    /// It is in the connection's list of streams that wait for room for output.
     parked: bool,
+    /// It is in the connection's backlog.
+    waits: bool,
+    /// Memory that the headers take while the request waits.
+    pub(crate) head_bytes: usize,
 }
 
 /// The receiving side of a stream.
 pub(crate) struct Input {
-    /// None when the client has sent its last byte.
-    pub(crate) body: Option<RecvStream>,
+    /// The client has sent its last byte.
+    pub(crate) ended: bool,
+    /// The service has been told so.
+    pub(crate) told: bool,
     pub(crate) decoder: Decoder,
+    /// Bytes of the body still to come, if that was announced.
+    pub(crate) left: Option<u64>,
+    /// What the client may still send.
+    window: i64,
+    /// What came and has not been given back to the windows.
+    taken_bytes: usize,
+    /// What is given back to the stream's window and not yet announced.
+    due: u32,
 }
 
 /// Who the stream waits for.
 pub(crate) enum Role {
-    /// The client, for the message of a unary call.
-    Unary { metadata: Metadata, deadline: Option<Instant>, message: Option<Bytes> },
-    /// The client, for the body of an HTTP request.
+    /// The client, for the message of a unary call; then for the connection to hold fewer replies.
+    Unary { grpc: Arc<Grpc>, deadline: Option<Instant>, message: Option<Bytes> },
+    /// The same for an HTTP request and its body.
     Http { head: Box<http::request::Parts>, body: BytesMut },
     /// The service.
     Answer,
@@ -79,12 +107,14 @@ pub(crate) struct Handler {
 
 /// How a look at a stream ended.
 enum Outcome {
-    /// It waits for something that wakes it.
+    /// It waits for something that brings it up again.
     Waits,
-    /// It waits for a share of the connection's output.
+    /// It waits for room for output.
     Parks,
-    /// It is over.
-    Ends,
+    /// It is whole, but too much is held for it to begin.
+    Queues,
+    /// It is over. The client is told why if it cannot know.
+    Ends(Option<Reason>),
 }
 
 impl Drop for Stream {
@@ -95,69 +125,164 @@ impl Drop for Stream {
 
 impl Http2 {
     /// Looks at the stream of `signal` after `event`.
-    pub(crate) fn attend(&mut self, shared: &mut Shared, signal: &Arc<Signal>, event: Event) {
-        let asked = signal.take();
-        let key = signal.stream();
-        let mut share = self.share();
-        let Some(stream) = self.streams.get_mut(key) else { return };
-        self.held_bytes -= stream.out.queued_bytes();
-        self.gathered_bytes -= stream.gathered_bytes();
-        let waker = Waker::from(signal.clone());
-        let mut look = Look {
-            shared,
-            cx: Context::from_waker(&waker),
-            peer: self.peer,
-            room: GATHERED_BYTES_MAX.saturating_sub(self.gathered_bytes),
-        };
-        let share_before = share;
-        let outcome = stream.attend(&mut look, event, asked, &mut share);
-        self.sent_bytes += share_before - share;
-        if matches!(outcome, Outcome::Ends) {
-            self.streams.remove(key).count(shared);
-            return;
+    pub(crate) fn attend(&mut self, shared: &mut Shared, signal: Arc<Signal>, event: Event) {
+        self.look(shared, &signal, Cause::Event(event));
+        if signal.is_ended() {
+            shared.recycle(signal);
         }
-        self.held_bytes += stream.out.queued_bytes();
-        self.gathered_bytes += stream.gathered_bytes();
-        if matches!(outcome, Outcome::Parks) && !stream.parked {
-            stream.parked = true;
-            self.parked.push_back(signal.clone());
-        }
+    }
+
+    /// Looks at the stream under `key`, of which more has come.
+    pub(crate) fn attend_input(&mut self, shared: &mut Shared, key: usize, data: &[u8], end: bool) {
+        let signal = self.streams[key].signal.clone();
+        self.look(shared, &signal, Cause::Input(data, end));
     }
 
     /// Adds a stream and looks at it for the first time.
     pub(crate) fn keep(&mut self, shared: &mut Shared, stream: Stream, deadline: Option<Instant>) {
-        let signal = stream.signal.clone();
+        let (signal, id) = (stream.signal.clone(), stream.id);
         if let Some(deadline) = deadline {
             shared.deadlines.push(deadline, signal.clone());
         }
         self.held_bytes += stream.out.queued_bytes();
         self.gathered_bytes += stream.gathered_bytes();
-        signal.set_stream(self.streams.insert(stream));
-        self.attend(shared, &signal, Event::Wake);
+        let key = self.streams.insert(stream);
+        signal.set_stream(key);
+        self.ids.insert(id, key);
+        self.look(shared, &signal, Cause::Event(Event::Wake));
+    }
+
+    /// Takes the stream under `key` out.
+    pub(crate) fn remove(&mut self, shared: &Shared, key: usize) {
+        let stream = self.streams.remove(key);
+        self.held_bytes -= stream.out.queued_bytes();
+        self.gathered_bytes -= stream.gathered_bytes();
+        self.discard(shared, &stream);
+    }
+
+    /// The bookkeeping for a stream that is out of the table and not counted in `held_bytes` and `gathered_bytes`.
+    fn discard(&mut self, shared: &Shared, stream: &Stream) {
+        self.ids.remove(&stream.id);
+        self.receiver.release(stream.input.taken_bytes);
+        stream.count(shared);
+    }
+
+    fn look(&mut self, shared: &mut Shared, signal: &Arc<Signal>, cause: Cause<'_>) {
+        let asked = signal.take();
+        let key = signal.stream();
+        let can_begin = self.can_begin();
+        let Some(stream) = self.streams.get_mut(key) else { return };
+        self.held_bytes -= stream.out.queued_bytes();
+        self.gathered_bytes -= stream.gathered_bytes();
+        let mut look = Look {
+            shared,
+            sender: &mut self.sender,
+            peer: self.peer,
+            room: GATHERED_BYTES_MAX.saturating_sub(self.gathered_bytes),
+            can_begin,
+        };
+        let outcome = stream.attend(&mut look, cause, asked);
+        if let Outcome::Ends(reason) = outcome {
+            let stream = self.streams.remove(key);
+            self.discard(shared, &stream);
+            let reason = reason.or((!stream.input.ended).then_some(Reason::NO_ERROR));
+            if let Some(reason) = reason {
+                self.sender.reset(stream.id, reason);
+                self.forsake(stream.id);
+            }
+            return;
+        }
+        self.held_bytes += stream.out.queued_bytes();
+        self.gathered_bytes += stream.gathered_bytes();
+        stream.give_back(&mut self.receiver, &mut self.sender);
+        match outcome {
+            Outcome::Parks if !stream.parked => {
+                stream.parked = true;
+                self.parked.push_back(signal.clone());
+            }
+            Outcome::Queues if !stream.waits => {
+                stream.waits = true;
+                self.backlog.push_back(signal.clone());
+            }
+            Outcome::Parks | Outcome::Queues | Outcome::Waits | Outcome::Ends(_) => {}
+        }
     }
 }
 
 /// What one look at a stream needs.
 struct Look<'a> {
     shared: &'a mut Shared,
-    /// Wakes the stream, not the connection.
-    cx: Context<'a>,
+    sender: &'a mut Sender,
     peer: SocketAddr,
     /// Bytes that the incomplete request of this stream may hold.
     room: usize,
+    /// Whether whole requests may be handed to the service.
+    can_begin: bool,
+}
+
+impl Input {
+    pub(crate) fn new(decoder: Decoder, left: Option<u64>, ended: bool) -> Input {
+        let window = i64::from(WINDOW_BYTES);
+        Input { ended, told: false, decoder, left, window, taken_bytes: 0, due: 0 }
+    }
+
+    /// Nothing more is to come.
+    pub(crate) fn whole() -> Input {
+        Input { told: true, ..Input::new(Decoder::new(Encoding::Identity, 0), None, true) }
+    }
+
+    /// A frame has come: `len` is what it counts for in the windows, `data_bytes` what it holds. The error is why it must not have.
+    pub(crate) fn take(&mut self, len: usize, data_bytes: usize, end: bool) -> Result<(), Reason> {
+        if self.ended {
+            return Err(Reason::STREAM_CLOSED);
+        }
+        if len as i64 > self.window {
+            return Err(Reason::FLOW_CONTROL_ERROR);
+        }
+        if let Some(left) = &mut self.left {
+            *left = left.checked_sub(data_bytes as u64).ok_or(Reason::PROTOCOL_ERROR)?;
+            if end && *left > 0 {
+                return Err(Reason::PROTOCOL_ERROR);
+            }
+        }
+        self.window -= len as i64;
+        self.taken_bytes += len;
+        Ok(())
+    }
 }
 
 impl Stream {
-    pub(crate) fn new(signal: Arc<Signal>, method: Option<usize>, input: Input, out: Outflow, role: Role) -> Stream {
-        Stream { signal, method, input, out, role, code: None, parked: false }
+    pub(crate) fn new(
+        signal: Arc<Signal>,
+        id: u32,
+        method: Option<usize>,
+        input: Input,
+        out: Outflow,
+        role: Role,
+    ) -> Stream {
+        Stream { signal, id, method, input, out, role, code: None, parked: false, waits: false, head_bytes: 0 }
     }
 
     /// A stream that only has output left.
-    pub(crate) fn replying(signal: Arc<Signal>, method: usize, out: Outflow, code: Code) -> Stream {
-        let input = Input { body: None, decoder: Decoder::new(Encoding::Identity, 0) };
-        let mut stream = Stream::new(signal, Some(method), input, out, Role::Output);
+    pub(crate) fn replying(signal: Arc<Signal>, id: u32, method: usize, out: Outflow, code: Code) -> Stream {
+        let mut stream = Stream::new(signal, id, Some(method), Input::whole(), out, Role::Output);
         stream.code = Some(code);
         stream
+    }
+
+    /// Gives back to the windows what is no longer held: of a handler that has no room, only what it has taken.
+    fn give_back(&mut self, receiver: &mut Receiver, sender: &mut Sender) {
+        let is_starved = matches!(&self.role, Role::Handler(handler) if handler.starved);
+        let kept = if is_starved { self.input.decoder.held_bytes() } else { 0 };
+        let free = self.input.taken_bytes.saturating_sub(kept);
+        self.input.taken_bytes -= free;
+        receiver.release(free);
+        // No more than the window was.
+        self.input.due += free as u32;
+        if self.input.due >= WINDOW_UPDATE_BYTES_MIN && !self.input.ended {
+            self.input.window += i64::from(self.input.due);
+            sender.window_update(self.id, std::mem::take(&mut self.input.due));
+        }
     }
 
     /// Counts how the call ended.
@@ -175,22 +300,26 @@ impl Stream {
             Role::Http { body, .. } => body.len(),
             _ => 0,
         };
-        whole + self.input.decoder.held_bytes()
+        whole + self.head_bytes + self.input.decoder.held_bytes()
     }
 
-    fn attend(&mut self, look: &mut Look<'_>, event: Event, asked: bool, share: &mut usize) -> Outcome {
-        match event {
-            Event::Wake => {}
-            Event::Share => self.parked = false,
-            Event::Answer(answer) => self.answer(look, answer),
-            Event::Expired => {
+    fn attend(&mut self, look: &mut Look<'_>, cause: Cause<'_>, asked: bool) -> Outcome {
+        match cause {
+            Cause::Input(data, end) => {
+                self.input.ended |= end;
+                self.data(look, data);
+            }
+            Cause::Event(Event::Wake | Event::Window) => {}
+            Cause::Event(Event::Share) => self.parked = false,
+            Cause::Event(Event::Begin) => self.waits = false,
+            Cause::Event(Event::Answer(answer)) => self.answer(look, answer),
+            Cause::Event(Event::Expired) => {
                 if matches!(self.role, Role::Output) {
-                    self.out.reset(Reason::CANCEL);
-                    return Outcome::Ends;
+                    return Outcome::Ends(Some(Reason::CANCEL));
                 }
                 self.code = Some(Code::DeadlineExceeded);
                 if !self.out.abort(Status::deadline_exceeded()) {
-                    return Outcome::Ends;
+                    return Outcome::Ends(Some(Reason::CANCEL));
                 }
                 self.settle();
             }
@@ -199,12 +328,11 @@ impl Stream {
             self.drive(look, |handler, out| handler.ready(out));
         }
         loop {
-            if !self.receive(look) {
-                return Outcome::Ends;
-            }
-            let progress = self.out.pump(&mut look.cx, share);
+            let whole = self.receive(look);
+            let progress = self.out.pump(self.id, look.sender);
             match progress {
-                Progress::Done | Progress::Broken => return Outcome::Ends,
+                Progress::Done => return Outcome::Ends(None),
+                Progress::Broken(reason) => return Outcome::Ends(Some(reason)),
                 Progress::Idle | Progress::Window | Progress::Share => {}
             }
             if let Role::Handler(handler) = &mut self.role
@@ -215,14 +343,15 @@ impl Stream {
                 self.drive(look, |handler, out| handler.ready(out));
                 continue;
             }
-            if progress == Progress::Share {
-                return Outcome::Parks;
-            }
-            return if self.out.poll_reset(&mut look.cx).is_ready() { Outcome::Ends } else { Outcome::Waits };
+            return match progress {
+                Progress::Share => Outcome::Parks,
+                _ if !whole => Outcome::Queues,
+                _ => Outcome::Waits,
+            };
         }
     }
 
-    /// Reads what the client has sent. False if the stream is broken.
+    /// Takes what the client has sent as far as it can be taken now. False if it is all there and waits for its turn.
     fn receive(&mut self, look: &mut Look<'_>) -> bool {
         loop {
             if let Role::Handler(handler) = &mut self.role
@@ -239,34 +368,31 @@ impl Stream {
                 }
                 Err(status) => self.fail(status),
             }
-            let Some(body) = &mut self.input.body else { return true };
-            match body.poll_data(&mut look.cx) {
-                Poll::Pending => return true,
-                Poll::Ready(Some(Ok(data))) => {
-                    // Fails only if more is released than came.
-                    let _ = body.flow_control().release_capacity(data.len());
-                    self.data(look, data);
-                }
-                Poll::Ready(Some(Err(_))) => return false,
-                Poll::Ready(None) => {
-                    self.input.body = None;
-                    self.half_closed(look);
-                }
+            if !self.input.ended || self.input.told {
+                return true;
             }
+            if !look.can_begin && matches!(self.role, Role::Unary { .. } | Role::Http { .. }) {
+                return false;
+            }
+            self.input.told = true;
+            self.half_closed(look);
         }
     }
 
-    fn data(&mut self, look: &mut Look<'_>, data: Bytes) {
+    fn data(&mut self, look: &mut Look<'_>, data: &[u8]) {
         let bytes_max = look.shared.options.message_bytes_max;
-        if let Role::Http { body, .. } = &mut self.role {
-            body.extend_from_slice(&data);
-            if body.len() > bytes_max {
-                self.respond(plain_response(StatusCode::PAYLOAD_TOO_LARGE));
+        match &mut self.role {
+            Role::Http { body, .. } => {
+                body.extend_from_slice(data);
+                if body.len() > bytes_max {
+                    return self.respond(plain_response(StatusCode::PAYLOAD_TOO_LARGE));
+                }
             }
-            return;
+            Role::Unary { .. } | Role::Handler(_) => self.input.decoder.push(data),
+            Role::Answer | Role::Output => return,
         }
-        self.input.decoder.push(data);
         if self.gathered_bytes() > look.room {
+            look.shared.stats.hit(Limit::GatheredBytes);
             let text = format!("grpc: incomplete requests of this connection exceed {GATHERED_BYTES_MAX} bytes");
             self.fail(Status::new(Code::ResourceExhausted, text));
         }
@@ -291,12 +417,13 @@ impl Stream {
         if self.input.decoder.held_bytes() > 0 {
             return self.fail(cut_off());
         }
+        self.head_bytes = 0;
         match std::mem::replace(&mut self.role, Role::Answer) {
             Role::Unary { message: None, .. } | Role::Handler(Handler { single: true, message: None, .. }) => {
                 self.fail(no_message());
             }
-            Role::Unary { metadata, deadline, message: Some(message) } => {
-                let call = Call { message, metadata, deadline, peer: look.peer };
+            Role::Unary { grpc, deadline, message: Some(message) } => {
+                let call = Call { message, metadata: grpc.metadata.clone(), deadline, peer: look.peer };
                 let method = self.method.unwrap_or_default();
                 let service = &look.shared.service;
                 let answer = inline(&self.signal, |signal| service.unary(method, call, Responder::new(signal)));
@@ -376,7 +503,8 @@ impl Stream {
     /// Only output is left. The rest of the input is of no interest, its memory least of all.
     fn settle(&mut self) {
         self.role = Role::Output;
-        self.input.body = None;
+        self.input.told = true;
+        self.head_bytes = 0;
         self.input.decoder = Decoder::new(Encoding::Identity, 0);
     }
 }

@@ -7,89 +7,80 @@ use crate::Status;
 use crate::encoding::Encoding;
 use crate::payload::PREFIX_BYTES;
 
+/// Messages up to this size are copied out of what is gathered, so that they do not keep all of it in memory.
+const SMALL_BYTES_MAX: usize = 16 * 1024;
+
 /// Gathers the DATA of one stream and yields its messages, decompressed.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     encoding: Encoding,
     bytes_max: usize,
-    /// What came last and is not yet looked at; only while nothing is gathered.
-    chunk: Bytes,
-    /// The beginning of a message that came in several chunks.
+    /// What is not yet yielded.
     gathered: BytesMut,
 }
 
 impl Decoder {
     pub(crate) fn new(encoding: Encoding, bytes_max: usize) -> Decoder {
-        Decoder { encoding, bytes_max, chunk: Bytes::new(), gathered: BytesMut::new() }
+        Decoder { encoding, bytes_max, gathered: BytesMut::new() }
     }
 
     /// Adds what came from the client.
-    pub(crate) fn push(&mut self, data: Bytes) {
-        if self.gathered.is_empty() && self.chunk.is_empty() {
-            self.chunk = data;
-            return;
-        }
-        self.gather();
-        self.gathered.extend_from_slice(&data);
+    pub(crate) fn push(&mut self, data: &[u8]) {
+        self.gathered.extend_from_slice(data);
     }
 
     /// Bytes held that are not yet a message.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.chunk.len() + self.gathered.len()
+        self.gathered.len()
     }
 
     /// The next complete message. An error ends the stream.
     pub(crate) fn next(&mut self) -> Result<Option<Bytes>, Status> {
-        let held = if self.gathered.is_empty() { &self.chunk[..] } else { &self.gathered[..] };
-        let (len, compressed) = match self.header(held)? {
-            Some((len, compressed)) if held.len() >= PREFIX_BYTES + len => (len, compressed),
-            _ => {
-                self.gather();
-                return Ok(None);
-            }
-        };
-        let message = if self.gathered.is_empty() {
-            self.chunk.advance(PREFIX_BYTES);
-            self.chunk.split_to(len)
+        let Some((len, compressed)) = header(&self.gathered, self.bytes_max)? else { return Ok(None) };
+        if self.gathered.len() < PREFIX_BYTES + len {
+            return Ok(None);
+        }
+        self.gathered.advance(PREFIX_BYTES);
+        let message = if len <= SMALL_BYTES_MAX {
+            let message = Bytes::copy_from_slice(&self.gathered[..len]);
+            self.gathered.advance(len);
+            message
         } else {
-            self.gathered.advance(PREFIX_BYTES);
             self.gathered.split_to(len).freeze()
         };
+        if self.gathered.is_empty() && self.gathered.capacity() > SMALL_BYTES_MAX {
+            self.gathered = BytesMut::new();
+        }
         if compressed { self.encoding.decompress(&message, self.bytes_max).map(Some) } else { Ok(Some(message)) }
     }
+}
 
-    /// The only message of a request that is all here.
-    pub(crate) fn sole(&mut self) -> Result<Bytes, Status> {
-        let message = self.next()?;
-        let nothing_left = self.held_bytes() == 0;
-        match message {
-            Some(message) if nothing_left => Ok(message),
-            Some(_) if self.next()?.is_some() => Err(too_many_messages()),
-            None if nothing_left => Err(no_message()),
-            Some(_) | None => Err(cut_off()),
-        }
+/// The only message of a request whose body is `body`.
+pub(crate) fn sole(body: &[u8], encoding: Encoding, bytes_max: usize) -> Result<Bytes, Status> {
+    if body.is_empty() {
+        return Err(no_message());
     }
+    let Some((len, compressed)) = header(body, bytes_max)? else { return Err(cut_off()) };
+    let Some((message, rest)) = body[PREFIX_BYTES..].split_at_checked(len) else { return Err(cut_off()) };
+    if !rest.is_empty() {
+        let whole = header(rest, bytes_max)?.is_some_and(|(len, _)| rest.len() >= PREFIX_BYTES + len);
+        return Err(if whole { too_many_messages() } else { cut_off() });
+    }
+    if compressed { encoding.decompress(message, bytes_max) } else { Ok(Bytes::copy_from_slice(message)) }
+}
 
-    fn header(&self, held: &[u8]) -> Result<Option<(usize, bool)>, Status> {
-        let [flag, a, b, c, d, ..] = *held else { return Ok(None) };
-        let len = u32::from_be_bytes([a, b, c, d]) as usize;
-        if len > self.bytes_max {
-            let text = format!("grpc: received message larger than max ({len} vs. {})", self.bytes_max);
-            return Err(Status::new(Code::ResourceExhausted, text));
-        }
-        if flag > 1 {
-            return Err(Status::new(Code::Internal, format!("grpc: received unexpected payload format {flag}")));
-        }
-        Ok(Some((len, flag == 1)))
+/// Length of the message that begins with `held`, and whether it is compressed.
+fn header(held: &[u8], bytes_max: usize) -> Result<Option<(usize, bool)>, Status> {
+    let [flag, a, b, c, d, ..] = *held else { return Ok(None) };
+    let len = u32::from_be_bytes([a, b, c, d]) as usize;
+    if len > bytes_max {
+        let text = format!("grpc: received message larger than max ({len} vs. {bytes_max})");
+        return Err(Status::new(Code::ResourceExhausted, text));
     }
-
-    /// Moves an unfinished chunk to memory of its own, which lets go of the connection's read buffer.
-    fn gather(&mut self) {
-        if !self.chunk.is_empty() {
-            self.gathered.extend_from_slice(&self.chunk);
-            self.chunk = Bytes::new();
-        }
+    if flag > 1 {
+        return Err(Status::new(Code::Internal, format!("grpc: received unexpected payload format {flag}")));
     }
+    Ok(Some((len, flag == 1)))
 }
 
 /// What a unary or server-streaming call without a message ends with.
@@ -126,7 +117,7 @@ mod tests {
             let mut decoder = Decoder::new(Encoding::Identity, 100);
             let mut seen = Vec::new();
             for piece in body.chunks(step) {
-                decoder.push(Bytes::copy_from_slice(piece));
+                decoder.push(piece);
                 while let Some(message) = decoder.next().expect("well formed") {
                     seen.push(message);
                 }
@@ -139,13 +130,13 @@ mod tests {
     #[test]
     fn limits_are_named() {
         let mut decoder = Decoder::new(Encoding::Identity, 10);
-        decoder.push(Bytes::from(framed(&[b"0123456789"])));
+        decoder.push(&framed(&[b"0123456789"]));
         assert_eq!(decoder.next(), Ok(Some(Bytes::from_static(b"0123456789"))));
-        decoder.push(Bytes::from_static(&[0, 0, 0, 0, 11]));
+        decoder.push(&[0, 0, 0, 0, 11]);
         let error = decoder.next().expect_err("too long");
         assert_eq!(error, Status::new(Code::ResourceExhausted, "grpc: received message larger than max (11 vs. 10)"));
         let mut decoder = Decoder::new(Encoding::Identity, 10);
-        decoder.push(Bytes::from_static(&[2, 0, 0, 0, 0]));
+        decoder.push(&[2, 0, 0, 0, 0]);
         assert_eq!(decoder.next().expect_err("odd flag").message, "grpc: received unexpected payload format 2");
     }
 }

@@ -5,7 +5,6 @@ use std::io::Read;
 use api::Code;
 use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
-use http::HeaderMap;
 
 use crate::Status;
 
@@ -18,9 +17,8 @@ pub(crate) enum Encoding {
 
 impl Encoding {
     /// What `grpc-encoding` says.
-    pub(crate) fn of(headers: &HeaderMap) -> Result<Encoding, Status> {
-        let Some(value) = headers.get("grpc-encoding") else { return Ok(Encoding::Identity) };
-        match value.as_bytes() {
+    pub(crate) fn of(value: &[u8]) -> Result<Encoding, Status> {
+        match value {
             b"" | b"identity" => Ok(Encoding::Identity),
             b"gzip" => Ok(Encoding::Gzip),
             other => Err(Status::new(

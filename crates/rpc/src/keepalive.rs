@@ -10,12 +10,6 @@ const STRIKES_MAX: u32 = 2;
 const IDLE_PING_INTERVAL: Duration = Duration::from_secs(2 * 3600);
 /// A whole PING frame.
 const PONG_BYTES: u64 = 17;
-/// Frames that carry nothing, per second, that one client may send.
-const IDLE_FRAMES_MAX: u32 = 20_000;
-/// Streams, per second, that one client may give up. Clients with short deadlines do that in good faith by the ten thousand when the
-/// server is overloaded, and must not be made to connect anew then.
-const RESETS_MAX: u32 = 50_000;
-
 /// Judges the pings of one client, by the rule that gRPC servers share: too early a ping is a strike, and sending anything to the
 /// client wipes the strikes out.
 #[derive(Debug)]
@@ -28,13 +22,10 @@ pub(crate) struct PingRule {
     sent: bool,
     /// Bytes of answers to pings that may not have been written yet.
     pongs_bytes: u64,
-    second: Instant,
-    idle_frames: u32,
-    resets: u32,
 }
 
 impl PingRule {
-    pub(crate) fn new(options: &Options, now: Instant) -> PingRule {
+    pub(crate) fn new(options: &Options) -> PingRule {
         PingRule {
             interval_min: options.ping_interval_min,
             without_stream: options.ping_without_stream,
@@ -42,9 +33,6 @@ impl PingRule {
             strikes: 0,
             sent: false,
             pongs_bytes: 0,
-            second: now,
-            idle_frames: 0,
-            resets: 0,
         }
     }
 
@@ -72,18 +60,6 @@ impl PingRule {
         } else {
             self.pongs_bytes -= bytes;
         }
-    }
-
-    /// Frames that carry nothing and resets have come. False if they were too many for one second.
-    pub(crate) fn allows_frames(&mut self, now: Instant, idle_frames: u32, resets: u32) -> bool {
-        if now.duration_since(self.second) >= Duration::from_secs(1) {
-            self.second = now;
-            self.idle_frames = 0;
-            self.resets = 0;
-        }
-        self.idle_frames = self.idle_frames.saturating_add(idle_frames);
-        self.resets = self.resets.saturating_add(resets);
-        self.idle_frames <= IDLE_FRAMES_MAX && self.resets <= RESETS_MAX
     }
 }
 
@@ -134,7 +110,7 @@ mod tests {
 
     fn rule() -> (PingRule, Instant) {
         let now = Instant::now();
-        (PingRule::new(&Options::default(), now), now)
+        (PingRule::new(&Options::default()), now)
     }
 
     #[test]
@@ -169,15 +145,6 @@ mod tests {
         let allowed: Vec<bool> =
             (0..4).map(|hour| rule.allows_ping(now + Duration::from_secs(3600 * hour), false)).collect();
         assert_eq!(allowed, [true, true, true, false]);
-    }
-
-    #[test]
-    fn frames_are_counted_by_the_second() {
-        let (mut rule, now) = rule();
-        assert!(rule.allows_frames(now, IDLE_FRAMES_MAX, RESETS_MAX));
-        assert!(!rule.allows_frames(now, 1, 0));
-        assert!(rule.allows_frames(now + Duration::from_secs(1), 0, RESETS_MAX));
-        assert!(!rule.allows_frames(now + Duration::from_secs(1), 0, 1));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! gRPC and HTTP on one port: HTTP/2 by its preface, anything else as HTTP/1.1.
 //!
 //! The path of a request through the files: [`server`] starts the threads, `listener` accepts and hands the connection to a
-//! `thread`, which owns it until it closes; `greeting` tells the protocols apart; `connection` drives HTTP/2 over `socket`;
-//! `intake` turns a request into a call of the [`Service`]; `call` holds the streams that are not answered at once;
-//! `outflow` carries replies out as the peer's window opens; answers that come from other threads arrive through `mailbox`.
+//! `thread`, which owns it until it closes; `greeting` tells the protocols apart; `connection` drives HTTP/2 in turns; `dispatch`
+//! handles one [`frame`] after the other; `receiver` and `head` make a request of a header block; `intake` turns it into a call of
+//! the [`Service`]; `call` holds the streams that are not answered at once; `outflow` carries replies out as the peer's window
+//! opens, through `sender` and `output`; answers that come from other threads arrive through `mailbox`.
 //!
 //! Nothing here knows what etcd is. A [`Service`] gives a table of methods and answers calls, at once or later and from any
 //! thread; nothing is spawned per request.
@@ -12,31 +13,44 @@ mod call;
 mod connection;
 mod deadline;
 mod decoder;
+mod dispatch;
 mod encoding;
-mod frames;
+pub mod frame;
 mod greeting;
+<<<<<<< HEAD
+=======
+mod head;
+>>>>>>> 4b57273 (Serve HTTP/2 by an engine of our own)
 pub mod hpack;
 mod http1;
+mod ids;
 mod intake;
 mod keepalive;
+mod limit;
 mod listener;
 mod mailbox;
+mod memo;
 mod metadata;
 mod options;
 mod outflow;
+mod output;
 mod payload;
+mod rates;
+mod receiver;
 mod reply;
 mod responder;
 mod routes;
+mod sender;
 mod server;
 mod service;
+mod shutdown;
 mod signal;
-mod socket;
 mod stats;
 mod status;
 mod thread;
 mod timeout;
 
+pub use limit::Limit;
 pub use metadata::Metadata;
 pub use options::Options;
 pub use outflow::Outbound;

@@ -1,20 +1,67 @@
 //! Request headers as gRPC metadata.
 
-use http::HeaderMap;
-use http::header::HeaderValue;
+use std::fmt;
+use std::sync::Arc;
 
 use crate::encoding::base64_decode;
 
-/// The headers of a request. Names are lower case; values are bytes, because nothing forces a client to send UTF-8.
-#[derive(Clone, Debug, Default)]
+/// The headers of a request. Names are lower case; values are bytes, because nothing forces a client to send UTF-8. Cheap to clone.
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Metadata {
-    headers: HeaderMap,
+    fields: Arc<Fields>,
+}
+
+/// Names and values, one after the other in one piece of memory.
+#[derive(Default, PartialEq, Eq)]
+pub(crate) struct Fields {
+    bytes: Vec<u8>,
+    spans: Vec<Span>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Span {
+    name: u32,
+    value: u32,
+    end: u32,
+}
+
+impl Fields {
+    pub(crate) fn push(&mut self, name: &[u8], value: &[u8]) {
+        let at = self.bytes.len();
+        self.bytes.extend_from_slice(name);
+        self.bytes.extend_from_slice(value);
+        assert!(u32::try_from(self.bytes.len()).is_ok(), "header lists are bounded far below 4 GiB");
+        self.spans.push(Span { name: at as u32, value: (at + name.len()) as u32, end: self.bytes.len() as u32 });
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.spans.iter().map(|span| {
+            let [name, value, end] = [span.name, span.value, span.end].map(|at| at as usize);
+            (&self.bytes[name..value], &self.bytes[value..end])
+        })
+    }
+
+    /// Memory held, in bytes.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.bytes.capacity() + self.spans.capacity() * size_of::<Span>()
+    }
+}
+
+impl From<Fields> for Metadata {
+    fn from(fields: Fields) -> Metadata {
+        Metadata { fields: Arc::new(fields) }
+    }
 }
 
 impl Metadata {
+    /// Every name and value, in the order in which they came.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.fields.iter()
+    }
+
     /// The first value of `name`, as it came. For binary metadata (`-bin`) see [`Metadata::binary`].
     pub fn get(&self, name: &str) -> Option<&[u8]> {
-        self.headers.get(name).map(HeaderValue::as_bytes)
+        self.all(name).next()
     }
 
     /// The first value of `name` as text: `None` if there is none, `Some(Err)` if it is not UTF-8.
@@ -24,7 +71,7 @@ impl Metadata {
 
     /// Every value of `name`, in the order in which they came.
     pub fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
-        self.headers.get_all(name).into_iter().map(HeaderValue::as_bytes)
+        self.iter().filter(move |(key, _)| *key == name.as_bytes()).map(|(_, value)| value)
     }
 
     /// The first value of a `-bin` name, decoded from base64 (with or without padding). The intake has already refused
@@ -32,16 +79,12 @@ impl Metadata {
     pub fn binary(&self, name: &str) -> Option<Vec<u8>> {
         self.get(name).and_then(base64_decode)
     }
-
-    /// The headers themselves.
-    pub fn headers(&self) -> &HeaderMap {
-        &self.headers
-    }
 }
 
-impl From<HeaderMap> for Metadata {
-    fn from(headers: HeaderMap) -> Metadata {
-        Metadata { headers }
+impl fmt::Debug for Metadata {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |bytes| String::from_utf8_lossy(bytes);
+        f.debug_map().entries(self.iter().map(|(name, value)| (text(name), text(value)))).finish()
     }
 }
 
@@ -51,12 +94,12 @@ mod tests {
 
     #[test]
     fn values_are_bytes() {
-        let mut headers = HeaderMap::new();
-        headers.insert("client-api-version", HeaderValue::from_bytes(b"3.\xff").expect("opaque bytes are allowed"));
-        headers.append("token", HeaderValue::from_static("a"));
-        headers.append("token", HeaderValue::from_static("b"));
-        headers.append("trace-bin", HeaderValue::from_static("AAH/"));
-        let metadata = Metadata::from(headers);
+        let mut fields = Fields::default();
+        fields.push(b"client-api-version", b"3.\xff");
+        fields.push(b"token", b"a");
+        fields.push(b"token", b"b");
+        fields.push(b"trace-bin", b"AAH/");
+        let metadata = Metadata::from(fields);
         assert!(metadata.text("client-api-version").is_some_and(|text| text.is_err()));
         assert_eq!(metadata.text("token"), Some(Ok("a")));
         assert_eq!(metadata.all("token").collect::<Vec<_>>(), [b"a", b"b"]);

@@ -2,24 +2,24 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::task::{Context, Poll};
 
 use api::{Code, limits};
 use bytes::{BufMut, Bytes, BytesMut};
-use h2::server::SendResponse;
-use h2::{Reason, SendStream};
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, Response};
+use http::{HeaderMap, Response, StatusCode};
 
-use crate::payload::{PREFIX_BYTES, Payload, prefix};
+use crate::frame::Reason;
+use crate::payload::{PREFIX_BYTES, prefix};
+use crate::sender::{ContentType, Sender, widen};
 use crate::{Reply, Source, Status};
 
-/// What one DATA submission carries at most.
+/// What is asked of a source at once.
 const PIECE_BYTES_MAX: usize = 64 * 1024;
-/// Messages below this size are copied together into shared submissions.
+/// Messages below this size are copied together into shared frames.
 const SMALL_BYTES_MAX: usize = 2 * 1024;
-/// Size of such a submission.
+/// Size of such a frame.
 const SHARED_BYTES_MAX: usize = 16 * 1024;
+/// What a reply that is made while it is sent counts for among those that wait: the memory that it may take, not its length.
+const PARTS_BYTES: usize = PIECE_BYTES_MAX;
 
 /// Where a stream stands after [`Outflow::pump`].
 #[derive(Debug, PartialEq, Eq)]
@@ -28,34 +28,42 @@ pub(crate) enum Progress {
     Done,
     /// Everything so far is handed over.
     Idle,
-    /// The peer's window is full; the waker is registered.
+    /// The stream's window is full.
     Window,
-    /// The connection's share is used up.
+    /// The connection's window, or its room for output, is used up.
     Share,
-    /// The stream is reset or the connection lost.
-    Broken,
+    /// The stream must be reset.
+    Broken(Reason),
 }
 
 /// Everything that waits to be sent on one stream.
+#[derive(Debug)]
 pub(crate) struct Outflow {
-    head: Head,
+    opening: Opening,
     queue: VecDeque<Item>,
     current: Option<Current>,
     queued_bytes: usize,
     end: Option<End>,
-}
-
-enum Head {
-    Unsent(SendResponse<Payload>, Opening),
-    Sent(SendStream<Payload>),
+    /// What the peer still takes on this stream.
+    window: i64,
 }
 
 /// How a response begins.
+#[derive(Debug)]
 pub(crate) enum Opening {
+    /// It has begun.
+    Sent,
     /// As gRPC, with this content type.
-    Grpc(HeaderValue),
+    Grpc(ContentType),
     /// As the service says.
-    Http(Box<Response<()>>),
+    Http(StatusCode, Box<HeaderMap>),
+}
+
+impl Opening {
+    /// Of a response that is not gRPC and not known yet.
+    pub(crate) fn http() -> Opening {
+        Opening::Http(StatusCode::OK, Box::default())
+    }
 }
 
 enum Item {
@@ -80,6 +88,7 @@ enum Body {
 }
 
 /// How a response ends.
+#[derive(Debug)]
 enum End {
     /// With gRPC trailers.
     Trailers(Status),
@@ -88,35 +97,25 @@ enum End {
 }
 
 impl Outflow {
-    pub(crate) fn new(respond: SendResponse<Payload>, opening: Opening) -> Outflow {
-        Outflow::with(Head::Unsent(respond, opening))
-    }
-
-    /// A stream whose response headers have left.
-    pub(crate) fn begun(stream: SendStream<Payload>) -> Outflow {
-        Outflow::with(Head::Sent(stream))
-    }
-
-    fn with(head: Head) -> Outflow {
-        Outflow { head, queue: VecDeque::new(), current: None, queued_bytes: 0, end: None }
+    pub(crate) fn new(opening: Opening, window: i64) -> Outflow {
+        Outflow { opening, queue: VecDeque::new(), current: None, queued_bytes: 0, end: None, window }
     }
 
     /// Queues a reply and the end behind it.
     pub(crate) fn reply(&mut self, reply: Reply) {
-        self.queued_bytes += reply.len();
-        self.queue.push_back(match reply {
+        let item = match reply {
             Reply::Whole(message) => Item::Message(message),
             Reply::Parts { len, source } => Item::Parts { len, source },
-        });
+        };
+        self.queued_bytes += item.queued_bytes();
+        self.queue.push_back(item);
         self.end = Some(End::Trailers(Status::OK));
     }
 
     /// Queues a whole HTTP response.
     pub(crate) fn respond(&mut self, response: Response<Bytes>) {
         let (parts, body) = response.into_parts();
-        if let Head::Unsent(_, opening) = &mut self.head {
-            *opening = Opening::Http(Box::new(Response::from_parts(parts, ())));
-        }
+        self.opening = Opening::Http(parts.status, Box::new(parts.headers));
         if !body.is_empty() {
             self.queued_bytes += body.len();
             self.queue.push_back(Item::Raw(body));
@@ -137,10 +136,9 @@ impl Outflow {
         }
     }
 
-    /// Ends the stream at once, what is queued is lost. False if it ended in the middle of a message and had to be reset.
+    /// Ends the stream with `status`, what is queued is lost. False if it is in the middle of something and must be reset instead.
     pub(crate) fn abort(&mut self, status: Status) -> bool {
         if self.current.is_some() || matches!(self.end, Some(End::Plain)) {
-            self.reset(Reason::CANCEL);
             return false;
         }
         self.queue.clear();
@@ -149,64 +147,60 @@ impl Outflow {
         true
     }
 
-    /// Resets the stream.
-    pub(crate) fn reset(&mut self, reason: Reason) {
-        match &mut self.head {
-            Head::Unsent(respond, _) => respond.send_reset(reason),
-            Head::Sent(stream) => stream.send_reset(reason),
-        }
-    }
-
-    /// Bytes queued, message prefixes aside.
+    /// Bytes of memory that what is queued takes, message prefixes aside.
     pub(crate) fn queued_bytes(&self) -> usize {
         self.queued_bytes
     }
 
-    /// Ready if the peer has reset the stream or is gone; else the waker is registered.
-    pub(crate) fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match &mut self.head {
-            Head::Unsent(respond, _) => respond.poll_reset(cx).map(drop),
-            Head::Sent(stream) => stream.poll_reset(cx).map(drop),
-        }
+    /// Changes what the peer takes on this stream. Fails if that is more than HTTP/2 allows.
+    pub(crate) fn widen(&mut self, by: i64) -> Result<(), ()> {
+        widen(&mut self.window, by)
     }
 
-    /// Hands over what the peer's window and `share`, in bytes, allow.
-    pub(crate) fn pump(&mut self, cx: &mut Context<'_>, share: &mut usize) -> Progress {
+    /// Whether there is something to send, and room for it.
+    pub(crate) fn can_move(&self) -> bool {
+        self.window > 0 || (self.current.is_none() && self.queue.is_empty())
+    }
+
+    /// Hands over what the windows and the room for output allow.
+    pub(crate) fn pump(&mut self, stream: u32, sender: &mut Sender) -> Progress {
         loop {
             if self.current.is_none() && !self.load() {
                 return match self.end.take() {
                     None => Progress::Idle,
-                    Some(end) => self.close(end),
+                    Some(end) => self.close(stream, sender, end),
                 };
             }
-            let Ok(stream) = self.head.open(false) else { return Progress::Broken };
+            self.open(stream, sender, false);
             let Some(current) = &mut self.current else { continue };
-            if *share == 0 {
+            let (window, room) = (usize::try_from(self.window).unwrap_or(0), sender.room());
+            if window == 0 {
+                return Progress::Window;
+            }
+            if room == 0 {
                 return Progress::Share;
             }
-            let wanted = current.len().min(PIECE_BYTES_MAX).min(*share);
-            stream.reserve_capacity(wanted);
-            let mut room = stream.capacity();
-            if room == 0 {
-                room = match stream.poll_capacity(cx) {
-                    Poll::Pending => return Progress::Window,
-                    Poll::Ready(Some(Ok(room))) => room,
-                    Poll::Ready(_) => return Progress::Broken,
-                };
-            }
-            let Some(payload) = current.take(room.min(wanted)) else {
+            let wanted = current.len().min(PIECE_BYTES_MAX).min(window).min(room);
+            let Some(piece) = current.take(wanted) else {
                 // The source ended before its length: only a reset tells the client that the message is broken.
-                stream.send_reset(Reason::INTERNAL_ERROR);
-                return Progress::Broken;
+                return Progress::Broken(Reason::INTERNAL_ERROR);
             };
-            let len = payload.len();
-            *share -= len.min(*share);
-            if current.len() == 0 {
-                self.current = None;
+            let is_over = current.len() == 0;
+            self.window -= piece.len() as i64;
+            self.queued_bytes -= match current.body {
+                Body::Bytes(_) => piece.body.len().min(self.queued_bytes),
+                Body::Source(_) if is_over => PARTS_BYTES.min(self.queued_bytes),
+                Body::Source(_) => 0,
+            };
+            let front = &current.prefix[piece.prefix_at..current.prefix_at];
+            // A body that is no message ends with its last byte.
+            let end = is_over && self.queue.is_empty() && matches!(self.end, Some(End::Plain));
+            sender.data(stream, front, piece.body, end);
+            if end {
+                return Progress::Done;
             }
-            self.queued_bytes -= payload.body_len.min(self.queued_bytes);
-            if stream.send_data(payload.payload, false).is_err() {
-                return Progress::Broken;
+            if is_over {
+                self.current = None;
             }
         }
     }
@@ -252,50 +246,59 @@ impl Outflow {
         Current::raw(together.freeze())
     }
 
-    fn close(&mut self, end: End) -> Progress {
-        let sent = match (end, &mut self.head) {
-            (End::Plain, Head::Unsent(..)) => self.head.open(true).map(drop),
-            (End::Plain, Head::Sent(stream)) => stream.send_data(Payload::raw(Bytes::new()), true),
-            (End::Trailers(status), Head::Unsent(respond, Opening::Grpc(content_type))) => {
-                respond.send_response(trailers_only(content_type.clone(), &status), true).map(drop)
+    /// Sends the beginning of the response if it has not left yet.
+    fn open(&mut self, stream: u32, sender: &mut Sender, end: bool) {
+        match std::mem::replace(&mut self.opening, Opening::Sent) {
+            Opening::Sent => {}
+            Opening::Grpc(content_type) => sender.grpc_head(stream, content_type),
+            Opening::Http(status, headers) => sender.http_head(stream, status.as_u16(), &headers, end),
+        }
+    }
+
+    fn close(&mut self, stream: u32, sender: &mut Sender, end: End) -> Progress {
+        match (end, &self.opening) {
+            (End::Plain, _) => self.open(stream, sender, true),
+            (End::Trailers(status), Opening::Grpc(content_type)) => {
+                sender.trailers_only(stream, StatusCode::OK.as_u16(), *content_type, &status);
             }
-            (End::Trailers(_), Head::Unsent(respond, Opening::Http(_))) => {
-                respond.send_reset(Reason::INTERNAL_ERROR);
-                return Progress::Broken;
-            }
-            (End::Trailers(status), Head::Sent(stream)) => stream.send_trailers(trailers(&status)),
-        };
-        if sent.is_ok() { Progress::Done } else { Progress::Broken }
+            (End::Trailers(_), Opening::Http(..)) => return Progress::Broken(Reason::INTERNAL_ERROR),
+            (End::Trailers(status), Opening::Sent) => sender.trailers(stream, &status),
+        }
+        Progress::Done
     }
 }
 
-impl Head {
-    /// The stream, its response headers sent. Only a response without a body passes `end`.
-    fn open(&mut self, end: bool) -> Result<&mut SendStream<Payload>, h2::Error> {
-        if let Head::Unsent(respond, opening) = self {
-            let response = match opening {
-                Opening::Grpc(content_type) => grpc_head(content_type.clone()),
-                Opening::Http(response) => std::mem::take(&mut **response),
-            };
-            *self = Head::Sent(respond.send_response(response, end)?);
-        }
+impl Item {
+    fn queued_bytes(&self) -> usize {
         match self {
-            Head::Sent(stream) => Ok(stream),
-            Head::Unsent(..) => unreachable!("the headers were just sent"),
+            Item::Message(bytes) | Item::Raw(bytes) => bytes.len(),
+            Item::Parts { len, .. } => PARTS_BYTES.min(*len),
         }
     }
 }
 
-/// A piece of a message and how much of it was body.
+impl fmt::Debug for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.queued_bytes())
+    }
+}
+
+impl fmt::Debug for Current {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes left", self.len())
+    }
+}
+
+/// A piece of a message: the prefix from `prefix_at` to where it has now left, and some of the body.
 struct Piece {
-    payload: Payload,
+    prefix_at: usize,
     prefix_len: usize,
-    body_len: usize,
+    body: Bytes,
 }
 
 impl Piece {
     fn len(&self) -> usize {
-        self.prefix_len + self.body_len
+        self.prefix_len + self.body.len()
     }
 }
 
@@ -310,8 +313,8 @@ impl Current {
 
     /// Cuts off at most `bytes_max` bytes. `None` if the source has less than it promised.
     fn take(&mut self, bytes_max: usize) -> Option<Piece> {
-        let begin = self.prefix_at;
-        let prefix_len = (PREFIX_BYTES - begin).min(bytes_max);
+        let prefix_at = self.prefix_at;
+        let prefix_len = (PREFIX_BYTES - prefix_at).min(bytes_max);
         self.prefix_at += prefix_len;
         let body_max = self.left.min(bytes_max - prefix_len);
         let body = match &mut self.body {
@@ -326,9 +329,8 @@ impl Current {
                 piece
             }
         };
-        let body_len = body.len();
-        self.left -= body_len;
-        Some(Piece { payload: Payload::part(self.prefix, begin, self.prefix_at, body), prefix_len, body_len })
+        self.left -= body.len();
+        Some(Piece { prefix_at, prefix_len, body })
     }
 }
 
@@ -376,38 +378,4 @@ impl fmt::Debug for Outbound<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Outbound").field("queued_bytes", &self.flow.queued_bytes).finish_non_exhaustive()
     }
-}
-
-/// Headers of a gRPC response that has a body.
-pub(crate) fn grpc_head(content_type: HeaderValue) -> Response<()> {
-    let mut headers = HeaderMap::with_capacity(1);
-    headers.insert(CONTENT_TYPE, content_type);
-    let mut response = Response::new(());
-    *response.headers_mut() = headers;
-    response
-}
-
-/// A gRPC response that is only a status.
-pub(crate) fn trailers_only(content_type: HeaderValue, status: &Status) -> Response<()> {
-    let mut headers = trailers(status);
-    headers.insert(CONTENT_TYPE, content_type);
-    let mut response = Response::new(());
-    *response.headers_mut() = headers;
-    response
-}
-
-/// The trailers that say `status`.
-pub(crate) fn trailers(status: &Status) -> HeaderMap {
-    let mut headers = HeaderMap::with_capacity(3);
-    headers.insert("grpc-status", code_value(status.code));
-    if !status.message.is_empty() {
-        headers.insert("grpc-message", status.encoded_message());
-    }
-    headers
-}
-
-fn code_value(code: Code) -> HeaderValue {
-    const DIGITS: [&str; Code::ALL.len()] =
-        ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15", "16"];
-    HeaderValue::from_static(DIGITS[code as usize])
 }

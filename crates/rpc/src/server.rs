@@ -47,6 +47,8 @@ impl Server {
                 stats: seat.stats.clone(),
                 mailbox: seat.mailbox.clone(),
                 deadlines: Deadlines::default(),
+                input: Vec::new(),
+                signals: Vec::new(),
                 now: Instant::now(),
             };
             let name = format!("rpc-{index}");

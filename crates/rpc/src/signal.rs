@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::task::Wake;
 
 use crate::mailbox::{Mail, Mailbox};
 
@@ -30,6 +29,15 @@ impl Signal {
             ready: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         }
+    }
+
+    /// As new, for another stream of the same thread.
+    pub(crate) fn reset(&mut self, connection: usize) {
+        self.connection = connection;
+        self.stream = AtomicUsize::new(usize::MAX);
+        self.posted = AtomicBool::new(false);
+        self.ready = AtomicBool::new(false);
+        self.ended = AtomicBool::new(false);
     }
 
     pub(crate) fn mailbox(&self) -> &Mailbox {
@@ -71,13 +79,6 @@ impl Signal {
             let mailbox = self.mailbox.clone();
             mailbox.post(Mail::Wake(self));
         }
-    }
-}
-
-/// The transport's wake-ups: data has come, the window has opened, the stream was reset.
-impl Wake for Signal {
-    fn wake(self: Arc<Self>) {
-        self.post();
     }
 }
 

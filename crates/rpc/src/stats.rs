@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use api::Code;
 
+use crate::Limit;
+
 /// The counters of a server. Every request thread writes its own set, reading adds them up.
 #[derive(Debug)]
 pub struct Stats {
@@ -57,6 +59,11 @@ impl Stats {
         self.sum(|shard| shard.bytes_sent.get())
     }
 
+    /// How often clients have run into `limit`.
+    pub fn limit_hits(&self, limit: Limit) -> u64 {
+        self.sum(|shard| shard.limits[limit as usize].get())
+    }
+
     /// Connections accepted since the start.
     pub fn connections_accepted(&self) -> u64 {
         self.sum(|shard| shard.accepted.get())
@@ -79,6 +86,7 @@ pub(crate) struct Shard {
     pub(crate) bytes_received: Counter,
     pub(crate) bytes_sent: Counter,
     pub(crate) accepted: Counter,
+    limits: [Counter; Limit::ALL.len()],
     /// Open connections, counted up by the listener so that it can spread them.
     pub(crate) open: AtomicU64,
 }
@@ -90,8 +98,13 @@ impl Shard {
             bytes_received: Counter::default(),
             bytes_sent: Counter::default(),
             accepted: Counter::default(),
+            limits: Default::default(),
             open: AtomicU64::new(0),
         }
+    }
+
+    pub(crate) fn hit(&self, limit: Limit) {
+        self.limits[limit as usize].add(1);
     }
 
     pub(crate) fn started(&self, method: usize) {

@@ -19,9 +19,8 @@ use crate::greeting::{Greeting, Protocol};
 use crate::mailbox::{Mail, Mailbox};
 use crate::routes::Routes;
 use crate::signal::Signal;
-use crate::socket::Socket;
 use crate::stats::Shard;
-use crate::{Options, Service, http1};
+use crate::{Limit, Options, Service, http1};
 
 /// How often connections are looked at that do nothing by themselves.
 const TICK: Duration = Duration::from_secs(1);
@@ -36,8 +35,35 @@ pub(crate) struct Shared {
     pub(crate) stats: Arc<Shard>,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) deadlines: Deadlines,
+    /// Room for the input of the connection that has its turn.
+    pub(crate) input: Vec<u8>,
+    /// Signals of streams that have ended, for others.
+    pub(crate) signals: Vec<Arc<Signal>>,
     /// The time as of the last look at the clock.
     pub(crate) now: Instant,
+}
+
+/// Signals that are kept for other streams.
+const SIGNALS_MAX: usize = 1024;
+
+impl Shared {
+    /// A signal for a stream of the connection under `key`.
+    pub(crate) fn signal(&mut self, key: usize) -> Arc<Signal> {
+        if let Some(mut signal) = self.signals.pop()
+            && let Some(unused) = Arc::get_mut(&mut signal)
+        {
+            unused.reset(key);
+            return signal;
+        }
+        Arc::new(Signal::new(self.mailbox.clone(), key))
+    }
+
+    /// Keeps `signal` for another stream if nobody else has it.
+    pub(crate) fn recycle(&mut self, mut signal: Arc<Signal>) {
+        if self.signals.len() < SIGNALS_MAX && Arc::get_mut(&mut signal).is_some() {
+            self.signals.push(signal);
+        }
+    }
 }
 
 /// Everything a request thread does, as one task. Connections are not tasks of their own: their wake-ups and the answers for them
@@ -87,11 +113,6 @@ impl ConnectionWaker {
     /// Wake-ups count from here.
     pub(crate) fn arm(&self) {
         self.posted.store(false, Ordering::SeqCst);
-    }
-
-    /// The connection is awake: what it causes itself need not wake it.
-    pub(crate) fn mute(&self) {
-        self.posted.store(true, Ordering::SeqCst);
     }
 }
 
@@ -198,7 +219,7 @@ impl RequestThread {
             let http2 = match greeting.poll(&mut cx) {
                 Poll::Pending => return,
                 Poll::Ready(Ok(Protocol::Http2(stream, seen))) => {
-                    Http2::new(Socket::new(stream, seen), key, peer, &self.shared, &mut cx)
+                    Http2::new(Box::new(stream), &seen, key, peer, &self.shared)
                 }
                 Poll::Ready(Ok(Protocol::Http1(stream, seen))) => {
                     self.begin_http1(key, http1::Stream::new(stream, seen), peer);
@@ -249,7 +270,11 @@ impl RequestThread {
         for (key, connection) in &mut self.connections {
             let keeps = match &mut connection.state {
                 State::Greeting(greeting) => {
-                    now.duration_since(greeting.since) < self.shared.options.handshake_timeout && self.end_at.is_none()
+                    let in_time = now.duration_since(greeting.since) < self.shared.options.handshake_timeout;
+                    if !in_time {
+                        self.shared.stats.hit(Limit::Handshake);
+                    }
+                    in_time && self.end_at.is_none()
                 }
                 State::Http2(http2) => http2.tick(&self.shared, &connection.waker),
             };
@@ -270,7 +295,7 @@ impl RequestThread {
         let mut keys = Vec::with_capacity(self.connections.len());
         for (key, connection) in &mut self.connections {
             if let State::Http2(http2) = &mut connection.state {
-                http2.drain();
+                http2.drain(self.shared.now);
                 keys.push(key);
             }
         }

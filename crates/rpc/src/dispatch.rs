@@ -1,0 +1,258 @@
+//! What each frame does.
+
+use std::time::Instant;
+
+use crate::Limit;
+use crate::call::Event;
+use crate::connection::{Ending, Http2};
+use crate::frame::{Fault, Frame, HEAD_BYTES, Head, PAYLOAD_BYTES_DEFAULT, Reason, Settings, flag, kind};
+use crate::rates::Cost;
+use crate::receiver::Block;
+use crate::thread::Shared;
+
+/// How many streams that were reset are remembered, so that what was on its way for them is no offence.
+const FORSAKEN_MAX: usize = 128;
+/// Pieces of a body smaller than this that complete no message are counted as carrying nothing.
+const TINY_BYTES_MAX: usize = 16;
+
+impl Http2 {
+    /// Handles the frames at the beginning of `input`. Returns how much of it was handled, and whether the turn's time was over, or
+    /// the output full, before all complete frames were.
+    pub(crate) fn handle(
+        &mut self,
+        shared: &mut Shared,
+        input: &[u8],
+        until: Instant,
+    ) -> Result<(usize, bool), Ending> {
+        let mut at = 0;
+        while let Some(head) = Head::parse(&input[at..]) {
+            if head.len > PAYLOAD_BYTES_DEFAULT {
+                return Err(Fault::connection(Reason::FRAME_SIZE_ERROR).into());
+            }
+            let (begin, end) = (at + HEAD_BYTES, at + HEAD_BYTES + head.len);
+            let Some(payload) = input.get(begin..end) else { break };
+            at = end;
+            match self.frame(shared, head, payload, &input[end..]) {
+                Ok(more) => at += more,
+                Err(Ended::Connection(ending)) => return Err(ending),
+                Err(Ended::Stream(fault)) => self.reset_by_force(shared, fault)?,
+            }
+            // Only these make work that takes time.
+            if matches!(head.kind, kind::HEADERS | kind::DATA | kind::CONTINUATION) {
+                shared.now = Instant::now();
+            }
+            if shared.now > until || self.sender.is_full() {
+                return Ok((at, true));
+            }
+        }
+        Ok((at, false))
+    }
+
+    /// Handles one frame. `rest` is what comes behind it; the result is how much of that was handled with it.
+    fn frame(&mut self, shared: &mut Shared, head: Head, payload: &[u8], rest: &[u8]) -> Result<usize, Ended> {
+        if let Some(block) = &self.receiver.block
+            && (head.kind != kind::CONTINUATION || head.stream != block.stream)
+        {
+            return Err(Fault::connection(Reason::PROTOCOL_ERROR).into());
+        }
+        if !self.greeted && (head.kind != kind::SETTINGS || head.has(flag::ACK)) {
+            return Err(Fault::connection(Reason::PROTOCOL_ERROR).into());
+        }
+        match Frame::parse(head, payload)? {
+            Frame::Headers { stream, fragment, end_stream, end_headers: true } => {
+                return self.block(shared, stream, fragment, end_stream, rest);
+            }
+            Frame::Headers { stream, fragment, end_stream, end_headers: false } => {
+                self.receiver.block = Some(Block::new(stream, end_stream, fragment, shared.now));
+            }
+            Frame::Continuation { fragment, end_headers, .. } => {
+                let Some(mut block) = self.receiver.block.take() else {
+                    return Err(Fault::connection(Reason::PROTOCOL_ERROR).into());
+                };
+                if !block.extend(fragment, shared.options.header_list_bytes_max as usize) {
+                    return Err(Http2::over(shared, Limit::HeaderBlock).into());
+                }
+                if end_headers {
+                    return self.block(shared, block.stream, &block.bytes, block.end_stream, rest);
+                }
+                self.receiver.block = Some(block);
+            }
+            Frame::Data { stream, data, end } => self.data(shared, stream, data, head.len, end)?,
+            Frame::Reset { stream, .. } => {
+                self.not_idle(stream)?;
+                self.count(shared, Cost::Reset)?;
+                if let Some(&key) = self.ids.get(&stream) {
+                    self.remove(shared, key);
+                }
+            }
+            Frame::WindowUpdate { stream: 0, increment } => {
+                self.count(shared, Cost::WindowUpdate)?;
+                self.sender.widen(increment)?;
+            }
+            Frame::WindowUpdate { stream, increment } => {
+                self.not_idle(stream)?;
+                self.count(shared, Cost::WindowUpdate)?;
+                self.widen(shared, stream, i64::from(increment))?;
+            }
+            Frame::Settings(settings) => {
+                self.greeted = true;
+                self.count(shared, Cost::IdleFrame)?;
+                self.settings(shared, settings)?;
+            }
+            Frame::Ping { ack: true, data } => self.answered(data),
+            Frame::Ping { ack: false, data } => {
+                self.count(shared, Cost::IdleFrame)?;
+                if !self.ping_rule.allows_ping(shared.now, !self.streams.is_empty()) {
+                    return Err(Http2::over(shared, Limit::Pings).into());
+                }
+                self.sender.ping(true, data);
+            }
+            Frame::PushPromise { .. } => return Err(Fault::connection(Reason::PROTOCOL_ERROR).into()),
+            Frame::Priority { .. } | Frame::SettingsAck | Frame::GoAway { .. } | Frame::Unknown => {
+                self.count(shared, Cost::IdleFrame)?;
+            }
+        }
+        Ok(0)
+    }
+
+    /// A whole header block has come.
+    fn block(
+        &mut self,
+        shared: &mut Shared,
+        stream: u32,
+        block: &[u8],
+        end_stream: bool,
+        rest: &[u8],
+    ) -> Result<usize, Ended> {
+        if stream > self.last_stream {
+            if stream.is_multiple_of(2) {
+                return Err(Fault::connection(Reason::PROTOCOL_ERROR).into());
+            }
+            self.last_stream = stream;
+            let list_max = shared.options.header_list_bytes_max as usize;
+            let head = self.receiver.head(block, stream, &shared.routes, list_max)?;
+            if !self.farewell.serves(stream) {
+                self.sender.reset(stream, Reason::REFUSED_STREAM);
+                self.forsake(stream);
+                return Ok(0);
+            }
+            if self.ids.len() >= shared.options.concurrent_streams_max as usize {
+                shared.stats.hit(Limit::ConcurrentStreams);
+                return Err(Fault::stream(stream, Reason::REFUSED_STREAM).into());
+            }
+            return self.begin(shared, stream, head, end_stream, rest);
+        }
+        let Some(&key) = self.ids.get(&stream) else {
+            if self.forsaken.contains(&stream) {
+                self.receiver.trailers(block, stream)?;
+                return Ok(0);
+            }
+            return Err(Fault::connection(Reason::STREAM_CLOSED).into());
+        };
+        self.receiver.trailers(block, stream)?;
+        let input = &mut self.streams[key].input;
+        let begun = if end_stream || input.ended { input.take(0, 0, true) } else { Err(Reason::PROTOCOL_ERROR) };
+        begun.map_err(|reason| Fault::stream(stream, reason))?;
+        self.attend_input(shared, key, &[], true);
+        Ok(0)
+    }
+
+    /// A DATA frame has come; `len` is what it counts for in the windows.
+    fn data(&mut self, shared: &mut Shared, stream: u32, data: &[u8], len: usize, end: bool) -> Result<(), Ended> {
+        self.not_idle(stream)?;
+        self.receiver.take(len)?;
+        let Some(&key) = self.ids.get(&stream) else {
+            self.receiver.release(len);
+            if self.forsaken.contains(&stream) {
+                return self.count(shared, Cost::IdleFrame);
+            }
+            return Err(Fault::stream(stream, Reason::STREAM_CLOSED).into());
+        };
+        if let Err(reason) = self.streams[key].input.take(len, data.len(), end) {
+            self.receiver.release(len);
+            return Err(Fault::stream(stream, reason).into());
+        }
+        let held = self.gathered_bytes;
+        self.attend_input(shared, key, data, end);
+        if !end && data.len() < TINY_BYTES_MAX && (data.is_empty() || self.gathered_bytes > held) {
+            self.count(shared, Cost::IdleFrame)?;
+        }
+        Ok(())
+    }
+
+    fn settings(&mut self, shared: &mut Shared, settings: Settings<'_>) -> Result<(), Ended> {
+        let change = self.sender.apply(settings)?;
+        if change == 0 {
+            return Ok(());
+        }
+        let ids: Vec<u32> = self.ids.keys().copied().collect();
+        for id in ids {
+            if self.widen(shared, id, change).is_err() {
+                return Err(Fault::connection(Reason::FLOW_CONTROL_ERROR).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the window of a stream, which may let it go on.
+    fn widen(&mut self, shared: &mut Shared, stream: u32, by: i64) -> Result<(), Fault> {
+        let Some(&key) = self.ids.get(&stream) else { return Ok(()) };
+        let out = &mut self.streams[key].out;
+        let was_closed = !out.can_move();
+        if out.widen(by).is_err() {
+            return Err(Fault::stream(stream, Reason::FLOW_CONTROL_ERROR));
+        }
+        if was_closed && out.can_move() {
+            let signal = self.streams[key].signal.clone();
+            self.attend(shared, signal, Event::Window);
+        }
+        Ok(())
+    }
+
+    /// Frames other than HEADERS and PRIORITY must not name a stream that has not begun.
+    fn not_idle(&self, stream: u32) -> Result<(), Fault> {
+        let is_idle = stream > self.last_stream || stream.is_multiple_of(2);
+        if is_idle { Err(Fault::connection(Reason::PROTOCOL_ERROR)) } else { Ok(()) }
+    }
+
+    fn count(&mut self, shared: &Shared, cost: Cost) -> Result<(), Ended> {
+        self.rates.count(shared.now, cost).map_err(|limit| Http2::over(shared, limit).into())
+    }
+
+    /// Resets a stream of a client that has broken a rule.
+    fn reset_by_force(&mut self, shared: &mut Shared, fault: Fault) -> Result<(), Ending> {
+        self.rates.count(shared.now, Cost::ForcedReset).map_err(|limit| Http2::over(shared, limit))?;
+        if let Some(&key) = self.ids.get(&fault.stream) {
+            self.remove(shared, key);
+        }
+        self.sender.reset(fault.stream, fault.reason);
+        self.forsake(fault.stream);
+        Ok(())
+    }
+
+    /// Remembers that what still comes for `stream` is no offence.
+    pub(crate) fn forsake(&mut self, stream: u32) {
+        if self.forsaken.len() == FORSAKEN_MAX {
+            self.forsaken.pop_front();
+        }
+        self.forsaken.push_back(stream);
+    }
+}
+
+/// What ends because of a frame.
+pub(crate) enum Ended {
+    Stream(Fault),
+    Connection(Ending),
+}
+
+impl From<Fault> for Ended {
+    fn from(fault: Fault) -> Ended {
+        if fault.stream == 0 { Ended::Connection(fault.into()) } else { Ended::Stream(fault) }
+    }
+}
+
+impl From<Ending> for Ended {
+    fn from(ending: Ending) -> Ended {
+        Ended::Connection(ending)
+    }
+}

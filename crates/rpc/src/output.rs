@@ -1,0 +1,148 @@
+//! What a connection has to write: gathered, and written in as few calls as there can be.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::AsyncWrite;
+
+/// Bytes from here on are written from where they lie instead of being copied.
+const DIRECT_BYTES_MIN: usize = 4 * 1024;
+/// Memory kept for output between turns.
+const IDLE_BYTES_MAX: usize = 16 * 1024;
+/// Slices of one write.
+const SLICES_MAX: usize = 64;
+
+/// Bytes on their way to a peer.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    /// What comes before `tail`.
+    sealed: VecDeque<Bytes>,
+    sealed_bytes: usize,
+    tail: BytesMut,
+}
+
+impl Output {
+    /// Where to append small things.
+    pub(crate) fn tail(&mut self) -> &mut BytesMut {
+        &mut self.tail
+    }
+
+    /// Appends `bytes`, by reference if they are many.
+    pub(crate) fn append(&mut self, bytes: Bytes) {
+        if bytes.len() < DIRECT_BYTES_MIN {
+            return self.tail.extend_from_slice(&bytes);
+        }
+        if !self.tail.is_empty() {
+            let tail = self.tail.split().freeze();
+            self.sealed_bytes += tail.len();
+            self.sealed.push_back(tail);
+        }
+        self.sealed_bytes += bytes.len();
+        self.sealed.push_back(bytes);
+    }
+
+    /// Bytes that are not written yet.
+    pub(crate) fn len(&self) -> usize {
+        self.sealed_bytes + self.tail.len()
+    }
+
+    /// Writes as much as `to` takes. Pending if it did not take everything.
+    pub(crate) fn flush(
+        &mut self,
+        to: &mut (impl AsyncWrite + Unpin + ?Sized),
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        while self.len() > 0 {
+            let count = if self.sealed.is_empty() {
+                ready!(Pin::new(&mut *to).poll_write(cx, &self.tail))?
+            } else {
+                let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+                let mut filled = 0;
+                for bytes in self.sealed.iter().map(|bytes| &bytes[..]).chain([&self.tail[..]]).take(SLICES_MAX) {
+                    slices[filled] = IoSlice::new(bytes);
+                    filled += 1;
+                }
+                ready!(Pin::new(&mut *to).poll_write_vectored(cx, &slices[..filled]))?
+            };
+            if count == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.advance(count);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn advance(&mut self, mut count: usize) {
+        while let Some(first) = self.sealed.front_mut() {
+            let step = first.len().min(count);
+            self.sealed_bytes -= step;
+            count -= step;
+            if step < first.len() {
+                return first.advance(step);
+            }
+            self.sealed.pop_front();
+        }
+        self.tail.advance(count);
+        if self.tail.is_empty() {
+            // What was sealed before may share the memory; if not, it is used again.
+            if self.tail.capacity() > IDLE_BYTES_MAX {
+                self.tail = BytesMut::new();
+            } else {
+                self.tail.clear();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::Waker;
+
+    /// Takes so many bytes at a time.
+    struct Narrow(Vec<u8>, usize);
+
+    impl AsyncWrite for Narrow {
+        fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            let count = bytes.len().min(self.1);
+            self.0.extend_from_slice(&bytes[..count]);
+            Poll::Ready(Ok(count))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[test]
+    fn bytes_leave_in_order_however_little_is_taken() {
+        for step in [1, 7, 4096, 1 << 20] {
+            let mut output = Output::default();
+            let mut wanted = Vec::new();
+            for (index, len) in [3, 5000, 1, 0, 9000, 4096, 17].into_iter().enumerate() {
+                let bytes = vec![index as u8; len];
+                wanted.extend_from_slice(&bytes);
+                output.tail().extend_from_slice(&[b'-']);
+                wanted.push(b'-');
+                let at = wanted.len() - 1;
+                wanted.swap(at, at - len);
+                wanted[at - len..].fill(index as u8);
+                wanted[at - len] = b'-';
+                output.append(Bytes::from(bytes));
+            }
+            assert_eq!(output.len(), wanted.len());
+            let mut narrow = Narrow(Vec::new(), step);
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(matches!(output.flush(&mut narrow, &mut cx), Poll::Ready(Ok(()))));
+            assert!(narrow.0 == wanted, "by {step}");
+            assert_eq!(output.len(), 0);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The receiving half of a connection: header decompression, header blocks in several frames, and the window the peer sends into.
+
+use std::time::Instant;
+
+use crate::frame::{Fault, Reason};
+use crate::head::{self, BadHead, Head};
+use crate::hpack::{Decoder, TABLE_BYTES_DEFAULT};
+use crate::memo::Memo;
+use crate::routes::Routes;
+
+/// Receive windows, of each stream and of the connection, in bytes.
+pub(crate) const WINDOW_BYTES: u32 = 1 << 20;
+/// What of a window is free again is announced when it is so much: one frame for many.
+pub(crate) const WINDOW_UPDATE_BYTES_MIN: u32 = WINDOW_BYTES / 2;
+/// Frames of one header block. The bytes are bounded too, so more of them would be nearly empty.
+const BLOCK_FRAMES_MAX: u32 = 32;
+
+pub(crate) struct Receiver {
+    decoder: Decoder,
+    memo: Memo,
+    /// A header block of which more is to come.
+    pub(crate) block: Option<Block>,
+    /// What the peer may still send.
+    window: i64,
+    /// What is free again and not yet announced.
+    due: u32,
+}
+
+/// A header block that comes in several frames.
+#[derive(Debug)]
+pub(crate) struct Block {
+    pub(crate) stream: u32,
+    pub(crate) end_stream: bool,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) since: Instant,
+    frames: u32,
+}
+
+impl Block {
+    pub(crate) fn new(stream: u32, end_stream: bool, fragment: &[u8], since: Instant) -> Block {
+        Block { stream, end_stream, bytes: fragment.to_vec(), since, frames: 1 }
+    }
+
+    /// Adds what has come. False if that is too much.
+    pub(crate) fn extend(&mut self, fragment: &[u8], bytes_max: usize) -> bool {
+        self.frames += 1;
+        self.bytes.extend_from_slice(fragment);
+        self.frames <= BLOCK_FRAMES_MAX && self.bytes.len() <= bytes_max
+    }
+}
+
+impl Receiver {
+    pub(crate) fn new() -> Receiver {
+        Receiver {
+            decoder: Decoder::new(TABLE_BYTES_DEFAULT),
+            memo: Memo::default(),
+            block: None,
+            window: i64::from(WINDOW_BYTES),
+            due: 0,
+        }
+    }
+
+    /// Reads the header block of a request on `stream`.
+    pub(crate) fn head(&mut self, block: &[u8], stream: u32, routes: &Routes, list_max: usize) -> Result<Head, Fault> {
+        if let Some(head) = self.memo.get(block, &self.decoder) {
+            return Ok(head);
+        }
+        let before = self.decoder.generation();
+        let head = head::decode(block, &mut self.decoder, routes, list_max).map_err(|bad| fault(&bad, stream))?;
+        self.memo.put(block, before, &self.decoder, &head);
+        Ok(head)
+    }
+
+    /// Reads the header block behind the body of a request.
+    pub(crate) fn trailers(&mut self, block: &[u8], stream: u32) -> Result<(), Fault> {
+        head::decode_trailers(block, &mut self.decoder).map_err(|bad| fault(&bad, stream))
+    }
+
+    /// The payload of a DATA frame has come.
+    pub(crate) fn take(&mut self, bytes: usize) -> Result<(), Fault> {
+        self.window -= bytes as i64;
+        if self.window < 0 { Err(Fault::connection(Reason::FLOW_CONTROL_ERROR)) } else { Ok(()) }
+    }
+
+    /// So many bytes are no longer held.
+    pub(crate) fn release(&mut self, bytes: usize) {
+        // No more than what was taken, which the window bounds.
+        self.due += bytes as u32;
+    }
+
+    /// What is to be announced.
+    pub(crate) fn window_update(&mut self) -> Option<u32> {
+        if self.due < WINDOW_UPDATE_BYTES_MIN {
+            return None;
+        }
+        self.window += i64::from(self.due);
+        Some(std::mem::take(&mut self.due))
+    }
+}
+
+fn fault(bad: &BadHead, stream: u32) -> Fault {
+    match bad {
+        BadHead::Compression => Fault::connection(Reason::COMPRESSION_ERROR),
+        BadHead::Malformed => Fault::stream(stream, Reason::PROTOCOL_ERROR),
+    }
+}

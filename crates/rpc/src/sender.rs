@@ -1,0 +1,248 @@
+//! The sending half of a connection: frames, header compression, the peer's settings and the connection's window.
+
+use api::Code;
+use bytes::{BufMut, Bytes, BytesMut};
+use http::HeaderMap;
+
+use crate::Status;
+use crate::frame::{Fault, Head, PAYLOAD_BYTES_DEFAULT, Reason, Settings, WINDOW_BYTES_DEFAULT, flag, kind, setting};
+use crate::hpack::{Encoder, Indexing};
+use crate::output::Output;
+use crate::payload::{PREFIX_BYTES, prefix};
+
+/// Output that the socket has not taken yet. Beyond it nothing is read, and streams wait.
+const SEND_BYTES_MAX: usize = 256 * 1024;
+/// Payload of the frames that replies are cut into, if the peer takes as much: what stands between two streams of one connection.
+const PIECE_BYTES_MAX: usize = 64 * 1024;
+
+/// How the body of a gRPC reply is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ContentType {
+    Grpc,
+    GrpcProto,
+}
+
+impl ContentType {
+    fn name(self) -> &'static [u8] {
+        match self {
+            ContentType::Grpc => b"application/grpc",
+            ContentType::GrpcProto => b"application/grpc+proto",
+        }
+    }
+}
+
+/// What goes out on one connection.
+pub(crate) struct Sender {
+    pub(crate) output: Output,
+    encoder: Encoder,
+    /// What the peer still takes on all streams together.
+    window: i64,
+    /// What it takes on a new stream.
+    initial_window: i64,
+    frame_bytes_max: usize,
+    /// Where header blocks are made.
+    block: Vec<u8>,
+}
+
+impl Sender {
+    pub(crate) fn new() -> Sender {
+        Sender {
+            output: Output::default(),
+            encoder: Encoder::new(),
+            window: i64::from(WINDOW_BYTES_DEFAULT),
+            initial_window: i64::from(WINDOW_BYTES_DEFAULT),
+            frame_bytes_max: PAYLOAD_BYTES_DEFAULT,
+            block: Vec::new(),
+        }
+    }
+
+    /// What the peer takes on a new stream, in bytes.
+    pub(crate) fn initial_window(&self) -> i64 {
+        self.initial_window
+    }
+
+    /// Bytes of bodies that may be appended now, whatever the stream: the connection's window and the room for output.
+    pub(crate) fn room(&self) -> usize {
+        let window = usize::try_from(self.window).unwrap_or(0);
+        window.min(SEND_BYTES_MAX.saturating_sub(self.output.len()))
+    }
+
+    /// Whether so much waits for the socket that nothing should be added.
+    pub(crate) fn is_full(&self) -> bool {
+        self.output.len() >= SEND_BYTES_MAX
+    }
+
+    /// Takes over the peer's settings. Returns by how much the windows of its streams change.
+    pub(crate) fn apply(&mut self, settings: Settings<'_>) -> Result<i64, Fault> {
+        let before = self.initial_window;
+        for entry in settings.iter() {
+            let (id, value) = entry?;
+            match id {
+                setting::HEADER_TABLE_SIZE => self.encoder.set_table_bytes_max(value as usize),
+                setting::INITIAL_WINDOW_SIZE => self.initial_window = i64::from(value),
+                setting::MAX_FRAME_SIZE => self.frame_bytes_max = (value as usize).min(PIECE_BYTES_MAX),
+                _ => {}
+            }
+        }
+        self.head(0, kind::SETTINGS, flag::ACK, 0);
+        Ok(self.initial_window - before)
+    }
+
+    /// Opens the connection's window.
+    pub(crate) fn widen(&mut self, increment: u32) -> Result<(), Fault> {
+        widen(&mut self.window, i64::from(increment)).map_err(|()| Fault::connection(Reason::FLOW_CONTROL_ERROR))
+    }
+
+    /// The beginning of a gRPC reply that has a body.
+    pub(crate) fn grpc_head(&mut self, stream: u32, content_type: ContentType) {
+        self.begin_reply(content_type);
+        self.headers(stream, false);
+    }
+
+    /// A gRPC reply that is only a status.
+    pub(crate) fn trailers_only(&mut self, stream: u32, http_status: u16, content_type: ContentType, status: &Status) {
+        if http_status == 200 {
+            self.begin_reply(content_type);
+        } else {
+            self.begin_block(http_status);
+            self.encoder.encode(&mut self.block, b"content-type", content_type.name(), Indexing::Index);
+        }
+        self.status(status);
+        if status.code == Code::Unimplemented {
+            self.encoder.encode(&mut self.block, b"grpc-accept-encoding", b"identity,gzip", Indexing::Without);
+        }
+        self.headers(stream, true);
+    }
+
+    /// The trailers that say `status`.
+    pub(crate) fn trailers(&mut self, stream: u32, status: &Status) {
+        self.block.clear();
+        self.status(status);
+        self.headers(stream, true);
+    }
+
+    /// The beginning of a response that is not gRPC, or all of it.
+    pub(crate) fn http_head(&mut self, stream: u32, status: u16, headers: &HeaderMap, end: bool) {
+        self.begin_block(status);
+        for (name, value) in headers {
+            self.encoder.encode(&mut self.block, name.as_str().as_bytes(), value.as_bytes(), Indexing::Without);
+        }
+        self.headers(stream, end);
+    }
+
+    fn begin_reply(&mut self, content_type: ContentType) {
+        self.begin_block(200);
+        self.encoder.encode(&mut self.block, b"content-type", content_type.name(), Indexing::Index);
+    }
+
+    fn begin_block(&mut self, status: u16) {
+        self.block.clear();
+        let digits = [b'0' + (status / 100 % 10) as u8, b'0' + (status / 10 % 10) as u8, b'0' + (status % 10) as u8];
+        self.encoder.encode(&mut self.block, b":status", &digits, Indexing::Without);
+    }
+
+    fn status(&mut self, status: &Status) {
+        self.encoder.encode(&mut self.block, b"grpc-status", code_text(status.code), Indexing::Index);
+        if !status.message.is_empty() {
+            let message = status.encoded_message();
+            self.encoder.encode(&mut self.block, b"grpc-message", message.as_bytes(), Indexing::Without);
+        }
+    }
+
+    /// Sends the block that was made, in as many frames as it takes.
+    fn headers(&mut self, stream: u32, end: bool) {
+        let mut kind = kind::HEADERS;
+        let mut flags = if end { flag::END_STREAM } else { 0 };
+        let mut rest = &self.block[..];
+        loop {
+            let (now, later) = rest.split_at(rest.len().min(self.frame_bytes_max));
+            if later.is_empty() {
+                flags |= flag::END_HEADERS;
+            }
+            let tail = self.output.tail();
+            Head { len: now.len(), kind, flags, stream }.put(tail);
+            tail.put_slice(now);
+            if later.is_empty() {
+                return;
+            }
+            (rest, kind, flags) = (later, kind::CONTINUATION, 0);
+        }
+    }
+
+    /// A message that the windows have room for, whole.
+    pub(crate) fn message(&mut self, stream: u32, message: Bytes) {
+        let len = PREFIX_BYTES + message.len();
+        if len <= self.frame_bytes_max {
+            self.window -= len as i64;
+            self.head(len, kind::DATA, 0, stream);
+            self.output.tail().put_slice(&prefix(message.len()));
+            self.output.append(message);
+        } else {
+            self.data(stream, &prefix(message.len()), message, false);
+        }
+    }
+
+    /// Part of a body, which the windows have room for: `front`, then `body`.
+    pub(crate) fn data(&mut self, stream: u32, front: &[u8], mut body: Bytes, end: bool) {
+        let mut front = front;
+        loop {
+            let left = front.len() + body.len();
+            let len = left.min(self.frame_bytes_max);
+            self.window -= len as i64;
+            self.head(len, kind::DATA, if end && len == left { flag::END_STREAM } else { 0 }, stream);
+            self.output.tail().put_slice(front);
+            self.output.append(body.split_to(len - front.len()));
+            front = &[];
+            if body.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Ends a stream at once.
+    pub(crate) fn reset(&mut self, stream: u32, reason: Reason) {
+        self.head(4, kind::RST_STREAM, 0, stream);
+        self.output.tail().put_u32(reason.0);
+    }
+
+    /// Gives the peer more room, on a stream or (0) on the connection.
+    pub(crate) fn window_update(&mut self, stream: u32, increment: u32) {
+        self.head(4, kind::WINDOW_UPDATE, 0, stream);
+        self.output.tail().put_u32(increment);
+    }
+
+    pub(crate) fn ping(&mut self, ack: bool, data: [u8; 8]) {
+        self.head(data.len(), kind::PING, if ack { flag::ACK } else { 0 }, 0);
+        self.output.tail().put_slice(&data);
+    }
+
+    /// Ends the connection, or announces that. Clients look for some of these texts.
+    pub(crate) fn go_away(&mut self, last_stream: u32, reason: Reason, text: &str) {
+        self.head(8 + text.len(), kind::GO_AWAY, 0, 0);
+        let tail = self.output.tail();
+        tail.put_u32(last_stream);
+        tail.put_u32(reason.0);
+        tail.put_slice(text.as_bytes());
+    }
+
+    fn head(&mut self, len: usize, kind: u8, flags: u8, stream: u32) {
+        Head { len, kind, flags, stream }.put(self.output.tail());
+    }
+
+    /// Where to write frames that need nothing of this.
+    pub(crate) fn tail(&mut self) -> &mut BytesMut {
+        self.output.tail()
+    }
+}
+
+/// Adds to a window of the peer's, which must not go beyond what a number of its can say.
+pub(crate) fn widen(window: &mut i64, by: i64) -> Result<(), ()> {
+    *window += by;
+    if *window > i64::from(crate::frame::WINDOW_BYTES_MAX) { Err(()) } else { Ok(()) }
+}
+
+fn code_text(code: Code) -> &'static [u8] {
+    const DIGITS: [&[u8]; Code::ALL.len()] =
+        [b"0", b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8", b"9", b"10", b"11", b"12", b"13", b"14", b"15", b"16"];
+    DIGITS[code as usize]
+}

@@ -1,0 +1,74 @@
+//! The end of a connection in good order.
+//!
+//! The client is told twice: first that there will be an end, then, when an answered ping shows that it has heard, which of its
+//! streams was the last to be served. So no request is lost that it sent before it knew.
+
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use crate::connection::Http2;
+use crate::frame::{Reason, WINDOW_BYTES_MAX};
+
+/// How long the answer to the ping may take.
+const ANSWER_TIME_MAX: Duration = Duration::from_millis(500);
+/// The ping between the two.
+const PING: [u8; 8] = *b"farewell";
+
+/// How far the end has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Farewell {
+    None,
+    /// The client has been told, and is asked whether it has heard.
+    Announced(Instant),
+    /// It has, or has not answered in time.
+    Heard,
+    /// No stream after this one is served.
+    Said(u32),
+}
+
+impl Farewell {
+    pub(crate) fn is_said(self) -> bool {
+        matches!(self, Farewell::Said(_))
+    }
+
+    /// Whether `stream` is still served.
+    pub(crate) fn serves(self, stream: u32) -> bool {
+        !matches!(self, Farewell::Said(last) if stream > last)
+    }
+}
+
+impl Http2 {
+    /// Takes no new streams before long; the connection closes when those that run are done.
+    pub(crate) fn drain(&mut self, now: Instant) {
+        if self.farewell == Farewell::None {
+            self.farewell = Farewell::Announced(now);
+            self.sender.go_away(WINDOW_BYTES_MAX, Reason::NO_ERROR, "");
+            self.sender.ping(false, PING);
+        }
+    }
+
+    /// An answer to a ping has come.
+    pub(crate) fn answered(&mut self, data: [u8; 8]) {
+        if data == PING && matches!(self.farewell, Farewell::Announced(_)) {
+            self.farewell = Farewell::Heard;
+        }
+    }
+
+    /// Waits no longer for the answer than it should.
+    pub(crate) fn hasten_farewell(&mut self, now: Instant, waker: &Waker) {
+        if let Farewell::Announced(since) = self.farewell
+            && now.duration_since(since) >= ANSWER_TIME_MAX
+        {
+            self.farewell = Farewell::Heard;
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Tells the client the last stream, once it has heard of the end.
+    pub(crate) fn say_farewell(&mut self) {
+        if self.farewell == Farewell::Heard {
+            self.farewell = Farewell::Said(self.last_stream);
+            self.sender.go_away(self.last_stream, Reason::NO_ERROR, "");
+        }
+    }
+}
