@@ -343,7 +343,8 @@ mod tests {
     #[test]
     fn faults_end_what_they_must() {
         let connection = |reason| Err(Fault::connection(reason));
-        let cases: [(u8, u8, u32, &[u8], Result<Frame<'_>, Fault>); 16] = [
+        type Case<'a> = (u8, u8, u32, &'a [u8], Result<Frame<'a>, Fault>);
+        let cases: [Case<'_>; 16] = [
             (kind::DATA, 0, 0, b"x", connection(Reason::PROTOCOL_ERROR)),
             (kind::DATA, flag::PADDED, 1, b"", connection(Reason::FRAME_SIZE_ERROR)),
             (kind::DATA, flag::PADDED, 1, b"\x01", connection(Reason::PROTOCOL_ERROR)),

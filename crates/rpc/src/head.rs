@@ -334,9 +334,9 @@ mod tests {
         for case in cases {
             assert_eq!(read(&[pseudo, &case]).err(), Some(BadHead::Malformed), "{case:?}");
         }
-        for missing in 0..3 {
-            let rest: Vec<_> = (0..3).filter(|index| *index != missing).map(|index| GRPC[index]).collect();
-            assert_eq!(read(&[&rest]).err(), Some(BadHead::Malformed), "without {:?}", GRPC[missing]);
+        for missing in pseudo {
+            let rest: Vec<_> = pseudo.iter().filter(|field| *field != missing).copied().collect();
+            assert_eq!(read(&[&rest]).err(), Some(BadHead::Malformed), "without {missing:?}");
         }
         let late = [&[("x", "y")][..], pseudo];
         assert_eq!(read(&late).err(), Some(BadHead::Malformed));

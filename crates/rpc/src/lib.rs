@@ -17,10 +17,7 @@ mod dispatch;
 mod encoding;
 pub mod frame;
 mod greeting;
-<<<<<<< HEAD
-=======
 mod head;
->>>>>>> 4b57273 (Serve HTTP/2 by an engine of our own)
 pub mod hpack;
 mod http1;
 mod ids;

@@ -128,13 +128,9 @@ mod tests {
             let mut wanted = Vec::new();
             for (index, len) in [3, 5000, 1, 0, 9000, 4096, 17].into_iter().enumerate() {
                 let bytes = vec![index as u8; len];
-                wanted.extend_from_slice(&bytes);
-                output.tail().extend_from_slice(&[b'-']);
+                output.tail().extend_from_slice(b"-");
                 wanted.push(b'-');
-                let at = wanted.len() - 1;
-                wanted.swap(at, at - len);
-                wanted[at - len..].fill(index as u8);
-                wanted[at - len] = b'-';
+                wanted.extend_from_slice(&bytes);
                 output.append(Bytes::from(bytes));
             }
             assert_eq!(output.len(), wanted.len());
