@@ -14,6 +14,8 @@ mod connection;
 mod deadline;
 mod decoder;
 mod dispatch;
+#[cfg(feature = "driver")]
+mod driver;
 mod encoding;
 pub mod frame;
 mod greeting;
@@ -47,6 +49,8 @@ mod status;
 mod thread;
 mod timeout;
 
+#[cfg(feature = "driver")]
+pub use driver::Driver;
 pub use limit::Limit;
 pub use metadata::Metadata;
 pub use options::Options;

@@ -110,6 +110,11 @@ pub(crate) struct ConnectionWaker {
 }
 
 impl ConnectionWaker {
+    /// Not armed: the first turn comes by itself.
+    pub(crate) fn new(mailbox: Arc<Mailbox>, key: usize, serial: u64) -> ConnectionWaker {
+        ConnectionWaker { mailbox, key, serial, posted: AtomicBool::new(true) }
+    }
+
     /// Wake-ups count from here.
     pub(crate) fn arm(&self) {
         self.posted.store(false, Ordering::SeqCst);
@@ -177,12 +182,7 @@ impl RequestThread {
         self.serial += 1;
         let entry = self.connections.vacant_entry();
         let key = entry.key();
-        let wake = Arc::new(ConnectionWaker {
-            mailbox: self.shared.mailbox.clone(),
-            key,
-            serial: self.serial,
-            posted: AtomicBool::new(true),
-        });
+        let wake = Arc::new(ConnectionWaker::new(self.shared.mailbox.clone(), key, self.serial));
         let waker = Waker::from(wake.clone());
         let state = State::Greeting(Greeting::new(stream, peer, self.shared.now));
         entry.insert(Connection { serial: self.serial, wake, waker, due: false, state });

@@ -372,6 +372,10 @@ fn grpc(page: &mut Page, stats: &rpc::Stats) {
     page.counter("etcd_network_client_grpc_received_bytes_total", "Bytes from clients.", stats.bytes_received());
     page.counter("etcd_network_client_grpc_sent_bytes_total", "Bytes to clients.", stats.bytes_sent());
     page.gauge("cairn_rpc_connections", "Open client connections.", stats.connections_open());
+    page.family("cairn_rpc_limit_hits_total", "counter", "How often clients ran into a limit of the transport.");
+    for limit in rpc::Limit::ALL {
+        page.labelled("cairn_rpc_limit_hits_total", &[("limit", limit.name())], stats.limit_hits(limit));
+    }
     let methods: Vec<(&rpc::Method, rpc::MethodCounts)> =
         METHODS.iter().enumerate().map(|(index, method)| (method, stats.method(index))).collect();
     let mut family = |name: &str, help: &str, value: fn(&rpc::MethodCounts) -> u64| {

@@ -1,0 +1,159 @@
+//! One HTTP/2 connection without socket, thread or clock of its own: for fuzzing, and for tests that want every byte in hand.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::call::Event;
+use crate::connection::{Http2, Turn};
+use crate::deadline::Deadlines;
+use crate::frame::PREFACE;
+use crate::mailbox::{Mail, Mailbox};
+use crate::routes::Routes;
+use crate::thread::{ConnectionWaker, Shared};
+use crate::{Options, Service, Stats};
+
+/// A connection whose preface has come.
+pub struct Driver {
+    shared: Shared,
+    connection: Option<Box<Http2>>,
+    wake: Arc<ConnectionWaker>,
+    pipe: Pipe,
+    stats: Stats,
+}
+
+/// What the connection takes for a socket.
+#[derive(Clone, Default)]
+struct Pipe(Arc<Mutex<Ends>>);
+
+#[derive(Default)]
+struct Ends {
+    input: VecDeque<u8>,
+    output: Vec<u8>,
+    /// The connection writes no more.
+    shut: bool,
+}
+
+impl Driver {
+    /// A connection of `service`.
+    ///
+    /// # Panics
+    /// If the service's table names a method twice.
+    pub fn new(service: Arc<dyn Service>, options: Options) -> Driver {
+        let stats = Stats::new(1, service.methods().len());
+        let mailbox = Arc::new(Mailbox::new());
+        let shared = Shared {
+            routes: Arc::new(Routes::new(service.methods())),
+            service,
+            options: Arc::new(options),
+            stats: stats.shard(0),
+            mailbox: mailbox.clone(),
+            deadlines: Deadlines::default(),
+            input: Vec::new(),
+            signals: Vec::new(),
+            now: Instant::now(),
+        };
+        let pipe = Pipe::default();
+        let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        let connection = Http2::new(Box::new(pipe.clone()), PREFACE, 0, peer, &shared).map(Box::new);
+        Driver { shared, connection, wake: Arc::new(ConnectionWaker::new(mailbox, 0, 0)), pipe, stats }
+    }
+
+    /// Has the connection read `input` and do all that there is to do. Returns what it wrote.
+    pub fn feed(&mut self, input: &[u8]) -> Vec<u8> {
+        self.pipe.ends().input.extend(input);
+        let waker = Waker::from(self.wake.clone());
+        let mut mail = Vec::new();
+        while let Some(connection) = &mut self.connection {
+            self.shared.now = Instant::now();
+            for mail in mail.drain(..) {
+                match mail {
+                    Mail::Wake(signal) => connection.notify(signal, Event::Wake),
+                    Mail::Answer(signal, answer) => connection.notify(signal, Event::Answer(answer)),
+                    Mail::Connection(..) | Mail::Ready { .. } | Mail::Shutdown(_) => {}
+                }
+            }
+            match connection.turn(&mut self.shared, &self.wake, &waker) {
+                Turn::Idle => {
+                    self.shared.mailbox.take(&mut mail);
+                    if mail.is_empty() {
+                        break;
+                    }
+                }
+                Turn::Again => {}
+                Turn::Closed => {
+                    connection.abandon(&self.shared);
+                    self.connection = None;
+                }
+            }
+        }
+        std::mem::take(&mut self.pipe.ends().output)
+    }
+
+    /// Whether the connection is over, or has said that it will read nothing more.
+    pub fn is_closed(&self) -> bool {
+        self.connection.is_none() || self.pipe.ends().shut
+    }
+
+    /// Streams that are open.
+    pub fn streams(&self) -> usize {
+        self.connection.as_ref().map_or(0, |connection| connection.streams.len())
+    }
+
+    /// The counters.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").field("streams", &self.streams()).finish_non_exhaustive()
+    }
+}
+
+impl Pipe {
+    /// Nothing here can panic half way.
+    fn ends(&self) -> MutexGuard<'_, Ends> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AsyncRead for Pipe {
+    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let mut ends = self.ends();
+        if ends.input.is_empty() {
+            return Poll::Pending;
+        }
+        let count = ends.input.len().min(buf.remaining());
+        let (front, back) = ends.input.as_slices();
+        let of_front = count.min(front.len());
+        buf.put_slice(&front[..of_front]);
+        buf.put_slice(&back[..count - of_front]);
+        ends.input.drain(..count);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Pipe {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.ends().output.extend_from_slice(bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.ends().shut = true;
+        Poll::Ready(Ok(()))
+    }
+}
