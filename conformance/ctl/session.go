@@ -48,7 +48,7 @@ var commonMasks = []mask{
 	{regexp.MustCompile(`─+`), `─`},
 	{regexp.MustCompile(`  +`), `  `},
 	// Keys of locks and elections end in a lease id.
-	{regexp.MustCompile(`/[0-9a-f]{15,16}\b`), `/LEASE`},
+	{regexp.MustCompile(`/[0-9a-f]{12,16}\b`), `/LEASE`},
 }
 
 func newSession(t testing.TB, server *harness.Server) *session {
