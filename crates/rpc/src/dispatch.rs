@@ -221,6 +221,10 @@ impl Http2 {
 
     /// Resets a stream of a client that has broken a rule.
     fn reset_by_force(&mut self, shared: &mut Shared, fault: Fault) -> Result<(), Ending> {
+        // A stream that has not begun cannot be reset (RFC 9113 section 5.1).
+        if self.not_idle(fault.stream).is_err() {
+            return Err(Fault::connection(fault.reason).into());
+        }
         self.rates.count(shared.now, Cost::ForcedReset).map_err(|limit| Http2::over(shared, limit))?;
         if let Some(&key) = self.ids.get(&fault.stream) {
             self.remove(shared, key);
