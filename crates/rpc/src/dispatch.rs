@@ -12,7 +12,7 @@ use crate::thread::Shared;
 
 /// How many streams that were reset are remembered, so that what was on its way for them is no offence.
 const FORSAKEN_MAX: usize = 128;
-/// Pieces of a body smaller than this that complete no message are counted as carrying nothing.
+/// Pieces of a body smaller than this that complete no message are counted.
 const TINY_BYTES_MAX: usize = 16;
 
 impl Http2 {
@@ -69,7 +69,8 @@ impl Http2 {
                 let Some(mut block) = self.receiver.block.take() else {
                     return Err(Fault::connection(Reason::PROTOCOL_ERROR).into());
                 };
-                if !block.extend(fragment, shared.options.header_list_bytes_max as usize) {
+                // A list that is somewhat too long is still read, so that it can be answered and the table stays in step.
+                if !block.extend(fragment, 2 * shared.options.header_list_bytes_max as usize) {
                     return Err(Http2::over(shared, Limit::HeaderBlock).into());
                 }
                 if end_headers {
@@ -174,8 +175,11 @@ impl Http2 {
         }
         let held = self.gathered_bytes;
         self.attend_input(shared, key, data, end);
-        if !end && data.len() < TINY_BYTES_MAX && (data.is_empty() || self.gathered_bytes > held) {
-            self.count(shared, Cost::IdleFrame)?;
+        if !end && data.is_empty() {
+            return self.count(shared, Cost::IdleFrame);
+        }
+        if !end && data.len() < TINY_BYTES_MAX && self.gathered_bytes > held {
+            return self.count(shared, Cost::TinyData);
         }
         Ok(())
     }

@@ -197,7 +197,10 @@ impl<'a> Frame<'a> {
                 let mut fragment = unpadded(head, payload)?;
                 if head.has(flag::PRIORITY) {
                     let Some((priority, rest)) = fragment.split_at_checked(PRIORITY_BYTES) else {
-                        return Err(Fault::connection(Reason::FRAME_SIZE_ERROR));
+                        // Of a frame that is long enough the padding takes too much.
+                        let is_padded = len > PRIORITY_BYTES && head.has(flag::PADDED);
+                        let reason = if is_padded { Reason::PROTOCOL_ERROR } else { Reason::FRAME_SIZE_ERROR };
+                        return Err(Fault::connection(reason));
                     };
                     depends_on_another(stream, priority)?;
                     fragment = rest;

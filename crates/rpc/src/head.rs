@@ -95,7 +95,7 @@ pub(crate) fn decode(
 pub(crate) fn decode_trailers(block: &[u8], decoder: &mut hpack::Decoder) -> Result<(), BadHead> {
     let mut malformed = false;
     let decoded = decoder.decode(block, |field| {
-        malformed |= field.name.first() == Some(&b':') || !is_name(field.name) || !is_value(field.value);
+        malformed |= !is_name(field.name) || is_of_connection(field.name) || !is_value(field.value);
     });
     match decoded {
         Err(_) => Err(BadHead::Compression),
@@ -134,15 +134,15 @@ impl Parts {
         self.malformed = !is_value(value)
             || match name {
                 [b':', ..] => self.regular || !self.pseudo(name, value),
-                _ => !is_name(name) || !self.regular(name, value),
+                _ => !is_name(name) || is_of_connection(name) || !self.regular(name, value),
             };
     }
 
     /// A pseudo-header. False if it must not be there.
     fn pseudo(&mut self, name: &[u8], value: &[u8]) -> bool {
         match name {
-            b":method" if self.method.is_empty() => self.method.extend_from_slice(value),
-            b":path" if !self.has_path => {
+            b":method" if self.method.is_empty() && is_token(value) => self.method.extend_from_slice(value),
+            b":path" if !self.has_path && is_path(value) => {
                 self.has_path = true;
                 self.path.extend_from_slice(value);
             }
@@ -163,7 +163,6 @@ impl Parts {
     fn regular(&mut self, name: &[u8], value: &[u8]) -> bool {
         self.regular = true;
         match name {
-            b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding" | b"upgrade" => return false,
             b"te" if value != b"trailers" => return false,
             b"content-length" => {
                 let text =
@@ -259,6 +258,21 @@ fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|&byte| NAME_BYTES[usize::from(byte)])
 }
 
+/// Fields that speak of an HTTP/1.1 connection, of which HTTP/2 has none.
+fn is_of_connection(name: &[u8]) -> bool {
+    matches!(name, b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding" | b"upgrade")
+}
+
+/// The name of a method: a token in any case.
+fn is_token(text: &[u8]) -> bool {
+    text.iter().all(|byte| NAME_BYTES[usize::from(byte.to_ascii_lowercase())])
+}
+
+/// A path without blanks and control characters. What else is wrong with it shows when it is looked up.
+fn is_path(path: &[u8]) -> bool {
+    path.iter().all(|&byte| byte > b' ' && byte != 0x7f)
+}
+
 /// A field value as HTTP/2 allows it: no line ends, no zero, no blank at either end.
 fn is_value(value: &[u8]) -> bool {
     let is_blank = |byte: Option<&u8>| byte.is_some_and(|byte| matches!(byte, b' ' | b'\t'));
@@ -319,6 +333,7 @@ mod tests {
             [
                 [("Upper", "x")],
                 [("connection", "close")],
+                [(":authority", "x\ry")],
                 [("te", "gzip")],
                 [(":path", "/again")],
                 [(":status", "200")],

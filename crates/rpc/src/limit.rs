@@ -17,6 +17,8 @@ pub enum Limit {
     Pings,
     /// Frames per second that carry nothing; the connection ends.
     IdleFrames,
+    /// Pieces of bodies per second of a few bytes each; the connection ends.
+    TinyData,
     /// Bytes of incomplete requests of one connection; the call fails.
     GatheredBytes,
     /// Time for the first bytes of a connection; it ends.
@@ -31,7 +33,7 @@ pub enum Limit {
 
 impl Limit {
     /// Every limit.
-    pub const ALL: [Limit; 12] = [
+    pub const ALL: [Limit; 13] = [
         Limit::ConcurrentStreams,
         Limit::HeaderList,
         Limit::HeaderBlock,
@@ -39,6 +41,7 @@ impl Limit {
         Limit::ForcedResets,
         Limit::Pings,
         Limit::IdleFrames,
+        Limit::TinyData,
         Limit::GatheredBytes,
         Limit::Handshake,
         Limit::HeaderTime,
@@ -56,6 +59,7 @@ impl Limit {
             Limit::ForcedResets => "forced_resets",
             Limit::Pings => "pings",
             Limit::IdleFrames => "idle_frames",
+            Limit::TinyData => "tiny_data",
             Limit::GatheredBytes => "gathered_bytes",
             Limit::Handshake => "handshake",
             Limit::HeaderTime => "header_time",

@@ -11,6 +11,8 @@ const IDLE_FRAMES_MAX: u32 = 20_000;
 const RESETS_MAX: u32 = 50_000;
 /// Streams that the server has to reset because the client breaks a rule. None does so in good faith for long.
 const FORCED_RESETS_MAX: u32 = 1_000;
+/// Pieces of a body of a few bytes. A request in such pieces is odd, but each of them gets somewhere.
+const TINY_DATA_MAX: u32 = 100_000;
 /// Window updates, which cost little: a client that reads much in small steps sends many.
 const WINDOW_UPDATES_MAX: u32 = 500_000;
 
@@ -18,7 +20,7 @@ const WINDOW_UPDATES_MAX: u32 = 500_000;
 #[derive(Debug)]
 pub(crate) struct Rates {
     second: Instant,
-    counts: [u32; 4],
+    counts: [u32; 5],
 }
 
 /// What is counted.
@@ -27,6 +29,7 @@ pub(crate) enum Cost {
     IdleFrame,
     Reset,
     ForcedReset,
+    TinyData,
     WindowUpdate,
 }
 
@@ -36,6 +39,7 @@ impl Cost {
             Cost::IdleFrame => (IDLE_FRAMES_MAX, Limit::IdleFrames),
             Cost::Reset => (RESETS_MAX, Limit::Resets),
             Cost::ForcedReset => (FORCED_RESETS_MAX, Limit::ForcedResets),
+            Cost::TinyData => (TINY_DATA_MAX, Limit::TinyData),
             Cost::WindowUpdate => (WINDOW_UPDATES_MAX, Limit::IdleFrames),
         }
     }
@@ -43,7 +47,7 @@ impl Cost {
 
 impl Rates {
     pub(crate) fn new(now: Instant) -> Rates {
-        Rates { second: now, counts: [0; 4] }
+        Rates { second: now, counts: [0; 5] }
     }
 
     /// Counts one more. The error names the limit it went over.
@@ -66,7 +70,7 @@ mod tests {
     fn costs_are_counted_by_the_second() {
         let now = Instant::now();
         let mut rates = Rates::new(now);
-        for cost in [Cost::IdleFrame, Cost::Reset, Cost::ForcedReset, Cost::WindowUpdate] {
+        for cost in [Cost::IdleFrame, Cost::Reset, Cost::ForcedReset, Cost::TinyData, Cost::WindowUpdate] {
             let (most, limit) = cost.bound();
             assert!((0..most).all(|_| rates.count(now, cost).is_ok()));
             assert_eq!(rates.count(now, cost), Err(limit));
