@@ -158,7 +158,15 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
         };
         peer_listeners.push(bound.map_err(|error| in_use(url, &error))?);
     }
-    let (threads, max_request_bytes) = (config.threads, config.max_request_bytes);
+    let options = rpc::Options {
+        threads: config.threads,
+        message_bytes_max: config.max_request_bytes + api::limits::GRPC_OVERHEAD_BYTES,
+        concurrent_streams_max: config.max_concurrent_streams,
+        ping_interval_min: config.keepalive_min_time,
+        keepalive_interval: config.keepalive_interval,
+        keepalive_timeout: config.keepalive_timeout,
+        ..Default::default()
+    };
     let urls = config.listen_client.iter().map(|listen| listen.url.clone()).collect::<Vec<_>>().join(",");
     let running = node::start(config, peer_listeners)?;
     // Nobody else sets it.
@@ -170,11 +178,6 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
         return Ok(());
     }
     let services = Arc::new(Services::new(running.node.clone()));
-    let options = rpc::Options {
-        threads,
-        message_bytes_max: max_request_bytes + api::limits::GRPC_OVERHEAD_BYTES,
-        ..Default::default()
-    };
     let transport = rpc::Server::start(listeners, services.clone(), options)?;
     services.set_stats(transport.stats());
     let node = running.node.clone();

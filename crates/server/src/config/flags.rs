@@ -38,6 +38,10 @@ pub(super) const FLAGS: &[Flag] = &[
     flag("quota-backend-bytes", "0", "live bytes at which writes are refused (0: 2 GiB, negative: no limit)"),
     flag("max-txn-ops", "128", "operations in one transaction"),
     flag("max-request-bytes", "1572864", "bytes of one request"),
+    flag("max-concurrent-streams", "100000", "streams one client connection may have open (0: the default)"),
+    flag("grpc-keepalive-min-time", "5s", "clients that ping more often are sent away"),
+    flag("grpc-keepalive-interval", "2h", "silence of a client after which it is pinged (0: the default)"),
+    flag("grpc-keepalive-timeout", "20s", "time a client has to answer that ping (0: the default)"),
     flag(
         "initial-advertise-peer-urls",
         "http://localhost:2380",

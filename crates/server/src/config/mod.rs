@@ -88,6 +88,14 @@ pub struct Config {
     pub max_txn_ops: usize,
     /// Bytes of one request.
     pub max_request_bytes: usize,
+    /// Streams one client connection may have open.
+    pub max_concurrent_streams: u32,
+    /// Clients that ping more often are sent away.
+    pub keepalive_min_time: Duration,
+    /// Silence of a client after which it is pinged.
+    pub keepalive_interval: Duration,
+    /// Time it has to answer.
+    pub keepalive_timeout: Duration,
     /// Log segments kept at least.
     pub max_wals: usize,
     /// Applies slower than this are logged.
@@ -135,6 +143,11 @@ fn invalid<T>(flag: &str, value: &str, why: impl std::fmt::Display) -> Result<T,
 /// A value that can be read but not used: exit 1.
 fn unusable<T>(flag: &str, value: &str, why: impl std::fmt::Display) -> Result<T, ConfigError> {
     Err(ConfigError::Value(format!("cannot use {value:?} for --{flag}: {why}")))
+}
+
+/// A time of which zero means the default.
+fn or_default(period: Duration, default: Duration) -> Duration {
+    if period.is_zero() { default } else { period }
 }
 
 /// Reads flags and environment.
@@ -263,6 +276,13 @@ pub fn parse(
         max_txn_ops: number("max-txn-ops", 1, u32::MAX as i64)? as usize,
         max_request_bytes: number("max-request-bytes", 1, i32::MAX as i64 - api::limits::GRPC_OVERHEAD_BYTES as i64)?
             as usize,
+        max_concurrent_streams: match number("max-concurrent-streams", 0, u32::MAX.into())? {
+            0 => api::limits::CONCURRENT_STREAMS_MAX,
+            streams => streams as u32,
+        },
+        keepalive_min_time: period("grpc-keepalive-min-time")?,
+        keepalive_interval: or_default(period("grpc-keepalive-interval")?, Duration::from_secs(2 * 3600)),
+        keepalive_timeout: or_default(period("grpc-keepalive-timeout")?, Duration::from_secs(20)),
         max_wals: match number("max-wals", 0, 1 << 20)? {
             0 => usize::MAX,
             segments => segments as usize,
@@ -304,6 +324,8 @@ impl Config {
 mod tests {
     use super::*;
 
+    const SECOND: Duration = Duration::from_secs(1);
+
     fn config(args: &[&str]) -> Result<Config, ConfigError> {
         match parse(args.iter().map(|arg| arg.to_string()), [])? {
             Asked::Serve(config) => Ok(*config),
@@ -319,6 +341,7 @@ mod tests {
         assert_eq!(config.lease_ttl_seconds_min(), 2);
         assert_eq!(config.request_timeout(), Duration::from_secs(7));
         assert!(config.pre_vote && config.strict_reconfig && config.election_tick_advance && !config.force_new_cluster);
+        assert_eq!((config.keepalive_min_time, config.keepalive_timeout), (5 * SECOND, 20 * SECOND));
         assert_eq!((config.max_learners, config.raft_read_timeout), (1, Duration::from_secs(5)));
         assert_eq!(config.initial_cluster, [("default".to_string(), vec!["http://localhost:2380".to_string()])]);
     }

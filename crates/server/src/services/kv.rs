@@ -1,6 +1,6 @@
 //! `etcdserverpb.KV`.
 
-use super::reply::{decode, outcome, put_varint, refuse, too_large, unreadable};
+use super::reply::{decode, outcome, put_varint, refuse, too_large, unreadable, varint_len};
 use crate::node::{self, Node, lock};
 use api::etcdserverpb::{
     CompactionRequest, DeleteRangeRequest, PutRequest, RangeRequest, TxnRequest, request_op::Request,
@@ -73,29 +73,33 @@ fn answer_range(node: &Node, request: &RangeRequest) -> Result<Reply, Status> {
     node.metrics.operations.ranges.fetch_add(1, Ordering::Relaxed);
     let header = node.header(answer.revision);
     let header_len = header.encoded_len();
-    let mut head = BytesMut::with_capacity(48);
-    head.put_u8(0x0a);
-    head.put_u8(header_len as u8);
-    header.encode_raw(&mut head);
-    let mut tail = BytesMut::with_capacity(16);
-    if answer.more {
-        tail.put_slice(&[0x18, 1]);
-    }
-    if answer.count != 0 {
-        tail.put_u8(0x20);
-        put_varint(answer.count as u64, &mut tail);
-    }
-    let kvs_len = answer.kvs.encoded_len();
-    let len = head.len() + kvs_len + tail.len();
+    let put_tail = |out: &mut BytesMut| {
+        if answer.more {
+            out.put_slice(&[0x18, 1]);
+        }
+        if answer.count != 0 {
+            out.put_u8(0x20);
+            put_varint(answer.count as u64, out);
+        }
+    };
+    let count_len = if answer.count == 0 { 0 } else { 1 + varint_len(answer.count as u64) };
+    let len = 2 + header_len + answer.kvs.encoded_len() + 2 * usize::from(answer.more) + count_len;
     if len > limits::SEND_BYTES_MAX {
         return Err(too_large(len));
     }
-    if len <= WHOLE_BYTES_MAX {
-        head.reserve(kvs_len + tail.len());
+    // Of exactly its length, an answer in one piece is one allocation.
+    let is_whole = len <= WHOLE_BYTES_MAX;
+    let mut head = BytesMut::with_capacity(if is_whole { len } else { 2 + header_len });
+    head.put_u8(0x0a);
+    head.put_u8(header_len as u8);
+    header.encode_raw(&mut head);
+    if is_whole {
         while !answer.kvs.encode_next(&mut head, usize::MAX) {}
-        head.put_slice(&tail);
+        put_tail(&mut head);
         return Ok(Reply::Whole(head.freeze()));
     }
+    let mut tail = BytesMut::new();
+    put_tail(&mut tail);
     let source = RangeSource { ready: head, kvs: answer.kvs, tail: Some(tail.freeze()) };
     Ok(Reply::Parts { len, source: Box::new(source) })
 }

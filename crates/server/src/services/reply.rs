@@ -26,6 +26,11 @@ pub(super) fn put_varint(mut value: u64, out: &mut BytesMut) {
     out.put_u8(value as u8);
 }
 
+/// Bytes of `value` as a varint.
+pub(super) fn varint_len(value: u64) -> usize {
+    ((u64::BITS - (value | 1).leading_zeros()) as usize).div_ceil(7)
+}
+
 /// gRPC's refusal of an answer that no client could take.
 pub(super) fn too_large(len: usize) -> Status {
     let max = limits::SEND_BYTES_MAX;
