@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use api::Code;
@@ -23,6 +24,9 @@ use crate::{Call, HttpResponder, Limit, Outbound, Status, StreamHandler};
 
 /// Incomplete requests that one connection may hold, in bytes, whatever its number of streams.
 const GATHERED_BYTES_MAX: usize = 64 << 20;
+
+/// The same for all connections together.
+const GATHERED_BYTES_ALL_MAX: usize = 256 << 20;
 
 /// What has happened to a stream.
 pub(crate) enum Event {
@@ -146,6 +150,7 @@ impl Http2 {
         }
         self.held_bytes += stream.out.queued_bytes();
         self.gathered_bytes += stream.gathered_bytes();
+        self.tell_gathered(shared);
         let key = self.streams.insert(stream);
         signal.set_stream(key);
         self.ids.insert(id, key);
@@ -157,7 +162,22 @@ impl Http2 {
         let stream = self.streams.remove(key);
         self.held_bytes -= stream.out.queued_bytes();
         self.gathered_bytes -= stream.gathered_bytes();
+        self.tell_gathered(shared);
         self.discard(shared, &stream);
+    }
+
+    /// Bytes that incomplete requests of this connection may hold beyond those that they hold.
+    pub(crate) fn gathering_room(&self, shared: &Shared) -> usize {
+        let of_all = GATHERED_BYTES_ALL_MAX.saturating_sub(shared.gathered_bytes.load(Ordering::Relaxed));
+        of_all.min(GATHERED_BYTES_MAX.saturating_sub(self.gathered_bytes))
+    }
+
+    /// Adds what this connection holds of incomplete requests to what all hold.
+    pub(crate) fn tell_gathered(&mut self, shared: &Shared) {
+        let before = std::mem::replace(&mut self.told_gathered_bytes, self.gathered_bytes);
+        if before != self.gathered_bytes {
+            shared.gathered_bytes.fetch_add(self.gathered_bytes.wrapping_sub(before), Ordering::Relaxed);
+        }
     }
 
     /// The bookkeeping for a stream that is out of the table and not counted in `held_bytes` and `gathered_bytes`.
@@ -171,18 +191,16 @@ impl Http2 {
         let asked = signal.take();
         let key = signal.stream();
         let can_begin = self.can_begin();
+        let room = self.gathering_room(shared);
         let Some(stream) = self.streams.get_mut(key) else { return };
         self.held_bytes -= stream.out.queued_bytes();
-        self.gathered_bytes -= stream.gathered_bytes();
-        let mut look = Look {
-            shared,
-            sender: &mut self.sender,
-            peer: self.peer,
-            room: GATHERED_BYTES_MAX.saturating_sub(self.gathered_bytes),
-            can_begin,
-        };
+        let gathered_bytes = stream.gathered_bytes();
+        self.gathered_bytes -= gathered_bytes;
+        let room = room + gathered_bytes;
+        let mut look = Look { shared, sender: &mut self.sender, peer: self.peer, room, can_begin };
         let outcome = stream.attend(&mut look, cause, asked);
         if let Outcome::Ends(reason) = outcome {
+            self.tell_gathered(shared);
             let stream = self.streams.remove(key);
             self.discard(shared, &stream);
             let reason = reason.or((!stream.input.ended).then_some(Reason::NO_ERROR));
@@ -206,7 +224,16 @@ impl Http2 {
             }
             Outcome::Parks | Outcome::Queues | Outcome::Waits | Outcome::Ends(_) => {}
         }
+        self.tell_gathered(shared);
     }
+}
+
+/// What a call ends with when incomplete requests take too much memory.
+pub(crate) fn too_much_gathered() -> Status {
+    let text = format!(
+        "grpc: incomplete requests exceed {GATHERED_BYTES_MAX} bytes of this connection or {GATHERED_BYTES_ALL_MAX} of all"
+    );
+    Status::new(Code::ResourceExhausted, text)
 }
 
 /// What one look at a stream needs.
@@ -393,8 +420,7 @@ impl Stream {
         }
         if self.gathered_bytes() > look.room {
             look.shared.stats.hit(Limit::GatheredBytes);
-            let text = format!("grpc: incomplete requests of this connection exceed {GATHERED_BYTES_MAX} bytes");
-            self.fail(Status::new(Code::ResourceExhausted, text));
+            self.fail(too_much_gathered());
         }
     }
 

@@ -96,6 +96,8 @@ pub(crate) struct Http2 {
     pub(crate) held_bytes: usize,
     /// Bytes of requests that are not complete.
     pub(crate) gathered_bytes: usize,
+    /// What of them is in the sum of all connections.
+    pub(crate) told_gathered_bytes: usize,
     /// The peer's settings have come, which must be the first.
     pub(crate) greeted: bool,
     pub(crate) rates: Rates,
@@ -145,6 +147,7 @@ impl Http2 {
             backlog: VecDeque::new(),
             held_bytes: 0,
             gathered_bytes: 0,
+            told_gathered_bytes: 0,
             greeted: false,
             rates: Rates::new(shared.now),
             ping_rule: PingRule::new(&shared.options),
@@ -312,6 +315,8 @@ impl Http2 {
         for stream in self.streams.drain() {
             stream.count(shared);
         }
+        self.gathered_bytes = 0;
+        self.tell_gathered(shared);
         self.ids.clear();
         self.inbox.clear();
         self.parked.clear();

@@ -14,6 +14,8 @@ use crate::thread::Shared;
 const FORSAKEN_MAX: usize = 128;
 /// Pieces of a body smaller than this that complete no message are counted.
 const TINY_BYTES_MAX: usize = 16;
+/// Streams whose windows are moved for the price of one frame that carries nothing.
+const STREAMS_PER_COST: usize = 16;
 
 impl Http2 {
     /// Handles the frames at the beginning of `input`. Returns how much of it was handled, and whether the turn's time was over, or
@@ -189,6 +191,9 @@ impl Http2 {
         if change == 0 {
             return Ok(());
         }
+        // It is not one frame's worth of work when there are many streams.
+        let times = self.ids.len() / STREAMS_PER_COST;
+        self.rates.count(shared.now, Cost::IdleFrame, times as u32).map_err(|limit| Http2::over(shared, limit))?;
         let ids: Vec<u32> = self.ids.keys().copied().collect();
         for id in ids {
             if self.widen(shared, id, change).is_err() {
@@ -220,7 +225,7 @@ impl Http2 {
     }
 
     fn count(&mut self, shared: &Shared, cost: Cost) -> Result<(), Ended> {
-        self.rates.count(shared.now, cost).map_err(|limit| Http2::over(shared, limit).into())
+        self.rates.count(shared.now, cost, 1).map_err(|limit| Http2::over(shared, limit).into())
     }
 
     /// Resets a stream of a client that has broken a rule.
@@ -229,7 +234,7 @@ impl Http2 {
         if self.not_idle(fault.stream).is_err() {
             return Err(Fault::connection(fault.reason).into());
         }
-        self.rates.count(shared.now, Cost::ForcedReset).map_err(|limit| Http2::over(shared, limit))?;
+        self.rates.count(shared.now, Cost::ForcedReset, 1).map_err(|limit| Http2::over(shared, limit))?;
         if let Some(&key) = self.ids.get(&fault.stream) {
             self.remove(shared, key);
         }

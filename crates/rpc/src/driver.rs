@@ -56,6 +56,7 @@ impl Driver {
             stats: stats.shard(0),
             mailbox: mailbox.clone(),
             deadlines: Deadlines::default(),
+            gathered_bytes: Arc::default(),
             input: Vec::new(),
             signals: Vec::new(),
             now: Instant::now(),

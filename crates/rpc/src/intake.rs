@@ -7,7 +7,7 @@ use api::Code;
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 
-use crate::call::{Handler, Input, Role, Stream};
+use crate::call::{Handler, Input, Role, Stream, too_much_gathered};
 use crate::connection::Http2;
 use crate::decoder::{Decoder, sole};
 use crate::dispatch::Ended;
@@ -53,6 +53,10 @@ impl Http2 {
                 self.keep(shared, stream, None);
                 return Ok(0);
             }
+            Target::Http(_) if head.bytes > self.gathering_room(shared) => {
+                shared.stats.hit(Limit::GatheredBytes);
+                return Err(Fault::stream(id, Reason::REFUSED_STREAM).into());
+            }
             Target::Http(mut parts) => {
                 parts.extensions.insert(self.peer);
                 let out = Outflow::new(Opening::http(), self.sender.initial_window());
@@ -88,6 +92,13 @@ impl Http2 {
                 }
             }
             return Ok(taken);
+        }
+        if head.bytes > self.gathering_room(shared) {
+            shared.stats.hit(Limit::GatheredBytes);
+            let status = too_much_gathered();
+            shared.stats.handled(method, status.code);
+            self.refuse(id, StatusCode::OK, grpc.content_type, &status, ended);
+            return Ok(0);
         }
         let decoder = Decoder::new(grpc.encoding, shared.options.message_bytes_max);
         let input = Input::new(decoder, head.content_length, ended);

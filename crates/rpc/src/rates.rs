@@ -50,14 +50,14 @@ impl Rates {
         Rates { second: now, counts: [0; 5] }
     }
 
-    /// Counts one more. The error names the limit it went over.
-    pub(crate) fn count(&mut self, now: Instant, cost: Cost) -> Result<(), Limit> {
+    /// Counts `times` more. The error names the limit it went over.
+    pub(crate) fn count(&mut self, now: Instant, cost: Cost, times: u32) -> Result<(), Limit> {
         if now.duration_since(self.second) >= Duration::from_secs(1) {
             *self = Rates::new(now);
         }
         let (most, limit) = cost.bound();
         let count = &mut self.counts[cost as usize];
-        *count = count.saturating_add(1);
+        *count = count.saturating_add(times);
         if *count > most { Err(limit) } else { Ok(()) }
     }
 }
@@ -72,9 +72,9 @@ mod tests {
         let mut rates = Rates::new(now);
         for cost in [Cost::IdleFrame, Cost::Reset, Cost::ForcedReset, Cost::TinyData, Cost::WindowUpdate] {
             let (most, limit) = cost.bound();
-            assert!((0..most).all(|_| rates.count(now, cost).is_ok()));
-            assert_eq!(rates.count(now, cost), Err(limit));
+            assert!((0..most).all(|_| rates.count(now, cost, 1).is_ok()));
+            assert_eq!(rates.count(now, cost, 1), Err(limit));
         }
-        assert_eq!(rates.count(now + Duration::from_secs(1), Cost::ForcedReset), Ok(()));
+        assert_eq!(rates.count(now + Duration::from_secs(1), Cost::ForcedReset, 1), Ok(()));
     }
 }

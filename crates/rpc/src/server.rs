@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,7 @@ impl Server {
         let routes = Arc::new(Routes::new(service.methods()));
         let options = Arc::new(options);
         let stats = Arc::new(Stats::new(options.threads, service.methods().len()));
+        let gathered_bytes = Arc::new(AtomicUsize::new(0));
         // From here on dropping the server stops the threads that run.
         let mut server = Server { listeners: Vec::new(), seats: Vec::new(), threads: Vec::new(), stats };
         for index in 0..options.threads {
@@ -47,6 +49,7 @@ impl Server {
                 stats: seat.stats.clone(),
                 mailbox: seat.mailbox.clone(),
                 deadlines: Deadlines::default(),
+                gathered_bytes: gathered_bytes.clone(),
                 input: Vec::new(),
                 signals: Vec::new(),
                 now: Instant::now(),
