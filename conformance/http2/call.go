@@ -2,14 +2,14 @@ package http2
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
-	"google.golang.org/protobuf/proto"
+
+	"cairn.dev/conformance/frames"
 )
 
 const (
@@ -19,30 +19,22 @@ const (
 )
 
 var (
-	rangeHeaders = grpcHeaders(rangePath)
-	rangeBody    = message(&pb.RangeRequest{Key: []byte("k")})
-	listBody     = message(&pb.RangeRequest{Key: []byte{0}, RangeEnd: []byte{0}})
-	watchHeaders = grpcHeaders(watchPath)
-	watchBody    = message(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{
+	rangeHeaders = frames.GRPC(rangePath)
+	rangeBody    = frames.Message(&pb.RangeRequest{Key: []byte("k")})
+	listBody     = frames.Message(&pb.RangeRequest{Key: []byte{0}, RangeEnd: []byte{0}})
+	watchHeaders = frames.GRPC(watchPath)
+	watchBody    = frames.Message(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{
 		CreateRequest: &pb.WatchCreateRequest{Key: []byte("k")},
 	}})
 )
 
 // putBody stores a value of that size, under a key that nothing else reads.
 func putBody(valueBytes int) []byte {
-	return message(&pb.PutRequest{Key: []byte("stored"), Value: bytes.Repeat([]byte("v"), valueBytes)})
+	return frames.Message(&pb.PutRequest{Key: []byte("stored"), Value: bytes.Repeat([]byte("v"), valueBytes)})
 }
 
 // field is short for a header field.
-func field(name, value string) hpack.HeaderField { return hpack.HeaderField{Name: name, Value: value} }
-
-// grpcHeaders are those of a proper call.
-func grpcHeaders(path string, more ...hpack.HeaderField) []hpack.HeaderField {
-	return append([]hpack.HeaderField{
-		field(":method", "POST"), field(":scheme", "http"), field(":path", path), field(":authority", "test"),
-		field("content-type", "application/grpc"), field("te", "trailers"),
-	}, more...)
-}
+func field(name, value string) hpack.HeaderField { return frames.Field(name, value) }
 
 // with is the list with fields behind it.
 func with(fields []hpack.HeaderField, more ...hpack.HeaderField) []hpack.HeaderField {
@@ -65,19 +57,6 @@ func without(fields []hpack.HeaderField, name string) []hpack.HeaderField {
 	return slices.DeleteFunc(slices.Clone(fields), func(field hpack.HeaderField) bool { return field.Name == name })
 }
 
-// message is a gRPC message with its five bytes in front.
-func message(content proto.Message) []byte {
-	data, err := proto.Marshal(content)
-	if err != nil {
-		panic(err)
-	}
-	return framed(0, data)
-}
-
-func framed(flag byte, data []byte) []byte {
-	return append(binary.BigEndian.AppendUint32([]byte{flag}, uint32(len(data))), data...)
-}
-
 // stream takes the number of the next stream.
 func (p *peer) stream() uint32 {
 	id := p.next
@@ -97,14 +76,14 @@ func (p *peer) encode(fields []hpack.HeaderField) []byte {
 // begin opens a stream with these headers.
 func (p *peer) begin(fields []hpack.HeaderField, end bool) uint32 {
 	id := p.stream()
-	p.send(headersFrame(id, end, p.encode(fields)))
+	p.send(frames.Headers(id, end, p.encode(fields)))
 	return id
 }
 
 // call sends a whole request.
 func (p *peer) call(fields []hpack.HeaderField, body []byte) uint32 {
 	id := p.stream()
-	p.send(headersFrame(id, false, p.encode(fields)), dataFrames(id, true, body))
+	p.send(frames.Headers(id, false, p.encode(fields)), frames.DataAll(id, true, body))
 	return id
 }
 

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"cairn.dev/conformance/frames"
 	"cairn.dev/conformance/harness"
 )
 
@@ -35,7 +36,7 @@ func (p *peer) upload(id uint32, body []byte, wrap func(piece []byte) []byte, pi
 		p.send(frame)
 		stream, connection, body = stream-cost, connection-cost, body[len(piece):]
 	}
-	p.send(dataFrame(id, true, nil))
+	p.send(frames.Data(id, true, nil))
 	return p.served(id)
 }
 
@@ -90,18 +91,18 @@ func TestSending(t *testing.T) {
 			return p.silent(id)
 		}},
 		{name: "an error needs no window", settings: narrow(0), run: func(p *peer) error {
-			return p.refused(p.call(grpcHeaders("/no.Such/Method"), nil), "12")
+			return p.refused(p.call(frames.GRPC("/no.Such/Method"), nil), "12")
 		}},
 		{name: "a window that opens byte by byte", settings: narrow(0), run: func(p *peer) error {
 			id := list(p)
 			for i := range 50 {
-				p.send(windowFrame(id, 1))
+				p.send(frames.Window(id, 1))
 				e, err := p.await("a byte", func(e event) bool { return e.StreamID == id && e.Type == http2.FrameData })
 				if err != nil || e.Length != 1 {
 					return fmt.Errorf("byte %d: %v, %w", i, e, err)
 				}
 			}
-			p.send(windowFrame(0, windowMax-windowDefault), windowFrame(id, windowMax))
+			p.send(frames.Window(0, windowMax-windowDefault), frames.Window(id, windowMax))
 			return whole(p, id, 50)
 		}},
 		{name: "SETTINGS open the window of a stream that waits", settings: narrow(0), run: func(p *peer) error {
@@ -109,11 +110,11 @@ func TestSending(t *testing.T) {
 			if _, err := p.await("HEADERS", func(e event) bool { return e.StreamID == id && e.Type == http2.FrameHeaders }); err != nil {
 				return err
 			}
-			p.send(settingsFrame(set(settingWindow, 1)))
+			p.send(frames.Settings(set(settingWindow, 1)))
 			if err := p.dataOn(id, 1); err != nil {
 				return err
 			}
-			p.send(settingsFrame(set(settingWindow, windowMax)), windowFrame(0, windowMax-windowDefault))
+			p.send(frames.Settings(set(settingWindow, windowMax)), frames.Window(0, windowMax-windowDefault))
 			return whole(p, id, 1)
 		}},
 		{name: "SETTINGS do not open the connection's window", settings: narrow(windowMax), run: func(p *peer) error {
@@ -125,15 +126,15 @@ func TestSending(t *testing.T) {
 				return err
 			}
 			// It is 0 now, then -9,900, 0, 1.
-			p.send(settingsFrame(set(settingWindow, 100)), windowFrame(id, 9_900))
+			p.send(frames.Settings(set(settingWindow, 100)), frames.Window(id, 9_900))
 			if err := p.dataOn(id, 0); err != nil {
 				return err
 			}
-			p.send(windowFrame(id, 1))
+			p.send(frames.Window(id, 1))
 			if err := p.dataOn(id, 1); err != nil {
 				return err
 			}
-			p.send(windowFrame(0, windowMax-windowDefault), settingsFrame(set(settingWindow, 1_000_000)), windowFrame(id, 5_000_000))
+			p.send(frames.Window(0, windowMax-windowDefault), frames.Settings(set(settingWindow, 1_000_000)), frames.Window(id, 5_000_000))
 			return whole(p, id, 10_001)
 		}},
 		{name: "a stream that uses up the connection's window", settings: narrow(windowMax), run: func(p *peer) error {
@@ -145,11 +146,11 @@ func TestSending(t *testing.T) {
 			if err := p.ping("no DATA!"); err != nil {
 				return err
 			}
-			if err := p.refused(p.call(grpcHeaders("/no.Such/Method"), nil), "12"); err != nil {
+			if err := p.refused(p.call(frames.GRPC("/no.Such/Method"), nil), "12"); err != nil {
 				return err
 			}
 			second := p.call(rangeHeaders, rangeBody)
-			p.send(windowFrame(0, windowMax-windowDefault))
+			p.send(frames.Window(0, windowMax-windowDefault))
 			if err := p.both(first, second); err != nil {
 				return err
 			}
@@ -161,19 +162,19 @@ func TestSending(t *testing.T) {
 				return err
 			}
 			second := list(p)
-			p.send(resetFrame(id, http2.ErrCodeCancel), windowFrame(0, windowMax-windowDefault))
+			p.send(frames.Reset(id, http2.ErrCodeCancel), frames.Window(0, windowMax-windowDefault))
 			return whole(p, second, 0)
 		}},
 		{name: "frames are not larger than the client allows", settings: narrow(windowMax), run: func(p *peer) error {
-			p.send(windowFrame(0, windowMax-windowDefault))
+			p.send(frames.Window(0, windowMax-windowDefault))
 			seen, err := p.answer(list(p))
-			if err == nil && seen.frameBytes > frameMax {
+			if err == nil && seen.frameBytes > frames.BytesMax {
 				return fmt.Errorf("a frame of %d bytes", seen.frameBytes)
 			}
 			return err
 		}},
 		{name: "larger frames where the client allows them", settings: append(narrow(windowMax), set(settingFrame, 40_000)), run: func(p *peer) error {
-			p.send(windowFrame(0, windowMax-windowDefault))
+			p.send(frames.Window(0, windowMax-windowDefault))
 			seen, err := p.answer(list(p))
 			if err == nil && seen.frameBytes > 40_000 {
 				return fmt.Errorf("a frame of %d bytes", seen.frameBytes)
@@ -181,27 +182,27 @@ func TestSending(t *testing.T) {
 			return err
 		}},
 		{name: "the connection's window over 2^31-1", run: func(p *peer) error {
-			p.send(windowFrame(0, windowMax-windowDefault), windowFrame(0, 1))
+			p.send(frames.Window(0, windowMax-windowDefault), frames.Window(0, 1))
 			return p.connectionError(flowError)
 		}},
 		{name: "the connection's window of 2^31-1", run: func(p *peer) error {
-			p.send(windowFrame(0, windowMax-windowDefault))
+			p.send(frames.Window(0, windowMax-windowDefault))
 			return p.alive()
 		}},
 		{name: "a stream's window over 2^31-1", run: func(p *peer) error {
 			id := p.begin(rangeHeaders, false)
-			p.send(windowFrame(id, windowMax-windowDefault), windowFrame(id, 1))
+			p.send(frames.Window(id, windowMax-windowDefault), frames.Window(id, 1))
 			return p.streamError(id, flowError)
 		}},
 		{name: "a stream's window over 2^31-1 by SETTINGS", run: func(p *peer) error {
 			id := p.begin(rangeHeaders, false)
-			p.send(windowFrame(id, windowMax-windowDefault), settingsFrame(set(settingWindow, windowDefault+1)))
+			p.send(frames.Window(id, windowMax-windowDefault), frames.Settings(set(settingWindow, windowDefault+1)))
 			return p.connectionError(flowError)
 		}},
 		{name: "a stream's window of 2^31-1 by SETTINGS", run: func(p *peer) error {
 			id := p.begin(rangeHeaders, false)
-			p.send(windowFrame(id, windowMax-windowDefault-5), settingsFrame(set(settingWindow, windowDefault+5)))
-			p.send(dataFrame(id, true, rangeBody))
+			p.send(frames.Window(id, windowMax-windowDefault-5), frames.Settings(set(settingWindow, windowDefault+5)))
+			p.send(frames.Data(id, true, rangeBody))
 			return p.served(id)
 		}},
 		{name: "WINDOW_UPDATE after the stream's end", run: func(p *peer) error {
@@ -209,7 +210,7 @@ func TestSending(t *testing.T) {
 			if err := p.served(id); err != nil {
 				return err
 			}
-			p.send(windowFrame(id, 1_000))
+			p.send(frames.Window(id, 1_000))
 			return p.alive()
 		}},
 	})
@@ -235,38 +236,38 @@ func (p *peer) both(first, second uint32) error {
 func TestReceiving(t *testing.T) {
 	server := harness.Start(t, harness.Subject())
 	data := func(id uint32) func([]byte) []byte {
-		return func(piece []byte) []byte { return dataFrame(id, false, piece) }
+		return func(piece []byte) []byte { return frames.Data(id, false, piece) }
 	}
 	runCases(t, server, []testCase{
 		{name: "puts of 1 MB within the windows", run: func(p *peer) error {
 			for range 20 {
-				id := p.begin(grpcHeaders(putPath), false)
-				if err := p.upload(id, putBody(1_000_000), data(id), frameMax); err != nil {
+				id := p.begin(frames.GRPC(putPath), false)
+				if err := p.upload(id, putBody(1_000_000), data(id), frames.BytesMax); err != nil {
 					return err
 				}
 			}
 			return nil
 		}},
 		{name: "a put byte by byte", run: func(p *peer) error {
-			id := p.begin(grpcHeaders(putPath), false)
+			id := p.begin(frames.GRPC(putPath), false)
 			return p.upload(id, putBody(500), data(id), 1)
 		}},
 		{name: "empty DATA between", run: func(p *peer) error {
 			id := p.begin(rangeHeaders, false)
 			for i := range rangeBody {
-				p.send(dataFrame(id, false, nil), dataFrame(id, false, rangeBody[i:i+1]))
+				p.send(frames.Data(id, false, nil), frames.Data(id, false, rangeBody[i:i+1]))
 			}
-			p.send(dataFrame(id, true, nil))
+			p.send(frames.Data(id, true, nil))
 			return p.served(id)
 		}},
 		{name: "requests that are given up give their bytes back", run: func(p *peer) error {
-			return p.waste(200, grpcHeaders(putPath), framed(0, make([]byte, 60_000))[:50_000], true)
+			return p.waste(200, frames.GRPC(putPath), frames.Framed(0, make([]byte, 60_000))[:50_000], true)
 		}},
 		{name: "DATA for a request that was refused", run: func(p *peer) error {
-			return p.waste(200, grpcHeaders("/no.Such/Method"), make([]byte, 50_000), false)
+			return p.waste(200, frames.GRPC("/no.Such/Method"), make([]byte, 50_000), false)
 		}},
 		{name: "DATA for a message that is too large", run: func(p *peer) error {
-			return p.waste(100, grpcHeaders(putPath), append([]byte{0, 0x7f, 0xff, 0xff, 0xff}, make([]byte, 60_000)...), false)
+			return p.waste(100, frames.GRPC(putPath), append([]byte{0, 0x7f, 0xff, 0xff, 0xff}, make([]byte, 60_000)...), false)
 		}},
 		{name: "DATA beyond a window that stays shut", settings: []http2.Setting{set(settingWindow, 0)}, run: overrun},
 	})
@@ -286,10 +287,10 @@ func (p *peer) waste(times int, fields []hpack.HeaderField, data []byte, reset b
 			}
 		}
 		id := p.begin(fields, false)
-		p.send(dataFrames(id, false, data))
+		p.send(frames.DataAll(id, false, data))
 		sent += int64(len(data))
 		if reset {
-			p.send(resetFrame(id, http2.ErrCodeCancel))
+			p.send(frames.Reset(id, http2.ErrCodeCancel))
 		}
 	}
 	return p.alive()
@@ -306,14 +307,14 @@ func overrun(p *peer) error {
 	}
 	id := p.begin(watchHeaders, false)
 	request := watchBody
-	for len(request)+len(watchBody) <= frameMax {
+	for len(request)+len(watchBody) <= frames.BytesMax {
 		request = append(request, watchBody...)
 	}
 	for sent := int64(0); sent < bytesMax; {
 		room := min(stream+p.credit[id], connection+p.credit[0]) - sent
 		if room > 0 {
 			piece := request[:min(room, int64(len(request)))]
-			p.send(dataFrame(id, false, piece))
+			p.send(frames.Data(id, false, piece))
 			sent += int64(len(piece))
 			// Keeps to whole messages as long as the window allows.
 			if len(piece) < len(request) {
@@ -328,7 +329,7 @@ func overrun(p *peer) error {
 			return fmt.Errorf("after %d bytes within the window: %v", sent, e)
 		case found == nothing:
 			// Shut, and it stays shut.
-			p.send(dataFrame(id, false, make([]byte, 1)))
+			p.send(frames.Data(id, false, make([]byte, 1)))
 			return p.streamError(id, flowError)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"cairn.dev/conformance/frames"
 	"cairn.dev/conformance/harness"
 )
 
@@ -34,28 +35,28 @@ const (
 )
 
 // connectionErrorFor is a case that sends frames and wants the connection ended.
-func connectionErrorFor(name string, code http2.ErrCode, frames ...[]byte) testCase {
+func connectionErrorFor(name string, code http2.ErrCode, batch ...[]byte) testCase {
 	return testCase{name: name, run: func(p *peer) error {
-		p.send(frames...)
+		p.send(batch...)
 		return p.connectionError(code)
 	}}
 }
 
 // ignored is a case that sends frames and wants nothing to come of it.
-func ignored(name string, frames ...[]byte) testCase {
+func ignored(name string, batch ...[]byte) testCase {
 	return testCase{name: name, run: func(p *peer) error {
-		p.send(frames...)
+		p.send(batch...)
 		return p.alive()
 	}}
 }
 
 // whileOpen is a case whose frames come while stream 1 waits for its message.
 // The stream must go on.
-func whileOpen(name string, frames ...[]byte) testCase {
+func whileOpen(name string, batch ...[]byte) testCase {
 	return testCase{name: name, run: func(p *peer) error {
 		id := p.begin(rangeHeaders, false)
-		p.send(frames...)
-		p.send(dataFrame(id, true, rangeBody))
+		p.send(batch...)
+		p.send(frames.Data(id, true, rangeBody))
 		if err := p.served(id); err != nil {
 			return err
 		}
@@ -87,10 +88,10 @@ func TestPreface(t *testing.T) {
 		})
 	}
 	for name, first := range map[string][]byte{
-		"PING before SETTINGS":          rawFrame(http2.FramePing, 0, 0, make([]byte, 8)...),
-		"HEADERS before SETTINGS":       headersFrame(1, true, literals(grpcHeaders(rangePath)...)),
-		"WINDOW_UPDATE before SETTINGS": windowFrame(0, 1),
-		"an unknown frame first":        rawFrame(unknownKind, 0, 0),
+		"PING before SETTINGS":          frames.Raw(http2.FramePing, 0, 0, make([]byte, 8)...),
+		"HEADERS before SETTINGS":       frames.Headers(1, true, frames.Literals(frames.GRPC(rangePath)...)),
+		"WINDOW_UPDATE before SETTINGS": frames.Window(0, 1),
+		"an unknown frame first":        frames.Raw(unknownKind, 0, 0),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -110,7 +111,7 @@ func TestPreface(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer p.close()
-		for _, letter := range append([]byte(http2.ClientPreface), settingsFrame()...) {
+		for _, letter := range append([]byte(http2.ClientPreface), frames.Settings()...) {
 			p.send([]byte{letter})
 		}
 		if err := p.alive(); err != nil {
@@ -126,65 +127,65 @@ func TestFrameSizes(t *testing.T) {
 		if size, known := p.settings[settingFrame]; known {
 			return int(size)
 		}
-		return frameMax
+		return frames.BytesMax
 	}
 	runCases(t, server, []testCase{
 		{name: "DATA of the largest size", run: func(p *peer) error {
-			id := p.begin(grpcHeaders(putPath), false)
+			id := p.begin(frames.GRPC(putPath), false)
 			body := putBody(frameBytes(p) - 200)
-			p.send(dataFrame(id, false, body), dataFrame(id, true, nil))
+			p.send(frames.Data(id, false, body), frames.Data(id, true, nil))
 			return p.served(id)
 		}},
 		{name: "DATA one byte too large", run: func(p *peer) error {
 			id := p.begin(rangeHeaders, false)
-			p.send(dataFrame(id, false, make([]byte, frameBytes(p)+1)))
+			p.send(frames.Data(id, false, make([]byte, frameBytes(p)+1)))
 			return p.streamError(id, sizeError)
 		}},
 		{name: "HEADERS one byte too large", run: func(p *peer) error {
-			p.send(headersFrame(1, true, make([]byte, frameBytes(p)+1)))
+			p.send(frames.Headers(1, true, make([]byte, frameBytes(p)+1)))
 			return p.connectionError(sizeError)
 		}},
 		{name: "CONTINUATION one byte too large", run: func(p *peer) error {
-			block := literals(rangeHeaders...)
-			p.send(rawFrame(http2.FrameHeaders, 0, 1, block...))
-			p.send(rawFrame(http2.FrameContinuation, http2.FlagContinuationEndHeaders, 1, make([]byte, frameBytes(p)+1)...))
+			block := frames.Literals(rangeHeaders...)
+			p.send(frames.Raw(http2.FrameHeaders, 0, 1, block...))
+			p.send(frames.Raw(http2.FrameContinuation, http2.FlagContinuationEndHeaders, 1, make([]byte, frameBytes(p)+1)...))
 			return p.connectionError(sizeError)
 		}},
 		{name: "SETTINGS one byte too large", run: func(p *peer) error {
-			p.send(rawFrame(http2.FrameSettings, 0, 0, make([]byte, (frameBytes(p)/6+1)*6)...))
+			p.send(frames.Raw(http2.FrameSettings, 0, 0, make([]byte, (frameBytes(p)/6+1)*6)...))
 			return p.connectionError(sizeError)
 		}},
 		{name: "an unknown frame of the largest size", run: func(p *peer) error {
-			p.send(rawFrame(unknownKind, anyFlags, 0, make([]byte, frameBytes(p))...))
+			p.send(frames.Raw(unknownKind, anyFlags, 0, make([]byte, frameBytes(p))...))
 			return p.alive()
 		}},
 		{name: "an unknown frame one byte too large", run: func(p *peer) error {
-			p.send(rawFrame(unknownKind, 0, 0, make([]byte, frameBytes(p)+1)...))
+			p.send(frames.Raw(unknownKind, 0, 0, make([]byte, frameBytes(p)+1)...))
 			return p.connectionError(sizeError)
 		}},
 		connectionErrorFor("a length of 16 MB and nothing behind it", sizeError, []byte{0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1}),
-		connectionErrorFor("PING of 7", sizeError, rawFrame(http2.FramePing, 0, 0, make([]byte, 7)...)),
-		connectionErrorFor("PING of 9", sizeError, rawFrame(http2.FramePing, 0, 0, make([]byte, 9)...)),
-		connectionErrorFor("PING of 0 with ACK", sizeError, rawFrame(http2.FramePing, http2.FlagPingAck, 0)),
-		connectionErrorFor("SETTINGS of 5", sizeError, rawFrame(http2.FrameSettings, 0, 0, make([]byte, 5)...)),
-		connectionErrorFor("SETTINGS of 7", sizeError, rawFrame(http2.FrameSettings, 0, 0, make([]byte, 7)...)),
+		connectionErrorFor("PING of 7", sizeError, frames.Raw(http2.FramePing, 0, 0, make([]byte, 7)...)),
+		connectionErrorFor("PING of 9", sizeError, frames.Raw(http2.FramePing, 0, 0, make([]byte, 9)...)),
+		connectionErrorFor("PING of 0 with ACK", sizeError, frames.Raw(http2.FramePing, http2.FlagPingAck, 0)),
+		connectionErrorFor("SETTINGS of 5", sizeError, frames.Raw(http2.FrameSettings, 0, 0, make([]byte, 5)...)),
+		connectionErrorFor("SETTINGS of 7", sizeError, frames.Raw(http2.FrameSettings, 0, 0, make([]byte, 7)...)),
 		connectionErrorFor("SETTINGS with ACK and a payload", sizeError,
-			rawFrame(http2.FrameSettings, http2.FlagSettingsAck, 0, make([]byte, 6)...)),
-		connectionErrorFor("WINDOW_UPDATE of 3", sizeError, rawFrame(http2.FrameWindowUpdate, 0, 0, 0, 0, 1)),
-		connectionErrorFor("WINDOW_UPDATE of 5", sizeError, rawFrame(http2.FrameWindowUpdate, 0, 0, 0, 0, 0, 0, 1)),
-		connectionErrorFor("GOAWAY of 7", sizeError, rawFrame(http2.FrameGoAway, 0, 0, make([]byte, 7)...)),
+			frames.Raw(http2.FrameSettings, http2.FlagSettingsAck, 0, make([]byte, 6)...)),
+		connectionErrorFor("WINDOW_UPDATE of 3", sizeError, frames.Raw(http2.FrameWindowUpdate, 0, 0, 0, 0, 1)),
+		connectionErrorFor("WINDOW_UPDATE of 5", sizeError, frames.Raw(http2.FrameWindowUpdate, 0, 0, 0, 0, 0, 0, 1)),
+		connectionErrorFor("GOAWAY of 7", sizeError, frames.Raw(http2.FrameGoAway, 0, 0, make([]byte, 7)...)),
 		{name: "RST_STREAM of 3", run: func(p *peer) error {
 			id := p.begin(rangeHeaders, false)
-			p.send(rawFrame(http2.FrameRSTStream, 0, id, 0, 0, 8))
+			p.send(frames.Raw(http2.FrameRSTStream, 0, id, 0, 0, 8))
 			return p.connectionError(sizeError)
 		}},
 		{name: "PRIORITY of 4", run: func(p *peer) error {
 			id := p.begin(rangeHeaders, false)
-			p.send(rawFrame(http2.FramePriority, 0, id, 0, 0, 0, 0))
+			p.send(frames.Raw(http2.FramePriority, 0, id, 0, 0, 0, 0))
 			return p.streamError(id, sizeError)
 		}},
 		{name: "HEADERS with PRIORITY of 4", run: func(p *peer) error {
-			p.send(rawFrame(http2.FrameHeaders, http2.FlagHeadersEndHeaders|http2.FlagHeadersPriority, 1, 0, 0, 0, 0))
+			p.send(frames.Raw(http2.FrameHeaders, http2.FlagHeadersEndHeaders|http2.FlagHeadersPriority, 1, 0, 0, 0, 0))
 			return p.connectionError(sizeError, protocolError)
 		}},
 	})
@@ -194,7 +195,7 @@ func TestFrameSizes(t *testing.T) {
 func TestFrameRules(t *testing.T) {
 	server := harness.Start(t, harness.Subject())
 	ping := func(flags http2.Flags, stream uint32) []byte {
-		return rawFrame(http2.FramePing, flags, stream, []byte("attached")...)
+		return frames.Raw(http2.FramePing, flags, stream, []byte("attached")...)
 	}
 	cases := []testCase{
 		{name: "PING is answered with its data", run: func(p *peer) error { return p.ping("\x00\x01\x02\xff\xfe\xfd\x80\x7f") }},
@@ -214,58 +215,58 @@ func TestFrameRules(t *testing.T) {
 		connectionErrorFor("PING with ACK on a stream", protocolError, ping(http2.FlagPingAck, 1)),
 		ignored("PING with the reserved bit", ping(0, reservedBit)),
 
-		connectionErrorFor("GOAWAY on a stream", protocolError, rawFrame(http2.FrameGoAway, 0, 1, make([]byte, 8)...)),
-		connectionErrorFor("PUSH_PROMISE", protocolError, headersFrame(1, false, literals(rangeHeaders...)),
-			rawFrame(http2.FramePushPromise, http2.FlagPushPromiseEndHeaders, 1, append([]byte{0, 0, 0, 2}, literals(rangeHeaders...)...)...)),
+		connectionErrorFor("GOAWAY on a stream", protocolError, frames.Raw(http2.FrameGoAway, 0, 1, make([]byte, 8)...)),
+		connectionErrorFor("PUSH_PROMISE", protocolError, frames.Headers(1, false, frames.Literals(rangeHeaders...)),
+			frames.Raw(http2.FramePushPromise, http2.FlagPushPromiseEndHeaders, 1, append([]byte{0, 0, 0, 2}, frames.Literals(rangeHeaders...)...)...)),
 
-		connectionErrorFor("RST_STREAM on the connection", protocolError, resetFrame(0, http2.ErrCodeCancel)),
-		connectionErrorFor("RST_STREAM on an idle stream", protocolError, resetFrame(1, http2.ErrCodeCancel)),
-		connectionErrorFor("PRIORITY on the connection", protocolError, priorityFrame(0, 1)),
-		connectionErrorFor("DATA on the connection", protocolError, dataFrame(0, true, nil)),
-		connectionErrorFor("HEADERS on the connection", protocolError, headersFrame(0, true, literals(rangeHeaders...))),
+		connectionErrorFor("RST_STREAM on the connection", protocolError, frames.Reset(0, http2.ErrCodeCancel)),
+		connectionErrorFor("RST_STREAM on an idle stream", protocolError, frames.Reset(1, http2.ErrCodeCancel)),
+		connectionErrorFor("PRIORITY on the connection", protocolError, frames.Priority(0, 1)),
+		connectionErrorFor("DATA on the connection", protocolError, frames.Data(0, true, nil)),
+		connectionErrorFor("HEADERS on the connection", protocolError, frames.Headers(0, true, frames.Literals(rangeHeaders...))),
 
-		connectionErrorFor("WINDOW_UPDATE of nothing for the connection", protocolError, windowFrame(0, 0)),
-		connectionErrorFor("WINDOW_UPDATE of nothing and the reserved bit", protocolError, windowFrame(0, reservedBit)),
-		connectionErrorFor("WINDOW_UPDATE on an idle stream", protocolError, windowFrame(1, 1)),
+		connectionErrorFor("WINDOW_UPDATE of nothing for the connection", protocolError, frames.Window(0, 0)),
+		connectionErrorFor("WINDOW_UPDATE of nothing and the reserved bit", protocolError, frames.Window(0, reservedBit)),
+		connectionErrorFor("WINDOW_UPDATE on an idle stream", protocolError, frames.Window(1, 1)),
 		{name: "WINDOW_UPDATE of nothing for a stream", run: func(p *peer) error {
 			id := p.begin(rangeHeaders, false)
-			p.send(windowFrame(id, 0))
+			p.send(frames.Window(id, 0))
 			return p.streamError(id, protocolError)
 		}},
-		ignored("WINDOW_UPDATE with the reserved bit", windowFrame(0, reservedBit|1)),
+		ignored("WINDOW_UPDATE with the reserved bit", frames.Window(0, reservedBit|1)),
 
-		ignored("an unknown frame on the connection", rawFrame(unknownKind, anyFlags, 0, 1, 2, 3)),
-		ignored("an unknown frame on an idle stream", rawFrame(unknownKind, anyFlags, 101, 1, 2, 3)),
-		ignored("an unknown frame on an even stream", rawFrame(unknownKind, anyFlags, 100, 1, 2, 3)),
-		whileOpen("an unknown frame on an open stream", rawFrame(unknownKind, anyFlags, 1, 1, 2, 3)),
-		whileOpen("unknown flags of DATA", rawFrame(http2.FrameData, 0xf6, 1)),
-		ignored("PRIORITY_UPDATE on the connection", rawFrame(priorityUpdate, 0, 0, 0, 0, 0, 1, 'u', '=', '1')),
+		ignored("an unknown frame on the connection", frames.Raw(unknownKind, anyFlags, 0, 1, 2, 3)),
+		ignored("an unknown frame on an idle stream", frames.Raw(unknownKind, anyFlags, 101, 1, 2, 3)),
+		ignored("an unknown frame on an even stream", frames.Raw(unknownKind, anyFlags, 100, 1, 2, 3)),
+		whileOpen("an unknown frame on an open stream", frames.Raw(unknownKind, anyFlags, 1, 1, 2, 3)),
+		whileOpen("unknown flags of DATA", frames.Raw(http2.FrameData, 0xf6, 1)),
+		ignored("PRIORITY_UPDATE on the connection", frames.Raw(priorityUpdate, 0, 0, 0, 0, 0, 1, 'u', '=', '1')),
 
-		ignored("PRIORITY on an idle stream", priorityFrame(9, 3)),
-		ignored("PRIORITY on an even stream", priorityFrame(8, 3)),
-		ignored("PRIORITY exclusive on the connection's root", priorityFrame(9, reservedBit)),
-		whileOpen("PRIORITY on an open stream", priorityFrame(1, 3)),
-		whileOpen("PRIORITY that makes a ring", priorityFrame(1, 3), priorityFrame(3, 5), priorityFrame(5, 1)),
+		ignored("PRIORITY on an idle stream", frames.Priority(9, 3)),
+		ignored("PRIORITY on an even stream", frames.Priority(8, 3)),
+		ignored("PRIORITY exclusive on the connection's root", frames.Priority(9, reservedBit)),
+		whileOpen("PRIORITY on an open stream", frames.Priority(1, 3)),
+		whileOpen("PRIORITY that makes a ring", frames.Priority(1, 3), frames.Priority(3, 5), frames.Priority(5, 1)),
 		{name: "PRIORITY on a closed stream", run: func(p *peer) error {
 			id := p.call(rangeHeaders, rangeBody)
 			if err := p.served(id); err != nil {
 				return err
 			}
-			p.send(priorityFrame(id, 0))
+			p.send(frames.Priority(id, 0))
 			return p.alive()
 		}},
 		{name: "HEADERS with a priority", run: func(p *peer) error {
 			id := p.stream()
 			block := append([]byte{0, 0, 0, 0x55, 255}, p.encode(rangeHeaders)...)
-			p.send(rawFrame(http2.FrameHeaders, http2.FlagHeadersEndHeaders|http2.FlagHeadersPriority, id, block...))
-			p.send(dataFrame(id, true, rangeBody))
+			p.send(frames.Raw(http2.FrameHeaders, http2.FlagHeadersEndHeaders|http2.FlagHeadersPriority, id, block...))
+			p.send(frames.Data(id, true, rangeBody))
 			return p.served(id)
 		}},
 	}
 	// RFC 9113 has no word on streams that depend on themselves; RFC 7540 made them a stream error. Both are right, but nothing else.
 	cases = append(cases, testCase{name: "PRIORITY on itself", run: func(p *peer) error {
 		id := p.begin(rangeHeaders, false)
-		p.send(priorityFrame(id, id), dataFrame(id, true, rangeBody))
+		p.send(frames.Priority(id, id), frames.Data(id, true, rangeBody))
 		e, err := p.await("the end of the stream", func(e event) bool {
 			return isGoAway(e, []http2.ErrCode{protocolError}) || e.StreamID == id && e.ends()
 		})
@@ -283,32 +284,32 @@ func TestPadding(t *testing.T) {
 	server := harness.Start(t, harness.Subject())
 	paddedHeaders := func(p *peer, id uint32, padding int) []byte {
 		flags := http2.FlagHeadersEndHeaders | http2.FlagHeadersPadded
-		return rawFrame(http2.FrameHeaders, flags, id, padded(p.encode(rangeHeaders), padding)...)
+		return frames.Raw(http2.FrameHeaders, flags, id, frames.Padded(p.encode(rangeHeaders), padding)...)
 	}
 	paddedData := func(id uint32, end http2.Flags, data []byte, padding int) []byte {
-		return rawFrame(http2.FrameData, http2.FlagDataPadded|end, id, padded(data, padding)...)
+		return frames.Raw(http2.FrameData, http2.FlagDataPadded|end, id, frames.Padded(data, padding)...)
 	}
 	cases := []testCase{
 		connectionErrorFor("HEADERS with more padding than payload", protocolError,
-			rawFrame(http2.FrameHeaders, http2.FlagHeadersEndHeaders|http2.FlagHeadersPadded, 1, 10, 0x82)),
+			frames.Raw(http2.FrameHeaders, http2.FlagHeadersEndHeaders|http2.FlagHeadersPadded, 1, 10, 0x82)),
 		connectionErrorFor("HEADERS with padding and priority and no room", protocolError,
-			rawFrame(http2.FrameHeaders, http2.FlagHeadersEndHeaders|http2.FlagHeadersPadded|http2.FlagHeadersPriority, 1, 4, 0, 0, 0, 0, 16, 0)),
+			frames.Raw(http2.FrameHeaders, http2.FlagHeadersEndHeaders|http2.FlagHeadersPadded|http2.FlagHeadersPriority, 1, 4, 0, 0, 0, 0, 16, 0)),
 		{name: "HEADERS with padding and priority", run: func(p *peer) error {
 			id := p.stream()
 			block := append([]byte{0, 0, 0, 0, 15}, p.encode(rangeHeaders)...)
 			flags := http2.FlagHeadersEndHeaders | http2.FlagHeadersPadded | http2.FlagHeadersPriority
-			p.send(rawFrame(http2.FrameHeaders, flags, id, padded(block, 77)...), dataFrame(id, true, rangeBody))
+			p.send(frames.Raw(http2.FrameHeaders, flags, id, frames.Padded(block, 77)...), frames.Data(id, true, rangeBody))
 			return p.served(id)
 		}},
 		{name: "DATA with as much padding as payload", run: func(p *peer) error {
 			id := p.begin(rangeHeaders, false)
-			p.send(rawFrame(http2.FrameData, http2.FlagDataPadded, id, 4, 0, 0, 0))
+			p.send(frames.Raw(http2.FrameData, http2.FlagDataPadded, id, 4, 0, 0, 0))
 			_ = id
 			return p.connectionError(protocolError)
 		}},
 		{name: "DATA with the flag and no length of padding", run: func(p *peer) error {
 			id := p.begin(rangeHeaders, false)
-			p.send(rawFrame(http2.FrameData, http2.FlagDataPadded, id))
+			p.send(frames.Raw(http2.FrameData, http2.FlagDataPadded, id))
 			return p.connectionError(sizeError, protocolError)
 		}},
 		{name: "a message whose every byte is padded", run: func(p *peer) error {
@@ -320,7 +321,7 @@ func TestPadding(t *testing.T) {
 			return p.served(id)
 		}},
 		{name: "padding counts and is given back", run: func(p *peer) error {
-			id := p.begin(grpcHeaders(putPath), false)
+			id := p.begin(frames.GRPC(putPath), false)
 			return p.upload(id, putBody(30_000), func(piece []byte) []byte { return paddedData(id, 0, piece[:1], 255) }, 1)
 		}},
 	}
@@ -338,11 +339,11 @@ func TestPadding(t *testing.T) {
 func TestSettings(t *testing.T) {
 	server := harness.Start(t, harness.Subject())
 	invalid := func(name string, code http2.ErrCode, settings ...http2.Setting) testCase {
-		return connectionErrorFor(name, code, settingsFrame(settings...))
+		return connectionErrorFor(name, code, frames.Settings(settings...))
 	}
 	valid := func(name string, settings ...http2.Setting) testCase {
 		return testCase{name: name, run: func(p *peer) error {
-			p.send(settingsFrame(settings...))
+			p.send(frames.Settings(settings...))
 			if _, err := p.await("the acknowledgement", isSettingsAck); err != nil {
 				return err
 			}
@@ -350,8 +351,8 @@ func TestSettings(t *testing.T) {
 		}}
 	}
 	runCases(t, server, []testCase{
-		connectionErrorFor("on a stream", protocolError, rawFrame(http2.FrameSettings, 0, 1)),
-		connectionErrorFor("an acknowledgement on a stream", protocolError, rawFrame(http2.FrameSettings, http2.FlagSettingsAck, 1)),
+		connectionErrorFor("on a stream", protocolError, frames.Raw(http2.FrameSettings, 0, 1)),
+		connectionErrorFor("an acknowledgement on a stream", protocolError, frames.Raw(http2.FrameSettings, http2.FlagSettingsAck, 1)),
 		invalid("ENABLE_PUSH of 2", protocolError, set(settingPush, 2)),
 		invalid("a window of 2^31", flowError, set(settingWindow, 1<<31)),
 		invalid("a window of 2^32-1", flowError, set(settingWindow, 1<<32-1)),
@@ -369,18 +370,18 @@ func TestSettings(t *testing.T) {
 		valid("unknown ones", set(0, 1), set(settingUnknown, 1<<32-1), set(0xffff, 0), set(settingExtended, 0)),
 		valid("the last of one name counts", set(settingWindow, 0), set(settingWindow, windowDefault)),
 		valid("2,730 in one frame", func() (many []http2.Setting) {
-			for i := range uint32(frameMax / 6) {
+			for i := range uint32(frames.BytesMax / 6) {
 				many = append(many, set(settingUnknown, i))
 			}
 			return many
 		}()...),
 		{name: "each is acknowledged once", run: func(p *peer) error {
 			const count = 20
-			frames := [][]byte{}
+			batch := [][]byte{}
 			for i := range uint32(count) {
-				frames = append(frames, settingsFrame(set(settingStreams, i)))
+				batch = append(batch, frames.Settings(set(settingStreams, i)))
 			}
-			p.send(append(frames, rawFrame(http2.FramePing, 0, 0, make([]byte, 8)...))...)
+			p.send(append(batch, frames.Raw(http2.FramePing, 0, 0, make([]byte, 8)...))...)
 			acks := 0
 			_, err := p.await("all acknowledgements and a ping's", func(e event) bool {
 				if isSettingsAck(e) {
@@ -401,7 +402,7 @@ func TestSettings(t *testing.T) {
 			if err := p.served(p.call(rangeHeaders, rangeBody)); err != nil {
 				return err
 			}
-			p.send(settingsFrame(set(settingTable, 0)))
+			p.send(frames.Settings(set(settingTable, 0)))
 			if _, err := p.await("the acknowledgement", isSettingsAck); err != nil {
 				return err
 			}
@@ -416,7 +417,7 @@ func TestSettings(t *testing.T) {
 			if err := p.served(p.call(rangeHeaders, rangeBody)); err != nil {
 				return err
 			}
-			p.send(settingsFrame(set(settingTable, 0)), settingsFrame(set(settingTable, 4096)))
+			p.send(frames.Settings(set(settingTable, 0)), frames.Settings(set(settingTable, 4096)))
 			for range 2 {
 				if _, err := p.await("the acknowledgement", isSettingsAck); err != nil {
 					return err

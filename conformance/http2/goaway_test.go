@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"cairn.dev/conformance/frames"
 	"cairn.dev/conformance/harness"
 )
 
@@ -54,12 +55,12 @@ func TestGracefulStop(t *testing.T) {
 		t.Errorf("the first GOAWAY is %v; NO_ERROR and %d are due", first, windowMax)
 	}
 	// A call that was on its way when the GOAWAY was sent is answered.
-	late := p.begin(grpcHeaders("/no.Such/Method"), true)
+	late := p.begin(frames.GRPC("/no.Such/Method"), true)
 	if err := p.refused(late, "12"); err != nil {
 		t.Errorf("a call that crosses the first GOAWAY: %v", err)
 	}
 	p.setMute(false)
-	p.send(windowFrame(list, 1<<30), windowFrame(0, 1<<30))
+	p.send(frames.Window(list, 1<<30), frames.Window(0, 1<<30))
 	got := windowDefault
 	var final *event
 	for {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"cairn.dev/conformance/frames"
 	"cairn.dev/conformance/harness"
 )
 
@@ -45,7 +46,7 @@ func TestCalls(t *testing.T) {
 			return err
 		}}
 	}
-	long := framed(0, data)
+	long := frames.Framed(0, data)
 	long[4] += 10
 
 	cases := []testCase{
@@ -67,7 +68,7 @@ func TestCalls(t *testing.T) {
 			return p.silent(id)
 		}},
 		{name: "the shape of a refusal", run: func(p *peer) error {
-			id := p.call(grpcHeaders("/no.Such/Method"), body)
+			id := p.call(frames.GRPC("/no.Such/Method"), body)
 			e, err := p.await("the refusal", func(e event) bool { return e.StreamID == id })
 			if err == nil && (!e.ends() || status(e.fields) != "200" || value(e.fields, "grpc-status") != "12" ||
 				!strings.HasPrefix(value(e.fields, "content-type"), "application/grpc")) {
@@ -76,20 +77,20 @@ func TestCalls(t *testing.T) {
 			return err
 		}},
 		{name: "a refusal asks for no more of the request", run: func(p *peer) error {
-			id := p.begin(grpcHeaders("/no.Such/Method"), false)
+			id := p.begin(frames.GRPC("/no.Such/Method"), false)
 			if err := p.refused(id, "12"); err != nil {
 				return err
 			}
 			return p.streamError(id, noError, http2.ErrCodeCancel)
 		}},
 
-		ends("an unknown service", grpcHeaders("/no.Such/Method"), body, "12"),
-		ends("an unknown method", grpcHeaders("/etcdserverpb.KV/Rang"), body, "12"),
-		ends("a path without a method", grpcHeaders("/etcdserverpb.KV"), body, "12"),
-		ends("a path of a slash", grpcHeaders("/"), body, "12"),
-		ends("a path with a slash too many", grpcHeaders(rangePath+"/"), body, "12"),
-		ends("a path in capitals", grpcHeaders("/ETCDSERVERPB.KV/RANGE"), body, "12"),
-		ends("a path of 8,000 characters", grpcHeaders("/"+strings.Repeat("x", 8_000)), body, "12"),
+		ends("an unknown service", frames.GRPC("/no.Such/Method"), body, "12"),
+		ends("an unknown method", frames.GRPC("/etcdserverpb.KV/Rang"), body, "12"),
+		ends("a path without a method", frames.GRPC("/etcdserverpb.KV"), body, "12"),
+		ends("a path of a slash", frames.GRPC("/"), body, "12"),
+		ends("a path with a slash too many", frames.GRPC(rangePath+"/"), body, "12"),
+		ends("a path in capitals", frames.GRPC("/ETCDSERVERPB.KV/RANGE"), body, "12"),
+		ends("a path of 8,000 characters", frames.GRPC("/"+strings.Repeat("x", 8_000)), body, "12"),
 
 		http("GET", change(rangeHeaders, ":method", "GET"), "405"),
 		http("PUT", change(rangeHeaders, ":method", "PUT"), "405"),
@@ -118,20 +119,20 @@ func TestCalls(t *testing.T) {
 		ends("two messages", rangeHeaders, slices.Concat(body, body), "13", "2"),
 		ends("bytes behind the message", rangeHeaders, append(slices.Clone(body), 0, 0), "13", "2"),
 		ends("a length of 4 GB", rangeHeaders, append([]byte{0, 0xff, 0xff, 0xff, 0xff}, data...), "8"),
-		ends("flag 2", rangeHeaders, framed(2, data), "13"),
-		ends("flag 255", rangeHeaders, framed(255, data), "13"),
-		ends("compressed without an encoding", rangeHeaders, framed(1, data), "13"),
-		ends("compressed with identity", encoded("identity"), framed(1, data), "13"),
-		ends("an unknown encoding", encoded("zip"), framed(1, data), "12"),
-		ends("no gzip in gzip", encoded("gzip"), framed(1, data), "13"),
-		ends("gzip cut off", encoded("gzip"), framed(1, pack(data)[:15]), "13"),
-		ends("a gzip bomb", encoded("gzip"), framed(1, pack(make([]byte, 20<<20))), "8"),
-		ends("no protobuf", rangeHeaders, framed(0, []byte("\xff\xff\xff")), "13", "3"),
-		fine("gzip", encoded("gzip"), framed(1, pack(data))),
+		ends("flag 2", rangeHeaders, frames.Framed(2, data), "13"),
+		ends("flag 255", rangeHeaders, frames.Framed(255, data), "13"),
+		ends("compressed without an encoding", rangeHeaders, frames.Framed(1, data), "13"),
+		ends("compressed with identity", encoded("identity"), frames.Framed(1, data), "13"),
+		ends("an unknown encoding", encoded("zip"), frames.Framed(1, data), "12"),
+		ends("no gzip in gzip", encoded("gzip"), frames.Framed(1, data), "13"),
+		ends("gzip cut off", encoded("gzip"), frames.Framed(1, pack(data)[:15]), "13"),
+		ends("a gzip bomb", encoded("gzip"), frames.Framed(1, pack(make([]byte, 20<<20))), "8"),
+		ends("no protobuf", rangeHeaders, frames.Framed(0, []byte("\xff\xff\xff")), "13", "3"),
+		fine("gzip", encoded("gzip"), frames.Framed(1, pack(data))),
 		fine("gzip announced only", encoded("gzip"), body),
-		fine("an empty message", grpcHeaders("/etcdserverpb.Maintenance/Status"), framed(0, nil)),
+		fine("an empty message", frames.GRPC("/etcdserverpb.Maintenance/Status"), frames.Framed(0, nil)),
 		{name: "an unknown encoding: what is understood is named", run: func(p *peer) error {
-			seen, err := p.answer(p.call(encoded("zip"), framed(1, data)))
+			seen, err := p.answer(p.call(encoded("zip"), frames.Framed(1, data)))
 			if err == nil && !strings.Contains(value(seen.fields, "grpc-accept-encoding"), "gzip") {
 				return fmt.Errorf("no grpc-accept-encoding in %v", seen.fields)
 			}
@@ -140,8 +141,8 @@ func TestCalls(t *testing.T) {
 		{name: "a message in any pieces", run: func(p *peer) error {
 			for cut := range len(body) + 1 {
 				id := p.begin(rangeHeaders, false)
-				p.send(dataFrame(id, false, body[:cut]))
-				p.send(dataFrame(id, true, body[cut:]))
+				p.send(frames.Data(id, false, body[:cut]))
+				p.send(frames.Data(id, true, body[cut:]))
 				if err := p.served(id); err != nil {
 					return fmt.Errorf("cut at %d: %w", cut, err)
 				}
@@ -150,7 +151,7 @@ func TestCalls(t *testing.T) {
 		}},
 		{name: "many messages in one frame", run: func(p *peer) error {
 			id := p.begin(watchHeaders, false)
-			p.send(dataFrame(id, false, slices.Repeat(watchBody, 10)))
+			p.send(frames.Data(id, false, slices.Repeat(watchBody, 10)))
 			return p.messages(id, 10)
 		}},
 		{name: "binary metadata that is no base64", run: func(p *peer) error {
@@ -165,7 +166,7 @@ func TestCalls(t *testing.T) {
 		{name: "a time-out ends a watch", run: func(p *peer) error {
 			start := time.Now()
 			id := p.begin(with(watchHeaders, field("grpc-timeout", "300m")), false)
-			p.send(dataFrame(id, false, watchBody))
+			p.send(frames.Data(id, false, watchBody))
 			e, err := p.await("its end", func(e event) bool { return e.StreamID == id && e.ends() })
 			took := time.Since(start)
 			switch {
@@ -226,18 +227,18 @@ func TestManyAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.close()
-	var frames []byte
+	var batch []byte
 	open := map[uint32]bool{}
 	for range calls {
 		id := p.stream()
-		frames = append(frames, headersFrame(id, false, p.encode(rangeHeaders))...)
+		batch = append(batch, frames.Headers(id, false, p.encode(rangeHeaders))...)
 		open[id] = true
 	}
 	for id := range open {
-		frames = append(frames, dataFrame(id, true, rangeBody)...)
+		batch = append(batch, frames.Data(id, true, rangeBody)...)
 	}
-	p.send(frames)
-	p.send(windowFrame(0, 1<<24))
+	p.send(batch)
+	p.send(frames.Window(0, 1<<24))
 	for len(open) > 0 {
 		e, err := p.await("an answer", func(e event) bool { return e.ends() })
 		if err != nil {

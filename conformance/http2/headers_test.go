@@ -9,18 +9,19 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"cairn.dev/conformance/frames"
 	"cairn.dev/conformance/harness"
 )
 
 var grpcTrailers = []hpack.HeaderField{field("x-checksum", "1"), field("x-more", "2")}
 
 // TestFields is sections 8.2 and 8.3: what makes a request malformed. The blocks
-// are literals, so that no encoder corrects them.
+// are frames.Literals, so that no encoder corrects them.
 func TestFields(t *testing.T) {
 	server := harness.Start(t, harness.Subject())
 	send := func(p *peer, fields []hpack.HeaderField) uint32 {
 		id := p.stream()
-		p.send(headersFrame(id, false, literals(fields...)), dataFrame(id, true, rangeBody))
+		p.send(frames.Headers(id, false, frames.Literals(fields...)), frames.Data(id, true, rangeBody))
 		return id
 	}
 	malformed := func(name string, fields []hpack.HeaderField) testCase {
@@ -120,8 +121,8 @@ func TestTrailers(t *testing.T) {
 	trailers := func(name string, end bool, fields []hpack.HeaderField, fine bool) testCase {
 		return testCase{name: name, run: func(p *peer) error {
 			id := p.stream()
-			p.send(headersFrame(id, false, literals(rangeHeaders...)), dataFrame(id, false, rangeBody))
-			p.send(headersFrame(id, end, literals(fields...)))
+			p.send(frames.Headers(id, false, frames.Literals(rangeHeaders...)), frames.Data(id, false, rangeBody))
+			p.send(frames.Headers(id, end, frames.Literals(fields...)))
 			if fine {
 				return p.served(id)
 			}
@@ -137,13 +138,13 @@ func TestTrailers(t *testing.T) {
 		trailers("without END_STREAM", false, grpcTrailers, false),
 		{name: "DATA behind them", run: func(p *peer) error {
 			id := p.stream()
-			p.send(headersFrame(id, false, literals(rangeHeaders...)), dataFrame(id, false, rangeBody),
-				headersFrame(id, true, literals(grpcTrailers...)), dataFrame(id, true, rangeBody))
+			p.send(frames.Headers(id, false, frames.Literals(rangeHeaders...)), frames.Data(id, false, rangeBody),
+				frames.Headers(id, true, frames.Literals(grpcTrailers...)), frames.Data(id, true, rangeBody))
 			return p.closedOrServed(id)
 		}},
 		{name: "in place of DATA", run: func(p *peer) error {
 			id := p.stream()
-			p.send(headersFrame(id, false, literals(rangeHeaders...)), headersFrame(id, true, literals(grpcTrailers...)))
+			p.send(frames.Headers(id, false, frames.Literals(rangeHeaders...)), frames.Headers(id, true, frames.Literals(grpcTrailers...)))
 			return p.refused(id, "13")
 		}},
 	})
@@ -183,16 +184,16 @@ func TestHeaderListLimit(t *testing.T) {
 			id := p.stream()
 			block := p.encode(fields)
 			flags := http2.Flags(0)
-			p.send(rawFrame(http2.FrameHeaders, flags, id, block[:frameMax]...))
-			for block = block[frameMax:]; len(block) > frameMax; block = block[frameMax:] {
-				p.send(rawFrame(http2.FrameContinuation, 0, id, block[:frameMax]...))
+			p.send(frames.Raw(http2.FrameHeaders, flags, id, block[:frames.BytesMax]...))
+			for block = block[frames.BytesMax:]; len(block) > frames.BytesMax; block = block[frames.BytesMax:] {
+				p.send(frames.Raw(http2.FrameContinuation, 0, id, block[:frames.BytesMax]...))
 			}
-			p.send(rawFrame(http2.FrameContinuation, http2.FlagContinuationEndHeaders, id, block...), dataFrame(id, true, rangeBody))
+			p.send(frames.Raw(http2.FrameContinuation, http2.FlagContinuationEndHeaders, id, block...), frames.Data(id, true, rangeBody))
 			if err := refusal(p, id); err != nil {
 				return err
 			}
 			// What the refused block put into the table is used now.
-			fields = grpcHeaders(rangePath, field("x-fresh", "1"))
+			fields = frames.GRPC(rangePath, field("x-fresh", "1"))
 			for range 3 {
 				if err := p.served(p.call(fields, rangeBody)); err != nil {
 					return fmt.Errorf("after the refusal: %w", err)
@@ -202,13 +203,13 @@ func TestHeaderListLimit(t *testing.T) {
 		}},
 		{name: "a small block that unpacks to too much", run: func(p *peer) error {
 			// One entry of 4,000 bytes, then named again and again.
-			block := appendString([]byte{0x40}, "x")
-			block = appendString(block, strings.Repeat("y", 4_000))
+			block := frames.AppendString([]byte{0x40}, "x")
+			block = frames.AppendString(block, strings.Repeat("y", 4_000))
 			for range 10_000 {
 				block = append(block, 0xbe)
 			}
 			id := p.stream()
-			p.send(headersFrame(id, true, append(literals(rangeHeaders...), block...)))
+			p.send(frames.Headers(id, true, append(frames.Literals(rangeHeaders...), block...)))
 			// No honest client sends this: the whole connection may go, in words.
 			_, err := p.await("the refusal", func(e event) bool {
 				return isGoAway(e, []http2.ErrCode{calmError}) || e.StreamID == id &&

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"cairn.dev/conformance/frames"
 	"cairn.dev/conformance/harness"
 )
 
@@ -16,17 +17,17 @@ import (
 // COMPRESSION_ERROR, and what can be odd but right is understood.
 func TestHPACK(t *testing.T) {
 	server := harness.Start(t, harness.Subject())
-	plain := literals(rangeHeaders...)
+	plain := frames.Literals(rangeHeaders...)
 	broken := func(name string, block ...byte) testCase {
 		return testCase{name: name, run: func(p *peer) error {
-			p.send(headersFrame(1, true, append(literals(rangeHeaders...), block...)))
+			p.send(frames.Headers(1, true, append(frames.Literals(rangeHeaders...), block...)))
 			return p.connectionError(compressError)
 		}}
 	}
 	// The block comes before a whole request's, then the request's own.
 	before := func(name string, block ...byte) testCase {
 		return testCase{name: name, run: func(p *peer) error {
-			p.send(headersFrame(1, false, append(block, plain...)), dataFrame(1, true, rangeBody))
+			p.send(frames.Headers(1, false, append(block, plain...)), frames.Data(1, true, rangeBody))
 			p.next = 3
 			if err := p.served(1); err != nil {
 				return err
@@ -36,22 +37,22 @@ func TestHPACK(t *testing.T) {
 	}
 	behind := func(name string, block ...byte) testCase {
 		return testCase{name: name, run: func(p *peer) error {
-			p.send(headersFrame(1, false, append(literals(rangeHeaders...), block...)), dataFrame(1, true, rangeBody))
+			p.send(frames.Headers(1, false, append(frames.Literals(rangeHeaders...), block...)), frames.Data(1, true, rangeBody))
 			return p.served(1)
 		}}
 	}
 	literal := func(first byte, name, value string) []byte {
-		return appendString(appendString([]byte{first}, name), value)
+		return frames.AppendString(frames.AppendString([]byte{first}, name), value)
 	}
 	huffman := func(text string) []byte {
 		coded := hpack.AppendHuffmanString(nil, text)
-		return append(appendInteger(nil, 7, 0x80, len(coded)), coded...)
+		return append(frames.AppendInteger(nil, 7, 0x80, len(coded)), coded...)
 	}
 	runCases(t, server, []testCase{
 		broken("index 0", 0x80),
 		broken("index 62 of an empty table", 0xbe),
-		broken("index 2^31", appendInteger(nil, 7, 0x80, 1<<31)...),
-		broken("a name's index 62 of an empty table", appendInteger(nil, 6, 0x40, 62)...),
+		broken("index 2^31", frames.AppendInteger(nil, 7, 0x80, 1<<31)...),
+		broken("a name's index 62 of an empty table", frames.AppendInteger(nil, 6, 0x40, 62)...),
 		broken("an index without end", 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x0f),
 		broken("an index cut short", 0xff),
 		broken("an index cut short behind a byte", 0xff, 0x80),
@@ -59,7 +60,7 @@ func TestHPACK(t *testing.T) {
 		broken("a name longer than the block", 0x00, 0x05, 'a'),
 		broken("a value longer than the block", 0x00, 0x01, 'a', 0x05, 'b'),
 		broken("a value without its length", 0x00, 0x01, 'a'),
-		broken("a length of 2^40", append([]byte{0x00, 0x01, 'a'}, appendInteger(nil, 7, 0, 1<<40)...)...),
+		broken("a length of 2^40", append([]byte{0x00, 0x01, 'a'}, frames.AppendInteger(nil, 7, 0, 1<<40)...)...),
 		broken("Huffman: the end of string", 0x00, 0x01, 'a', 0x84, 0xff, 0xff, 0xff, 0xff),
 		broken("Huffman: a byte of padding", 0x00, 0x01, 'a', 0x82, 0x1f, 0xff),
 		broken("Huffman: padding of zeros", 0x00, 0x01, 'a', 0x81, 0x18),
@@ -70,64 +71,64 @@ func TestHPACK(t *testing.T) {
 			if size, stated := p.settings[settingTable]; stated {
 				limit = int(size)
 			}
-			p.send(headersFrame(1, true, append(appendInteger(nil, 5, 0x20, limit+1), plain...)))
+			p.send(frames.Headers(1, true, append(frames.AppendInteger(nil, 5, 0x20, limit+1), plain...)))
 			return p.connectionError(compressError)
 		}},
 		{name: "an entry that the size has taken out", run: func(p *peer) error {
-			p.send(headersFrame(1, false, append(literals(rangeHeaders...), literal(0x40, "x", "1")...)), dataFrame(1, true, rangeBody))
+			p.send(frames.Headers(1, false, append(frames.Literals(rangeHeaders...), literal(0x40, "x", "1")...)), frames.Data(1, true, rangeBody))
 			if err := p.served(1); err != nil {
 				return err
 			}
-			p.send(headersFrame(3, true, append(append([]byte{0x20}, plain...), 0xbe)))
+			p.send(frames.Headers(3, true, append(append([]byte{0x20}, plain...), 0xbe)))
 			return p.connectionError(compressError)
 		}},
 		{name: "an entry that newer ones have pushed out", run: func(p *peer) error {
-			block := append(literals(rangeHeaders...), literal(0x40, "first", "1")...)
+			block := append(frames.Literals(rangeHeaders...), literal(0x40, "first", "1")...)
 			for range 200 {
 				block = append(block, literal(0x40, "x", strings.Repeat("y", 31))...)
 			}
-			p.send(headersFrame(1, false, block), dataFrame(1, true, rangeBody))
+			p.send(frames.Headers(1, false, block), frames.Data(1, true, rangeBody))
 			if err := p.served(1); err != nil {
 				return err
 			}
 			// 4,096 bytes hold 64 entries of 64 bytes: 62 + 63 is the oldest.
-			p.send(headersFrame(3, false, append(literals(rangeHeaders...), appendInteger(nil, 7, 0x80, 62+63)...)), dataFrame(3, true, rangeBody))
+			p.send(frames.Headers(3, false, append(frames.Literals(rangeHeaders...), frames.AppendInteger(nil, 7, 0x80, 62+63)...)), frames.Data(3, true, rangeBody))
 			if err := p.served(3); err != nil {
 				return err
 			}
-			p.send(headersFrame(5, true, append(literals(rangeHeaders...), appendInteger(nil, 7, 0x80, 62+64)...)))
+			p.send(frames.Headers(5, true, append(frames.Literals(rangeHeaders...), frames.AppendInteger(nil, 7, 0x80, 62+64)...)))
 			return p.connectionError(compressError)
 		}},
 		{name: "an entry larger than the table empties it", run: func(p *peer) error {
-			block := append(literals(rangeHeaders...), literal(0x40, "x", "1")...)
+			block := append(frames.Literals(rangeHeaders...), literal(0x40, "x", "1")...)
 			block = append(block, literal(0x40, "x", strings.Repeat("y", 4_096))...)
-			p.send(headersFrame(1, false, block), dataFrame(1, true, rangeBody))
+			p.send(frames.Headers(1, false, block), frames.Data(1, true, rangeBody))
 			if err := p.served(1); err != nil {
 				return err
 			}
-			p.send(headersFrame(3, true, append(literals(rangeHeaders...), 0xbe)))
+			p.send(frames.Headers(3, true, append(frames.Literals(rangeHeaders...), 0xbe)))
 			return p.connectionError(compressError)
 		}},
 		{name: "a name taken from the entry that its own pushes out", run: func(p *peer) error {
-			block := append(literals(rangeHeaders...), literal(0x40, "x-name", strings.Repeat("y", 2_000))...)
+			block := append(frames.Literals(rangeHeaders...), literal(0x40, "x-name", strings.Repeat("y", 2_000))...)
 			// The new entry needs the whole table; its name is index 62.
-			block = append(block, appendInteger(nil, 6, 0x40, 62)...)
-			block = appendString(block, strings.Repeat("z", 4_000))
+			block = append(block, frames.AppendInteger(nil, 6, 0x40, 62)...)
+			block = frames.AppendString(block, strings.Repeat("z", 4_000))
 			block = append(block, 0xbe)
-			p.send(headersFrame(1, false, block), dataFrame(1, true, rangeBody))
+			p.send(frames.Headers(1, false, block), frames.Data(1, true, rangeBody))
 			return p.served(1)
 		}},
 		before("a table size of 0", 0x20),
-		before("table sizes of 0 and 4,096", append([]byte{0x20}, appendInteger(nil, 5, 0x20, 4096)...)...),
-		before("the same table size twice", append(appendInteger(nil, 5, 0x20, 100), appendInteger(nil, 5, 0x20, 100)...)...),
+		before("table sizes of 0 and 4,096", append([]byte{0x20}, frames.AppendInteger(nil, 5, 0x20, 4096)...)...),
+		before("the same table size twice", append(frames.AppendInteger(nil, 5, 0x20, 100), frames.AppendInteger(nil, 5, 0x20, 100)...)...),
 		behind("never indexed", literal(0x10, "x", "secret")...),
-		behind("never indexed, with a name's index", append(appendInteger(nil, 4, 0x10, 23), 1, 'x')...),
+		behind("never indexed, with a name's index", append(frames.AppendInteger(nil, 4, 0x10, 23), 1, 'x')...),
 		behind("an empty Huffman string", 0x00, 0x01, 'a', 0x80),
 		behind("every byte, Huffman coded", append([]byte{0x00, 0x01, 'a'}, huffman(everyByte())...)...),
 		behind("an integer in more bytes than it needs",
 			append(append([]byte{0x00, 0x7f, 0x80, 0x80, 0x00}, strings.Repeat("x", 127)...), 0)...),
 		{name: "a block that holds nothing", run: func(p *peer) error {
-			p.send(headersFrame(1, true, nil))
+			p.send(frames.Headers(1, true, nil))
 			return p.malformed(1)
 		}},
 	})
@@ -163,13 +164,13 @@ func TestEncodings(t *testing.T) {
 	}
 	for number := range requests {
 		name, text := fmt.Sprintf("x%d-bin", random.IntN(20)), "!"+randomText(random)
-		fields := grpcHeaders(rangePath)
+		fields := frames.GRPC(rangePath)
 		for range random.IntN(6) {
 			fields = append(fields, field(fmt.Sprint("y-", random.IntN(30)), randomText(random)))
 		}
 		fields = append(fields, field(name, text))
 		id := p.stream()
-		p.send(headersFrame(id, false, encoder.block(fields)), dataFrame(id, true, rangeBody))
+		p.send(frames.Headers(id, false, encoder.block(fields)), frames.Data(id, true, rangeBody))
 		seen, err := p.answer(id)
 		if err != nil {
 			t.Fatalf("request %d: %v", number, err)
@@ -213,7 +214,7 @@ func (e *anyEncoder) block(fields []hpack.HeaderField) []byte {
 	for e.random.IntN(30) == 0 {
 		e.sizeMax = e.random.IntN(e.limit + 1)
 		e.evict()
-		block = append(block, appendInteger(nil, 5, 0x20, e.sizeMax)...)
+		block = append(block, frames.AppendInteger(nil, 5, 0x20, e.sizeMax)...)
 	}
 	for _, field := range fields {
 		block = e.field(block, field)
@@ -234,7 +235,7 @@ func (e *anyEncoder) field(block []byte, field hpack.HeaderField) []byte {
 		}
 	}
 	if whole > 0 && e.random.IntN(4) > 0 {
-		return appendInteger(block, 7, 0x80, whole)
+		return frames.AppendInteger(block, 7, 0x80, whole)
 	}
 	if e.random.IntN(4) == 0 {
 		name = 0
@@ -242,11 +243,11 @@ func (e *anyEncoder) field(block []byte, field hpack.HeaderField) []byte {
 	form := e.random.IntN(4)
 	switch form {
 	case 0:
-		block = appendInteger(block, 4, 0x00, name)
+		block = frames.AppendInteger(block, 4, 0x00, name)
 	case 1:
-		block = appendInteger(block, 4, 0x10, name)
+		block = frames.AppendInteger(block, 4, 0x10, name)
 	default:
-		block = appendInteger(block, 6, 0x40, name)
+		block = frames.AppendInteger(block, 6, 0x40, name)
 	}
 	if name == 0 {
 		block = e.text(block, field.Name)
@@ -262,10 +263,10 @@ func (e *anyEncoder) field(block []byte, field hpack.HeaderField) []byte {
 
 func (e *anyEncoder) text(block []byte, text string) []byte {
 	if e.random.IntN(2) == 0 {
-		return appendString(block, text)
+		return frames.AppendString(block, text)
 	}
 	coded := hpack.AppendHuffmanString(nil, text)
-	return append(appendInteger(block, 7, 0x80, len(coded)), coded...)
+	return append(frames.AppendInteger(block, 7, 0x80, len(coded)), coded...)
 }
 
 func (e *anyEncoder) evict() {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"cairn.dev/conformance/frames"
 	"cairn.dev/conformance/harness"
 )
 
@@ -105,7 +106,7 @@ func dial(server *harness.Server, settings ...http2.Setting) (*peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.send([]byte(http2.ClientPreface), settingsFrame(settings...))
+	p.send([]byte(http2.ClientPreface), frames.Settings(settings...))
 	first, err := p.await("the server's preface", func(event) bool { return true })
 	if err != nil {
 		return nil, err
@@ -124,10 +125,10 @@ func isSettingsAck(e event) bool {
 func (p *peer) close() { p.conn.Close() }
 
 // send writes frames in one go. An error shows when the answer is awaited.
-func (p *peer) send(frames ...[]byte) {
+func (p *peer) send(batch ...[]byte) {
 	p.writing.Lock()
 	defer p.writing.Unlock()
-	_, _ = p.conn.Write(slices.Concat(frames...))
+	_, _ = p.conn.Write(slices.Concat(batch...))
 }
 
 // read turns what comes into events.
@@ -152,7 +153,7 @@ func (p *peer) read() {
 					e.settings = append(e.settings, setting)
 					return nil
 				})
-				p.send(rawFrame(http2.FrameSettings, http2.FlagSettingsAck, 0))
+				p.send(frames.Raw(http2.FrameSettings, http2.FlagSettingsAck, 0))
 			}
 		case *http2.PingFrame:
 			e.data = slices.Clone(frame.Data[:])
@@ -195,7 +196,7 @@ func (p *peer) pong(data []byte) {
 		return
 	}
 	p.writing.Unlock()
-	p.send(rawFrame(http2.FramePing, http2.FlagPingAck, 0, data...))
+	p.send(frames.Raw(http2.FramePing, http2.FlagPingAck, 0, data...))
 }
 
 // setMute says whether pings are left without answer. Once they are answered
@@ -343,7 +344,7 @@ func (p *peer) alive() error {
 }
 
 func (p *peer) ping(data string) error {
-	p.send(rawFrame(http2.FramePing, 0, 0, []byte(data)...))
+	p.send(frames.Raw(http2.FramePing, 0, 0, []byte(data)...))
 	_, err := p.await("the answer to a ping", func(e event) bool {
 		return e.Type == http2.FramePing && e.Flags.Has(http2.FlagPingAck) && string(e.data) == data
 	})

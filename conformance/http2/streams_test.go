@@ -7,17 +7,18 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"cairn.dev/conformance/frames"
 	"cairn.dev/conformance/harness"
 )
 
 // TestStreams is section 5.1: which frames a stream may get in which state.
 func TestStreams(t *testing.T) {
 	server := harness.Start(t, harness.Subject())
-	block := literals(rangeHeaders...)
+	block := frames.Literals(rangeHeaders...)
 	// A watch whose request is whole stays half closed.
 	halfClosed := func(p *peer) (uint32, error) {
 		id := p.begin(watchHeaders, false)
-		p.send(dataFrame(id, false, watchBody))
+		p.send(frames.Data(id, false, watchBody))
 		_, err := p.await("the watch", func(e event) bool { return e.StreamID == id && e.Type == http2.FrameData })
 		return id, err
 	}
@@ -37,28 +38,28 @@ func TestStreams(t *testing.T) {
 	}
 	sent := func(p *peer) (uint32, error) {
 		id := p.begin(rangeHeaders, false)
-		p.send(dataFrame(id, true, rangeBody))
+		p.send(frames.Data(id, true, rangeBody))
 		return id, nil
 	}
 	runCases(t, server, []testCase{
-		connectionErrorFor("DATA on an idle stream", protocolError, dataFrame(1, true, rangeBody)),
-		connectionErrorFor("DATA on a stream of the server", protocolError, dataFrame(2, true, rangeBody)),
-		connectionErrorFor("HEADERS on an even stream", protocolError, headersFrame(2, true, block)),
-		connectionErrorFor("RST_STREAM on an even stream", protocolError, resetFrame(2, http2.ErrCodeCancel)),
+		connectionErrorFor("DATA on an idle stream", protocolError, frames.Data(1, true, rangeBody)),
+		connectionErrorFor("DATA on a stream of the server", protocolError, frames.Data(2, true, rangeBody)),
+		connectionErrorFor("HEADERS on an even stream", protocolError, frames.Headers(2, true, block)),
+		connectionErrorFor("RST_STREAM on an even stream", protocolError, frames.Reset(2, http2.ErrCodeCancel)),
 		{name: "HEADERS on a number that was passed over", run: func(p *peer) error {
-			p.send(headersFrame(7, false, block), dataFrame(7, true, rangeBody))
+			p.send(frames.Headers(7, false, block), frames.Data(7, true, rangeBody))
 			if err := p.served(7); err != nil {
 				return err
 			}
-			p.send(headersFrame(5, true, block))
+			p.send(frames.Headers(5, true, block))
 			return p.connectionError(protocolError, closedError)
 		}},
 		{name: "DATA on a number that was passed over", run: func(p *peer) error {
-			p.send(headersFrame(7, false, block), dataFrame(7, true, rangeBody))
+			p.send(frames.Headers(7, false, block), frames.Data(7, true, rangeBody))
 			if err := p.served(7); err != nil {
 				return err
 			}
-			p.send(dataFrame(5, true, rangeBody))
+			p.send(frames.Data(5, true, rangeBody))
 			return p.streamError(5, protocolError, closedError)
 		}},
 		{name: "the largest number", run: func(p *peer) error {
@@ -74,24 +75,24 @@ func TestStreams(t *testing.T) {
 			return nil
 		}},
 		{name: "the reserved bit of a number", run: func(p *peer) error {
-			p.send(headersFrame(reservedBit|1, false, block), dataFrame(reservedBit|1, true, rangeBody))
+			p.send(frames.Headers(reservedBit|1, false, block), frames.Data(reservedBit|1, true, rangeBody))
 			return p.served(1)
 		}},
 
 		after("DATA after the request's end", sent, func(p *peer, id uint32) error {
-			p.send(dataFrame(id, true, rangeBody))
+			p.send(frames.Data(id, true, rangeBody))
 			return p.closedOrServed(id)
 		}),
 		after("HEADERS after the request's end", sent, func(p *peer, id uint32) error {
-			p.send(headersFrame(id, true, block))
+			p.send(frames.Headers(id, true, block))
 			return p.closedOrServed(id)
 		}),
 		after("DATA after the request's end, the stream half closed", func(p *peer) (uint32, error) {
 			id, err := halfClosed(p)
-			p.send(settingsFrame(set(settingWindow, 0)), dataFrame(id, true, nil))
+			p.send(frames.Settings(set(settingWindow, 0)), frames.Data(id, true, nil))
 			return id, err
 		}, func(p *peer, id uint32) error {
-			p.send(dataFrame(id, false, watchBody))
+			p.send(frames.Data(id, false, watchBody))
 			e, err := p.await("the end", func(e event) bool {
 				return isGoAway(e, []http2.ErrCode{closedError}) || e.StreamID == id && e.ends()
 			})
@@ -101,84 +102,84 @@ func TestStreams(t *testing.T) {
 			return err
 		}),
 		after("DATA on a stream that is over", over, func(p *peer, id uint32) error {
-			p.send(dataFrame(id, true, rangeBody))
+			p.send(frames.Data(id, true, rangeBody))
 			return p.streamError(id, closedError)
 		}),
 		after("HEADERS on a stream that is over", over, func(p *peer, id uint32) error {
-			p.send(headersFrame(id, true, block))
+			p.send(frames.Headers(id, true, block))
 			return p.connectionError(closedError, protocolError)
 		}),
 		after("RST_STREAM on a stream that is over", over, func(p *peer, id uint32) error {
-			p.send(resetFrame(id, http2.ErrCodeCancel))
+			p.send(frames.Reset(id, http2.ErrCodeCancel))
 			return p.alive()
 		}),
 		after("RST_STREAM twice", over, func(p *peer, id uint32) error {
 			next := p.begin(rangeHeaders, false)
-			p.send(resetFrame(next, http2.ErrCodeCancel), resetFrame(next, http2.ErrCodeCancel))
+			p.send(frames.Reset(next, http2.ErrCodeCancel), frames.Reset(next, http2.ErrCodeCancel))
 			return p.alive()
 		}),
 		after("RST_STREAM right behind the request", sent, func(p *peer, id uint32) error {
-			p.send(resetFrame(id, http2.ErrCodeCancel))
+			p.send(frames.Reset(id, http2.ErrCodeCancel))
 			return p.alive()
 		}),
 		after("RST_STREAM with an unknown code", halfClosed, func(p *peer, id uint32) error {
-			p.send(resetFrame(id, 0xffffffff))
+			p.send(frames.Reset(id, 0xffffffff))
 			if err := p.silent(id); err != nil {
 				return err
 			}
 			return p.alive()
 		}),
 		after("RST_STREAM and nothing more on that stream", halfClosed, func(p *peer, id uint32) error {
-			p.send(resetFrame(id, http2.ErrCodeCancel))
+			p.send(frames.Reset(id, http2.ErrCodeCancel))
 			if err := p.silent(id); err != nil {
 				return err
 			}
 			return p.alive()
 		}),
 		after("DATA after the client's RST_STREAM", halfClosed, func(p *peer, id uint32) error {
-			p.send(resetFrame(id, http2.ErrCodeCancel), dataFrame(id, false, watchBody))
+			p.send(frames.Reset(id, http2.ErrCodeCancel), frames.Data(id, false, watchBody))
 			return p.streamError(id, closedError)
 		}),
 		after("HEADERS after the client's RST_STREAM", halfClosed, func(p *peer, id uint32) error {
-			p.send(resetFrame(id, http2.ErrCodeCancel), headersFrame(id, true, block))
+			p.send(frames.Reset(id, http2.ErrCodeCancel), frames.Headers(id, true, block))
 			return p.streamError(id, closedError, protocolError)
 		}),
 		// The server ends a call that it refuses; what was on its way then is no mistake of the client's.
 		{name: "DATA behind a refusal", run: func(p *peer) error {
-			id := p.begin(grpcHeaders("/no.Such/Method"), false)
+			id := p.begin(frames.GRPC("/no.Such/Method"), false)
 			if err := p.refused(id, "12"); err != nil {
 				return err
 			}
-			p.send(dataFrame(id, false, rangeBody), dataFrame(id, true, rangeBody))
+			p.send(frames.Data(id, false, rangeBody), frames.Data(id, true, rangeBody))
 			return p.alive()
 		}},
 		{name: "WINDOW_UPDATE and RST_STREAM behind a refusal", run: func(p *peer) error {
-			id := p.begin(grpcHeaders("/no.Such/Method"), false)
+			id := p.begin(frames.GRPC("/no.Such/Method"), false)
 			if err := p.refused(id, "12"); err != nil {
 				return err
 			}
-			p.send(windowFrame(id, 100), resetFrame(id, http2.ErrCodeCancel))
+			p.send(frames.Window(id, 100), frames.Reset(id, http2.ErrCodeCancel))
 			return p.alive()
 		}},
 		{name: "the trailers of a request behind a refusal", run: func(p *peer) error {
-			id := p.begin(grpcHeaders("/no.Such/Method"), false)
+			id := p.begin(frames.GRPC("/no.Such/Method"), false)
 			if err := p.refused(id, "12"); err != nil {
 				return err
 			}
-			p.send(headersFrame(id, true, p.encode(grpcTrailers)))
+			p.send(frames.Headers(id, true, p.encode(grpcTrailers)))
 			return p.alive()
 		}},
 		{name: "RST_STREAM after END_STREAM that has not been read", run: func(p *peer) error {
 			for range 100 {
 				id := p.call(rangeHeaders, rangeBody)
-				p.send(resetFrame(id, http2.ErrCodeCancel))
+				p.send(frames.Reset(id, http2.ErrCodeCancel))
 			}
 			return p.alive()
 		}},
 		{name: "GOAWAY from the client: what runs is finished", run: func(p *peer) error {
 			id := p.begin(rangeHeaders, false)
-			p.send(rawFrame(http2.FrameGoAway, 0, 0, make([]byte, 8)...))
-			p.send(dataFrame(id, true, rangeBody))
+			p.send(frames.Raw(http2.FrameGoAway, 0, 0, make([]byte, 8)...))
+			p.send(frames.Data(id, true, rangeBody))
 			return p.served(id)
 		}},
 	})
@@ -211,16 +212,16 @@ func TestConcurrentStreams(t *testing.T) {
 	if !stated || allowed > most {
 		t.Skipf("%d streams are allowed (stated: %v)", allowed, stated)
 	}
-	var frames []byte
+	var batch []byte
 	var first uint32
 	for range allowed {
 		id := p.stream()
 		if first == 0 {
 			first = id
 		}
-		frames = append(frames, headersFrame(id, false, p.encode(watchHeaders))...)
+		batch = append(batch, frames.Headers(id, false, p.encode(watchHeaders))...)
 	}
-	p.send(frames)
+	p.send(batch)
 	if err := p.ping("allopen!"); err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +231,7 @@ func TestConcurrentStreams(t *testing.T) {
 			return err
 		}
 		// One ends, so one may begin.
-		p.send(resetFrame(first, http2.ErrCodeCancel))
+		p.send(frames.Reset(first, http2.ErrCodeCancel))
 		return p.served(p.call(rangeHeaders, rangeBody))
 	}(), "one stream too many")
 }
@@ -238,9 +239,9 @@ func TestConcurrentStreams(t *testing.T) {
 // TestContinuation is section 6.10.
 func TestContinuation(t *testing.T) {
 	server := harness.Start(t, harness.Subject())
-	block := literals(rangeHeaders...)
-	open := rawFrame(http2.FrameHeaders, 0, 1, block...)
-	closing := rawFrame(http2.FrameContinuation, http2.FlagContinuationEndHeaders, 1)
+	block := frames.Literals(rangeHeaders...)
+	open := frames.Raw(http2.FrameHeaders, 0, 1, block...)
+	closing := frames.Raw(http2.FrameContinuation, http2.FlagContinuationEndHeaders, 1)
 	inside := func(name string, frame []byte) testCase {
 		return connectionErrorFor(name+" inside a header block", protocolError, open, frame, closing)
 	}
@@ -248,15 +249,15 @@ func TestContinuation(t *testing.T) {
 		// Servers bound the number of pieces, so there are few; none of them need hold anything.
 		{name: "a block in pieces", run: func(p *peer) error {
 			id := p.stream()
-			p.send(rawFrame(http2.FrameHeaders, 0, id), rawFrame(http2.FrameContinuation, 0, id, block[:1]...))
-			p.send(rawFrame(http2.FrameContinuation, 0, id), rawFrame(http2.FrameContinuation, 0, id, block[1:17]...))
-			p.send(rawFrame(http2.FrameContinuation, http2.FlagContinuationEndHeaders, id, block[17:]...))
-			p.send(dataFrame(id, true, rangeBody))
+			p.send(frames.Raw(http2.FrameHeaders, 0, id), frames.Raw(http2.FrameContinuation, 0, id, block[:1]...))
+			p.send(frames.Raw(http2.FrameContinuation, 0, id), frames.Raw(http2.FrameContinuation, 0, id, block[1:17]...))
+			p.send(frames.Raw(http2.FrameContinuation, http2.FlagContinuationEndHeaders, id, block[17:]...))
+			p.send(frames.Data(id, true, rangeBody))
 			return p.served(id)
 		}},
 		{name: "END_STREAM counts from the end of the block", run: func(p *peer) error {
 			id := p.stream()
-			p.send(rawFrame(http2.FrameHeaders, http2.FlagHeadersEndStream, id, block...))
+			p.send(frames.Raw(http2.FrameHeaders, http2.FlagHeadersEndStream, id, block...))
 			if err := p.silent(id); err != nil {
 				return err
 			}
@@ -270,38 +271,38 @@ func TestContinuation(t *testing.T) {
 		{name: "END_STREAM of CONTINUATION is no flag", run: func(p *peer) error {
 			id := p.stream()
 			flags := http2.FlagContinuationEndHeaders | http2.FlagHeadersEndStream
-			p.send(rawFrame(http2.FrameHeaders, 0, id, block...), rawFrame(http2.FrameContinuation, flags, id))
-			p.send(dataFrame(id, true, rangeBody))
+			p.send(frames.Raw(http2.FrameHeaders, 0, id, block...), frames.Raw(http2.FrameContinuation, flags, id))
+			p.send(frames.Data(id, true, rangeBody))
 			return p.served(id)
 		}},
-		inside("DATA", dataFrame(1, true, rangeBody)),
-		inside("HEADERS", headersFrame(1, true, block)),
-		inside("HEADERS of another stream", headersFrame(3, true, block)),
-		inside("PRIORITY", priorityFrame(1, 3)),
-		inside("PRIORITY of another stream", priorityFrame(3, 5)),
-		inside("RST_STREAM", resetFrame(1, http2.ErrCodeCancel)),
-		inside("SETTINGS", settingsFrame()),
-		inside("SETTINGS with ACK", rawFrame(http2.FrameSettings, http2.FlagSettingsAck, 0)),
-		inside("PING", rawFrame(http2.FramePing, 0, 0, make([]byte, 8)...)),
-		inside("GOAWAY", rawFrame(http2.FrameGoAway, 0, 0, make([]byte, 8)...)),
-		inside("WINDOW_UPDATE", windowFrame(0, 1)),
-		inside("an unknown frame", rawFrame(unknownKind, 0, 1)),
-		inside("CONTINUATION of another stream", rawFrame(http2.FrameContinuation, http2.FlagContinuationEndHeaders, 3)),
-		inside("CONTINUATION of the connection", rawFrame(http2.FrameContinuation, http2.FlagContinuationEndHeaders, 0)),
+		inside("DATA", frames.Data(1, true, rangeBody)),
+		inside("HEADERS", frames.Headers(1, true, block)),
+		inside("HEADERS of another stream", frames.Headers(3, true, block)),
+		inside("PRIORITY", frames.Priority(1, 3)),
+		inside("PRIORITY of another stream", frames.Priority(3, 5)),
+		inside("RST_STREAM", frames.Reset(1, http2.ErrCodeCancel)),
+		inside("SETTINGS", frames.Settings()),
+		inside("SETTINGS with ACK", frames.Raw(http2.FrameSettings, http2.FlagSettingsAck, 0)),
+		inside("PING", frames.Raw(http2.FramePing, 0, 0, make([]byte, 8)...)),
+		inside("GOAWAY", frames.Raw(http2.FrameGoAway, 0, 0, make([]byte, 8)...)),
+		inside("WINDOW_UPDATE", frames.Window(0, 1)),
+		inside("an unknown frame", frames.Raw(unknownKind, 0, 1)),
+		inside("CONTINUATION of another stream", frames.Raw(http2.FrameContinuation, http2.FlagContinuationEndHeaders, 3)),
+		inside("CONTINUATION of the connection", frames.Raw(http2.FrameContinuation, http2.FlagContinuationEndHeaders, 0)),
 		connectionErrorFor("CONTINUATION alone", protocolError, closing),
-		connectionErrorFor("CONTINUATION after a whole block", protocolError, headersFrame(1, false, block), closing),
+		connectionErrorFor("CONTINUATION after a whole block", protocolError, frames.Headers(1, false, block), closing),
 		{name: "CONTINUATION after DATA", run: func(p *peer) error {
 			id := p.begin(rangeHeaders, false)
-			p.send(dataFrame(id, false, rangeBody), rawFrame(http2.FrameContinuation, http2.FlagContinuationEndHeaders, id))
+			p.send(frames.Data(id, false, rangeBody), frames.Raw(http2.FrameContinuation, http2.FlagContinuationEndHeaders, id))
 			return p.connectionError(protocolError)
 		}},
 		// No bound is given by the RFC; this one is what a server must survive, and end in words (CVE-2024-27316).
 		{name: "CONTINUATION without end", run: func(p *peer) error {
 			p.send(open)
 			go func() {
-				junk := literals(field("x", string(make([]byte, 1_000))))
+				junk := frames.Literals(field("x", string(make([]byte, 1_000))))
 				for range 100_000 {
-					p.send(rawFrame(http2.FrameContinuation, 0, 1, junk...))
+					p.send(frames.Raw(http2.FrameContinuation, 0, 1, junk...))
 				}
 			}()
 			return p.connectionError(calmError, protocolError)
@@ -311,7 +312,7 @@ func TestContinuation(t *testing.T) {
 			go func() {
 				many := []byte{}
 				for range 1_000 {
-					many = append(many, rawFrame(http2.FrameContinuation, 0, 1)...)
+					many = append(many, frames.Raw(http2.FrameContinuation, 0, 1)...)
 				}
 				for range 2_000 {
 					p.send(many)
