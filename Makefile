@@ -4,7 +4,8 @@ CARGO ?= cargo
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 BIN = $(CARGO_TARGET_DIR)/release/cairn
 
-.PHONY: help run cluster test build lint unit sim sim-short conformance published published-full faults failover catch-up reliability neighbours reliability-full bench-vs-etcd deny fuzz
+.PHONY: help run cluster test build lint unit sim sim-short conformance published published-full faults failover catch-up reliability neighbours attacks \
+	large-lists reliability-full bench-vs-etcd deny fuzz
 
 # Shows the targets.
 help:
@@ -51,7 +52,7 @@ sim-short:
 
 # etcd's own clients and tools against the release binary.
 conformance: build
-	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -timeout 20m $$(go list ./... | grep -v -e /reliability -e /partition -e /failover -e /catchup)
+	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -timeout 20m $$(go list ./... | grep -v -e /reliability -e /attacks -e /partition -e /failover -e /catchup)
 	cd conformance/published && go test -count=1 .
 
 # The black-box suites that etcd publishes, against the release binary; what fails must stand on the lists in conformance/published.
@@ -74,18 +75,26 @@ failover: build
 catch-up: build
 	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 30m ./catchup
 
-# Kills, failing syncs, full disks, stalled clients, in the sizes of CI. What is judged by time has a target of its own.
+# Kills, failing syncs, full disks, stalled clients, attacks, in the sizes of CI. What is judged by time has a target of its own.
 reliability: build
-	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -timeout 20m -skip TestNeighbours ./reliability
+	cd conformance && CAIRN_BIN=$(BIN) go test -p 1 -count=1 -timeout 20m -skip TestNeighbours ./reliability ./attacks
 
 # What hostile requests do to the p99 of another client; needs an idle machine.
 neighbours: build
 	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 20m -run TestNeighbours ./reliability
 
-# The same in the sizes of docs/reliability.md: 200 kills, a million keys.
+# Each attack for a minute beside a good client, as the table of docs/reliability.md; needs an idle machine for 45 minutes.
+attacks: build
+	cd conformance && CAIRN_BIN=$(BIN) ATTACK_MS=60000 go test -count=1 -v -timeout 90m ./attacks
+
+# 16 clients list 1 GiB each, half of them slowly; memory may grow by 256 MiB.
+large-lists: build
+	cd conformance && CAIRN_BIN=$(BIN) LIST_MB=1074 go test -count=1 -v -timeout 30m -run TestSlowLists ./reliability
+
+# The tests of reliability in the sizes of docs/reliability.md: 200 kills, a million keys, lists of 1 GiB.
 reliability-full: build
 	cd conformance && CAIRN_BIN=$(BIN) KILL_ROUNDS=200 SYNC_PUTS=500 SYNC_LOAD_PUTS=20000 NEIGHBOUR_KEYS=1000000 \
-		NEIGHBOUR_MS=5000 go test -count=1 -v -timeout 60m ./reliability
+		NEIGHBOUR_MS=5000 LIST_MB=1074 go test -count=1 -v -timeout 60m ./reliability
 
 # Cairn beside the genuine etcd, in turn, on this machine: ratios and CPU per request, about 20 minutes. ARGS=--quick: a first look.
 bench-vs-etcd: build

@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -39,8 +42,8 @@ func TestAttacks(t *testing.T) {
 	quiet := goodFor(t, server, time.Second)
 
 	var table strings.Builder
-	fmt.Fprintf(&table, "| attack, %v | p99 of reads, quiet / beside it | of puts | memory before / at most | processors: server, attacker | what the attacker did and got |\n", length)
-	fmt.Fprint(&table, "|---|--:|--:|--:|--:|---|\n")
+	fmt.Fprintf(&table, "| attack, %v | p99 of reads, quiet / beside it | of puts | memory before / at most | processors: server, attacker | what the attacker did and got | limits counted |\n", length)
+	fmt.Fprint(&table, "|---|--:|--:|--:|--:|---|---|\n")
 	for _, attack := range attacks {
 		if only := os.Getenv("ATTACK"); only != "" && !strings.Contains(attack.name, only) {
 			continue
@@ -62,14 +65,15 @@ func TestAttacks(t *testing.T) {
 		// Half a second more: what was queued is worked off, or not.
 		time.Sleep(500 * time.Millisecond)
 		peak, processor := stop()
+		limits := limitsHit(t, server)
 
 		var got report
 		if err := json.Unmarshal(output, &got); err != nil {
 			t.Fatalf("%s: the attacker says %q: %v", attack.name, output, err)
 		}
-		fmt.Fprintf(&table, "| %s | %s / %s ms | %s / %s ms | %d / %d MB | %.0f %%, %.0f %% | %s connections, %s MB: %v |\n", attack.name,
+		fmt.Fprintf(&table, "| %s | %s / %s ms | %s / %s ms | %d / %d MB | %.0f %%, %.0f %% | %s connections, %s MB: %v | %s |\n", attack.name,
 			milliseconds(quiet.ReadUs), milliseconds(seen.ReadUs), milliseconds(quiet.PutUs), milliseconds(seen.PutUs),
-			before>>10, peak>>10, 100*processor, 100*attackerSeconds/length.Seconds(), number(got.Connections), number(got.Bytes>>20), got)
+			before>>10, peak>>10, 100*processor, 100*attackerSeconds/length.Seconds(), number(got.Connections), number(got.Bytes>>20), got, limits)
 		judge(t, attack, server, seen, peak-before, got)
 		if !server.Running() {
 			t.Fatalf("%s has ended the server:\n%s", attack.name, server.LogTail())
@@ -106,6 +110,30 @@ func judge(t *testing.T, attack attack, server *harness.Server, seen Experience,
 		complain("%s: a panic in the log:\n%s", attack.name, server.LogTail())
 	}
 }
+
+// limitsHit is what the server has counted of limits that clients ran into. It
+// was started for this attack, so all of it is the attacker's.
+func limitsHit(t *testing.T, server *harness.Server) string {
+	t.Helper()
+	response, err := http.Get(server.URL("/metrics"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	page, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var hits []string
+	for _, found := range limitLine.FindAllStringSubmatch(string(page), -1) {
+		if count, _ := strconv.ParseInt(found[2], 10, 64); count > 0 {
+			hits = append(hits, fmt.Sprintf("%s %s", found[1], number(count)))
+		}
+	}
+	return strings.Join(hits, ", ")
+}
+
+var limitLine = regexp.MustCompile(`(?m)^cairn_rpc_limit_hits_total\{limit="([a-z_]+)"\} (\d+)$`)
 
 // milliseconds is the p99.
 func milliseconds(us map[string]float64) string { return fmt.Sprintf("%.2f", us["p99"]/1000) }

@@ -42,13 +42,16 @@ var (
 
 // attacks is the list; docs/reliability.md says what each is.
 var attacks = []attack{
-	{"rapid reset of reads", 4, 64, resets(getBody, cancel)},
-	{"rapid reset of lists", 4, 64, resets(listBody, cancel)},
-	{"reset before the message", 4, 64, resets(nil, cancel)},
-	{"MadeYouReset: WINDOW_UPDATE of 0", 4, 64, resets(listBody, func(id uint32) []byte { return frames.Window(id, 0) })},
-	{"MadeYouReset: window over 2^31-1", 4, 64, resets(listBody, func(id uint32) []byte { return frames.Window(id, windowMax) })},
-	{"MadeYouReset: DATA after the end", 4, 64, resets(listBody, func(id uint32) []byte { return frames.Data(id, true, nil) })},
-	{"MadeYouReset: depends on itself", 4, 64, resets(listBody, func(id uint32) []byte { return frames.Priority(id, id) })},
+	{"rapid reset of reads", 4, 64, resets(open, getBody, cancel)},
+	{"rapid reset of lists", 4, 64, resets(open, listBody, cancel)},
+	{"reset before the message", 4, 64, resets(open, nil, cancel)},
+	{"MadeYouReset: WINDOW_UPDATE of 0", 4, 64, resets(shut, listBody, func(id uint32) []byte { return frames.Window(id, 0) })},
+	{"MadeYouReset: window over 2^31-1", 4, 64, resets(shut, listBody, func(id uint32) []byte {
+		return append(frames.Window(id, windowMax), frames.Window(id, windowMax)...)
+	})},
+	{"MadeYouReset: DATA after the end", 4, 64, resets(shut, listBody, func(id uint32) []byte { return frames.Data(id, true, nil) })},
+	// RFC 9113 lets a server ignore it; then these are streams that stay open, at about 1 KB each.
+	{"MadeYouReset: depends on itself", 4, 256, resets(shut, listBody, func(id uint32) []byte { return frames.Priority(id, id) })},
 	{"MadeYouReset: malformed requests", 4, 64, malformed},
 
 	{"CONTINUATION flood", 4, 64, afterHeaders(frames.Raw(http2.FrameContinuation, 0, 1, junkBlock...))},
@@ -83,7 +86,9 @@ var attacks = []attack{
 var (
 	ping      = frames.Raw(http2.FramePing, 0, 0, []byte("attacked")...)
 	junkBlock = frames.Literals(frames.Field("x", strings.Repeat("y", 16_000)))
-	open      = http2.Setting{ID: http2.SettingInitialWindowSize, Val: windowMax}
+	// open lets the server send what it will, shut nothing.
+	open = http2.Setting{ID: http2.SettingInitialWindowSize, Val: windowMax}
+	shut = http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}
 )
 
 func cancel(id uint32) []byte { return frames.Reset(id, http2.ErrCodeCancel) }
@@ -97,9 +102,9 @@ func manySettings() (settings []http2.Setting) {
 
 // resets begins requests and has each of them reset, by the client or for what
 // it sends behind them.
-func resets(body []byte, then func(stream uint32) []byte) func(a *arena) {
+func resets(window http2.Setting, body []byte, then func(stream uint32) []byte) func(a *arena) {
 	return func(a *arena) {
-		l := a.connect(open)
+		l := a.connect(window)
 		if l == nil {
 			return
 		}
@@ -232,7 +237,7 @@ func (l *line) hold() {
 // windowSettings changes the initial window again and again, which is work for
 // each stream that waits for its window.
 func windowSettings(a *arena) {
-	l := a.connect(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	l := a.connect(shut)
 	if l == nil {
 		return
 	}
@@ -243,8 +248,8 @@ func windowSettings(a *arena) {
 			return
 		}
 	}
-	up, down := http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}
-	l.repeat(append(frames.Settings(up), frames.Settings(down)...))
+	up := http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1}
+	l.repeat(append(frames.Settings(up), frames.Settings(shut)...))
 }
 
 func request(block, body []byte) func(id uint32) []byte {
@@ -280,7 +285,7 @@ func tinyData(a *arena) {
 
 // zeroWindow asks for 1,000 lists and takes them byte by byte.
 func zeroWindow(a *arena) {
-	l := a.connect(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	l := a.connect(shut)
 	if l == nil {
 		return
 	}

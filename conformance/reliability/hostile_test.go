@@ -25,6 +25,10 @@ type hostile struct {
 	bytesMin int64
 	// stalled: ten clients ask once and do not read.
 	stalled bool
+	// streams: one connection asks so often at once, again and again.
+	streams int
+	// paceBytes: ten clients ask once and read so much each 10 ms.
+	paceBytes int
 }
 
 func hostiles(keys int) []hostile {
@@ -42,6 +46,11 @@ func hostiles(keys int) []hostile {
 	return []hostile{
 		{name: "the list of all keys", path: rangePath, message: list, bytesMin: whole},
 		{name: "the list of all keys, not read", path: rangePath, message: list, stalled: true},
+		{name: "the list of all keys, read slowly", path: rangePath, message: list, paceBytes: 16 << 10},
+		{name: "10,000 reads at once on one connection", path: rangePath, streams: 10_000,
+			message: &pb.RangeRequest{Key: []byte("0000000000000001")}},
+		{name: "1,000 lists of 100 keys at once on one connection", path: rangePath, streams: 1_000,
+			message: all(func(r *pb.RangeRequest) { r.Limit = 100 })},
 		{name: "the list of all keys, sorted by value", path: rangePath, message: all(byValue), bytesMin: whole},
 		{name: "the ten highest values", path: rangePath, bytesMin: 10 * 272,
 			message: all(func(r *pb.RangeRequest) { byValue(r); r.Limit = 10 })},
@@ -129,12 +138,32 @@ func TestHostileClient(t *testing.T) {
 // repeat sends the request again and again, each time on a connection of its
 // own, until stop is closed. It returns how often.
 func (h hostile) repeat(t testing.TB, endpoint string, stop <-chan struct{}) (times int) {
-	if h.stalled {
+	switch {
+	case h.stalled, h.paceBytes > 0:
 		for ; times < 10; times++ {
-			defer call(t, endpoint, h.path, h.message, false).conn.Close()
+			call := call(t, endpoint, h.path, h.message, false)
+			defer call.conn.Close()
+			if h.paceBytes > 0 {
+				call.sip(h.paceBytes, time.Hour)
+				go call.drain(time.Hour)
+			}
 		}
 		<-stop
 		return times
+	case h.streams > 0:
+		crowd := crowd(t, endpoint, h.path, h.message)
+		defer crowd.conn.Close()
+		for ; ; times += h.streams {
+			select {
+			case <-stop:
+				return times
+			default:
+			}
+			if err := crowd.ask(h.streams); err != nil {
+				t.Errorf("%s: %v", h.name, err)
+				return times
+			}
+		}
 	}
 	for {
 		select {

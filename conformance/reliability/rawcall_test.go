@@ -1,6 +1,7 @@
 package reliability
 
 import (
+	"bufio"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -37,9 +38,7 @@ func call(t testing.TB, address, path string, message proto.Message, open bool) 
 	binary.BigEndian.PutUint32(frame[1:], uint32(len(body)))
 	frame = append(frame, body...)
 
-	out := []byte(clientPreface)
-	out = appendFrame(out, 4, 0, 0, []byte{0, 4, 0x7f, 0xff, 0xff, 0xff})
-	out = appendFrame(out, 8, 0, 0, []byte{0x7f, 0xff, 0, 0})
+	out := greeting()
 	out = appendFrame(out, 1, 4, 1, headerBlock(address, path))
 	for len(frame) > 16384 {
 		out = appendFrame(out, 0, 0, 1, frame[:16384])
@@ -54,6 +53,13 @@ func call(t testing.TB, address, path string, message proto.Message, open bool) 
 		t.Fatal(err)
 	}
 	return &rawCall{conn}
+}
+
+// greeting is the client's preface, with the largest windows there are.
+func greeting() []byte {
+	out := []byte(clientPreface)
+	out = appendFrame(out, 4, 0, 0, []byte{0, 4, 0x7f, 0xff, 0xff, 0xff})
+	return appendFrame(out, 8, 0, 0, []byte{0x7f, 0xff, 0, 0})
 }
 
 func appendFrame(out []byte, kind, flags byte, stream uint32, payload []byte) []byte {
@@ -107,4 +113,81 @@ func (c *rawCall) drain(limit time.Duration) (dataBytes int64, err error) {
 			return dataBytes, nil
 		}
 	}
+}
+
+// sipping is a connection that is read little by little until some time.
+type sipping struct {
+	net.Conn
+	bytes int
+	until time.Time
+}
+
+func (s *sipping) Read(into []byte) (int, error) {
+	if time.Now().Before(s.until) {
+		time.Sleep(10 * time.Millisecond)
+		into = into[:min(len(into), s.bytes)]
+	}
+	return s.Conn.Read(into)
+}
+
+// sip lets the call be read no faster than so many bytes each 10 ms, for a while.
+func (c *rawCall) sip(bytes int, length time.Duration) {
+	c.conn = &sipping{c.conn, bytes, time.Now().Add(length)}
+}
+
+// crowdConn is one connection that asks the same on many streams at once.
+type crowdConn struct {
+	conn    net.Conn
+	in      *bufio.Reader
+	headers []byte
+	body    []byte
+	next    uint32
+}
+
+func crowd(t testing.TB, address, path string, message proto.Message) *crowdConn {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := proto.Marshal(message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write(greeting()); err != nil {
+		t.Fatal(err)
+	}
+	framed := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body))), body...)
+	return &crowdConn{conn: conn, in: bufio.NewReaderSize(conn, 256<<10), headers: headerBlock(address, path), body: framed, next: 1}
+}
+
+// ask sends so many requests in one go and reads all their answers.
+func (c *crowdConn) ask(streams int) error {
+	var out []byte
+	for range streams {
+		out = appendFrame(out, 1, 4, c.next, c.headers)
+		out = appendFrame(out, 0, 1, c.next, c.body)
+		c.next += 2
+	}
+	_ = c.conn.SetDeadline(time.Now().Add(time.Minute))
+	if _, err := c.conn.Write(out); err != nil {
+		return err
+	}
+	var head [9]byte
+	for answered := 0; answered < streams; {
+		if _, err := io.ReadFull(c.in, head[:]); err != nil {
+			return err
+		}
+		kind, flags := head[3], head[4]
+		if kind == 7 || kind == 3 {
+			return fmt.Errorf("the server sent frame type %d", kind)
+		}
+		if (kind == 0 || kind == 1) && flags&1 != 0 {
+			answered++
+		}
+		if _, err := c.in.Discard(int(head[0])<<16 | int(head[1])<<8 | int(head[2])); err != nil {
+			return err
+		}
+	}
+	return nil
 }
