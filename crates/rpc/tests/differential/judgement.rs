@@ -7,6 +7,7 @@ use crate::script::{flag, kind};
 const PROTOCOL_ERROR: u32 = 1;
 const STREAM_CLOSED: u32 = 5;
 const FRAME_SIZE_ERROR: u32 = 6;
+const COMPRESSION_ERROR: u32 = 9;
 
 const PIECE_BY_PIECE: &str = "`h2` decodes header blocks piece by piece";
 
@@ -116,9 +117,12 @@ impl Facts<'_> {
             (Some(PROTOCOL_ERROR | STREAM_CLOSED), None) if self.was_reset(theirs) && self.is_malformed() => {
                 "`h2` looks at headers before it looks whether their stream may have any"
             }
-            (None, Some(PROTOCOL_ERROR))
-                if self.has_bad_target(ours.streams.get(&self.stream)) && self.list.is_some() =>
+            (Some(COMPRESSION_ERROR), None)
+                if self.kind == kind::CONTINUATION && matches!(self.payload, [0x20..0x40, ..]) =>
             {
+                "`h2` takes a change of the table size at the beginning of each piece of a header block"
+            }
+            (None, Some(PROTOCOL_ERROR)) if self.has_bad_target(ours.streams.get(&self.stream)) => {
                 "a method or target that is none is answered, not an end of the connection"
             }
             (None, Some(PROTOCOL_ERROR)) if self.is_part_of_block() => PIECE_BY_PIECE,
@@ -142,9 +146,7 @@ impl Facts<'_> {
             (Outcome::Reset(PROTOCOL_ERROR), _) if id == self.stream && self.is_malformed() => {
                 "`h2` takes requests without path and trailers with one"
             }
-            (Outcome::Answered | Outcome::Waiting, Outcome::Reset(PROTOCOL_ERROR))
-                if id == self.stream && self.has_bad_target(ours) =>
-            {
+            (_, Outcome::Reset(PROTOCOL_ERROR)) if id == self.stream && self.has_bad_target(ours) => {
                 "a target that is no URI is answered, not reset"
             }
             (Outcome::Answered, Outcome::Waiting)
@@ -161,12 +163,14 @@ impl Facts<'_> {
         self.list.as_ref().is_some_and(|list| is_malformed_request(list) || is_malformed_trailers(list))
     }
 
+    /// Whether the request's method or target is none, by what the HTTP library says or by what we have answered.
     fn has_bad_target(&self, ours: Option<&Stream>) -> bool {
-        let is_path = |(name, value): &(Vec<u8>, Vec<u8>)| {
-            name == b":path" && value.starts_with(b"/") && http::uri::PathAndQuery::try_from(&value[..]).is_ok()
-        };
-        let has_path = self.list.as_ref().is_some_and(|list| list.iter().any(is_path));
-        !has_path || ours.and_then(|ours| ours.field(":status")) == Some("400")
+        let Some(list) = &self.list else { return false };
+        let value = |wanted: &[u8]| list.iter().find(|(name, _)| name == wanted).map(|(_, value)| &value[..]);
+        let is_scheme = value(b":scheme").is_some_and(|scheme| matches!(scheme, b"http" | b"https"));
+        let is_path = value(b":path")
+            .is_some_and(|path| path.starts_with(b"/") && http::uri::PathAndQuery::try_from(path).is_ok());
+        !is_scheme || !is_path || ours.and_then(|ours| ours.field(":status")) == Some("400")
     }
 
     fn depends_on_itself(&self) -> bool {
