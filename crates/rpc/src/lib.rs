@@ -6,10 +6,13 @@
 //! the [`Service`]; `call` holds the streams that are not answered at once; `outflow` carries replies out as the peer's window
 //! opens, through `sender` and `output`; answers that come from other threads arrive through `mailbox`.
 //!
+//! [`client`] is the other end: calls of a gRPC server, over the same frames.
+//!
 //! Nothing here knows what etcd is. A [`Service`] gives a table of methods and answers calls, at once or later and from any
 //! thread; nothing is spawned per request.
 
 mod call;
+pub mod client;
 mod connection;
 mod deadline;
 mod decoder;

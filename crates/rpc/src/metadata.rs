@@ -53,6 +53,14 @@ impl From<Fields> for Metadata {
     }
 }
 
+impl<N: AsRef<[u8]>, V: AsRef<[u8]>> FromIterator<(N, V)> for Metadata {
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(pairs: I) -> Metadata {
+        let mut fields = Fields::default();
+        pairs.into_iter().for_each(|(name, value)| fields.push(name.as_ref(), value.as_ref()));
+        Metadata::from(fields)
+    }
+}
+
 impl Metadata {
     /// Every name and value, in the order in which they came.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {

@@ -149,6 +149,12 @@ impl Sender {
         }
     }
 
+    /// The beginning of a request, whose header block `make` makes.
+    pub(crate) fn request(&mut self, stream: u32, make: impl FnOnce(&mut Encoder, &mut Vec<u8>)) {
+        make(&mut self.encoder, &mut self.block);
+        self.headers(stream, false);
+    }
+
     /// Sends the block that was made, in as many frames as it takes.
     fn headers(&mut self, stream: u32, end: bool) {
         let mut kind = kind::HEADERS;
@@ -180,6 +186,21 @@ impl Sender {
         } else {
             self.data(stream, &prefix(message.len()), message, false);
         }
+    }
+
+    /// The largest payload of a frame.
+    pub(crate) fn frame_bytes_max(&self) -> usize {
+        self.frame_bytes_max
+    }
+
+    /// One frame, which the windows have room for and the peer takes: `front`, then `body`, both copied.
+    pub(crate) fn small(&mut self, stream: u32, front: &[u8], body: &[u8], end: bool) {
+        let len = front.len() + body.len();
+        self.window -= len as i64;
+        self.head(len, kind::DATA, if end { flag::END_STREAM } else { 0 }, stream);
+        let tail = self.output.tail();
+        tail.put_slice(front);
+        tail.put_slice(body);
     }
 
     /// Part of a body, which the windows have room for: `front`, then `body`.

@@ -51,6 +51,11 @@ impl Encoder {
         self.table.generation()
     }
 
+    /// Whether the next block must begin with a change of the table's size.
+    pub fn owes_size(&self) -> bool {
+        self.smallest_unsent_bytes.is_some()
+    }
+
     /// Appends a field to a block. `name` is in lower case already.
     pub fn encode(&mut self, out: &mut impl BufMut, name: &[u8], value: &[u8], indexing: Indexing) {
         if let Some(smallest) = self.smallest_unsent_bytes.take() {

@@ -1,0 +1,19 @@
+//! The client half: gRPC calls over HTTP/2, on the frames, the header compression and the output that the server has.
+//!
+//! [`Connection`] is the protocol without any I/O: bytes in, [`Calls`] told of what they mean, bytes to write. `request` is what
+//! goes before the messages of a call, `response` what comes before and behind those of its answer; `stream` is one call in
+//! flight; `dispatch` handles one frame after the other. [`Link`] drives a connection over a byte stream, in turns: all that is
+//! there is read, one write carries everything that came of it, and nothing is allocated per call.
+
+mod connection;
+mod dispatch;
+mod link;
+mod options;
+mod request;
+mod response;
+mod stream;
+
+pub use connection::{CallKey, Calls, Connection, Refused, Release};
+pub use link::{Broken, Link, Room};
+pub use options::Options;
+pub use request::RequestHead;

@@ -1,0 +1,38 @@
+//! What can be set about a client's connection.
+
+use std::time::Duration;
+
+use api::limits;
+
+/// Settings of a client's connection: what the server may send.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The largest message of an answer, in bytes.
+    pub message_bytes_max: usize,
+    /// Header list of one answer, in bytes.
+    pub header_list_bytes_max: u32,
+    /// What the server may send on one stream before it is taken, in bytes.
+    pub stream_window_bytes: u32,
+    /// What it may send on all streams together, in bytes.
+    pub connection_window_bytes: u32,
+    /// How long connecting may take.
+    pub connect_timeout: Duration,
+    /// After this long without anything from the server it is pinged. Servers send clients away that ping too often.
+    pub keepalive_interval: Duration,
+    /// How long the answer to that ping may take.
+    pub keepalive_timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            message_bytes_max: limits::SEND_BYTES_MAX,
+            header_list_bytes_max: limits::HEADER_LIST_BYTES_MAX,
+            stream_window_bytes: 1 << 20,
+            connection_window_bytes: 4 << 20,
+            connect_timeout: Duration::from_secs(5),
+            keepalive_interval: Duration::from_secs(2 * 3600),
+            keepalive_timeout: Duration::from_secs(20),
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! One call in flight.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use super::Release;
+use crate::frame::{Fault, Reason, WINDOW_BYTES_MAX};
+
+/// What a connection knows of a call.
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) id: u32,
+    /// Who is told of it.
+    pub(super) tag: usize,
+    release: Release,
+    /// What the server still takes.
+    pub(super) send_window: i64,
+    /// What it may still send.
+    window: i64,
+    /// What is free again and not yet announced.
+    due: u32,
+    /// The first headers of the answer have come.
+    pub(super) begun: bool,
+    /// What waits for the windows, or for the output.
+    pub(super) waiting: VecDeque<Bytes>,
+    /// Nothing comes behind `waiting`.
+    pub(super) ends: bool,
+    /// Everything is sent, the end too.
+    pub(super) ended: bool,
+    /// It stands in the line of those that have something to send.
+    pub(super) queued: bool,
+}
+
+impl Stream {
+    pub(super) fn new(id: u32, tag: usize, release: Release, send_window: i64, window: u32) -> Stream {
+        Stream {
+            id,
+            tag,
+            release,
+            send_window,
+            window: i64::from(window),
+            due: 0,
+            begun: false,
+            waiting: VecDeque::new(),
+            ends: false,
+            ended: false,
+            queued: false,
+        }
+    }
+
+    /// The server takes so much more.
+    pub(super) fn widen(&mut self, by: i64) -> Result<(), Fault> {
+        self.send_window += by;
+        let fits = self.send_window <= i64::from(WINDOW_BYTES_MAX);
+        if fits { Ok(()) } else { Err(Fault::stream(self.id, Reason::FLOW_CONTROL_ERROR)) }
+    }
+
+    /// So many bytes have come. What of them is held by nobody is free again at once.
+    pub(super) fn take(&mut self, bytes: usize, held: usize) -> Result<(), Fault> {
+        self.window -= bytes as i64;
+        if self.window < 0 {
+            return Err(Fault::stream(self.id, Reason::FLOW_CONTROL_ERROR));
+        }
+        self.due += match self.release {
+            Release::AtOnce => bytes as u32,
+            Release::ByCaller => (bytes - held) as u32,
+        };
+        Ok(())
+    }
+
+    /// The caller holds so many bytes no longer.
+    pub(super) fn release(&mut self, bytes: usize) {
+        if self.release == Release::ByCaller {
+            self.due += bytes as u32;
+        }
+    }
+
+    /// What is to be announced, of a window that is `window_bytes` wide.
+    pub(super) fn window_update(&mut self, window_bytes: u32) -> Option<u32> {
+        if self.due < window_bytes.div_ceil(2) {
+            return None;
+        }
+        self.window += i64::from(self.due);
+        assert!(self.window <= i64::from(window_bytes), "no more is released than has come");
+        Some(std::mem::take(&mut self.due))
+    }
+}
