@@ -1,0 +1,66 @@
+//! A load generator that costs so little that the server under it is what is measured.
+//!
+//! One thread has many connections and many calls on each; every answer is decoded and compared with what it has to be, and an
+//! error is counted by its code and never as a success. [`run`] reads the command line (`arguments`, `plan`). Loads of single
+//! requests (`range`, `put`, `list`, made by `request`, checked by `answer` and `listing`) are sent by `lane`, one connection
+//! each, in a closed loop or at the times that `pacer` sets; `watch` and `keepalive` are loads of streams. What was measured
+//! is gathered in `meter` (with a `histogram`) and told by `report`.
+
+mod answer;
+mod arguments;
+mod cutter;
+mod histogram;
+mod keepalive;
+mod lane;
+mod link;
+mod listing;
+mod meter;
+mod pacer;
+mod plan;
+mod report;
+mod request;
+mod singles;
+mod usage;
+mod watch;
+mod wire;
+
+/// Why nothing was measured.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// The command line.
+    #[error("{0}")]
+    Usage(String),
+    /// The system.
+    #[error("{0}: {1}")]
+    Io(String, std::io::Error),
+    /// A server.
+    #[error("{0}")]
+    Server(String),
+}
+
+/// Runs the load that the arguments describe and prints what came of it as JSON. Returns the exit code: 0 if every request was
+/// answered as it should be, 1 if not, 2 if nothing was measured.
+pub fn run(args: impl Iterator<Item = String>) -> i32 {
+    let plan = match plan::Plan::parse(args) {
+        Ok(plan) => plan,
+        Err(error) => {
+            eprintln!("{error}\n\n{}", plan::USAGE);
+            return 2;
+        }
+    };
+    let measured = match plan.load {
+        plan::Load::Watch => watch::run(&plan),
+        plan::Load::KeepAlive => keepalive::run(&plan),
+        _ => singles::run(&plan),
+    };
+    match measured {
+        Ok(report) => {
+            println!("{}", report.json());
+            i32::from(!report.is_clean())
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            2
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What a run has shown.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use rpc::Status;
+
+use crate::histogram::Histogram;
+
+/// Counts of one thread, or of several together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Meter {
+    /// Requests that were sent.
+    pub(crate) sent: u64,
+    /// Requests that were answered as they should be.
+    pub(crate) succeeded: u64,
+    /// Errors, by the name of their code.
+    pub(crate) failed: BTreeMap<&'static str, u64>,
+    /// One error for each code, in words.
+    pub(crate) examples: BTreeMap<&'static str, String>,
+    /// Answers without an error that are not what they have to be, and why.
+    pub(crate) wrong: BTreeMap<&'static str, u64>,
+    /// Bytes of gRPC messages that came, with their prefixes.
+    pub(crate) data_bytes: u64,
+    /// Keys of lists, or events.
+    pub(crate) items: u64,
+    pub(crate) latency: Histogram,
+    /// When the last answer came.
+    pub(crate) last: Option<Instant>,
+}
+
+impl Meter {
+    /// A request has ended, `since` its start: with `status`, and `verdict` on what came before it.
+    pub(crate) fn count(&mut self, status: &Status, verdict: Result<(), &'static str>, since: Instant, now: Instant) {
+        self.last = Some(now);
+        if *status != Status::OK {
+            return self.fail(status);
+        }
+        match verdict {
+            Ok(()) => {
+                self.succeeded += 1;
+                self.latency.record(now.saturating_duration_since(since).as_nanos() as u64);
+            }
+            Err(why) => *self.wrong.entry(why).or_default() += 1,
+        }
+    }
+
+    /// A request has failed, or could not be sent.
+    pub(crate) fn fail(&mut self, status: &Status) {
+        let name = status.code.name();
+        *self.failed.entry(name).or_default() += 1;
+        self.examples.entry(name).or_insert_with(|| status.message.to_string());
+    }
+
+    pub(crate) fn merge(&mut self, other: &Meter) {
+        self.sent += other.sent;
+        self.succeeded += other.succeeded;
+        self.data_bytes += other.data_bytes;
+        self.items += other.items;
+        for (&name, count) in &other.failed {
+            *self.failed.entry(name).or_default() += count;
+        }
+        for (&name, text) in &other.examples {
+            self.examples.entry(name).or_insert_with(|| text.clone());
+        }
+        for (&name, count) in &other.wrong {
+            *self.wrong.entry(name).or_default() += count;
+        }
+        self.latency.merge(&other.latency);
+        self.last = self.last.max(other.last);
+    }
+}
+
+/// What a run took beside its counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cost {
+    pub(crate) time: Duration,
+    pub(crate) own_cpu: Duration,
+    pub(crate) servers_cpu: Duration,
+}

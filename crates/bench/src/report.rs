@@ -1,0 +1,86 @@
+//! What a run has shown, as JSON.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::meter::{Cost, Meter};
+use crate::plan::Plan;
+
+/// One run.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    load: &'static str,
+    connections: usize,
+    streams: usize,
+    threads: usize,
+    offered_rate: Option<f64>,
+    /// Requests that were sent; for watches, events that were due.
+    requests: u64,
+    succeeded: u64,
+    failed: BTreeMap<&'static str, u64>,
+    errors: BTreeMap<&'static str, String>,
+    wrong: BTreeMap<&'static str, u64>,
+    data_bytes: u64,
+    items: u64,
+    seconds: f64,
+    /// Successes per second; for watches, events per second.
+    rate: f64,
+    latency_us: Latency,
+    /// Processor time of the generator, of each success.
+    client_cpu_us: f64,
+    /// Processor time of `--pids`, of each success.
+    server_cpu_us: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Latency {
+    mean: f64,
+    p50: f64,
+    p90: f64,
+    p99: f64,
+    p999: f64,
+    max: f64,
+}
+
+impl Report {
+    pub(crate) fn new(plan: &Plan, meter: &Meter, cost: Cost) -> Report {
+        let each = |cpu: std::time::Duration| cpu.as_secs_f64() * 1e6 / meter.succeeded.max(1) as f64;
+        let latency = &meter.latency;
+        Report {
+            load: plan.load.name(),
+            connections: plan.connections,
+            streams: plan.streams,
+            threads: plan.threads,
+            offered_rate: plan.rate,
+            requests: meter.sent,
+            succeeded: meter.succeeded,
+            failed: meter.failed.clone(),
+            errors: meter.examples.clone(),
+            wrong: meter.wrong.clone(),
+            data_bytes: meter.data_bytes,
+            items: meter.items,
+            seconds: cost.time.as_secs_f64(),
+            rate: meter.succeeded as f64 / cost.time.as_secs_f64().max(1e-9),
+            latency_us: Latency {
+                mean: latency.mean_us(),
+                p50: latency.quantile_us(0.5),
+                p90: latency.quantile_us(0.9),
+                p99: latency.quantile_us(0.99),
+                p999: latency.quantile_us(0.999),
+                max: latency.max_us(),
+            },
+            client_cpu_us: each(cost.own_cpu),
+            server_cpu_us: (!plan.pids.is_empty()).then(|| each(cost.servers_cpu)),
+        }
+    }
+
+    /// Whether every request was answered as it should be.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.requests > 0 && self.succeeded == self.requests && self.failed.is_empty() && self.wrong.is_empty()
+    }
+
+    pub(crate) fn json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_else(|error| format!("{{\"error\": \"{error}\"}}"))
+    }
+}

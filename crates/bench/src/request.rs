@@ -1,0 +1,162 @@
+//! Requests of the loads of single requests, and the keys and values that they are about.
+
+use crate::plan::{Load, Plan};
+use crate::wire::{put_bytes, put_number};
+
+/// Makes one request after the other.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    load: Load,
+    key: Vec<u8>,
+    keys: u64,
+    value_bytes: usize,
+    sequential: bool,
+    serializable: bool,
+    limit: u64,
+    next: u64,
+    random: u64,
+    value: Vec<u8>,
+}
+
+impl Requests {
+    /// Those of thread `thread` of `plan.threads`, so that each key of a sequence is asked for once.
+    pub(crate) fn new(plan: &Plan, thread: usize) -> Requests {
+        Requests {
+            load: plan.load,
+            key: plan.key.clone().into_bytes(),
+            keys: plan.keys,
+            value_bytes: plan.value_bytes,
+            sequential: plan.sequential,
+            serializable: plan.serializable,
+            limit: plan.limit,
+            next: plan.first + thread as u64,
+            random: 0x9e37_79b9_7f4a_7c15 ^ (thread as u64 + 1) << 32,
+            value: Vec::new(),
+        }
+    }
+
+    /// Makes the next request, which takes the place of what is in `out`. Returns the number of the key that it is about. `step` is how
+    /// far a sequence goes at a time.
+    pub(crate) fn make(&mut self, step: u64, out: &mut Vec<u8>) -> u64 {
+        out.clear();
+        let number = self.number(step);
+        match self.load {
+            Load::Put => {
+                let name = key_name(&self.key, self.keys, number);
+                value_of(number, self.value_bytes, &mut self.value);
+                put_bytes(out, 1, name.as_bytes());
+                put_bytes(out, 2, &self.value);
+            }
+            Load::List => {
+                let (from, until) = prefix_range(&self.key);
+                put_bytes(out, 1, &from);
+                put_bytes(out, 2, &until);
+                put_number(out, 3, self.limit);
+                put_number(out, 7, u64::from(self.serializable));
+            }
+            _ => {
+                let name = key_name(&self.key, self.keys, number);
+                put_bytes(out, 1, name.as_bytes());
+                put_number(out, 7, u64::from(self.serializable));
+            }
+        }
+        number
+    }
+
+    fn number(&mut self, step: u64) -> u64 {
+        if self.keys == 1 {
+            return 0;
+        }
+        if self.sequential {
+            let number = self.next % self.keys;
+            self.next += step;
+            return number;
+        }
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random % self.keys
+    }
+}
+
+/// A key in place, without memory of its own.
+pub(crate) struct KeyName {
+    bytes: [u8; KEY_BYTES_MAX],
+    len: usize,
+}
+
+/// What goes before the number of a key is no longer than this.
+pub(crate) const KEY_PREFIX_BYTES_MAX: usize = 256;
+/// Digits of a key's number: all keys are equally long.
+const DIGITS: usize = 9;
+const KEY_BYTES_MAX: usize = KEY_PREFIX_BYTES_MAX + DIGITS;
+
+impl KeyName {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// The name of key `number` of `keys`: the prefix alone if there is but one.
+pub(crate) fn key_name(prefix: &[u8], keys: u64, number: u64) -> KeyName {
+    let mut name = KeyName { bytes: [0; KEY_BYTES_MAX], len: prefix.len() };
+    name.bytes[..prefix.len()].copy_from_slice(prefix);
+    if keys > 1 {
+        let mut rest = number;
+        for at in (prefix.len()..prefix.len() + DIGITS).rev() {
+            name.bytes[at] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        name.len += DIGITS;
+    }
+    name
+}
+
+/// The value of key `number`: `bytes` letters, whose beginning depends on the number.
+pub(crate) fn value_of(number: u64, bytes: usize, out: &mut Vec<u8>) {
+    out.clear();
+    let start = (number % 26) as usize;
+    out.extend((0..bytes).map(|at| b'a' + ((start + at) % 26) as u8));
+}
+
+/// Beginning and end of the range of all keys with `prefix`.
+pub(crate) fn prefix_range(prefix: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let mut until = prefix.to_vec();
+    while let Some(last) = until.pop() {
+        if last < u8::MAX {
+            until.push(last + 1);
+            return (prefix.to_vec(), until);
+        }
+    }
+    // Everything behind it: a single zero byte says so.
+    (if prefix.is_empty() { vec![0] } else { prefix.to_vec() }, vec![0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_values_follow_from_numbers() {
+        assert_eq!(key_name(b"key-", 1, 0).as_bytes(), b"key-");
+        assert_eq!(key_name(b"key-", 1000, 42).as_bytes(), b"key-000000042");
+        let mut value = Vec::new();
+        value_of(27, 4, &mut value);
+        assert_eq!(value, b"bcde");
+        assert_eq!(prefix_range(b"a\xff"), (b"a\xff".to_vec(), b"b".to_vec()));
+        assert_eq!(prefix_range(b""), (b"\0".to_vec(), b"\0".to_vec()));
+    }
+
+    #[test]
+    fn a_sequence_shared_by_threads_has_each_key_once() {
+        let line = "put --keys 100 --sequential true --requests 100 --threads 4 --endpoints 127.0.0.1:1";
+        let plan = Plan::parse(line.split(' ').map(str::to_owned)).expect("a plan");
+        let mut numbers = Vec::new();
+        for thread in 0..4 {
+            let mut requests = Requests::new(&plan, thread);
+            numbers.extend((0..25).map(|_| requests.make(4, &mut Vec::new())));
+        }
+        numbers.sort_unstable();
+        assert_eq!(numbers, (0..100).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,292 @@
+//! Many watchers of one key: every put is an event for each of them.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use rpc::Status;
+use rpc::client::{Broken, CallKey, Calls, Link, Release, RequestHead};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use crate::BenchError;
+use crate::cutter::Cutter;
+use crate::lane::{Lane, Thread, never};
+use crate::link::{SharedRoom, block_on, connect};
+use crate::meter::{Cost, Meter};
+use crate::plan::{Load, Plan};
+use crate::report::Report;
+use crate::request::Requests;
+use crate::usage;
+use crate::wire::{self, Value, put_bytes, put_message, put_number};
+
+/// Runs the load: creates the watchers, then puts, and ends when every event has come everywhere.
+pub(crate) fn run(plan: &Plan) -> Result<Report, BenchError> {
+    block_on(async {
+        let room = SharedRoom::default();
+        let mut lanes = open(plan, &room).await?;
+        for lane in &mut lanes {
+            poll_fn(|cx| lane.poll(cx, &room, State::Created)).await?;
+        }
+        let puts = Plan {
+            load: Load::Put,
+            connections: 1,
+            streams: plan.put_streams,
+            requests: Some(plan.puts),
+            ..plan.clone()
+        };
+        let putters = Rc::new(Thread {
+            requests: RefCell::new(Requests::new(&puts, 0)),
+            meter: RefCell::default(),
+            room: room.clone(),
+            left: Cell::new(plan.puts),
+            until: Cell::new(never(Instant::now())),
+        });
+        let address = plan.endpoints[0];
+        let mut lane = Lane::new(&puts, connect(address, &room).await?, &address.to_string(), putters.clone(), None);
+
+        let (servers_before, own_before) = (usage::of(&plan.pids)?, usage::own());
+        let began = Instant::now();
+        let mut running = JoinSet::new();
+        for mut watching in lanes {
+            let room = room.clone();
+            running.spawn_local(async move {
+                let outcome = poll_fn(|cx| watching.poll(cx, &room, State::Complete)).await;
+                (watching, outcome)
+            });
+        }
+        let work = async {
+            poll_fn(|cx| lane.poll(cx)).await;
+            let mut ended = Vec::new();
+            while let Some(joined) = running.join_next().await {
+                let (watching, outcome) = joined.map_err(|error| BenchError::Server(error.to_string()))?;
+                outcome?;
+                ended.push(watching);
+            }
+            Ok::<_, BenchError>(ended)
+        };
+        let late = |_| BenchError::Server(format!("not every event has come within {:?}", plan.timeout));
+        let lanes = tokio::time::timeout(plan.timeout, work).await.map_err(late)??;
+        let cost = Cost {
+            time: began.elapsed(),
+            own_cpu: usage::own() - own_before,
+            servers_cpu: usage::of(&plan.pids)? - servers_before,
+        };
+        let mut meter = putters.meter.take();
+        count(&mut meter, &lanes, plan);
+        Ok(Report::new(plan, &meter, cost))
+    })
+}
+
+/// From here on events count, not puts: those stay as the latency.
+fn count(meter: &mut Meter, lanes: &[WatchLane], plan: &Plan) {
+    let events = lanes.iter().flat_map(|lane| &lane.streams.each).flat_map(|stream| &stream.watchers);
+    let came: u64 = events.map(|watcher| watcher.events).sum();
+    meter.sent = plan.watchers as u64 * plan.puts;
+    meter.succeeded = came;
+    meter.items = came;
+    meter.data_bytes = lanes.iter().map(|lane| lane.streams.data_bytes).sum();
+    for why in lanes.iter().filter_map(|lane| lane.streams.wrong) {
+        *meter.wrong.entry(why).or_default() += 1;
+    }
+}
+
+async fn open(plan: &Plan, room: &SharedRoom) -> Result<Vec<WatchLane>, BenchError> {
+    let mut lanes = Vec::new();
+    let connections = plan.connections.min(plan.streams);
+    for number in 0..connections {
+        let address = plan.endpoints[number % plan.endpoints.len()];
+        let link = connect(address, room).await?;
+        let streams = (number..plan.streams).step_by(connections);
+        let watchers: Vec<usize> =
+            streams.map(|stream| (stream..plan.watchers).step_by(plan.streams).count()).collect();
+        lanes.push(WatchLane::new(plan, link, &address.to_string(), &watchers)?);
+    }
+    Ok(lanes)
+}
+
+/// How far all watchers of a connection have come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Created,
+    Complete,
+}
+
+/// A connection and its watch streams.
+struct WatchLane {
+    link: Link<TcpStream>,
+    streams: Streams,
+}
+
+struct Streams {
+    key: Vec<u8>,
+    puts: u64,
+    each: Vec<WatchStream>,
+    created: usize,
+    complete: usize,
+    watchers: usize,
+    data_bytes: u64,
+    wrong: Option<&'static str>,
+    ended: Option<Status>,
+}
+
+#[derive(Default)]
+struct WatchStream {
+    cutter: Cutter,
+    /// Watcher n has the number n + 1.
+    watchers: Vec<Watcher>,
+}
+
+#[derive(Clone, Default)]
+struct Watcher {
+    created: bool,
+    events: u64,
+    revision: u64,
+}
+
+impl WatchLane {
+    fn new(plan: &Plan, link: Link<TcpStream>, authority: &str, watchers: &[usize]) -> Result<WatchLane, BenchError> {
+        let mut link = link;
+        let mut head = RequestHead::new("/etcdserverpb.Watch/Watch", authority);
+        let (mut create, mut message) = (Vec::new(), Vec::new());
+        let mut each = Vec::new();
+        for (tag, &count) in watchers.iter().enumerate() {
+            let opened = link.connection.open(&mut head, None, tag, Release::AtOnce);
+            let key: CallKey =
+                opened.map_err(|why| BenchError::Server(format!("{authority} takes no more streams: {why:?}")))?;
+            for number in 1..=count {
+                create.clear();
+                message.clear();
+                put_bytes(&mut create, 1, plan.key.as_bytes());
+                put_number(&mut create, 7, number as u64);
+                put_message(&mut message, 1, &create);
+                link.connection.send(key, &message, false);
+            }
+            each.push(WatchStream { watchers: vec![Watcher::default(); count], ..WatchStream::default() });
+        }
+        let streams = Streams {
+            key: plan.key.clone().into_bytes(),
+            puts: plan.puts,
+            each,
+            created: 0,
+            complete: 0,
+            watchers: watchers.iter().sum(),
+            data_bytes: 0,
+            wrong: None,
+            ended: None,
+        };
+        Ok(WatchLane { link, streams })
+    }
+
+    /// One turn. Ready when all watchers have come to `state`, or never will.
+    fn poll(&mut self, cx: &mut Context<'_>, room: &SharedRoom, state: State) -> Poll<Result<(), BenchError>> {
+        let broken = |broken: &Broken| Poll::Ready(Err(BenchError::Server(format!("a watch has ended: {broken}"))));
+        if let Err(why) = self.link.read(cx, &mut room.borrow_mut(), &mut self.streams) {
+            return broken(&why);
+        }
+        if let Poll::Ready(Err(error)) = self.link.flush(cx) {
+            return broken(&Broken::Io(error));
+        }
+        if let Some(status) = &self.streams.ended {
+            let text = format!("a watch has ended: {} ({})", status.message, status.code.name());
+            return Poll::Ready(Err(BenchError::Server(text)));
+        }
+        let done = match state {
+            State::Created => self.streams.created,
+            State::Complete => self.streams.complete,
+        };
+        let over = done == self.streams.watchers || self.streams.wrong.is_some();
+        if over { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+}
+
+impl Calls for Streams {
+    fn data(&mut self, tag: usize, data: &[u8]) {
+        self.data_bytes += data.len() as u64;
+        let stream = &mut self.each[tag];
+        let (key, puts) = (&self.key[..], self.puts);
+        let (created, complete, wrong) = (&mut self.created, &mut self.complete, &mut self.wrong);
+        let WatchStream { cutter, watchers } = stream;
+        cutter.push(data, |message| match heard(message, watchers, key, puts) {
+            Ok(Heard::Created) => *created += 1,
+            Ok(Heard::Complete) => *complete += 1,
+            Ok(Heard::Events) => {}
+            Err(why) => *wrong = Some(why),
+        });
+    }
+
+    fn end(&mut self, _tag: usize, status: Status) {
+        self.ended = Some(status);
+    }
+}
+
+enum Heard {
+    Created,
+    Events,
+    Complete,
+}
+
+/// Takes in a WatchResponse.
+fn heard(message: &[u8], watchers: &mut [Watcher], key: &[u8], puts: u64) -> Result<Heard, &'static str> {
+    let (mut number, mut is_created, mut canceled) = (0, false, false);
+    let whole = wire::fields(message, |field, value| match (field, value) {
+        (2, Value::Number(id)) => number = id,
+        (3, Value::Number(created)) => is_created = created != 0,
+        (4, Value::Number(flag)) => canceled = flag != 0,
+        _ => {}
+    });
+    let watcher = usize::try_from(number.wrapping_sub(1)).ok().and_then(|index| watchers.get_mut(index));
+    let (Some(watcher), true) = (watcher, whole) else { return Err("a response for no watcher") };
+    if canceled {
+        return Err("a watcher that was canceled");
+    }
+    if is_created {
+        let twice = std::mem::replace(&mut watcher.created, true);
+        return if twice { Err("a watcher that was created twice") } else { Ok(Heard::Created) };
+    }
+    let mut wrong = None;
+    let whole = wire::fields(message, |field, value| {
+        if let (11, Value::Bytes(event)) = (field, value)
+            && let Err(why) = watcher.event(event, key)
+        {
+            wrong = Some(why);
+        }
+    });
+    match wrong {
+        Some(why) => Err(why),
+        None if !whole => Err("an event that cannot be read"),
+        None if watcher.events > puts => Err("more events than puts"),
+        None if watcher.events == puts => Ok(Heard::Complete),
+        None => Ok(Heard::Events),
+    }
+}
+
+impl Watcher {
+    /// A put of `key`, of a later revision than the last.
+    fn event(&mut self, event: &[u8], key: &[u8]) -> Result<(), &'static str> {
+        let (mut is_put, mut is_key, mut revision) = (true, false, 0);
+        let whole = wire::fields(event, |field, value| match (field, value) {
+            (1, Value::Number(kind)) => is_put = kind == 0,
+            (2, Value::Bytes(kv)) => {
+                let whole = wire::fields(kv, |field, value| match (field, value) {
+                    (1, Value::Bytes(bytes)) => is_key = bytes == key,
+                    (3, Value::Number(number)) => revision = number,
+                    _ => {}
+                });
+                is_key &= whole;
+            }
+            _ => {}
+        });
+        if !whole || !is_put || !is_key {
+            return Err("an event that is no put of the key");
+        }
+        if revision <= self.revision {
+            return Err("an event out of order");
+        }
+        self.revision = revision;
+        self.events += 1;
+        Ok(())
+    }
+}
