@@ -21,17 +21,20 @@ class NotCounted(Exception):
 
 @dataclass(frozen=True)
 class Sample:
-    """What one run measured. CPU and switches are the server's, per request."""
+    """What one run measured. CPU and switches are the server's, per request; `client_cpu_us` is the generator's, where it says so, and
+    `p99_us` is there for open loops only."""
 
     requests: int
     rate: float
     cpu_us: float
     switches: float
     idle_share: float
+    client_cpu_us: float | None = None
+    p99_us: float | None = None
 
     def as_dict(self) -> dict[str, float]:
         """For the JSON file."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -119,11 +122,11 @@ def measure(server: Server | Cluster, load: SameRequest | ManyKeys, total: int) 
             examples.append((example, share))
     with client.Client(ports[0]) as control:
         revision = control.revision()
-        handled = _handled(ports)
+        counts = handled(ports)
         before = server.usage()
         outcome = load.run(ports, shares)
         used = server.usage().since(before)
-        _check_handled(ports, handled, method, total)
+        check_handled(ports, counts, method, total)
         moved = control.revision() - revision
 
     if outcome.succeeded != total:
@@ -145,16 +148,18 @@ def measure(server: Server | Cluster, load: SameRequest | ManyKeys, total: int) 
     )
 
 
-def _handled(ports: list[int]) -> Counter:
+def handled(ports: list[int]) -> Counter:
+    """Calls that the servers at `ports` have finished together, by (method, code)."""
     counts = Counter()
     for port in ports:
         counts.update(client.handled(port))
     return counts
 
 
-def _check_handled(ports: list[int], before: Counter, method: str, total: int) -> None:
+def check_handled(ports: list[int], before: Counter, method: str, total: int) -> None:
+    """Fails unless exactly `total` calls of `method` have ended since `before`, all with OK."""
     for attempt in range(50):
-        moved = {call: count for call, count in (_handled(ports) - before).items() if count}
+        moved = {call: count for call, count in (handled(ports) - before).items() if count}
         if moved == {(method, "OK"): total}:
             return
         # A server may count a call a moment after its answer is out.

@@ -29,13 +29,15 @@ class Table:
 
 def tables(results: Results) -> list[Table]:
     """All tables that have at least one line."""
-    found = [_loads(results), _processor(results), _store(results), _one_client(results)]
+    found = [_loads(results), _offers(results), _processor(results), _store(results), _one_client(results)]
     return [table for table in found if table.lines]
 
 
 def _loads(results: Results) -> Table:
     lines = []
     for name, row in results.rows.items():
+        if row.p99_share_max is not None:
+            continue
         ratio = results.ratio(name)
         lines.append(
             [
@@ -48,6 +50,28 @@ def _loads(results: Results) -> Table:
             ]
         )
     return Table("Requests per second", ["load", "etcd", "cairn", "ratio", "spread", "goal"], lines)
+
+
+def _offers(results: Results) -> Table:
+    lines = []
+    for name, row in results.rows.items():
+        share = results.ratio(name, "p99_us")
+        if share is None:
+            continue
+        lines.append(
+            [
+                Cell(row.title),
+                Cell(_rate(results.of(name, "etcd", "rate"))),
+                Cell(_rate(results.of(name, "cairn", "rate"))),
+                Cell(_number(results.of(name, "etcd", "p99_us"), 0)),
+                Cell(_number(results.of(name, "cairn", "p99_us"), 0)),
+                _against(share, row.p99_share_max, lambda r, goal: r <= goal, _percent),
+                Cell(f"{share.low:.0%} - {share.high:.0%}"),
+                Cell(f"≤ {row.p99_share_max:.0%}"),
+            ]
+        )
+    columns = ["offered load", "etcd/s", "cairn/s", "etcd p99 µs", "cairn p99 µs", "share", "spread", "goal"]
+    return Table("99th percentile of the latency under the same offered load", columns, lines)
 
 
 def _processor(results: Results) -> Table:
@@ -65,9 +89,10 @@ def _processor(results: Results) -> Table:
                 Cell(_number(results.of(name, "cairn", "switches"), 2)),
                 Cell(_percent(results.of(name, "etcd", "idle_share"))),
                 Cell(_percent(results.of(name, "cairn", "idle_share"))),
+                Cell(_number(results.of(name, "cairn", "client_cpu_us"))),
             ]
         )
-    columns = ["load", "etcd µs", "cairn µs", "share", "goal", "etcd sw", "cairn sw", "etcd idle", "cairn idle"]
+    columns = ["load", "etcd µs", "cairn µs", "share", "goal", "etcd sw", "cairn sw", "etcd idle", "cairn idle", "client µs"]
     return Table("Server CPU and context switches per request, idle share of the machine", columns, lines)
 
 

@@ -46,7 +46,8 @@ class Results:
 
     def of(self, row: str, server: str, what: str) -> Spread | None:
         """One measure of a row for one server, over its pairs."""
-        return Spread.of([getattr(s, what) for s in self.samples.get(row, {}).get(server, {}).values()])
+        found = [getattr(s, what) for s in self.samples.get(row, {}).get(server, {}).values()]
+        return Spread.of([value for value in found if value is not None])
 
     def ratio(self, row: str, what: str = "rate") -> Spread | None:
         """Cairn over etcd, pair by pair."""
@@ -72,9 +73,14 @@ class Results:
             "rows": {
                 name: {
                     "title": row.title,
-                    "goal": {"ratio_min": row.ratio_min, "cpu_share_max": row.cpu_share_max},
+                    "goal": {
+                        "ratio_min": row.ratio_min,
+                        "cpu_share_max": row.cpu_share_max,
+                        "p99_share_max": row.p99_share_max,
+                    },
                     "ratio": vars(spread) if (spread := self.ratio(name)) else None,
                     "cpu_ratio": vars(spread) if (spread := self.ratio(name, "cpu_us")) else None,
+                    "p99_ratio": vars(spread) if (spread := self.ratio(name, "p99_us")) else None,
                     "samples": {
                         server: {pair: sample.as_dict() for pair, sample in pairs.items()}
                         for server, pairs in self.samples[name].items()
@@ -88,4 +94,4 @@ class Results:
 
 
 def _ratio(ours: dict[int, float], theirs: dict[int, float]) -> Spread | None:
-    return Spread.of([ours[p] / theirs[p] for p in ours if theirs.get(p)])
+    return Spread.of([ours[p] / theirs[p] for p in ours if ours[p] is not None and theirs.get(p)])

@@ -3,11 +3,15 @@
 from dataclasses import dataclass
 
 import proto
+from lean import Benchmark, Lean, SameOffer
 from load import ManyKeys, SameRequest
 from tools import Tools
 
 KEY = b"benchkey"
 VALUE = bytes(ord("a") + i % 26 for i in range(256))
+
+WATCHERS = 1_000
+LIST_KEYS = 100_000
 
 PUT = "/etcdserverpb.KV/Put"
 RANGE = "/etcdserverpb.KV/Range"
@@ -15,15 +19,16 @@ RANGE = "/etcdserverpb.KV/Range"
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. `ratio_min` and `cpu_share_max` are the goals, None where there is none. `target` says which members
-    of a cluster of three get the load; without it a member alone gets it."""
+    """One line of the table. `ratio_min`, `cpu_share_max` and `p99_share_max` are the goals, None where there is none. `target` says
+    which members of a cluster of three get the load; without it a member alone gets it."""
 
     name: str
     title: str
-    load: SameRequest | ManyKeys | None
+    load: SameRequest | ManyKeys | Lean | SameOffer | Benchmark | None
     ratio_min: float | None = None
     cpu_share_max: float | None = None
     target: str | None = None
+    p99_share_max: float | None = None
 
 
 def small_rows(tools: Tools) -> list[Row]:
@@ -42,6 +47,41 @@ def small_rows(tools: Tools) -> list[Row]:
         Row("put-3-one-client", "put, 3 members, one client", SameRequest(PUT, put, 1, 1), 1.8, None, "leader"),
         Row("read-3-leader", "linearizable read, 3 members, leader", SameRequest(RANGE, read, 100, 10), 2.0, None, "leader"),
         Row("read-3-follower", "linearizable read, 3 members, follower", SameRequest(RANGE, read, 100, 10), 2.0, None, "follower"),
+    ]
+
+
+def lean_rows(tools: Tools) -> list[Row]:
+    """Rows whose load is `cairn-bench` or etcd's `benchmark`, each on a fresh store."""
+
+    def lean(line: str, **more) -> Lean:
+        return Lean(tools.bench, tuple(line.split()), **more)
+
+    key = f"--key {KEY.decode()}"
+    hundred = "--connections 100 --streams 10"
+    fill = f"put --key list- --keys {LIST_KEYS} --sequential true --requests {LIST_KEYS} --connections 10 --streams 50"
+    watch = f"watch {key} --connections 10 --streams 10 --watchers {WATCHERS} --put-streams 10"
+    reader = ("range", KEY.decode())
+    return [
+        Row("own-read-serializable", "serializable read, own generator", lean(f"range {key} {hundred} --serializable true"), 5.0),
+        Row("own-read-linearizable", "linearizable read, own generator", lean(f"range {key} {hundred}"), 5.0),
+        Row("own-put", "put, own generator", lean(f"put {key} {hundred}"), 5.0),
+        Row("own-put-3", "put, 3 members, own generator", lean(f"put {key} {hundred}"), 5.0, None, "leader"),
+        Row("watch", f"watch events, {WATCHERS:,} watchers on 10 streams", lean(watch, scale="--puts", unit=WATCHERS, warm_up=100), 4.0),
+        Row("keep-alive", "lease keep-alive, 100 streams", lean("lease-keep-alive --connections 100"), 5.0),
+        Row(
+            "list",
+            f"list of {_count(LIST_KEYS)} keys, 16 clients",
+            lean(f"list --key list- --connections 16 --expect {LIST_KEYS}", fill=tuple(fill.split()), step=16, warm_up=32),
+        ),
+        Row("benchmark-read", "linearizable read, etcd's benchmark as client", Benchmark(tools.benchmark, reader, 100, 1000, "Range"), 1.4),
+        Row(
+            "benchmark-read-serializable",
+            "serializable read, etcd's benchmark as client",
+            Benchmark(tools.benchmark, (*reader, "--consistency=s"), 100, 1000, "Range"),
+            1.4,
+        ),
+        Row("p99-read", "linearizable read at 70 % of etcd's maximum", SameOffer(lean(f"range {key} {hundred}")), p99_share_max=1 / 3),
+        Row("p99-put", "put at 70 % of etcd's maximum", SameOffer(lean(f"put {key} {hundred}")), p99_share_max=1 / 3),
     ]
 
 

@@ -13,11 +13,14 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True)
 class Tools:
-    """Paths of the two servers and of the generator."""
+    """Paths of the two servers and of the generators: ours for one client and what the machine costs (`generator`), ours for
+    everything else (`bench`), and etcd's (`benchmark`)."""
 
     etcd: Path
     cairn: Path
     generator: Path
+    bench: Path
+    benchmark: Path
 
 
 def target_dir() -> Path:
@@ -26,15 +29,17 @@ def target_dir() -> Path:
 
 
 def find() -> Tools:
-    """ETCD_BIN, CAIRN_BIN and LOADGEN_BIN name binaries; what is not named is built."""
+    """ETCD_BIN, CAIRN_BIN, LOADGEN_BIN, BENCH_BIN and BENCHMARK_BIN name binaries; what is not named is built."""
     if shutil.which("h2load") is None:
         sys.exit("h2load is missing: install nghttp2-client")
     cache = target_dir() / "bench"
     cache.mkdir(parents=True, exist_ok=True)
     return Tools(
         etcd=_named("ETCD_BIN") or _go(cache, "./etcd"),
-        cairn=_named("CAIRN_BIN") or _cargo(),
+        cairn=_named("CAIRN_BIN") or _cargo("cairn"),
         generator=_named("LOADGEN_BIN") or _go(cache, "./loadgen"),
+        bench=_named("BENCH_BIN") or _cargo("cairn-bench"),
+        benchmark=_named("BENCHMARK_BIN") or _go(cache, "go.etcd.io/etcd/v3/tools/benchmark", "benchmark"),
     )
 
 
@@ -48,19 +53,19 @@ def _named(variable: str) -> Path | None:
     return path
 
 
-def _go(cache: Path, package: str) -> Path:
+def _go(cache: Path, package: str, module: str = "") -> Path:
     binary = cache / Path(package).name
-    _build(["go", "build", "-o", str(binary), package], ROOT / "conformance")
+    _build(["go", "build", "-o", str(binary), package], ROOT / "conformance" / module)
     return binary
 
 
-def _cargo() -> Path:
-    command = ["cargo", "build", "--release", "--package", "cairn", "--message-format", "json-render-diagnostics"]
+def _cargo(package: str) -> Path:
+    command = ["cargo", "build", "--release", "--package", package, "--message-format", "json-render-diagnostics"]
     for line in _build(command, ROOT).splitlines():
         message = json.loads(line)
-        if message.get("executable") and message["target"]["name"] == "cairn":
+        if message.get("executable") and message["target"]["name"] == package:
             return Path(message["executable"])
-    sys.exit("cargo built no binary named cairn")
+    sys.exit(f"cargo built no binary named {package}")
 
 
 def _build(command: list[str], directory: Path) -> str:

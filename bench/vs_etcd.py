@@ -59,6 +59,9 @@ def main() -> None:
             for row in rows.small_rows(programs):
                 if options.only is None or row.name in options.only:
                     run.small(row)
+            for row in rows.lean_rows(programs):
+                if options.only is None or row.name in options.only:
+                    run.offer(row) if row.p99_share_max else run.lean(row)
             if options.only is None or "full" in options.only:
                 run.full_store()
         except KeyboardInterrupt:
@@ -111,6 +114,50 @@ class Run:
                     total = max(1000, round(warm.rate * self._options.seconds, -3))
                     sample = measure(server, row.load, int(total))
                     self._results.add(row, pair, server.name, sample)
+                except (NotCounted, client.CallFailed) as why:
+                    self._results.reject(row, pair, server.name, str(why))
+                finally:
+                    server.stop()
+
+    def lean(self, row: Row) -> None:
+        """Pairs of one row, each on a fresh store; the load knows how it is run and checked."""
+        for pair in range(self._options.pairs):
+            for server in _in_turn(self._clusters if row.target else self._servers, pair):
+                if row.target:
+                    server.target = row.target
+                _say(f"{row.title}: pair {pair + 1} of {self._options.pairs}, {server.name}")
+                try:
+                    server.start(fresh=True)
+                    _seed(server)
+                    row.load.prepare(server)
+                    warm = row.load.run(server, row.load.warm_up)
+                    sample = row.load.run(server, row.load.amount(warm, self._options.seconds))
+                    self._results.add(row, pair, server.name, sample)
+                except (NotCounted, client.CallFailed) as why:
+                    self._results.reject(row, pair, server.name, str(why))
+                finally:
+                    server.stop()
+
+    def offer(self, row: Row) -> None:
+        """Pairs of one row: what etcd does at most, then the same share of it for both."""
+        etcd = self._servers[0]
+        for pair in range(self._options.pairs):
+            _say(f"{row.title}: pair {pair + 1} of {self._options.pairs}, etcd's maximum")
+            try:
+                etcd.start(fresh=True)
+                _seed(etcd)
+                rate = row.load.most(etcd, self._options.seconds) * row.load.share
+            except (NotCounted, client.CallFailed) as why:
+                self._results.reject(row, pair, etcd.name, f"maximum: {why}")
+                continue
+            finally:
+                etcd.stop()
+            for server in _in_turn(self._servers, pair):
+                _say(f"{row.title}: pair {pair + 1} of {self._options.pairs}, {server.name} at {rate:,.0f}/s")
+                try:
+                    server.start(fresh=True)
+                    _seed(server)
+                    self._results.add(row, pair, server.name, row.load.offer(server, rate, self._options.seconds))
                 except (NotCounted, client.CallFailed) as why:
                     self._results.reject(row, pair, server.name, str(why))
                 finally:
