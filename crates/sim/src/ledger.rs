@@ -17,6 +17,10 @@ pub(crate) struct Durable {
     pub(crate) log: Shadow,
     pub(crate) term: u64,
     pub(crate) vote: u64,
+    /// Up to where it cannot forget that entries are committed.
+    pub(crate) commit: u64,
+    /// The same as the log has it, synced or not.
+    pub(crate) written_commit: u64,
 }
 
 struct Committed {
@@ -235,6 +239,16 @@ impl Ledger {
         rule!(self, known == hash, "state machine safety: {id:x} holds another state at entry {index} than others");
     }
 
+    /// A change of the members takes effect at a member.
+    pub(crate) fn changes(&mut self, id: u64, index: u64) {
+        let durable = self.durable.entry(id).or_default().commit;
+        rule!(
+            self,
+            durable >= index,
+            "{id:x} may forget that the change {index} is committed: it has {durable} on disk"
+        );
+    }
+
     /// A member has these members as of the entry at `index`.
     pub(crate) fn members(&mut self, id: u64, index: u64, state: &raftpb::ConfState) {
         let mut state = state.clone();
@@ -268,7 +282,8 @@ impl Ledger {
         let vote = restored.hard_state.vote();
         let votes = term > known.term || known.vote == 0 || vote == known.vote;
         rule!(self, votes, "{id:x} had voted for {:x} in term {term}, and starts with {vote:x}", known.vote);
-        *known = Durable { log: log.clone(), term, vote };
+        let written_commit = restored.hard_state.commit();
+        *known = Durable { log: log.clone(), term, vote, commit: 0, written_commit };
     }
 
     /// A member that was started has the members of `index`, where others had them as of the last change before.

@@ -23,13 +23,15 @@ pub enum Mutation {
     AcknowledgesBeforeCommit,
     /// Forgets a configuration change in Raft when the store has it.
     SkipsConfChange,
+    /// Lets a change of the members take effect before it is durable that it is committed.
+    ForgetsChanges,
     /// A new leader takes leases over with the deadlines they would have without an extension, as of their grant.
     ForgetsRenewals,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 11] = [
+    pub const ALL: [Mutation; 12] = [
         Mutation::AcknowledgesBeforeSync,
         Mutation::VotesBeforeDurable,
         Mutation::ForgetsVote,
@@ -40,6 +42,7 @@ impl Mutation {
         Mutation::SkipsSnapshotMembers,
         Mutation::AcknowledgesBeforeCommit,
         Mutation::SkipsConfChange,
+        Mutation::ForgetsChanges,
         Mutation::ForgetsRenewals,
     ];
 }

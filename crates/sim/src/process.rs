@@ -19,7 +19,7 @@ use crate::trace::trace;
 use api::raftpb;
 use bytes::Bytes;
 use disk::sim::SimDisk;
-use member::{Lessor, Member, Role, Status, Work};
+use member::{Backlog, Lessor, Member, Role, Status, Work};
 use reads::Reads;
 use state::States;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -77,6 +77,8 @@ pub(crate) struct Process {
     syncing_since_us: u64,
     /// Consensus waits for the disk, as a shell does that writes in place.
     blocked: bool,
+    /// What is committed and not given to the store yet, in a shell that never waits for the disk or the store.
+    backlog: Backlog,
     to_apply: VecDeque<Vec<raftpb::Entry>>,
     /// What is to be applied has a change of the members, which must not be forgotten any more when it takes effect.
     applies_when_durable: bool,
@@ -131,6 +133,7 @@ impl Process {
             in_log: Vec::new(),
             syncing_since_us: 0,
             blocked: false,
+            backlog: Backlog::default(),
             to_apply: VecDeque::new(),
             applies_when_durable: false,
             captured: None,
@@ -326,6 +329,7 @@ impl Process {
     /// Does all the work there is, and answers what can be answered.
     fn drain(&mut self, env: &mut Env) -> Result<(), PowerCut> {
         while !self.blocked {
+            self.hand_on(env)?;
             self.member.applied(self.applier.applied_index());
             self.reads.ask_index(env, &mut self.member);
             if !self.member.has_work() {
@@ -374,6 +378,11 @@ impl Process {
             self.reads.indexed(number, index);
         }
         let committed = std::mem::take(&mut work.committed);
+        if env.plan.form == Form::ByTurn {
+            self.backlog.add(work.number, committed);
+            self.persist(env, work, false)?;
+            return self.hand_on(env);
+        }
         let changes_members = committed.iter().any(|entry| entry.r#type() != raftpb::EntryType::EntryNormal);
         self.persist(env, work, changes_members)?;
         self.apply_later(env, committed)

@@ -6,7 +6,7 @@
 use super::inbox::Released;
 use super::{Node, Outcome, lock};
 use crate::logging;
-use api::{limits, raftpb};
+use api::raftpb;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, TryLockError};
@@ -42,7 +42,15 @@ struct Queue {
     /// Bytes of their entries.
     bytes: usize,
     busy: bool,
+    /// Consensus waits for there to be nothing left.
+    is_awaited: bool,
     stop: bool,
+}
+
+impl Queue {
+    fn is_idle(&self) -> bool {
+        self.batches.is_empty() && !self.busy
+    }
 }
 
 /// The write side of the store, and what becomes due as it moves on.
@@ -77,17 +85,10 @@ impl Apply {
         Ok(Apply { shared, thread: Some(thread) })
     }
 
-    /// Applies, or queues to be applied. Answers the configuration changes among the entries: they are in effect in the store,
-    /// and consensus must take them over, in order, before anything else is committed.
-    pub(super) fn committed(&self, mut entries: Vec<raftpb::Entry>) -> Vec<raftpb::ConfChange> {
-        let is_change = |entry: &raftpb::Entry| entry.r#type() != raftpb::EntryType::EntryNormal;
-        if entries.iter().any(is_change) {
-            self.wait_idle();
-            return lock(&self.shared.applying).apply(&entries);
-        }
+    /// Applies, or queues to be applied.
+    pub(super) fn committed(&self, mut entries: Vec<raftpb::Entry>) {
         if entries.len() <= IN_PLACE_ENTRIES_MAX && self.is_idle() {
-            lock(&self.shared.applying).apply(&entries);
-            return Vec::new();
+            return lock(&self.shared.applying).apply(&entries);
         }
         let mut queue = lock(&self.shared.queue);
         queue.bytes += entries.iter().map(|entry| entry.data().len()).sum::<usize>();
@@ -97,21 +98,22 @@ impl Apply {
         }
         drop(queue);
         self.shared.wake.notify_one();
-        Vec::new()
     }
 
-    /// Whether so much waits to be applied that no more may be taken in. What waits is held in memory.
-    pub(super) fn is_behind(&self) -> bool {
-        lock(&self.shared.queue).bytes > limits::APPLY_QUEUE_BYTES_MAX
+    /// Applies a change of the members. `take_over` makes it take effect in consensus and answers who votes from then on; `None`
+    /// when it had no effect.
+    pub(super) fn change(
+        &self,
+        entry: &raftpb::Entry,
+        take_over: impl FnMut(&raftpb::ConfChange) -> Option<raftpb::ConfState>,
+    ) {
+        assert!(self.is_idle(), "a change of the members overtakes entries before it");
+        lock(&self.shared.applying).change(entry, take_over);
     }
 
-    pub(super) fn set_conf_state(&self, conf_state: raftpb::ConfState) {
-        lock(&self.shared.applying).applier.set_conf_state(conf_state);
-    }
-
-    /// Instead of [`Apply::set_conf_state`] when the change had no effect.
-    pub(super) fn keep_conf_state(&self) {
-        lock(&self.shared.applying).applier.keep_conf_state();
+    /// What waits to be applied, in bytes of memory.
+    pub(super) fn bytes(&self) -> usize {
+        lock(&self.shared.queue).bytes
     }
 
     /// Captures the state for a follower, unless entries are being applied right now.
@@ -150,13 +152,19 @@ impl Apply {
     }
 
     fn is_idle(&self) -> bool {
-        let queue = lock(&self.shared.queue);
-        queue.batches.is_empty() && !queue.busy
+        lock(&self.shared.queue).is_idle()
+    }
+
+    /// Whether nothing waits to be applied, nor is being applied. If not, consensus is woken up when that has changed.
+    pub(super) fn is_idle_or_tells(&self) -> bool {
+        let mut queue = lock(&self.shared.queue);
+        queue.is_awaited = !queue.is_idle();
+        !queue.is_awaited
     }
 
     fn wait_idle(&self) {
         let mut queue = lock(&self.shared.queue);
-        while !queue.batches.is_empty() || queue.busy {
+        while !queue.is_idle() {
             queue = self.shared.idle.wait(queue).unwrap_or_else(|poisoned| poisoned.into_inner());
         }
     }
@@ -170,6 +178,7 @@ impl Shared {
     }
 
     fn run(&self) {
+        let node = lock(&self.applying).node.clone();
         let mut queue = lock(&self.queue);
         loop {
             if let Some(entries) = queue.batches.pop_front() {
@@ -179,12 +188,15 @@ impl Shared {
                 let mut applying = lock(&self.applying);
                 applying.apply(&entries);
                 if std::mem::take(&mut applying.is_awaited) {
-                    applying.node.inbox.nudge();
+                    node.inbox.nudge();
                 }
                 drop(applying);
                 queue = lock(&self.queue);
                 queue.busy = false;
                 self.idle.notify_all();
+                if queue.batches.is_empty() && std::mem::take(&mut queue.is_awaited) {
+                    node.inbox.nudge();
+                }
             } else if queue.stop {
                 return;
             } else {
@@ -214,16 +226,16 @@ impl Applying {
         );
     }
 
-    fn apply(&mut self, entries: &[raftpb::Entry]) -> Vec<raftpb::ConfChange> {
-        let Some(last) = entries.last() else { return Vec::new() };
+    fn apply(&mut self, entries: &[raftpb::Entry]) {
+        let Some(last) = entries.last() else { return };
         let began = Instant::now();
-        let mut outcomes = Outcomes { node: &self.node, ready: Vec::with_capacity(OUTCOMES_MAX), changes: Vec::new() };
+        let mut outcomes = Outcomes::new(&self.node);
         if let Err(error) = self.applier.apply(entries, &mut outcomes) {
-            logging::fatal("the store failed; this member stops", &[("error", logging::Value::Shown(&error))]);
+            stop_store(&error);
         }
+        assert!(outcomes.changes.is_empty(), "a change of the members came with entries that do not wait for it");
         self.is_awaited = self.node.status.set_applied(last.index());
         outcomes.hand_out();
-        let changes = outcomes.changes;
         let took = began.elapsed();
         if took > self.node.config.warning_apply {
             self.node.metrics.slow_applies.fetch_add(1, Ordering::Relaxed);
@@ -237,7 +249,26 @@ impl Applying {
             );
         }
         self.checkpoint_if_due();
-        changes
+    }
+
+    fn change(
+        &mut self,
+        entry: &raftpb::Entry,
+        mut take_over: impl FnMut(&raftpb::ConfChange) -> Option<raftpb::ConfState>,
+    ) {
+        let mut outcomes = Outcomes::new(&self.node);
+        if let Err(error) = self.applier.apply(std::slice::from_ref(entry), &mut outcomes) {
+            stop_store(&error);
+        }
+        for change in std::mem::take(&mut outcomes.changes) {
+            match take_over(&change) {
+                Some(conf_state) => self.applier.set_conf_state(conf_state),
+                None => self.applier.keep_conf_state(),
+            }
+        }
+        self.is_awaited = self.node.status.set_applied(entry.index());
+        outcomes.hand_out();
+        self.checkpoint_if_due();
     }
 
     fn checkpoint_if_due(&mut self) {
@@ -306,6 +337,10 @@ impl Applying {
     }
 }
 
+fn stop_store(error: &store::Fatal) -> ! {
+    logging::fatal("the store failed; this member stops", &[("error", logging::Value::Shown(error))])
+}
+
 /// Gathers outcomes and hands them out in batches, so that finding who waits costs one lock for many.
 struct Outcomes<'a> {
     node: &'a Arc<Node>,
@@ -313,7 +348,11 @@ struct Outcomes<'a> {
     changes: Vec<raftpb::ConfChange>,
 }
 
-impl Outcomes<'_> {
+impl<'a> Outcomes<'a> {
+    fn new(node: &'a Arc<Node>) -> Self {
+        Outcomes { node, ready: Vec::with_capacity(OUTCOMES_MAX), changes: Vec::new() }
+    }
+
     fn hand_out(&mut self) {
         if self.ready.is_empty() {
             return;

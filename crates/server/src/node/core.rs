@@ -11,7 +11,8 @@ use super::transfer::{Install, Sending};
 use super::{Done, Node, REVOKE_RETRY, entry, lock, membership};
 use crate::logging::{self, Value};
 use api::{Error, Message, limits, raftpb, walpb};
-use member::{Member, Role, Work};
+use member::{Backlog, Member, Piece, Role, Work};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
@@ -37,9 +38,12 @@ pub(super) struct Core {
     pub(super) node: Arc<Node>,
     pub(super) member: Member,
     apply: Apply,
+    backlog: Backlog,
     proposals: Proposals,
     reads: Reads,
     sending: Sending,
+    /// States that came from other members, until the store has applied all it was given.
+    installs: VecDeque<Install>,
     /// The state that the member is about to be told of.
     installing: Option<Install>,
     /// Told once the installed state is durable.
@@ -65,9 +69,11 @@ impl Core {
             node,
             member,
             apply,
+            backlog: Backlog::default(),
             proposals: Proposals::default(),
             reads: Reads::default(),
             sending: Sending::default(),
+            installs: VecDeque::new(),
             installing: None,
             installed: Vec::new(),
             unsynced: Vec::new(),
@@ -102,7 +108,7 @@ impl Core {
     /// Takes in what has arrived.
     pub(super) fn accept(&mut self, arrived: Arrived) {
         self.stop |= arrived.stop;
-        let is_behind = self.apply.is_behind();
+        let is_behind = self.apply.bytes() + self.backlog.bytes() > limits::APPLY_QUEUE_BYTES_MAX;
         for message in arrived.messages {
             match message.r#type() {
                 // A state comes with its data or not at all.
@@ -114,9 +120,7 @@ impl Core {
                 _ => self.step(message),
             }
         }
-        for install in arrived.installs {
-            self.install(install);
-        }
+        self.installs.extend(arrived.installs);
         if is_behind {
             refuse(&self.node, arrived.proposals);
         } else {
@@ -173,6 +177,12 @@ impl Core {
         }
     }
 
+    /// Not while the store has anything to apply, nor while another state is on its way to the disk: that would be waited for here.
+    fn next_install(&mut self) -> Option<Install> {
+        let waits = !self.installs.is_empty() && self.backlog.is_empty() && self.installed.is_empty();
+        if waits && self.apply.is_idle_or_tells() { self.installs.pop_front() } else { None }
+    }
+
     fn install(&mut self, install: Install) {
         let message = install.message.clone();
         let index = install.prepared.index();
@@ -182,7 +192,10 @@ impl Core {
         }
         self.installing = Some(install);
         self.step(message);
-        self.advance();
+        while self.member.has_work() {
+            let work = self.member.work();
+            self.finish(work);
+        }
         // Taken by the work that names it, or of no use: then this member is further already, or follows another leader.
         if let Some(left) = self.installing.take() {
             let is_level = self.member.status().committed >= index;
@@ -195,15 +208,19 @@ impl Core {
     /// Does all the work there is but that of the log's disk.
     pub(super) fn advance(&mut self) {
         loop {
+            self.hand_on();
             self.member.applied(self.node.status.applied());
             self.proposals.retry(&self.node, &mut self.member);
             self.reads.ask(&mut self.member, &self.node);
             self.sending.offer(&mut self.member, &self.apply);
-            if !self.member.has_work() {
+            if self.member.has_work() {
+                let work = self.member.work();
+                self.finish(work);
+            } else if let Some(install) = self.next_install() {
+                self.install(install);
+            } else {
                 return;
             }
-            let work = self.member.work();
-            self.finish(work);
         }
     }
 
@@ -222,19 +239,31 @@ impl Core {
         for (number, index) in work.reads {
             self.reads.answered(number, index);
         }
-        if work.committed.is_empty() {
-            return;
-        }
-        for change in self.apply.committed(work.committed) {
-            match self.member.apply_conf_change(&change) {
-                Ok(conf_state) => self.apply.set_conf_state(conf_state),
-                Err(error) => {
-                    logging::error("a configuration change failed", &[("error", Value::Shown(&error))]);
-                    self.apply.keep_conf_state();
-                }
+        self.backlog.add(work.number, work.committed);
+        self.hand_on();
+    }
+
+    /// Gives the store what it can be given now.
+    fn hand_on(&mut self) {
+        while let Some(piece) = self.backlog.next(|| self.apply.is_idle_or_tells()) {
+            match piece {
+                Piece::Entries(entries) => self.apply.committed(entries),
+                Piece::Change(entry) => self.change(&entry),
             }
-            membership::changed(&self.node, &change);
         }
+    }
+
+    /// A change of the members takes effect, in the store and in Raft; then it is answered.
+    fn change(&mut self, entry: &raftpb::Entry) {
+        let (node, member) = (&self.node, &mut self.member);
+        self.apply.change(entry, |change| {
+            let taken = member.apply_conf_change(change);
+            if let Err(error) = &taken {
+                logging::error("a configuration change failed", &[("error", Value::Shown(error))]);
+            }
+            membership::changed(node, change);
+            taken.ok()
+        });
     }
 
     /// Puts the state that Raft now goes on from into the store.
@@ -267,6 +296,7 @@ impl Core {
         let messages: Vec<raftpb::Message> = work.into_iter().flat_map(|work| work.messages).collect();
         self.send(messages);
         self.member.persisted(last);
+        self.backlog.persisted(last);
         if installed {
             for answer in self.installed.drain(..) {
                 // Its sender may have given up.
@@ -429,6 +459,7 @@ impl Core {
         self.apply.stop();
         self.node.pending.fail_all(Error::Stopped);
         std::mem::take(&mut self.reads).fail_all(Error::Stopped);
+        self.installs.clear();
         self.installed.clear();
     }
 }

@@ -7,6 +7,7 @@ use crate::operation::{Answer, Request};
 use crate::schedule::Event;
 use crate::trace::trace;
 use api::{Message, raftpb};
+use member::Piece;
 use store::{Response, Sink};
 
 /// What applying a batch gave.
@@ -29,6 +30,20 @@ impl Sink for Outcomes {
 }
 
 impl Process {
+    /// Gives the store what it can be given now.
+    pub(super) fn hand_on(&mut self, env: &mut Env) -> Result<(), PowerCut> {
+        if env.options.mutation == Some(Mutation::ForgetsChanges) {
+            self.backlog.persisted(u64::MAX);
+        }
+        while let Some(piece) = self.backlog.next(|| self.to_apply.is_empty()) {
+            match piece {
+                Piece::Entries(entries) => self.apply_later(env, entries)?,
+                Piece::Change(entry) => self.apply(env, &[entry])?,
+            }
+        }
+        Ok(())
+    }
+
     /// Applies in place, or has the apply thread do it. Configuration changes wait for everything before them.
     pub(super) fn apply_later(&mut self, env: &mut Env, entries: Vec<raftpb::Entry>) -> Result<(), PowerCut> {
         if entries.is_empty() {
@@ -151,6 +166,7 @@ impl Process {
             self.applier.keep_conf_state();
             return;
         }
+        env.ledger.changes(self.id, index);
         match self.member.apply_conf_change(change) {
             Ok(conf_state) => {
                 env.ledger.members(self.id, index, &conf_state);

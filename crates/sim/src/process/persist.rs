@@ -112,8 +112,16 @@ impl Process {
         if let Some(state) = work.hard_state.filter(|_| work.must_sync) {
             (durable.term, durable.vote) = (state.term(), state.vote());
         }
+        if let Some(state) = &work.hard_state {
+            // What was only written is synced with whatever is synced next.
+            durable.written_commit = durable.written_commit.max(state.commit());
+        }
+        if work.must_sync {
+            durable.commit = durable.commit.max(durable.written_commit);
+        }
         self.check_entries(env, &work);
         self.member.persisted(work.number);
+        self.backlog.persisted(work.number);
         env.send(self.id, work.persisted_messages);
     }
 

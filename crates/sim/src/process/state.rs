@@ -3,6 +3,7 @@
 use super::{PowerCut, Process, disk_result};
 use crate::env::Env;
 use crate::mutation::Mutation;
+use crate::plan::Form;
 use crate::trace::trace;
 use api::raftpb;
 use std::sync::Arc;
@@ -58,9 +59,11 @@ impl Process {
         Ok(())
     }
 
-    /// Whether consensus waits for the disk, or is held up: nothing can be handed to it.
+    /// Whether consensus waits for the disk, or is held up: nothing can be handed to it. One that never waits for its store takes
+    /// no state before that is done.
     pub(crate) fn is_busy(&self, env: &Env) -> bool {
-        self.blocked || self.paused_until_us > env.now_us
+        let applies = env.plan.form == Form::ByTurn && !(self.backlog.is_empty() && self.to_apply.is_empty());
+        self.blocked || applies || self.paused_until_us > env.now_us
     }
 
     pub(super) fn install(&mut self, env: &mut Env, index: u64, term: u64) -> Result<(), PowerCut> {

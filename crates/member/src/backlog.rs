@@ -1,0 +1,149 @@
+//! Committed entries on their way to the store, and what a change of the members has to wait for there.
+
+use api::raftpb::{Entry, EntryType};
+use std::collections::VecDeque;
+
+/// What the store is given next.
+#[derive(Debug, PartialEq)]
+pub enum Piece {
+    /// To be applied, now or behind what is being applied.
+    Entries(Vec<Entry>),
+    /// A change of the members: to be applied now, handed to [`crate::Member::apply_conf_change`], and only then answered or
+    /// followed by anything else.
+    Change(Entry),
+}
+
+/// Committed entries that the store was not given yet.
+///
+/// A change takes effect, and is answered, once it cannot be forgotten any more: after the sync of the work that brought it. It
+/// also needs a store that has applied everything before it. Nobody waits for either with the core in hand: the change stays here
+/// with all that is behind it, and the shell looks again when the log is synced and when the store is idle.
+#[derive(Default)]
+pub struct Backlog {
+    /// With the number of the work that brought them. A change is a piece of its own.
+    pieces: VecDeque<(u64, Vec<Entry>)>,
+    bytes: usize,
+    durable: u64,
+}
+
+impl Backlog {
+    /// Queues what the work of this number has committed.
+    pub fn add(&mut self, number: u64, mut entries: Vec<Entry>) {
+        self.bytes += bytes(&entries);
+        while let Some(at) = entries.iter().position(is_change) {
+            let mut change = entries.split_off(at);
+            let behind = change.split_off(1);
+            self.push(number, std::mem::replace(&mut entries, behind));
+            self.push(number, change);
+        }
+        self.push(number, entries);
+    }
+
+    fn push(&mut self, number: u64, entries: Vec<Entry>) {
+        if !entries.is_empty() {
+            self.pieces.push_back((number, entries));
+        }
+    }
+
+    /// The log is durable up to the work of this number.
+    pub fn persisted(&mut self, number: u64) {
+        self.durable = self.durable.max(number);
+    }
+
+    /// What the store can be given now. `store_is_idle` is asked when only that is in question, and has to see to it that this is
+    /// called again when it becomes true.
+    pub fn next(&mut self, store_is_idle: impl FnOnce() -> bool) -> Option<Piece> {
+        let (number, entries) = self.pieces.front()?;
+        let changes = entries.first().is_some_and(is_change);
+        if changes && (*number > self.durable || !store_is_idle()) {
+            return None;
+        }
+        let (_, mut entries) = self.pieces.pop_front()?;
+        self.bytes -= bytes(&entries);
+        if !changes {
+            return Some(Piece::Entries(entries));
+        }
+        let change = entries.pop()?;
+        assert!(entries.is_empty(), "a change of the members came together with other entries");
+        Some(Piece::Change(change))
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// What waits, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+fn is_change(entry: &Entry) -> bool {
+    entry.r#type() != EntryType::EntryNormal
+}
+
+fn bytes(entries: &[Entry]) -> usize {
+    entries.iter().map(|entry| entry.data().len()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(index: u64, kind: EntryType) -> Entry {
+        Entry {
+            term: Some(1),
+            index: Some(index),
+            r#type: Some(kind as i32),
+            data: Some(bytes::Bytes::from_static(b"data")),
+        }
+    }
+
+    fn normal(index: u64) -> Entry {
+        entry(index, EntryType::EntryNormal)
+    }
+
+    fn change(index: u64) -> Entry {
+        entry(index, EntryType::EntryConfChange)
+    }
+
+    #[test]
+    fn without_a_change_nothing_waits() {
+        let mut backlog = Backlog::default();
+        backlog.add(1, vec![normal(1), normal(2)]);
+        assert_eq!(
+            backlog.next(|| unreachable!("nobody needs to know")),
+            Some(Piece::Entries(vec![normal(1), normal(2)]))
+        );
+        assert!(backlog.is_empty() && backlog.bytes() == 0);
+    }
+
+    #[test]
+    fn a_change_waits_for_the_disk_and_for_the_store_and_the_rest_for_the_change() {
+        let mut backlog = Backlog::default();
+        backlog.add(3, vec![normal(1), change(2), change(3), normal(4)]);
+        backlog.add(4, vec![normal(5)]);
+        assert_eq!(backlog.next(|| false), Some(Piece::Entries(vec![normal(1)])));
+        assert_eq!(backlog.next(|| true), None, "the log is not synced");
+        backlog.persisted(2);
+        assert_eq!(backlog.next(|| true), None, "not that far");
+        backlog.persisted(3);
+        assert_eq!(backlog.next(|| false), None, "the store is busy");
+        assert_eq!(backlog.bytes(), 16);
+        assert_eq!(backlog.next(|| true), Some(Piece::Change(change(2))));
+        assert_eq!(backlog.next(|| true), Some(Piece::Change(change(3))));
+        assert_eq!(backlog.next(|| false), Some(Piece::Entries(vec![normal(4)])));
+        assert_eq!(backlog.next(|| false), Some(Piece::Entries(vec![normal(5)])));
+        assert_eq!(backlog.next(|| true), None);
+        assert!(backlog.is_empty() && backlog.bytes() == 0);
+    }
+
+    #[test]
+    fn a_change_of_work_that_is_durable_already_does_not_wait() {
+        let mut backlog = Backlog::default();
+        backlog.persisted(7);
+        backlog.add(7, vec![change(1)]);
+        assert_eq!(backlog.next(|| true), Some(Piece::Change(change(1))));
+    }
+}
