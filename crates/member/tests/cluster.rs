@@ -55,6 +55,18 @@ fn a_notice_of_the_commit_index_is_not_answered_but_a_lost_answer_is_made_up_for
     cluster.assert_all_applied(&["x"]);
 }
 
+/// A message to a follower was lost, so the leader sends it one append at a time; notices of the commit index are appends too.
+#[test]
+fn a_follower_that_is_probed_is_sent_what_follows_without_waiting_for_the_clock() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    cluster.elect(1);
+    cluster.member(1).report_unreachable(3);
+    cluster.propose(1, "a");
+    cluster.assert_all_applied(&["a"]);
+    cluster.propose(1, "b");
+    cluster.assert_all_applied(&["a", "b"]);
+}
+
 #[test]
 fn the_same_seeds_elect_the_same_leader() {
     let run = || {

@@ -6,9 +6,17 @@ use member::Restored;
 use std::collections::BTreeSet;
 use store::{ConfChangeContext, Member};
 
+/// A removed member cannot go on alone: its id never comes back.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "cannot force a new cluster from this data: the cluster has removed this member, {0:x}, for good; start from the data of \
+     another member, or restore a snapshot"
+)]
+pub struct RemovedForGood(u64);
+
 /// What this member is to write to its log before it starts.
 pub(crate) struct Forced {
-    /// Entries that remove every other member, behind everything that is in the log.
+    /// Entries that remove every other member, behind everything that is in the log and stays.
     pub(crate) entries: Vec<Entry>,
     /// The members they remove.
     pub(crate) removed: Vec<u64>,
@@ -18,34 +26,70 @@ pub(crate) struct Forced {
 ///
 /// The last entries of a follower were often acknowledged by its leader before the follower heard that they are committed. To
 /// leave them out, as etcd does, would lose those writes; to keep one that nobody acknowledged harms nobody, since its client was
-/// told nothing.
-pub(crate) fn force(restored: &mut Restored, own_id: u64, peer_urls: &[String]) -> Forced {
+/// told nothing. But its own removal, not known to be committed, is cut off with what follows: it could never be taken back.
+/// `removed` are those that the store knows to be removed.
+pub(crate) fn force(
+    restored: &mut Restored,
+    own_id: u64,
+    peer_urls: &[String],
+    removed: &BTreeSet<u64>,
+) -> Result<Forced, RemovedForGood> {
+    let cut = cut_own_removal(restored, own_id, removed)?;
     let learner = restored.conf_state.learners.contains(&own_id);
     let (ids, learner) = members(restored, own_id, learner);
     let last = restored.entries.last().map_or(restored.applied, Entry::index);
     let term = restored.hard_state.term().max(restored.applied_term);
     let mut changes: Vec<ConfChange> = Vec::new();
-    let removed: Vec<u64> = ids.iter().copied().filter(|id| *id != own_id).collect();
+    let others: Vec<u64> = ids.iter().copied().filter(|id| *id != own_id).collect();
     // This member first: a cluster must not be left without a voter on the way.
     if !ids.contains(&own_id) || learner {
         let member = Member { id: own_id, peer_urls: peer_urls.to_vec(), ..Member::default() };
         let context = ConfChangeContext { member, is_promote: learner };
         changes.push(change(ConfChangeType::ConfChangeAddNode, own_id, Some(context)));
     }
-    changes.extend(removed.iter().map(|id| change(ConfChangeType::ConfChangeRemoveNode, *id, None)));
+    changes.extend(others.iter().map(|id| change(ConfChangeType::ConfChangeRemoveNode, *id, None)));
+    // What was cut off goes from the disk when something takes its place.
+    let blank = cut.then(|| (EntryType::EntryNormal, Vec::new()));
+    let changes = changes.iter().map(|change| (EntryType::EntryConfChange, change.encode_to_vec()));
     let entries: Vec<Entry> = (last + 1..)
-        .zip(changes)
-        .map(|(index, change)| Entry {
+        .zip(blank.into_iter().chain(changes))
+        .map(|(index, (kind, data))| Entry {
             term: Some(term),
             index: Some(index),
-            r#type: Some(EntryType::EntryConfChange as i32),
-            data: Some(change.encode_to_vec().into()),
+            r#type: Some(kind as i32),
+            data: Some(data.into()),
         })
         .collect();
     restored.entries.extend(entries.iter().cloned());
     restored.hard_state.term = Some(term);
     restored.hard_state.commit = Some(restored.entries.last().map_or(restored.applied, Entry::index));
-    Forced { entries, removed }
+    Ok(Forced { entries, removed: others })
+}
+
+/// Cuts this member's removal off the restored log, with all that follows it; answers whether there was one. Refused when it is
+/// committed.
+fn cut_own_removal(restored: &mut Restored, own_id: u64, removed: &BTreeSet<u64>) -> Result<bool, RemovedForGood> {
+    if removed.contains(&own_id) {
+        return Err(RemovedForGood(own_id));
+    }
+    let is_removal = |entry: &Entry| {
+        entry.index() > restored.applied
+            && change_in(entry).is_some_and(|change| {
+                change.r#type() == ConfChangeType::ConfChangeRemoveNode && change.node_id() == own_id
+            })
+    };
+    let Some(at) = restored.entries.iter().position(is_removal) else { return Ok(false) };
+    if restored.entries[at].index() <= restored.hard_state.commit() {
+        return Err(RemovedForGood(own_id));
+    }
+    restored.entries.truncate(at);
+    Ok(true)
+}
+
+/// The change of the members that an entry holds.
+fn change_in(entry: &Entry) -> Option<ConfChange> {
+    let holds = entry.r#type() == EntryType::EntryConfChange;
+    holds.then(|| ConfChange::decode(entry.data.clone().unwrap_or_default()).ok()).flatten()
 }
 
 fn change(kind: ConfChangeType, id: u64, context: Option<ConfChangeContext>) -> ConfChange {
@@ -59,10 +103,7 @@ fn members(restored: &Restored, own_id: u64, mut learner: bool) -> (BTreeSet<u64
     let mut ids: BTreeSet<u64> =
         state.voters.iter().chain(&state.learners).chain(&state.voters_outgoing).copied().collect();
     for entry in restored.entries.iter().filter(|entry| entry.index() > restored.applied) {
-        if entry.r#type() != EntryType::EntryConfChange {
-            continue;
-        }
-        let Ok(change) = ConfChange::decode(entry.data.clone().unwrap_or_default()) else { continue };
+        let Some(change) = change_in(entry) else { continue };
         match change.r#type() {
             kind @ (ConfChangeType::ConfChangeAddNode | ConfChangeType::ConfChangeAddLearnerNode) => {
                 ids.insert(change.node_id());
@@ -85,7 +126,14 @@ mod tests {
     use api::raftpb::{ConfState, HardState};
 
     fn add(index: u64, id: u64) -> Entry {
-        let change = change(ConfChangeType::ConfChangeAddNode, id, None);
+        entry(index, &change(ConfChangeType::ConfChangeAddNode, id, None))
+    }
+
+    fn remove(index: u64, id: u64) -> Entry {
+        entry(index, &change(ConfChangeType::ConfChangeRemoveNode, id, None))
+    }
+
+    fn entry(index: u64, change: &ConfChange) -> Entry {
         Entry {
             term: Some(2),
             index: Some(index),
@@ -101,6 +149,13 @@ mod tests {
             applied: 5,
             applied_term: 2,
             conf_state: ConfState { voters: voters.into(), learners: learners.into(), ..ConfState::default() },
+        }
+    }
+
+    fn force(restored: &mut Restored, own_id: u64, peer_urls: &[String]) -> Forced {
+        match super::force(restored, own_id, peer_urls, &BTreeSet::new()) {
+            Ok(forced) => forced,
+            Err(error) => panic!("{error}"),
         }
     }
 
@@ -133,5 +188,36 @@ mod tests {
         assert_eq!((changes[0].node_id(), changes[0].r#type()), (2, ConfChangeType::ConfChangeAddNode));
         assert!(String::from_utf8_lossy(changes[0].context()).contains("\"isPromote\":true"));
         assert_eq!((changes[1].node_id(), changes[1].r#type()), (1, ConfChangeType::ConfChangeRemoveNode));
+    }
+
+    #[test]
+    fn an_own_removal_that_is_not_committed_is_cut_off() {
+        let mut restored = restored(&[1, 2, 3], &[], vec![add(6, 4), remove(7, 2), add(8, 5)], 6);
+        let forced = force(&mut restored, 2, &[]);
+        assert_eq!(forced.removed, [1, 3, 4]);
+        let indexes: Vec<u64> = restored.entries.iter().map(Entry::index).collect();
+        assert_eq!(indexes, [6, 7, 8, 9, 10]);
+        assert!(restored.entries[1..].iter().all(|entry| entry.index() == 7 || change_in(entry).is_some()));
+        assert_eq!(restored.entries[1].r#type(), EntryType::EntryNormal);
+        assert_eq!(forced.entries, restored.entries[1..]);
+        assert_eq!(restored.hard_state.commit(), 10);
+    }
+
+    #[test]
+    fn an_own_removal_is_cut_off_the_disk_even_when_there_is_nobody_else() {
+        let mut restored = restored(&[2], &[], vec![remove(6, 2)], 5);
+        let forced = force(&mut restored, 2, &[]);
+        assert_eq!((forced.entries.len(), forced.entries[0].index(), forced.removed.len()), (1, 6, 0));
+    }
+
+    #[test]
+    fn a_member_that_is_removed_for_good_is_refused_before_anything_is_changed() {
+        let mut committed = restored(&[1, 2, 3], &[], vec![remove(6, 2), add(7, 5)], 6);
+        let refused = super::force(&mut committed, 2, &[], &BTreeSet::new());
+        assert!(refused.is_err_and(|error| error.to_string().contains("has removed this member, 2, for good")));
+        assert_eq!((committed.entries.len(), committed.hard_state.commit()), (2, 6));
+        let mut applied = restored(&[1, 3], &[], Vec::new(), 5);
+        assert!(super::force(&mut applied, 2, &[], &BTreeSet::from([2])).is_err());
+        assert!(applied.entries.is_empty());
     }
 }

@@ -10,6 +10,7 @@ use api::etcdserverpb::Metadata;
 use api::raftpb::{Entry, HardState};
 use disk::Disk;
 use member::Restored;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use wal::{EntryRef, Wal};
 
@@ -26,6 +27,7 @@ pub(super) struct Opened {
 }
 
 /// Opens the log behind what the store has applied. A founder's log that has nothing in it yet gets the founding entries.
+/// `removed` are the members that the store knows to be removed.
 pub(super) fn open(
     config: &Config,
     disk: Arc<dyn Disk>,
@@ -33,6 +35,7 @@ pub(super) fn open(
     applied: &store::Applied,
     options: wal::Options,
     beginning: Option<Beginning>,
+    removed: &BTreeSet<u64>,
 ) -> Result<Opened, StartError> {
     let state = api::walpb::Snapshot {
         index: Some(applied.index),
@@ -76,7 +79,8 @@ pub(super) fn open(
         tell_ignored(config, &identity);
     }
     if config.force_new_cluster {
-        let forced = cluster::force::force(&mut restored, identity.node_id(), &config.advertise_peer_urls);
+        let urls = &config.advertise_peer_urls;
+        let forced = cluster::force::force(&mut restored, identity.node_id(), urls, removed)?;
         if !forced.entries.is_empty() {
             append(&mut wal, &forced.entries, &restored.hard_state)?;
         }

@@ -5,6 +5,7 @@ use super::consensus::Consensus;
 use super::inbox::Inbox;
 use super::pending::Pending;
 use super::{Node, SlowPool, compactor, link, maintenance, restore, timer};
+use crate::cluster::force::RemovedForGood;
 use crate::cluster::{self, BeginError};
 use crate::config::Config;
 use crate::datadir::{DataDir, DataDirError};
@@ -40,6 +41,8 @@ pub enum StartError {
     Metadata(String),
     #[error(transparent)]
     Begin(#[from] BeginError),
+    #[error(transparent)]
+    Force(#[from] RemovedForGood),
     #[error(
         "the data directory was begun by a member with other URLs or another token; start with those, or remove it"
     )]
@@ -112,7 +115,8 @@ pub(crate) fn start(config: Config, listeners: Vec<Listener>) -> Result<Running,
             &[("damage", logging::Value::Shown(damage))],
         );
     }
-    let log = restore::open(&config, disk, &dir, &opened.applied, wal_options, beginning)?;
+    let log =
+        restore::open(&config, disk, &dir, &opened.applied, wal_options, beginning, &opened.store.members().removed)?;
     let restore::Opened { wal, identity, restored, remotes } = log;
     logging::info(
         "restored the member",

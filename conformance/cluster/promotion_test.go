@@ -1,0 +1,75 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"cairn.dev/conformance/harness"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+)
+
+// promotions is how many learners TestPromotionIsHeardAtOnce promotes.
+const promotions = 12
+
+// heardMax is well below a heartbeat, which would make up for a lost notice.
+const heardMax = 50 * time.Millisecond
+
+// Whoever promoted a learner goes on to use it as a voter: it has to hear of
+// its promotion from the notice that it is committed, not from the next
+// heartbeat.
+func TestPromotionIsHeardAtOnce(t *testing.T) {
+	for _, size := range []int{1, 3} {
+		cluster := start(t, harness.Subject(), size, "--strict-reconfig-check=false")
+		leader := cluster.Leader()
+		client := leader.Client()
+		ctx := harness.Context(t)
+		var all []time.Duration
+		for range promotions {
+			learner := cluster.Prepare()
+			added, err := client.MemberAddAsLearner(ctx, []string{learner.PeerURL()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			cluster.Joining(learner).Run()
+			direct := learner.Client()
+			for {
+				_, err := client.MemberPromote(ctx, added.Member.ID)
+				if err == nil {
+					break
+				}
+				if !strings.Contains(err.Error(), rpctypes.ErrMemberLearnerNotReady.Error()) {
+					t.Fatal(err)
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+			promoted := time.Now()
+			for {
+				status, err := direct.Status(ctx, learner.Endpoint())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !status.IsLearner {
+					break
+				}
+				time.Sleep(time.Millisecond)
+			}
+			all = append(all, time.Since(promoted))
+			remove, cancel := context.WithTimeout(ctx, 10*time.Second)
+			if _, err := client.MemberRemove(remove, added.Member.ID); err != nil {
+				t.Fatal(err)
+			}
+			cancel()
+			if _, err := learner.Wait(10 * time.Second); err != nil {
+				t.Fatal(err)
+			}
+		}
+		slices.Sort(all)
+		t.Logf("%d members, %d promotions, heard after %v", size, len(all), all)
+		if worst := all[len(all)-1]; worst > heardMax {
+			t.Errorf("with %d members, a promoted learner heard of it after %v", size, worst)
+		}
+	}
+}
