@@ -1,6 +1,7 @@
 //! Committed entries on their way to the store, and what a change of the members has to wait for there.
 
-use api::raftpb::{Entry, EntryType};
+use api::Message;
+use api::raftpb::{ConfChange, ConfChangeType, Entry, EntryType};
 use std::collections::VecDeque;
 
 /// What the store is given next.
@@ -15,9 +16,9 @@ pub enum Piece {
 
 /// Committed entries that the store was not given yet.
 ///
-/// A change takes effect, and is answered, once it cannot be forgotten any more: after the sync of the work that brought it. It
-/// also needs a store that has applied everything before it. Nobody waits for either with the core in hand: the change stays here
-/// with all that is behind it, and the shell looks again when the log is synced and when the store is idle.
+/// A change needs a store that has applied everything before it, and a removal takes effect, and is answered, once it cannot be
+/// forgotten any more ([`is_to_last`]): after the sync of the work that brought it. Nobody waits for either with the core in hand:
+/// the change stays here with all that is behind it, and the shell looks again when the log is synced and when the store is idle.
 #[derive(Default)]
 pub struct Backlog {
     /// With the number of the work that brought them. A change is a piece of its own.
@@ -55,7 +56,8 @@ impl Backlog {
     pub fn next(&mut self, store_is_idle: impl FnOnce() -> bool) -> Option<Piece> {
         let (number, entries) = self.pieces.front()?;
         let changes = entries.first().is_some_and(is_change);
-        if changes && (*number > self.durable || !store_is_idle()) {
+        let waits_for_disk = *number > self.durable && entries.iter().any(is_to_last);
+        if waits_for_disk || (changes && !store_is_idle()) {
             return None;
         }
         let (_, mut entries) = self.pieces.pop_front()?;
@@ -83,6 +85,15 @@ fn is_change(entry: &Entry) -> bool {
     entry.r#type() != EntryType::EntryNormal
 }
 
+/// Whether a committed entry must be durable, and known to be committed, before anybody hears of it: it removes a member, which goes
+/// once it hears of it. Whoever is left would need its vote again if it forgot, with a commit index that was not synced, that the
+/// member was removed. An addition may be forgotten: the members of before are all still there, any quorum of theirs meets any of
+/// the new ones, and who takes the next change into its log has the commit index of this one synced with it.
+pub fn is_to_last(entry: &Entry) -> bool {
+    let removes = |change: ConfChange| change.r#type() == ConfChangeType::ConfChangeRemoveNode;
+    is_change(entry) && ConfChange::decode(entry.data.clone().unwrap_or_default()).map_or(true, removes)
+}
+
 fn bytes(entries: &[Entry]) -> usize {
     entries.iter().map(|entry| entry.data().len()).sum()
 }
@@ -90,22 +101,28 @@ fn bytes(entries: &[Entry]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
 
-    fn entry(index: u64, kind: EntryType) -> Entry {
+    fn normal(index: u64) -> Entry {
+        Entry { index: Some(index), data: Some(Bytes::from_static(b"data")), ..Default::default() }
+    }
+
+    fn change(index: u64, kind: ConfChangeType) -> Entry {
+        let change = ConfChange { r#type: Some(kind as i32), node_id: Some(7), ..Default::default() };
         Entry {
-            term: Some(1),
             index: Some(index),
-            r#type: Some(kind as i32),
-            data: Some(bytes::Bytes::from_static(b"data")),
+            r#type: Some(EntryType::EntryConfChange as i32),
+            data: Some(change.encode_to_vec().into()),
+            ..Default::default()
         }
     }
 
-    fn normal(index: u64) -> Entry {
-        entry(index, EntryType::EntryNormal)
+    fn removal(index: u64) -> Entry {
+        change(index, ConfChangeType::ConfChangeRemoveNode)
     }
 
-    fn change(index: u64) -> Entry {
-        entry(index, EntryType::EntryConfChange)
+    fn addition(index: u64) -> Entry {
+        change(index, ConfChangeType::ConfChangeAddNode)
     }
 
     #[test]
@@ -120,9 +137,9 @@ mod tests {
     }
 
     #[test]
-    fn a_change_waits_for_the_disk_and_for_the_store_and_the_rest_for_the_change() {
+    fn a_removal_waits_for_the_disk_and_for_the_store_and_the_rest_for_the_removal() {
         let mut backlog = Backlog::default();
-        backlog.add(3, vec![normal(1), change(2), change(3), normal(4)]);
+        backlog.add(3, vec![normal(1), removal(2), removal(3), normal(4)]);
         backlog.add(4, vec![normal(5)]);
         assert_eq!(backlog.next(|| false), Some(Piece::Entries(vec![normal(1)])));
         assert_eq!(backlog.next(|| true), None, "the log is not synced");
@@ -130,9 +147,9 @@ mod tests {
         assert_eq!(backlog.next(|| true), None, "not that far");
         backlog.persisted(3);
         assert_eq!(backlog.next(|| false), None, "the store is busy");
-        assert_eq!(backlog.bytes(), 16);
-        assert_eq!(backlog.next(|| true), Some(Piece::Change(change(2))));
-        assert_eq!(backlog.next(|| true), Some(Piece::Change(change(3))));
+        assert_eq!(backlog.bytes(), 2 * removal(2).data().len() + 8);
+        assert_eq!(backlog.next(|| true), Some(Piece::Change(removal(2))));
+        assert_eq!(backlog.next(|| true), Some(Piece::Change(removal(3))));
         assert_eq!(backlog.next(|| false), Some(Piece::Entries(vec![normal(4)])));
         assert_eq!(backlog.next(|| false), Some(Piece::Entries(vec![normal(5)])));
         assert_eq!(backlog.next(|| true), None);
@@ -140,10 +157,19 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_work_that_is_durable_already_does_not_wait() {
+    fn an_addition_waits_for_the_store_alone() {
+        let mut backlog = Backlog::default();
+        backlog.add(1, vec![addition(1), normal(2)]);
+        assert_eq!(backlog.next(|| false), None);
+        assert_eq!(backlog.next(|| true), Some(Piece::Change(addition(1))));
+        assert_eq!(backlog.next(|| false), Some(Piece::Entries(vec![normal(2)])));
+    }
+
+    #[test]
+    fn a_removal_of_work_that_is_durable_already_does_not_wait() {
         let mut backlog = Backlog::default();
         backlog.persisted(7);
-        backlog.add(7, vec![change(1)]);
-        assert_eq!(backlog.next(|| true), Some(Piece::Change(change(1))));
+        backlog.add(7, vec![removal(1)]);
+        assert_eq!(backlog.next(|| true), Some(Piece::Change(removal(1))));
     }
 }

@@ -1,5 +1,6 @@
 //! The Raft state machine of one member.
 
+use crate::backlog::is_to_last;
 use crate::convert;
 use crate::log::Log;
 use crate::outbox;
@@ -385,9 +386,7 @@ impl Member {
             ready.take_committed_entries().iter().map(convert::entry_from_raft).collect();
         let reads = ready.take_read_states().into_iter().filter_map(|read| self.own_read(&read)).collect();
         let mut must_sync = ready.must_sync();
-        if committed.iter().any(|entry| entry.r#type() != raftpb::EntryType::EntryNormal) {
-            // A removed member goes once it hears of it. Whoever of two is left would need its vote again if it forgot, with a
-            // commit index that was not synced, that the change was committed.
+        if committed.iter().any(is_to_last) {
             hard_state = Some(convert::hard_state_from_raft(&self.node.raft.hard_state()));
             must_sync = true;
             persisted_messages.splice(0..0, messages.drain(..));
@@ -640,25 +639,30 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_the_members_is_not_forgotten() {
+    fn a_removal_is_not_forgotten() {
         let mut member = member();
         settle(&mut member);
         member.campaign().expect("a voter may");
         settle(&mut member);
-        let change = raftpb::ConfChange {
-            r#type: Some(raftpb::ConfChangeType::ConfChangeAddLearnerNode as i32),
-            node_id: Some(7),
-            ..Default::default()
-        };
-        member.propose_conf_change(&change).expect("a leader takes it");
-        let mut work = member.work();
-        while work.committed.is_empty() {
+        for (kind, is_to_last) in [
+            (raftpb::ConfChangeType::ConfChangeAddLearnerNode, false),
+            (raftpb::ConfChangeType::ConfChangeRemoveNode, true),
+        ] {
+            let change = raftpb::ConfChange { r#type: Some(kind as i32), node_id: Some(7), ..Default::default() };
+            member.propose_conf_change(&change).expect("a leader takes it");
+            let mut work = member.work();
+            while work.committed.is_empty() {
+                member.persisted(work.number);
+                work = member.work();
+            }
+            let index = work.committed[0].index();
+            assert_eq!(work.committed[0].r#type(), raftpb::EntryType::EntryConfChange);
+            assert_eq!(work.must_sync, is_to_last, "{kind:?}");
+            assert!(!is_to_last || work.messages.is_empty());
+            assert_eq!(work.hard_state.map(|state| state.commit()), Some(index));
             member.persisted(work.number);
-            work = member.work();
+            member.apply_conf_change(&change).expect("a valid change");
+            member.applied(index);
         }
-        let index = work.committed[0].index();
-        assert_eq!(work.committed[0].r#type(), raftpb::EntryType::EntryConfChange);
-        assert!(work.must_sync && work.messages.is_empty());
-        assert_eq!(work.hard_state.map(|state| state.commit()), Some(index));
     }
 }

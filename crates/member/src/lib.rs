@@ -6,7 +6,7 @@
 //!    `messages` at once; when the log is durable call [`Member::persisted`] with the work's number and send its
 //!    `persisted_messages`. Several pieces of work may wait for the disk at a time, but only in order.
 //! 3. Apply `committed` in order and report with [`Member::applied`]; a committed configuration change is handed to
-//!    [`Member::apply_conf_change`] first, and waits for the disk before that ([`Backlog`]).
+//!    [`Member::apply_conf_change`] first; a removal waits for the disk before that ([`Backlog`]).
 //!
 //! 4. A leader whose follower lags behind the entries in memory asks with [`Member::wants_snapshot`] for a state to offer; the
 //!    state itself travels outside of this crate, and [`Member::report_snapshot`] tells how that ended.
@@ -24,7 +24,7 @@ mod log;
 mod outbox;
 mod step;
 
-pub use backlog::{Backlog, Piece};
+pub use backlog::{Backlog, Piece, is_to_last};
 pub use bootstrap::{Bootstrap, bootstrap};
 pub use cluster::{Mode, Progress};
 pub use core::{Config, Error, Member, Restored, Role, Status, Work};

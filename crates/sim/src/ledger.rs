@@ -239,14 +239,11 @@ impl Ledger {
         rule!(self, known == hash, "state machine safety: {id:x} holds another state at entry {index} than others");
     }
 
-    /// A change of the members takes effect at a member.
-    pub(crate) fn changes(&mut self, id: u64, index: u64) {
+    /// A removal takes effect at a member.
+    pub(crate) fn removes(&mut self, id: u64, index: u64) {
         let durable = self.durable.entry(id).or_default().commit;
-        rule!(
-            self,
-            durable >= index,
-            "{id:x} may forget that the change {index} is committed: it has {durable} on disk"
-        );
+        let lasts = durable >= index;
+        rule!(self, lasts, "{id:x} may forget that the removal {index} is committed: it has {durable} on disk");
     }
 
     /// A member has these members as of the entry at `index`.

@@ -23,8 +23,8 @@ pub enum Mutation {
     AcknowledgesBeforeCommit,
     /// Forgets a configuration change in Raft when the store has it.
     SkipsConfChange,
-    /// Lets a change of the members take effect before it is durable that it is committed.
-    ForgetsChanges,
+    /// Lets the removal of a member take effect before it is durable that it is committed.
+    ForgetsRemovals,
     /// A new leader takes leases over with the deadlines they would have without an extension, as of their grant.
     ForgetsRenewals,
 }
@@ -42,7 +42,7 @@ impl Mutation {
         Mutation::SkipsSnapshotMembers,
         Mutation::AcknowledgesBeforeCommit,
         Mutation::SkipsConfChange,
-        Mutation::ForgetsChanges,
+        Mutation::ForgetsRemovals,
         Mutation::ForgetsRenewals,
     ];
 }

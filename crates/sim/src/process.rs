@@ -383,7 +383,7 @@ impl Process {
             self.persist(env, work, false)?;
             return self.hand_on(env);
         }
-        let changes_members = committed.iter().any(|entry| entry.r#type() != raftpb::EntryType::EntryNormal);
+        let changes_members = committed.iter().any(member::is_to_last);
         self.persist(env, work, changes_members)?;
         self.apply_later(env, committed)
     }

@@ -32,7 +32,7 @@ impl Sink for Outcomes {
 impl Process {
     /// Gives the store what it can be given now.
     pub(super) fn hand_on(&mut self, env: &mut Env) -> Result<(), PowerCut> {
-        if env.options.mutation == Some(Mutation::ForgetsChanges) {
+        if env.options.mutation == Some(Mutation::ForgetsRemovals) {
             self.backlog.persisted(u64::MAX);
         }
         while let Some(piece) = self.backlog.next(|| self.to_apply.is_empty()) {
@@ -166,7 +166,9 @@ impl Process {
             self.applier.keep_conf_state();
             return;
         }
-        env.ledger.changes(self.id, index);
+        if change.r#type() == raftpb::ConfChangeType::ConfChangeRemoveNode {
+            env.ledger.removes(self.id, index);
+        }
         match self.member.apply_conf_change(change) {
             Ok(conf_state) => {
                 env.ledger.members(self.id, index, &conf_state);
