@@ -124,7 +124,7 @@ func TestDiskFull(t *testing.T) {
 	disk := t.TempDir()
 	const diskBytes, valueBytes = 256 << 20, 100 << 10
 	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, fmt.Sprint("size=", diskBytes)); err != nil {
-		unproved(t, fmt.Sprint("a tmpfs needs root: ", err))
+		harness.Unproved(t, fmt.Sprint("a tmpfs needs root: ", err))
 	}
 	t.Cleanup(func() { syscall.Unmount(disk, syscall.MNT_DETACH) })
 	// etcd does not look at the disk: its quota stands in, so that the test itself is proved.
@@ -222,7 +222,7 @@ func smallKey(number int) string {
 func TestManyDeletesOnAFullDisk(t *testing.T) {
 	disk := t.TempDir()
 	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=256m"); err != nil {
-		unproved(t, fmt.Sprint("a tmpfs needs root: ", err))
+		harness.Unproved(t, fmt.Sprint("a tmpfs needs root: ", err))
 	}
 	t.Cleanup(func() { syscall.Unmount(disk, syscall.MNT_DETACH) })
 	quota := "--quota-backend-bytes=8589934592"

@@ -52,7 +52,7 @@ const tracedCalls = "fdatasync,fsync,read,readv,recvfrom,recvmsg,write,writev,pw
 func startTrace(t testing.TB, server *harness.Server, options ...string) *trace {
 	t.Helper()
 	if _, err := exec.LookPath("strace"); err != nil {
-		unproved(t, "strace is not installed")
+		harness.Unproved(t, "strace is not installed")
 	}
 	tr := &trace{t: t, path: filepath.Join(t.TempDir(), "strace")}
 	arguments := append([]string{"-f", "-yy", "-xx", "-s", "16777216", "-e", "trace=" + tracedCalls,
@@ -87,7 +87,7 @@ func startTrace(t testing.TB, server *harness.Server, options ...string) *trace 
 	select {
 	case problem := <-attached:
 		if problem != "" {
-			unproved(t, "strace "+problem)
+			harness.Unproved(t, "strace "+problem)
 		}
 	case <-time.After(10 * time.Second):
 		t.Fatal("strace does not attach")

@@ -1,13 +1,13 @@
-package reliability
+package harness
 
 import (
 	"os"
 	"testing"
 )
 
-// unproved ends a test that this machine cannot run. CI must be able to: a
+// Unproved ends a test that this machine cannot run. CI must be able to: a
 // test of durability that is skipped there would look like one that passed.
-func unproved(t testing.TB, why string) {
+func Unproved(t testing.TB, why string) {
 	t.Helper()
 	if os.Getenv("CI") != "" {
 		t.Fatal(why)
