@@ -52,6 +52,10 @@ impl Member {
         if !self.is_of_use(kind, &message) {
             return Ok(());
         }
+        if kind == MessageType::MsgRequestVote && message.term() < self.node.raft.term {
+            self.tell_term(message.from());
+            return Ok(());
+        }
         let mut message = convert::message_to_raft(message, kind);
         if kind == MessageType::MsgAppendResponse && message.reject && !self.settle_probe(&mut message) {
             return Ok(());
@@ -84,6 +88,16 @@ impl Member {
         }
         self.after_input();
         Ok(())
+    }
+
+    /// Refuses a vote in a term that is over. raft-rs says nothing, and a candidate that this member does not know (it has not heard
+    /// yet that it was added) could stay a term behind it for long: neither would learn of the other's term.
+    fn tell_term(&mut self, candidate: u64) {
+        let raft = &mut self.node.raft;
+        let mut refusal =
+            eraftpb::Message { to: candidate, from: raft.id, term: raft.term, reject: true, ..Default::default() };
+        refusal.set_msg_type(MessageType::MsgRequestVoteResponse);
+        raft.msgs.push(refusal);
     }
 
     /// An append that brings nothing but a higher commit index.

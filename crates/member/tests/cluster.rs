@@ -79,6 +79,28 @@ fn a_follower_that_was_sent_a_notice_while_probed_is_sent_what_follows_without_w
 }
 
 #[test]
+fn a_candidate_of_an_old_term_is_told_the_new_one() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    cluster.elect(1);
+    let term = cluster.member(1).status().term;
+    let vote = raftpb::Message {
+        r#type: Some(MessageType::MsgVote as i32),
+        from: Some(3),
+        to: Some(2),
+        term: Some(term - 1),
+        index: Some(5),
+        log_term: Some(1),
+        ..Default::default()
+    };
+    cluster.member(2).step(vote).expect("honest");
+    let work = cluster.member(2).work();
+    let said: Vec<_> = work.messages.iter().chain(&work.persisted_messages).collect();
+    assert_eq!(said.len(), 1);
+    assert_eq!((said[0].r#type(), said[0].to(), said[0].term()), (MessageType::MsgVoteResp, 3, term));
+    assert!(said[0].reject());
+}
+
+#[test]
 fn the_same_seeds_elect_the_same_leader() {
     let run = || {
         let mut cluster = Cluster::new(&[1, 2, 3]);
