@@ -12,24 +12,87 @@ struct Deadline {
     expires_ms: u64,
 }
 
+/// How a new leader takes the leases over.
+#[derive(Clone, Copy, Debug)]
+pub struct Takeover {
+    /// Every lease lives this much longer (an election timeout): nobody counted while there was no leader.
+    pub extension_ms: u64,
+    /// Leases that end within any second. Those that were renewed together, or were due while nobody led, would all end at once.
+    pub per_second_max: usize,
+}
+
 /// Deadlines of all leases. Empty and inert on a member that does not lead.
 #[derive(Default)]
 pub struct Lessor {
     primary: bool,
+    extension_ms: u64,
+    /// When the last answered question was asked whether this member still leads.
+    confirmed_ms: Option<u64>,
+    /// When one was last asked because [`Lessor::wants_confirmation`] said so.
+    asked_ms: u64,
     deadlines: HashMap<i64, Deadline>,
     due: BinaryHeap<Reverse<(u64, i64)>>,
 }
 
 impl Lessor {
-    /// Takes over: every lease lives for its remaining time and `extension_ms` (an election timeout) more, since nobody counted
-    /// while there was no leader. `leases` yields id, granted and remaining seconds (0 for "all of it").
-    pub fn promote(&mut self, leases: impl Iterator<Item = (i64, i64, i64)>, extension_ms: u64, now_ms: u64) {
+    /// Takes over: every lease lives for its remaining time and the extension, and longer where too many would end together.
+    /// `leases` yields id, granted and remaining seconds (0 for "all of it").
+    pub fn promote(&mut self, leases: impl Iterator<Item = (i64, i64, i64)>, takeover: Takeover, now_ms: u64) {
         self.demote();
         self.primary = true;
+        self.extension_ms = takeover.extension_ms;
         for (id, ttl_seconds, remaining_seconds) in leases {
             let seconds = if remaining_seconds > 0 { remaining_seconds } else { ttl_seconds };
-            self.set(id, ttl_seconds, now_ms.saturating_add(extension_ms), seconds);
+            self.set(id, ttl_seconds, now_ms.saturating_add(takeover.extension_ms), seconds);
         }
+        self.spread(takeover.per_second_max.max(1));
+    }
+
+    /// Moves deadlines back until no second has more than `per_second_max` of them.
+    fn spread(&mut self, per_second_max: usize) {
+        if self.deadlines.len() <= per_second_max {
+            return;
+        }
+        let mut ends: Vec<(u64, i64)> =
+            self.deadlines.iter().map(|(id, deadline)| (deadline.expires_ms, *id)).collect();
+        ends.sort_unstable();
+        for at in per_second_max..ends.len() {
+            let earliest_ms = ends[at - per_second_max].0.saturating_add(1000);
+            if earliest_ms <= ends[at].0 {
+                continue;
+            }
+            ends[at].0 = earliest_ms;
+            if let Some(deadline) = self.deadlines.get_mut(&ends[at].1) {
+                deadline.expires_ms = earliest_ms;
+            }
+        }
+        self.due = ends.into_iter().map(Reverse).collect();
+    }
+
+    /// It was confirmed that this member leads, by a read index that was asked for at `asked_ms`.
+    pub fn confirm(&mut self, asked_ms: u64) {
+        if self.primary {
+            self.confirmed_ms = self.confirmed_ms.max(Some(asked_ms));
+        }
+    }
+
+    /// Whether leases may be renewed without asking anybody.
+    ///
+    /// Another leader could only have been elected after the last confirmation was asked for. It gives every lease its whole
+    /// time and an extension from then on, so until an extension has passed, no promise made here is longer than what the other
+    /// one grants. Half of it is left to the answer's way to the client.
+    pub fn is_confirmed(&self, now_ms: u64) -> bool {
+        self.confirmed_ms.is_some_and(|asked_ms| now_ms.saturating_sub(asked_ms) <= self.extension_ms / 2)
+    }
+
+    /// Whether a confirmation is to be asked for, so that there is a new one before the last is too old. True once for each.
+    pub fn wants_confirmation(&mut self, now_ms: u64) -> bool {
+        let last_ms = self.asked_ms.max(self.confirmed_ms.unwrap_or(0));
+        let wants = self.primary && now_ms.saturating_sub(last_ms) >= self.extension_ms / 4;
+        if wants {
+            self.asked_ms = now_ms;
+        }
+        wants
     }
 
     /// Forgets all deadlines.
@@ -118,9 +181,11 @@ fn after(now_ms: u64, seconds: i64) -> u64 {
 mod tests {
     use super::*;
 
+    const TAKEOVER: Takeover = Takeover { extension_ms: 1_000, per_second_max: 10 };
+
     fn primary() -> Lessor {
         let mut lessor = Lessor::default();
-        lessor.promote(std::iter::empty(), 0, 0);
+        lessor.promote(std::iter::empty(), TAKEOVER, 0);
         lessor
     }
 
@@ -153,7 +218,7 @@ mod tests {
         let mut lessor = Lessor::default();
         lessor.grant(1, 5, 0);
         assert_eq!(lessor.remaining_seconds(1, 0), None, "a follower keeps no deadlines");
-        lessor.promote([(1, 60, 10), (2, i64::MAX, 0)].into_iter(), 1_000, 5_000);
+        lessor.promote([(1, 60, 10), (2, i64::MAX, 0)].into_iter(), TAKEOVER, 5_000);
         assert_eq!(lessor.remaining_seconds(1, 5_000), Some(11));
         let mut left = lessor.time_left(6_000, 59);
         left.sort_unstable();
@@ -161,5 +226,46 @@ mod tests {
         assert_eq!(lessor.time_left(6_000, 60).len(), 1);
         assert_eq!(lessor.expired(15_999, 10, 1), [0i64; 0]);
         assert_eq!(lessor.expired(16_000, 10, 1), [1]);
+    }
+
+    #[test]
+    fn leases_that_would_end_together_are_spread() {
+        let mut lessor = Lessor::default();
+        let together = (0..35).map(|id| (id, 5, 0));
+        let later = [(100, 60, 0), (101, 7, 0)];
+        lessor.promote(together.chain(later), TAKEOVER, 0);
+        let mut ended = Vec::new();
+        for now_ms in (0..70_000).step_by(100) {
+            let expired = lessor.expired(now_ms, usize::MAX, 100_000);
+            ended.extend(expired.into_iter().map(|id| (now_ms, id)));
+        }
+        assert_eq!(ended.len(), 37);
+        assert_eq!(ended.iter().filter(|(now_ms, _)| *now_ms == 6_000).count(), 10);
+        for window in ended.windows(11) {
+            assert!(window[10].0 >= window[0].0 + 1_000, "{window:?}");
+        }
+        let end_of = |lease: i64| ended.iter().find(|(_, id)| *id == lease).map(|(now_ms, _)| *now_ms);
+        assert_eq!(end_of(100), Some(61_000), "nothing is in its way");
+        assert!(end_of(101) >= Some(8_000));
+        let mut few = Lessor::default();
+        few.promote((0..10).map(|id| (id, 5, 0)), TAKEOVER, 0);
+        assert_eq!(few.expired(6_000, usize::MAX, 1).len(), 10, "as many as may end in a second");
+    }
+
+    #[test]
+    fn a_confirmation_lasts_for_half_of_the_extension() {
+        let mut lessor = Lessor::default();
+        lessor.confirm(10);
+        assert!(!lessor.is_confirmed(10), "it does not lead");
+        lessor.promote(std::iter::empty(), TAKEOVER, 1_000);
+        assert!(!lessor.is_confirmed(1_000), "nobody was asked");
+        lessor.confirm(1_100);
+        lessor.confirm(1_050);
+        assert!(lessor.is_confirmed(1_600) && !lessor.is_confirmed(1_601));
+        assert!(!lessor.wants_confirmation(1_349));
+        assert!(lessor.wants_confirmation(1_350) && !lessor.wants_confirmation(1_351), "once");
+        assert!(lessor.wants_confirmation(1_600), "the answer does not come");
+        lessor.demote();
+        assert!(!lessor.is_confirmed(1_200));
     }
 }

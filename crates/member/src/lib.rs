@@ -29,5 +29,5 @@ pub use bootstrap::{Bootstrap, bootstrap};
 pub use cluster::{Mode, Progress};
 pub use core::{Config, Error, Member, Restored, Role, Status, Work};
 pub use identity::{cluster_id, member_id};
-pub use lessor::Lessor;
+pub use lessor::{Lessor, Takeover};
 pub use step::Refusal;

@@ -91,7 +91,7 @@ impl Operations {
             store::Response::DeleteRange(_) => &self.deletes,
             store::Response::Range(_) => &self.ranges,
             store::Response::LeaseGrant(_) => &self.leases_granted,
-            store::Response::LeaseRevoke(_) => &self.leases_revoked,
+            store::Response::LeaseRevoke(..) => &self.leases_revoked,
             store::Response::Txn(txn) => return self.count_txn(txn),
             _ => return,
         };

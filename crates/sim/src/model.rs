@@ -111,7 +111,7 @@ impl Model {
             Response::Range(answer) => answer.header,
             Response::Compaction(answer) => answer.header,
             Response::LeaseGrant(answer) => answer.header,
-            Response::LeaseRevoke(answer) => answer.header,
+            Response::LeaseRevoke(_, answer) => answer.header,
             Response::LeaseCheckpoint(_) | Response::Alarm(_) | Response::None => return *expected == Expected::Done,
         };
         if header.map_or(0, |header| header.revision) != self.revision {
@@ -134,7 +134,7 @@ impl Model {
                     && parts.iter().zip(&answer.responses).all(same)
             }
             (Expected::Granted(ttl), Response::LeaseGrant(answer)) => *ttl == answer.ttl,
-            (Expected::Done, Response::Put(_) | Response::LeaseRevoke(_) | Response::Compaction(_)) => true,
+            (Expected::Done, Response::Put(_) | Response::LeaseRevoke(..) | Response::Compaction(_)) => true,
             _ => false,
         }
     }

@@ -267,7 +267,11 @@ impl Process {
                 Request::KeepAlive { .. } if self.member.status().role != Role::Leader => {
                     env.answer(operation, Answer::Refused);
                 }
-                Request::KeepAlive { .. } => self.reads.ask(operation),
+                Request::KeepAlive { lease } => {
+                    if !self.renew_at_once(env, operation, lease) {
+                        self.reads.ask(operation);
+                    }
+                }
                 Request::Transfer { to } => {
                     // Of no use on a follower without a leader.
                     let _ = self.member.transfer(to);
@@ -375,7 +379,9 @@ impl Process {
             env.send(self.id, std::mem::take(&mut work.persisted_messages));
         }
         for (number, index) in std::mem::take(&mut work.reads) {
-            self.reads.indexed(number, index);
+            if let Some(asked_us) = self.reads.indexed(number, index) {
+                self.lessor.confirm(asked_us / 1000);
+            }
         }
         let committed = std::mem::take(&mut work.committed);
         if env.plan.form == Form::ByTurn {

@@ -37,7 +37,8 @@ pub enum Response {
     Range(RangeResponse),
     Compaction(CompactionResponse),
     LeaseGrant(LeaseGrantResponse),
-    LeaseRevoke(LeaseRevokeResponse),
+    /// With the lease.
+    LeaseRevoke(i64, LeaseRevokeResponse),
     LeaseCheckpoint(LeaseCheckpointResponse),
     Alarm(AlarmResponse),
     /// Applied; there is nothing to say about it.
@@ -295,7 +296,9 @@ impl Applier {
             Command::Range(request) => self.logged_range(&request, sink)?.map(Response::Range),
             Command::Compaction(request) => self.compact(request.revision).map(Response::Compaction),
             Command::LeaseGrant(request) => self.grant(&request).map(Response::LeaseGrant),
-            Command::LeaseRevoke(request) => self.revoke(request.id).map(Response::LeaseRevoke),
+            Command::LeaseRevoke(request) => {
+                self.revoke(request.id).map(|response| Response::LeaseRevoke(request.id, response))
+            }
             Command::LeaseCheckpoint(request) => {
                 for lease in &request.checkpoints {
                     self.store.leases.checkpoint(lease.id, lease.remaining_ttl);

@@ -22,7 +22,7 @@ fn revision_of(result: &Result<Response, Error>) -> i64 {
         Response::Range(response) => response.header,
         Response::Compaction(response) => response.header,
         Response::LeaseGrant(response) => response.header,
-        Response::LeaseRevoke(response) => response.header,
+        Response::LeaseRevoke(_, response) => response.header,
         Response::LeaseCheckpoint(response) => response.header,
         Response::Alarm(response) => response.header,
         Response::None => None,

@@ -51,6 +51,12 @@ fn forgetting(node: &Node, leases: &[i64]) -> Option<Vec<u8>> {
     (!checkpoints.is_empty()).then(|| LeaseCheckpointRequest { checkpoints }.encode_to_vec())
 }
 
+/// Whether something was noted of the time that these leases have left.
+pub(super) fn are_noted(node: &Node, leases: &[i64]) -> bool {
+    let granted = node.store.leases();
+    leases.iter().any(|lease| granted.get(*lease).is_some_and(|lease| lease.remaining_ttl > 0))
+}
+
 /// Before leases are renewed: what was noted of them is void, or the next leader would end them too soon.
 pub(super) fn forget(node: &Arc<Node>, leases: Vec<i64>, done: impl FnOnce(Result<Vec<i64>, Error>) + Send + 'static) {
     match forgetting(node, &leases) {

@@ -23,9 +23,11 @@ pub(crate) fn renew(node: &Arc<Node>, leases: Vec<i64>, done: impl FnOnce(Renewe
     if !node.status.is_leader() {
         return forward_renewals(node, leases, Box::new(done));
     }
-    let own = node.clone();
+    if let Some(renewed) = renew_at_once(node, &leases) {
+        return done(Ok(renewed));
+    }
     // One that has lost the quorum may not know yet that another leader counts down the same leases.
-    node.linearize(move |allowed| match allowed {
+    confirm(node, move |own, allowed| match allowed {
         Ok(()) => checkpoints::forget(&own.clone(), leases, move |forgotten| match forgotten {
             Ok(leases) => match renew_here(&own, &leases) {
                 Some(renewed) => done(Ok(renewed)),
@@ -39,6 +41,39 @@ pub(crate) fn renew(node: &Arc<Node>, leases: Vec<i64>, done: impl FnOnce(Renewe
     });
 }
 
+/// Renews where that needs neither a question to the others nor the log; `None` when it does, or when a lease may be gone.
+fn renew_at_once(node: &Arc<Node>, leases: &[i64]) -> Option<Vec<i64>> {
+    if checkpoints::are_noted(node, leases) {
+        return None;
+    }
+    let granted = node.store.leases();
+    let mut lessor = lock(&node.lessor);
+    let now_ms = node.now_ms();
+    if !lessor.is_confirmed(now_ms) {
+        return None;
+    }
+    let renew = |lease: &i64| granted.exists(*lease).then(|| lessor.renew(*lease, now_ms)).flatten();
+    let renewed = leases.iter().map(renew).collect();
+    let asks = lessor.wants_confirmation(now_ms);
+    drop(lessor);
+    if asks {
+        confirm(node, |_, _| ());
+    }
+    renewed
+}
+
+/// Asks the others whether this member leads, and notes it.
+fn confirm(node: &Arc<Node>, done: impl FnOnce(Arc<Node>, Result<(), Error>) + Send + 'static) {
+    let own = node.clone();
+    let asked_ms = node.now_ms();
+    node.linearize(move |allowed| {
+        if allowed.is_ok() {
+            lock(&own.lessor).confirm(asked_ms);
+        }
+        done(own, allowed);
+    });
+}
+
 /// Renews on the member that keeps the deadlines; `None` on any other.
 pub(super) fn renew_here(node: &Node, leases: &[i64]) -> Option<Vec<i64>> {
     let granted = node.store.leases();
@@ -46,7 +81,7 @@ pub(super) fn renew_here(node: &Node, leases: &[i64]) -> Option<Vec<i64>> {
     lessor.is_primary().then(|| {
         let now_ms = node.now_ms();
         let renew = |lease: &i64| {
-            // Another member may have been asked to revoke it: the deadline goes later than the lease.
+            // The deadline goes a little later than a lease that was revoked.
             let there = granted.exists(*lease);
             there.then(|| lessor.renew(*lease, now_ms)).flatten().unwrap_or(0)
         };

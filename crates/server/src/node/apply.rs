@@ -380,6 +380,7 @@ impl<'a> Outcomes<'a> {
             Response::LeaseGrant(grant) => {
                 lock(&self.node.lessor).grant(grant.id, grant.ttl, self.node.now_ms());
             }
+            Response::LeaseRevoke(lease, _) => lock(&self.node.lessor).revoke(*lease),
             Response::Compaction(_) => self.node.wake_maintenance(),
             Response::Alarm(_) => self.node.no_space_raised.store(false, Ordering::Relaxed),
             _ => {}

@@ -11,7 +11,7 @@ use super::transfer::{Install, Sending};
 use super::{Done, Node, REVOKE_RETRY, entry, lock, membership};
 use crate::logging::{self, Value};
 use api::{Error, Message, limits, raftpb, walpb};
-use member::{Backlog, Member, Piece, Role, Work};
+use member::{Backlog, Member, Piece, Role, Takeover, Work};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -366,7 +366,10 @@ impl Core {
             let extension_ms = self.node.config.election_timeout.as_millis() as u64;
             let leases = self.node.store.leases().list();
             let leases = leases.into_iter().map(|lease| (lease.id, lease.ttl, lease.remaining_ttl));
-            lessor.promote(leases, extension_ms, now_ms);
+            // Of those that are over at once, as many as leave room for others in each round.
+            let rounds = 1000 / self.node.config.heartbeat.as_millis().max(1) as usize;
+            let per_second_max = limits::LEASE_REVOKE_BATCH_MAX * rounds.max(1) * 3 / 4;
+            lessor.promote(leases, Takeover { extension_ms, per_second_max }, now_ms);
         } else {
             lessor.demote();
             self.sending.lost_leadership(&mut self.member);
@@ -400,18 +403,7 @@ impl Core {
         // Asked of Raft and not of what was last settled: after a stall the messages of another leader came in just before this.
         if self.leads_for_sure() {
             let retry_ms = REVOKE_RETRY.as_millis() as u64;
-            let granted = self.node.store.leases();
-            let mut lessor = lock(&self.node.lessor);
-            let mut expired = lessor.expired(now_ms, limits::LEASE_REVOKE_BATCH_MAX, retry_ms);
-            // Deadlines outlive the leases that were revoked through another member.
-            expired.retain(|lease| {
-                let there = granted.exists(*lease);
-                if !there {
-                    lessor.revoke(*lease);
-                }
-                there
-            });
-            drop(lessor);
+            let expired = lock(&self.node.lessor).expired(now_ms, limits::LEASE_REVOKE_BATCH_MAX, retry_ms);
             if !expired.is_empty() {
                 self.revoke(expired);
             }
@@ -433,7 +425,7 @@ impl Core {
             let data = entry::wrap(id, entry::LEASE_REVOKE, &request.encode_to_vec()).into();
             let node = Arc::downgrade(&self.node);
             let done: Done = Box::new(move |outcome: super::Outcome| {
-                if let Some(node) = node.upgrade().filter(|_| matches!(outcome, Ok(_) | Err(Error::LeaseNotFound))) {
+                if let Some(node) = node.upgrade().filter(|_| matches!(outcome, Err(Error::LeaseNotFound))) {
                     lock(&node.lessor).revoke(lease);
                 }
             });

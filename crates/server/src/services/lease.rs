@@ -1,7 +1,7 @@
 //! `etcdserverpb.Lease`.
 
 use super::kv::propose;
-use super::reply::{decode, encode, outcome, refuse};
+use super::reply::{decode, encode, refuse};
 use crate::cluster;
 use crate::node::{self, Node, lock};
 use api::etcdserverpb::{
@@ -42,18 +42,10 @@ fn random_id() -> i64 {
 }
 
 pub(super) fn revoke(node: &Arc<Node>, call: Call, responder: Responder) {
-    let request: LeaseRevokeRequest = match decode(call.message.clone()) {
-        Ok(request) => request,
-        Err(status) => return refuse(responder, status),
-    };
-    let own = node.clone();
-    let done = move |result: node::Outcome| {
-        if result.is_ok() {
-            lock(&own.lessor).revoke(request.id);
-        }
-        responder.send(outcome(&own, result));
-    };
-    node.propose(node::LEASE_REVOKE, &call.message, Box::new(done));
+    if let Err(status) = decode::<LeaseRevokeRequest>(call.message.clone()) {
+        return refuse(responder, status);
+    }
+    propose(node, node::LEASE_REVOKE, &call.message, responder);
 }
 
 pub(super) fn time_to_live(node: &Arc<Node>, call: Call, responder: Responder) {

@@ -84,7 +84,7 @@ pub(super) fn outcome(node: &Node, outcome: Outcome) -> Result<Reply, Status> {
             complete(node, &mut grant.header);
             encode(grant)
         }
-        Response::LeaseRevoke(revoke) => {
+        Response::LeaseRevoke(_, revoke) => {
             complete(node, &mut revoke.header);
             encode(revoke)
         }

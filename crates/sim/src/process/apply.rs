@@ -136,11 +136,7 @@ impl Process {
         }
         match &result {
             Ok(Response::LeaseGrant(grant)) => self.granted(env, grant.id, grant.ttl),
-            Ok(Response::LeaseRevoke(_)) | Err(api::Error::LeaseNotFound) => {
-                if let Some(lease) = revoked_lease(entry) {
-                    self.revoked(lease);
-                }
-            }
+            Ok(Response::LeaseRevoke(lease, _)) => self.revoked(*lease),
             _ => {}
         }
         if let Some(waiting) = self.pending.remove(&request_id) {

@@ -8,10 +8,12 @@ use crate::trace::trace;
 use api::Message;
 use api::etcdserverpb::{InternalRaftRequest, LeaseRevokeRequest, RequestHeader};
 use bytes::Bytes;
-use member::{Role, Status};
+use member::{Role, Status, Takeover};
 
 /// Leases revoked in one turn.
 const REVOKE_BATCH_MAX: usize = 16;
+/// Leases that a new leader lets end in a second.
+const EXPIRIES_PER_SECOND_MAX: usize = 3;
 /// An expired lease is proposed again after this.
 const REVOKE_RETRY_MS: u64 = 3_000;
 
@@ -28,7 +30,8 @@ impl Process {
             let extension_ms = env.plan.tick_us * env.plan.election_ticks as u64 / 1000;
             let forgets = env.options.mutation == Some(Mutation::ForgetsRenewals);
             let now_ms = if forgets { 0 } else { env.now_us / 1000 };
-            self.lessor.promote(leases, if forgets { 0 } else { extension_ms }, now_ms);
+            let extension_ms = if forgets { 0 } else { extension_ms };
+            self.lessor.promote(leases, Takeover { extension_ms, per_second_max: EXPIRIES_PER_SECOND_MAX }, now_ms);
         } else {
             self.lessor.demote();
         }

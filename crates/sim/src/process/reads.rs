@@ -46,9 +46,11 @@ impl Reads {
         }
     }
 
-    pub(super) fn indexed(&mut self, number: u64, index: u64) {
-        let (_, reads) = self.asked.remove(&number).unwrap_or_default();
+    /// Answers when it was asked for.
+    pub(super) fn indexed(&mut self, number: u64, index: u64) -> Option<u64> {
+        let (asked_us, reads) = self.asked.remove(&number)?;
         self.indexed.extend(reads.into_iter().map(|read| (index, read)));
+        Some(asked_us)
     }
 
     fn due(&mut self, applied: u64) -> Vec<usize> {
@@ -90,6 +92,19 @@ impl Process {
             Err(error) => panic!("a read of {range:?} fails: {error:?}"),
         };
         env.answer(operation, answer);
+    }
+
+    /// Renews a lease without a read index of its own, if the last one is new enough.
+    pub(super) fn renew_at_once(&mut self, env: &mut Env, operation: usize, lease: i64) -> bool {
+        let now_ms = env.now_us / 1000;
+        if !self.lessor.is_confirmed(now_ms) {
+            return false;
+        }
+        let renewed = self.lessor.renew(lease, now_ms);
+        if let Some(ttl_seconds) = renewed {
+            env.answer(operation, Answer::Renewed { lease, ttl_seconds });
+        }
+        renewed.is_some()
     }
 
     fn keep_alive(&mut self, env: &mut Env, operation: usize, lease: i64) {

@@ -395,7 +395,7 @@ impl Model {
                 self.write(key, None);
             }
             self.leases.remove(&revoke.id);
-            return Ok(Response::LeaseRevoke(LeaseRevokeResponse { header: header(self.current()) }));
+            return Ok(Response::LeaseRevoke(revoke.id, LeaseRevokeResponse { header: header(self.current()) }));
         }
         if let Some(checkpoint) = &request.lease_checkpoint {
             for lease in &checkpoint.checkpoints {
