@@ -1,7 +1,8 @@
 //! What a member does about the others: leadership, progress, states for those that lag.
 
 use crate::convert;
-use crate::core::{Error, Member};
+use crate::core::Member;
+use crate::error::Error;
 use api::raftpb;
 use raft::{ProgressState, SnapshotStatus, StateRole};
 

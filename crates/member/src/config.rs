@@ -1,0 +1,35 @@
+//! What a member starts from.
+
+use api::raftpb;
+
+/// How a member behaves.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// This member's id.
+    pub id: u64,
+    /// Ticks without a leader before an election (`--election-timeout` / `--heartbeat-interval`).
+    pub election_ticks: usize,
+    /// Ticks between heartbeats.
+    pub heartbeat_ticks: usize,
+    /// Ask for votes without raising the term first (`--pre-vote`).
+    pub pre_vote: bool,
+    /// Seed of the election timeouts.
+    pub seed: u64,
+    /// A number that no earlier start of this member used, so that read contexts never repeat.
+    pub boot_nonce: u64,
+}
+
+/// What the log and the store gave back.
+#[derive(Clone, Debug, Default)]
+pub struct Restored {
+    /// The last hard state in the log.
+    pub hard_state: raftpb::HardState,
+    /// Entries after `applied`.
+    pub entries: Vec<raftpb::Entry>,
+    /// Index of the last entry the store has applied.
+    pub applied: u64,
+    /// Its term.
+    pub applied_term: u64,
+    /// Voters and learners as of `applied`.
+    pub conf_state: raftpb::ConfState,
+}

@@ -1,0 +1,63 @@
+//! Time, and standing for election.
+
+use crate::core::Member;
+use crate::error::Error;
+use raft::StateRole;
+
+impl Member {
+    /// One tick of the clock went by.
+    pub fn tick(&mut self) {
+        let raft = &self.node.raft;
+        let election_due = raft.state != StateRole::Leader && raft.election_elapsed + 1 >= self.election_timeout;
+        // raft-rs takes for granted that a member stands for election with all of its log durable. One whose disk does not
+        // answer would be no good leader either.
+        if self.is_installing() || (election_due && !self.log_is_durable()) {
+            return;
+        }
+        self.node.tick();
+        self.after_input();
+    }
+
+    /// Stands for election at once.
+    pub fn campaign(&mut self) -> Result<(), Error> {
+        if self.is_installing() || !self.log_is_durable() {
+            return Err(Error::Dropped);
+        }
+        self.node.campaign()?;
+        self.after_input();
+        Ok(())
+    }
+
+    /// raft-rs draws election timeouts from the thread's random source. They are replaced by the member's own, drawn anew
+    /// whenever raft-rs would have, so that a seed decides a whole run.
+    pub(crate) fn after_input(&mut self) {
+        self.answer_early_reads();
+        self.take_early_proposals();
+        let raft = &self.node.raft;
+        let now = (raft.term, raft.state, raft.leader_id);
+        if now != self.seen {
+            self.seen = now;
+            self.draw_election_timeout();
+        }
+        self.node.raft.set_randomized_election_timeout(self.election_timeout);
+    }
+
+    /// The link to this member broke. If it leads, it is most likely gone: the random part of the election time-out, which keeps
+    /// members from standing against each other, gives way to their order. One tick more than the time-out itself, since until
+    /// that is over the others hold with the leader and do not answer.
+    pub(crate) fn hasten_election(&mut self, lost: u64) {
+        let raft = &self.node.raft;
+        if raft.state == StateRole::Follower && raft.leader_id == lost && self.is_voter() {
+            let before = self.conf_state.voters.iter().filter(|id| **id != lost && **id < raft.id).count();
+            self.election_timeout = self.election_timeout.min(self.election_ticks + 1 + 2 * before);
+        }
+    }
+
+    pub(crate) fn draw_election_timeout(&mut self) {
+        // xorshift64*: the spread matters, not the quality.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.election_timeout = self.election_ticks + (self.random % self.election_ticks as u64) as usize;
+    }
+}

@@ -1,0 +1,34 @@
+//! Why a member does not take an input.
+
+use crate::step::Refusal;
+
+/// Why a member cannot start or does not take an input.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// raft-rs refused.
+    #[error("raft: {0}")]
+    Raft(#[from] raft::Error),
+    /// The log does not continue where the store ends.
+    #[error("the log starts at entry {first}, but the store needs it from {wanted} on")]
+    Gap {
+        /// First entry in the log.
+        first: u64,
+        /// First entry needed.
+        wanted: u64,
+    },
+    /// No leader takes the proposal now.
+    #[error("no leader takes proposals")]
+    Dropped,
+    /// The leader waits for its followers with as much as it may hold.
+    #[error("too many proposals wait for the followers")]
+    Full,
+    /// Only a leader can do this.
+    #[error("this member does not lead")]
+    NotLeader,
+    /// Leadership can go to a voter only.
+    #[error("member {0:x} is not a voter")]
+    NotVoter(u64),
+    /// A peer sent what no honest peer sends.
+    #[error("refused a message: {0}")]
+    Message(#[from] Refusal),
+}

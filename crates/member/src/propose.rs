@@ -1,0 +1,87 @@
+//! Proposals, taken in or forwarded to the leader.
+
+use crate::convert;
+use crate::core::Member;
+use crate::error::Error;
+use api::raftpb;
+use bytes::Bytes;
+use raft::StateRole;
+use raft::eraftpb::{self, MessageType};
+
+/// Proposals that a follower forwards in one message, in bytes.
+const FORWARD_MESSAGE_BYTES_MAX: usize = 1 << 20;
+
+impl Member {
+    /// Proposes entries in order, in one step. All are taken or none.
+    pub fn propose(&mut self, batch: Vec<Bytes>) -> Result<(), Error> {
+        let entries: Vec<eraftpb::Entry> =
+            batch.into_iter().map(|data| eraftpb::Entry { data, ..Default::default() }).collect();
+        self.propose_entries(entries)
+    }
+
+    /// Whether a proposal has a leader to go to.
+    pub fn takes_proposals(&self) -> bool {
+        let raft = &self.node.raft;
+        raft.leader_id != 0 && raft.lead_transferee.is_none() && !self.is_installing()
+    }
+
+    /// Proposes a change of the members. A leader takes one at a time.
+    pub fn propose_conf_change(&mut self, change: &raftpb::ConfChange) -> Result<(), Error> {
+        let raft = &self.node.raft;
+        if raft.state == StateRole::Leader && raft.has_pending_conf() {
+            // raft-rs would put an empty entry in its place, and nobody would ever hear of it.
+            return Err(Error::Dropped);
+        }
+        if self.hands_over_first(change) {
+            self.after_input();
+            return Err(Error::Dropped);
+        }
+        let entry = raftpb::Entry {
+            r#type: Some(raftpb::EntryType::EntryConfChange as i32),
+            data: Some(api::Message::encode_to_vec(change).into()),
+            ..Default::default()
+        };
+        self.propose_entries(vec![convert::entry_to_raft(entry)])
+    }
+
+    fn propose_entries(&mut self, mut entries: Vec<eraftpb::Entry>) -> Result<(), Error> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        if self.is_installing() {
+            return Err(Error::Dropped);
+        }
+        let forwards = self.node.raft.state != StateRole::Leader;
+        while !entries.is_empty() {
+            let mut bytes = 0;
+            let mut fits = |entry: &eraftpb::Entry| {
+                bytes += entry.data.len();
+                bytes <= FORWARD_MESSAGE_BYTES_MAX
+            };
+            let count =
+                if forwards { entries.iter().take_while(|entry| fits(entry)).count().max(1) } else { entries.len() };
+            let rest = entries.split_off(count);
+            let mut message = eraftpb::Message::default();
+            message.set_msg_type(MessageType::MsgPropose);
+            message.from = self.node.raft.id;
+            message.set_entries(std::mem::replace(&mut entries, rest).into());
+            // Forwarding changes nothing here: when the first message is taken, all are.
+            self.node.step(message).map_err(|error| self.refusal(error))?;
+        }
+        self.after_input();
+        Ok(())
+    }
+
+    fn refusal(&self, error: raft::Error) -> Error {
+        let raft = &self.node.raft;
+        match error {
+            raft::Error::ProposalDropped
+                if raft.state == StateRole::Leader && raft.lead_transferee.is_none() && self.is_voter() =>
+            {
+                Error::Full
+            }
+            raft::Error::ProposalDropped => Error::Dropped,
+            error => error.into(),
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Where a member stands.
+
+use crate::core::Member;
+use raft::StateRole;
+
+/// What a member is in its term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Role {
+    Leader,
+    Follower,
+    Candidate,
+}
+
+/// Where a member stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// What it is.
+    pub role: Role,
+    /// Who leads, 0 when nobody is known to.
+    pub leader: u64,
+    /// The term.
+    pub term: u64,
+    /// Last committed entry.
+    pub committed: u64,
+    /// Last applied entry, as reported.
+    pub applied: u64,
+    /// The member leads and its first entry of the term is applied: its state holds all that was ever acknowledged.
+    pub serves_reads: bool,
+    /// The member is the only voter: a leader needs nobody's word to answer a linearizable read.
+    pub sole_voter: bool,
+    /// The member votes.
+    pub voter: bool,
+    /// The member is a learner.
+    pub learner: bool,
+    /// To whom leadership is being handed, 0 for nobody. No proposal is taken meanwhile.
+    pub transferee: u64,
+}
+
+impl Member {
+    /// Where the member stands.
+    pub fn status(&self) -> Status {
+        let raft = &self.node.raft;
+        let role = match raft.state {
+            StateRole::Leader => Role::Leader,
+            StateRole::Follower => Role::Follower,
+            StateRole::Candidate | StateRole::PreCandidate => Role::Candidate,
+        };
+        let leads = role == Role::Leader && self.term_is_durable();
+        Status {
+            role,
+            leader: raft.leader_id,
+            term: raft.term,
+            committed: raft.raft_log.committed,
+            applied: self.applied,
+            serves_reads: leads && raft.apply_to_current_term(),
+            sole_voter: self.conf_state.voters == [raft.id] && self.conf_state.voters_outgoing.is_empty(),
+            voter: self.is_voter(),
+            learner: self.conf_state.learners.contains(&raft.id),
+            transferee: raft.lead_transferee.unwrap_or(0),
+        }
+    }
+
+    pub(crate) fn is_voter(&self) -> bool {
+        let id = &self.node.raft.id;
+        self.conf_state.voters.contains(id) || self.conf_state.voters_outgoing.contains(id)
+    }
+}
