@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"cairn.dev/conformance/harness"
 )
@@ -94,9 +95,15 @@ func TestPeerCalls(t *testing.T) {
 func TestMembershipMetrics(t *testing.T) {
 	cluster := start(t, harness.Subject(), 3)
 	leader := cluster.Leader()
+	version := `etcd_cluster_version{cluster_version="3.7"} 1`
 	_, page := get(t, leader.URL("/metrics"))
+	// The leader puts it into the log some time after it was elected.
+	for deadline := time.Now().Add(settleMax); !strings.Contains(page, version) && time.Now().Before(deadline); {
+		time.Sleep(50 * time.Millisecond)
+		_, page = get(t, leader.URL("/metrics"))
+	}
 	for _, name := range []string{
-		`etcd_cluster_version{cluster_version="3.7"} 1`, "etcd_network_known_peers{Local=", "etcd_server_is_leader 1",
+		version, "etcd_network_known_peers{Local=", "etcd_server_is_leader 1",
 		"etcd_server_is_learner 0", "etcd_server_has_leader 1",
 	} {
 		if !strings.Contains(page, name) {
