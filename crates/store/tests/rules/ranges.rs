@@ -1,0 +1,161 @@
+//! What ranges answer.
+
+use crate::support::Node;
+use crate::support::requests::*;
+use crate::{filled, keys};
+use api::Error;
+use api::etcdserverpb::request_op::Request;
+use api::etcdserverpb::*;
+use bytes::BytesMut;
+use prost::Message;
+
+#[test]
+fn ranges_of_all_shapes() {
+    let node = filled(&[("a", "1"), ("ab", "2"), ("b", "3"), ("\u{7f}", "4")]);
+    let found = |key, range_end| keys(&node.range(&range(key, range_end)).unwrap()).join(" ");
+    assert_eq!(found("a", ""), "a");
+    assert_eq!(found("a", "b"), "a ab");
+    assert_eq!(found("ab", "\0"), "ab b \u{7f}");
+    assert_eq!(found("\0", "\0"), "a ab b \u{7f}");
+    assert_eq!(found("b", "a") + &found("b", "b") + &found("zz", ""), "");
+    assert_eq!(node.range(&range("", "")), Err(Error::EmptyKey));
+    assert_eq!(node.range(&RangeRequest { sort_order: 3, ..all() }), Err(Error::InvalidSortOption));
+    assert_eq!(node.range(&RangeRequest { sort_target: -1, ..all() }), Err(Error::InvalidSortOption));
+}
+
+#[test]
+fn limit_count_and_more() {
+    let node = filled(&[("a", "1"), ("b", "2"), ("c", "3")]);
+    let ask = |limit, count_only| {
+        let response = node.range(&RangeRequest { limit, count_only, ..all() }).unwrap();
+        (response.kvs.len(), response.count, response.more)
+    };
+    assert_eq!(ask(0, false), (3, 3, false));
+    assert_eq!(ask(2, false), (2, 3, true));
+    assert_eq!(ask(3, false), (3, 3, false));
+    assert_eq!(ask(2, true), (0, 3, false));
+    for limit in [-1, i64::MIN, i64::MAX, i64::MAX - 1] {
+        assert_eq!(ask(limit, false), (3, 3, false), "{limit}");
+    }
+}
+
+#[test]
+fn a_target_without_an_order_sorts_what_the_limit_let_through() {
+    let mut node = filled(&[("c", "1"), ("a", "9"), ("a", "9"), ("a", "9"), ("b", "5"), ("b", "5")]);
+    node.apply(put("d", "0").raft()).unwrap();
+    let by_version = RangeRequest { sort_target: range_request::SortTarget::Version as i32, limit: 2, ..all() };
+    let response = node.range(&by_version).unwrap();
+    // Three were fetched (a, b, c), then sorted: d, with version 1 too, was never seen.
+    assert_eq!((keys(&response), response.more, response.count), (vec!["c", "b"], true, 4));
+    let ordered = RangeRequest { sort_order: range_request::SortOrder::Ascend as i32, ..by_version };
+    assert_eq!(keys(&node.range(&ordered).unwrap()), ["c", "d"]);
+}
+
+#[test]
+fn filters_do_not_change_the_count() {
+    let node = filled(&[("a", "1"), ("b", "2"), ("c", "3"), ("a", "4")]);
+    let request = RangeRequest { min_mod_revision: 4, max_create_revision: 3, limit: 5, ..all() };
+    let response = node.range(&request).unwrap();
+    assert_eq!((keys(&response), response.count, response.more), (vec!["a"], 3, false));
+    let nothing = RangeRequest { max_mod_revision: -1, min_create_revision: i64::MAX, ..all() };
+    assert_eq!(node.range(&nothing).unwrap().count, 3);
+}
+
+#[test]
+fn keys_only_knows_the_lease_when_sorted_by_value() {
+    let mut node = Node::new();
+    node.apply(grant(7, 10)).unwrap();
+    node.apply(PutRequest { lease: 7, ..put("a", "1") }.raft()).unwrap();
+    let request = RangeRequest { keys_only: true, ..all() };
+    let kv = node.range(&request).unwrap().kvs.remove(0);
+    assert_eq!((kv.value.len(), kv.lease, kv.create_revision, kv.mod_revision, kv.version), (0, 0, 2, 2, 1));
+    let by_value = RangeRequest { sort_target: range_request::SortTarget::Value as i32, ..request };
+    let kv = node.range(&by_value).unwrap().kvs.remove(0);
+    assert_eq!((kv.value.len(), kv.lease, kv.version), (0, 7, 1));
+}
+
+#[test]
+fn revisions_that_can_be_read() {
+    let mut node = filled(&[("a", "1"), ("a", "2"), ("a", "3")]);
+    node.apply(compact(3)).unwrap();
+    let value = |revision| {
+        node.range(&RangeRequest { revision, ..range("a", "") }).map(|response| response.kvs[0].value.clone())
+    };
+    assert_eq!(value(5), Err(Error::FutureRev));
+    assert_eq!(value(i64::MAX), Err(Error::FutureRev));
+    assert_eq!(value(2), Err(Error::Compacted));
+    assert_eq!(value(3).unwrap(), "2");
+    assert_eq!(value(-1).unwrap(), "3");
+    assert_eq!(value(i64::MIN).unwrap(), "3");
+    let old = node.range(&RangeRequest { revision: 3, ..range("a", "") }).unwrap();
+    assert_eq!(old.header.unwrap().revision, 4);
+}
+
+#[test]
+fn a_range_encodes_as_the_message_does() {
+    let node = filled(&[("a", "1"), ("b", &"x".repeat(1000)), ("c", "")]);
+    for request in [all(), range("b", ""), range("x", ""), RangeRequest { keys_only: true, ..all() }] {
+        let mut answer = node.store.range(&request).unwrap();
+        let expected = RangeResponse { kvs: answer.kvs.to_messages(), ..Default::default() }.encode_to_vec();
+        assert_eq!(answer.kvs.encoded_len(), expected.len());
+        let mut out = BytesMut::new();
+        let mut calls = 1;
+        while !answer.kvs.encode_next(&mut out, 10) {
+            calls += 1;
+        }
+        assert_eq!(&out[..], expected);
+        assert!(calls <= answer.kvs.len().max(1));
+    }
+}
+
+#[test]
+fn large_answers_stay_whole_while_the_store_moves_on() {
+    let mut node = Node::new();
+    let puts = |round: usize| (0..3000).map(move |key| put(&format!("key{key:05}"), &format!("{round}")).raft());
+    node.apply_all(puts(0).collect());
+    let revision = node.store.revision();
+    let answer = node.store.range(&all()).unwrap();
+    let mut stream = node.store.range_stream(RangeRequest { revision, ..all() }).unwrap();
+    stream.next().unwrap().unwrap();
+    node.apply_all(puts(1).collect());
+    let old = node.range(&RangeRequest { revision, limit: 2, ..all() }).unwrap();
+    assert_eq!((old.count, old.kvs[1].value.clone(), old.more), (3000, "0".into(), true));
+    node.apply(compact(revision + 3000)).unwrap();
+    node.settle();
+    for _ in 0..3 {
+        node.checkpoint();
+        node.apply(put("x", "").raft()).unwrap();
+    }
+    assert_eq!(answer.count, 3000);
+    assert!(answer.kvs.to_messages().iter().all(|kv| kv.value == "0"), "segments are kept for who reads them");
+    assert_eq!(stream.next().unwrap().unwrap_err(), Error::Compacted);
+    assert!(stream.next().is_none());
+}
+
+#[test]
+fn heavy_ranges_are_known() {
+    let mut node = Node::new();
+    let many = api::limits::INLINE_SORT_KEYS_MAX + 1;
+    node.apply_all((0..many).map(|key| put(&format!("key{key:05}"), "").raft()).collect());
+    let heavy = |request: RangeRequest| node.store.is_heavy(&request);
+    let by_value = RangeRequest { sort_target: 4, sort_order: 1, limit: 1, ..all() };
+    assert!(heavy(all()) && heavy(by_value.clone()) && heavy(RangeRequest { min_mod_revision: 1, limit: 1, ..all() }));
+    assert!(heavy(RangeRequest { revision: 2, count_only: true, ..all() }));
+    assert!(!heavy(RangeRequest { limit: 1, ..all() }) && !heavy(RangeRequest { count_only: true, ..all() }));
+    assert!(!heavy(range("key00001", "")) && !heavy(RangeRequest { range_end: "key00009".into(), ..by_value }));
+}
+
+#[test]
+fn a_transaction_is_heavy_by_all_its_ranges_together() {
+    let mut node = Node::new();
+    node.apply_all((0..4000).map(|key| put(&format!("{key:05}"), "").raft()).collect());
+    let range = |limit| Request::RequestRange(RangeRequest { limit, ..all() });
+    let txn = |limit, ranges| {
+        let op = api::etcdserverpb::RequestOp { request: Some(range(limit)) };
+        TxnRequest { success: vec![op; ranges], ..Default::default() }
+    };
+    assert!(!node.store.is_heavy_txn(&txn(0, 2)));
+    assert!(node.store.is_heavy_txn(&txn(0, 3)));
+    assert!(!node.store.is_heavy_txn(&txn(10, 100)));
+    assert_eq!(node.store.read_txn(&txn(10, 100)).unwrap().responses.len(), 100);
+}
