@@ -73,40 +73,8 @@ func (r *run) everything() ([]result, error) {
 	// Nothing is left of it when nothing failed.
 	defer os.Remove(logs)
 	results := append(r.together(others, r.jobs, logs), r.together(timed, 1, logs)...)
-	results = r.again(results, logs)
 	slices.SortFunc(results, func(a, b result) int { return strings.Compare(a.name, b.name) })
 	return results, nil
-}
-
-// again runs tests that failed unexpectedly once more, alone: some of them
-// race with the server on a busy machine, the genuine one too. What passes then
-// is named, so that it can be looked into.
-func (r *run) again(results []result, logs string) []result {
-	list, err := readList(r.suite.name + ".txt")
-	if err != nil || r.all {
-		return results
-	}
-	unexpected := map[string]bool{}
-	for _, result := range results {
-		if isFailure(result) && !listed(list, result.name) {
-			unexpected[topLevel(result.name)] = true
-		}
-	}
-	for test := range unexpected {
-		results = slices.DeleteFunc(results, func(result result) bool { return topLevel(result.name) == test })
-		second := r.one(test, logs)
-		if !slices.ContainsFunc(second, isFailure) {
-			fmt.Printf("  UNSTEADY: %s failed once and passes alone\n", test)
-		}
-		results = append(results, second...)
-	}
-	return results
-}
-
-// topLevel is the test that a subtest belongs to.
-func topLevel(name string) string {
-	top, _, _ := strings.Cut(name, "/")
-	return top
 }
 
 // together runs tests, a number of them at a time.
