@@ -146,6 +146,7 @@ impl Facts<'_> {
             (Outcome::Reset(PROTOCOL_ERROR), _) if id == self.stream && self.is_malformed() => {
                 "`h2` takes requests without path and trailers with one"
             }
+            (_, Outcome::Reset(_)) if id == self.stream && self.is_part_of_block() => PIECE_BY_PIECE,
             (_, Outcome::Reset(PROTOCOL_ERROR)) if id == self.stream && self.has_bad_target(ours) => {
                 "a target that is no URI is answered, not reset"
             }
