@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 
 use crate::connection::Http2;
-use crate::decoder::{Decoder, cut_off, no_message, too_many_messages};
+use crate::decoder::{Decoder, cut_off, no_message, sole, too_many_messages};
 use crate::encoding::Encoding;
 use crate::frame::Reason;
 use crate::head::Grpc;
@@ -20,7 +20,7 @@ use crate::responder::{Answer, Responder, inline, plain_response};
 use crate::sender::Sender;
 use crate::signal::Signal;
 use crate::thread::Shared;
-use crate::{Call, HttpResponder, Limit, Outbound, Status, StreamHandler};
+use crate::{Call, HttpResponder, Limit, Outbound, Reply, Status, StreamHandler};
 
 /// Incomplete requests that one connection may hold, in bytes, whatever its number of streams.
 const GATHERED_BYTES_MAX: usize = 64 << 20;
@@ -142,9 +142,11 @@ impl Http2 {
         self.look(shared, &signal, Cause::Input(data, end));
     }
 
-    /// Adds a stream and looks at it for the first time.
+    /// Adds a stream, and looks at it for the first time if there is something to do.
     pub(crate) fn keep(&mut self, shared: &mut Shared, stream: Stream, deadline: Option<Instant>) {
         let (signal, id) = (stream.signal.clone(), stream.id);
+        // What waits for the client or the service has nothing to be looked at yet.
+        let is_due = matches!(stream.role, Role::Output) || (stream.input.ended && !stream.input.told);
         if let Some(deadline) = deadline {
             shared.deadlines.push(deadline, signal.clone());
         }
@@ -154,7 +156,9 @@ impl Http2 {
         let key = self.streams.insert(stream);
         signal.set_stream(key);
         self.ids.insert(id, key);
-        self.look(shared, &signal, Cause::Event(Event::Wake));
+        if is_due {
+            self.look(shared, &signal, Cause::Event(Event::Wake));
+        }
     }
 
     /// Takes the stream under `key` out.
@@ -415,6 +419,13 @@ impl Stream {
                     return self.respond(plain_response(StatusCode::PAYLOAD_TOO_LARGE));
                 }
             }
+            // Nearly always the whole body is in one frame.
+            Role::Unary { message: None, grpc, .. } if self.input.ended && self.input.decoder.held_bytes() == 0 => {
+                match sole(data, grpc.encoding, bytes_max) {
+                    Ok(message) => self.message(look, message),
+                    Err(status) => return self.fail(status),
+                }
+            }
             Role::Unary { .. } | Role::Handler(_) => self.input.decoder.push(data),
             Role::Answer | Role::Output => return,
         }
@@ -449,7 +460,8 @@ impl Stream {
                 self.fail(no_message());
             }
             Role::Unary { grpc, deadline, message: Some(message) } => {
-                let call = Call { message, metadata: grpc.metadata.clone(), deadline, peer: look.peer };
+                let metadata = grpc.metadata.clone();
+                let call = Call { message, metadata, deadline, peer: look.peer, is_alone: false };
                 let method = self.method.unwrap_or_default();
                 let service = &look.shared.service;
                 let answer = inline(&self.signal, |signal| service.unary(method, call, Responder::new(signal)));
@@ -489,7 +501,13 @@ impl Stream {
                 if let Some(method) = self.method {
                     look.shared.stats.sent(method, 1, reply.len());
                 }
-                self.out.reply(reply);
+                let left = match reply {
+                    Reply::Whole(message) => self.out.reply_at_once(self.id, look.sender, message).map(Reply::Whole),
+                    parts @ Reply::Parts { .. } => Some(parts),
+                };
+                if let Some(reply) = left {
+                    self.out.reply(reply);
+                }
                 self.settle();
             }
             Answer::Grpc(Err(status)) => self.fail(status),

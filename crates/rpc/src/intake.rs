@@ -1,6 +1,7 @@
 //! From the headers of a request to a call of the service.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use api::Code;
@@ -85,7 +86,10 @@ impl Http2 {
             self.receiver.take(body.len())?;
             self.receiver.release(body.len());
             match sole(body, grpc.encoding, shared.options.message_bytes_max) {
-                Ok(message) => self.call(shared, id, &grpc, message, deadline),
+                Ok(message) => {
+                    let is_alone = rest.len() == taken && self.is_alone(shared);
+                    self.call(shared, id, &grpc, message, deadline, is_alone);
+                }
                 Err(status) => {
                     shared.stats.handled(method, status.code);
                     self.refuse(id, StatusCode::OK, grpc.content_type, &status, true);
@@ -133,11 +137,19 @@ impl Http2 {
     }
 
     /// Hands a whole unary request to the service.
-    fn call(&mut self, shared: &mut Shared, id: u32, grpc: &Grpc, message: Bytes, deadline: Option<Instant>) {
+    fn call(
+        &mut self,
+        shared: &mut Shared,
+        id: u32,
+        grpc: &Grpc,
+        message: Bytes,
+        deadline: Option<Instant>,
+        is_alone: bool,
+    ) {
         let method = grpc.method;
         shared.stats.received(method, message.len());
         let signal = self.signal(shared);
-        let call = Call { message, metadata: grpc.metadata.clone(), deadline, peer: self.peer };
+        let call = Call { message, metadata: grpc.metadata.clone(), deadline, peer: self.peer, is_alone };
         let service = &shared.service;
         let answer = inline(&signal, |signal| service.unary(method, call, Responder::new(signal)));
         match answer {
@@ -156,7 +168,7 @@ impl Http2 {
                     {
                         self.sender.grpc_head(id, grpc.content_type);
                         self.sender.message(id, message);
-                        self.sender.trailers(id, &Status::OK);
+                        self.sender.ok_trailers(id);
                         shared.stats.handled(method, Code::Ok);
                         shared.recycle(signal);
                     }
@@ -175,6 +187,11 @@ impl Http2 {
             }
             Some(Answer::Http(_)) => unreachable!("a unary call has no HTTP responder"),
         }
+    }
+
+    /// Whether the thread has no other connection and the connection no other stream.
+    fn is_alone(&self, shared: &Shared) -> bool {
+        self.streams.is_empty() && shared.stats.open.load(Ordering::Relaxed) == 1
     }
 
     fn signal(&self, shared: &mut Shared) -> Arc<Signal> {

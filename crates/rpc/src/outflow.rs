@@ -46,6 +46,8 @@ pub(crate) struct Outflow {
     end: Option<End>,
     /// What the peer still takes on this stream.
     window: i64,
+    /// The end is sent.
+    is_done: bool,
 }
 
 /// How a response begins.
@@ -98,7 +100,7 @@ enum End {
 
 impl Outflow {
     pub(crate) fn new(opening: Opening, window: i64) -> Outflow {
-        Outflow { opening, queue: VecDeque::new(), current: None, queued_bytes: 0, end: None, window }
+        Outflow { opening, queue: VecDeque::new(), current: None, queued_bytes: 0, end: None, window, is_done: false }
     }
 
     /// Queues a reply and the end behind it.
@@ -110,6 +112,21 @@ impl Outflow {
         self.queued_bytes += item.queued_bytes();
         self.queue.push_back(item);
         self.end = Some(End::Trailers(Status::OK));
+    }
+
+    /// Sends a whole reply at once, if nothing was sent before it and the windows have room for it. Otherwise gives it back.
+    pub(crate) fn reply_at_once(&mut self, stream: u32, sender: &mut Sender, message: Bytes) -> Option<Bytes> {
+        let Opening::Grpc(content_type) = self.opening else { return Some(message) };
+        let len = PREFIX_BYTES + message.len();
+        if len > sender.room() || len as i64 > self.window || !self.queue.is_empty() {
+            return Some(message);
+        }
+        sender.grpc_head(stream, content_type);
+        sender.message(stream, message);
+        sender.ok_trailers(stream);
+        self.opening = Opening::Sent;
+        self.is_done = true;
+        None
     }
 
     /// Queues a whole HTTP response.
@@ -164,6 +181,9 @@ impl Outflow {
 
     /// Hands over what the windows and the room for output allow.
     pub(crate) fn pump(&mut self, stream: u32, sender: &mut Sender) -> Progress {
+        if self.is_done {
+            return Progress::Done;
+        }
         loop {
             if self.current.is_none() && !self.load() {
                 return match self.end.take() {
@@ -262,6 +282,7 @@ impl Outflow {
                 sender.trailers_only(stream, StatusCode::OK.as_u16(), *content_type, &status);
             }
             (End::Trailers(_), Opening::Http(..)) => return Progress::Broken(Reason::INTERNAL_ERROR),
+            (End::Trailers(status), Opening::Sent) if status == Status::OK => sender.ok_trailers(stream),
             (End::Trailers(status), Opening::Sent) => sender.trailers(stream, &status),
         }
         Progress::Done

@@ -31,6 +31,14 @@ impl ContentType {
     }
 }
 
+/// A header block that stays the same as long as the encoder's table does.
+#[derive(Default)]
+struct Usual {
+    /// The table's generation; none if there is no block yet.
+    generation: Option<u64>,
+    block: Vec<u8>,
+}
+
 /// What goes out on one connection.
 pub(crate) struct Sender {
     pub(crate) output: Output,
@@ -42,6 +50,11 @@ pub(crate) struct Sender {
     frame_bytes_max: usize,
     /// Where header blocks are made.
     block: Vec<u8>,
+    /// The blocks that nearly every reply has: its head, and the trailers that say OK.
+    usual_head: Usual,
+    usual_trailers: Usual,
+    /// The table's size was changed, and no block has come since.
+    changed: bool,
 }
 
 impl Sender {
@@ -53,6 +66,9 @@ impl Sender {
             initial_window: i64::from(WINDOW_BYTES_DEFAULT),
             frame_bytes_max: PAYLOAD_BYTES_DEFAULT,
             block: Vec::new(),
+            usual_head: Usual::default(),
+            usual_trailers: Usual::default(),
+            changed: false,
         }
     }
 
@@ -78,7 +94,11 @@ impl Sender {
         for entry in settings.iter() {
             let (id, value) = entry?;
             match id {
-                setting::HEADER_TABLE_SIZE => self.encoder.set_table_bytes_max(value as usize),
+                setting::HEADER_TABLE_SIZE => {
+                    self.encoder.set_table_bytes_max(value as usize);
+                    // The next block says so, which is not to be repeated.
+                    self.changed = true;
+                }
                 setting::INITIAL_WINDOW_SIZE => self.initial_window = i64::from(value),
                 setting::MAX_FRAME_SIZE => self.frame_bytes_max = (value as usize).min(PIECE_BYTES_MAX),
                 _ => {}
@@ -95,8 +115,29 @@ impl Sender {
 
     /// The beginning of a gRPC reply that has a body.
     pub(crate) fn grpc_head(&mut self, stream: u32, content_type: ContentType) {
+        let generation = self.encoder.generation();
+        if content_type == ContentType::Grpc && self.usual_head.generation == Some(generation) && !self.changed {
+            return put_block(self.output.tail(), &self.usual_head.block, stream, 0);
+        }
+        let changed = self.changed;
         self.begin_reply(content_type);
         self.headers(stream, false);
+        if content_type == ContentType::Grpc && !changed {
+            self.usual_head.keep(&self.block, generation, &self.encoder);
+        }
+    }
+
+    /// The trailers that say OK.
+    pub(crate) fn ok_trailers(&mut self, stream: u32) {
+        let generation = self.encoder.generation();
+        if self.usual_trailers.generation == Some(generation) && !self.changed {
+            return put_block(self.output.tail(), &self.usual_trailers.block, stream, flag::END_STREAM);
+        }
+        let changed = self.changed;
+        self.trailers(stream, &Status::OK);
+        if !changed {
+            self.usual_trailers.keep(&self.block, generation, &self.encoder);
+        }
     }
 
     /// A gRPC reply that is only a status.
@@ -157,6 +198,7 @@ impl Sender {
 
     /// Sends the block that was made, in as many frames as it takes.
     fn headers(&mut self, stream: u32, end: bool) {
+        self.changed = false;
         let mut kind = kind::HEADERS;
         let mut flags = if end { flag::END_STREAM } else { 0 };
         let mut rest = &self.block[..];
@@ -254,6 +296,23 @@ impl Sender {
     pub(crate) fn tail(&mut self) -> &mut BytesMut {
         self.output.tail()
     }
+}
+
+impl Usual {
+    /// Keeps `block` if it can be sent again: making it has not changed the table since its generation was `before`.
+    fn keep(&mut self, block: &[u8], before: u64, encoder: &Encoder) {
+        if encoder.generation() == before {
+            self.generation = Some(before);
+            self.block.clear();
+            self.block.extend_from_slice(block);
+        }
+    }
+}
+
+/// Sends a short block in one frame.
+fn put_block(tail: &mut BytesMut, block: &[u8], stream: u32, flags: u8) {
+    Head { len: block.len(), kind: kind::HEADERS, flags: flags | flag::END_HEADERS, stream }.put(tail);
+    tail.put_slice(block);
 }
 
 /// Adds to a window of the peer's, which must not go beyond what a number of its can say.

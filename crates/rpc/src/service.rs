@@ -40,6 +40,9 @@ pub struct Call {
     pub deadline: Option<Instant>,
     /// The other end of the connection.
     pub peer: SocketAddr,
+    /// Nothing else is under way on the connection's thread: the service may take a moment on it, if handing the call to another
+    /// thread would take longer.
+    pub is_alone: bool,
 }
 
 /// A streaming call, given out when its headers are here.

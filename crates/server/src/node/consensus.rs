@@ -2,12 +2,15 @@
 //! `fdatasync` and one message to each follower, and writes the log itself, because a hand-over to another thread would cost more
 //! than the work of one put.
 //!
+//! A request thread that has nothing else to do takes such a turn itself ([`Consensus::turn_for`]).
+//!
 //! While it waits for the disk it holds nothing but the log. When that takes longer than a heartbeat, the timer thread takes the
 //! turns of a leader in its place ([`Consensus::stand_in`]): followers hear of it and reads are answered. What that brings
 //! for the log is written when the disk is back. A leader whose disk is not back after an election timeout hands over.
 
 use super::apply::Apply;
 use super::core::{Core, Unsynced};
+use super::inbox::{Arrived, Proposal};
 use super::{Node, lock};
 use crate::logging::{self, Value};
 use member::Member;
@@ -18,12 +21,21 @@ use wal::{EntryRef, Wal};
 
 /// A log sync slower than this is worth a line: etcd's own figure.
 const SLOW_SYNC: Duration = Duration::from_secs(1);
+/// As long as syncs take less than this, other threads may wait for one.
+const QUICK_SYNC_US: u64 = 1_000;
+/// How many syncs it takes until a change of their time shows.
+const SYNCS_REMEMBERED: u64 = 8;
 
 pub(super) struct Consensus {
     node: Arc<Node>,
+    /// Held by whoever takes a turn, so that work reaches the log in the order in which it was made. The consensus thread gives it
+    /// away while it waits for something to arrive.
+    turn: Mutex<()>,
     core: Mutex<Core>,
-    /// Only the consensus thread takes it.
+    /// Only who has the turn takes it.
     wal: Mutex<Wal>,
+    /// What a sync has taken lately, in microseconds.
+    sync_us: AtomicU64,
     /// When the core was last seen to be free, by the node's clock.
     free_ms: AtomicU64,
 }
@@ -31,11 +43,19 @@ pub(super) struct Consensus {
 impl Consensus {
     pub(super) fn new(node: Arc<Node>, member: Member, wal: Wal, apply: Apply) -> Self {
         let core = Core::new(node.clone(), member, apply);
-        Consensus { free_ms: AtomicU64::new(node.now_ms()), node, core: Mutex::new(core), wal: Mutex::new(wal) }
+        Consensus {
+            free_ms: AtomicU64::new(node.now_ms()),
+            node,
+            turn: Mutex::new(()),
+            core: Mutex::new(core),
+            wal: Mutex::new(wal),
+            sync_us: AtomicU64::new(QUICK_SYNC_US),
+        }
     }
 
     /// Runs until told to stop.
     pub(super) fn run(&self) {
+        let mut turn = lock(&self.turn);
         let mut core = self.drain(lock(&self.core));
         core.begin();
         loop {
@@ -46,7 +66,9 @@ impl Consensus {
             }
             let deadline = core.next_tick;
             drop(core);
+            drop(turn);
             let arrived = self.node.inbox.take(deadline);
+            turn = lock(&self.turn);
             self.free_ms.store(self.node.now_ms(), Ordering::Relaxed);
             core = lock(&self.core);
             core.accept(arrived);
@@ -59,7 +81,22 @@ impl Consensus {
         }
     }
 
-    /// Does all the work there is.
+    /// Takes a turn on the caller's thread for `proposal`, if nobody else has the turn and the disk is quick. Otherwise gives it back.
+    pub(super) fn turn_for(&self, proposal: Proposal) -> Option<Proposal> {
+        if self.sync_us.load(Ordering::Relaxed) >= QUICK_SYNC_US {
+            return Some(proposal);
+        }
+        let Ok(_turn) = self.turn.try_lock() else { return Some(proposal) };
+        let mut core = lock(&self.core);
+        if core.stop {
+            return Some(proposal);
+        }
+        core.accept(Arrived { proposals: vec![proposal], ..Arrived::default() });
+        drop(self.drain(core));
+        None
+    }
+
+    /// Does all the work there is. Only for who has the turn.
     fn drain<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
         loop {
             core.advance();
@@ -105,6 +142,9 @@ impl Consensus {
             fail_log(&error);
         }
         let took = began.elapsed();
+        let (before, now) = (self.sync_us.load(Ordering::Relaxed), took.as_micros() as u64);
+        let average = (before * (SYNCS_REMEMBERED - 1) + now) / SYNCS_REMEMBERED;
+        self.sync_us.store(average, Ordering::Relaxed);
         self.node.metrics.wal_fsync.observe(took);
         if took > SLOW_SYNC {
             logging::warn(

@@ -100,6 +100,7 @@ pub struct Node {
     no_space_raised: AtomicBool,
     raising: Mutex<()>,
     applying: OnceLock<Weak<apply::Shared>>,
+    consensus: OnceLock<Weak<consensus::Consensus>>,
     compactions: Mutex<Vec<WaitsForCompaction>>,
     maintenance: (Mutex<bool>, Condvar),
 }
@@ -122,16 +123,42 @@ impl Node {
 
     /// Proposes one request, given as the field of `InternalRaftRequest` it goes into and its encoding.
     pub(crate) fn propose(&self, field: u32, request: &[u8], done: Done) {
+        if let Some(proposal) = self.proposal(field, request, done) {
+            self.enqueue(proposal);
+        }
+    }
+
+    /// The same from a thread that has nothing else to do: it takes the turn of consensus itself if nobody else has it. Two
+    /// wake-ups of other threads take longer than all the work of one small write.
+    pub(crate) fn propose_here(&self, field: u32, request: &[u8], done: Done) {
+        let Some(mut proposal) = self.proposal(field, request, done) else { return };
+        if let Some(consensus) = self.consensus.get().and_then(Weak::upgrade) {
+            proposal = match consensus.turn_for(proposal) {
+                None => return,
+                Some(refused) => refused,
+            };
+        }
+        self.enqueue(proposal);
+    }
+
+    /// A proposal that is counted as pending; none if it was refused, which `done` has been told.
+    fn proposal(&self, field: u32, request: &[u8], done: Done) -> Option<Proposal> {
         if let Err(error) = self.admit() {
-            return done(Err(error));
+            done(Err(error));
+            return None;
         }
         let id = self.next_request.fetch_add(1, Ordering::Relaxed);
         let data = entry::wrap(id, field, request);
         if data.len() > self.config.max_request_bytes {
-            return done(Err(Error::RequestTooLarge));
+            done(Err(Error::RequestTooLarge));
+            return None;
         }
         self.metrics.proposals_pending.fetch_add(1, Ordering::Relaxed);
-        if let Err(refused) = self.inbox.propose(Proposal { id, data: data.into(), done }) {
+        Some(Proposal { id, data: data.into(), done })
+    }
+
+    fn enqueue(&self, proposal: Proposal) {
+        if let Err(refused) = self.inbox.propose(proposal) {
             self.metrics.proposals_pending.fetch_sub(1, Ordering::Relaxed);
             self.metrics.proposals_failed.fetch_add(1, Ordering::Relaxed);
             (refused.done)(Err(Error::TooManyRequests));

@@ -164,6 +164,7 @@ pub(crate) fn start(config: Config, listeners: Vec<Listener>) -> Result<Running,
         no_space_raised: AtomicBool::new(false),
         raising: Mutex::default(),
         applying: OnceLock::new(),
+        consensus: OnceLock::new(),
         compactions: Mutex::default(),
         maintenance: (Mutex::new(false), Condvar::new()),
         config,
@@ -172,6 +173,8 @@ pub(crate) fn start(config: Config, listeners: Vec<Listener>) -> Result<Running,
     link::start(&node, listeners, remotes)?;
     let apply = Apply::start(node.clone(), opened.applier)?;
     let core = Arc::new(Consensus::new(node.clone(), member, wal, apply));
+    // Set once; the node must not keep consensus, which keeps the node.
+    let _ = node.consensus.set(Arc::downgrade(&core));
     let driven = core.clone();
     let consensus = spawn("consensus", move || driven.run())?;
     let mut background = Vec::new();

@@ -137,7 +137,7 @@ pub(super) fn put(node: &Arc<Node>, call: Call, responder: Responder) {
     if let Err(error) = checked {
         return refuse(responder, error);
     }
-    propose(node, node::PUT, &message, responder);
+    propose(node, node::PUT, &message, call.is_alone, responder);
 }
 
 pub(super) fn delete_range(node: &Arc<Node>, call: Call, responder: Responder) {
@@ -147,7 +147,7 @@ pub(super) fn delete_range(node: &Arc<Node>, call: Call, responder: Responder) {
     };
     let cost = || node.store.delete_cost_bytes(KeyRange::new(&request.key, &request.range_end));
     match check::delete_range(&request).and_then(|()| node.store.delete_check(cost())) {
-        Ok(()) => propose(node, node::DELETE_RANGE, &call.message, responder),
+        Ok(()) => propose(node, node::DELETE_RANGE, &call.message, call.is_alone, responder),
         Err(error) => refuse(responder, error),
     }
 }
@@ -176,7 +176,7 @@ pub(super) fn txn(node: &Arc<Node>, call: Call, responder: Responder) {
         None => {
             let room = || node.store.delete_check(node.store.txn_delete_cost_bytes(&request));
             match node.check_space(store::txn_cost(&request)).and_then(|()| room()) {
-                Ok(()) => propose(node, node::TXN, &call.message, responder),
+                Ok(()) => propose(node, node::TXN, &call.message, call.is_alone, responder),
                 Err(error) => refuse(responder, error),
             }
         }
@@ -201,7 +201,7 @@ pub(super) fn compact(node: &Arc<Node>, call: Call, responder: Responder) {
         Err(status) => return refuse(responder, status),
     };
     if !request.physical {
-        return propose(node, node::COMPACTION, &call.message, responder);
+        return propose(node, node::COMPACTION, &call.message, call.is_alone, responder);
     }
     let own = node.clone();
     let done = move |result: node::Outcome| match result {
@@ -216,7 +216,8 @@ pub(super) fn compact(node: &Arc<Node>, call: Call, responder: Responder) {
 }
 
 /// Sends a request through the log and its outcome to the client.
-pub(super) fn propose(node: &Arc<Node>, field: u32, request: &[u8], responder: Responder) {
+pub(super) fn propose(node: &Arc<Node>, field: u32, request: &[u8], is_alone: bool, responder: Responder) {
     let own = node.clone();
-    node.propose(field, request, Box::new(move |result| responder.send(outcome(&own, result))));
+    let done = Box::new(move |result| responder.send(outcome(&own, result)));
+    if is_alone { node.propose_here(field, request, done) } else { node.propose(field, request, done) }
 }

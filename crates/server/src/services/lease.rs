@@ -33,7 +33,7 @@ pub(super) fn grant(node: &Arc<Node>, call: Call, responder: Responder) {
     while request.id == 0 || (drawn && node.store.leases().exists(request.id)) {
         request.id = random_id();
     }
-    propose(node, node::LEASE_GRANT, &request.encode_to_vec(), responder);
+    propose(node, node::LEASE_GRANT, &request.encode_to_vec(), call.is_alone, responder);
 }
 
 /// A random positive number, from the process's own keyed hash.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 pub(super) fn alarm(node: &Arc<Node>, call: Call, responder: Responder) {
     match decode::<AlarmRequest>(call.message.clone()) {
-        Ok(_) => propose(node, node::ALARM, &call.message, responder),
+        Ok(_) => propose(node, node::ALARM, &call.message, call.is_alone, responder),
         Err(status) => refuse(responder, status),
     }
 }
