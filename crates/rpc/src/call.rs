@@ -15,7 +15,7 @@ use crate::encoding::Encoding;
 use crate::frame::Reason;
 use crate::head::Grpc;
 use crate::outflow::{Outflow, Progress};
-use crate::receiver::{Receiver, WINDOW_BYTES, WINDOW_UPDATE_BYTES_MIN};
+use crate::receiver::{WINDOW_BYTES, WINDOW_UPDATE_BYTES_MIN};
 use crate::responder::{Answer, Responder, inline, plain_response};
 use crate::sender::Sender;
 use crate::signal::Signal;
@@ -28,6 +28,9 @@ const GATHERED_BYTES_MAX: usize = 64 << 20;
 /// The same for all connections together.
 const GATHERED_BYTES_ALL_MAX: usize = 256 << 20;
 
+/// Entries that a list of signals may have whatever the number of streams.
+const LISTED_MIN: usize = 64;
+
 /// What has happened to a stream.
 pub(crate) enum Event {
     /// The handler asked to be called, or the stream is new.
@@ -38,6 +41,8 @@ pub(crate) enum Event {
     Window,
     /// The whole request may be handed to the service now.
     Begin,
+    /// The handler may make more output now.
+    Fed,
     /// The service has answered.
     Answer(Answer),
     /// The deadline has passed.
@@ -65,8 +70,14 @@ pub(crate) struct Stream {
     parked: bool,
     /// It is in the connection's backlog.
     waits: bool,
+    /// It is in the connection's list of streams whose handlers wait until less of their output is held.
+    hungers: bool,
+    /// A handler makes its output.
+    streams: bool,
     /// Memory that the headers take while the request waits.
     pub(crate) head_bytes: usize,
+    /// The request is a HEAD, and its response has no body.
+    pub(crate) is_head: bool,
 }
 
 /// The receiving side of a stream.
@@ -80,9 +91,9 @@ pub(crate) struct Input {
     pub(crate) left: Option<u64>,
     /// What the client may still send.
     window: i64,
-    /// What came and has not been given back to the windows.
+    /// What came and has not been given back to the window.
     taken_bytes: usize,
-    /// What is given back to the stream's window and not yet announced.
+    /// What is given back and not yet announced.
     due: u32,
 }
 
@@ -117,6 +128,8 @@ enum Outcome {
     Parks,
     /// It is whole, but too much is held for it to begin.
     Queues,
+    /// Its handler waits until the connection holds less output of handlers.
+    Hungers,
     /// It is over. The client is told why if it cannot know.
     Ends(Option<Reason>),
 }
@@ -150,7 +163,7 @@ impl Http2 {
         if let Some(deadline) = deadline {
             shared.deadlines.push(deadline, signal.clone());
         }
-        self.held_bytes += stream.out.queued_bytes();
+        self.hold(stream.streams, stream.out.queued_bytes() as isize);
         self.gathered_bytes += stream.gathered_bytes();
         self.tell_gathered(shared);
         let key = self.streams.insert(stream);
@@ -164,10 +177,17 @@ impl Http2 {
     /// Takes the stream under `key` out.
     pub(crate) fn remove(&mut self, shared: &Shared, key: usize) {
         let stream = self.streams.remove(key);
-        self.held_bytes -= stream.out.queued_bytes();
+        self.hold(stream.streams, -(stream.out.queued_bytes() as isize));
         self.gathered_bytes -= stream.gathered_bytes();
         self.tell_gathered(shared);
         self.discard(shared, &stream);
+    }
+
+    /// Counts output that waits in streams.
+    fn hold(&mut self, streams: bool, bytes: isize) {
+        let held = if streams { &mut self.streamed_bytes } else { &mut self.held_bytes };
+        // No more is taken away than was added.
+        *held = held.wrapping_add_signed(bytes);
     }
 
     /// Bytes that incomplete requests of this connection may hold beyond those that they hold.
@@ -187,47 +207,51 @@ impl Http2 {
     /// The bookkeeping for a stream that is out of the table and not counted in `held_bytes` and `gathered_bytes`.
     fn discard(&mut self, shared: &Shared, stream: &Stream) {
         self.ids.remove(&stream.id);
-        self.receiver.release(stream.input.taken_bytes);
         stream.count(shared);
     }
 
     fn look(&mut self, shared: &mut Shared, signal: &Arc<Signal>, cause: Cause<'_>) {
         let asked = signal.take();
         let key = signal.stream();
-        let can_begin = self.can_begin();
+        let (can_begin, may_stream) = (self.can_begin(), self.may_stream());
         let room = self.gathering_room(shared);
         let Some(stream) = self.streams.get_mut(key) else { return };
-        self.held_bytes -= stream.out.queued_bytes();
-        let gathered_bytes = stream.gathered_bytes();
-        self.gathered_bytes -= gathered_bytes;
+        let (streams, held_bytes, gathered_bytes) =
+            (stream.streams, stream.out.queued_bytes(), stream.gathered_bytes());
         let room = room + gathered_bytes;
-        let mut look = Look { shared, sender: &mut self.sender, peer: self.peer, room, can_begin };
+        let mut look = Look { shared, sender: &mut self.sender, peer: self.peer, room, can_begin, may_stream };
         let outcome = stream.attend(&mut look, cause, asked);
+        let is_over = matches!(outcome, Outcome::Ends(_));
+        let (held_after, gathered_after) =
+            if is_over { (0, 0) } else { (stream.out.queued_bytes(), stream.gathered_bytes()) };
+        if !is_over {
+            stream.give_back(&mut self.sender);
+        }
+        let list = match outcome {
+            Outcome::Parks => Some((&mut self.parked, &mut stream.parked)),
+            Outcome::Queues => Some((&mut self.backlog, &mut stream.waits)),
+            Outcome::Hungers => Some((&mut self.hungry, &mut stream.hungers)),
+            Outcome::Waits | Outcome::Ends(_) => None,
+        };
+        if let Some((list, is_listed)) = list
+            && !std::mem::replace(is_listed, true)
+        {
+            list.push_back(signal.clone());
+            // Streams that end leave their signals behind. A stream is in a list once at most.
+            if list.len() > 2 * self.ids.len() + LISTED_MIN {
+                list.retain(|signal| !signal.is_ended());
+            }
+        }
         if let Outcome::Ends(reason) = outcome {
-            self.tell_gathered(shared);
             let stream = self.streams.remove(key);
             self.discard(shared, &stream);
-            let reason = reason.or((!stream.input.ended).then_some(Reason::NO_ERROR));
-            if let Some(reason) = reason {
+            if let Some(reason) = reason.or((!stream.input.ended).then_some(Reason::NO_ERROR)) {
                 self.sender.reset(stream.id, reason);
                 self.forsake(stream.id);
             }
-            return;
         }
-        self.held_bytes += stream.out.queued_bytes();
-        self.gathered_bytes += stream.gathered_bytes();
-        stream.give_back(&mut self.receiver, &mut self.sender);
-        match outcome {
-            Outcome::Parks if !stream.parked => {
-                stream.parked = true;
-                self.parked.push_back(signal.clone());
-            }
-            Outcome::Queues if !stream.waits => {
-                stream.waits = true;
-                self.backlog.push_back(signal.clone());
-            }
-            Outcome::Parks | Outcome::Queues | Outcome::Waits | Outcome::Ends(_) => {}
-        }
+        self.hold(streams, held_after as isize - held_bytes as isize);
+        self.gathered_bytes = self.gathered_bytes + gathered_after - gathered_bytes;
         self.tell_gathered(shared);
     }
 }
@@ -249,6 +273,8 @@ struct Look<'a> {
     room: usize,
     /// Whether whole requests may be handed to the service.
     can_begin: bool,
+    /// Whether handlers may make more output.
+    may_stream: bool,
 }
 
 impl Input {
@@ -291,7 +317,21 @@ impl Stream {
         out: Outflow,
         role: Role,
     ) -> Stream {
-        Stream { signal, id, method, input, out, role, code: None, parked: false, waits: false, head_bytes: 0 }
+        Stream {
+            signal,
+            id,
+            method,
+            input,
+            out,
+            streams: matches!(role, Role::Handler(_)),
+            role,
+            code: None,
+            parked: false,
+            waits: false,
+            hungers: false,
+            head_bytes: 0,
+            is_head: false,
+        }
     }
 
     /// A stream that only has output left.
@@ -301,13 +341,12 @@ impl Stream {
         stream
     }
 
-    /// Gives back to the windows what is no longer held: of a handler that has no room, only what it has taken.
-    fn give_back(&mut self, receiver: &mut Receiver, sender: &mut Sender) {
+    /// Gives back to the window what is no longer held: of a handler that has no room, only what it has taken.
+    fn give_back(&mut self, sender: &mut Sender) {
         let is_starved = matches!(&self.role, Role::Handler(handler) if handler.starved);
         let kept = if is_starved { self.input.decoder.held_bytes() } else { 0 };
         let free = self.input.taken_bytes.saturating_sub(kept);
         self.input.taken_bytes -= free;
-        receiver.release(free);
         // No more than the window was.
         self.input.due += free as u32;
         if self.input.due >= WINDOW_UPDATE_BYTES_MIN && !self.input.ended {
@@ -335,6 +374,7 @@ impl Stream {
     }
 
     fn attend(&mut self, look: &mut Look<'_>, cause: Cause<'_>, asked: bool) -> Outcome {
+        self.out.allow(look.may_stream);
         match cause {
             Cause::Input(data, end) => {
                 self.input.ended |= end;
@@ -343,6 +383,7 @@ impl Stream {
             Cause::Event(Event::Wake | Event::Window) => {}
             Cause::Event(Event::Share) => self.parked = false,
             Cause::Event(Event::Begin) => self.waits = false,
+            Cause::Event(Event::Fed) => self.hungers = false,
             Cause::Event(Event::Answer(answer)) => self.answer(look, answer),
             Cause::Event(Event::Expired) => {
                 if matches!(self.role, Role::Output) {
@@ -363,7 +404,10 @@ impl Stream {
             let progress = self.out.pump(self.id, look.sender);
             match progress {
                 Progress::Done => return Outcome::Ends(None),
-                Progress::Broken(reason) => return Outcome::Ends(Some(reason)),
+                Progress::Broken(reason) => {
+                    self.code = Some(Code::Internal);
+                    return Outcome::Ends(Some(reason));
+                }
                 Progress::Idle | Progress::Window | Progress::Share => {}
             }
             if let Role::Handler(handler) = &mut self.role
@@ -374,9 +418,11 @@ impl Stream {
                 self.drive(look, |handler, out| handler.ready(out));
                 continue;
             }
+            let is_starved = matches!(&self.role, Role::Handler(handler) if handler.starved);
             return match progress {
                 Progress::Share => Outcome::Parks,
                 _ if !whole => Outcome::Queues,
+                _ if is_starved && !look.may_stream => Outcome::Hungers,
                 _ => Outcome::Waits,
             };
         }
@@ -540,7 +586,7 @@ impl Stream {
     }
 
     fn respond(&mut self, response: http::Response<Bytes>) {
-        self.out.respond(response);
+        self.out.respond(if self.is_head { response.map(|_| Bytes::new()) } else { response });
         self.settle();
     }
 

@@ -32,6 +32,8 @@ use crate::thread::{ConnectionWaker, Shared};
 const TURN_TIME_MAX: Duration = Duration::from_micros(200);
 /// Replies that wait for the peer to open its window. Beyond it no new request is begun.
 const HELD_BYTES_MAX: usize = 8 << 20;
+/// The same for the messages of handlers. Beyond it none is asked for more.
+const STREAMED_BYTES_MAX: usize = 64 << 20;
 /// How long the socket of a connection that ended in an error is kept.
 const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
 /// Room for input: what one turn reads, behind the beginning of a frame that came before.
@@ -92,22 +94,28 @@ pub(crate) struct Http2 {
     pub(crate) parked: VecDeque<Arc<Signal>>,
     /// Whole requests that wait until fewer bytes are held.
     pub(crate) backlog: VecDeque<Arc<Signal>>,
+    /// Streams whose handlers wait until less of their output is held.
+    pub(crate) hungry: VecDeque<Arc<Signal>>,
     /// Bytes of replies that wait in streams.
     pub(crate) held_bytes: usize,
+    /// Bytes of handlers' messages that do.
+    pub(crate) streamed_bytes: usize,
     /// Bytes of requests that are not complete.
     pub(crate) gathered_bytes: usize,
     /// What of them is in the sum of all connections.
     pub(crate) told_gathered_bytes: usize,
     /// The peer's settings have come, which must be the first.
     pub(crate) greeted: bool,
+    /// When the connection began.
+    since: Instant,
     pub(crate) rates: Rates,
     pub(crate) ping_rule: PingRule,
     pub(crate) farewell: Farewell,
     pulse: PeerPulse,
     /// Output that was left when it was written last.
     unwritten_bytes: usize,
-    /// Since when the peer takes nothing, and how much was left then.
-    stuck: Option<(Instant, usize)>,
+    /// Since when the peer takes nothing.
+    stuck: Option<Instant>,
     /// When the connection ended in an error. Only its socket is left.
     leaving: Option<Instant>,
 }
@@ -145,10 +153,13 @@ impl Http2 {
             inbox: VecDeque::new(),
             parked: VecDeque::new(),
             backlog: VecDeque::new(),
+            hungry: VecDeque::new(),
             held_bytes: 0,
+            streamed_bytes: 0,
             gathered_bytes: 0,
             told_gathered_bytes: 0,
             greeted: false,
+            since: shared.now,
             rates: Rates::new(shared.now),
             ping_rule: PingRule::new(&shared.options),
             farewell: Farewell::None,
@@ -176,7 +187,7 @@ impl Http2 {
         let read = match self.read(shared, &mut cx, until) {
             Ok(read) => read,
             Err(ending) => {
-                self.sender.go_away(self.last_stream, ending.reason, ending.text);
+                self.sender.go_away(self.farewell.last_stream(self.last_stream), ending.reason, ending.text);
                 return self.leave(shared, &mut cx);
             }
         };
@@ -196,7 +207,9 @@ impl Http2 {
             // What is unread would make the socket reset what was written.
             return self.leave(shared, &mut cx);
         }
-        let late = !self.inbox.is_empty() || (self.can_begin() && !self.backlog.is_empty());
+        let late = !self.inbox.is_empty()
+            || (self.can_begin() && !self.backlog.is_empty())
+            || (self.may_stream() && !self.hungry.is_empty());
         let movable = !self.parked.is_empty() && self.sender.room() > 0;
         let more_input = matches!(read, Read::CutShort) && !self.sender.is_full();
         if late || movable || more_input { Turn::Again } else { Turn::Idle }
@@ -221,6 +234,19 @@ impl Http2 {
             if !signal.is_ended() {
                 self.attend(shared, signal, Event::Share);
             }
+            shared.now = Instant::now();
+            if shared.now > until {
+                return;
+            }
+        }
+        while self.may_stream()
+            && shared.now <= until
+            && let Some(signal) = self.hungry.pop_front()
+        {
+            if !signal.is_ended() {
+                self.attend(shared, signal, Event::Fed);
+            }
+            shared.now = Instant::now();
         }
         while self.can_begin()
             && shared.now <= until
@@ -231,6 +257,11 @@ impl Http2 {
             }
             shared.now = Instant::now();
         }
+    }
+
+    /// Whether handlers may make more output.
+    pub(crate) fn may_stream(&self) -> bool {
+        self.streamed_bytes < STREAMED_BYTES_MAX
     }
 
     /// Whether new requests may be begun.
@@ -297,7 +328,7 @@ impl Http2 {
         if flushed.is_ready() {
             self.stuck = None;
         } else if self.unwritten_bytes < before || self.stuck.is_none() {
-            self.stuck = Some((now, self.unwritten_bytes));
+            self.stuck = Some(now);
         }
         flushed
     }
@@ -321,6 +352,7 @@ impl Http2 {
         self.inbox.clear();
         self.parked.clear();
         self.backlog.clear();
+        self.hungry.clear();
         self.input = Vec::new();
     }
 
@@ -348,12 +380,16 @@ impl Http2 {
     /// Looks after what takes time. False if the connection is to be dropped.
     pub(crate) fn tick(&mut self, shared: &Shared, waker: &Waker) -> bool {
         let is_over = |since: Instant, most: Duration| shared.now.duration_since(since) >= most;
-        if self.stuck.is_some_and(|(since, _)| is_over(since, shared.options.write_timeout)) {
+        if self.stuck.is_some_and(|since| is_over(since, shared.options.write_timeout)) {
             shared.stats.hit(Limit::WriteProgress);
             return false;
         }
         if let Some(since) = self.leaving {
             return !is_over(since, LINGER_TIME_MAX);
+        }
+        if !self.greeted && is_over(self.since, shared.options.handshake_timeout) {
+            shared.stats.hit(Limit::Handshake);
+            return false;
         }
         let waits_for_headers = self.receiver.block.as_ref().map(|block| block.since);
         if waits_for_headers.is_some_and(|since| is_over(since, shared.options.handshake_timeout)) {

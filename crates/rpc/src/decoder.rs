@@ -10,6 +10,9 @@ use crate::payload::PREFIX_BYTES;
 /// Messages up to this size are copied out of what is gathered, so that they do not keep all of it in memory.
 const SMALL_BYTES_MAX: usize = 16 * 1024;
 
+/// Memory that a stream keeps for its next message.
+const KEPT_BYTES_MAX: usize = 1024;
+
 /// Gathers the DATA of one stream and yields its messages, decompressed.
 #[derive(Debug)]
 pub(crate) struct Decoder {
@@ -17,16 +20,19 @@ pub(crate) struct Decoder {
     bytes_max: usize,
     /// What is not yet yielded.
     gathered: BytesMut,
+    /// The most that was in it, and so the memory that it keeps: what was yielded may be part of the same.
+    peak_bytes: usize,
 }
 
 impl Decoder {
     pub(crate) fn new(encoding: Encoding, bytes_max: usize) -> Decoder {
-        Decoder { encoding, bytes_max, gathered: BytesMut::new() }
+        Decoder { encoding, bytes_max, gathered: BytesMut::new(), peak_bytes: 0 }
     }
 
     /// Adds what came from the client.
     pub(crate) fn push(&mut self, data: &[u8]) {
         self.gathered.extend_from_slice(data);
+        self.peak_bytes = self.peak_bytes.max(self.gathered.len());
     }
 
     /// Bytes held that are not yet a message.
@@ -48,8 +54,9 @@ impl Decoder {
         } else {
             self.gathered.split_to(len).freeze()
         };
-        if self.gathered.is_empty() && self.gathered.capacity() > SMALL_BYTES_MAX {
+        if self.gathered.is_empty() && self.peak_bytes > KEPT_BYTES_MAX {
             self.gathered = BytesMut::new();
+            self.peak_bytes = 0;
         }
         if compressed { self.encoding.decompress(&message, self.bytes_max).map(Some) } else { Ok(Some(message)) }
     }
@@ -125,6 +132,17 @@ mod tests {
             assert_eq!(seen, messages, "in pieces of {step}");
             assert_eq!(decoder.held_bytes(), 0);
         }
+    }
+
+    #[test]
+    fn a_large_message_leaves_no_memory_behind() {
+        let mut decoder = Decoder::new(Encoding::Identity, 1 << 21);
+        let body = framed(&[&vec![7; (1 << 21) - PREFIX_BYTES]]);
+        body.chunks(16_384).for_each(|piece| decoder.push(piece));
+        let message = decoder.next().expect("well formed").expect("whole");
+        assert_eq!((message.len(), decoder.peak_bytes), ((1 << 21) - PREFIX_BYTES, 0));
+        // Nothing else refers to it: it can be taken back whole.
+        assert!(message.try_into_mut().is_ok());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::receiver::Block;
 use crate::thread::Shared;
 
 /// How many streams that were reset are remembered, so that what was on its way for them is no offence.
-const FORSAKEN_MAX: usize = 128;
+const FORSAKEN_MAX: usize = 1024;
 /// Pieces of a body smaller than this that complete no message are counted.
 const TINY_BYTES_MAX: usize = 16;
 /// Streams whose windows are moved for the price of one frame that carries nothing.
@@ -40,7 +40,10 @@ impl Http2 {
                 Err(Ended::Stream(fault)) => self.reset_by_force(shared, fault)?,
             }
             // Only these make work that takes time.
-            if matches!(head.kind, kind::HEADERS | kind::DATA | kind::CONTINUATION) {
+            if matches!(
+                head.kind,
+                kind::HEADERS | kind::DATA | kind::CONTINUATION | kind::WINDOW_UPDATE | kind::SETTINGS
+            ) {
                 shared.now = Instant::now();
             }
             if shared.now > until || self.sender.is_full() {
@@ -127,12 +130,12 @@ impl Http2 {
         end_stream: bool,
         rest: &[u8],
     ) -> Result<usize, Ended> {
+        let list_max = shared.options.header_list_bytes_max as usize;
         if stream > self.last_stream {
             if stream.is_multiple_of(2) {
                 return Err(Fault::connection(Reason::PROTOCOL_ERROR).into());
             }
             self.last_stream = stream;
-            let list_max = shared.options.header_list_bytes_max as usize;
             let head = self.receiver.head(block, stream, &shared.routes, list_max)?;
             if !self.farewell.serves(stream) {
                 self.sender.reset(stream, Reason::REFUSED_STREAM);
@@ -140,19 +143,24 @@ impl Http2 {
                 return Ok(0);
             }
             if self.ids.len() >= shared.options.concurrent_streams_max as usize {
+                // Not yet an offence: the client may not have seen our settings.
                 shared.stats.hit(Limit::ConcurrentStreams);
-                return Err(Fault::stream(stream, Reason::REFUSED_STREAM).into());
+                self.count(shared, Cost::Reset)?;
+                self.sender.reset(stream, Reason::REFUSED_STREAM);
+                self.forsake(stream);
+                return Ok(0);
             }
             return self.begin(shared, stream, head, end_stream, rest);
         }
         let Some(&key) = self.ids.get(&stream) else {
             if self.forsaken.contains(&stream) {
-                self.receiver.trailers(block, stream)?;
+                self.count(shared, Cost::IdleFrame)?;
+                self.receiver.trailers(block, stream, list_max)?;
                 return Ok(0);
             }
             return Err(Fault::connection(Reason::STREAM_CLOSED).into());
         };
-        self.receiver.trailers(block, stream)?;
+        self.receiver.trailers(block, stream, list_max)?;
         let input = &mut self.streams[key].input;
         let begun = if end_stream || input.ended { input.take(0, 0, true) } else { Err(Reason::PROTOCOL_ERROR) };
         begun.map_err(|reason| Fault::stream(stream, reason))?;
@@ -165,22 +173,19 @@ impl Http2 {
         self.not_idle(stream)?;
         self.receiver.take(len)?;
         let Some(&key) = self.ids.get(&stream) else {
-            self.receiver.release(len);
             if self.forsaken.contains(&stream) {
                 return self.count(shared, Cost::IdleFrame);
             }
             return Err(Fault::stream(stream, Reason::STREAM_CLOSED).into());
         };
-        if let Err(reason) = self.streams[key].input.take(len, data.len(), end) {
-            self.receiver.release(len);
-            return Err(Fault::stream(stream, reason).into());
-        }
+        self.streams[key].input.take(len, data.len(), end).map_err(|reason| Fault::stream(stream, reason))?;
         let held = self.gathered_bytes;
         self.attend_input(shared, key, data, end);
         if !end && data.is_empty() {
             return self.count(shared, Cost::IdleFrame);
         }
-        if !end && data.len() < TINY_BYTES_MAX && self.gathered_bytes > held {
+        let gets_nowhere = self.gathered_bytes > held || !self.ids.contains_key(&stream);
+        if !end && data.len() < TINY_BYTES_MAX && gets_nowhere {
             return self.count(shared, Cost::TinyData);
         }
         Ok(())

@@ -14,6 +14,9 @@ use crate::routes::Routes;
 use crate::sender::ContentType;
 use crate::{Kind, Metadata, Status, timeout};
 
+/// What an entry of [`HeaderMap`] takes, roughly.
+const MAP_ENTRY_BYTES: usize = 160;
+
 /// A request up to its body.
 #[derive(Debug)]
 pub(crate) struct Head {
@@ -67,7 +70,7 @@ pub(crate) fn decode(
 ) -> Result<Head, BadHead> {
     let mut parts = Parts { list_bytes_max, ..Parts::default() };
     decoder.decode(block, |field| parts.field(field)).map_err(|_| BadHead::Compression)?;
-    if parts.malformed || parts.method.is_empty() {
+    if parts.malformed || !parts.has_method || parts.method.is_empty() {
         return Err(BadHead::Malformed);
     }
     // CONNECT has an authority alone; it is answered as a method that nobody serves.
@@ -79,7 +82,10 @@ pub(crate) fn decode(
         return Err(BadHead::Malformed);
     }
     let content_length = parts.content_length;
-    let bytes = parts.fields.held_bytes();
+    let held_bytes = parts.fields.held_bytes();
+    // A map of headers takes more than their text.
+    let map_bytes = parts.fields.len() * MAP_ENTRY_BYTES;
+    let bytes = held_bytes + if parts.content_type.is_none() { map_bytes } else { 0 };
     let target = if parts.list_bytes > list_bytes_max {
         Target::Answered(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)
     } else {
@@ -92,10 +98,20 @@ pub(crate) fn decode(
 }
 
 /// Decodes the trailers of a request, in which nothing is of interest.
-pub(crate) fn decode_trailers(block: &[u8], decoder: &mut hpack::Decoder) -> Result<(), BadHead> {
+pub(crate) fn decode_trailers(
+    block: &[u8],
+    decoder: &mut hpack::Decoder,
+    list_bytes_max: usize,
+) -> Result<(), BadHead> {
     let mut malformed = false;
+    let mut list_bytes = 0_usize;
     let decoded = decoder.decode(block, |field| {
-        malformed |= !is_name(field.name) || is_of_connection(field.name) || !is_value(field.value);
+        list_bytes = list_bytes.saturating_add(field.size_bytes());
+        malformed = malformed
+            || list_bytes > list_bytes_max
+            || !is_name(field.name)
+            || is_of_connection(field.name)
+            || !is_value(field.value);
     });
     match decoded {
         Err(_) => Err(BadHead::Compression),
@@ -112,11 +128,13 @@ struct Parts {
     method: Vec<u8>,
     path: Vec<u8>,
     authority: Vec<u8>,
+    has_method: bool,
     has_scheme: bool,
     has_path: bool,
     has_authority: bool,
     is_https: bool,
     fields: Fields,
+    has_content_type: bool,
     content_type: Option<ContentType>,
     content_length: Option<u64>,
     /// A field that is no pseudo-header has come.
@@ -141,7 +159,10 @@ impl Parts {
     /// A pseudo-header. False if it must not be there.
     fn pseudo(&mut self, name: &[u8], value: &[u8]) -> bool {
         match name {
-            b":method" if self.method.is_empty() && is_token(value) => self.method.extend_from_slice(value),
+            b":method" if !self.has_method && is_token(value) => {
+                self.has_method = true;
+                self.method.extend_from_slice(value);
+            }
             b":path" if !self.has_path && is_path(value) => {
                 self.has_path = true;
                 self.path.extend_from_slice(value);
@@ -172,7 +193,10 @@ impl Parts {
                     return false;
                 }
             }
-            b"content-type" if self.content_type.is_none() => self.content_type = grpc_content_type(value),
+            b"content-type" if !self.has_content_type => {
+                self.has_content_type = true;
+                self.content_type = grpc_content_type(value);
+            }
             _ => {}
         }
         self.fields.push(name, value);

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use api::Code;
 use bytes::{Bytes, BytesMut};
-use http::StatusCode;
+use http::{Method, StatusCode};
 
 use crate::call::{Handler, Input, Role, Stream, too_much_gathered};
 use crate::connection::Http2;
@@ -48,7 +48,8 @@ impl Http2 {
                     shared.stats.hit(Limit::HeaderList);
                 }
                 let mut out = Outflow::new(Opening::http(), self.sender.initial_window());
-                out.respond(plain_response(status));
+                // Without its text: it may be the answer to a HEAD.
+                out.respond(plain_response(status).map(|_| Bytes::new()));
                 let input = Input::new(Decoder::new(Encoding::Identity, 0), head.content_length, ended);
                 let stream = Stream::new(self.signal(shared), id, None, input, out, Role::Output);
                 self.keep(shared, stream, None);
@@ -60,20 +61,22 @@ impl Http2 {
             }
             Target::Http(mut parts) => {
                 parts.extensions.insert(self.peer);
+                let is_head = parts.method == Method::HEAD;
                 let out = Outflow::new(Opening::http(), self.sender.initial_window());
                 let input = Input::new(Decoder::new(Encoding::Identity, 0), head.content_length, ended);
                 let role = Role::Http { head: parts, body: BytesMut::new() };
                 let mut stream = Stream::new(self.signal(shared), id, None, input, out, role);
                 stream.head_bytes = head.bytes;
+                stream.is_head = is_head;
                 self.keep(shared, stream, None);
                 return Ok(0);
             }
         };
         let method = grpc.method;
-        shared.stats.started(method);
         let deadline = grpc.timeout.map(|timeout| shared.now + timeout);
         if deadline.is_some_and(|deadline| deadline <= shared.now) {
             let status = Status::deadline_exceeded();
+            shared.stats.started(method);
             shared.stats.handled(method, status.code);
             self.refuse(id, StatusCode::OK, grpc.content_type, &status, ended);
             return Ok(0);
@@ -82,9 +85,9 @@ impl Http2 {
             && self.can_begin()
             && let Some(body) = whole_body(id, ended, head.content_length, rest)
         {
-            let taken = if ended { 0 } else { HEAD_BYTES + body.len() };
             self.receiver.take(body.len())?;
-            self.receiver.release(body.len());
+            shared.stats.started(method);
+            let taken = if ended { 0 } else { HEAD_BYTES + body.len() };
             match sole(body, grpc.encoding, shared.options.message_bytes_max) {
                 Ok(message) => {
                     let is_alone = rest.len() == taken && self.is_alone(shared);
@@ -97,6 +100,7 @@ impl Http2 {
             }
             return Ok(taken);
         }
+        shared.stats.started(method);
         if head.bytes > self.gathering_room(shared) {
             shared.stats.hit(Limit::GatheredBytes);
             let status = too_much_gathered();

@@ -24,6 +24,8 @@ struct Entry {
     generation: u64,
     grpc: Arc<Grpc>,
     content_length: Option<u64>,
+    /// Memory that the request's headers hold. It counts for each stream that has them: this memory may forget them before.
+    bytes: usize,
 }
 
 impl Memo {
@@ -32,7 +34,11 @@ impl Memo {
         let generation = decoder.generation();
         let mut entries = self.entries.iter().flatten();
         let entry = entries.find(|entry| entry.generation == generation && *entry.block == *block)?;
-        Some(Head { target: Target::Grpc(entry.grpc.clone()), content_length: entry.content_length, bytes: 0 })
+        Some(Head {
+            target: Target::Grpc(entry.grpc.clone()),
+            content_length: entry.content_length,
+            bytes: entry.bytes,
+        })
     }
 
     /// Remembers that `block` means `head`, if it will still do so when it comes again: `before` is the decoder's generation before
@@ -47,6 +53,7 @@ impl Memo {
             generation: before,
             grpc: grpc.clone(),
             content_length: head.content_length,
+            bytes: head.bytes,
         });
         self.oldest = (self.oldest + 1) % ENTRIES;
     }

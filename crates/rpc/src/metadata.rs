@@ -41,6 +41,10 @@ impl Fields {
         })
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.spans.len()
+    }
+
     /// Memory held, in bytes.
     pub(crate) fn held_bytes(&self) -> usize {
         self.bytes.capacity() + self.spans.capacity() * size_of::<Span>()

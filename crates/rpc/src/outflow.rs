@@ -43,6 +43,8 @@ pub(crate) struct Outflow {
     queue: VecDeque<Item>,
     current: Option<Current>,
     queued_bytes: usize,
+    /// Below how many queued bytes a handler may add more.
+    room_bytes: usize,
     end: Option<End>,
     /// What the peer still takes on this stream.
     window: i64,
@@ -100,7 +102,16 @@ enum End {
 
 impl Outflow {
     pub(crate) fn new(opening: Opening, window: i64) -> Outflow {
-        Outflow { opening, queue: VecDeque::new(), current: None, queued_bytes: 0, end: None, window, is_done: false }
+        Outflow {
+            opening,
+            queue: VecDeque::new(),
+            current: None,
+            queued_bytes: 0,
+            room_bytes: limits::STREAM_SEND_BYTES_MAX,
+            end: None,
+            window,
+            is_done: false,
+        }
     }
 
     /// Queues a reply and the end behind it.
@@ -167,6 +178,11 @@ impl Outflow {
     /// Bytes of memory that what is queued takes, message prefixes aside.
     pub(crate) fn queued_bytes(&self) -> usize {
         self.queued_bytes
+    }
+
+    /// Says whether a handler may add to this stream at all.
+    pub(crate) fn allow(&mut self, allowed: bool) {
+        self.room_bytes = if allowed { limits::STREAM_SEND_BYTES_MAX } else { 0 };
     }
 
     /// Changes what the peer takes on this stream. Fails if that is more than HTTP/2 allows.
@@ -372,10 +388,11 @@ impl<'a> Outbound<'a> {
         (self.messages, self.bytes)
     }
 
-    /// Whether less than [`limits::STREAM_SEND_BYTES_MAX`] is queued. After it was false,
+    /// Whether less than [`limits::STREAM_SEND_BYTES_MAX`] is queued, and the streams of the connection together hold less than
+    /// theirs. After it was false,
     /// [`StreamHandler::ready`](crate::StreamHandler::ready) is called when there is room again.
     pub fn has_room(&self) -> bool {
-        self.flow.queued_bytes < limits::STREAM_SEND_BYTES_MAX
+        self.flow.queued_bytes < self.flow.room_bytes
     }
 
     /// Queues a message. Without regard to [`Outbound::has_room`]: a handler that ignores it is not bounded.

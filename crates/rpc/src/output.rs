@@ -55,6 +55,7 @@ impl Output {
         to: &mut (impl AsyncWrite + Unpin + ?Sized),
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
+        let all = self.len();
         while self.len() > 0 {
             let count = if self.sealed.is_empty() {
                 ready!(Pin::new(&mut *to).poll_write(cx, &self.tail))?
@@ -72,7 +73,11 @@ impl Output {
             }
             self.advance(count);
         }
-        Poll::Ready(Ok(()))
+        if all > IDLE_BYTES_MAX {
+            self.tail = BytesMut::new();
+        }
+        // A stream behind TLS may still hold some of it.
+        Pin::new(to).poll_flush(cx)
     }
 
     fn advance(&mut self, mut count: usize) {
@@ -86,14 +91,6 @@ impl Output {
             self.sealed.pop_front();
         }
         self.tail.advance(count);
-        if self.tail.is_empty() {
-            // What was sealed before may share the memory; if not, it is used again.
-            if self.tail.capacity() > IDLE_BYTES_MAX {
-                self.tail = BytesMut::new();
-            } else {
-                self.tail.clear();
-            }
-        }
     }
 }
 

@@ -72,20 +72,20 @@ impl Receiver {
     }
 
     /// Reads the header block behind the body of a request.
-    pub(crate) fn trailers(&mut self, block: &[u8], stream: u32) -> Result<(), Fault> {
-        head::decode_trailers(block, &mut self.decoder).map_err(|bad| fault(&bad, stream))
+    pub(crate) fn trailers(&mut self, block: &[u8], stream: u32, list_max: usize) -> Result<(), Fault> {
+        head::decode_trailers(block, &mut self.decoder, list_max).map_err(|bad| fault(&bad, stream))
     }
 
-    /// The payload of a DATA frame has come.
+    /// The payload of a DATA frame has come. The connection's window is given back at once: streams have windows of their own, and what
+    /// they hold is bounded, so that one which nobody reads does not keep the others waiting.
     pub(crate) fn take(&mut self, bytes: usize) -> Result<(), Fault> {
         self.window -= bytes as i64;
-        if self.window < 0 { Err(Fault::connection(Reason::FLOW_CONTROL_ERROR)) } else { Ok(()) }
-    }
-
-    /// So many bytes are no longer held.
-    pub(crate) fn release(&mut self, bytes: usize) {
-        // No more than what was taken, which the window bounds.
+        if self.window < 0 {
+            return Err(Fault::connection(Reason::FLOW_CONTROL_ERROR));
+        }
+        // No more than the window was.
         self.due += bytes as u32;
+        Ok(())
     }
 
     /// What is to be announced.

@@ -83,9 +83,9 @@ impl Sender {
         window.min(SEND_BYTES_MAX.saturating_sub(self.output.len()))
     }
 
-    /// Whether so much waits for the socket that nothing should be added.
+    /// Whether so much waits for the socket that nothing should be read. More than bodies may fill: what is read may be about them.
     pub(crate) fn is_full(&self) -> bool {
-        self.output.len() >= SEND_BYTES_MAX
+        self.output.len() >= 2 * SEND_BYTES_MAX
     }
 
     /// Takes over the peer's settings. Returns by how much the windows of its streams change.

@@ -31,6 +31,14 @@ impl Farewell {
         matches!(self, Farewell::Said(_))
     }
 
+    /// What to call the last stream that is served, if `newest` is the newest that has come: never more than was said before.
+    pub(crate) fn last_stream(self, newest: u32) -> u32 {
+        match self {
+            Farewell::Said(last) => last.min(newest),
+            _ => newest,
+        }
+    }
+
     /// Whether `stream` is still served.
     pub(crate) fn serves(self, stream: u32) -> bool {
         !matches!(self, Farewell::Said(last) if stream > last)
