@@ -30,6 +30,8 @@ use crate::thread::{ConnectionWaker, Shared};
 
 /// Time one turn may take before other connections get theirs.
 const TURN_TIME_MAX: Duration = Duration::from_micros(200);
+/// What of it there is for reading at least.
+const READ_TIME_MIN: Duration = Duration::from_micros(50);
 /// Replies that wait for the peer to open its window. Beyond it no new request is begun.
 const HELD_BYTES_MAX: usize = 8 << 20;
 /// The same for the messages of handlers. Beyond it none is asked for more.
@@ -184,7 +186,8 @@ impl Http2 {
         }
         let until = shared.now + TURN_TIME_MAX;
         self.work(shared, until);
-        let read = match self.read(shared, &mut cx, until) {
+        // However long that took, what the client says is heard: it may be that it wants no more of it.
+        let read = match self.read(shared, &mut cx, until.max(shared.now + READ_TIME_MIN)) {
             Ok(read) => read,
             Err(ending) => {
                 self.sender.go_away(self.farewell.last_stream(self.last_stream), ending.reason, ending.text);

@@ -65,6 +65,10 @@ async fn http2_without_grpc_is_served() {
     assert!(answer.trailers.is_none());
     let answer = client.call(request("POST", "/later"), Bytes::from_static(b"{}")).await;
     assert_eq!((answer.http_status, &answer.body[..]), (200, &b"POST /later 2 true"[..]));
+    for path in ["/version", "/large"] {
+        let answer = client.call(request("HEAD", path), Bytes::new()).await;
+        assert_eq!(answer.body.len(), 0, "HEAD {path}");
+    }
     let answer = client.call(request("GET", "/drop"), Bytes::new()).await;
     assert_eq!(answer.http_status, 503);
     let answer = client.call(request("GET", "/large"), Bytes::new()).await;

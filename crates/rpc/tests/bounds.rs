@@ -1,0 +1,163 @@
+//! What one connection can make the server hold, and keep others from.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use common::{Echo, Seen, framed, options, serve};
+use rpc::frame::{Head, PREFACE, Settings, flag, kind, setting};
+use rpc::hpack::{Encoder, Indexing};
+use rpc::{Driver, Limit};
+
+type Pairs<'a> = &'a [(&'a str, &'a str)];
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut out = BytesMut::new();
+    Head { len: payload.len(), kind, flags, stream }.put(&mut out);
+    [&out[..], payload].concat()
+}
+
+fn settings(settings: &[(u16, u32)]) -> Vec<u8> {
+    let mut out = BytesMut::new();
+    Settings::put(settings, &mut out);
+    out.to_vec()
+}
+
+fn window_update(stream: u32, increment: u32) -> Vec<u8> {
+    frame(kind::WINDOW_UPDATE, 0, stream, &increment.to_be_bytes())
+}
+
+fn block(encoder: &mut Encoder, method: &str, more: Pairs<'_>) -> Vec<u8> {
+    let path = format!("/test.Echo/{method}");
+    let usual = [(":method", "POST"), (":scheme", "http"), (":path", &path), ("content-type", "application/grpc")];
+    let mut out = Vec::new();
+    for (name, value) in usual.iter().chain(more) {
+        encoder.encode(&mut out, name.as_bytes(), value.as_bytes(), Indexing::Index);
+    }
+    out
+}
+
+/// Type, flags and stream of each frame of `output`, and its payload.
+fn frames(mut output: &[u8]) -> Vec<(Head, &[u8])> {
+    let mut found = Vec::new();
+    while let Some(head) = Head::parse(output) {
+        let (payload, rest) = output[9..].split_at(head.len);
+        found.push((head, payload));
+        output = rest;
+    }
+    found
+}
+
+fn driver() -> (Driver, Arc<Seen>) {
+    let seen = Arc::new(Seen::default());
+    (Driver::new(Arc::new(Echo(seen.clone())), options()), seen)
+}
+
+/// Headers that are a few bytes on the wire and 60 KB in memory, the same ones again and again.
+#[test]
+fn headers_that_come_again_count_each_time() {
+    let (mut driver, _) = driver();
+    driver.feed(&settings(&[]));
+    let mut encoder = Encoder::new();
+    let long = "x".repeat(3_900);
+    let many: Vec<_> = (0..15).map(|_| ("a", long.as_str())).collect();
+    let mut stream = 1;
+    while driver.stats().limit_hits(Limit::GatheredBytes) == 0 {
+        assert!(stream < 20_000, "10,000 requests with 60 KB of headers each are held");
+        let headers = block(&mut encoder, "Now", &many);
+        driver.feed(&frame(kind::HEADERS, flag::END_HEADERS, stream, &headers));
+        stream += 2;
+    }
+    assert!(driver.streams() > 100, "{} streams fit", driver.streams());
+}
+
+#[test]
+fn handlers_together_hold_no_more_than_the_connection_may() {
+    const STREAMS: u32 = 40;
+    let (mut driver, seen) = driver();
+    driver.feed(&settings(&[(setting::INITIAL_WINDOW_SIZE, 0)]));
+    let mut encoder = Encoder::new();
+    for index in 0..STREAMS {
+        let headers = block(&mut encoder, "Count", &[]);
+        let id = 2 * index + 1;
+        driver.feed(&frame(kind::HEADERS, flag::END_HEADERS, id, &headers));
+        driver.feed(&frame(kind::DATA, flag::END_STREAM, id, &framed(b"4 1000000")));
+    }
+    let held = seen.source_bytes.load(Ordering::SeqCst);
+    assert!((64_000_000..70_000_000).contains(&held), "{held} bytes are held");
+    // Once the client reads, all of them come to their end.
+    let mut output = driver.feed(&window_update(0, 1 << 30));
+    output.extend(driver.feed(&settings(&[(setting::INITIAL_WINDOW_SIZE, 1 << 30)])));
+    let ended = frames(&output).iter().filter(|(head, _)| head.kind == kind::HEADERS && head.has(1)).count();
+    assert_eq!((ended, seen.source_bytes.load(Ordering::SeqCst)), (STREAMS as usize, 160_000_000));
+}
+
+#[test]
+fn trailers_are_bounded_like_headers() {
+    let (mut driver, _) = driver();
+    driver.feed(&settings(&[]));
+    let mut encoder = Encoder::new();
+    let long = "x".repeat(4_000);
+    let headers = block(&mut encoder, "Chat", &[("a", &long)]);
+    driver.feed(&frame(kind::HEADERS, flag::END_HEADERS, 1, &headers));
+    let mut trailers = Vec::new();
+    (0..100).for_each(|_| encoder.encode(&mut trailers, b"a", long.as_bytes(), Indexing::Index));
+    assert!(trailers.len() < 300, "they are references");
+    let output = driver.feed(&frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, 1, &trailers));
+    let reset = frames(&output).into_iter().find(|(head, _)| head.kind == kind::RST_STREAM);
+    assert_eq!(reset.map(|(_, payload)| payload), Some(&[0, 0, 0, 1][..]));
+}
+
+/// A client with endless windows must still be heard while it is sent a list.
+#[test]
+fn a_ping_is_answered_while_a_large_reply_moves() {
+    let fixture = serve(options());
+    let mut socket = TcpStream::connect(fixture.address).expect("the server listens");
+    socket.set_read_timeout(Some(Duration::from_secs(30))).expect("a socket");
+    let widest = settings(&[(setting::INITIAL_WINDOW_SIZE, (1 << 31) - 1)]);
+    let headers = frame(kind::HEADERS, flag::END_HEADERS, 1, &block(&mut Encoder::new(), "Parts", &[]));
+    let request = frame(kind::DATA, flag::END_STREAM, 1, &framed(b"1000000000"));
+    let begin = [&PREFACE[..], &widest, &window_update(0, (1 << 31) - 65_536), &headers, &request].concat();
+    socket.write_all(&begin).expect("sent");
+    let (mut input, mut room, mut read) = (Vec::new(), vec![0; 64 * 1024], 0);
+    let mut pinged_at = None;
+    loop {
+        let count = socket.read(&mut room).expect("more of the list");
+        assert!(count > 0, "the server closed");
+        read += count;
+        input.extend_from_slice(&room[..count]);
+        let whole: usize = frames_len(&input);
+        let is_pong = frames(&input[..whole]).iter().any(|(head, _)| head.kind == kind::PING && head.has(flag::ACK));
+        input.drain(..whole);
+        match pinged_at {
+            None if read > 1 << 20 => {
+                socket.write_all(&frame(kind::PING, 0, 0, &[1; 8])).expect("sent");
+                pinged_at = Some(read);
+            }
+            Some(at) if is_pong => {
+                // What the sockets held when the ping was sent comes before it.
+                assert!(read - at < 32 << 20, "{} bytes came before the answer", read - at);
+                return;
+            }
+            Some(at) => assert!(read - at < 200 << 20, "no answer to the ping"),
+            None => {}
+        }
+    }
+}
+
+/// Bytes of the whole frames at the beginning of `input`.
+fn frames_len(input: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(head) = Head::parse(&input[at..]) {
+        if input.len() < at + 9 + head.len {
+            break;
+        }
+        at += 9 + head.len;
+    }
+    at
+}
