@@ -180,6 +180,7 @@ func (l *line) read(paceBytes int, pause time.Duration) {
 	}
 	in := bufio.NewReaderSize(source, 64<<10)
 	decoder, decoded := hpack.NewDecoder(4096, nil), 0
+	taken := uint32(0)
 	var head [9]byte
 	for {
 		if _, err := io.ReadFull(in, head[:]); err != nil {
@@ -190,6 +191,13 @@ func (l *line) read(paceBytes int, pause time.Duration) {
 		kind, flags := http2.FrameType(head[3]), http2.Flags(head[4])
 		if flags.Has(http2.FlagDataEndStream) && (kind == http2.FrameData || kind == http2.FrameHeaders) {
 			l.arena.tally.Answers.Add(1)
+		}
+		if kind == http2.FrameData {
+			// The window is the largest there is, but not endless.
+			if taken += uint32(length); taken >= 1<<30 {
+				_, _ = l.conn.Write(frames.Window(0, taken))
+				taken = 0
+			}
 		}
 		if kind == http2.FrameData || kind == http2.FrameHeaders && decoded == decodedMax {
 			if _, err := in.Discard(length); err != nil {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -69,6 +70,9 @@ func TestNeighbours(t *testing.T) {
 	}
 	kinds := []string{"get", "put"}
 	for number, hostile := range hostiles(keys) {
+		if only := os.Getenv("NEIGHBOUR"); !strings.Contains(hostile.name, only) {
+			continue
+		}
 		quiet := map[string]float64{}
 		for _, kind := range kinds {
 			quiet[kind] = probe(kind)
