@@ -175,7 +175,10 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
         logging::info("stopped before the member was published", &[]);
         running.stop();
         logging::flush();
-        return Ok(());
+        return match told.try_recv() {
+            Ok(End::Estranged(text)) => Err(text.into()),
+            _ => Ok(()),
+        };
     }
     let services = Arc::new(Services::new(running.node.clone()));
     let transport = rpc::Server::start(listeners, services.clone(), options)?;
@@ -201,5 +204,6 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
     match end {
         End::Signal(signals, signal) => signals.reraise(signal),
         End::Removed => Ok(()),
+        End::Estranged(text) => Err(text.into()),
     }
 }

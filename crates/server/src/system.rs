@@ -54,6 +54,8 @@ pub(crate) enum End {
     Signal(Signals, i32),
     /// The cluster has removed the member.
     Removed,
+    /// The others belong to another cluster; the text says so.
+    Estranged(String),
 }
 
 /// SIGINT and SIGTERM, held back from every thread and waited for by one.

@@ -4,7 +4,8 @@
 //! start     beginning ─▶ discovery (grpc) │ srv (dns) │ /members of a running cluster (remote); force: one member from a copy
 //! changes   services/cluster ─▶ change (rules) ─▶ log
 //! calls     peers ─▶ calls ─▶ change, leases;   remote ─▶ another member's calls
-//! running   versions, publish, leaderless (streams that need a leader), checkpoints (of leases), handover (SIGTERM), retire (a removed member)
+//! running   versions, publish, leaderless (streams that need a leader), checkpoints (of leases), handover (SIGTERM), retire (a removed member),
+//!           strangers (peers of another cluster)
 //! ```
 
 mod addresses;
@@ -26,6 +27,7 @@ mod remote;
 mod retire;
 mod rules;
 mod srv;
+pub(crate) mod strangers;
 pub(crate) mod versions;
 
 pub use beginning::BeginError;

@@ -91,6 +91,12 @@ impl Handler for Link {
         }
     }
 
+    fn estranged(&self, peer: u64, theirs: &str) {
+        if let Some(node) = self.0.upgrade() {
+            node.estranged(peer, theirs);
+        }
+    }
+
     fn call(&self, request: Request<Vec<u8>>) -> Response<Vec<u8>> {
         match self.0.upgrade() {
             Some(node) => cluster::calls::call(&node, &request),

@@ -32,6 +32,7 @@ pub use status::SharedStatus;
 pub(crate) use slow::SlowPool;
 
 use crate::cluster::leaderless::Leaderless;
+use crate::cluster::strangers::Strangers;
 use crate::config::Config;
 use crate::logging;
 use crate::metrics::Metrics;
@@ -86,9 +87,10 @@ pub struct Node {
     pub(crate) peers: OnceLock<Arc<Peers>>,
     /// Streams that want no service without a leader.
     pub(crate) leaderless: Leaderless,
-    /// Told when the cluster has removed this member.
+    /// Told when this member has to end.
     pub(crate) retired: OnceLock<Sender<End>>,
     pub(crate) retiring: AtomicBool,
+    pub(crate) strangers: Mutex<Strangers>,
     pub(crate) stopping: AtomicBool,
     /// Client snapshots being sent.
     pub(crate) snapshots: AtomicUsize,

@@ -102,6 +102,8 @@ pub(crate) trait Handler: Send + Sync {
     fn knows(&self, id: u64) -> Known;
     /// A peer says that this member was removed from the cluster.
     fn removed(&self);
+    /// A peer refuses this member because it belongs to another cluster, named by its id.
+    fn estranged(&self, peer: u64, theirs: &str);
     /// All other paths of the peer port. The answer is given the cluster's id.
     fn call(&self, request: Request<Vec<u8>>) -> Response<Vec<u8>>;
 }

@@ -116,8 +116,31 @@ impl Reader {
                 self.shared.tell_removed(self.peer.id);
                 Err(End::Removed)
             }
-            _ => Err(refusal(&head, &mut wire, self.shared.identity.member_id)),
+            _ => Err(self.refusal(&head, &mut wire)),
         }
+    }
+
+    /// What a status other than 200 means. The texts are those etcd's members send.
+    fn refusal(&self, head: &ResponseHead, wire: &mut Wire) -> End {
+        let status = head.response.status();
+        let body = wire.body(head.framing, REFUSAL_BYTES_MAX, Instant::now() + ANSWER_TIMEOUT).unwrap_or_default();
+        let text = String::from_utf8_lossy(&body);
+        let text = text.trim_end();
+        End::Refused(match status {
+            StatusCode::NOT_FOUND => {
+                format!("the peer does not know member {:x} (yet)", self.shared.identity.member_id)
+            }
+            StatusCode::PRECONDITION_FAILED if text == Mismatch::Version.to_string() => {
+                "the peer's version and this one's are incompatible".into()
+            }
+            StatusCode::PRECONDITION_FAILED if text == Mismatch::Cluster.to_string() => {
+                let theirs = super::identity::text(head.response.headers(), &super::identity::CLUSTER_ID);
+                let theirs = theirs.unwrap_or("unknown");
+                self.shared.handler.estranged(self.peer.id, theirs);
+                format!("cluster ID mismatch: the peer belongs to cluster {theirs}")
+            }
+            _ => format!("the peer answered {status}: {text}"),
+        })
     }
 
     /// Reads the stream to its end.
@@ -183,23 +206,4 @@ impl Reader {
             && message.to() == self.shared.identity.member_id
             && message.r#type() != MessageType::MsgSnap
     }
-}
-
-/// What a status other than 200 means. The texts are those etcd's members send.
-fn refusal(head: &ResponseHead, wire: &mut Wire, own: u64) -> End {
-    let status = head.response.status();
-    let body = wire.body(head.framing, REFUSAL_BYTES_MAX, Instant::now() + ANSWER_TIMEOUT).unwrap_or_default();
-    let text = String::from_utf8_lossy(&body);
-    let text = text.trim_end();
-    End::Refused(match status {
-        StatusCode::NOT_FOUND => format!("the peer does not know member {own:x} (yet)"),
-        StatusCode::PRECONDITION_FAILED if text == Mismatch::Version.to_string() => {
-            "the peer's version and this one's are incompatible".into()
-        }
-        StatusCode::PRECONDITION_FAILED if text == Mismatch::Cluster.to_string() => {
-            let theirs = super::identity::text(head.response.headers(), &super::identity::CLUSTER_ID);
-            format!("cluster ID mismatch: the peer belongs to cluster {}", theirs.unwrap_or("unknown"))
-        }
-        _ => format!("the peer answered {status}: {text}"),
-    })
 }

@@ -80,6 +80,8 @@ impl Handler for Rig {
         lock(&self.known).get(&id).copied().unwrap_or(Known::Unknown)
     }
 
+    fn estranged(&self, _peer: u64, _theirs: &str) {}
+
     fn removed(&self) {
         self.note(|seen| seen.removed += 1);
     }
