@@ -45,7 +45,7 @@ pub(super) fn revoke(node: &Arc<Node>, call: Call, responder: Responder) {
     if let Err(status) = decode::<LeaseRevokeRequest>(call.message.clone()) {
         return refuse(responder, status);
     }
-    propose(node, node::LEASE_REVOKE, &call.message, responder);
+    propose(node, node::LEASE_REVOKE, &call.message, call.is_alone, responder);
 }
 
 pub(super) fn time_to_live(node: &Arc<Node>, call: Call, responder: Responder) {
