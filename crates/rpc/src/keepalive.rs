@@ -82,7 +82,12 @@ pub(crate) struct PeerPulse {
 
 impl PeerPulse {
     pub(crate) fn new(options: &Options, now: Instant) -> PeerPulse {
-        PeerPulse { interval: options.keepalive_interval, timeout: options.keepalive_timeout, heard: now, pinged: None }
+        PeerPulse::of(options.keepalive_interval, options.keepalive_timeout, now)
+    }
+
+    /// After `interval` of silence there is a ping, whose answer may take as long as `timeout`.
+    pub(crate) fn of(interval: Duration, timeout: Duration, now: Instant) -> PeerPulse {
+        PeerPulse { interval, timeout, heard: now, pinged: None }
     }
 
     /// Anything was read.

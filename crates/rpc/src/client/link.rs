@@ -55,12 +55,14 @@ pub struct Link<S> {
     input: Vec<u8>,
     /// Reading has stopped because so much waits to be written.
     cut_short: bool,
+    /// Anything was read since this was asked last.
+    heard: bool,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
     /// Begins HTTP/2 on `socket`; what there is to say first is written in the first turn.
     pub fn new(socket: S, options: Options) -> Link<S> {
-        Link { connection: Connection::new(options), socket, input: Vec::new(), cut_short: false }
+        Link { connection: Connection::new(options), socket, input: Vec::new(), cut_short: false, heard: false }
     }
 
     /// Reads what is there and tells `calls` of it. Returns when nothing more is there, or enough has come for one turn; the task
@@ -81,6 +83,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
                 Poll::Ready(Ok(())) if buf.filled().is_empty() => return Err(Broken::Closed),
                 Poll::Ready(Ok(())) => {}
             }
+            self.heard = true;
             let end = len + buf.filled().len();
             let handled = match self.connection.receive(&room[..end], calls) {
                 Ok(handled) => handled,
@@ -114,8 +117,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         }
     }
 
-    /// Says that nothing more will be written.
-    pub fn shut_down(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_shutdown(cx)
+    /// Whether anything was read since this was asked last.
+    pub(super) fn take_heard(&mut self) -> bool {
+        std::mem::take(&mut self.heard)
     }
 }

@@ -3,8 +3,11 @@
 //! [`Connection`] is the protocol without any I/O: bytes in, [`Calls`] told of what they mean, bytes to write. `request` is what
 //! goes before the messages of a call, `response` what comes before and behind those of its answer; `stream` is one call in
 //! flight; `dispatch` handles one frame after the other. [`Link`] drives a connection over a byte stream, in turns: all that is
-//! there is read, one write carries everything that came of it, and nothing is allocated per call.
+//! there is read, one write carries everything that came of it, and nothing is allocated per call. [`Channel`] is for everyone else: a handle whose connection is driven by
+//! a `task` of its own, for single calls and for those of many messages ([`StreamingCall`], in `call`).
 
+mod call;
+mod channel;
 mod connection;
 mod dispatch;
 mod link;
@@ -12,7 +15,10 @@ mod options;
 mod request;
 mod response;
 mod stream;
+mod task;
 
+pub use call::StreamingCall;
+pub use channel::Channel;
 pub use connection::{CallKey, Calls, Connection, Refused, Release};
 pub use link::{Broken, Link, Room};
 pub use options::Options;

@@ -1,0 +1,107 @@
+//! A call with any number of messages both ways, as its caller has it.
+
+use api::Code;
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
+
+use super::channel::{Guard, gone};
+use super::task::{Command, Piece};
+use crate::Status;
+use crate::decoder::Decoder;
+use crate::encoding::Encoding;
+
+/// What is read but not yet asked for is held to the stream's window. Dropping it gives the call up.
+pub struct StreamingCall {
+    guard: Guard,
+    incoming: mpsc::UnboundedReceiver<Piece>,
+    decoder: Decoder,
+    /// Bytes that came and are not released.
+    held_bytes: usize,
+    deadline: Option<Instant>,
+    ended: Option<Status>,
+}
+
+impl StreamingCall {
+    pub(super) fn new(
+        guard: Guard,
+        incoming: mpsc::UnboundedReceiver<Piece>,
+        message_bytes_max: usize,
+        deadline: Option<Instant>,
+    ) -> StreamingCall {
+        let decoder = Decoder::new(Encoding::Identity, message_bytes_max);
+        StreamingCall { guard, incoming, decoder, held_bytes: 0, deadline, ended: None }
+    }
+
+    /// Sends a message; ready when the server's windows have taken it. An error says that the call has ended: [`StreamingCall::next`]
+    /// tells how.
+    pub async fn send(&mut self, message: Bytes) -> Result<(), Status> {
+        let (sent, taken) = oneshot::channel();
+        let number = self.guard.number;
+        self.guard.commands.send(Command::Send { number, message, sent }).map_err(|_| gone())?;
+        let taken = async { taken.await.map_err(|_| Status::new(Code::Unavailable, "the call has ended")) };
+        match self.deadline {
+            None => taken.await,
+            Some(deadline) => timeout_at(deadline, taken).await.unwrap_or_else(|_| Err(Status::deadline_exceeded())),
+        }
+    }
+
+    /// Says that no more messages will be sent.
+    pub fn finish(&mut self) {
+        // A call that has ended needs no end.
+        let _ = self.guard.commands.send(Command::Finish(self.guard.number));
+    }
+
+    /// The next message. `None` when the server has ended the call with OK.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Status> {
+        loop {
+            if let Some(status) = &self.ended {
+                return if *status == Status::OK { Ok(None) } else { Err(status.clone()) };
+            }
+            match self.decoder.next() {
+                Ok(Some(message)) => {
+                    self.release();
+                    return Ok(Some(message));
+                }
+                Ok(None) => self.release(),
+                Err(status) => {
+                    self.end(status);
+                    continue;
+                }
+            }
+            let piece = self.incoming.recv();
+            let piece = match self.deadline {
+                None => piece.await,
+                Some(deadline) => match timeout_at(deadline, piece).await {
+                    Ok(piece) => piece,
+                    Err(_) => Some(Piece::End(Status::deadline_exceeded())),
+                },
+            };
+            match piece {
+                Some(Piece::Data(data)) => {
+                    self.decoder.push(&data);
+                    self.held_bytes += data.len();
+                }
+                Some(Piece::End(status)) if status == Status::OK && self.decoder.held_bytes() > 0 => {
+                    self.end(Status::new(Code::Internal, "the answer ended inside a message"));
+                }
+                Some(Piece::End(status)) => self.end(status),
+                None => self.end(gone()),
+            }
+        }
+    }
+
+    /// Lets the server send more, for what is no longer held. A message that is not complete is not held back by that: its length
+    /// is bounded.
+    fn release(&mut self) {
+        if self.held_bytes > 0 {
+            let bytes = std::mem::take(&mut self.held_bytes);
+            let _ = self.guard.commands.send(Command::Release { number: self.guard.number, bytes });
+        }
+    }
+
+    fn end(&mut self, status: Status) {
+        self.ended = Some(status);
+        let _ = self.guard.commands.send(Command::Cancel(self.guard.number));
+    }
+}

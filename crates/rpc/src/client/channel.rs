@@ -1,0 +1,152 @@
+//! Calls of a server from any task: connects when it is needed, and anew when the connection is lost.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use api::Code;
+use bytes::Bytes;
+use tokio::net::TcpStream;
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
+
+use super::call::StreamingCall;
+use super::task::{Command, Opening, Reply, spawn};
+use super::{Link, Options, RequestHead};
+use crate::{Metadata, Status};
+
+/// Deadlines further away than this are none: the sum with the present stays representable.
+const TIMEOUT_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// One server. Clones share its connection, which carries all their calls at once.
+#[derive(Clone)]
+pub struct Channel {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    address: String,
+    options: Options,
+    /// Where the present connection takes commands.
+    current: Mutex<Option<Connected>>,
+    calls: AtomicU64,
+}
+
+/// A connection that has been made.
+#[derive(Clone)]
+pub(super) struct Connected {
+    pub(super) commands: mpsc::UnboundedSender<Command>,
+    /// New calls need another connection.
+    pub(super) closing: Arc<std::sync::atomic::AtomicBool>,
+}
+
+/// Gives a call up when it is dropped.
+pub(super) struct Guard {
+    pub(super) commands: mpsc::UnboundedSender<Command>,
+    pub(super) number: u64,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // The task that is gone has no calls any more; the one that has ended the call knows no such number.
+        let _ = self.commands.send(Command::Cancel(self.number));
+    }
+}
+
+impl Channel {
+    /// A channel to `address` (`host:port`). Nothing is sent before the first call.
+    pub fn new(address: &str, options: Options) -> Channel {
+        let (current, calls) = (Mutex::default(), AtomicU64::new(0));
+        Channel { shared: Arc::new(Shared { address: address.into(), options, current, calls }) }
+    }
+
+    /// One request, one answer. Without `timeout` it may take for ever, though connecting may not. Dropping the future gives the
+    /// call up.
+    pub async fn unary(
+        &self,
+        path: &str,
+        metadata: &Metadata,
+        message: Bytes,
+        timeout: Option<Duration>,
+    ) -> Result<Bytes, Status> {
+        let call = async {
+            let connected = self.connected().await?;
+            let (reply, answer) = oneshot::channel();
+            let _guard = self.open(&connected, path, metadata, Some(message), timeout, Reply::whole(reply))?;
+            answer.await.unwrap_or_else(|_| Err(gone()))
+        };
+        match deadline(timeout) {
+            None => call.await,
+            Some(deadline) => timeout_at(deadline, call).await.unwrap_or_else(|_| Err(Status::deadline_exceeded())),
+        }
+    }
+
+    /// A call with any number of messages both ways. `timeout` is for all of it.
+    pub async fn stream(
+        &self,
+        path: &str,
+        metadata: &Metadata,
+        timeout: Option<Duration>,
+    ) -> Result<StreamingCall, Status> {
+        let deadline = deadline(timeout);
+        let connecting = self.connected();
+        let connected = match deadline {
+            None => connecting.await?,
+            Some(deadline) => {
+                timeout_at(deadline, connecting).await.unwrap_or_else(|_| Err(Status::deadline_exceeded()))?
+            }
+        };
+        let (pieces, incoming) = mpsc::unbounded_channel();
+        let guard = self.open(&connected, path, metadata, None, timeout, Reply::Pieces(pieces))?;
+        Ok(StreamingCall::new(guard, incoming, self.shared.options.message_bytes_max, deadline))
+    }
+
+    fn open(
+        &self,
+        connected: &Connected,
+        path: &str,
+        metadata: &Metadata,
+        message: Option<Bytes>,
+        timeout: Option<Duration>,
+        reply: Reply,
+    ) -> Result<Guard, Status> {
+        let number = self.shared.calls.fetch_add(1, Ordering::Relaxed);
+        let head = RequestHead::new(path, &self.shared.address).with_metadata(metadata.clone());
+        let opening = Opening { number, head, timeout, message, reply, held: Vec::new() };
+        let guard = Guard { commands: connected.commands.clone(), number };
+        guard.commands.send(Command::Open(Box::new(opening))).map_err(|_| gone())?;
+        Ok(guard)
+    }
+
+    /// The present connection, or a new one if that takes no more calls.
+    async fn connected(&self) -> Result<Connected, Status> {
+        let mut current = self.shared.current.lock().await;
+        if let Some(connected) = &*current
+            && !connected.closing.load(Ordering::Acquire)
+            && !connected.commands.is_closed()
+        {
+            return Ok(connected.clone());
+        }
+        let address = &self.shared.address;
+        let failed = |error: &dyn std::fmt::Display| {
+            Status::new(Code::Unavailable, format!("cannot connect to `{address}`: {error}"))
+        };
+        let patience = self.shared.options.connect_timeout;
+        let connecting = tokio::time::timeout(patience, TcpStream::connect(address));
+        let socket = connecting.await.map_err(|_| failed(&format!("nothing came within {patience:?}")))?;
+        let socket =
+            socket.and_then(|socket| socket.set_nodelay(true).map(|()| socket)).map_err(|error| failed(&error))?;
+        let connected = spawn(Link::new(socket, self.shared.options.clone()), &self.shared.options);
+        *current = Some(connected.clone());
+        Ok(connected)
+    }
+}
+
+fn deadline(timeout: Option<Duration>) -> Option<Instant> {
+    timeout.filter(|timeout| *timeout < TIMEOUT_MAX).map(|timeout| Instant::now() + timeout)
+}
+
+/// What a call ends with whose connection has gone while it was begun.
+pub(super) fn gone() -> Status {
+    Status::new(Code::Unavailable, "connection lost: it was closed before the call began")
+}

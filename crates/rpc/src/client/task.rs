@@ -1,0 +1,355 @@
+//! The task that owns a connection, and the calls that others have on it.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use api::Code;
+use bytes::Bytes;
+use slab::Slab;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Sleep;
+
+use super::channel::Connected;
+use super::{CallKey, Calls, Connection, Link, Options, Refused, Release, RequestHead, Room};
+use crate::Status;
+use crate::decoder::Decoder;
+use crate::encoding::Encoding;
+use crate::keepalive::{PeerPulse, Pulse};
+
+/// What a connection is asked to do. Calls are told apart by the numbers that those who ask have given them.
+pub(super) enum Command {
+    Open(Box<Opening>),
+    /// `sent` is told when the windows have taken the message.
+    Send {
+        number: u64,
+        message: Bytes,
+        sent: oneshot::Sender<()>,
+    },
+    Finish(u64),
+    Release {
+        number: u64,
+        bytes: usize,
+    },
+    Cancel(u64),
+}
+
+/// A call to be begun.
+pub(super) struct Opening {
+    pub(super) number: u64,
+    pub(super) head: RequestHead,
+    pub(super) timeout: Option<Duration>,
+    /// The only message, or none yet.
+    pub(super) message: Option<Bytes>,
+    pub(super) reply: Reply,
+    /// What it was asked to do before the server took it.
+    pub(super) held: Vec<Command>,
+}
+
+/// Part of the answer to a streaming call.
+pub(super) enum Piece {
+    Data(Bytes),
+    End(Status),
+}
+
+/// Where an answer goes.
+pub(super) enum Reply {
+    Whole { to: Option<oneshot::Sender<Result<Bytes, Status>>>, decoder: Decoder, message: Option<Bytes> },
+    Pieces(mpsc::UnboundedSender<Piece>),
+}
+
+impl Reply {
+    /// The only message of an answer.
+    pub(super) fn whole(to: oneshot::Sender<Result<Bytes, Status>>) -> Reply {
+        // The limit is set when the call is begun.
+        Reply::Whole { to: Some(to), decoder: Decoder::new(Encoding::Identity, 0), message: None }
+    }
+
+    fn limit(&mut self, bytes_max: usize) {
+        if let Reply::Whole { decoder, .. } = self {
+            *decoder = Decoder::new(Encoding::Identity, bytes_max);
+        }
+    }
+
+    /// False if the call cannot go on.
+    fn data(&mut self, data: &[u8]) -> bool {
+        match self {
+            // Whoever is gone has given the call up, which comes by itself.
+            Reply::Pieces(to) => to.send(Piece::Data(Bytes::copy_from_slice(data))).is_ok(),
+            Reply::Whole { to, decoder, message } => {
+                decoder.push(data);
+                loop {
+                    let wrong = match decoder.next() {
+                        Ok(None) => return true,
+                        Ok(Some(next)) if message.is_none() => {
+                            *message = Some(next);
+                            continue;
+                        }
+                        Ok(Some(_)) => Status::new(Code::Internal, "more than one message came as the answer"),
+                        Err(status) => status,
+                    };
+                    if let Some(to) = to.take() {
+                        let _ = to.send(Err(wrong));
+                    }
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// The call has ended. Whoever is gone needs no answer.
+    fn end(self, status: Status) {
+        match self {
+            Reply::Pieces(to) => drop(to.send(Piece::End(status))),
+            Reply::Whole { to: Some(to), message, decoder } => {
+                let outcome = match message {
+                    _ if status != Status::OK => Err(status),
+                    Some(message) if decoder.held_bytes() == 0 => Ok(message),
+                    _ => Err(Status::new(Code::Internal, "the answer has no whole message")),
+                };
+                let _ = to.send(outcome);
+            }
+            Reply::Whole { to: None, .. } => {}
+        }
+    }
+}
+
+/// A call that others have.
+struct Entry {
+    number: u64,
+    key: Option<CallKey>,
+    reply: Reply,
+    /// Told when everything is taken by the windows.
+    sent: Option<oneshot::Sender<()>>,
+}
+
+/// The calls of a connection.
+#[derive(Default)]
+struct Entries {
+    each: Slab<Entry>,
+    numbers: HashMap<u64, usize>,
+    /// Calls that cannot go on.
+    broken: Vec<u64>,
+}
+
+impl Entries {
+    fn remove(&mut self, slot: usize) -> Entry {
+        let entry = self.each.remove(slot);
+        self.numbers.remove(&entry.number);
+        entry
+    }
+}
+
+impl Calls for Entries {
+    fn data(&mut self, tag: usize, data: &[u8]) {
+        let entry = &mut self.each[tag];
+        if !entry.reply.data(data) {
+            self.broken.push(entry.number);
+        }
+    }
+
+    fn end(&mut self, tag: usize, status: Status) {
+        self.remove(tag).reply.end(status);
+    }
+}
+
+struct Task<S> {
+    link: Link<S>,
+    room: Room,
+    commands: mpsc::UnboundedReceiver<Command>,
+    entries: Entries,
+    /// Calls that wait until the server takes more.
+    waiting: VecDeque<Box<Opening>>,
+    closing: Arc<AtomicBool>,
+    message_bytes_max: usize,
+    pulse: PeerPulse,
+    /// The server's settings must have come by then.
+    greet_by: Instant,
+    /// When the pulse is looked at.
+    timer: Pin<Box<Sleep>>,
+    /// Nobody is there who could begin a call.
+    orphaned: bool,
+}
+
+/// How often the pulse is looked at, at most.
+const PULSE_STEP_MIN: Duration = Duration::from_millis(10);
+
+/// Starts the task that drives `link`.
+pub(super) fn spawn<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(link: Link<S>, options: &Options) -> Connected {
+    let (commands, receiver) = mpsc::unbounded_channel();
+    let closing = Arc::new(AtomicBool::new(false));
+    let step = pulse_step(options);
+    let mut task = Task {
+        link,
+        room: Room::default(),
+        commands: receiver,
+        entries: Entries::default(),
+        waiting: VecDeque::new(),
+        closing: closing.clone(),
+        message_bytes_max: options.message_bytes_max,
+        pulse: PeerPulse::of(options.keepalive_interval, options.keepalive_timeout, Instant::now()),
+        greet_by: Instant::now() + options.connect_timeout,
+        timer: Box::pin(tokio::time::sleep(step.min(options.connect_timeout))),
+        orphaned: false,
+    };
+    tokio::spawn(async move {
+        let why = poll_fn(|cx| task.poll(cx, step)).await;
+        task.end(&why);
+    });
+    Connected { commands, closing }
+}
+
+fn pulse_step(options: &Options) -> Duration {
+    (options.keepalive_interval.min(options.keepalive_timeout) / 4).max(PULSE_STEP_MIN)
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Task<S> {
+    /// One turn. Ready, with the reason, when the connection is over.
+    fn poll(&mut self, cx: &mut Context<'_>, step: Duration) -> Poll<Status> {
+        if let Err(broken) = self.link.read(cx, &mut self.room, &mut self.entries) {
+            return Poll::Ready(Status::from(&broken));
+        }
+        if self.link.take_heard() {
+            self.pulse.heard(Instant::now());
+        }
+        while !self.orphaned
+            && let Poll::Ready(command) = self.commands.poll_recv(cx)
+        {
+            match command {
+                Some(command) => self.obey(command),
+                None => self.orphaned = true,
+            }
+        }
+        for number in std::mem::take(&mut self.entries.broken) {
+            self.cancel(number);
+        }
+        self.begin_waiting();
+        if self.link.connection.is_closing() {
+            self.closing.store(true, Ordering::Release);
+        }
+        while self.timer.as_mut().poll(cx).is_ready() {
+            self.timer.as_mut().reset(tokio::time::Instant::now() + step);
+            let now = Instant::now();
+            if now >= self.greet_by && !self.link.connection.is_greeted() {
+                return Poll::Ready(Connection::lost("the server has not said what it takes"));
+            }
+            match self.pulse.check(now) {
+                Pulse::Wait => {}
+                Pulse::Ping => self.link.connection.ping(),
+                Pulse::Dead => return Poll::Ready(Connection::lost("the server does not answer pings")),
+            }
+        }
+        if let Poll::Ready(Err(error)) = self.link.flush(cx) {
+            return Poll::Ready(Connection::lost(&error.to_string()));
+        }
+        self.tell_sent();
+        let is_over = self.orphaned || self.link.connection.is_closing();
+        if is_over && self.entries.each.is_empty() && self.waiting.is_empty() {
+            return Poll::Ready(super::channel::gone());
+        }
+        Poll::Pending
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Open(opening) => {
+                self.waiting.push_back(opening);
+                self.begin_waiting();
+            }
+            Command::Cancel(number) => self.cancel(number),
+            Command::Send { number, .. } | Command::Finish(number) if self.waiting_mut(number).is_some() => {
+                if let Some(opening) = self.waiting_mut(number) {
+                    opening.held.push(command);
+                }
+            }
+            Command::Send { number, message, sent } => {
+                if let Some((slot, key)) = self.call(number) {
+                    self.link.connection.send(key, &message, false);
+                    self.entries.each[slot].sent = Some(sent);
+                }
+            }
+            Command::Finish(number) => {
+                if let Some((_, key)) = self.call(number) {
+                    self.link.connection.finish(key);
+                }
+            }
+            Command::Release { number, bytes } => {
+                if let Some((_, key)) = self.call(number) {
+                    self.link.connection.release(key, bytes);
+                }
+            }
+        }
+    }
+
+    fn waiting_mut(&mut self, number: u64) -> Option<&mut Box<Opening>> {
+        self.waiting.iter_mut().find(|opening| opening.number == number)
+    }
+
+    fn call(&self, number: u64) -> Option<(usize, CallKey)> {
+        let slot = *self.entries.numbers.get(&number)?;
+        Some((slot, self.entries.each[slot].key?))
+    }
+
+    fn cancel(&mut self, number: u64) {
+        self.waiting.retain(|opening| opening.number != number);
+        if let Some((slot, key)) = self.call(number) {
+            self.link.connection.cancel(key);
+            self.entries.remove(slot);
+        }
+    }
+
+    /// Begins the calls that the server takes now.
+    fn begin_waiting(&mut self) {
+        if !self.link.connection.is_greeted() {
+            // How many it takes is not known yet; it would refuse the others.
+            return;
+        }
+        while let Some(mut opening) = self.waiting.pop_front() {
+            let slot = self.entries.each.vacant_key();
+            let release = if opening.message.is_some() { Release::AtOnce } else { Release::ByCaller };
+            match self.link.connection.open(&mut opening.head, opening.timeout, slot, release) {
+                Ok(key) => {
+                    let Opening { number, message, mut reply, held, .. } = *opening;
+                    reply.limit(self.message_bytes_max);
+                    self.entries.each.insert(Entry { number, key: Some(key), reply, sent: None });
+                    self.entries.numbers.insert(number, slot);
+                    if let Some(message) = message {
+                        self.link.connection.send(key, &message, true);
+                    }
+                    held.into_iter().for_each(|command| self.obey(command));
+                }
+                Err(Refused::Full) => return self.waiting.push_front(opening),
+                Err(Refused::Closing) => opening.reply.end(super::channel::gone()),
+            }
+        }
+    }
+
+    /// Tells those whose messages have been taken.
+    fn tell_sent(&mut self) {
+        for (_, entry) in &mut self.entries.each {
+            if entry.sent.is_some() && entry.key.is_some_and(|key| self.link.connection.waiting_bytes(key) == 0) {
+                entry.sent.take().map(|sent| sent.send(()));
+            }
+        }
+    }
+
+    /// The connection is over: so are its calls, and those that were to come.
+    fn end(&mut self, why: &Status) {
+        self.closing.store(true, Ordering::Release);
+        self.link.connection.abandon(why, &mut self.entries);
+        self.commands.close();
+        while let Ok(command) = self.commands.try_recv() {
+            if let Command::Open(opening) = command {
+                self.waiting.push_back(opening);
+            }
+        }
+        for opening in self.waiting.drain(..) {
+            opening.reply.end(why.clone());
+        }
+    }
+}
