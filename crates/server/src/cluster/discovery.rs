@@ -164,12 +164,12 @@ impl Registry<'_> {
             Some(channel) => channel,
             none => {
                 let endpoint = &self.discovery.endpoints[self.next % self.discovery.endpoints.len()];
-                let mut channel = Channel::connect(endpoint, self.discovery.dial_timeout).await?;
+                let mut channel = Channel::new(endpoint, self.discovery.dial_timeout);
                 if let Some((name, password)) = &self.discovery.user {
                     let request = AuthenticateRequest { name: name.clone(), password: password.clone() };
                     let answer: AuthenticateResponse =
                         channel.unary("/etcdserverpb.Auth/Authenticate", &request, patience).await?;
-                    channel.set_token(&answer.token)?;
+                    channel.set_token(&answer.token);
                 }
                 none.insert(channel)
             }
