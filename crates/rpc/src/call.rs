@@ -14,7 +14,7 @@ use crate::decoder::{Decoder, cut_off, no_message, sole, too_many_messages};
 use crate::encoding::Encoding;
 use crate::frame::Reason;
 use crate::head::Grpc;
-use crate::outflow::{Outflow, Progress};
+use crate::outflow::{Outflow, Progress, STREAM_BYTES};
 use crate::receiver::{WINDOW_BYTES, WINDOW_UPDATE_BYTES_MIN};
 use crate::responder::{Answer, Responder, inline, plain_response};
 use crate::sender::Sender;
@@ -163,7 +163,7 @@ impl Http2 {
         if let Some(deadline) = deadline {
             shared.deadlines.push(deadline, signal.clone());
         }
-        self.hold(stream.streams, stream.out.queued_bytes() as isize);
+        self.hold(stream.streams, stream.out.held_bytes() as isize);
         self.gathered_bytes += stream.gathered_bytes();
         self.tell_gathered(shared);
         let key = self.streams.insert(stream);
@@ -177,7 +177,7 @@ impl Http2 {
     /// Takes the stream under `key` out.
     pub(crate) fn remove(&mut self, shared: &Shared, key: usize) {
         let stream = self.streams.remove(key);
-        self.hold(stream.streams, -(stream.out.queued_bytes() as isize));
+        self.hold(stream.streams, -(stream.out.held_bytes() as isize));
         self.gathered_bytes -= stream.gathered_bytes();
         self.tell_gathered(shared);
         self.discard(shared, &stream);
@@ -216,14 +216,13 @@ impl Http2 {
         let (can_begin, may_stream) = (self.can_begin(), self.may_stream());
         let room = self.gathering_room(shared);
         let Some(stream) = self.streams.get_mut(key) else { return };
-        let (streams, held_bytes, gathered_bytes) =
-            (stream.streams, stream.out.queued_bytes(), stream.gathered_bytes());
+        let (streams, held_bytes, gathered_bytes) = (stream.streams, stream.out.held_bytes(), stream.gathered_bytes());
         let room = room + gathered_bytes;
         let mut look = Look { shared, sender: &mut self.sender, peer: self.peer, room, can_begin, may_stream };
         let outcome = stream.attend(&mut look, cause, asked);
         let is_over = matches!(outcome, Outcome::Ends(_));
         let (held_after, gathered_after) =
-            if is_over { (0, 0) } else { (stream.out.queued_bytes(), stream.gathered_bytes()) };
+            if is_over { (0, 0) } else { (stream.out.held_bytes(), stream.gathered_bytes()) };
         if !is_over {
             stream.give_back(&mut self.sender);
         }
@@ -370,7 +369,8 @@ impl Stream {
             Role::Http { body, .. } => body.len(),
             _ => 0,
         };
-        whole + self.head_bytes + self.input.decoder.held_bytes()
+        let waits = matches!(self.role, Role::Unary { .. } | Role::Http { .. });
+        whole + self.head_bytes + if waits { STREAM_BYTES } else { 0 } + self.input.decoder.held_bytes()
     }
 
     fn attend(&mut self, look: &mut Look<'_>, cause: Cause<'_>, asked: bool) -> Outcome {

@@ -167,7 +167,7 @@ impl Http2 {
                 let window = self.sender.initial_window();
                 match reply {
                     Reply::Whole(message)
-                        if PREFIX_BYTES + message.len() <= self.sender.room()
+                        if self.sender.room_for(PREFIX_BYTES + message.len())
                             && (PREFIX_BYTES + message.len()) as i64 <= window =>
                     {
                         self.sender.grpc_head(id, grpc.content_type);

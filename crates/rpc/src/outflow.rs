@@ -18,6 +18,8 @@ const PIECE_BYTES_MAX: usize = 64 * 1024;
 const SMALL_BYTES_MAX: usize = 2 * 1024;
 /// Size of such a frame.
 const SHARED_BYTES_MAX: usize = 16 * 1024;
+/// What a stream takes that waits for something, roughly.
+pub(crate) const STREAM_BYTES: usize = 1024;
 /// What a reply that is made while it is sent counts for among those that wait: the memory that it may take, not its length.
 const PARTS_BYTES: usize = PIECE_BYTES_MAX;
 
@@ -129,7 +131,7 @@ impl Outflow {
     pub(crate) fn reply_at_once(&mut self, stream: u32, sender: &mut Sender, message: Bytes) -> Option<Bytes> {
         let Opening::Grpc(content_type) = self.opening else { return Some(message) };
         let len = PREFIX_BYTES + message.len();
-        if len > sender.room() || len as i64 > self.window || !self.queue.is_empty() {
+        if !sender.room_for(len) || len as i64 > self.window || !self.queue.is_empty() {
             return Some(message);
         }
         sender.grpc_head(stream, content_type);
@@ -175,9 +177,10 @@ impl Outflow {
         true
     }
 
-    /// Bytes of memory that what is queued takes, message prefixes aside.
-    pub(crate) fn queued_bytes(&self) -> usize {
-        self.queued_bytes
+    /// Bytes of memory that what waits here takes, its stream included.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let waits = self.current.is_some() || !self.queue.is_empty();
+        self.queued_bytes + if waits { STREAM_BYTES } else { 0 }
     }
 
     /// Says whether a handler may add to this stream at all.

@@ -83,6 +83,13 @@ impl Sender {
         window.min(SEND_BYTES_MAX.saturating_sub(self.output.len()))
     }
 
+    /// The same for a whole reply. A short one may go in where long ones have to wait, until so much waits that nothing is read.
+    pub(crate) fn room_for(&self, reply_bytes: usize) -> bool {
+        let (window, bytes) = (usize::try_from(self.window).unwrap_or(0), self.output.len());
+        let most = if reply_bytes <= PAYLOAD_BYTES_DEFAULT { 2 * SEND_BYTES_MAX } else { SEND_BYTES_MAX };
+        reply_bytes <= window && bytes + reply_bytes <= most
+    }
+
     /// Whether so much waits for the socket that nothing should be read. More than bodies may fill: what is read may be about them.
     pub(crate) fn is_full(&self) -> bool {
         self.output.len() >= 2 * SEND_BYTES_MAX
