@@ -214,7 +214,7 @@ impl Http2 {
             || (self.can_begin() && !self.backlog.is_empty())
             || (self.may_stream() && !self.hungry.is_empty());
         let movable = !self.parked.is_empty() && self.sender.room() > 0;
-        let more_input = matches!(read, Read::CutShort) && !self.sender.is_full();
+        let more_input = matches!(read, Read::CutShort) && !self.is_choked();
         if late || movable || more_input { Turn::Again } else { Turn::Idle }
     }
 
@@ -272,6 +272,12 @@ impl Http2 {
         self.held_bytes < HELD_BYTES_MAX
     }
 
+    /// Whether nothing more should be read. A peer that takes nothing while it asks for more is not heard until it does; one that
+    /// keeps its windows closed must be, or it could never open them.
+    fn is_choked(&self) -> bool {
+        self.sender.is_full() || (self.stuck.is_some() && !self.can_begin())
+    }
+
     /// Reads and handles what is there, within the turn's bounds.
     fn read(&mut self, shared: &mut Shared, cx: &mut Context<'_>, until: Instant) -> Result<Read, Ending> {
         let mut room = std::mem::take(&mut shared.input);
@@ -290,7 +296,7 @@ impl Http2 {
     ) -> Result<Read, Ending> {
         let mut allowance = limits::TURN_BYTES_MAX;
         loop {
-            if shared.now > until || self.sender.is_full() {
+            if shared.now > until || self.is_choked() {
                 return Ok(Read::CutShort);
             }
             let mut len = self.input.len();
