@@ -72,14 +72,12 @@ impl Process {
             panic!("{:x} is to install a state at {index} that it never received", self.id)
         };
         assert!((prepared.index(), prepared.term()) == (index, term), "Raft asks for another state than was received");
-        let conf_state = prepared.conf_state().clone();
         disk_result(&self.disk, self.applier.install(prepared))?;
         self.checkpoint_index = index;
         self.states.installed += 1;
         trace!(env, "{} installed the state at {index}", self.host);
-        if env.options.mutation != Some(Mutation::SkipsSnapshotMembers) {
-            env.ledger.restored_members(self.id, index, &conf_state);
-        }
+        // As Raft has them, which took them from the message and not from the state.
+        env.ledger.restored_members(self.id, index, self.member.conf_state());
         env.ledger.hash(self.id, index, self.store.hash());
         self.note_members(env);
         Ok(())
