@@ -54,8 +54,11 @@ func TestCatchUp(t *testing.T) {
 	added.Run()
 	newcomer := cluster.Client(len(cluster.Members) - 1)
 	level := untilLevel(ctx, t, clients[0], cluster.Members[0].Endpoint(), newcomer, added.Endpoint(), begun)
+	end := time.Now()
 	stop()
-	busy, count, failed := (<-loaded).p99()
+	meanwhile := <-loaded
+	busy, count, failed := meanwhile.p99()
+	t.Logf("the phases of it:\n%s", describe(meanwhile.samples, phases(cluster.Members, begun), end))
 	t.Logf("level after %v; meanwhile p99 %v (%.1f times the quiet one) of %d puts, %d failed",
 		level.Round(time.Millisecond), busy, float64(busy)/float64(quiet), count, failed)
 	if level > levelMax {

@@ -5,7 +5,6 @@ package catchup
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -71,20 +70,20 @@ func maximum(ctx context.Context, clients []*clientv3.Client, lasts time.Duratio
 
 // latencies are what an open loop saw.
 type latencies struct {
-	mutex  sync.Mutex
-	times  []time.Duration
-	failed int
+	mutex   sync.Mutex
+	samples []sample
+	failed  int
 }
 
 // p99 of the requests so far, and how many there were and failed.
 func (l *latencies) p99() (p99 time.Duration, count, failed int) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
-	slices.Sort(l.times)
-	if len(l.times) == 0 {
-		return 0, 0, l.failed
+	var times []time.Duration
+	for _, sample := range l.samples {
+		times = append(times, sample.took)
 	}
-	return l.times[len(l.times)*99/100], len(l.times), l.failed
+	return quantile(times, 0.99), len(times), l.failed
 }
 
 // openLoop sends puts at a fixed rate until the context ends, whatever the
@@ -104,7 +103,7 @@ func openLoop(ctx context.Context, clients []*clientv3.Client, perSecond float64
 			took := time.Since(due)
 			seen.mutex.Lock()
 			defer seen.mutex.Unlock()
-			seen.times = append(seen.times, took)
+			seen.samples = append(seen.samples, sample{due, took})
 			if err != nil {
 				seen.failed++
 			}
