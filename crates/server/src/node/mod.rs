@@ -19,6 +19,7 @@ mod pending;
 mod proposals;
 mod reads;
 mod restore;
+mod retries;
 mod slow;
 mod start;
 mod status;

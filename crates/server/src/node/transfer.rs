@@ -2,6 +2,7 @@
 
 use super::Node;
 use super::apply::Apply;
+use super::retries::Retries;
 use crate::logging::{self, Value};
 use crate::peers::Peers;
 use api::raftpb::{self, Message, SnapshotMetadata};
@@ -49,6 +50,7 @@ const SHARED_FOR: Duration = Duration::from_secs(60);
 pub(super) struct Sending {
     export: Option<(Arc<Export>, Instant)>,
     to: BTreeSet<u64>,
+    retries: Retries,
 }
 
 impl Sending {
@@ -93,15 +95,29 @@ impl Sending {
             if ok { "sent a snapshot" } else { "could not send a snapshot" },
             &[("to", Value::Shown(&format_args!("{to:x}")))],
         );
-        member.report_snapshot(to, ok);
+        // Raft tries again as soon as it knows of a failure.
+        if ok {
+            self.retries.succeeded(to);
+            member.report_snapshot(to, true);
+        } else {
+            self.retries.failed(to, Instant::now());
+            self.retry(member);
+        }
         self.to.remove(&to);
         if self.to.is_empty() {
             self.withdraw(member);
         }
     }
 
-    /// Lets go of a state that nobody took.
+    fn retry(&mut self, member: &mut Member) {
+        for id in self.retries.due(Instant::now()) {
+            member.report_snapshot(id, false);
+        }
+    }
+
+    /// Tries again what failed, and lets go of a state that nobody took.
     pub(super) fn tick(&mut self, member: &mut Member) {
+        self.retry(member);
         if self.to.is_empty() && self.export.as_ref().is_some_and(|(_, since)| since.elapsed() > OFFER_MAX) {
             self.withdraw(member);
         }
@@ -116,6 +132,7 @@ impl Sending {
     pub(super) fn lost_leadership(&mut self, member: &mut Member) {
         self.withdraw(member);
         self.to.clear();
+        self.retries.clear();
     }
 
     /// From which index on the log in memory is needed for the state to be of use.

@@ -1,0 +1,77 @@
+//! When a state that a member did not take is tried again: at once, then after longer and longer.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// After the second failure; doubled by each further one.
+const WAIT_MIN: Duration = Duration::from_millis(200);
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// Members to whom sending failed.
+#[derive(Default)]
+pub(super) struct Retries(BTreeMap<u64, Retry>);
+
+#[derive(Default)]
+struct Retry {
+    /// After the next failure.
+    wait: Duration,
+    due: Option<Instant>,
+}
+
+impl Retries {
+    /// It failed once more. It is tried again when [`Retries::due`] names the member.
+    pub(super) fn failed(&mut self, id: u64, now: Instant) {
+        let retry = self.0.entry(id).or_default();
+        retry.due = Some(now + retry.wait);
+        retry.wait = (2 * retry.wait).clamp(WAIT_MIN, WAIT_MAX);
+    }
+
+    /// It worked.
+    pub(super) fn succeeded(&mut self, id: u64) {
+        self.0.remove(&id);
+    }
+
+    /// Members for whom it is time, each once.
+    pub(super) fn due(&mut self, now: Instant) -> Vec<u64> {
+        let due = self.0.iter_mut().filter_map(|(id, retry)| retry.due.take_if(|due| *due <= now).map(|_| *id));
+        due.collect()
+    }
+
+    /// Nothing is sent any more.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_failure_is_waited_for_longer() {
+        let (mut retries, mut now) = (Retries::default(), Instant::now());
+        let mut waits = Vec::new();
+        for _ in 0..10 {
+            let failed = now;
+            retries.failed(7, now);
+            while retries.due(now) != [7] {
+                now += Duration::from_millis(1);
+            }
+            assert!(retries.due(now + WAIT_MAX).is_empty(), "it was due already");
+            waits.push((now - failed).as_millis());
+        }
+        assert_eq!(waits, [0, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000, 10_000]);
+    }
+
+    #[test]
+    fn success_is_a_new_beginning() {
+        let (mut retries, now) = (Retries::default(), Instant::now());
+        retries.failed(7, now);
+        retries.failed(7, now);
+        retries.failed(8, now);
+        assert_eq!(retries.due(now), [8]);
+        retries.succeeded(7);
+        retries.failed(7, now);
+        assert_eq!(retries.due(now), [7]);
+    }
+}
