@@ -17,6 +17,9 @@ pub struct Config {
     pub seed: u64,
     /// A number that no earlier start of this member used, so that read contexts never repeat.
     pub boot_nonce: u64,
+    /// Entries a follower may lack and still be sent all of them at once. With more it is sent them by
+    /// [`Member::send_lagging`](crate::Member::send_lagging).
+    pub near_entries: u64,
 }
 
 /// What the log and the store gave back.

@@ -3,6 +3,7 @@
 use crate::config::{Config, Restored};
 use crate::convert;
 use crate::error::Error;
+use crate::lagging::Allowance;
 use crate::log::Log;
 use crate::work::Unsynced;
 use api::raftpb;
@@ -70,6 +71,7 @@ impl Member {
             restored.entries.into_iter().map(convert::entry_to_raft).collect(),
             hard_state,
             convert::conf_state_to_raft(&restored.conf_state),
+            Allowance::new(config.near_entries),
         );
         let raft_config = raft::Config {
             id: config.id,
@@ -145,6 +147,7 @@ mod tests {
             pre_vote: true,
             seed: 1,
             boot_nonce: 9,
+            near_entries: 1_000,
         };
         let restored = Restored { hard_state: start.hard_state, entries: start.entries, ..Restored::default() };
         match Member::new(&config, restored) {

@@ -15,6 +15,7 @@ impl Member {
             return;
         }
         self.node.tick();
+        self.tick_lagging();
         self.after_input();
     }
 

@@ -10,6 +10,7 @@
 //!
 //! 4. A leader whose follower lags behind the entries in memory asks with [`Member::wants_snapshot`] for a state to offer; the
 //!    state itself travels outside of this crate, and [`Member::report_snapshot`] tells how that ended.
+//! 5. A follower that is far behind, but not that far, is sent what it lacks a little at a time: [`Member::send_lagging`].
 //!
 //! Time is counted in ticks, randomness comes from the seed, and sockets, disks and threads belong to the caller.
 
@@ -22,6 +23,7 @@ mod core;
 mod election;
 mod error;
 mod identity;
+mod lagging;
 mod lessor;
 mod log;
 mod outbox;

@@ -1,5 +1,6 @@
 //! The recent part of the Raft log in memory, as raft-rs reads it.
 
+use crate::lagging::Allowance;
 use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
 use raft::{GetEntriesContext, RaftState, Result, Storage, StorageError};
 use std::cell::Cell;
@@ -20,16 +21,25 @@ pub(crate) struct Log {
     offer: Option<Snapshot>,
     /// A follower needs a state that `offer` does not cover.
     wanted: Cell<bool>,
+    /// For followers that are far behind.
+    pub(crate) allowance: Allowance,
 }
 
-fn size(entry: &Entry) -> u64 {
+pub(crate) fn size(entry: &Entry) -> u64 {
     (entry.data.len() + entry.context.len()) as u64 + ENTRY_OVERHEAD_BYTES
 }
 
 impl Log {
-    pub(crate) fn new(start: (u64, u64), entries: Vec<Entry>, hard_state: HardState, conf_state: ConfState) -> Self {
+    pub(crate) fn new(
+        start: (u64, u64),
+        entries: Vec<Entry>,
+        hard_state: HardState,
+        conf_state: ConfState,
+        allowance: Allowance,
+    ) -> Self {
         let bytes = entries.iter().map(size).sum();
-        Log { start, entries: entries.into(), bytes, hard_state, conf_state, offer: None, wanted: Cell::new(false) }
+        let wanted = Cell::new(false);
+        Log { start, entries: entries.into(), bytes, hard_state, conf_state, offer: None, wanted, allowance }
     }
 
     /// Adds entries, replacing those from the first one's index on.
@@ -41,7 +51,9 @@ impl Log {
         for replaced in self.entries.drain(keep..) {
             self.bytes -= size(&replaced);
         }
-        self.bytes += entries.iter().map(size).sum::<u64>();
+        let bytes = entries.iter().map(size).sum::<u64>();
+        self.bytes += bytes;
+        self.allowance.grow(bytes);
         self.entries.extend(entries);
     }
 
@@ -103,6 +115,16 @@ impl Log {
         self.entries.len()
     }
 
+    /// Index of the last entry.
+    pub(crate) fn last_entry(&self) -> u64 {
+        self.last().0
+    }
+
+    /// Entries from the last one on back.
+    pub(crate) fn newest(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().rev()
+    }
+
     fn last(&self) -> (u64, u64) {
         self.entries.back().map_or(self.start, |last| (last.index, last.term))
     }
@@ -118,7 +140,7 @@ impl Storage for Log {
         low: u64,
         high: u64,
         max_size: impl Into<Option<u64>>,
-        _context: GetEntriesContext,
+        context: GetEntriesContext,
     ) -> Result<Vec<Entry>> {
         if low <= self.start.0 {
             return Err(StorageError::Compacted.into());
@@ -128,7 +150,15 @@ impl Storage for Log {
         }
         let from = (low - self.start.0 - 1) as usize;
         let to = (high - self.start.0 - 1) as usize;
-        let max_size = max_size.into().unwrap_or(u64::MAX);
+        let mut max_size = max_size.into().unwrap_or(u64::MAX);
+        // What raft-rs could wait for is what it is about to send.
+        let is_lagging = context.can_async() && self.is_far_behind(low);
+        if is_lagging {
+            if self.allowance.left() == 0 {
+                return Err(StorageError::LogTemporarilyUnavailable.into());
+            }
+            max_size = max_size.min(self.allowance.left());
+        }
         let mut taken_bytes = 0;
         let mut taken = Vec::with_capacity(to - from);
         for entry in self.entries.range(from..to) {
@@ -138,6 +168,9 @@ impl Storage for Log {
                 break;
             }
             taken.push(entry.clone());
+        }
+        if is_lagging {
+            self.allowance.spend(taken_bytes);
         }
         Ok(taken)
     }
@@ -190,7 +223,7 @@ mod tests {
 
     fn log() -> Log {
         let entries = (6..=9).map(|index| entry(index, 2)).collect();
-        Log::new((5, 1), entries, HardState::default(), ConfState::default())
+        Log::new((5, 1), entries, HardState::default(), ConfState::default(), Allowance::new(100))
     }
 
     #[test]

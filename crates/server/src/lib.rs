@@ -14,6 +14,7 @@ mod logging;
 mod metrics;
 mod node;
 mod peers;
+mod rest;
 mod services;
 mod system;
 

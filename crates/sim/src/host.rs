@@ -145,7 +145,7 @@ impl Host {
         let lock = disk.open(Path::new("/data/lock"), Mode::Create);
         drop(lock);
         let log_dir = PathBuf::from(LOG);
-        let log_options = wal::Options { segment_bytes: env.plan.wal_segment_bytes, segments_min: 2 };
+        let log_options = wal::Options { segment_bytes: env.plan.wal_segment_bytes, segments_min: 2, rest: || {} };
         if !disk_result(&self.disk, Wal::exists(&*disk, &log_dir))? {
             let metadata = Metadata { node_id: Some(self.id), cluster_id: Some(self.cluster_id) }.encode_to_vec();
             disk_result(&self.disk, Wal::create(disk.clone(), &log_dir, &metadata, log_options))?;
@@ -195,6 +195,8 @@ impl Host {
             pre_vote: env.plan.pre_vote,
             seed: env.random.next_u64(),
             boot_nonce: nonce,
+            // Few, so that followers which were away for a moment are sent to a little at a time; the clock sees to it.
+            near_entries: 4 + env.plan.catchup_entries,
         };
         let member = match Member::new(&config, restored) {
             Ok(member) => member,

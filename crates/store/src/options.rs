@@ -20,6 +20,9 @@ pub struct Options {
     /// Free disk space below which writes are refused, beyond what the revision log reserves for itself: for the Raft log and a
     /// checkpoint.
     pub reserve_bytes: u64,
+    /// Called between the small parts of long work for a state that is sent or received, by the thread that does it: a shell may let
+    /// others go first.
+    pub rest: fn(),
 }
 
 impl Default for Options {
@@ -32,6 +35,7 @@ impl Default for Options {
             learners_max: 1,
             stream_chunk_bytes: limits::REQUEST_BYTES_MAX,
             reserve_bytes: 0,
+            rest: || {},
         }
     }
 }

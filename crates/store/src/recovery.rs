@@ -57,7 +57,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<
     };
     let checkpoint = newest.content.clone();
     let sources = Source::open_all(&*disk, dir, &checkpoint)?;
-    let rebuilt = rebuild(&sources, checkpoint.compact_revision)?;
+    let rebuilt = rebuild(&sources, checkpoint.compact_revision, || {})?;
     let segments = Arc::new(Segments::new(Arc::clone(&disk), dir, options, files.next_id(&found.kept)?));
     // What a damaged checkpoint may cover behind the end of an older one is not cut off.
     let is_behind = found.is_behind();

@@ -50,7 +50,8 @@ impl Wal {
         let Selection { leftovers, unread, whole, tail: tail_name } = select(dir, &names, from_index)?;
         let tail_path = dir.join(tail_name.to_string());
         let file = segment::open_locked(&*disk, &tail_path)?;
-        let mut replaying = Replaying { dir, replay: Replay::new(from_index, state.term()), from_index, before: None };
+        let replay = Replay::new(from_index, state.term());
+        let mut replaying = Replaying { dir, replay, from_index, rest: options.rest, before: None };
         for name in whole {
             replaying.read_whole(&*disk, *name)?;
         }
@@ -143,6 +144,7 @@ struct Replaying<'a> {
     dir: &'a Path,
     replay: Replay,
     from_index: u64,
+    rest: fn(),
     /// The segment read last, and where it ended.
     before: Option<(SegmentName, Tail)>,
 }
@@ -151,7 +153,7 @@ impl Replaying<'_> {
     fn read_whole(&mut self, disk: &dyn Disk, name: SegmentName) -> Result<(), Error> {
         let path = self.dir.join(name.to_string());
         let file = disk.open(&path, Mode::Read).map_err(Error::io("open", &path))?;
-        let bytes = segment::read(&*file, &path)?;
+        let bytes = segment::read(&*file, &path, self.rest)?;
         let tail = self.read(&bytes, name).map_err(|failure| self.error(failure, name))?;
         self.before = Some((name, tail));
         Ok(())
@@ -159,7 +161,7 @@ impl Replaying<'_> {
 
     fn read_tail(&mut self, file: &dyn File, name: SegmentName) -> Result<(Tail, Option<Cut>), Error> {
         let path = self.dir.join(name.to_string());
-        let bytes = segment::read(file, &path)?;
+        let bytes = segment::read(file, &path, self.rest)?;
         match self.read(&bytes, name) {
             Ok(tail) => Ok((tail, None)),
             Err((Failure::Break(found), tail)) if found.torn => {

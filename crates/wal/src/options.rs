@@ -7,10 +7,13 @@ pub struct Options {
     pub segment_bytes: u64,
     /// Segments that [`crate::Wal::release`] leaves, however old (`--max-wals`).
     pub segments_min: usize,
+    /// Called between the parts in which a log is read when it is opened, by the thread that does it: a shell may let others go
+    /// first.
+    pub rest: fn(),
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { segment_bytes: 64_000_000, segments_min: 5 }
+        Options { segment_bytes: 64_000_000, segments_min: 5, rest: || {} }
     }
 }

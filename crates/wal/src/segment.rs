@@ -10,6 +10,9 @@ use std::sync::Arc;
 /// Zeros are written in pieces, each synced, so that the log's own syncs never wait for a whole segment.
 const ZERO_BYTES: u64 = 1 << 20;
 
+/// Bytes read at a time.
+const READ_BYTES: usize = 256 << 10;
+
 /// A file that is to become a segment: zeros, durable, under a temporary name.
 pub(crate) struct Prepared {
     pub(crate) file: Arc<dyn File>,
@@ -66,14 +69,18 @@ pub(crate) fn lock(file: &dyn File, path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The whole file.
-pub(crate) fn read(file: &dyn File, path: &Path) -> Result<Vec<u8>, Error> {
+/// The whole file, in parts.
+pub(crate) fn read(file: &dyn File, path: &Path, rest: fn()) -> Result<Vec<u8>, Error> {
     let read = || {
         let len = usize::try_from(file.len()?).map_err(|_| io::ErrorKind::FileTooLarge)?;
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        bytes.resize(len, 0);
-        file.read_at(&mut bytes, 0)?;
+        while bytes.len() < len {
+            let offset = bytes.len();
+            bytes.resize(len.min(offset + READ_BYTES), 0);
+            file.read_at(&mut bytes[offset..], offset as u64)?;
+            rest();
+        }
         Ok(bytes)
     };
     read().map_err(Error::io("read", path))

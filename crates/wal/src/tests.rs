@@ -14,7 +14,7 @@ const NAME: &str = "/wal/0000000000000000-0000000000000000.wal";
 /// The first segment of a log, nearly full, and where its batches begin. The last item is the end.
 fn segment(seed: u64) -> (Vec<u8>, Vec<Tail>) {
     let disk = SimDisk::new();
-    let options = Options { segment_bytes: SEGMENT_BYTES, segments_min: 1 };
+    let options = Options { segment_bytes: SEGMENT_BYTES, segments_min: 1, rest: || {} };
     let mut wal = Wal::create(Arc::new(disk.clone()), Path::new("/wal"), b"metadata", options).unwrap();
     let mut random = Random::new(seed);
     while wal.offset + 20_000 < SEGMENT_BYTES {
@@ -111,7 +111,7 @@ fn lost_sectors_are_a_torn_tail_in_the_last_batch_only() {
 /// A segment whose last batch holds values of zeros, which fill whole sectors. Also where that batch begins and ends.
 fn zeros_at_the_end(seed: u64) -> (Vec<u8>, Tail, usize) {
     let disk = SimDisk::new();
-    let options = Options { segment_bytes: SEGMENT_BYTES, segments_min: 1 };
+    let options = Options { segment_bytes: SEGMENT_BYTES, segments_min: 1, rest: || {} };
     let mut wal = Wal::create(Arc::new(disk.clone()), Path::new("/wal"), b"metadata", options).unwrap();
     let mut random = Random::new(seed);
     for _ in 0..2 {
@@ -174,7 +174,7 @@ fn a_batch_in_a_value_is_no_batch() {
     // A client stores bytes that look like a batch; they do not stand where such a batch would.
     let (bytes, tails) = segment(5);
     let disk = SimDisk::new();
-    let options = Options { segment_bytes: SEGMENT_BYTES, segments_min: 1 };
+    let options = Options { segment_bytes: SEGMENT_BYTES, segments_min: 1, rest: || {} };
     let mut wal = Wal::create(Arc::new(disk.clone()), Path::new("/wal"), b"metadata", options).unwrap();
     let batch = &bytes[tails[7].offset as usize..tails[9].offset as usize];
     wal.append(&mut [EntryRef { term: 1, index: 1, kind: 0, data: batch }].into_iter(), None);

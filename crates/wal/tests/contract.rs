@@ -14,7 +14,7 @@ use std::sync::Arc;
 use wal::{EntryRef, Error, Options, Wal};
 
 const DIR: &str = "/member/wal";
-const SMALL: Options = Options { segment_bytes: 8192, segments_min: 2 };
+const SMALL: Options = Options { segment_bytes: 8192, segments_min: 2, rest: || {} };
 
 fn dir() -> &'static Path {
     Path::new(DIR)

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use wal::{EntryRef, Error, Options, Record, Wal, decode_segment};
 
-const OPTIONS: Options = Options { segment_bytes: 65_536, segments_min: 1 };
+const OPTIONS: Options = Options { segment_bytes: 65_536, segments_min: 1, rest: || {} };
 
 struct Log {
     disk: SimDisk,

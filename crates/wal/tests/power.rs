@@ -11,7 +11,7 @@ use std::sync::Arc;
 use wal::{Error, Options, Wal};
 
 const DIR: &str = "/wal";
-const OPTIONS: Options = Options { segment_bytes: 8192, segments_min: 2 };
+const OPTIONS: Options = Options { segment_bytes: 8192, segments_min: 2, rest: || {} };
 const HISTORIES: u64 = 30;
 const STEPS: u64 = 60;
 const CUTS_MIN: u64 = 5000;

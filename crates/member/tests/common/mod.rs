@@ -31,7 +31,15 @@ pub struct Cluster {
 }
 
 pub fn config(id: u64) -> Config {
-    Config { id, election_ticks: 10, heartbeat_ticks: 1, pre_vote: true, seed: id * 7919, boot_nonce: 1 }
+    Config {
+        id,
+        election_ticks: 10,
+        heartbeat_ticks: 1,
+        pre_vote: true,
+        seed: id * 7919,
+        boot_nonce: 1,
+        near_entries: 1_000,
+    }
 }
 
 pub fn conf_state(voters: &[u64], learners: &[u64]) -> raftpb::ConfState {

@@ -64,7 +64,7 @@ impl Consensus {
             if core.stop {
                 break;
             }
-            let deadline = core.next_tick;
+            let deadline = core.deadline();
             drop(core);
             drop(turn);
             let arrived = self.node.inbox.take(deadline);

@@ -12,14 +12,17 @@ use super::{Done, Node, REVOKE_RETRY, entry, lock, membership};
 use crate::logging::{self, Value};
 use api::{Error, Message, limits, raftpb, walpb};
 use member::{Backlog, Member, Piece, Role, Takeover, Work};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Applied entries that gather in memory before they are forgotten.
 const TRIM_ENTRIES: u64 = 100;
+/// Sent to a follower that is far behind, and how often: 64 MiB per second, in parts that take the leader half a millisecond.
+const LAGGING_BYTES: u64 = 128 << 10;
+const LAGGING_PAUSE: Duration = Duration::from_millis(2);
 /// Time between two lines about refused messages.
 const REFUSED_LINES_MS: u64 = 1_000;
 
@@ -54,8 +57,12 @@ pub(super) struct Core {
     pub(super) syncing_since: Option<Instant>,
     pub(super) release: Option<Released>,
     pub(super) stop: bool,
-    pub(super) next_tick: Instant,
+    next_tick: Instant,
+    /// When followers that are far behind are sent more; there are some if it is set.
+    next_lagging: Option<Instant>,
     last_tick: Instant,
+    /// When members were last known to be active; empty on one that does not lead.
+    heard: BTreeMap<u64, Instant>,
     was_leader: bool,
     leader: u64,
     refused: u64,
@@ -81,7 +88,9 @@ impl Core {
             release: None,
             stop: false,
             next_tick: now,
+            next_lagging: None,
             last_tick: now,
+            heard: BTreeMap::new(),
             was_leader: false,
             leader: 0,
             refused: 0,
@@ -310,6 +319,7 @@ impl Core {
         let status = self.member.status();
         self.node.status.publish(&status, self.node.now_ms());
         self.trim(&status);
+        self.node.status.set_log_bytes(self.member.log_bytes());
         if (status.role == Role::Leader) != self.was_leader {
             self.change_leadership(status.role == Role::Leader);
         }
@@ -354,8 +364,18 @@ impl Core {
 
     /// How far the slowest of the members is that answer and are not being sent a state.
     fn furthest_behind(&self) -> Option<u64> {
+        // Raft forgets every election timeout who was active.
+        let patience = 2 * self.node.config.election_timeout;
+        let answers = |id| self.heard.get(&id).is_some_and(|at| at.elapsed() < patience);
         let members = self.member.progress().into_iter();
-        members.filter(|one| one.recently_active && one.mode != member::Mode::Snapshot).map(|one| one.matched).min()
+        members.filter(|one| answers(one.id) && one.mode != member::Mode::Snapshot).map(|one| one.matched).min()
+    }
+
+    /// Notes who is there.
+    fn look_around(&mut self, now: Instant) {
+        let members = self.member.progress();
+        self.heard.retain(|id, _| members.iter().any(|member| member.id == *id));
+        self.heard.extend(members.iter().filter(|member| member.recently_active).map(|member| (member.id, now)));
     }
 
     fn change_leadership(&mut self, leads: bool) {
@@ -381,9 +401,15 @@ impl Core {
         );
     }
 
-    /// What the clock brings, if a tick is due.
+    /// When there is something to do even if nothing arrives.
+    pub(super) fn deadline(&self) -> Instant {
+        self.next_lagging.map_or(self.next_tick, |lagging| lagging.min(self.next_tick))
+    }
+
+    /// What the clock brings, if anything is due.
     pub(super) fn tick_if_due(&mut self) {
         let now = Instant::now();
+        self.send_lagging(now);
         if now < self.next_tick {
             return;
         }
@@ -398,6 +424,7 @@ impl Core {
         self.last_tick = now;
         // After a stall one tick stands for all that were missed: nobody else could act meanwhile either.
         self.next_tick = now + heartbeat;
+        self.look_around(now);
         self.member.tick();
         let now_ms = self.node.now_ms();
         // Asked of Raft and not of what was last settled: after a stall the messages of another leader came in just before this.
@@ -413,6 +440,16 @@ impl Core {
         self.sending.tick(&mut self.member);
         if self.syncing_since.is_none() {
             self.apply.tick();
+        }
+    }
+
+    fn send_lagging(&mut self, now: Instant) {
+        if self.next_lagging.is_some_and(|at| now >= at) {
+            self.member.send_lagging(LAGGING_BYTES);
+            self.next_lagging = None;
+        }
+        if self.next_lagging.is_none() && self.member.has_lagging() {
+            self.next_lagging = Some(now + LAGGING_PAUSE);
         }
     }
 

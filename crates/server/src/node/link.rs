@@ -4,7 +4,8 @@ use super::Node;
 use super::transfer::Install;
 use crate::cluster;
 use crate::logging::{self, Value};
-use crate::peers::{self, Handler, Intake, Known, Listener, Peers, Piece, Timeouts};
+use crate::peers::{self, Handler, Intake, Known, Listener, LogRoom, Peers, Piece, Timeouts};
+use api::limits;
 use api::raftpb::Message;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -73,6 +74,11 @@ impl Handler for Link {
             &[("from", Value::Shown(&format_args!("{from:x}"))), ("snapshot-index", intake.index().into())],
         );
         Ok(Box::new(Receiving { node, intake }))
+    }
+
+    fn log_room(&self) -> LogRoom {
+        let used_bytes = self.0.upgrade().map_or(0, |node| node.status.log_bytes());
+        LogRoom { used_bytes, max_bytes: limits::LOG_MEMORY_SENDING_BYTES_MAX }
     }
 
     fn knows(&self, id: u64) -> Known {

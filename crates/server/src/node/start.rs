@@ -12,6 +12,7 @@ use crate::datadir::{DataDir, DataDirError};
 use crate::logging;
 use crate::metrics::Metrics;
 use crate::peers::Listener;
+use crate::rest;
 use disk::{Disk, OsDisk};
 use member::{Lessor, Member};
 use std::io;
@@ -24,6 +25,8 @@ use wal::Wal;
 /// Segments are this large, or a sixteenth of a small disk.
 const SEGMENT_BYTES_MAX: u64 = 64_000_000;
 const SEGMENT_BYTES_MIN: u64 = 4 << 20;
+/// Entries a follower may lack and still be sent all of them at once.
+const NEAR_ENTRIES: u64 = 1_000;
 
 /// Why a member does not start.
 #[derive(Debug, thiserror::Error)]
@@ -86,7 +89,7 @@ pub(crate) fn start(config: Config, listeners: Vec<Listener>) -> Result<Running,
     let free_bytes = disk.free_bytes(&dir.store)?;
     let segment_bytes = (free_bytes / 16).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
     let began = Instant::now();
-    let wal_options = wal::Options { segment_bytes, segments_min: config.max_wals };
+    let wal_options = wal::Options { segment_bytes, segments_min: config.max_wals, rest: rest::rest };
     let mut beginning = None;
     if !dir.initialised {
         // The log comes first: a store with a checkpoint but without a log has lost its log, whatever happened.
@@ -107,6 +110,7 @@ pub(crate) fn start(config: Config, listeners: Vec<Listener>) -> Result<Running,
         learners_max: usize::MAX,
         // One segment of the Raft log, and a checkpoint.
         reserve_bytes: segment_bytes + (1 << 20),
+        rest: rest::rest,
     };
     let opened = store::open(disk.clone(), &dir.store, options)?;
     for damage in &opened.passed_over {
@@ -136,6 +140,7 @@ pub(crate) fn start(config: Config, listeners: Vec<Listener>) -> Result<Running,
             pre_vote: config.pre_vote,
             seed: identity.node_id() ^ since_epoch.as_nanos() as u64,
             boot_nonce: since_epoch.as_nanos() as u64,
+            near_entries: NEAR_ENTRIES,
         },
         restored,
     )?;

@@ -12,6 +12,7 @@ pub struct SharedStatus {
     applied: AtomicU64,
     leader_changes: AtomicU64,
     leader_since_ms: AtomicU64,
+    log_bytes: AtomicU64,
     /// The least index that a read waits for, one more than itself so that 0 is nobody.
     awaited: AtomicU64,
     is_leader: AtomicBool,
@@ -54,6 +55,15 @@ impl SharedStatus {
     pub(super) fn wait_for(&self, index: Option<u64>) -> bool {
         self.awaited.store(index.map_or(0, |index| index + 1), Ordering::SeqCst);
         index.is_none_or(|index| self.applied.load(Ordering::SeqCst) < index)
+    }
+
+    pub(super) fn set_log_bytes(&self, bytes: u64) {
+        self.log_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes of the log in memory.
+    pub(super) fn log_bytes(&self) -> u64 {
+        self.log_bytes.load(Ordering::Relaxed)
     }
 
     /// The Raft term.

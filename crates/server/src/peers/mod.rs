@@ -98,6 +98,8 @@ pub(crate) trait Handler: Send + Sync {
     fn snapshot_sent(&self, id: u64, ok: bool);
     /// A peer offers a state, described by `checkpoint`; says why it is not wanted, or takes it piece by piece.
     fn intake(&self, from: u64, checkpoint: &[u8]) -> Result<Box<dyn Intake>, String>;
+    /// What of the memory that the log may take is in use.
+    fn log_room(&self) -> LogRoom;
     /// What is known about a member.
     fn knows(&self, id: u64) -> Known;
     /// A peer says that this member was removed from the cluster.
@@ -106,6 +108,15 @@ pub(crate) trait Handler: Send + Sync {
     fn estranged(&self, peer: u64, theirs: &str);
     /// All other paths of the peer port. The answer is given the cluster's id.
     fn call(&self, request: Request<Vec<u8>>) -> Response<Vec<u8>>;
+}
+
+/// Memory for the log behind a state that is being sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogRoom {
+    /// What it takes.
+    pub(crate) used_bytes: u64,
+    /// What it may take; beyond, the state is of no use any more.
+    pub(crate) max_bytes: u64,
 }
 
 /// The peers of a member.

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
 
 /// Bytes read at a time to sum them up.
-const SUM_BYTES: u64 = 1 << 20;
+const SUM_BYTES: u64 = 256 << 10;
 
 /// One entry of the sparse index per this many bytes of records.
 const MARK_EVERY_BYTES: u64 = 64 * 1024;
@@ -252,14 +252,15 @@ impl Segment {
         Ok(bytes)
     }
 
-    /// CRC-32C of the bytes behind the header up to `len`. Reads what was not summed up before.
-    pub(crate) fn body_crc(&self, len: u64) -> Result<u32, Error> {
+    /// CRC-32C of the bytes behind the header up to `len`. Reads what was not summed up before, and calls `rest` in between.
+    pub(crate) fn body_crc(&self, len: u64, rest: fn()) -> Result<u32, Error> {
         let mut summed = lock(&self.summed);
         let (mut end, mut crc) = if summed.0 <= len { *summed } else { (SEGMENT_HEADER_BYTES as u64, 0) };
         while end < len {
             let bytes = self.read_at(end, (len - end).min(SUM_BYTES) as usize)?;
             crc = crc32c::crc32c_append(crc, &bytes);
             end += bytes.len() as u64;
+            rest();
         }
         *summed = (end, crc);
         Ok(crc)

@@ -31,18 +31,21 @@ pub(crate) struct Share {
     pub(crate) graves: u64,
 }
 
-/// Rebuilds the index as it was after the compaction at `compact` had finished.
-pub(crate) fn rebuild(sources: &[Source], compact: i64) -> Result<Rebuilt, OpenError> {
+/// Records that are dealt with between two rests.
+const REST_RECORDS: usize = 32;
+
+/// Rebuilds the index as it was after the compaction at `compact` had finished. Calls `rest` every now and then.
+pub(crate) fn rebuild(sources: &[Source], compact: i64, rest: fn()) -> Result<Rebuilt, OpenError> {
     let mut shares: Vec<Share> = Vec::with_capacity(sources.len());
     let records = sources.iter().map(|source| source.entry.records).sum::<u64>();
     let mut verified = Verified { items: Vec::with_capacity(records as usize), first: None };
     for (segment, source) in sources.iter().enumerate() {
-        shares.push(verified.add(segment as u32, source).map_err(OpenError::damage(&source.path))?);
+        shares.push(verified.add(segment as u32, source, rest).map_err(OpenError::damage(&source.path))?);
     }
     let Verified { mut items, first } = verified;
     let places = Places::new(sources.iter().map(Source::bytes).collect());
-    sort::sort(&mut items, first.map_or(0, |(_, shared)| shared), &places);
-    let index = Index::build(Versions::new(&items, &places, sources, compact, &mut shares));
+    sort::sort(&mut items, first.map_or(0, |(_, shared)| shared), &places, rest);
+    let index = Index::build(Versions::new(&items, &places, sources, compact, &mut shares, rest));
     Ok(Rebuilt { index, shares })
 }
 
@@ -54,7 +57,7 @@ struct Verified<'a> {
 }
 
 impl<'a> Verified<'a> {
-    fn add(&mut self, segment: u32, source: &'a Source) -> Result<Share, Damage> {
+    fn add(&mut self, segment: u32, source: &'a Source, rest: fn()) -> Result<Share, Damage> {
         let mut share = Share::default();
         let mut walk = Walk::new(source.bytes(), SEGMENT_HEADER_BYTES);
         let mut spans = None;
@@ -62,6 +65,9 @@ impl<'a> Verified<'a> {
             let offset = walk.offset();
             let Some(stored) = walk.next() else { break };
             let stored = stored?;
+            if self.items.len().is_multiple_of(REST_RECORDS) {
+                rest();
+            }
             let Some(view) = stored.view() else {
                 return Err(Damage { offset: offset as u64, what: "a record whose content does not fit its header" });
             };

@@ -66,7 +66,7 @@ impl Export {
         content.leases = self.leases.iter().map(saved).collect();
         for (entry, segment) in self.listing.entries().iter().zip(self.listing.segments()) {
             let mut entry = *entry;
-            entry.body_crc = Some(segment.body_crc(entry.length)?);
+            entry.body_crc = Some(segment.body_crc(entry.length, self.store.options.rest)?);
             content.segments.push(entry);
         }
         if let Some(contradiction) = content.contradiction() {

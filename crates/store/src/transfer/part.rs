@@ -6,8 +6,8 @@ use disk::{Disk, File, Mode};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Bytes after which the file is synced, so that the log's own syncs never wait for much.
-const SYNC_EVERY_BYTES: u64 = 8 << 20;
+/// Bytes after which the file is synced, so that the log's own syncs, and those of others on the same disk, never wait for much.
+const SYNC_EVERY_BYTES: u64 = 1 << 20;
 
 /// A segment of the sender in a file of this member. Its bytes come in order.
 pub(super) struct Part {

@@ -48,22 +48,24 @@ pub(super) fn prepare(
     }
     content.installed = true;
     let sources = open_sources(&content, &files)?;
-    let Rebuilt { index, shares } = rebuild(&sources, content.compact_revision).map_err(|error| {
-        let at =
-            files.iter().position(|file| matches!(&error, OpenError::Corrupt { file: path, .. } if *path == file.path));
-        let damaged = at.and_then(|at| parts.get_mut(at));
-        refused(
-            error,
-            damaged.map(|part| {
-                let segment = part.entry.id;
-                // The sender's checksum was right, so this is what it has. It may have something else next time.
-                part.discard(&*store.disk);
-                segment
-            }),
-        )
-    })?;
+    let Rebuilt { index, shares } =
+        rebuild(&sources, content.compact_revision, store.options.rest).map_err(|error| {
+            let at = files
+                .iter()
+                .position(|file| matches!(&error, OpenError::Corrupt { file: path, .. } if *path == file.path));
+            let damaged = at.and_then(|at| parts.get_mut(at));
+            refused(
+                error,
+                damaged.map(|part| {
+                    let segment = part.entry.id;
+                    // The sender's checksum was right, so this is what it has. It may have something else next time.
+                    part.discard(&*store.disk);
+                    segment
+                }),
+            )
+        })?;
     let leases = Leases::new(loaded_leases(&content));
-    check_leases(&leases, &index, &sources)?;
+    check_leases(&leases, &index, &sources, store.options.rest)?;
     for part in parts.iter_mut() {
         name(store, part)?;
     }
@@ -102,9 +104,10 @@ fn refused(error: OpenError, segment: Option<u32>) -> IntakeError {
 }
 
 /// Attaches the keys to their leases, all of which must be there.
-fn check_leases(leases: &Leases, index: &Index, sources: &[Source]) -> Result<(), IntakeError> {
+fn check_leases(leases: &Leases, index: &Index, sources: &[Source], rest: fn()) -> Result<(), IntakeError> {
     let by_id: BTreeMap<u32, &Source> = sources.iter().map(|source| (source.entry.id, source)).collect();
     let lease_at = |loc: Loc| {
+        rest();
         let stored =
             by_id.get(&loc.segment).and_then(|source| source.mapping.get(loc.offset as usize, loc.len as usize));
         stored.map_or(0, |stored| parse(stored).lease)

@@ -50,12 +50,14 @@ impl Fetch {
     pub(super) fn pieces(&self, pieces: &[Piece], intake: &mut dyn Intake) -> Result<(), String> {
         let mut connection = None;
         let mut url = 0;
+        let mut to_come: u64 = pieces.iter().map(|piece| piece.length).sum();
         for piece in pieces {
             let mut left = *piece;
+            let behind = to_come - piece.length;
             let mut deadline = Instant::now() + STALL_MAX;
             while left.length > 0 {
                 let before = left.length;
-                match self.piece(&mut connection, url, &mut left, intake) {
+                match self.piece(&mut connection, url, &mut left, behind, intake) {
                     Ok(()) => {}
                     Err(Break::Final(reason)) => return Err(reason),
                     Err(Break::Connection(reason)) => {
@@ -71,16 +73,18 @@ impl Fetch {
                     }
                 }
             }
+            to_come = behind;
         }
         Ok(())
     }
 
-    /// Fetches one piece, or as much of it as comes; `left` tells what is still to come.
+    /// Fetches one piece, or as much of it as comes; `left` tells what is still to come of it, `behind` how much after it.
     fn piece(
         &self,
         connection: &mut Option<Connection>,
         url: usize,
         left: &mut Piece,
+        behind: u64,
         intake: &mut dyn Intake,
     ) -> Result<(), Break> {
         self.go_on()?;
@@ -94,8 +98,9 @@ impl Fetch {
                     .map_err(|error| Break::Connection(error.to_string()))?
             }
         };
+        let Piece { segment, from, length } = *left;
         let path =
-            format!("{PATH}{:x}/segment/{}?from={}&length={}", self.export, left.segment, left.from, left.length);
+            format!("{PATH}{:x}/segment/{segment}?from={from}&length={length}&left={}", self.export, length + behind);
         let mut request = Request::new([]);
         *request.uri_mut() = path.parse::<Uri>().map_err(|error| Break::Final(error.to_string()))?;
         *request.headers_mut() = self.shared.headers.clone();

@@ -3,11 +3,12 @@
 //!
 //! ```text
 //! sender ──POST /raft/snapshot, X-Cairn-Snapshot: <export>──▶ receiver      MsgSnap and the checkpoint
-//! sender ◀──GET /cairn/snapshot/<export>/segment/<id>?from=&length=── receiver, as often as it needs
+//! sender ◀──GET /cairn/snapshot/<export>/segment/<id>?from=&length=&left=── receiver, as often as it needs
 //! sender ◀──102, every second while it works; at last 204────── receiver
 //! ```
 
 mod fetch;
+mod pace;
 mod receive;
 mod send;
 mod serve;
@@ -24,8 +25,8 @@ use http::HeaderName;
 pub(super) const PATH: &str = "/cairn/snapshot/";
 /// Names the export to be fetched. etcd sends a database image instead.
 const EXPORT: HeaderName = HeaderName::from_static("x-cairn-snapshot");
-/// Bytes read from an export or written to an intake at once.
-const PIECE_BYTES: usize = 1 << 20;
+/// Bytes read from an export or written to an intake at once: a fraction of a millisecond, see [`crate::rest`].
+const PIECE_BYTES: usize = 128 << 10;
 
 /// A state that is kept until it is sent.
 pub(crate) trait Export: Send + Sync {

@@ -12,6 +12,7 @@ use super::fetch::Fetch;
 use super::{EXPORT, Intake};
 use crate::logging::{self, Value};
 use crate::node::lock;
+use crate::rest::yield_to_others;
 use api::Message as _;
 use api::raftpb::{Message, MessageType};
 use bytes::{Buf, Bytes};
@@ -209,6 +210,7 @@ fn urls(shared: &Shared, headers: &HeaderMap, from: u64) -> Vec<String> {
 }
 
 fn install(fetch: &Fetch, message: Message, checkpoint: &[u8]) -> Result<(), String> {
+    yield_to_others();
     let mut intake: Box<dyn Intake> = fetch.shared.handler.intake(fetch.from, checkpoint)?;
     let pieces = intake.needed();
     logging::info(
@@ -220,5 +222,6 @@ fn install(fetch: &Fetch, message: Message, checkpoint: &[u8]) -> Result<(), Str
         ],
     );
     fetch.pieces(&pieces, &mut *intake)?;
+    logging::info("received all of the database snapshot; checking it", &[]);
     intake.install(message)
 }

@@ -6,6 +6,7 @@ use super::super::peer::Peer;
 use super::super::shared::Shared;
 use super::{EXPORT, Export};
 use crate::logging::{self, Value};
+use crate::rest::yield_to_others;
 use api::Message as _;
 use api::raftpb::Message;
 use http::{HeaderValue, Method, Request, Uri, header};
@@ -30,6 +31,7 @@ pub(in super::super) fn send(shared: &Arc<Shared>, message: Message, export: Arc
 }
 
 fn run(shared: &Arc<Shared>, message: &Message, export: &Arc<dyn Export>) {
+    yield_to_others();
     let to = message.to();
     let index =
         message.snapshot.as_ref().and_then(|snapshot| snapshot.metadata.as_ref()).map_or(0, |meta| meta.index());

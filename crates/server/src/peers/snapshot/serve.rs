@@ -6,8 +6,10 @@ use super::super::identity::{CLUSTER_ID, hex};
 use super::super::routes::{Next, answer, check, refusal, require};
 use super::super::shared::Shared;
 use super::super::wire::Wire;
+use super::pace::Pace;
 use super::{Export, PIECE_BYTES};
 use crate::node::lock;
+use crate::rest::yield_to_others;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -29,6 +31,7 @@ struct Kept {
 #[derive(Default)]
 pub(in super::super) struct Exports {
     kept: Mutex<Vec<Kept>>,
+    pace: Mutex<Pace>,
     last: AtomicU64,
 }
 
@@ -71,7 +74,8 @@ impl Exports {
     }
 }
 
-/// `GET /cairn/snapshot/<export>/segment/<id>?from=<offset>&length=<bytes>`.
+/// `GET /cairn/snapshot/<export>/segment/<id>?from=<offset>&length=<bytes>&left=<bytes>`; the last says how much the receiver needs
+/// in all.
 pub(in super::super) fn serve(
     shared: &Arc<Shared>,
     wire: &mut Wire,
@@ -105,17 +109,16 @@ pub(in super::super) fn serve(
             // Breaking off is the only way to say that the rest does not come.
             return Ok(Next::End);
         }
+        let (length, left) = (bytes.len() as u64, asked.left.saturating_sub(sent));
+        let wait = lock(&shared.exports.pace).wait(length, left, shared.handler.log_room(), Instant::now());
+        if !wait.is_zero() {
+            shared.pause(wait);
+        }
         wire.write_all(&bytes)?;
         sent += bytes.len() as u64;
         bytes = asked.read(&*export, sent).map_err(|error| Fault::Io(std::io::Error::other(error)))?;
     }
     Ok(if head.keep_alive { Next::Request } else { Next::End })
-}
-
-/// Sending a state may take what is left of the processor: this thread does nothing else.
-fn yield_to_others() {
-    // SAFETY: plain system call, for this thread only. If it is refused, the thread runs as all others do.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
 }
 
 /// What is asked for.
@@ -125,6 +128,8 @@ struct Asked {
     segment: u32,
     from: u64,
     length: u64,
+    /// What is still to be asked for, this included.
+    left: u64,
 }
 
 impl Asked {
@@ -136,7 +141,9 @@ impl Asked {
         };
         let (from, length) = (value("from")?, value("length")?);
         from.checked_add(length)?;
-        Some(Asked { export: u64::from_str_radix(export, 16).ok()?, segment: segment.parse().ok()?, from, length })
+        let left = value("left").unwrap_or(length);
+        let (export, segment) = (u64::from_str_radix(export, 16).ok()?, segment.parse().ok()?);
+        Some(Asked { export, segment, from, length, left })
     }
 
     /// What follows the first `sent` bytes.
@@ -152,8 +159,10 @@ mod tests {
 
     #[test]
     fn what_is_asked_for() {
+        let all = Asked { export: 255, segment: 7, from: 10, length: 20, left: 30 };
+        assert_eq!(Asked::parse("ff/segment/7", "from=10&length=20&left=30"), Some(all));
         let asked = Asked::parse("ff/segment/7", "from=10&length=20");
-        assert_eq!(asked, Some(Asked { export: 255, segment: 7, from: 10, length: 20 }));
+        assert_eq!(asked, Some(Asked { export: 255, segment: 7, from: 10, length: 20, left: 20 }));
         for (piece, query) in [
             ("ff/segment/7", "from=10"),
             ("ff/segment/7", "from=-1&length=2"),

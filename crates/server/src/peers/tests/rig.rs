@@ -1,6 +1,6 @@
 //! Members that remember what they are given.
 
-use super::super::{Export, Handler, Intake, Known, Listener, Options, Peers, Timeouts};
+use super::super::{Export, Handler, Intake, Known, Listener, LogRoom, Options, Peers, Timeouts};
 use crate::node::lock;
 use api::raftpb::{Entry, Message, MessageType};
 use http::{Request, Response};
@@ -74,6 +74,10 @@ impl Handler for Rig {
 
     fn intake(&self, _: u64, checkpoint: &[u8]) -> Result<Box<dyn Intake>, String> {
         lock(&self.opener).as_ref().map_or_else(|| Err("no room".into()), |open| open(checkpoint))
+    }
+
+    fn log_room(&self) -> LogRoom {
+        LogRoom { used_bytes: 0, max_bytes: 1 << 30 }
     }
 
     fn knows(&self, id: u64) -> Known {

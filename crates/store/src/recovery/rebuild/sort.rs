@@ -8,6 +8,8 @@ use super::place::{Place, Places};
 
 /// Bytes of the key in a prefix; the eighth says how many more there are.
 const PREFIX_BYTES: usize = 7;
+/// Items whose keys are looked at between two rests.
+const REST_ITEMS: usize = 256;
 /// Runs up to this length are compared by their whole keys.
 const SHORT_RUN: usize = 12;
 
@@ -46,12 +48,15 @@ pub(super) fn shared(a: &[u8], b: &[u8]) -> usize {
 }
 
 /// Sorts by key, then revision. All keys agree in their first `depth` bytes.
-pub(super) fn sort(items: &mut [Item], depth: usize, places: &Places<'_>) {
+pub(super) fn sort(items: &mut [Item], depth: usize, places: &Places<'_>, rest: fn()) {
     let mut runs = vec![(0, items.len(), depth)];
     while let Some((start, end, depth)) = runs.pop() {
         let run = &mut items[start..end];
-        for item in run.iter_mut() {
-            item.prefix = prefix(&places.key(item.place())[depth..]);
+        for some in run.chunks_mut(REST_ITEMS) {
+            for item in some {
+                item.prefix = prefix(&places.key(item.place())[depth..]);
+            }
+            rest();
         }
         run.sort_unstable();
         let mut from = 0;

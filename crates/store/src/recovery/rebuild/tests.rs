@@ -29,7 +29,7 @@ proptest! {
         let mut items: Vec<Item> =
             expected.iter().map(|(_, offset)| Item::new(Place { segment: 0, offset: *offset })).collect();
         let places = Places::new(vec![&bytes]);
-        sort(&mut items, depth, &places);
+        sort(&mut items, depth, &places, || {});
         expected.sort();
         let sorted: Vec<_> =
             items.iter().map(|item| (places.key(item.place()).to_vec(), item.place().offset)).collect();

@@ -23,6 +23,7 @@ pub(super) struct Versions<'a> {
     /// What is left of the current key, newest first.
     key: &'a [u8],
     left: Vec<Version>,
+    rest: fn(),
 }
 
 impl<'a> Versions<'a> {
@@ -32,9 +33,10 @@ impl<'a> Versions<'a> {
         sources: &'a [Source],
         compact: i64,
         shares: &'a mut [Share],
+        rest: fn(),
     ) -> Versions<'a> {
         let mut versions =
-            Versions { items, at: 0, places, sources, compact, shares, ahead: None, key: &[], left: Vec::new() };
+            Versions { items, at: 0, places, sources, compact, shares, ahead: None, key: &[], left: Vec::new(), rest };
         versions.ahead = versions.read();
         versions
     }
@@ -43,6 +45,7 @@ impl<'a> Versions<'a> {
     fn read(&mut self) -> Option<(Item, Decoded<'a>)> {
         let item = *self.items.get(self.at)?;
         if self.at.is_multiple_of(TOUCHED) {
+            (self.rest)();
             self.places.touch(self.items[self.at..].iter().take(TOUCHED).map(Item::place));
         }
         self.at += 1;

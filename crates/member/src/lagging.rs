@@ -1,0 +1,129 @@
+//! Followers that are far behind: sent to at a pace that the shell sets, so that what they lack does not stand in front of the
+//! entries that the others are waiting for.
+//!
+//! raft-rs fills the window of such a follower as soon as it answers, with all that is in memory, in one turn. So the log refuses to
+//! read for it, as a storage may that reads in the background, but for what [`Member::send_lagging`] has allowed.
+
+use crate::core::Member;
+use crate::log::{Log, size};
+use raft::StateRole;
+use std::cell::Cell;
+
+/// What a follower may lack and still be sent all of it at once, in bytes.
+const NEAR_BYTES_MAX: u64 = 1 << 20;
+/// Allowed every tick for a shell that allows nothing on its own.
+const TICK_BYTES: u64 = 1 << 20;
+/// After so many ticks in which nothing was committed, though something waits for that, whoever is far behind is needed.
+const STALLED_TICKS: u32 = 3;
+/// How much faster than the log grows a follower must catch up, at least.
+const CATCH_UP_FACTOR: u64 = 2;
+
+/// What may be read from the log for followers that are far behind.
+pub(crate) struct Allowance {
+    /// Entries a follower may lack and still be sent all of them at once.
+    near_entries: u64,
+    /// Bytes left of what was allowed.
+    left: Cell<u64>,
+    /// Bytes that the log has grown by since.
+    grown: u64,
+    /// The shell has allowed something since the last tick.
+    is_fresh: bool,
+    /// What was committed at the last tick, if more was waiting to be.
+    waiting: Option<u64>,
+    /// Ticks since then.
+    stalled_ticks: u32,
+}
+
+impl Allowance {
+    pub(crate) fn new(near_entries: u64) -> Allowance {
+        Allowance { near_entries, left: Cell::new(0), grown: 0, is_fresh: false, waiting: None, stalled_ticks: 0 }
+    }
+
+    /// The log has grown.
+    pub(crate) fn grow(&mut self, bytes: u64) {
+        self.grown += bytes;
+    }
+
+    /// Bytes that may be read at the moment.
+    pub(crate) fn left(&self) -> u64 {
+        self.left.get()
+    }
+
+    /// So many bytes were read.
+    pub(crate) fn spend(&self, bytes: u64) {
+        self.left.set(self.left.get().saturating_sub(bytes));
+    }
+}
+
+impl Log {
+    /// Whether a follower that needs the entries from `low` on is far behind.
+    pub(crate) fn is_far_behind(&self, low: u64) -> bool {
+        let lacking = (self.last_entry() + 1).saturating_sub(low);
+        let bytes = || self.newest().take(lacking as usize).map(size).sum::<u64>();
+        lacking > self.allowance.near_entries || bytes() > NEAR_BYTES_MAX
+    }
+}
+
+impl Member {
+    /// Whether there is something for [`Member::send_lagging`] to send.
+    pub fn has_lagging(&self) -> bool {
+        !self.far_behind().is_empty()
+    }
+
+    /// Sends every follower that is far behind the entries that come next: about `bytes` of them, more if the log has grown by more
+    /// than half of that, or nobody would ever catch up, and all there is when nothing is committed without them. A shell calls it
+    /// every few milliseconds while [`Member::has_lagging`]; if it does not, the clock does.
+    pub fn send_lagging(&mut self, bytes: u64) {
+        let followers = self.far_behind();
+        let committed = self.node.raft.raft_log.committed;
+        let allowance = &mut self.node.mut_store().allowance;
+        let grown = std::mem::take(&mut allowance.grown);
+        allowance.is_fresh = true;
+        let is_needed = allowance.stalled_ticks >= STALLED_TICKS && allowance.waiting == Some(committed);
+        let bytes = if is_needed { u64::MAX } else { bytes.max(CATCH_UP_FACTOR * grown) };
+        for id in followers {
+            self.node.store().allowance.left.set(bytes);
+            while let Some(next) = self.next_of(id).filter(|next| self.node.store().is_far_behind(*next)) {
+                self.node.raft.send_append(id);
+                if self.next_of(id) == Some(next) {
+                    // No more is allowed, its window is full, or it has to answer first.
+                    break;
+                }
+            }
+        }
+        self.node.store().allowance.left.set(0);
+    }
+
+    /// The clock's turn.
+    pub(crate) fn tick_lagging(&mut self) {
+        let log = &self.node.raft.raft_log;
+        let waiting = Some(log.committed).filter(|committed| *committed < log.last_index());
+        let allowance = &mut self.node.mut_store().allowance;
+        let is_stalled = waiting.is_some() && waiting == allowance.waiting;
+        allowance.stalled_ticks = if is_stalled { allowance.stalled_ticks.saturating_add(1) } else { 0 };
+        allowance.waiting = waiting;
+        if !std::mem::take(&mut allowance.is_fresh) {
+            self.send_lagging(TICK_BYTES);
+        }
+    }
+
+    /// Followers that are far behind, but not beyond the log in memory, and that could be sent to.
+    fn far_behind(&self) -> Vec<u64> {
+        let raft = &self.node.raft;
+        if raft.state != StateRole::Leader || self.is_installing() {
+            return Vec::new();
+        }
+        let first = raft.raft_log.first_index();
+        let behind = raft.prs().iter().filter(|(id, progress)| {
+            let can_be_sent = **id != raft.id && !progress.is_paused() && progress.next_idx >= first;
+            can_be_sent && self.node.store().is_far_behind(progress.next_idx)
+        });
+        let mut ids: Vec<u64> = behind.map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    fn next_of(&self, id: u64) -> Option<u64> {
+        self.node.raft.prs().get(id).map(|progress| progress.next_idx)
+    }
+}

@@ -1,0 +1,30 @@
+//! Long work that nobody waits for, done so that nobody waits for it to make room either.
+//!
+//! A thread that computes without a pause keeps its processor for milliseconds at a time, whatever its priority: until then
+//! neither the threads that serve clients run on it, nor the kernel's that hand requests to the disk. One put passes a dozen of
+//! such threads.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+/// How long a thread works at a time.
+const WORK: Duration = Duration::from_micros(500);
+/// How long it rests. Whoever waits for the processor gets it at once, and keeps it for as long as it needs.
+const REST: Duration = Duration::from_micros(50);
+
+/// Sleeps for a moment if the calling thread has worked for a while since it last did. Cheap enough for every few records.
+pub(crate) fn rest() {
+    thread_local! {
+        static RESTED: Cell<Option<Instant>> = const { Cell::new(None) };
+    }
+    if RESTED.get().is_none_or(|rested| rested.elapsed() >= WORK) {
+        std::thread::sleep(REST);
+        RESTED.set(Some(Instant::now()));
+    }
+}
+
+/// Has the calling thread, which does nothing else, take only what the others leave of the processor.
+pub(crate) fn yield_to_others() {
+    // SAFETY: plain system call, for this thread only. If it is refused, the thread runs as all others do.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
+}
