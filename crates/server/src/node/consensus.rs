@@ -14,7 +14,7 @@ use super::inbox::{Arrived, Proposal};
 use super::{Node, lock};
 use crate::logging::{self, Value};
 use member::Member;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 use wal::{EntryRef, Wal};
@@ -31,6 +31,8 @@ pub(super) struct Consensus {
     /// Held by whoever takes a turn, so that work reaches the log in the order in which it was made. The consensus thread gives it
     /// away while it waits for something to arrive.
     turn: Mutex<()>,
+    /// The consensus thread waits for the turn, and nobody is to be quicker than it again and again.
+    is_wanted: AtomicBool,
     core: Mutex<Core>,
     /// Only who has the turn takes it.
     wal: Mutex<Wal>,
@@ -47,6 +49,7 @@ impl Consensus {
             free_ms: AtomicU64::new(node.now_ms()),
             node,
             turn: Mutex::new(()),
+            is_wanted: AtomicBool::new(false),
             core: Mutex::new(core),
             wal: Mutex::new(wal),
             sync_us: AtomicU64::new(QUICK_SYNC_US),
@@ -68,7 +71,9 @@ impl Consensus {
             drop(core);
             drop(turn);
             let arrived = self.node.inbox.take(deadline);
+            self.is_wanted.store(true, Ordering::Relaxed);
             turn = lock(&self.turn);
+            self.is_wanted.store(false, Ordering::Relaxed);
             self.free_ms.store(self.node.now_ms(), Ordering::Relaxed);
             core = lock(&self.core);
             core.accept(arrived);
@@ -83,7 +88,7 @@ impl Consensus {
 
     /// Takes a turn on the caller's thread for `proposal`, if nobody else has the turn and the disk is quick. Otherwise gives it back.
     pub(super) fn turn_for(&self, proposal: Proposal) -> Option<Proposal> {
-        if self.sync_us.load(Ordering::Relaxed) >= QUICK_SYNC_US {
+        if self.sync_us.load(Ordering::Relaxed) >= QUICK_SYNC_US || self.is_wanted.load(Ordering::Relaxed) {
             return Some(proposal);
         }
         let Ok(_turn) = self.turn.try_lock() else { return Some(proposal) };
