@@ -201,14 +201,24 @@ func (p *peer) closedOrServed(id uint32) error {
 
 // TestConcurrentStreams opens as many streams as the server allows, and one more.
 func TestConcurrentStreams(t *testing.T) {
+	t.Run("by default", func(t *testing.T) { openAllStreams(t, harness.Start(t, harness.Subject()), 0) })
+	t.Run("by the flag", func(t *testing.T) {
+		openAllStreams(t, harness.Start(t, harness.Subject(), "--max-concurrent-streams=1000"), 1000)
+	})
+}
+
+// openAllStreams fails too if the server does not state that it allows want streams, unless that is 0.
+func openAllStreams(t *testing.T, server *harness.Server, want uint32) {
 	const most = 200_000
-	server := harness.Start(t, harness.Subject())
 	p, err := dial(server)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.close()
 	allowed, stated := p.settings[settingStreams]
+	if want != 0 && (!stated || allowed != want) {
+		t.Fatalf("%d streams are allowed (stated: %v), the flag says %d", allowed, stated, want)
+	}
 	if !stated || allowed > most {
 		t.Skipf("%d streams are allowed (stated: %v)", allowed, stated)
 	}
