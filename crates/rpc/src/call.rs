@@ -1,6 +1,5 @@
 //! The streams of a connection that were not answered at once.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -20,7 +19,7 @@ use crate::responder::{Answer, Responder, inline, plain_response};
 use crate::sender::Sender;
 use crate::signal::Signal;
 use crate::thread::Shared;
-use crate::{Call, HttpResponder, Limit, Outbound, Reply, Status, StreamHandler};
+use crate::{Call, HttpResponder, Limit, Outbound, Peer, Reply, Status, StreamHandler};
 
 /// Incomplete requests that one connection may hold, in bytes, whatever its number of streams.
 const GATHERED_BYTES_MAX: usize = 64 << 20;
@@ -218,7 +217,7 @@ impl Http2 {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let (streams, held_bytes, gathered_bytes) = (stream.streams, stream.out.held_bytes(), stream.gathered_bytes());
         let room = room + gathered_bytes;
-        let mut look = Look { shared, sender: &mut self.sender, peer: self.peer, room, can_begin, may_stream };
+        let mut look = Look { shared, sender: &mut self.sender, peer: &self.peer, room, can_begin, may_stream };
         let outcome = stream.attend(&mut look, cause, asked);
         let is_over = matches!(outcome, Outcome::Ends(_));
         let (held_after, gathered_after) =
@@ -267,7 +266,7 @@ pub(crate) fn too_much_gathered() -> Status {
 struct Look<'a> {
     shared: &'a mut Shared,
     sender: &'a mut Sender,
-    peer: SocketAddr,
+    peer: &'a Peer,
     /// Bytes that the incomplete request of this stream may hold.
     room: usize,
     /// Whether whole requests may be handed to the service.
@@ -507,7 +506,7 @@ impl Stream {
             }
             Role::Unary { grpc, deadline, message: Some(message) } => {
                 let metadata = grpc.metadata.clone();
-                let call = Call { message, metadata, deadline, peer: look.peer, is_alone: false };
+                let call = Call { message, metadata, deadline, peer: look.peer.clone(), is_alone: false };
                 let method = self.method.unwrap_or_default();
                 let service = &look.shared.service;
                 let answer = inline(&self.signal, |signal| service.unary(method, call, Responder::new(signal)));

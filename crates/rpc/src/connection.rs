@@ -4,7 +4,6 @@
 //! when there is nothing left to do or when its time or bytes are used up, so that other connections get theirs.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -14,7 +13,6 @@ use api::limits;
 use slab::Slab;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::Limit;
 use crate::call::{Event, Stream};
 use crate::frame::{
     Fault, HEAD_BYTES, PAYLOAD_BYTES_DEFAULT, PREFACE, Reason, Settings, WINDOW_BYTES_DEFAULT, setting,
@@ -27,6 +25,7 @@ use crate::sender::Sender;
 use crate::shutdown::Farewell;
 use crate::signal::Signal;
 use crate::thread::{ConnectionWaker, Shared};
+use crate::{Limit, Peer};
 
 /// Time one turn may take before other connections get theirs.
 const TURN_TIME_MAX: Duration = Duration::from_micros(200);
@@ -76,7 +75,7 @@ pub(crate) struct Ending {
 pub(crate) struct Http2 {
     socket: Box<dyn ByteStream>,
     pub(crate) key: usize,
-    pub(crate) peer: SocketAddr,
+    pub(crate) peer: Peer,
     /// Input that is not handled yet.
     input: Vec<u8>,
     /// There is a complete frame in it.
@@ -128,7 +127,7 @@ impl Http2 {
         socket: Box<dyn ByteStream>,
         ahead: &[u8],
         key: usize,
-        peer: SocketAddr,
+        peer: Peer,
         shared: &Shared,
     ) -> Option<Http2> {
         let ahead = ahead.strip_prefix(PREFACE)?;

@@ -1,7 +1,6 @@
 //! The first bytes of a connection, which tell what it speaks.
 
 use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
@@ -9,6 +8,8 @@ use std::time::Instant;
 use bytes::Bytes;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
+
+use crate::Peer;
 
 /// What an HTTP/2 client begins with, RFC 9113 section 3.4.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -19,7 +20,7 @@ pub(crate) struct Greeting {
     stream: Option<TcpStream>,
     seen: [u8; PREFACE.len()],
     len: usize,
-    pub(crate) peer: SocketAddr,
+    pub(crate) peer: Peer,
     pub(crate) since: Instant,
 }
 
@@ -30,7 +31,7 @@ pub(crate) enum Protocol {
 }
 
 impl Greeting {
-    pub(crate) fn new(stream: TcpStream, peer: SocketAddr, since: Instant) -> Greeting {
+    pub(crate) fn new(stream: TcpStream, peer: Peer, since: Instant) -> Greeting {
         Greeting { stream: Some(stream), seen: [0; PREFACE.len()], len: 0, peer, since }
     }
 

@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -20,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{oneshot, watch};
 
 use crate::responder::plain_response;
-use crate::{HttpResponder, Options, Service};
+use crate::{HttpResponder, Options, Peer, Service};
 
 /// Bytes moved by one read.
 const READ_BYTES_MAX: usize = 8 * 1024;
@@ -28,13 +27,13 @@ const READ_BYTES_MAX: usize = 8 * 1024;
 /// Serves one connection to its end.
 pub(crate) async fn serve(
     stream: Stream,
-    peer: SocketAddr,
+    peer: Peer,
     service: Arc<dyn Service>,
     options: Arc<Options>,
     mut stop: watch::Receiver<bool>,
 ) {
     let bytes_max = options.message_bytes_max;
-    let answer = service_fn(move |request| answer(request, peer, service.clone(), bytes_max));
+    let answer = service_fn(move |request| answer(request, peer.clone(), service.clone(), bytes_max));
     let mut builder = Builder::new();
     builder.timer(Clock).header_read_timeout(options.handshake_timeout);
     let mut connection = pin!(builder.serve_connection(stream, answer));
@@ -48,7 +47,7 @@ pub(crate) async fn serve(
 
 async fn answer(
     request: Request<Incoming>,
-    peer: SocketAddr,
+    peer: Peer,
     service: Arc<dyn Service>,
     bytes_max: usize,
 ) -> Result<Response<Body>, hyper::Error> {

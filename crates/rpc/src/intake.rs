@@ -60,7 +60,7 @@ impl Http2 {
                 return Err(Fault::stream(id, Reason::REFUSED_STREAM).into());
             }
             Target::Http(mut parts) => {
-                parts.extensions.insert(self.peer);
+                parts.extensions.insert(self.peer.clone());
                 let is_head = parts.method == Method::HEAD;
                 let out = Outflow::new(Opening::http(), self.sender.initial_window());
                 let input = Input::new(Decoder::new(Encoding::Identity, 0), head.content_length, ended);
@@ -118,7 +118,7 @@ impl Http2 {
             let call = StreamCall {
                 metadata: grpc.metadata.clone(),
                 deadline,
-                peer: self.peer,
+                peer: self.peer.clone(),
                 waker: StreamWaker::new(signal.clone()),
             };
             match shared.service.stream(method, call) {
@@ -153,7 +153,7 @@ impl Http2 {
         let method = grpc.method;
         shared.stats.received(method, message.len());
         let signal = self.signal(shared);
-        let call = Call { message, metadata: grpc.metadata.clone(), deadline, peer: self.peer, is_alone };
+        let call = Call { message, metadata: grpc.metadata.clone(), deadline, peer: self.peer.clone(), is_alone };
         let service = &shared.service;
         let answer = inline(&signal, |signal| service.unary(method, call, Responder::new(signal)));
         match answer {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use socket2::SockRef;
 
+use crate::Peer;
 use crate::mailbox::{Mail, Mailbox};
 use crate::stats::Shard;
 
@@ -63,7 +64,7 @@ fn accept(listener: &TcpListener, seats: &[Seat], stopping: &AtomicBool, write_t
                     return;
                 };
                 seat.stats.open.fetch_add(1, Ordering::Relaxed);
-                seat.mailbox.post(Mail::Connection(stream, peer));
+                seat.mailbox.post(Mail::Connection(stream, Peer::unknown(peer.into())));
             }
             // The client has gone before it was accepted, or a signal came.
             Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {}

@@ -1,11 +1,10 @@
 //! What a server answers with: the method table and the two shapes of a call.
 
-use std::net::SocketAddr;
 use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::{HttpResponder, Metadata, Outbound, Responder, Status, StreamWaker};
+use crate::{HttpResponder, Metadata, Outbound, Peer, Responder, Status, StreamWaker};
 
 /// How many messages each side of a method sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +38,7 @@ pub struct Call {
     /// When the client stops waiting, from `grpc-timeout`.
     pub deadline: Option<Instant>,
     /// The other end of the connection.
-    pub peer: SocketAddr,
+    pub peer: Peer,
     /// Nothing else is under way on the connection's thread: the service may take a moment on it, if handing the call to another
     /// thread would take longer.
     pub is_alone: bool,
@@ -53,7 +52,7 @@ pub struct StreamCall {
     /// When the client stops waiting, from `grpc-timeout`. The engine ends the stream by itself then.
     pub deadline: Option<Instant>,
     /// The other end of the connection.
-    pub peer: SocketAddr,
+    pub peer: Peer,
     /// Has [`StreamHandler::ready`] called, from any thread.
     pub waker: StreamWaker,
 }

@@ -20,7 +20,7 @@ use crate::mailbox::{Mail, Mailbox};
 use crate::routes::Routes;
 use crate::signal::Signal;
 use crate::stats::Shard;
-use crate::{Limit, Options, Service, http1};
+use crate::{Limit, Options, Peer, Service, http1};
 
 /// How often connections are looked at that do nothing by themselves.
 const TICK: Duration = Duration::from_secs(1);
@@ -174,7 +174,7 @@ impl RequestThread {
         self.mail = mail;
     }
 
-    fn welcome(&mut self, stream: std::net::TcpStream, peer: std::net::SocketAddr) {
+    fn welcome(&mut self, stream: std::net::TcpStream, peer: Peer) {
         let ready = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
         let (Ok(stream), None) = (ready, self.end_at) else {
             self.shared.stats.open.fetch_sub(1, Ordering::Relaxed);
@@ -217,7 +217,7 @@ impl RequestThread {
         if let State::Greeting(greeting) = &mut connection.state {
             connection.wake.arm();
             let mut cx = Context::from_waker(&connection.waker);
-            let peer = greeting.peer;
+            let peer = greeting.peer.clone();
             let http2 = match greeting.poll(&mut cx) {
                 Poll::Pending => return,
                 Poll::Ready(Ok(Protocol::Http2(stream, seen))) => {
@@ -248,7 +248,7 @@ impl RequestThread {
     }
 
     /// Hands a connection to a task of its own. It stays open for the statistics.
-    fn begin_http1(&mut self, key: usize, stream: http1::Stream, peer: std::net::SocketAddr) {
+    fn begin_http1(&mut self, key: usize, stream: http1::Stream, peer: Peer) {
         self.connections.remove(key);
         let (service, options) = (self.shared.service.clone(), self.shared.options.clone());
         let serving = http1::serve(stream, peer, service, options, self.http1_stop.subscribe());

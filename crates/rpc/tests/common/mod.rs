@@ -94,7 +94,7 @@ impl Service for Echo {
     }
 
     fn http(&self, request: http::Request<Bytes>, responder: HttpResponder) {
-        let peer = request.extensions().get::<SocketAddr>().is_some();
+        let peer = request.extensions().get::<rpc::Peer>().is_some();
         let text = format!("{} {} {} {peer}", request.method(), request.uri().path(), request.body().len());
         match request.uri().path() {
             "/later" => {
