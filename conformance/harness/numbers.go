@@ -28,3 +28,9 @@ func Seed(t testing.TB) uint64 {
 	t.Logf("SEED=%d", seed)
 	return seed
 }
+
+// Threads counts the threads of a process.
+func Threads(pid int) (int, error) {
+	tasks, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/task")
+	return len(tasks), err
+}

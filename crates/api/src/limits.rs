@@ -71,3 +71,5 @@ pub const LOG_MEMORY_BYTES_MAX: u64 = 64 << 20;
 pub const LOG_MEMORY_SENDING_BYTES_MAX: u64 = 256 << 20;
 /// Bytes of committed entries that wait for the apply thread before no more are taken in.
 pub const APPLY_QUEUE_BYTES_MAX: usize = 256 << 20;
+/// Calls that may wait for a lock or an election.
+pub const TURNS_WAITING_MAX: usize = 65_536;

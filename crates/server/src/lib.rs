@@ -186,6 +186,8 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
     services.set_stats(transport.stats());
     let node = running.node.clone();
     let progress = std::thread::Builder::new().name("progress".into()).spawn(move || services::run_progress(&node))?;
+    let node = running.node.clone();
+    let turns = std::thread::Builder::new().name("turns".into()).spawn(move || services::run_turns(&node))?;
     logging::info(
         "serving client traffic insecurely; this is strongly discouraged!",
         &[("traffic", "grpc+http".into()), ("address", (&urls).into())],
@@ -197,8 +199,10 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
         logging::info("received signal; shutting down", &[("signal", i64::from(*signal).into())]);
         cluster::handover::before_stopping(&running.node);
     }
+    running.node.turns.close();
     transport.shutdown(GRACE);
     running.stop();
+    let _ = turns.join();
     let _ = progress.join();
     logging::info("closed the member", &[]);
     logging::flush();

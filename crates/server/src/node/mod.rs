@@ -38,6 +38,7 @@ use crate::config::Config;
 use crate::logging;
 use crate::metrics::Metrics;
 use crate::peers::Peers;
+use crate::services::Turns;
 use crate::system::End;
 use api::Error;
 use api::etcdserverpb::{AlarmRequest, AlarmType, ResponseHeader, alarm_request::AlarmAction};
@@ -88,6 +89,8 @@ pub struct Node {
     pub(crate) peers: OnceLock<Arc<Peers>>,
     /// Streams that want no service without a leader.
     pub(crate) leaderless: Leaderless,
+    /// Calls that wait for a lock or an election.
+    pub(crate) turns: Turns,
     /// Told when this member has to end.
     pub(crate) retired: OnceLock<Sender<End>>,
     pub(crate) retiring: AtomicBool,

@@ -15,7 +15,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
 
 /// What a lease costs against the quota, as etcd estimates it.
-const GRANT_COST_BYTES: u64 = 64;
+pub(super) const GRANT_COST_BYTES: u64 = 64;
 
 pub(super) fn grant(node: &Arc<Node>, call: Call, responder: Responder) {
     let mut request: LeaseGrantRequest = match decode(call.message) {
@@ -30,10 +30,20 @@ pub(super) fn grant(node: &Arc<Node>, call: Call, responder: Responder) {
     if let Err(error) = node.check_space(GRANT_COST_BYTES) {
         return refuse(responder, error);
     }
-    while request.id == 0 || (drawn && node.store.leases().exists(request.id)) {
-        request.id = random_id();
+    if drawn {
+        request.id = free_id(node);
     }
     propose(node, node::LEASE_GRANT, &request.encode_to_vec(), call.is_alone, responder);
+}
+
+/// An id that no lease has.
+pub(super) fn free_id(node: &Node) -> i64 {
+    loop {
+        let id = random_id();
+        if id != 0 && !node.store.leases().exists(id) {
+            return id;
+        }
+    }
 }
 
 /// A random positive number, from the process's own keyed hash.

@@ -1,16 +1,22 @@
 //! The gRPC services, from method to handler. One file per service; no generated service code.
 
+mod caller;
 mod cluster;
+mod election;
 mod health;
 mod kv;
 mod leaderless;
 mod lease;
+mod lock;
 mod maintenance;
+mod observe;
 mod reply;
 mod snapshot;
 mod stream;
+mod turns;
 mod watch;
 
+pub(crate) use turns::{Turns, run as run_turns};
 pub(crate) use watch::{Progress, run_progress};
 
 use crate::http;
@@ -57,6 +63,13 @@ methods! {
     HashKv Unary "/etcdserverpb.Maintenance/HashKV"
     Snapshot ServerStream "/etcdserverpb.Maintenance/Snapshot"
     MoveLeader Unary "/etcdserverpb.Maintenance/MoveLeader"
+    Lock Unary "/v3lockpb.Lock/Lock"
+    Unlock Unary "/v3lockpb.Lock/Unlock"
+    Campaign Unary "/v3electionpb.Election/Campaign"
+    Proclaim Unary "/v3electionpb.Election/Proclaim"
+    Leader Unary "/v3electionpb.Election/Leader"
+    Observe ServerStream "/v3electionpb.Election/Observe"
+    Resign Unary "/v3electionpb.Election/Resign"
     HealthCheck Unary "/grpc.health.v1.Health/Check"
     HealthList Unary "/grpc.health.v1.Health/List"
     HealthWatch ServerStream "/grpc.health.v1.Health/Watch"
@@ -140,9 +153,15 @@ impl Service for Services {
             Rpc::Hash => maintenance::hash(node, responder),
             Rpc::HashKv => maintenance::hash_kv(node, call, responder),
             Rpc::MoveLeader => maintenance::move_leader(node, call, responder),
+            Rpc::Lock => lock::lock(node, call, responder),
+            Rpc::Unlock => lock::unlock(node, call, responder),
+            Rpc::Campaign => election::campaign(node, call, responder),
+            Rpc::Proclaim => election::proclaim(node, call, responder),
+            Rpc::Leader => election::leader(node, call, responder),
+            Rpc::Resign => election::resign(node, call, responder),
             Rpc::HealthCheck => health::check(call, responder),
             Rpc::HealthList => health::list(responder),
-            Rpc::RangeStream | Rpc::Watch | Rpc::LeaseKeepAlive | Rpc::Snapshot | Rpc::HealthWatch => {
+            Rpc::RangeStream | Rpc::Watch | Rpc::LeaseKeepAlive | Rpc::Snapshot | Rpc::Observe | Rpc::HealthWatch => {
                 responder.send(Err(Status::new(Code::Internal, "a stream was called as a unary method")));
             }
         }
@@ -160,6 +179,7 @@ impl Service for Services {
             Rpc::LeaseKeepAlive => |node, call| Box::new(lease::KeepAlive::new(node, call)),
             Rpc::RangeStream => |node, call| Box::new(stream::RangeStream::new(node, call)),
             Rpc::Snapshot => |node, call| Box::new(snapshot::Snapshot::new(node, call)),
+            Rpc::Observe => |node, call| Box::new(observe::Observe::new(node, call)),
             Rpc::HealthWatch => |_, _| Box::new(health::Watch),
             _ => return Err(Status::new(Code::Internal, "a unary method was called as a stream")),
         };

@@ -1,0 +1,238 @@
+//! The server as its own client: what the Lock and Election services are made of.
+//!
+//! etcd builds these services on its client library, inside the server. Their errors therefore reach clients with etcd's sentences
+//! but without their codes: all are `Unknown`.
+
+use super::reply::complete;
+use crate::node::{self, Node, lock};
+use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
+use api::etcdserverpb::range_request::{SortOrder, SortTarget};
+use api::etcdserverpb::{
+    Compare, DeleteRangeRequest, DeleteRangeResponse, LeaseGrantRequest, RangeRequest, RangeResponse, RequestOp,
+    TxnRequest, TxnResponse, WatchResponse, request_op::Request,
+};
+use api::{Code, Error, KeyRange, Message, check};
+use bytes::{Bytes, BytesMut};
+use rpc::Status;
+use std::sync::{Arc, Mutex};
+use store::Response;
+use store::watch::Batch;
+
+/// Lifetime of the lease that a call without one gets.
+const SESSION_TTL_SECONDS: i64 = 60;
+
+/// What a request of the server to itself came to.
+pub(super) type Answer<T> = Result<T, Status>;
+
+/// Asks on behalf of the client that made a call.
+#[derive(Clone)]
+pub(super) struct Caller {
+    pub(super) node: Arc<Node>,
+}
+
+impl Caller {
+    pub(super) fn new(node: &Arc<Node>) -> Caller {
+        Caller { node: node.clone() }
+    }
+
+    /// The lease of a session: the given one, or a new one if there is none.
+    pub(super) fn session(&self, lease: i64, then: impl FnOnce(Answer<i64>) + Send + 'static) {
+        if lease != 0 {
+            return then(Ok(lease));
+        }
+        let request = LeaseGrantRequest { id: super::lease::free_id(&self.node), ttl: SESSION_TTL_SECONDS };
+        if let Err(error) = self.node.check_space(super::lease::GRANT_COST_BYTES) {
+            return then(Err(unknown(error)));
+        }
+        self.propose(node::LEASE_GRANT, &request, move |answer| {
+            then(answer.and_then(|response| match response {
+                Response::LeaseGrant(grant) => Ok(grant.id),
+                _ => Err(unexpected()),
+            }));
+        });
+    }
+
+    /// A transaction that writes.
+    pub(super) fn txn(&self, request: &TxnRequest, then: impl FnOnce(Answer<TxnResponse>) + Send + 'static) {
+        let node = &self.node;
+        let checked = check::txn(request, node.config.max_txn_ops)
+            .and_then(|()| node.check_space(store::txn_cost(request)))
+            .and_then(|()| node.store.delete_check(node.store.txn_delete_cost_bytes(request)));
+        if let Err(error) = checked {
+            return then(Err(unknown(error)));
+        }
+        let own = node.clone();
+        self.propose(node::TXN, request, move |answer| {
+            then(answer.and_then(|response| match response {
+                Response::Txn(mut txn) => {
+                    complete(&own, &mut txn.header);
+                    Ok(txn)
+                }
+                _ => Err(unexpected()),
+            }));
+        });
+    }
+
+    /// Deletes one key.
+    pub(super) fn delete(&self, key: Bytes, then: impl FnOnce(Answer<DeleteRangeResponse>) + Send + 'static) {
+        let request = DeleteRangeRequest { key, ..Default::default() };
+        let store = &self.node.store;
+        let cost = || store.delete_cost_bytes(KeyRange::new(&request.key, b""));
+        if let Err(error) = check::delete_range(&request).and_then(|()| store.delete_check(cost())) {
+            return then(Err(unknown(error)));
+        }
+        let own = self.node.clone();
+        self.propose(node::DELETE_RANGE, &request, move |answer| {
+            then(answer.and_then(|response| match response {
+                Response::DeleteRange(mut deleted) => {
+                    complete(&own, &mut deleted.header);
+                    Ok(deleted)
+                }
+                _ => Err(unexpected()),
+            }));
+        });
+    }
+
+    /// Takes back what a call has written: `key`, if it is still the one created at `revision`.
+    pub(super) fn take_back(&self, key: &Bytes, revision: i64) {
+        // Nobody waits for it. If it fails, the lease ends the key.
+        self.txn(&if_created(key, revision, vec![delete_op(key)]), drop);
+    }
+
+    /// A linearizable range.
+    pub(super) fn range(&self, request: RangeRequest, then: impl FnOnce(Answer<RangeResponse>) + Send + 'static) {
+        let own = self.clone();
+        self.node.linearize(move |allowed| match allowed {
+            Err(error) => then(Err(unknown(error))),
+            Ok(()) if !own.node.store.is_heavy(&request) => then(own.range_now(&request)),
+            Ok(()) => own.range_slowly(request, then),
+        });
+    }
+
+    fn range_slowly(&self, request: RangeRequest, then: impl FnOnce(Answer<RangeResponse>) + Send + 'static) {
+        let own = self.clone();
+        let slot = Arc::new(Mutex::new(Some(then)));
+        let taken = slot.clone();
+        let queued = self.node.slow.try_run(move || {
+            if let Some(then) = lock(&taken).take() {
+                then(own.range_now(&request));
+            }
+        });
+        if !queued && let Some(then) = lock(&slot).take() {
+            then(Err(unknown(Error::TooManyRequests)));
+        }
+    }
+
+    /// A range of what this member has, on this thread.
+    pub(super) fn range_now(&self, request: &RangeRequest) -> Answer<RangeResponse> {
+        let answer = self.node.store.range(request).map_err(unknown)?;
+        Ok(RangeResponse {
+            header: Some(self.node.header(answer.revision)),
+            kvs: answer.kvs.to_messages(),
+            more: answer.more,
+            count: answer.count,
+        })
+    }
+
+    /// What a batch of a watch says.
+    pub(super) fn read_batch(&self, batch: &Batch) -> Answer<WatchResponse> {
+        let (cluster, member, term) = (self.node.cluster_id, self.node.member_id, self.node.status.term());
+        let mut message = BytesMut::new();
+        batch.encode(cluster, member, term, &mut message);
+        WatchResponse::decode(message.freeze()).map_err(|_| unexpected())
+    }
+
+    fn propose(&self, field: u32, request: &impl Message, then: impl FnOnce(Answer<Response>) + Send + 'static) {
+        let done = Box::new(move |outcome: node::Outcome| then(outcome.map_err(unknown)));
+        self.node.propose(field, &request.encode_to_vec(), done);
+    }
+}
+
+/// An error as these services show it.
+pub(super) fn unknown(error: Error) -> Status {
+    Status::new(Code::Unknown, error.message())
+}
+
+/// The store has answered something else than it was asked, which it does not.
+fn unexpected() -> Status {
+    Status::new(Code::Internal, "the store answered another request")
+}
+
+/// The key of a session under `prefix`.
+pub(super) fn session_key(prefix: &[u8], lease: i64) -> Bytes {
+    let sign = if lease < 0 { "-" } else { "" };
+    let mut key = prefix.to_vec();
+    key.extend_from_slice(format!("{sign}{:x}", lease.unsigned_abs()).as_bytes());
+    key.into()
+}
+
+/// What the keys of a lock or an election begin with.
+pub(super) fn prefix(name: &[u8]) -> Bytes {
+    [name, b"/"].concat().into()
+}
+
+/// Everything under a prefix, which ends in a slash.
+pub(super) fn under(prefix: &Bytes) -> RangeRequest {
+    let mut end = prefix.to_vec();
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    RangeRequest { key: prefix.clone(), range_end: end.into(), ..Default::default() }
+}
+
+/// The oldest key under a prefix: the owner of a lock, the leader of an election.
+pub(super) fn oldest(prefix: &Bytes) -> RangeRequest {
+    by_creation(prefix, SortOrder::Ascend)
+}
+
+/// The youngest key under a prefix that was there at `revision`.
+pub(super) fn youngest_until(prefix: &Bytes, revision: i64) -> RangeRequest {
+    RangeRequest { max_create_revision: revision, ..by_creation(prefix, SortOrder::Descend) }
+}
+
+fn by_creation(prefix: &Bytes, order: SortOrder) -> RangeRequest {
+    RangeRequest { limit: 1, sort_order: order as i32, sort_target: SortTarget::Create as i32, ..under(prefix) }
+}
+
+/// A transaction for the case that `key` was created at `revision`; 0 means that it is not there.
+pub(super) fn if_created(key: &Bytes, revision: i64, success: Vec<RequestOp>) -> TxnRequest {
+    let compare = Compare {
+        result: CompareResult::Equal as i32,
+        target: CompareTarget::Create as i32,
+        key: key.clone(),
+        target_union: Some(TargetUnion::CreateRevision(revision)),
+        ..Default::default()
+    };
+    TxnRequest { compare: vec![compare], success, failure: Vec::new() }
+}
+
+/// A read inside a transaction.
+pub(super) fn range_op(request: RangeRequest) -> RequestOp {
+    RequestOp { request: Some(Request::RequestRange(request)) }
+}
+
+/// A write inside a transaction.
+pub(super) fn put_op(key: &Bytes, value: Bytes, lease: i64) -> RequestOp {
+    let put = api::etcdserverpb::PutRequest { key: key.clone(), value, lease, ..Default::default() };
+    RequestOp { request: Some(Request::RequestPut(put)) }
+}
+
+/// A deletion inside a transaction.
+pub(super) fn delete_op(key: &Bytes) -> RequestOp {
+    let delete = DeleteRangeRequest { key: key.clone(), ..Default::default() };
+    RequestOp { request: Some(Request::RequestDeleteRange(delete)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_those_of_etcd() {
+        let prefix = prefix(b"name");
+        assert_eq!(session_key(&prefix, 0x1a), "name/1a");
+        assert_eq!(session_key(&prefix, -7), "name/-7");
+        assert_eq!(session_key(&prefix, i64::MIN), "name/-8000000000000000");
+        assert_eq!(under(&prefix).range_end, "name0");
+    }
+}

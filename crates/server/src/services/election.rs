@@ -1,0 +1,161 @@
+//! `v3electionpb.Election`: the leader is who holds the oldest key under the election's name.
+
+use super::caller::{Answer, Caller, delete_op, if_created, oldest, prefix, put_op, range_op, session_key};
+use super::lock::{first_pair, own_revision};
+use super::reply::{decode, encode, refuse};
+use super::turns::{Claim, Turns};
+use crate::node::Node;
+use api::Code;
+use api::etcdserverpb::{RangeRequest, ResponseHeader};
+use api::v3electionpb::{
+    CampaignRequest, CampaignResponse, LeaderKey, LeaderRequest, LeaderResponse, ProclaimRequest, ProclaimResponse,
+    ResignRequest, ResignResponse,
+};
+use bytes::Bytes;
+use rpc::{Call, Responder, Status};
+use std::sync::Arc;
+
+pub(super) fn campaign(node: &Arc<Node>, call: Call, responder: Responder) {
+    let request: CampaignRequest = match decode(call.message.clone()) {
+        Ok(request) => request,
+        Err(status) => return refuse(responder, status),
+    };
+    let caller = Caller::new(node);
+    let own = caller.clone();
+    caller.session(request.lease, move |session| match session {
+        Ok(lease) => stand(own, request, lease, responder),
+        Err(status) => refuse(responder, status),
+    });
+}
+
+/// Writes the candidate's key; a session that stands already keeps its place.
+fn stand(caller: Caller, request: CampaignRequest, lease: i64, responder: Responder) {
+    let prefix = prefix(&request.name);
+    let key = session_key(&prefix, lease);
+    let mut txn = if_created(&key, 0, vec![put_op(&key, request.value.clone(), lease)]);
+    txn.failure = vec![range_op(RangeRequest { key: key.clone(), ..Default::default() })];
+    let own = caller.clone();
+    caller.txn(&txn, move |answer| {
+        let txn = match answer {
+            Ok(txn) => txn,
+            Err(status) => return refuse(responder, status),
+        };
+        let leader = LeaderKey { name: request.name, key, rev: own_revision(&txn), lease };
+        let has_other_value = first_pair(&txn, 0).is_some_and(|pair| pair.value != request.value);
+        let candidate = Candidate { caller: own, leader, header: txn.header, responder };
+        if !has_other_value {
+            return candidate.wait(prefix);
+        }
+        let (caller, leader) = (candidate.caller.clone(), candidate.leader.clone());
+        caller.proclaim(&leader, lease, request.value, move |answer| match answer {
+            Ok(_) => candidate.wait(prefix),
+            Err(status) => candidate.resign(status),
+        });
+    });
+}
+
+impl Caller {
+    /// Changes the value of a leader's key.
+    fn proclaim(
+        &self,
+        leader: &LeaderKey,
+        lease: i64,
+        value: Bytes,
+        then: impl FnOnce(Answer<Option<ResponseHeader>>) + Send + 'static,
+    ) {
+        let request = if_created(&leader.key, leader.rev, vec![put_op(&leader.key, value, lease)]);
+        self.txn(&request, move |answer| {
+            then(answer.and_then(|txn| match txn.succeeded {
+                true => Ok(txn.header),
+                false => Err(Status::new(Code::Unknown, "election: not leader")),
+            }));
+        });
+    }
+}
+
+/// Who stands for election.
+struct Candidate {
+    caller: Caller,
+    leader: LeaderKey,
+    /// Of the first transaction, whatever came after it.
+    header: Option<ResponseHeader>,
+    responder: Responder,
+}
+
+impl Candidate {
+    fn wait(self, prefix: Bytes) {
+        Turns::wait(self.caller.clone(), prefix, self.leader.rev - 1, Box::new(self));
+    }
+
+    fn resign(self, status: Status) {
+        self.caller.take_back(&self.leader.key, self.leader.rev);
+        refuse(self.responder, status);
+    }
+}
+
+impl Claim for Candidate {
+    fn is_canceled(&self) -> bool {
+        self.responder.is_canceled()
+    }
+
+    fn settle(self: Box<Self>, outcome: Answer<()>) {
+        match outcome {
+            // Whoever has gone would lead without knowing it.
+            _ if self.responder.is_canceled() => self.resign(Status::new(Code::Canceled, "context canceled")),
+            Ok(()) => {
+                let response = CampaignResponse { header: self.header, leader: Some(self.leader) };
+                self.responder.send(encode(&response));
+            }
+            // It may campaign again with its lease, and has its place still.
+            Err(status) => refuse(self.responder, status),
+        }
+    }
+}
+
+/// The leader's key of a request, which must be there.
+fn of_leader(leader: Option<LeaderKey>) -> Answer<LeaderKey> {
+    leader.ok_or_else(|| Status::new(Code::Unknown, "\"leader\" field must be provided"))
+}
+
+pub(super) fn proclaim(node: &Arc<Node>, call: Call, responder: Responder) {
+    let decoded = decode::<ProclaimRequest>(call.message.clone())
+        .and_then(|request| Ok((of_leader(request.leader)?, request.value)));
+    let (leader, value) = match decoded {
+        Ok(decoded) => decoded,
+        Err(status) => return refuse(responder, status),
+    };
+    let caller = Caller::new(node);
+    let own = caller.clone();
+    caller.session(leader.lease, move |session| match session {
+        Ok(lease) => own.proclaim(&leader, lease, value, move |answer| {
+            responder.send(answer.and_then(|header| encode(&ProclaimResponse { header })));
+        }),
+        Err(status) => refuse(responder, status),
+    });
+}
+
+pub(super) fn leader(node: &Arc<Node>, call: Call, responder: Responder) {
+    let request: LeaderRequest = match decode(call.message.clone()) {
+        Ok(request) => request,
+        Err(status) => return refuse(responder, status),
+    };
+    Caller::new(node).range(oldest(&prefix(&request.name)), move |answer| {
+        responder.send(answer.and_then(|found| match found.kvs.into_iter().next() {
+            Some(pair) => encode(&LeaderResponse { header: found.header, kv: Some(pair) }),
+            None => Err(Status::new(Code::Unknown, "election: no leader")),
+        }));
+    });
+}
+
+pub(super) fn resign(node: &Arc<Node>, call: Call, responder: Responder) {
+    let decoded = decode::<ResignRequest>(call.message.clone()).and_then(|request| of_leader(request.leader));
+    let leader = match decoded {
+        Ok(leader) => leader,
+        Err(status) => return refuse(responder, status),
+    };
+    let request = if_created(&leader.key, leader.rev, vec![delete_op(&leader.key)]);
+    // Who does not lead any more has nothing to resign from, which is no error.
+    Caller::new(node).txn(&request, move |answer| {
+        responder.send(answer.and_then(|txn| encode(&ResignResponse { header: txn.header })));
+    });
+}

@@ -1,0 +1,116 @@
+//! `v3lockpb.Lock`: a lock is the oldest key under its name.
+
+use super::caller::{Answer, Caller, if_created, oldest, prefix, put_op, range_op, session_key};
+use super::reply::{decode, encode, refuse};
+use super::turns::{Claim, Turns};
+use crate::node::Node;
+use api::Code;
+use api::etcdserverpb::{RangeRequest, ResponseHeader, TxnResponse, response_op::Response};
+use api::mvccpb::KeyValue;
+use api::v3lockpb::{LockRequest, LockResponse, UnlockRequest, UnlockResponse};
+use bytes::Bytes;
+use rpc::{Call, Responder, Status};
+use std::sync::Arc;
+
+pub(super) fn lock(node: &Arc<Node>, call: Call, responder: Responder) {
+    let request: LockRequest = match decode(call.message.clone()) {
+        Ok(request) => request,
+        Err(status) => return refuse(responder, status),
+    };
+    let caller = Caller::new(node);
+    let own = caller.clone();
+    caller.session(request.lease, move |session| match session {
+        Ok(lease) => acquire(own, &prefix(&request.name), lease, responder),
+        Err(status) => refuse(responder, status),
+    });
+}
+
+pub(super) fn unlock(node: &Arc<Node>, call: Call, responder: Responder) {
+    match decode::<UnlockRequest>(call.message.clone()) {
+        Ok(request) => Caller::new(node).delete(request.key, move |answer| {
+            responder.send(answer.and_then(|deleted| encode(&UnlockResponse { header: deleted.header })));
+        }),
+        Err(status) => refuse(responder, status),
+    }
+}
+
+/// Queues up under `prefix`, and waits if somebody is there already.
+fn acquire(caller: Caller, prefix: &Bytes, lease: i64, responder: Responder) {
+    let key = session_key(prefix, lease);
+    let owner = || range_op(oldest(prefix));
+    let mut request = if_created(&key, 0, vec![put_op(&key, Bytes::new(), lease), owner()]);
+    // A session that is in the queue keeps its place.
+    request.failure = vec![range_op(RangeRequest { key: key.clone(), ..Default::default() }), owner()];
+    let (own, prefix) = (caller.clone(), prefix.clone());
+    caller.txn(&request, move |answer| match answer {
+        Ok(txn) => {
+            let revision = own_revision(&txn);
+            let claim = Place { caller: own, key, revision, responder };
+            match first_pair(&txn, 1) {
+                Some(owner) if owner.create_revision != revision => {
+                    Turns::wait(claim.caller.clone(), prefix, revision - 1, Box::new(claim));
+                }
+                _ => claim.answer(txn.header),
+            }
+        }
+        Err(status) => refuse(responder, status),
+    });
+}
+
+/// The revision at which the session's key was created: now, or earlier if it was there.
+pub(super) fn own_revision(txn: &TxnResponse) -> i64 {
+    let now = txn.header.map_or(0, |header| header.revision);
+    if txn.succeeded { now } else { first_pair(txn, 0).map_or(now, |pair| pair.create_revision) }
+}
+
+/// The first pair that the range in the given place of a transaction has found.
+pub(super) fn first_pair(txn: &TxnResponse, place: usize) -> Option<&KeyValue> {
+    match txn.responses.get(place)?.response.as_ref()? {
+        Response::ResponseRange(range) => range.kvs.first(),
+        _ => None,
+    }
+}
+
+/// A place in the queue for a lock.
+struct Place {
+    caller: Caller,
+    key: Bytes,
+    revision: i64,
+    responder: Responder,
+}
+
+impl Place {
+    /// Tells the client that the lock is its own; if it has gone, the next one is not kept waiting.
+    fn answer(self, header: Option<ResponseHeader>) {
+        if self.responder.is_canceled() {
+            return self.caller.take_back(&self.key, self.revision);
+        }
+        self.responder.send(encode(&LockResponse { header, key: self.key }));
+    }
+
+    fn give_up(self, status: Status) {
+        self.caller.take_back(&self.key, self.revision);
+        refuse(self.responder, status);
+    }
+}
+
+impl Claim for Place {
+    fn is_canceled(&self) -> bool {
+        self.responder.is_canceled()
+    }
+
+    fn settle(self: Box<Self>, outcome: Answer<()>) {
+        if let Err(status) = outcome {
+            return self.give_up(status);
+        }
+        // The lease may have ended during the wait, and the key with it.
+        let request = RangeRequest { key: self.key.clone(), ..Default::default() };
+        self.caller.clone().range(request, move |answer| match answer {
+            Ok(found) if found.kvs.is_empty() => {
+                refuse(self.responder, Status::new(Code::Unknown, "mutex: session is expired"));
+            }
+            Ok(found) => self.answer(found.header),
+            Err(status) => self.give_up(status),
+        });
+    }
+}

@@ -1,0 +1,158 @@
+//! `v3electionpb.Election/Observe`: the leader's key, each time it changes or another one leads.
+
+use super::caller::{Answer, Caller, oldest, prefix};
+use super::reply::decode;
+use crate::node::{Node, lock};
+use api::Message;
+use api::etcdserverpb::{RangeResponse, ResponseHeader, WatchCreateRequest};
+use api::mvccpb::{KeyValue, event::EventType};
+use api::v3electionpb::{LeaderRequest, LeaderResponse};
+use bytes::Bytes;
+use rpc::{Outbound, Status, StreamCall, StreamHandler, StreamWaker};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use store::watch::{Hub, WatchStream};
+
+/// Where the observer is.
+enum State {
+    /// Nothing is asked for yet.
+    Idle,
+    /// It waits for a range.
+    Reading(Arc<Mutex<Option<Answer<RangeResponse>>>>),
+    /// Nobody leads: it waits for the first key.
+    Vacant(WatchStream),
+    /// It follows the leader's key.
+    Following(WatchStream),
+}
+
+/// One observing stream.
+pub(super) struct Observe {
+    caller: Caller,
+    waker: StreamWaker,
+    prefix: Bytes,
+    state: State,
+    /// What is to be sent; the end of a key is queued behind it, as none.
+    due: VecDeque<Option<(Option<ResponseHeader>, KeyValue)>>,
+}
+
+impl Observe {
+    pub(super) fn new(node: &Arc<Node>, call: StreamCall) -> Observe {
+        let caller = Caller::new(node);
+        Observe { caller, waker: call.waker, prefix: Bytes::new(), state: State::Idle, due: VecDeque::new() }
+    }
+
+    /// Reads who leads.
+    fn read(&mut self) {
+        let slot: Arc<Mutex<Option<Answer<RangeResponse>>>> = Arc::default();
+        let (filled, waker) = (slot.clone(), self.waker.clone());
+        self.state = State::Reading(slot);
+        self.caller.range(oldest(&self.prefix), move |answer| {
+            *lock(&filled) = Some(answer);
+            waker.wake();
+        });
+    }
+
+    fn watch(&self, key: Bytes, range_end: Bytes, start_revision: i64) -> WatchStream {
+        let waker = self.waker.clone();
+        let mut watch = Hub::stream(&self.caller.node.store, Arc::new(move || waker.wake()));
+        watch.create(WatchCreateRequest { key, range_end, start_revision, ..Default::default() });
+        watch
+    }
+
+    /// Shows a leader, and what becomes of its key.
+    fn follow(&mut self, header: Option<ResponseHeader>, pair: KeyValue) {
+        let next = header.map_or(0, |header| header.revision) + 1;
+        self.state = State::Following(self.watch(pair.key.clone(), Bytes::new(), next));
+        self.due.push_back(Some((header, pair)));
+    }
+
+    /// Takes what there is. An error is an end without a word, as etcd has it.
+    fn step(&mut self) -> Result<bool, ()> {
+        match &mut self.state {
+            State::Idle => Ok(false),
+            State::Reading(slot) => {
+                let Some(answer) = lock(slot).take() else { return Ok(false) };
+                let found = answer.map_err(drop)?;
+                match found.kvs.into_iter().next() {
+                    Some(pair) => self.follow(found.header, pair),
+                    None => {
+                        let all = oldest(&self.prefix);
+                        let revision = found.header.map_or(0, |header| header.revision);
+                        self.state = State::Vacant(self.watch(all.key, all.range_end, revision));
+                    }
+                }
+                Ok(true)
+            }
+            State::Vacant(watch) => {
+                let Some(batch) = watch.poll() else { return Ok(false) };
+                let response = self.caller.read_batch(&batch).map_err(drop)?;
+                if response.canceled {
+                    return Err(());
+                }
+                let first = response.events.into_iter().find(|event| event.r#type == EventType::Put as i32);
+                if let Some(pair) = first.and_then(|event| event.kv) {
+                    let header = response.header.map(|header| ResponseHeader { revision: pair.mod_revision, ..header });
+                    self.follow(header, pair);
+                }
+                Ok(true)
+            }
+            State::Following(watch) => {
+                let Some(batch) = watch.poll() else { return Ok(false) };
+                let response = self.caller.read_batch(&batch).map_err(drop)?;
+                if response.canceled {
+                    return Err(());
+                }
+                for event in response.events {
+                    if event.r#type == EventType::Delete as i32 {
+                        self.due.push_back(None);
+                        break;
+                    }
+                    self.due.extend(event.kv.map(|pair| Some((response.header, pair))));
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    fn pump(&mut self, out: &mut Outbound<'_>) {
+        loop {
+            while let Some(due) = self.due.front() {
+                if due.is_some() && !out.has_room() {
+                    // The transport calls again when there is room.
+                    return;
+                }
+                match self.due.pop_front().flatten() {
+                    Some((header, pair)) => {
+                        out.send(LeaderResponse { header, kv: Some(pair) }.encode_to_vec().into());
+                    }
+                    None => {
+                        self.due.clear();
+                        self.read();
+                    }
+                }
+            }
+            match self.step() {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(()) => return out.finish(Status::OK),
+            }
+        }
+    }
+}
+
+impl StreamHandler for Observe {
+    fn message(&mut self, message: Bytes, out: &mut Outbound<'_>) {
+        match decode::<LeaderRequest>(message) {
+            Ok(request) => self.prefix = prefix(&request.name),
+            Err(status) => return out.finish(status),
+        }
+        self.read();
+        self.pump(out);
+    }
+
+    fn half_closed(&mut self, _out: &mut Outbound<'_>) {}
+
+    fn ready(&mut self, out: &mut Outbound<'_>) {
+        self.pump(out);
+    }
+}

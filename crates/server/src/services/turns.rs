@@ -1,0 +1,205 @@
+//! Whose turn it is: calls that wait until no older key is left under their prefix.
+//!
+//! A waiting call watches the key before its own, so that one deletion wakes one call. All of them share one thread, which also
+//! notices within [`LOOK`] that a client has given up.
+
+use super::caller::{Answer, Caller, unknown, youngest_until};
+use crate::node::{Node, lock};
+use api::etcdserverpb::WatchCreateRequest;
+use api::etcdserverpb::watch_create_request::FilterType;
+use api::{Code, Error, limits};
+use bytes::Bytes;
+use rpc::Status;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use store::watch::{Hub, WatchStream};
+
+/// Time between looks for clients that have given up.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Who waits for a turn.
+pub(super) trait Claim: Send {
+    /// Nobody waits for the answer any more.
+    fn is_canceled(&self) -> bool;
+
+    /// The turn has come, or the wait has failed.
+    fn settle(self: Box<Self>, outcome: Answer<()>);
+}
+
+struct Waiter {
+    caller: Caller,
+    prefix: Bytes,
+    /// Keys created until here come first.
+    before: i64,
+    claim: Box<dyn Claim>,
+    /// Of the key before its own.
+    watch: Option<WatchStream>,
+}
+
+/// What the thread is told.
+enum Note {
+    Begin(Box<Waiter>),
+    /// This waiter may look at the state.
+    Read(u64, Result<(), Error>),
+    /// The watch of this waiter has something to say.
+    Look(u64),
+}
+
+#[derive(Default)]
+struct Inbox {
+    notes: Vec<Note>,
+    closed: bool,
+}
+
+/// The waiting calls of a member.
+#[derive(Default)]
+pub(crate) struct Turns {
+    inbox: Mutex<Inbox>,
+    arrived: Condvar,
+    waiting: AtomicUsize,
+}
+
+impl Turns {
+    /// Settles `claim` when no key created until `before` is left under `prefix`.
+    pub(super) fn wait(caller: Caller, prefix: Bytes, before: i64, claim: Box<dyn Claim>) {
+        let turns = &caller.node.clone().turns;
+        if turns.waiting.load(Ordering::Relaxed) >= limits::TURNS_WAITING_MAX {
+            return claim.settle(Err(unknown(Error::TooManyRequests)));
+        }
+        turns.waiting.fetch_add(1, Ordering::Relaxed);
+        turns.post(Note::Begin(Box::new(Waiter { caller, prefix, before, claim, watch: None })));
+    }
+
+    /// Ends the thread; who waits is told that the server has stopped.
+    pub(crate) fn close(&self) {
+        lock(&self.inbox).closed = true;
+        self.arrived.notify_one();
+    }
+
+    /// A note to a thread that has ended is dropped, and with it the call it is about.
+    fn post(&self, note: Note) {
+        let mut inbox = lock(&self.inbox);
+        if inbox.closed {
+            drop(inbox);
+            return drop(note);
+        }
+        inbox.notes.push(note);
+        drop(inbox);
+        self.arrived.notify_one();
+    }
+
+    /// What has arrived; waits for it, with calls to look after no longer than [`LOOK`]. None: the end.
+    fn take(&self, patient: bool) -> Option<Vec<Note>> {
+        let mut inbox = lock(&self.inbox);
+        if inbox.notes.is_empty() && !inbox.closed {
+            inbox = if patient {
+                self.arrived.wait(inbox).unwrap_or_else(PoisonError::into_inner)
+            } else {
+                self.arrived.wait_timeout(inbox, LOOK).unwrap_or_else(PoisonError::into_inner).0
+            };
+        }
+        let notes = std::mem::take(&mut inbox.notes);
+        (!inbox.closed).then_some(notes)
+    }
+}
+
+/// The thread of all waiting calls.
+pub(crate) fn run(node: &Node) {
+    let turns = &node.turns;
+    let mut queue = Queue { turns, waiters: HashMap::new(), next: 0 };
+    let mut looked = Instant::now();
+    while let Some(notes) = turns.take(queue.waiters.is_empty()) {
+        for note in notes {
+            match note {
+                Note::Begin(waiter) => queue.begin(*waiter),
+                Note::Read(id, Ok(())) => queue.read(id),
+                Note::Read(id, Err(error)) => queue.settle(id, Err(unknown(error))),
+                Note::Look(id) => queue.look(id),
+            }
+        }
+        if looked.elapsed() >= LOOK {
+            looked = Instant::now();
+            queue.drop_canceled();
+        }
+    }
+}
+
+struct Queue<'a> {
+    turns: &'a Turns,
+    waiters: HashMap<u64, Waiter>,
+    next: u64,
+}
+
+impl Queue<'_> {
+    fn begin(&mut self, waiter: Waiter) {
+        self.next += 1;
+        self.waiters.insert(self.next, waiter);
+        self.ask(self.next);
+    }
+
+    /// Reads who is before this one, once that may be read.
+    fn ask(&self, id: u64) {
+        let Some(waiter) = self.waiters.get(&id) else { return };
+        let node = waiter.caller.node.clone();
+        waiter.caller.node.linearize(move |allowed| node.turns.post(Note::Read(id, allowed)));
+    }
+
+    fn read(&mut self, id: u64) {
+        let Some(waiter) = self.waiters.get_mut(&id) else { return };
+        let found = match waiter.caller.range_now(&youngest_until(&waiter.prefix, waiter.before)) {
+            Ok(found) => found,
+            Err(status) => return self.settle(id, Err(status)),
+        };
+        let Some(pair) = found.kvs.into_iter().next() else { return self.settle(id, Ok(())) };
+        let node = waiter.caller.node.clone();
+        let store = node.store.clone();
+        let mut watch = Hub::stream(&store, Arc::new(move || node.turns.post(Note::Look(id))));
+        watch.create(WatchCreateRequest {
+            key: pair.key,
+            start_revision: found.header.map_or(0, |header| header.revision),
+            filters: vec![FilterType::Noput as i32],
+            ..Default::default()
+        });
+        waiter.watch = Some(watch);
+        self.look(id);
+    }
+
+    /// Looks whether the key before this one's is gone.
+    fn look(&mut self, id: u64) {
+        let Some(waiter) = self.waiters.get_mut(&id) else { return };
+        let Some(watch) = &mut waiter.watch else { return };
+        let mut gone = false;
+        let mut failed = None;
+        while let Some(batch) = watch.poll() {
+            gone |= batch.event_count() > 0;
+            match waiter.caller.read_batch(&batch) {
+                Ok(response) if response.canceled => failed = Some(unknown(Error::Compacted)),
+                Ok(_) => {}
+                Err(status) => failed = Some(status),
+            }
+        }
+        if gone {
+            waiter.watch = None;
+            self.ask(id);
+        } else if let Some(status) = failed {
+            self.settle(id, Err(status));
+        }
+    }
+
+    fn settle(&mut self, id: u64, outcome: Answer<()>) {
+        if let Some(waiter) = self.waiters.remove(&id) {
+            self.turns.waiting.fetch_sub(1, Ordering::Relaxed);
+            waiter.claim.settle(outcome);
+        }
+    }
+
+    fn drop_canceled(&mut self) {
+        let canceled: Vec<u64> =
+            self.waiters.iter().filter(|(_, waiter)| waiter.claim.is_canceled()).map(|(id, _)| *id).collect();
+        for id in canceled {
+            self.settle(id, Err(Status::new(Code::Canceled, "context canceled")));
+        }
+    }
+}
