@@ -6,6 +6,8 @@
 //! the [`Service`]; `call` holds the streams that are not answered at once; `outflow` carries replies out as the peer's window
 //! opens, through `sender` and `output`; answers that come from other threads arrive through `mailbox`.
 //!
+//! [`LocalCall`] is a call without a connection: by whoever brings requests in another way, on a request thread.
+//!
 //! [`client`] is the other end: calls of a gRPC server, over the same frames.
 //!
 //! Nothing here knows what etcd is. A [`Service`] gives a table of methods and answers calls, at once or later and from any
@@ -30,6 +32,7 @@ mod intake;
 mod keepalive;
 mod limit;
 mod listener;
+mod local;
 mod mailbox;
 mod memo;
 mod metadata;
@@ -56,6 +59,7 @@ mod timeout;
 #[cfg(feature = "driver")]
 pub use driver::Driver;
 pub use limit::Limit;
+pub use local::{LocalCall, LocalStream};
 pub use metadata::Metadata;
 pub use options::Options;
 pub use outflow::Outbound;

@@ -198,6 +198,21 @@ impl Outflow {
         self.window > 0 || (self.current.is_none() && self.queue.is_empty())
     }
 
+    /// Takes the next message out, for a caller within the process.
+    pub(crate) fn pop(&mut self) -> Option<Bytes> {
+        let Item::Message(message) = self.queue.pop_front()? else { return None };
+        self.queued_bytes -= message.len();
+        Some(message)
+    }
+
+    /// The status of the end, if there is one; then there is none any more. For a caller within the process.
+    pub(crate) fn take_status(&mut self) -> Option<Status> {
+        match self.end.take()? {
+            End::Trailers(status) => Some(status),
+            End::Plain => Some(Status::OK),
+        }
+    }
+
     /// Hands over what the windows and the room for output allow.
     pub(crate) fn pump(&mut self, stream: u32, sender: &mut Sender) -> Progress {
         if self.is_done {

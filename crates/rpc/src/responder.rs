@@ -45,31 +45,55 @@ fn deliver(signal: Arc<Signal>, answer: Answer) {
 
 /// Answers one unary call, once. Dropped without an answer it says that the server has stopped.
 pub struct Responder {
-    signal: Option<Arc<Signal>>,
+    to: Option<To>,
+}
+
+enum To {
+    /// A stream of a connection.
+    Stream(Arc<Signal>),
+    /// A caller within the process.
+    Caller(oneshot::Sender<Result<Reply, Status>>),
 }
 
 impl Responder {
     pub(crate) fn new(signal: Arc<Signal>) -> Responder {
-        Responder { signal: Some(signal) }
+        Responder { to: Some(To::Stream(signal)) }
+    }
+
+    /// For a call from within the process: what is sent comes out of the receiver. Dropping that cancels the call.
+    pub fn local() -> (Responder, oneshot::Receiver<Result<Reply, Status>>) {
+        let (sender, receiver) = oneshot::channel();
+        (Responder { to: Some(To::Caller(sender)) }, receiver)
     }
 
     /// Sends the reply, or the status that the call ends with. A status that says OK is an empty message.
     pub fn send(mut self, reply: Result<Reply, Status>) {
-        if let Some(signal) = self.signal.take() {
-            deliver(signal, Answer::Grpc(reply));
+        self.deliver(reply);
+    }
+
+    fn deliver(&mut self, reply: Result<Reply, Status>) {
+        match self.to.take() {
+            Some(To::Stream(signal)) => deliver(signal, Answer::Grpc(reply)),
+            // A caller that has gone needs no reply.
+            Some(To::Caller(sender)) => drop(sender.send(reply)),
+            None => {}
         }
     }
 
     /// Whether nobody waits for the reply any more: the client has reset the stream or gone, or the deadline has passed.
     pub fn is_canceled(&self) -> bool {
-        self.signal.as_ref().is_none_or(|signal| signal.is_ended())
+        match &self.to {
+            Some(To::Stream(signal)) => signal.is_ended(),
+            Some(To::Caller(sender)) => sender.is_closed(),
+            None => true,
+        }
     }
 }
 
 impl Drop for Responder {
     fn drop(&mut self) {
-        if let Some(signal) = self.signal.take() {
-            deliver(signal, Answer::Grpc(Err(api::Error::Stopped.into())));
+        if self.to.is_some() {
+            self.deliver(Err(api::Error::Stopped.into()));
         }
     }
 }

@@ -103,6 +103,7 @@ impl fmt::Debug for Server {
 /// The body of a request thread. Its work is a spawned task because those are woken without a system call from their own thread,
 /// and unconstrained because it bounds itself, by turns.
 fn run(runtime: &Runtime, shared: Shared) {
+    shared.stats.clone().enter();
     let worked = runtime.block_on(async { tokio::spawn(unconstrained(RequestThread::new(shared))).await });
     if worked.is_err() {
         // A panic, which has been reported. Clients of this thread would wait for ever, and what panicked is not to be trusted.

@@ -1,8 +1,9 @@
 //! The part of a stream that other threads can hold.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Wake, Waker};
 
 use crate::mailbox::{Mail, Mailbox};
 
@@ -86,19 +87,71 @@ impl Signal {
 /// as one likes: uses before the call collapse into one, and uses after the stream has ended do nothing.
 #[derive(Clone)]
 pub struct StreamWaker {
-    signal: Arc<Signal>,
+    to: To,
+}
+
+#[derive(Clone)]
+enum To {
+    /// A stream of a connection.
+    Stream(Arc<Signal>),
+    /// A stream within the process.
+    Caller(Arc<Bell>),
 }
 
 impl StreamWaker {
     pub(crate) fn new(signal: Arc<Signal>) -> StreamWaker {
-        StreamWaker { signal }
+        StreamWaker { to: To::Stream(signal) }
+    }
+
+    pub(crate) fn local(bell: Arc<Bell>) -> StreamWaker {
+        StreamWaker { to: To::Caller(bell) }
     }
 
     /// Asks for the call.
     pub fn wake(&self) {
-        if !self.signal.ready.swap(true, Ordering::SeqCst) {
-            self.signal.clone().post();
+        match &self.to {
+            To::Stream(signal) => {
+                if !signal.ready.swap(true, Ordering::SeqCst) {
+                    signal.clone().post();
+                }
+            }
+            To::Caller(bell) => bell.ring(),
         }
+    }
+}
+
+impl Wake for StreamWaker {
+    fn wake(self: Arc<Self>) {
+        StreamWaker::wake(&self);
+    }
+}
+
+/// Wakes the task that drives a stream within the process.
+#[derive(Default)]
+pub(crate) struct Bell {
+    rung: AtomicBool,
+    task: Mutex<Option<Waker>>,
+}
+
+impl Bell {
+    fn ring(&self) {
+        if !self.rung.swap(true, Ordering::SeqCst)
+            && let Some(task) = self.task().take()
+        {
+            task.wake();
+        }
+    }
+
+    /// Whether it was rung since the last time. If not, the task of `cx` is woken when it is.
+    pub(crate) fn poll(&self, cx: &Context<'_>) -> bool {
+        // The waker first: a ring between the two would be lost otherwise.
+        *self.task() = Some(cx.waker().clone());
+        self.rung.swap(false, Ordering::SeqCst)
+    }
+
+    /// Whoever panicked with it in hand has left a waker or none.
+    fn task(&self) -> MutexGuard<'_, Option<Waker>> {
+        self.task.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

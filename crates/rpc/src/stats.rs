@@ -1,5 +1,6 @@
 //! Counters: what Prometheus shows as `grpc_server_*` and the bytes of client traffic.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -91,7 +92,22 @@ pub(crate) struct Shard {
     pub(crate) open: AtomicU64,
 }
 
+thread_local! {
+    /// The counters of the request thread that this is.
+    static CURRENT: RefCell<Option<Arc<Shard>>> = const { RefCell::new(None) };
+}
+
 impl Shard {
+    /// From here on this thread is the one that writes these counters.
+    pub(crate) fn enter(self: Arc<Self>) {
+        CURRENT.set(Some(self));
+    }
+
+    /// The counters of the request thread that this is, if it is one.
+    pub(crate) fn current() -> Option<Arc<Shard>> {
+        CURRENT.with_borrow(Option::clone)
+    }
+
     pub(crate) fn new(methods: usize) -> Shard {
         Shard {
             methods: (0..methods).map(|_| Row::default()).collect(),
