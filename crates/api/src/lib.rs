@@ -7,6 +7,7 @@ pub mod decode;
 pub mod error;
 pub mod limits;
 pub mod range;
+pub mod schema;
 pub mod version;
 
 pub use error::{Code, Error};
