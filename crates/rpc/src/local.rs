@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -13,7 +12,7 @@ use bytes::Bytes;
 use crate::outflow::{Opening, Outbound, Outflow};
 use crate::signal::Bell;
 use crate::stats::Shard;
-use crate::{Call, Kind, Metadata, Reply, Responder, Service, Status, StreamCall, StreamHandler, StreamWaker};
+use crate::{Call, Kind, Metadata, Peer, Reply, Responder, Service, Status, StreamCall, StreamHandler, StreamWaker};
 
 /// What a call from within is made of.
 #[derive(Clone, Debug)]
@@ -25,7 +24,7 @@ pub struct LocalCall {
     /// When the caller stops waiting. The call ends by itself then.
     pub deadline: Option<Instant>,
     /// Whose request it is.
-    pub peer: SocketAddr,
+    pub peer: Peer,
 }
 
 impl LocalCall {

@@ -2,7 +2,6 @@
 
 mod common;
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -11,12 +10,12 @@ use api::Code;
 use api::limits::STREAM_SEND_BYTES_MAX;
 use bytes::Bytes;
 use common::{Echo, METHODS, Seen};
-use rpc::{LocalCall, Metadata, Reply, Service, Status};
+use rpc::{Address, LocalCall, Metadata, Peer, Reply, Service, Status};
 
 fn call(path: &str) -> LocalCall {
     let method = METHODS.iter().position(|method| method.path.ends_with(path)).expect("a method of the table");
     let metadata = Metadata::from_iter([("token", "secret")]);
-    LocalCall { method, metadata, deadline: None, peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)) }
+    LocalCall { method, metadata, deadline: None, peer: Peer::unknown(Address::Unix) }
 }
 
 fn within(test: impl AsyncFnOnce(&dyn Service, &Seen)) {
