@@ -19,11 +19,11 @@ mod services;
 mod system;
 
 pub use cluster::BeginError;
-pub use config::{Asked, Config, ConfigError, parse, usage};
+pub use config::{Asked, Config, ConfigError, Gate, Output, Rotation, TlsVersion, parse, usage};
 pub use local::run_local;
 pub use node::{Node, Running, StartError};
 
-use config::ListenPeer;
+use config::Place;
 use logging::Value;
 use services::Services;
 use std::net::TcpListener;
@@ -67,7 +67,7 @@ pub fn run(args: impl IntoIterator<Item = String>) -> i32 {
             return 1;
         }
     };
-    logging::start(config.log_level, config.log_format);
+    logging::start(config.logs.level, config.logs.format);
     // A release build aborts right after: half-done work must not be seen by anyone.
     std::panic::set_hook(Box::new(|panic| {
         logging::error("panic", &[("panic", Value::Shown(panic))]);
@@ -148,16 +148,17 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
     disk::sigbus::install();
     // Listened on before the data is touched: a port in use is the most common mistake.
     let mut listeners = Vec::new();
-    for listen in &config.listen_client {
-        listeners.push(TcpListener::bind(listen.address).map_err(|error| in_use(&listen.url, &error))?);
+    for listen in config.listen_client.iter().chain(&config.listen_client_http) {
+        let Place::Tcp(address) = &listen.place else { continue };
+        listeners.push(TcpListener::bind(address).map_err(|error| in_use(&listen.url, &error))?);
     }
     let mut peer_listeners = Vec::new();
     for listen in &config.listen_peer {
-        let (url, bound) = match listen {
-            ListenPeer::Tcp(listen) => (&listen.url, peers::Listener::bind(listen.address)),
-            ListenPeer::Unix { url, path } => (url, peers::Listener::unix(path.clone())),
+        let bound = match &listen.place {
+            Place::Tcp(address) => peers::Listener::bind(*address),
+            Place::Unix(path) => peers::Listener::unix(path.clone()),
         };
-        peer_listeners.push(bound.map_err(|error| in_use(url, &error))?);
+        peer_listeners.push(bound.map_err(|error| in_use(&listen.url, &error))?);
     }
     let options = rpc::Options {
         threads: config.threads,

@@ -2,6 +2,7 @@
 //! so that a new leader does not begin to count from the start.
 
 use super::publish;
+use crate::config::Gate;
 use crate::logging;
 use crate::node::{self, Node, lock};
 use api::etcdserverpb::{LeaseCheckpoint, LeaseCheckpointRequest};
@@ -19,7 +20,7 @@ const POLL: Duration = Duration::from_millis(500);
 /// Writes checkpoints until the member stops.
 pub(crate) fn run(node: &Arc<Node>) {
     let mut since = Instant::now();
-    while node.config.lease_checkpoint && !node.stopping.load(Ordering::Relaxed) {
+    while node.config.gates.is_on(Gate::LeaseCheckpoint) && !node.stopping.load(Ordering::Relaxed) {
         std::thread::sleep(POLL);
         if !node.status.is_leader() {
             since = Instant::now();

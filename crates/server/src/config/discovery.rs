@@ -1,7 +1,7 @@
 //! How founding members find each other when `--initial-cluster` does not name them: through another cluster, or DNS.
 
-use super::flags::Values;
-use super::{ConfigError, invalid, url};
+use super::values::Values;
+use super::{ConfigError, url};
 use std::time::Duration;
 
 /// Another cluster, in which the founding members write their URLs under a common token.
@@ -33,15 +33,10 @@ pub struct Srv {
 }
 
 /// The flags of the other cluster.
-pub(super) fn discovery(
-    values: &Values,
-    period: &dyn Fn(&str) -> Result<Duration, ConfigError>,
-) -> Result<Option<Discovery>, ConfigError> {
+pub(super) fn discovery(values: &Values) -> Result<Option<Discovery>, ConfigError> {
     let wrong = |text: &str| Err(ConfigError::Value(text.into()));
-    match values.get("discovery-fallback") {
-        "exit" => {}
-        "proxy" => return wrong("--discovery-fallback can only be exit: there is no v2 proxy any more"),
-        other => return invalid("discovery-fallback", other, "must be exit or proxy"),
+    if values.get("discovery-fallback") == "proxy" {
+        return wrong("v2 proxy is deprecated, and --discovery-fallback can't be configured as \"proxy\"");
     }
     let (token, endpoints) = (values.get("discovery-token"), values.get("discovery-endpoints"));
     if token.is_empty() != endpoints.is_empty() {
@@ -50,7 +45,7 @@ pub(super) fn discovery(
     if token.is_empty() {
         return Ok(None);
     }
-    let secure = values.get("discovery-insecure-transport") != "true"
+    let secure = !values.is_on("discovery-insecure-transport")
         || ["discovery-cert", "discovery-key", "discovery-cacert"].iter().any(|flag| !values.get(flag).is_empty());
     if secure {
         return wrong("discovery over TLS is not supported by this version");
@@ -62,7 +57,7 @@ pub(super) fn discovery(
         }
         // etcd's clients take bare hosts and ports as well.
         let url = if endpoint.contains("://") { endpoint.to_string() } else { format!("http://{endpoint}") };
-        hosts.extend(url::list("discovery-endpoints", &url)?);
+        hosts.extend(url::list("discovery-endpoints", "\"host:port\"", &url)?);
     }
     let user = match (values.get("discovery-user"), values.get("discovery-password")) {
         ("", _) => None,
@@ -75,10 +70,10 @@ pub(super) fn discovery(
     Ok(Some(Discovery {
         token: token.into(),
         endpoints: hosts,
-        dial_timeout: period("discovery-dial-timeout")?,
-        request_timeout: period("discovery-request-timeout")?,
-        keepalive: period("discovery-keepalive-time")?,
-        keepalive_timeout: period("discovery-keepalive-timeout")?,
+        dial_timeout: values.period("discovery-dial-timeout")?,
+        request_timeout: values.period("discovery-request-timeout")?,
+        keepalive: values.period("discovery-keepalive-time")?,
+        keepalive_timeout: values.period("discovery-keepalive-timeout")?,
         user,
     }))
 }

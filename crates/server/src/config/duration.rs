@@ -1,33 +1,54 @@
-//! Durations as Go writes them: `1h30m`, `100ms`, `1.5s`.
+//! Durations as Go writes them: `1h30m`, `100ms`, `-1.5s`.
 
 use std::time::Duration;
 
-/// A Go duration that is not negative.
-pub(super) fn parse(text: &str) -> Option<Duration> {
-    if text == "0" {
-        return Some(Duration::ZERO);
+/// Nanoseconds of a Go duration, which may be negative; `None` for what is none or needs more than 64 bits.
+pub(super) fn nanoseconds(text: &str) -> Option<i64> {
+    let (negative, mut rest) = match text.strip_prefix(['-', '+']) {
+        Some(rest) => (text.starts_with('-'), rest),
+        None => (false, text),
+    };
+    if rest == "0" {
+        return Some(0);
     }
-    let mut rest = text;
-    let mut total = 0f64;
+    if rest.is_empty() {
+        return None;
+    }
+    let mut total = 0u128;
     while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (whole, fraction) = rest[..end].split_once('.').unwrap_or((&rest[..end], ""));
+        if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
+            return None;
+        }
+        rest = &rest[end..];
         let unit = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
-        let seconds = match &rest[..unit] {
-            "ns" => 1e-9,
-            "us" | "µs" => 1e-6,
-            "ms" => 1e-3,
-            "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
+        let scale: u128 = match &rest[..unit] {
+            "ns" => 1,
+            "us" | "µs" | "μs" => 1_000,
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            "m" => 60_000_000_000,
+            "h" => 3_600_000_000_000,
             _ => return None,
         };
-        total += number * seconds;
         rest = &rest[unit..];
+        let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+        total += u128::from(whole) * scale;
+        // More digits than these are below a nanosecond of any unit.
+        let fraction = &fraction[..fraction.len().min(18)];
+        if !fraction.is_empty() {
+            total += fraction.parse::<u128>().ok()? * scale / 10u128.pow(fraction.len() as u32);
+        }
+        i64::try_from(total).ok()?;
     }
-    (!text.is_empty()).then_some(())?;
-    Duration::try_from_secs_f64(total).ok()
+    let total = i64::try_from(total).ok()?;
+    Some(if negative { -total } else { total })
+}
+
+/// A Go duration that is not negative.
+pub(super) fn parse(text: &str) -> Option<Duration> {
+    nanoseconds(text).and_then(|nanoseconds| u64::try_from(nanoseconds).ok()).map(Duration::from_nanos)
 }
 
 /// A bare number of hours, or a duration.
@@ -47,7 +68,13 @@ mod tests {
         assert_eq!(parse("1h30m"), Some(Duration::from_secs(5400)));
         assert_eq!(parse("100ms"), Some(Duration::from_millis(100)));
         assert_eq!(parse("1.5s"), Some(Duration::from_millis(1500)));
-        for bad in ["", "5", "-1s", "1x", "s", "99999999999999999999h"] {
+        assert_eq!(parse(".5s"), Some(Duration::from_millis(500)));
+        assert_eq!(
+            (nanoseconds("-1m"), nanoseconds("+1us"), nanoseconds("-0")),
+            (Some(-60_000_000_000), Some(1_000), Some(0))
+        );
+        assert_eq!(parse("9223372036854775807ns"), Some(Duration::from_nanos(i64::MAX as u64)));
+        for bad in ["", "5", "-", "1x", "s", ".s", "1..5s", "9223372036854775808ns", "99999999999999999999h", "-1s"] {
             assert_eq!(parse(bad), None, "{bad}");
         }
         assert_eq!(hours_or_duration("2"), Some(Duration::from_secs(7200)));

@@ -1,22 +1,48 @@
 //! What a member is told at start: flags and environment, checked and typed.
 
+mod auth;
+mod corruption;
 mod discovery;
 mod duration;
 mod flags;
 mod gates;
+mod http;
+mod kind;
+mod legacy;
+mod logs;
+mod number;
+mod priority;
+mod security;
+mod table;
+mod tracing;
+mod unwired;
 mod url;
+mod values;
 
+pub use auth::Auth;
+pub use corruption::Corruption;
 pub use discovery::{Discovery, Srv};
 pub use flags::{FlagError, usage};
-pub use url::{Listen, ListenPeer};
+pub use gates::{Gate, Gates};
+pub use http::Http;
+pub use logs::{Logs, Output, Rotation};
+pub use priority::IoPriority;
+pub use security::{Tls, TlsVersion};
+pub use tracing::Tracing;
+pub use url::{Listen, Place};
 pub(crate) use url::{members as parse_members, peer_urls};
 
-use crate::logging::{Format, Level};
 use std::path::PathBuf;
 use std::time::Duration;
+use values::{Values, unusable};
 
 /// Shorter time-outs than this would break connections that are merely slow.
 const PEER_TIMEOUT_MIN: Duration = Duration::from_millis(100);
+/// A leader that is gone must be missed some day.
+const ELECTION_MS_MAX: i64 = 50_000;
+/// A message's length has 31 bits in some clients.
+const REQUEST_BYTES_MAX: i64 = i32::MAX as i64 - api::limits::GRPC_OVERHEAD_BYTES as i64;
+const DOWNGRADE_CHECK: Duration = Duration::from_secs(5);
 
 /// How history is compacted by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +66,34 @@ pub struct Config {
     pub wal_dir: Option<PathBuf>,
     /// Where clients are listened for.
     pub listen_client: Vec<Listen>,
+    /// Where clients are listened for that speak HTTP but not gRPC. If there are such places, the others speak gRPC only.
+    pub listen_client_http: Vec<Listen>,
+    /// Where metrics and health are told, and nothing else.
+    pub listen_metrics: Vec<Listen>,
     /// Where peers are listened for.
-    pub listen_peer: Vec<ListenPeer>,
+    pub listen_peer: Vec<Listen>,
+    /// Listen at a port that another process listens at.
+    pub socket_reuse_port: bool,
+    /// Listen at a port that old connections still hold.
+    pub socket_reuse_address: bool,
+    /// TLS of clients, of metrics, and of the gateway.
+    pub tls_client: Tls,
+    /// TLS of peers.
+    pub tls_peer: Tls,
+    /// Tokens and passwords.
+    pub auth: Auth,
+    /// HTTP beside gRPC.
+    pub http: Http,
+    /// Histograms of each method among the metrics.
+    pub metrics_extensive: bool,
+    /// OpenTelemetry traces, if they are wanted.
+    pub tracing: Option<Tracing>,
+    /// Comparing the members' data.
+    pub corruption: Corruption,
+    /// Time between looks whether a downgrade is done.
+    pub downgrade_check_interval: Duration,
+    /// Feature gates.
+    pub gates: Gates,
     /// URLs told to clients.
     pub advertise_client_urls: Vec<String>,
     /// URLs told to peers.
@@ -64,8 +116,6 @@ pub struct Config {
     pub strict_reconfig: bool,
     /// Learners the cluster may have.
     pub max_learners: usize,
-    /// Feature gate `LeaseCheckpoint`: a change of leaders does not give leases all of their time again.
-    pub lease_checkpoint: bool,
     /// Silence after which a connection from a peer is given up.
     pub raft_read_timeout: Duration,
     /// Time without progress after which a connection to a peer is given up.
@@ -100,12 +150,16 @@ pub struct Config {
     pub max_wals: usize,
     /// Applies slower than this are logged.
     pub warning_apply: Duration,
+    /// Requests slower than this are logged.
+    pub warning_unary_request: Duration,
     /// Time between progress notifications.
     pub watch_progress_interval: Duration,
-    /// Lowest level logged.
-    pub log_level: Level,
-    /// How log lines look.
-    pub log_format: Format,
+    /// The log of what happens (not of what is stored).
+    pub logs: Logs,
+    /// How the disk treats the thread that writes the Raft log.
+    pub io_priority: Option<IoPriority>,
+    /// Keep all of the process in memory.
+    pub memory_lock: bool,
     /// Request threads.
     pub threads: usize,
     /// Do not sync the log.
@@ -135,69 +189,54 @@ pub enum ConfigError {
     Value(String),
 }
 
-/// A value that cannot be read: usage, exit 2, as Go's flags do.
-fn invalid<T>(flag: &str, value: &str, why: impl std::fmt::Display) -> Result<T, ConfigError> {
-    Err(FlagError::Value { flag: flag.into(), value: value.into(), why: why.to_string() }.into())
-}
-
-/// A value that can be read but not used: exit 1.
-fn unusable<T>(flag: &str, value: &str, why: impl std::fmt::Display) -> Result<T, ConfigError> {
-    Err(ConfigError::Value(format!("cannot use {value:?} for --{flag}: {why}")))
-}
-
-/// A time of which zero means the default.
-fn or_default(period: Duration, default: Duration) -> Duration {
-    if period.is_zero() { default } else { period }
-}
-
 /// Reads flags and environment.
 pub fn parse(
     args: impl IntoIterator<Item = String>,
     env: impl IntoIterator<Item = (String, String)>,
 ) -> Result<Asked, ConfigError> {
-    let mut values = flags::parse(args, env)?;
-    if values.get("help") == "true" {
+    let mut values = flags::parse(args)?;
+    if values.is_on("help") {
         return Ok(Asked::Help);
     }
-    if values.get("version") == "true" {
+    if let Some(word) = &values.extra {
+        return Err(ConfigError::Value(format!("{word:?} is not a valid flag")));
+    }
+    if values.is_on("version") {
         return Ok(Asked::Version);
     }
-    gates::check(&mut values)?;
+    flags::add_environment(&mut values, env)?;
+    build(values).map(|config| Asked::Serve(Box::new(config)))
+}
+
+/// Checks what was given and makes a configuration of it.
+fn build(mut values: Values) -> Result<Config, ConfigError> {
+    let gates = gates::read(&mut values)?;
+    let logs = logs::read(&values)?;
+    let auth = auth::read(&mut values)?;
+    let optional = |flag: &str| match values.get(flag) {
+        "" => Ok(Vec::new()),
+        text => url::listen(flag, text),
+    };
+    let listen_peer = url::listen("listen-peer-urls", values.get("listen-peer-urls"))?;
+    let listen_client = url::listen("listen-client-urls", values.get("listen-client-urls"))?;
+    let listen_client_http = optional("listen-client-http-urls")?;
+    let listen_metrics = optional("listen-metrics-urls")?;
+    if let Some(both) = listen_client_http.iter().find(|one| listen_client.iter().any(|other| other.place == one.place))
+    {
+        let url = &both.url;
+        return Err(ConfigError::Value(format!(
+            "cannot bind both --listen-client-urls and --listen-client-http-urls on the same url {url}"
+        )));
+    }
+    let advertise_peer_urls =
+        url::list("initial-advertise-peer-urls", "\"host:port\"", values.get("initial-advertise-peer-urls"))?;
+    let advertise_client_urls = url::list(
+        "advertise-client-urls",
+        "in the format \"host:port\", \"unix:/path/to/socket\" or \"unixs:/path/to/socket\"",
+        values.get("advertise-client-urls"),
+    )?;
     let name = values.get("name").to_string();
-    let number = |flag: &str, low: i64, high: i64| -> Result<i64, ConfigError> {
-        let text = values.get(flag);
-        match text.parse::<i64>() {
-            Ok(number) if (low..=high).contains(&number) => Ok(number),
-            Ok(number) if low == 0 && number < 0 => invalid(flag, text, "parse error"),
-            Ok(_) => unusable(flag, text, format_args!("must be in {low}..={high}")),
-            Err(_) => invalid(flag, text, "parse error"),
-        }
-    };
-    let heartbeat_ms = number("heartbeat-interval", 1, 50_000)?;
-    let election_ms = number("election-timeout", 1, 50_000)?;
-    if election_ms < 5 * heartbeat_ms {
-        let why = format!(
-            "--election-timeout[{election_ms}ms] should be at least as 5 times as --heartbeat-interval[{heartbeat_ms}ms]"
-        );
-        return Err(ConfigError::Value(why));
-    }
-    let mut listen_client = url::listen("listen-client-urls", values.get("listen-client-urls"))?;
-    if values.is_given("listen-client-http-urls") {
-        listen_client.extend(url::listen("listen-client-http-urls", values.get("listen-client-http-urls"))?);
-    }
-    let listen_peer = url::listen_peer("listen-peer-urls", values.get("listen-peer-urls"))?;
-    if values.is_given("listen-client-urls") && !values.is_given("advertise-client-urls") {
-        return Err(ConfigError::Value(
-            "--advertise-client-urls is required when --listen-client-urls is set explicitly".into(),
-        ));
-    }
-    let advertise_client_urls = url::list("advertise-client-urls", values.get("advertise-client-urls"))?;
-    let advertise_peer_urls = url::peer_list("initial-advertise-peer-urls", values.get("initial-advertise-peer-urls"))?;
-    let period = |flag: &str| {
-        let text = values.get(flag);
-        duration::parse(text).map_or_else(|| invalid(flag, text, "must be a duration like 100ms"), Ok)
-    };
-    let discovery = discovery::discovery(&values, &period)?;
+    let discovery = discovery::discovery(&values)?;
     let srv = discovery::srv(&values)?;
     let ways = [!values.get("initial-cluster").is_empty(), discovery.is_some(), srv.is_some()];
     if ways.into_iter().filter(|way| *way).count() > 1 {
@@ -212,44 +251,61 @@ pub fn parse(
         "" => vec![(name.clone(), advertise_peer_urls.clone())],
         text => url::cluster(text)?,
     };
-    let join_existing = match values.get("initial-cluster-state") {
-        "new" => false,
-        "existing" => true,
-        other => return invalid("initial-cluster-state", other, "must be new or existing"),
+    let (heartbeat, election_timeout) = ticks(&values)?;
+    if values.is_given("listen-client-urls") && !values.is_given("advertise-client-urls") {
+        return Err(ConfigError::Value(
+            "--advertise-client-urls is required when --listen-client-urls is set explicitly".into(),
+        ));
+    }
+    let auto_compaction = auto_compaction(&values)?;
+    let tracing = tracing::read(&values)?;
+    let corruption = corruption::read(&values, &gates)?;
+    let clients: Vec<Listen> = listen_client.iter().chain(&listen_client_http).cloned().collect();
+    let tls_client = security::client(&mut values, &clients, &listen_metrics)?;
+    let tls_peer = security::peer(&mut values, &listen_peer)?;
+    let http = http::read(&values)?;
+    let metrics_extensive = match values.get("metrics") {
+        "extensive" => true,
+        "basic" => false,
+        other => {
+            // etcd takes anything here, so a configuration may hold it.
+            let warning = format!("--metrics={other:?} is neither basic nor extensive: basic is taken");
+            values.warnings.push(warning);
+            false
+        }
     };
-    let retention = values.get("auto-compaction-retention");
-    let auto_compaction = match values.get("auto-compaction-mode") {
-        "periodic" => match duration::hours_or_duration(retention) {
-            Some(Duration::ZERO) => AutoCompaction::Off,
-            Some(period) => AutoCompaction::Periodic(period),
-            None => return unusable("auto-compaction-retention", retention, "must be hours or a duration like 30m"),
-        },
-        "revision" => match number("auto-compaction-retention", 0, i64::MAX)? {
-            0 => AutoCompaction::Off,
-            revisions => AutoCompaction::Revisions(revisions),
-        },
-        other => return unusable("auto-compaction-mode", other, "must be periodic or revision"),
-    };
-    let level = values.get("log-level");
-    let format = values.get("log-format");
-    let threads = match number("threads", 0, 1024)? {
+    for flag in table::WITHOUT_EFFECT {
+        if values.is_given(flag.name) {
+            values.warnings.push(format!("flag --{} has no effect: {}", flag.name, flag.help));
+        }
+    }
+    let threads = match values.number("threads", 0, 1024)? {
         0 => std::thread::available_parallelism().map_or(1, |cores| cores.get()),
         threads => threads as usize,
     };
-    let data_dir = match values.get("data-dir") {
-        "" => PathBuf::from(format!("{name}.etcd")),
-        dir => PathBuf::from(dir),
-    };
-    Ok(Asked::Serve(Box::new(Config {
-        data_dir,
-        wal_dir: Some(values.get("wal-dir")).filter(|dir| !dir.is_empty()).map(PathBuf::from),
+    let mut config = Config {
+        data_dir: values.path("data-dir").unwrap_or_else(|| PathBuf::from(format!("{name}.etcd"))),
+        wal_dir: values.path("wal-dir"),
         listen_client,
+        listen_client_http,
+        listen_metrics,
         listen_peer,
+        socket_reuse_port: values.is_on("socket-reuse-port"),
+        socket_reuse_address: values.is_on("socket-reuse-address"),
+        tls_client,
+        tls_peer,
+        auth,
+        http,
+        metrics_extensive,
+        tracing,
+        corruption,
+        downgrade_check_interval: values.period_or("downgrade-check-time", DOWNGRADE_CHECK)?,
+        gates,
         advertise_client_urls,
         advertise_peer_urls,
         initial_cluster,
-        join_existing,
-        force_new_cluster: values.get("force-new-cluster") == "true",
+        join_existing: values.get("initial-cluster-state") == "existing",
+        force_new_cluster: values.is_on("force-new-cluster"),
         // Founding members that find each other by a token are told apart by it too.
         cluster_token: match &discovery {
             Some(discovery) => discovery.token.clone(),
@@ -257,49 +313,94 @@ pub fn parse(
         },
         discovery,
         srv,
-        election_tick_advance: values.get("initial-election-tick-advance") == "true",
-        strict_reconfig: values.get("strict-reconfig-check") == "true",
-        max_learners: number("max-learners", 0, i32::MAX as i64)? as usize,
-        lease_checkpoint: gates::is_on(&values, gates::LEASE_CHECKPOINT),
-        raft_read_timeout: period("raft-read-timeout")?.max(PEER_TIMEOUT_MIN),
-        raft_write_timeout: period("raft-write-timeout")?.max(PEER_TIMEOUT_MIN),
-        snapshot_count: match number("snapshot-count", 0, i64::MAX)? {
+        election_tick_advance: values.is_on("initial-election-tick-advance"),
+        strict_reconfig: values.is_on("strict-reconfig-check"),
+        max_learners: values.number("max-learners", 0, i32::MAX as i64)? as usize,
+        raft_read_timeout: values.period("raft-read-timeout")?.max(PEER_TIMEOUT_MIN),
+        raft_write_timeout: values.period("raft-write-timeout")?.max(PEER_TIMEOUT_MIN),
+        snapshot_count: match values.number("snapshot-count", 0, i64::MAX)? {
             0 => 10_000,
             count => count as u64,
         },
-        catchup_entries: number("snapshot-catchup-entries", 0, i64::MAX)? as u64,
-        heartbeat: Duration::from_millis(heartbeat_ms as u64),
-        election_timeout: Duration::from_millis(election_ms as u64),
-        pre_vote: values.get("pre-vote") == "true",
+        catchup_entries: values.number("snapshot-catchup-entries", 0, i64::MAX)? as u64,
+        heartbeat,
+        election_timeout,
+        pre_vote: values.is_on("pre-vote"),
         auto_compaction,
-        quota_bytes: number("quota-backend-bytes", i64::MIN, i64::MAX)?,
-        max_txn_ops: number("max-txn-ops", 1, u32::MAX as i64)? as usize,
-        max_request_bytes: number("max-request-bytes", 1, i32::MAX as i64 - api::limits::GRPC_OVERHEAD_BYTES as i64)?
-            as usize,
-        max_concurrent_streams: match number("max-concurrent-streams", 0, u32::MAX.into())? {
+        quota_bytes: values.number("quota-backend-bytes", i64::MIN, i64::MAX)?,
+        max_txn_ops: values.number("max-txn-ops", 1, u32::MAX as i64)? as usize,
+        max_request_bytes: values.number("max-request-bytes", 1, REQUEST_BYTES_MAX)? as usize,
+        max_concurrent_streams: match values.number("max-concurrent-streams", 0, u32::MAX.into())? {
             0 => api::limits::CONCURRENT_STREAMS_MAX,
             streams => streams as u32,
         },
-        keepalive_min_time: period("grpc-keepalive-min-time")?,
-        keepalive_interval: or_default(period("grpc-keepalive-interval")?, Duration::from_secs(2 * 3600)),
-        keepalive_timeout: or_default(period("grpc-keepalive-timeout")?, Duration::from_secs(20)),
-        max_wals: match number("max-wals", 0, 1 << 20)? {
+        keepalive_min_time: values.period("grpc-keepalive-min-time")?,
+        keepalive_interval: values.period_or("grpc-keepalive-interval", Duration::from_secs(2 * 3600))?,
+        keepalive_timeout: values.period_or("grpc-keepalive-timeout", Duration::from_secs(20))?,
+        max_wals: match values.number("max-wals", 0, 1 << 20)? {
             0 => usize::MAX,
             segments => segments as usize,
         },
-        warning_apply: period("warning-apply-duration")?,
-        watch_progress_interval: match period("watch-progress-notify-interval")? {
-            Duration::ZERO => Duration::from_secs(600),
-            interval => interval.max(Duration::from_millis(100)),
-        },
-        log_level: Level::parse(level).map_or_else(|| invalid("log-level", level, "no such level"), Ok)?,
-        log_format: Format::parse(format)
-            .map_or_else(|| unusable("log-format", format, "must be json or console"), Ok)?,
+        warning_apply: values.period("warning-apply-duration")?,
+        warning_unary_request: values.period_or("warning-unary-request-duration", Duration::from_millis(300))?,
+        watch_progress_interval: values
+            .period_or("watch-progress-notify-interval", Duration::from_secs(600))?
+            .max(Duration::from_millis(100)),
+        logs,
+        io_priority: priority::read(&values)?,
+        memory_lock: values.is_on("memory-mlock"),
         threads,
-        unsafe_no_fsync: values.get("unsafe-no-fsync") == "true",
-        warnings: values.warnings,
+        unsafe_no_fsync: values.is_on("unsafe-no-fsync"),
+        warnings: Vec::new(),
         name,
-    })))
+    };
+    unwired::refuse(&config)?;
+    unwired::warn(&mut values, &config);
+    config.warnings = values.warnings;
+    Ok(config)
+}
+
+/// Time of a heartbeat and of an election, in this order.
+fn ticks(values: &Values) -> Result<(Duration, Duration), ConfigError> {
+    let wrong = |text: String| Err(ConfigError::Value(text));
+    let heartbeat_ms = values.number("heartbeat-interval", 0, i64::MAX)?;
+    let election_ms = values.number("election-timeout", 0, i64::MAX)?;
+    if heartbeat_ms == 0 {
+        return wrong("--heartbeat-interval must be >0 (set to 0ms)".into());
+    }
+    if election_ms == 0 {
+        return wrong("--election-timeout must be >0 (set to 0ms)".into());
+    }
+    if election_ms / 5 < heartbeat_ms {
+        return wrong(format!(
+            "--election-timeout[{election_ms}ms] should be at least as 5 times as --heartbeat-interval[{heartbeat_ms}ms]"
+        ));
+    }
+    if election_ms > ELECTION_MS_MAX {
+        return wrong(format!(
+            "--election-timeout[{election_ms}ms] is too long, and should be set less than {ELECTION_MS_MAX}ms"
+        ));
+    }
+    Ok((Duration::from_millis(heartbeat_ms as u64), Duration::from_millis(election_ms as u64)))
+}
+
+fn auto_compaction(values: &Values) -> Result<AutoCompaction, ConfigError> {
+    let retention = values.get("auto-compaction-retention");
+    match values.get("auto-compaction-mode") {
+        "periodic" => match duration::hours_or_duration(retention) {
+            Some(Duration::ZERO) => Ok(AutoCompaction::Off),
+            Some(period) => Ok(AutoCompaction::Periodic(period)),
+            None => Err(unusable("auto-compaction-retention", retention, "must be hours or a duration like 30m")),
+        },
+        "revision" => match values.number("auto-compaction-retention", 0, i64::MAX)? {
+            0 => Ok(AutoCompaction::Off),
+            revisions => Ok(AutoCompaction::Revisions(revisions)),
+        },
+        "" => Err(ConfigError::Value("undefined auto-compaction-mode".into())),
+        other => {
+            Err(ConfigError::Value(format!("unknown auto-compaction-mode {other:?} (must be periodic or revision)")))
+        }
+    }
 }
 
 impl Config {
@@ -340,6 +441,10 @@ mod tests {
         assert_eq!(config.election_ticks(), 10);
         assert_eq!(config.lease_ttl_seconds_min(), 2);
         assert_eq!(config.request_timeout(), Duration::from_secs(7));
+        assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+        assert!(config.http.gateway && config.http.cors.is_none() && config.http.host_whitelist.is_none());
+        assert!(!config.tls_client.has_certificate() && config.tracing.is_none() && config.logs.rotation.is_none());
+        assert_eq!(config.corruption.compact_hash_interval, None);
         assert!(config.pre_vote && config.strict_reconfig && config.election_tick_advance && !config.force_new_cluster);
         assert_eq!((config.keepalive_min_time, config.keepalive_timeout), (5 * SECOND, 20 * SECOND));
         assert_eq!((config.max_learners, config.raft_read_timeout), (1, Duration::from_secs(5)));
@@ -362,6 +467,20 @@ mod tests {
             &["--discovery-endpoints=http://x:1"],
             &["--discovery-fallback=proxy"],
             &["--max-learners=-1"],
+            &["--election-timeout=60000"],
+            &["--heartbeat-interval=0"],
+            &["--cert-file=a"],
+            &["--peer-client-key-file=a"],
+            &["--peer-cert-allowed-cn=a", "--peer-cert-allowed-hostname=b"],
+            &["--tls-min-version=TLS1.3", "--tls-max-version=TLS1.2"],
+            &["--tls-min-version=TLS1.3", "--cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"],
+            &["--tls-max-version=TLS1.1"],
+            &["--listen-metrics-urls=https://127.0.0.1:1"],
+            &["--listen-client-http-urls=http://localhost:2379"],
+            &["--compact-hash-check-time=0s"],
+            &["--enable-distributed-tracing", "--distributed-tracing-sampling-rate=1000001"],
+            &["--cors=example.com"],
+            &["--warning-apply-duration=-1s"],
         ] {
             assert!(config(args).is_err(), "{args:?}");
         }

@@ -1,6 +1,8 @@
 //! URLs of listeners and members.
 
-use super::{ConfigError, invalid, unusable};
+use super::ConfigError;
+use super::values::unusable;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
@@ -9,103 +11,129 @@ use std::path::PathBuf;
 pub struct Listen {
     /// The URL as it was given.
     pub url: String,
-    /// Its address. `localhost` is the IPv4 loopback address.
-    pub address: SocketAddr,
+    /// Whether its scheme asks for TLS: `https` or `unixs`.
+    pub secure: bool,
+    /// The socket's address.
+    pub place: Place,
 }
 
-/// Where to listen for peers.
+/// The address of a socket that is listened at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ListenPeer {
-    /// At a port.
-    Tcp(Listen),
-    /// At a Unix socket, whose path is relative to the working directory unless it begins with a slash.
-    Unix {
-        /// The URL as it was given.
-        url: String,
-        /// The path in it.
-        path: PathBuf,
-    },
+pub enum Place {
+    /// A port. `localhost` is the IPv4 loopback address.
+    Tcp(SocketAddr),
+    /// The file of a Unix socket, relative to the working directory unless its name begins with a slash.
+    Unix(PathBuf),
 }
 
-/// The path of a `unix://path` URL.
-fn unix_path(url: &str) -> Option<PathBuf> {
-    url.strip_prefix("unix://").filter(|path| !path.is_empty()).map(PathBuf::from)
+impl fmt::Display for Place {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Tcp(address) => address.fmt(out),
+            Place::Unix(path) => path.display().fmt(out),
+        }
+    }
 }
 
-/// Refuses what is not a URL of a peer.
-fn check_peer(flag: &str, url: &str) -> Result<(), ConfigError> {
-    if unix_path(url).is_some() { Ok(()) } else { split(flag, url).map(drop) }
+/// The parts of a URL that matter here.
+struct Parts<'a> {
+    secure: bool,
+    at: At<'a>,
 }
 
-/// Splits `scheme://host:port`; refuses what is not an http URL of that form.
-fn split<'a>(flag: &str, url: &'a str) -> Result<(&'a str, u16), ConfigError> {
-    let Some(rest) = url.strip_prefix("http://") else {
-        return match url.split_once("://") {
-            Some((scheme @ ("https" | "unix" | "unixs"), _)) => {
-                invalid(flag, url, format_args!("{scheme} URLs are not supported by this version"))
-            }
-            _ => invalid(flag, url, "URL scheme must be http, https, unix, or unixs"),
+enum At<'a> {
+    Host(&'a str, u16),
+    Path(&'a str),
+}
+
+/// Takes a URL apart, or says in etcd's words what is wrong with it.
+fn split(url: &str) -> Result<Parts<'_>, String> {
+    let scheme = || format!("URL scheme must be http, https, unix, or unixs: {url}");
+    let (name, rest) = url.split_once(':').ok_or_else(scheme)?;
+    let secure = match name {
+        "http" | "unix" => false,
+        "https" | "unixs" => true,
+        _ => return Err(scheme()),
+    };
+    if url.contains(|c: char| c.is_control() || c == ' ') {
+        return Err(format!("invalid character in URL: {url:?}"));
+    }
+    let rest = rest.strip_prefix("//");
+    if name.starts_with("unix") {
+        // One slash less is the same: unix:/run/x and unix:///run/x.
+        let path = rest.or_else(|| url.split_once(':').map(|parts| parts.1)).unwrap_or_default();
+        return match path {
+            "" => Err(format!("URL names no socket: {url}")),
+            path => Ok(Parts { secure, at: At::Path(path) }),
         };
-    };
-    if rest.contains('/') {
-        return invalid(flag, url, "URL must not contain a path");
     }
-    let Some((host, port)) = rest.rsplit_once(':') else {
-        return invalid(flag, url, "URL address does not have the form \"host:port\"");
-    };
-    let Ok(port) = port.parse::<u16>() else { return invalid(flag, url, "the port must be in 0..=65535") };
-    Ok((host, port))
+    let form = || format!("URL address does not have the form \"host:port\": {url}");
+    let rest = rest.ok_or_else(form)?;
+    let (authority, path) = rest.find(['/', '?', '#']).map_or((rest, ""), |at| rest.split_at(at));
+    let (host, port) = authority.rsplit_once(':').ok_or_else(form)?;
+    if host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) {
+        return Err(form());
+    }
+    if !path.is_empty() {
+        return Err(format!("URL must not contain a path: {url}"));
+    }
+    match port.parse() {
+        Ok(port) => Ok(Parts { secure, at: At::Host(host, port) }),
+        Err(_) => Err(format!("the port must be in 0..=65535: {url}")),
+    }
 }
 
-/// Checks a comma-separated list of URLs.
-pub(super) fn list(flag: &str, text: &str) -> Result<Vec<String>, ConfigError> {
-    let urls: Vec<String> = text.split(',').map(|url| url.trim().to_string()).collect();
-    for url in &urls {
-        split(flag, url)?;
-    }
-    Ok(urls)
+/// The URLs of a comma-separated list, each once, in order.
+fn each(text: &str) -> impl Iterator<Item = &str> {
+    let mut urls: Vec<&str> = text.split(',').map(str::trim).collect();
+    urls.sort_unstable();
+    urls.dedup();
+    urls.into_iter()
 }
 
-/// The same for URLs of peers.
-pub(super) fn peer_list(flag: &str, text: &str) -> Result<Vec<String>, ConfigError> {
-    let urls: Vec<String> = text.split(',').map(|url| url.trim().to_string()).collect();
-    for url in &urls {
-        check_peer(flag, url)?;
+/// Refuses a comma-separated list with something that is no URL.
+pub(super) fn check_list(text: &str) -> Result<(), String> {
+    each(text).try_for_each(|url| split(url).map(drop))
+}
+
+/// A comma-separated list of URLs that others are told.
+pub(super) fn list(flag: &str, form: &str, text: &str) -> Result<Vec<String>, ConfigError> {
+    for url in each(text) {
+        let why = match split(url) {
+            Ok(Parts { at: At::Host("", _), .. }) => format!("unexpected empty host ({url})"),
+            Ok(_) => continue,
+            Err(why) => why,
+        };
+        return Err(ConfigError::Value(format!("--{flag} {text:?} must be {form} ({why})")));
     }
-    Ok(urls)
+    Ok(each(text).map(Into::into).collect())
 }
 
 /// Peer URLs as a request names them; `None` unless there are some and each is a URL of a member.
 pub(crate) fn peer_urls(urls: &[String]) -> Option<Vec<String>> {
     let urls: Vec<String> = urls.iter().map(|url| url.trim().to_string()).collect();
-    (!urls.is_empty() && urls.iter().all(|url| check_peer("peer-urls", url).is_ok())).then_some(urls)
+    (!urls.is_empty() && urls.iter().all(|url| split(url).is_ok())).then_some(urls)
 }
 
 /// A comma-separated list of URLs to listen on: IP addresses or `localhost` only, so that no name server decides who can connect.
 pub(super) fn listen(flag: &str, text: &str) -> Result<Vec<Listen>, ConfigError> {
-    text.split(',').map(|url| listen_at(flag, url.trim())).collect()
-}
-
-fn listen_at(flag: &str, url: &str) -> Result<Listen, ConfigError> {
-    let (host, port) = split(flag, url)?;
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    let ip: IpAddr = match bare {
-        "localhost" => IpAddr::from([127, 0, 0, 1]),
-        _ => match bare.parse() {
-            Ok(ip) => ip,
-            Err(_) => return unusable(flag, url, "expected IP in URL for binding"),
-        },
-    };
-    Ok(Listen { url: url.to_string(), address: SocketAddr::new(ip, port) })
-}
-
-/// The same for peers, who may also be listened for at a Unix socket.
-pub(super) fn listen_peer(flag: &str, text: &str) -> Result<Vec<ListenPeer>, ConfigError> {
-    let place = |url: &str| match unix_path(url) {
-        Some(path) => Ok(ListenPeer::Unix { url: url.to_string(), path }),
-        None => listen_at(flag, url).map(ListenPeer::Tcp),
-    };
-    text.split(',').map(|url| place(url.trim())).collect()
+    let mut listeners = Vec::new();
+    for url in each(text) {
+        let Parts { secure, at } = split(url).map_err(|why| unusable(flag, url, why))?;
+        let place = match at {
+            At::Path(path) => Place::Unix(path.into()),
+            At::Host("localhost", port) => Place::Tcp(SocketAddr::from(([127, 0, 0, 1], port))),
+            At::Host(host, port) => {
+                let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+                match bare.parse::<IpAddr>() {
+                    Ok(ip) => Place::Tcp(SocketAddr::new(ip, port)),
+                    Err(_) => return Err(unusable(flag, url, format_args!("expected IP in URL for binding ({url})"))),
+                }
+            }
+        };
+        listeners.push(Listen { url: url.to_string(), secure, place });
+    }
+    Ok(listeners)
 }
 
 /// `--initial-cluster`: `name=url` comma-separated, a name repeated for each of its URLs.
@@ -118,9 +146,9 @@ pub(crate) fn members(flag: &str, text: &str) -> Result<Vec<(String, Vec<String>
     let mut members: Vec<(String, Vec<String>)> = Vec::new();
     for part in text.split(',').map(str::trim) {
         let Some((name, url)) = part.split_once('=').filter(|(name, _)| !name.is_empty()) else {
-            return unusable(flag, text, format_args!("{part:?} is not name=URL"));
+            return Err(unusable(flag, text, format_args!("{part:?} is not name=URL")));
         };
-        check_peer(flag, url)?;
+        split(url).map_err(|why| unusable(flag, text, why))?;
         match members.iter_mut().find(|member| member.0 == name) {
             Some(member) => member.1.push(url.to_string()),
             None => members.push((name.to_string(), vec![url.to_string()])),
@@ -135,25 +163,47 @@ mod tests {
 
     #[test]
     fn listeners() {
-        let urls =
-            listen("listen-client-urls", "http://127.0.0.1:2379,http://[::1]:0,http://localhost:1").expect("valid");
-        assert_eq!(urls.len(), 3);
-        assert_eq!(urls[2].address, SocketAddr::from(([127, 0, 0, 1], 1)));
-        for bad in
-            ["127.0.0.1:1", "http://a.b:1", "ftp://127.0.0.1:1", "http://127.0.0.1", "http://127.0.0.1:99999", ""]
-        {
+        let text =
+            "http://127.0.0.1:2379,http://[::1]:0,https://localhost:1,http://127.0.0.1:2379,unix://localhost:20001";
+        let urls = listen("listen-client-urls", text).expect("valid");
+        assert_eq!(urls.len(), 4, "sorted, and each once");
+        assert_eq!(urls[2].place, Place::Tcp(SocketAddr::from(([127, 0, 0, 1], 1))));
+        assert_eq!(urls[3].place, Place::Unix("localhost:20001".into()));
+        assert_eq!(urls.iter().map(|url| url.secure).collect::<Vec<_>>(), [false, false, true, false]);
+        for bad in [
+            "127.0.0.1:1",
+            "http://a.b:1",
+            "http://:1",
+            "ftp://127.0.0.1:1",
+            "http://127.0.0.1",
+            "http://::1:1",
+            "http://127.0.0.1:99999",
+            "http://127.0.0.1:1/",
+            "http:127.0.0.1:1",
+            "http://127.0.0.1:1 ,",
+            "unix://",
+            "",
+        ] {
             assert!(listen("listen-client-urls", bad).is_err(), "{bad}");
         }
     }
 
     #[test]
-    fn peers_may_have_unix_sockets() {
-        let urls = listen_peer("listen-peer-urls", "http://127.0.0.1:2380,unix://localhost:20001").expect("valid");
-        assert!(matches!(&urls[1], ListenPeer::Unix { path, .. } if path.as_os_str() == "localhost:20001"));
-        assert!(peer_list("initial-advertise-peer-urls", "unix:///run/x,http://a:1").is_ok());
+    fn paths_of_unix_sockets() {
+        for (url, path) in [("unix:///run/x", "/run/x"), ("unix:/run/x", "/run/x"), ("unixs://dir/x", "dir/x")] {
+            let listener = listen("listen-client-urls", url).expect("valid").remove(0);
+            assert_eq!(listener.place, Place::Unix(path.into()), "{url}");
+            assert_eq!(listener.secure, url.starts_with("unixs"));
+        }
+    }
+
+    #[test]
+    fn told_to_others() {
+        let told = |text| list("advertise-client-urls", "\"host:port\"", text);
+        assert_eq!(told("http://b:1, https://a:1").expect("valid"), ["http://b:1", "https://a:1"]);
+        assert!(told("http://:1").is_err() && told("http://a").is_err());
         assert!(cluster("a=unix://localhost:1").is_ok());
-        assert!(peer_list("initial-advertise-peer-urls", "unix://").is_err());
-        assert!(list("advertise-client-urls", "unix://localhost:1").is_err());
+        assert!(peer_urls(&["http://a:1".into()]).is_some() && peer_urls(&["a:1".into()]).is_none());
     }
 
     #[test]
