@@ -8,9 +8,11 @@ use api::Code;
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 
+use crate::body::Body;
 use crate::connection::Http2;
 use crate::decoder::{Decoder, cut_off, no_message, sole, too_many_messages};
 use crate::encoding::Encoding;
+use crate::exchange::Exchange;
 use crate::frame::Reason;
 use crate::head::Grpc;
 use crate::outflow::{Outflow, Progress, STREAM_BYTES};
@@ -19,13 +21,13 @@ use crate::responder::{Answer, Responder, inline, plain_response};
 use crate::sender::Sender;
 use crate::signal::Signal;
 use crate::thread::Shared;
-use crate::{Call, HttpResponder, Limit, Outbound, Peer, Reply, Status, StreamHandler};
+use crate::{Call, HttpResponder, Limit, Outbound, Peer, Reply, Status, StreamHandler, StreamWaker};
 
 /// Incomplete requests that one connection may hold, in bytes, whatever its number of streams.
 const GATHERED_BYTES_MAX: usize = 64 << 20;
 
 /// The same for all connections together.
-const GATHERED_BYTES_ALL_MAX: usize = 256 << 20;
+pub(crate) const GATHERED_BYTES_ALL_MAX: usize = 256 << 20;
 
 /// Entries that a list of signals may have whatever the number of streams.
 const LISTED_MIN: usize = 64;
@@ -220,6 +222,8 @@ impl Http2 {
         let mut look = Look { shared, sender: &mut self.sender, peer: &self.peer, room, can_begin, may_stream };
         let outcome = stream.attend(&mut look, cause, asked);
         let is_over = matches!(outcome, Outcome::Ends(_));
+        // A response that goes in pieces makes a handler of a stream that had none.
+        let streams_after = stream.streams;
         let (held_after, gathered_after) =
             if is_over { (0, 0) } else { (stream.out.held_bytes(), stream.gathered_bytes()) };
         if !is_over {
@@ -248,7 +252,8 @@ impl Http2 {
                 self.forsake(stream.id);
             }
         }
-        self.hold(streams, held_after as isize - held_bytes as isize);
+        self.hold(streams, -(held_bytes as isize));
+        self.hold(streams_after, held_after as isize);
         self.gathered_bytes = self.gathered_bytes + gathered_after - gathered_bytes;
         self.tell_gathered(shared);
     }
@@ -342,7 +347,7 @@ impl Stream {
     /// Gives back to the window what is no longer held: of a handler that has no room, only what it has taken.
     fn give_back(&mut self, sender: &mut Sender) {
         let is_starved = matches!(&self.role, Role::Handler(handler) if handler.starved);
-        let kept = if is_starved { self.input.decoder.held_bytes() } else { 0 };
+        let kept = if is_starved { self.input.decoder.held_bytes() } else { 0 } + self.handler_held_bytes();
         let free = self.input.taken_bytes.saturating_sub(kept);
         self.input.taken_bytes -= free;
         // No more than the window was.
@@ -360,9 +365,18 @@ impl Stream {
         }
     }
 
+    /// Bytes that a handler has taken and still holds. Only those of HTTP bodies do.
+    fn handler_held_bytes(&self) -> usize {
+        match &self.role {
+            Role::Handler(handler) if self.method.is_none() => handler.handler.held_bytes(),
+            _ => 0,
+        }
+    }
+
     /// Bytes of the request that are here but not yet handed on.
     fn gathered_bytes(&self) -> usize {
         let whole = match &self.role {
+            Role::Handler(_) if self.method.is_none() => self.handler_held_bytes(),
             Role::Unary { message: Some(message), .. } => message.len(),
             Role::Handler(Handler { message: Some(message), .. }) => message.len(),
             Role::Http { body, .. } => body.len(),
@@ -384,6 +398,12 @@ impl Stream {
             Cause::Event(Event::Begin) => self.waits = false,
             Cause::Event(Event::Fed) => self.hungers = false,
             Cause::Event(Event::Answer(answer)) => self.answer(look, answer),
+            // The time for the request has passed, not that for the response.
+            Cause::Event(Event::Expired) if self.method.is_none() => {
+                if matches!(self.role, Role::Http { .. }) && !self.input.ended {
+                    self.respond(plain_response(StatusCode::REQUEST_TIMEOUT));
+                }
+            }
             Cause::Event(Event::Expired) => {
                 if matches!(self.role, Role::Output) {
                     return Outcome::Ends(Some(Reason::CANCEL));
@@ -460,7 +480,7 @@ impl Stream {
         match &mut self.role {
             Role::Http { body, .. } => {
                 body.extend_from_slice(data);
-                if body.len() > bytes_max {
+                if body.len() > look.shared.options.body_bytes_max {
                     return self.respond(plain_response(StatusCode::PAYLOAD_TOO_LARGE));
                 }
             }
@@ -556,7 +576,20 @@ impl Stream {
                 self.settle();
             }
             Answer::Grpc(Err(status)) => self.fail(status),
-            Answer::Http(response) => self.respond(*response),
+            Answer::Http(response) => {
+                let (head, body) = response.into_parts();
+                match body {
+                    Body::Whole(body) => self.respond(http::Response::from_parts(head, body)),
+                    Body::Piped(_) if self.is_head => self.respond(http::Response::from_parts(head, Bytes::new())),
+                    Body::Piped(body) => {
+                        self.out.begin(head.status, head.headers);
+                        self.streams = true;
+                        let handler = Box::new(Exchange::answering(body, StreamWaker::new(self.signal.clone())));
+                        self.role = Role::Handler(Handler { handler, single: false, message: None, starved: false });
+                        self.drive(look, |handler, out| handler.ready(out));
+                    }
+                }
+            }
         }
     }
 
@@ -572,8 +605,8 @@ impl Stream {
         {
             look.shared.stats.sent(method, messages, bytes);
         }
-        if let Some(code) = self.out.end_code() {
-            self.code = Some(code);
+        if self.out.has_end() {
+            self.code = self.out.end_code().or(self.code);
             self.settle();
         }
     }

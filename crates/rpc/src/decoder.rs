@@ -18,6 +18,8 @@ const KEPT_BYTES_MAX: usize = 1024;
 pub(crate) struct Decoder {
     encoding: Encoding,
     bytes_max: usize,
+    /// There are no messages: what has come is yielded as it is.
+    is_raw: bool,
     /// What is not yet yielded.
     gathered: BytesMut,
     /// The most that was in it, and so the memory that it keeps: what was yielded may be part of the same.
@@ -26,7 +28,12 @@ pub(crate) struct Decoder {
 
 impl Decoder {
     pub(crate) fn new(encoding: Encoding, bytes_max: usize) -> Decoder {
-        Decoder { encoding, bytes_max, gathered: BytesMut::new(), peak_bytes: 0 }
+        Decoder { encoding, bytes_max, is_raw: false, gathered: BytesMut::new(), peak_bytes: 0 }
+    }
+
+    /// Of a body that does not consist of messages.
+    pub(crate) fn raw() -> Decoder {
+        Decoder { is_raw: true, ..Decoder::new(Encoding::Identity, 0) }
     }
 
     /// Adds what came from the client.
@@ -42,6 +49,9 @@ impl Decoder {
 
     /// The next complete message. An error ends the stream.
     pub(crate) fn next(&mut self) -> Result<Option<Bytes>, Status> {
+        if self.is_raw {
+            return Ok(Some(std::mem::take(&mut self.gathered).freeze()).filter(|piece| !piece.is_empty()));
+        }
         let Some((len, compressed)) = header(&self.gathered, self.bytes_max)? else { return Ok(None) };
         if self.gathered.len() < PREFIX_BYTES + len {
             return Ok(None);

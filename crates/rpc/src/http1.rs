@@ -1,16 +1,17 @@
-//! HTTP/1.1 connections: health checks, metrics and the like. A task each; speed is not their point.
+//! HTTP/1.1 connections: health checks, metrics, JSON and the like. A task each; speed is not their point.
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use http::{Request, Response, StatusCode};
-use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use hyper::body::Incoming;
 use hyper::rt::{Read, ReadBufCursor, Sleep, Timer, Write};
 use hyper::server::conn::http1::Builder;
 use hyper::service::service_fn;
@@ -18,25 +19,33 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{oneshot, watch};
 
+use crate::body::Body;
+use crate::call::GATHERED_BYTES_ALL_MAX;
 use crate::responder::plain_response;
-use crate::{HttpResponder, Options, Peer, Service};
+use crate::thread::Http1Guard;
+use crate::{HttpResponder, Options, Peer, RequestBody, Service, Upgrade};
 
 /// Bytes moved by one read.
 const READ_BYTES_MAX: usize = 8 * 1024;
 
+/// What the requests of one connection have in common.
+pub(crate) struct Serving {
+    pub(crate) peer: Peer,
+    pub(crate) service: Arc<dyn Service>,
+    pub(crate) options: Arc<Options>,
+    /// Bytes of incomplete requests of all connections of the server.
+    pub(crate) gathered_bytes: Arc<AtomicUsize>,
+    /// Says that the connection is open, also when it is no HTTP any more.
+    pub(crate) guard: Arc<Http1Guard>,
+}
+
 /// Serves one connection to its end.
-pub(crate) async fn serve(
-    stream: Stream,
-    peer: Peer,
-    service: Arc<dyn Service>,
-    options: Arc<Options>,
-    mut stop: watch::Receiver<bool>,
-) {
-    let bytes_max = options.message_bytes_max;
-    let answer = service_fn(move |request| answer(request, peer.clone(), service.clone(), bytes_max));
+pub(crate) async fn serve(stream: Stream, context: Serving, mut stop: watch::Receiver<bool>) {
     let mut builder = Builder::new();
-    builder.timer(Clock).header_read_timeout(options.handshake_timeout);
-    let mut connection = pin!(builder.serve_connection(stream, answer));
+    builder.timer(Clock).header_read_timeout(context.options.handshake_timeout);
+    let context = Arc::new(context);
+    let answer = service_fn(move |request| answer(request, context.clone()));
+    let mut connection = pin!(builder.serve_connection(stream, answer).with_upgrades());
     tokio::select! {
         // Errors are the client's: there is nobody to tell.
         _ = connection.as_mut() => return,
@@ -45,62 +54,68 @@ pub(crate) async fn serve(
     let _ = connection.await;
 }
 
-async fn answer(
-    request: Request<Incoming>,
-    peer: Peer,
-    service: Arc<dyn Service>,
-    bytes_max: usize,
-) -> Result<Response<Body>, hyper::Error> {
+async fn answer(mut request: Request<Incoming>, context: Arc<Serving>) -> Result<Response<Body>, Infallible> {
+    if request.headers().contains_key(header::UPGRADE) {
+        let upgrade = Upgrade::new(hyper::upgrade::on(&mut request), context.guard.clone());
+        request.extensions_mut().insert(upgrade);
+    }
     let (mut head, incoming) = request.into_parts();
-    let body = match gather(incoming, bytes_max).await? {
-        Some(body) => body,
-        None => return Ok(plain_response(StatusCode::PAYLOAD_TOO_LARGE).map(Body::new)),
-    };
-    head.extensions.insert(peer);
+    head.extensions.insert(context.peer.clone());
     let (sender, receiver) = oneshot::channel();
-    service.http(Request::from_parts(head, body), HttpResponder::task(sender));
-    let response = receiver.await.unwrap_or_else(|_| plain_response(StatusCode::SERVICE_UNAVAILABLE));
-    Ok(response.map(Body::new))
+    let responder = HttpResponder::task(sender);
+    if context.service.takes_pieces(&head) {
+        let request = Request::from_parts(head, RequestBody::http1(incoming));
+        context.service.http_in_pieces(request, responder);
+    } else {
+        let gathering = gather(RequestBody::http1(incoming), &context);
+        let gathered = tokio::time::timeout(context.options.body_timeout, gathering).await;
+        match gathered.unwrap_or(Err(StatusCode::REQUEST_TIMEOUT)) {
+            Ok(body) => context.service.http(Request::from_parts(head, body), responder),
+            Err(status) => {
+                let mut refusal = plain_response(status);
+                // What is unread of the body would be taken for the next request.
+                refusal.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+                return Ok(refusal.map(Body::Whole));
+            }
+        }
+    }
+    Ok(receiver.await.unwrap_or_else(|_| plain_response(StatusCode::SERVICE_UNAVAILABLE).map(Body::Whole)))
 }
 
-/// The whole body; none if it is too long.
-async fn gather(incoming: Incoming, bytes_max: usize) -> Result<Option<Bytes>, hyper::Error> {
-    let mut incoming = pin!(incoming);
+/// The whole body, or why it was not taken.
+async fn gather(mut incoming: RequestBody, context: &Serving) -> Result<Bytes, StatusCode> {
     let mut body = BytesMut::new();
-    while let Some(frame) = std::future::poll_fn(|cx| incoming.as_mut().poll_frame(cx)).await {
-        if let Ok(data) = frame?.into_data() {
-            body.extend_from_slice(&data);
+    let mut share = Share { of: &context.gathered_bytes, bytes: 0 };
+    while let Some(piece) = incoming.next().await {
+        let piece = piece.map_err(|_| StatusCode::BAD_REQUEST)?;
+        if body.len() + piece.len() > context.options.body_bytes_max {
+            return Err(StatusCode::PAYLOAD_TOO_LARGE);
         }
-        if body.len() > bytes_max {
-            return Ok(None);
+        if !share.grow(piece.len()) {
+            return Err(StatusCode::SERVICE_UNAVAILABLE);
         }
+        body.extend_from_slice(&piece);
     }
-    Ok(Some(body.freeze()))
+    Ok(body.freeze())
 }
 
-/// A response body that is all there.
-struct Body(Option<Bytes>);
+/// What one request holds of the bytes that incomplete requests of all connections may hold.
+struct Share<'a> {
+    of: &'a AtomicUsize,
+    bytes: usize,
+}
 
-impl Body {
-    fn new(bytes: Bytes) -> Body {
-        Body(Some(bytes).filter(|bytes| !bytes.is_empty()))
+impl Share<'_> {
+    /// False if there is too much already.
+    fn grow(&mut self, by: usize) -> bool {
+        self.bytes += by;
+        self.of.fetch_add(by, Ordering::Relaxed) + by <= GATHERED_BYTES_ALL_MAX
     }
 }
 
-impl HttpBody for Body {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(self.0.take().map(|bytes| Ok(Frame::data(bytes))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.is_none()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.0.as_ref().map_or(0, Bytes::len) as u64)
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        self.of.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -108,11 +123,26 @@ impl HttpBody for Body {
 pub(crate) struct Stream {
     stream: TcpStream,
     ahead: Bytes,
+    /// How long the peer may take nothing.
+    write_timeout: Duration,
+    /// When that time is over, while it takes nothing.
+    stuck: Option<Pin<Box<tokio::time::Sleep>>>,
 }
 
 impl Stream {
-    pub(crate) fn new(stream: TcpStream, ahead: Bytes) -> Stream {
-        Stream { stream, ahead }
+    pub(crate) fn new(stream: TcpStream, ahead: Bytes, write_timeout: Duration) -> Stream {
+        Stream { stream, ahead, write_timeout, stuck: None }
+    }
+
+    /// Fails what the peer has kept waiting for too long.
+    fn in_time<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stuck = None;
+            return written;
+        }
+        let timeout = self.write_timeout;
+        let stuck = self.stuck.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+        stuck.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -135,11 +165,13 @@ impl Read for Stream {
 
 impl Write for Stream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.in_time(cx, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.in_time(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -155,7 +187,8 @@ impl Write for Stream {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.in_time(cx, written)
     }
 }
 

@@ -13,15 +13,17 @@ use crate::connection::Http2;
 use crate::decoder::{Decoder, sole};
 use crate::dispatch::Ended;
 use crate::encoding::Encoding;
+use crate::exchange::{Exchange, Slot};
 use crate::frame::{self, Fault, HEAD_BYTES, Reason, flag, kind};
 use crate::head::{Grpc, Head, Target};
 use crate::outflow::{Opening, Outflow};
 use crate::payload::PREFIX_BYTES;
+use crate::pipe::pipe;
 use crate::responder::{Answer, Responder, inline, plain_response};
 use crate::sender::ContentType;
 use crate::signal::Signal;
 use crate::thread::Shared;
-use crate::{Call, Kind, Limit, Reply, Status, StreamCall, StreamWaker};
+use crate::{Call, HttpResponder, Kind, Limit, Reply, RequestBody, Status, StreamCall, StreamWaker};
 
 impl Http2 {
     /// Begins a stream: answers at once if the whole request is here and the service has the answer, else keeps it. `rest` is the
@@ -63,12 +65,25 @@ impl Http2 {
                 parts.extensions.insert(self.peer.clone());
                 let is_head = parts.method == Method::HEAD;
                 let out = Outflow::new(Opening::http(), self.sender.initial_window());
+                if shared.service.takes_pieces(&parts) {
+                    let signal = self.signal(shared);
+                    let (waker, slot) = (StreamWaker::new(signal.clone()), Arc::new(Slot::default()));
+                    let (sender, receiver) = pipe();
+                    let handler = Box::new(Exchange::asking(sender, slot.clone(), waker.clone()));
+                    let role = Role::Handler(Handler { handler, single: false, message: None, starved: false });
+                    let input = Input::new(Decoder::raw(), head.content_length, ended);
+                    self.keep(shared, Stream::new(signal, id, None, input, out, role), None);
+                    let request = http::Request::from_parts(*parts, RequestBody::http2(receiver));
+                    shared.service.http_in_pieces(request, HttpResponder::exchange(slot, waker));
+                    return Ok(0);
+                }
                 let input = Input::new(Decoder::new(Encoding::Identity, 0), head.content_length, ended);
                 let role = Role::Http { head: parts, body: BytesMut::new() };
                 let mut stream = Stream::new(self.signal(shared), id, None, input, out, role);
                 stream.head_bytes = head.bytes;
                 stream.is_head = is_head;
-                self.keep(shared, stream, None);
+                let deadline = (!ended).then(|| shared.now + shared.options.body_timeout);
+                self.keep(shared, stream, deadline);
                 return Ok(0);
             }
         };

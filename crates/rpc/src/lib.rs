@@ -13,6 +13,7 @@
 //! Nothing here knows what etcd is. A [`Service`] gives a table of methods and answers calls, at once or later and from any
 //! thread; nothing is spawned per request.
 
+mod body;
 mod call;
 pub mod client;
 mod connection;
@@ -22,6 +23,7 @@ mod dispatch;
 #[cfg(feature = "driver")]
 mod driver;
 mod encoding;
+mod exchange;
 pub mod frame;
 mod greeting;
 mod head;
@@ -41,6 +43,7 @@ mod outflow;
 mod output;
 mod payload;
 mod peer;
+mod pipe;
 mod rates;
 mod receiver;
 mod reply;
@@ -55,7 +58,9 @@ mod stats;
 mod status;
 mod thread;
 mod timeout;
+mod upgrade;
 
+pub use body::RequestBody;
 #[cfg(feature = "driver")]
 pub use driver::Driver;
 pub use limit::Limit;
@@ -64,6 +69,7 @@ pub use metadata::Metadata;
 pub use options::Options;
 pub use outflow::Outbound;
 pub use peer::{Address, Peer};
+pub use pipe::{BodySender, Gone};
 pub use reply::{Reply, Source};
 pub use responder::{HttpResponder, Responder};
 pub use server::Server;
@@ -71,3 +77,5 @@ pub use service::{Call, Kind, Method, Service, StreamCall, StreamHandler};
 pub use signal::StreamWaker;
 pub use stats::{MethodCounts, Stats};
 pub use status::Status;
+pub use timeout::parse as parse_timeout;
+pub use upgrade::{Upgrade, Upgraded};

@@ -9,14 +9,18 @@ use api::limits;
 pub struct Options {
     /// Request threads.
     pub threads: usize,
-    /// The largest request message, in bytes, after decompression. Bodies of HTTP requests are held to it too.
+    /// The largest request message, in bytes, after decompression.
     pub message_bytes_max: usize,
+    /// The largest body of an HTTP request that is handed over whole.
+    pub body_bytes_max: usize,
     /// Streams one connection may have open.
     pub concurrent_streams_max: u32,
     /// Header list of one request, in bytes.
     pub header_list_bytes_max: u32,
     /// How long a new connection may take to show which protocol it speaks, and an HTTP/1.1 client to send its headers.
     pub handshake_timeout: Duration,
+    /// How long the body of an HTTP request may take that is handed over whole.
+    pub body_timeout: Duration,
     /// How long a peer may accept no byte while there is something to send.
     pub write_timeout: Duration,
     /// After this long without anything from the peer it is pinged.
@@ -34,9 +38,11 @@ impl Default for Options {
         Options {
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             message_bytes_max: limits::REQUEST_BYTES_MAX + limits::GRPC_OVERHEAD_BYTES,
+            body_bytes_max: 2 * (limits::REQUEST_BYTES_MAX + limits::GRPC_OVERHEAD_BYTES),
             concurrent_streams_max: limits::CONCURRENT_STREAMS_MAX,
             header_list_bytes_max: limits::HEADER_LIST_BYTES_MAX,
             handshake_timeout: Duration::from_secs(20),
+            body_timeout: Duration::from_secs(60),
             write_timeout: Duration::from_secs(20),
             keepalive_interval: Duration::from_secs(2 * 3600),
             keepalive_timeout: Duration::from_secs(20),

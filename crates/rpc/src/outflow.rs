@@ -48,6 +48,8 @@ pub(crate) struct Outflow {
     /// Below how many queued bytes a handler may add more.
     room_bytes: usize,
     end: Option<End>,
+    /// What a handler sends is no message, but part of a body.
+    is_raw: bool,
     /// What the peer still takes on this stream.
     window: i64,
     /// The end is sent.
@@ -100,6 +102,8 @@ enum End {
     Trailers(Status),
     /// With its last byte.
     Plain,
+    /// Before that.
+    Broken,
 }
 
 impl Outflow {
@@ -111,6 +115,7 @@ impl Outflow {
             queued_bytes: 0,
             room_bytes: limits::STREAM_SEND_BYTES_MAX,
             end: None,
+            is_raw: false,
             window,
             is_done: false,
         }
@@ -155,20 +160,35 @@ impl Outflow {
 
     /// Ends the stream behind what is queued. The first end counts.
     pub(crate) fn finish(&mut self, status: Status) {
-        self.end.get_or_insert(End::Trailers(status));
+        self.end.get_or_insert(match self.is_raw {
+            false => End::Trailers(status),
+            true if status == Status::OK => End::Plain,
+            true => End::Broken,
+        });
+    }
+
+    /// Whether it ends behind what is queued.
+    pub(crate) fn has_end(&self) -> bool {
+        self.end.is_some()
     }
 
     /// The code of the end, if that is known.
     pub(crate) fn end_code(&self) -> Option<Code> {
         match &self.end {
             Some(End::Trailers(status)) => Some(status.code),
-            Some(End::Plain) | None => None,
+            Some(End::Plain | End::Broken) | None => None,
         }
+    }
+
+    /// Begins an HTTP response whose body a handler sends in pieces.
+    pub(crate) fn begin(&mut self, status: StatusCode, headers: HeaderMap) {
+        self.opening = Opening::Http(status, Box::new(headers));
+        self.is_raw = true;
     }
 
     /// Ends the stream with `status`, what is queued is lost. False if it is in the middle of something and must be reset instead.
     pub(crate) fn abort(&mut self, status: Status) -> bool {
-        if self.current.is_some() || matches!(self.end, Some(End::Plain)) {
+        if self.current.is_some() || matches!(self.end, Some(End::Plain | End::Broken)) {
             return false;
         }
         self.queue.clear();
@@ -209,7 +229,7 @@ impl Outflow {
     pub(crate) fn take_status(&mut self) -> Option<Status> {
         match self.end.take()? {
             End::Trailers(status) => Some(status),
-            End::Plain => Some(Status::OK),
+            End::Plain | End::Broken => Some(Status::OK),
         }
     }
 
@@ -311,7 +331,9 @@ impl Outflow {
 
     fn close(&mut self, stream: u32, sender: &mut Sender, end: End) -> Progress {
         match (end, &self.opening) {
+            (End::Plain, Opening::Sent) => sender.data(stream, &[], Bytes::new(), true),
             (End::Plain, _) => self.open(stream, sender, true),
+            (End::Broken, _) => return Progress::Broken(Reason::INTERNAL_ERROR),
             (End::Trailers(status), Opening::Grpc(content_type)) => {
                 sender.trailers_only(stream, StatusCode::OK.as_u16(), *content_type, &status);
             }
@@ -421,7 +443,13 @@ impl<'a> Outbound<'a> {
         self.messages += 1;
         self.bytes += message.len();
         self.flow.queued_bytes += message.len();
-        self.flow.queue.push_back(Item::Message(message));
+        let item = if self.flow.is_raw { Item::Raw(message) } else { Item::Message(message) };
+        self.flow.queue.push_back(item);
+    }
+
+    /// Begins an HTTP response, whose body is sent like messages.
+    pub(crate) fn begin(&mut self, status: StatusCode, headers: HeaderMap) {
+        self.flow.begin(status, headers);
     }
 
     /// Ends the stream behind what is queued; the handler is dropped afterwards. The first status counts.

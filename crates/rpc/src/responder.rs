@@ -4,18 +4,22 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ptr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
+use crate::body::Body;
+use crate::exchange::Slot;
 use crate::mailbox::Mail;
+use crate::pipe::{BodySender, pipe};
 use crate::signal::Signal;
-use crate::{Reply, Status};
+use crate::{Reply, Status, StreamWaker};
 
 /// An answer on its way to the connection.
 pub(crate) enum Answer {
     Grpc(Result<Reply, Status>),
-    Http(Box<http::Response<Bytes>>),
+    Http(Box<http::Response<Body>>),
 }
 
 thread_local! {
@@ -104,35 +108,92 @@ impl fmt::Debug for Responder {
     }
 }
 
+/// How often it is looked whether the client of an HTTP/2 stream is still there, by those who wait for that.
+const GONE_LOOK: Duration = Duration::from_millis(200);
+
 /// Answers one HTTP request, once. Dropped without an answer it says 503.
 pub struct HttpResponder {
     to: Option<HttpTo>,
+    /// Headers of every response.
+    headers: http::HeaderMap,
 }
 
 enum HttpTo {
     /// A stream of an HTTP/2 connection.
     Stream(Arc<Signal>),
+    /// The same, for a request whose body comes in pieces.
+    Exchange(Arc<Slot>, StreamWaker),
     /// A task that serves an HTTP/1.1 connection.
-    Task(oneshot::Sender<http::Response<Bytes>>),
+    Task(oneshot::Sender<http::Response<Body>>),
 }
 
 impl HttpResponder {
-    pub(crate) fn stream(signal: Arc<Signal>) -> HttpResponder {
-        HttpResponder { to: Some(HttpTo::Stream(signal)) }
+    fn new(to: HttpTo) -> HttpResponder {
+        HttpResponder { to: Some(to), headers: http::HeaderMap::new() }
     }
 
-    pub(crate) fn task(sender: oneshot::Sender<http::Response<Bytes>>) -> HttpResponder {
-        HttpResponder { to: Some(HttpTo::Task(sender)) }
+    pub(crate) fn stream(signal: Arc<Signal>) -> HttpResponder {
+        HttpResponder::new(HttpTo::Stream(signal))
+    }
+
+    pub(crate) fn exchange(slot: Arc<Slot>, waker: StreamWaker) -> HttpResponder {
+        HttpResponder::new(HttpTo::Exchange(slot, waker))
+    }
+
+    pub(crate) fn task(sender: oneshot::Sender<http::Response<Body>>) -> HttpResponder {
+        HttpResponder::new(HttpTo::Task(sender))
+    }
+
+    /// Adds a header to the response, whatever that will be.
+    pub fn add_header(&mut self, name: http::HeaderName, value: http::HeaderValue) {
+        self.headers.append(name, value);
     }
 
     /// Sends the response.
     pub fn send(mut self, response: http::Response<Bytes>) {
-        self.deliver(response);
+        self.deliver(response.map(Body::Whole));
     }
 
-    fn deliver(&mut self, response: http::Response<Bytes>) {
+    /// Sends the beginning of the response; its body goes through what is returned.
+    pub fn begin(mut self, head: http::Response<()>) -> BodySender {
+        let (sender, receiver) = pipe();
+        self.deliver(head.map(|()| Body::Piped(receiver)));
+        sender
+    }
+
+    /// Waits until nobody waits for the response any more.
+    pub async fn gone(&mut self) {
+        let is_gone = |to: &HttpTo| match to {
+            HttpTo::Stream(signal) => signal.is_ended(),
+            // The other one is the stream's.
+            HttpTo::Exchange(slot, _) => Arc::strong_count(slot) == 1,
+            HttpTo::Task(sender) => sender.is_closed(),
+        };
+        match &mut self.to {
+            None => {}
+            Some(HttpTo::Task(sender)) => sender.closed().await,
+            Some(to) => {
+                while !is_gone(to) {
+                    tokio::time::sleep(GONE_LOOK).await;
+                }
+            }
+        }
+    }
+
+    fn deliver(&mut self, mut response: http::Response<Body>) {
+        let mut last = None;
+        for (name, value) in self.headers.drain() {
+            last = name.or(last);
+            if let Some(name) = &last {
+                response.headers_mut().append(name, value);
+            }
+        }
         match self.to.take() {
             Some(HttpTo::Stream(signal)) => deliver(signal, Answer::Http(Box::new(response))),
+            Some(HttpTo::Exchange(slot, waker)) => {
+                slot.put(response);
+                waker.wake();
+            }
             // A client that has gone needs no response.
             Some(HttpTo::Task(sender)) => drop(sender.send(response)),
             None => {}
@@ -143,7 +204,7 @@ impl HttpResponder {
 impl Drop for HttpResponder {
     fn drop(&mut self) {
         if self.to.is_some() {
-            self.deliver(plain_response(http::StatusCode::SERVICE_UNAVAILABLE));
+            self.deliver(plain_response(http::StatusCode::SERVICE_UNAVAILABLE).map(Body::Whole));
         }
     }
 }

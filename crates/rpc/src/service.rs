@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::{HttpResponder, Metadata, Outbound, Peer, Responder, Status, StreamWaker};
+use crate::{HttpResponder, Metadata, Outbound, Peer, RequestBody, Responder, Status, StreamWaker};
 
 /// How many messages each side of a method sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +70,17 @@ pub trait Service: Send + Sync + 'static {
 
     /// Answers an HTTP/1.1 request, or an HTTP/2 request that is not gRPC.
     fn http(&self, request: http::Request<Bytes>, responder: HttpResponder);
+
+    /// Whether the body of this request is to be handed over as it comes, by [`Service::http_in_pieces`], rather than whole.
+    fn takes_pieces(&self, _head: &http::request::Parts) -> bool {
+        false
+    }
+
+    /// Answers an HTTP request of which only the head is here. Also called for requests that would like to leave HTTP: those have
+    /// an [`Upgrade`](crate::Upgrade) among their extensions.
+    fn http_in_pieces(&self, request: http::Request<RequestBody>, responder: HttpResponder) {
+        drop((request, responder));
+    }
 }
 
 /// The server's side of one stream. Driven by events, all on the thread of the connection; dropped when the stream ends, however
@@ -83,4 +94,9 @@ pub trait StreamHandler: Send {
 
     /// The waker was used, or there is room again after [`Outbound::has_room`] was false.
     fn ready(&mut self, out: &mut Outbound<'_>);
+
+    /// Bytes of messages that are taken but still held, as of the last call of this handler. They count as if they were not taken.
+    fn held_bytes(&self) -> usize {
+        0
+    }
 }

@@ -217,6 +217,7 @@ impl RequestThread {
         if let State::Greeting(greeting) = &mut connection.state {
             connection.wake.arm();
             let mut cx = Context::from_waker(&connection.waker);
+            let write_timeout = self.shared.options.write_timeout;
             let peer = greeting.peer.clone();
             let http2 = match greeting.poll(&mut cx) {
                 Poll::Pending => return,
@@ -224,7 +225,7 @@ impl RequestThread {
                     Http2::new(Box::new(stream), &seen, key, peer, &self.shared)
                 }
                 Poll::Ready(Ok(Protocol::Http1(stream, seen))) => {
-                    self.begin_http1(key, http1::Stream::new(stream, seen), peer);
+                    self.begin_http1(key, http1::Stream::new(stream, seen, write_timeout), peer);
                     return;
                 }
                 Poll::Ready(Err(_)) => None,
@@ -250,13 +251,14 @@ impl RequestThread {
     /// Hands a connection to a task of its own. It stays open for the statistics.
     fn begin_http1(&mut self, key: usize, stream: http1::Stream, peer: Peer) {
         self.connections.remove(key);
-        let (service, options) = (self.shared.service.clone(), self.shared.options.clone());
-        let serving = http1::serve(stream, peer, service, options, self.http1_stop.subscribe());
-        let guard = Http1Guard::new(self.http1.clone(), self.shared.stats.clone());
-        tokio::spawn(async move {
-            serving.await;
-            drop(guard);
-        });
+        let serving = http1::Serving {
+            peer,
+            service: self.shared.service.clone(),
+            options: self.shared.options.clone(),
+            gathered_bytes: self.shared.gathered_bytes.clone(),
+            guard: Arc::new(Http1Guard::new(self.http1.clone(), self.shared.stats.clone())),
+        };
+        tokio::spawn(http1::serve(stream, serving, self.http1_stop.subscribe()));
     }
 
     fn expire(&mut self) {
@@ -357,7 +359,7 @@ impl Future for RequestThread {
 }
 
 /// Counts one HTTP/1.1 connection while it lives.
-struct Http1Guard {
+pub(crate) struct Http1Guard {
     count: Arc<AtomicUsize>,
     stats: Arc<Shard>,
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 const TIMEOUT_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Reads `grpc-timeout`: up to eight digits and a unit. The error is the sentence that Go servers answer with.
-pub(crate) fn parse(value: &[u8]) -> Result<Duration, String> {
+pub fn parse(value: &[u8]) -> Result<Duration, String> {
     let quoted = || format!("{:?}", String::from_utf8_lossy(value));
     if value.len() < 2 {
         return Err(format!("transport: timeout string is too short: {}", quoted()));

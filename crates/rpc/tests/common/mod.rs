@@ -227,7 +227,7 @@ pub fn serve(options: Options) -> Fixture {
 }
 
 pub fn options() -> Options {
-    Options { threads: 1, message_bytes_max: 1 << 20, ..Options::default() }
+    Options { threads: 1, message_bytes_max: 1 << 20, body_bytes_max: 1 << 20, ..Options::default() }
 }
 
 /// A whole response.
