@@ -4,7 +4,7 @@ CARGO ?= cargo
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 BIN = $(CARGO_TARGET_DIR)/release/cairn
 
-.PHONY: help run cluster test build lint unit sim sim-short conformance published published-full faults failover catch-up reliability neighbours attacks \
+.PHONY: help run cluster test build lint unit sim sim-short conformance clients published published-full faults failover catch-up reliability neighbours attacks \
 	large-lists reliability-full bench-vs-etcd deny fuzz
 
 # Shows the targets.
@@ -52,8 +52,12 @@ sim-short:
 
 # etcd's own clients and tools against the release binary.
 conformance: build
-	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -timeout 20m $$(go list ./... | grep -v -e /reliability -e /attacks -e /partition -e /failover -e /catchup)
+	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -timeout 20m $$(go list ./... | grep -v -e /reliability -e /attacks -e /partition -e /failover -e /catchup -e /clients)
 	cd conformance/published && go test -count=1 .
+
+# Client packages for Python, Java, Node and Rust, from their registries, against the release binary.
+clients: build
+	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 20m ./clients
 
 # The black-box suites that etcd publishes, against the release binary; what fails must stand on the lists in conformance/published.
 published: build
