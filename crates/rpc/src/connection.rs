@@ -25,7 +25,7 @@ use crate::sender::Sender;
 use crate::shutdown::Farewell;
 use crate::signal::Signal;
 use crate::thread::{ConnectionWaker, Shared};
-use crate::{Limit, Peer};
+use crate::{Limit, Peer, Serves};
 
 /// Time one turn may take before other connections get theirs.
 const TURN_TIME_MAX: Duration = Duration::from_micros(200);
@@ -76,6 +76,7 @@ pub(crate) struct Http2 {
     socket: Box<dyn ByteStream>,
     pub(crate) key: usize,
     pub(crate) peer: Peer,
+    pub(crate) serves: Serves,
     /// Input that is not handled yet.
     input: Vec<u8>,
     /// There is a complete frame in it.
@@ -128,6 +129,7 @@ impl Http2 {
         ahead: &[u8],
         key: usize,
         peer: Peer,
+        serves: Serves,
         shared: &Shared,
     ) -> Option<Http2> {
         let ahead = ahead.strip_prefix(PREFACE)?;
@@ -143,6 +145,7 @@ impl Http2 {
             socket,
             key,
             peer,
+            serves,
             input: ahead.to_vec(),
             behind: true,
             receiver: Receiver::new(),

@@ -18,7 +18,7 @@ use crate::frame::PREFACE;
 use crate::mailbox::{Mail, Mailbox};
 use crate::routes::Routes;
 use crate::thread::{ConnectionWaker, Shared};
-use crate::{Options, Peer, Service, Stats};
+use crate::{Options, Peer, Serves, Service, Stats};
 
 /// A connection whose preface has come.
 pub struct Driver {
@@ -63,7 +63,7 @@ impl Driver {
         };
         let pipe = Pipe::default();
         let peer = Peer::unknown(SocketAddr::from((Ipv4Addr::LOCALHOST, 1)).into());
-        let connection = Http2::new(Box::new(pipe.clone()), PREFACE, 0, peer, &shared).map(Box::new);
+        let connection = Http2::new(Box::new(pipe.clone()), PREFACE, 0, peer, Serves::All, &shared).map(Box::new);
         Driver { shared, connection, wake: Arc::new(ConnectionWaker::new(mailbox, 0, 0)), pipe, stats }
     }
 

@@ -6,10 +6,10 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::Bytes;
-use tokio::io::{AsyncRead, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::io::ReadBuf;
 
-use crate::Peer;
+use crate::connection::ByteStream;
+use crate::{Peer, Serves};
 
 /// What an HTTP/2 client begins with, RFC 9113 section 3.4.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -17,22 +17,32 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// A connection that has not shown yet what it speaks.
 pub(crate) struct Greeting {
     /// None once the protocol is known.
-    stream: Option<TcpStream>,
+    stream: Option<Box<dyn ByteStream>>,
     seen: [u8; PREFACE.len()],
     len: usize,
     pub(crate) peer: Peer,
+    pub(crate) serves: Serves,
     pub(crate) since: Instant,
 }
 
 /// What a connection speaks. The bytes seen so far are still to be read by whoever serves it.
 pub(crate) enum Protocol {
-    Http1(TcpStream, Bytes),
-    Http2(TcpStream, Bytes),
+    Http1(Box<dyn ByteStream>, Bytes),
+    Http2(Box<dyn ByteStream>, Bytes),
 }
 
 impl Greeting {
-    pub(crate) fn new(stream: TcpStream, peer: Peer, since: Instant) -> Greeting {
-        Greeting { stream: Some(stream), seen: [0; PREFACE.len()], len: 0, peer, since }
+    /// `ahead` was read of `stream` already.
+    pub(crate) fn new(
+        stream: Box<dyn ByteStream>,
+        ahead: Option<u8>,
+        peer: Peer,
+        serves: Serves,
+        since: Instant,
+    ) -> Greeting {
+        let mut seen = [0; PREFACE.len()];
+        seen[0] = ahead.unwrap_or_default();
+        Greeting { stream: Some(stream), seen, len: usize::from(ahead.is_some()), peer, serves, since }
     }
 
     /// Reads until the protocol is known. Errors when the peer closes before.
@@ -49,7 +59,7 @@ impl Greeting {
                 return Poll::Ready(Ok(protocol));
             }
             let mut buf = ReadBuf::new(&mut self.seen[self.len..]);
-            let read = Pin::new(&mut stream).poll_read(cx, &mut buf);
+            let read = Pin::new(&mut *stream).poll_read(cx, &mut buf);
             let count = buf.filled().len();
             self.stream = Some(stream);
             ready!(read)?;

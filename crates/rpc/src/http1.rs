@@ -15,12 +15,12 @@ use hyper::body::Incoming;
 use hyper::rt::{Read, ReadBufCursor, Sleep, Timer, Write};
 use hyper::server::conn::http1::Builder;
 use hyper::service::service_fn;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::io::ReadBuf;
 use tokio::sync::{oneshot, watch};
 
 use crate::body::Body;
 use crate::call::GATHERED_BYTES_ALL_MAX;
+use crate::connection::ByteStream;
 use crate::responder::plain_response;
 use crate::thread::Http1Guard;
 use crate::{HttpResponder, Options, Peer, RequestBody, Service, Upgrade};
@@ -121,7 +121,7 @@ impl Drop for Share<'_> {
 
 /// A socket of which the first bytes were read already.
 pub(crate) struct Stream {
-    stream: TcpStream,
+    stream: Box<dyn ByteStream>,
     ahead: Bytes,
     /// How long the peer may take nothing.
     write_timeout: Duration,
@@ -130,7 +130,7 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    pub(crate) fn new(stream: TcpStream, ahead: Bytes, write_timeout: Duration) -> Stream {
+    pub(crate) fn new(stream: Box<dyn ByteStream>, ahead: Bytes, write_timeout: Duration) -> Stream {
         Stream { stream, ahead, write_timeout, stuck: None }
     }
 
@@ -157,7 +157,7 @@ impl Read for Stream {
         let mut room = [0; READ_BYTES_MAX];
         let len = room.len().min(to.remaining());
         let mut buf = ReadBuf::new(&mut room[..len]);
-        ready!(Pin::new(&mut this.stream).poll_read(cx, &mut buf))?;
+        ready!(Pin::new(&mut *this.stream).poll_read(cx, &mut buf))?;
         to.put_slice(buf.filled());
         Poll::Ready(Ok(()))
     }
@@ -165,17 +165,17 @@ impl Read for Stream {
 
 impl Write for Stream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        let written = Pin::new(&mut *self.stream).poll_write(cx, bytes);
         self.in_time(cx, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        let flushed = Pin::new(&mut *self.stream).poll_flush(cx);
         self.in_time(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        Pin::new(&mut *self.stream).poll_shutdown(cx)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -187,7 +187,7 @@ impl Write for Stream {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        let written = Pin::new(&mut *self.stream).poll_write_vectored(cx, slices);
         self.in_time(cx, written)
     }
 }

@@ -23,7 +23,7 @@ use crate::responder::{Answer, Responder, inline, plain_response};
 use crate::sender::ContentType;
 use crate::signal::Signal;
 use crate::thread::Shared;
-use crate::{Call, HttpResponder, Kind, Limit, Reply, RequestBody, Status, StreamCall, StreamWaker};
+use crate::{Call, HttpResponder, Kind, Limit, Reply, RequestBody, Serves, Status, StreamCall, StreamWaker};
 
 impl Http2 {
     /// Begins a stream: answers at once if the whole request is here and the service has the answer, else keeps it. `rest` is the
@@ -39,7 +39,12 @@ impl Http2 {
         if ended && head.content_length.is_some_and(|length| length > 0) {
             return Err(Fault::stream(id, Reason::PROTOCOL_ERROR).into());
         }
-        let grpc = match head.target {
+        let target = match (head.target, self.serves) {
+            (Target::Grpc(_) | Target::Refused { .. }, Serves::Http) => Target::Answered(StatusCode::NOT_FOUND),
+            (Target::Http(_), Serves::Grpc) => Target::Answered(StatusCode::UNSUPPORTED_MEDIA_TYPE),
+            (target, _) => target,
+        };
+        let grpc = match target {
             Target::Grpc(grpc) => grpc,
             Target::Refused { http_status, content_type, status } => {
                 self.refuse(id, http_status, content_type, &status, ended);

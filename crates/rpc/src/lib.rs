@@ -1,7 +1,7 @@
 //! gRPC and HTTP on one port: HTTP/2 by its preface, anything else as HTTP/1.1.
 //!
 //! The path of a request through the files: [`server`] starts the threads, `listener` accepts and hands the connection to a
-//! `thread`, which owns it until it closes; `greeting` tells the protocols apart; `connection` drives HTTP/2 in turns; `dispatch`
+//! `thread`, which owns it until it closes (by way of `handshake`, if it is for TLS); `greeting` tells the protocols apart; `connection` drives HTTP/2 in turns; `dispatch`
 //! handles one [`frame`] after the other; `receiver` and `head` make a request of a header block; `intake` turns it into a call of
 //! the [`Service`]; `call` holds the streams that are not answered at once; `outflow` carries replies out as the peer's window
 //! opens, through `sender` and `output`; answers that come from other threads arrive through `mailbox`.
@@ -13,6 +13,7 @@
 //! Nothing here knows what etcd is. A [`Service`] gives a table of methods and answers calls, at once or later and from any
 //! thread; nothing is spawned per request.
 
+mod arrival;
 mod body;
 mod call;
 pub mod client;
@@ -26,6 +27,7 @@ mod encoding;
 mod exchange;
 pub mod frame;
 mod greeting;
+mod handshake;
 mod head;
 pub mod hpack;
 mod http1;
@@ -49,21 +51,26 @@ mod receiver;
 mod reply;
 mod responder;
 mod routes;
+mod secure;
 mod sender;
 mod server;
 mod service;
 mod shutdown;
 mod signal;
+mod socket;
 mod stats;
 mod status;
 mod thread;
 mod timeout;
+mod tls_stream;
 mod upgrade;
 
 pub use body::RequestBody;
 #[cfg(feature = "driver")]
 pub use driver::Driver;
+pub use handshake::HandshakeCounts;
 pub use limit::Limit;
+pub use listener::{Listener, Serves};
 pub use local::{LocalCall, LocalStream};
 pub use metadata::Metadata;
 pub use options::Options;
@@ -72,9 +79,11 @@ pub use peer::{Address, Peer};
 pub use pipe::{BodySender, Gone};
 pub use reply::{Reply, Source};
 pub use responder::{HttpResponder, Responder};
+pub use secure::{Gatekeeper, Refusal};
 pub use server::Server;
 pub use service::{Call, Kind, Method, Service, StreamCall, StreamHandler};
 pub use signal::StreamWaker;
+pub use socket::Acceptor;
 pub use stats::{MethodCounts, Stats};
 pub use status::Status;
 pub use timeout::parse as parse_timeout;

@@ -1,20 +1,65 @@
 //! Accepts connections and spreads them over the request threads.
 
 use std::io;
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use socket2::SockRef;
-
 use crate::Peer;
+use crate::arrival::Arrival;
+use crate::handshake::Handshakes;
 use crate::mailbox::{Mail, Mailbox};
+use crate::secure::Gatekeeper;
+use crate::socket::Acceptor;
 use crate::stats::Shard;
 
 /// Pause after an accept that failed for want of descriptors or memory.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
+
+/// Where connections come from, and what they may be.
+pub struct Listener {
+    /// The socket, bound already.
+    pub acceptor: Acceptor,
+    /// Who guards it: connections begin with a TLS handshake. Without, they are plaintext.
+    pub gatekeeper: Option<Arc<dyn Gatekeeper>>,
+    /// Plaintext is spoken here too, told by the first byte. Without a gatekeeper it is all there is.
+    pub plaintext: bool,
+    /// What is served.
+    pub serves: Serves,
+}
+
+/// What is served at a listener.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Serves {
+    /// gRPC and HTTP.
+    #[default]
+    All,
+    /// gRPC alone.
+    Grpc,
+    /// Anything but gRPC.
+    Http,
+}
+
+impl Listener {
+    fn plain(acceptor: Acceptor) -> Listener {
+        Listener { acceptor, gatekeeper: None, plaintext: true, serves: Serves::All }
+    }
+}
+
+impl From<TcpListener> for Listener {
+    fn from(listener: TcpListener) -> Listener {
+        Listener::plain(Acceptor::Tcp(listener))
+    }
+}
+
+impl From<UnixListener> for Listener {
+    fn from(listener: UnixListener) -> Listener {
+        Listener::plain(Acceptor::Unix(listener))
+    }
+}
 
 /// A request thread as seen from outside.
 #[derive(Clone)]
@@ -23,57 +68,82 @@ pub(crate) struct Seat {
     pub(crate) stats: Arc<Shard>,
 }
 
+/// Gives an arrival to the request thread that has the fewest connections.
+pub(crate) fn assign(seats: &[Seat], arrival: Arrival) {
+    if let Some(seat) = seats.iter().min_by_key(|seat| seat.stats.open.load(Ordering::Relaxed)) {
+        seat.stats.open.fetch_add(1, Ordering::Relaxed);
+        seat.mailbox.post(Mail::Connection(arrival));
+    }
+}
+
 /// A thread that waits in `accept`.
-pub(crate) struct Listener {
-    socket: TcpListener,
+pub(crate) struct Accepting {
+    acceptor: Acceptor,
     stopping: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
-impl Listener {
-    pub(crate) fn start(listener: TcpListener, seats: Vec<Seat>, write_timeout: Duration) -> io::Result<Listener> {
-        listener.set_nonblocking(false)?;
-        let socket = listener.try_clone()?;
+/// What such a thread needs.
+struct Door {
+    listener: Listener,
+    seats: Vec<Seat>,
+    handshakes: Option<Arc<Handshakes>>,
+    stopping: Arc<AtomicBool>,
+    write_timeout: Duration,
+}
+
+impl Accepting {
+    pub(crate) fn start(
+        listener: Listener,
+        seats: Vec<Seat>,
+        handshakes: Option<Arc<Handshakes>>,
+        write_timeout: Duration,
+    ) -> io::Result<Accepting> {
+        assert!(listener.gatekeeper.is_some() || listener.plaintext, "a listener where nothing is spoken");
+        listener.acceptor.set_blocking()?;
+        let acceptor = listener.acceptor.try_clone()?;
         let stopping = Arc::new(AtomicBool::new(false));
-        let stop = stopping.clone();
-        let thread = thread::Builder::new()
-            .name("accept".to_string())
-            .spawn(move || accept(&listener, &seats, &stop, write_timeout))?;
-        Ok(Listener { socket, stopping, thread })
+        let door = Door { listener, seats, handshakes, stopping: stopping.clone(), write_timeout };
+        let thread = thread::Builder::new().name("accept".to_string()).spawn(move || door.accept())?;
+        Ok(Accepting { acceptor, stopping, thread })
     }
 
     /// Ends the thread and closes the socket.
     pub(crate) fn stop(self) {
         self.stopping.store(true, Ordering::SeqCst);
-        // Makes the accept that is waiting return.
-        if SockRef::from(&self.socket).shutdown(Shutdown::Both).is_ok() {
+        if self.acceptor.shut().is_ok() {
             // It does nothing but accept: a panic there has nothing to tell.
             let _ = self.thread.join();
         }
     }
 }
 
-fn accept(listener: &TcpListener, seats: &[Seat], stopping: &AtomicBool, write_timeout: Duration) {
-    while !stopping.load(Ordering::SeqCst) {
-        match listener.accept() {
-            Ok((stream, peer)) => {
-                if prepare(&stream, write_timeout).is_err() {
-                    continue;
+impl Door {
+    fn accept(&self) {
+        while !self.stopping.load(Ordering::SeqCst) {
+            match self.listener.acceptor.accept() {
+                Ok((socket, address)) => {
+                    if socket.prepare(self.write_timeout).is_err() {
+                        continue;
+                    }
+                    let arrival = Arrival::new(socket, Peer::unknown(address), self.listener.serves);
+                    match (&self.listener.gatekeeper, &self.handshakes) {
+                        (Some(gatekeeper), Some(handshakes)) => {
+                            handshakes.begin(arrival, gatekeeper.clone(), self.listener.plaintext);
+                        }
+                        _ => assign(&self.seats, arrival),
+                    }
                 }
-                let Some(seat) = seats.iter().min_by_key(|seat| seat.stats.open.load(Ordering::Relaxed)) else {
-                    return;
-                };
-                seat.stats.open.fetch_add(1, Ordering::Relaxed);
-                seat.mailbox.post(Mail::Connection(stream, Peer::unknown(peer.into())));
+                // The client has gone before it was accepted, or a signal came.
+                Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {
+                }
+                Err(_) => thread::sleep(SHORTAGE_PAUSE),
             }
-            // The client has gone before it was accepted, or a signal came.
-            Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {}
-            Err(_) => thread::sleep(SHORTAGE_PAUSE),
         }
     }
 }
 
-fn prepare(stream: &TcpStream, write_timeout: Duration) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    SockRef::from(stream).set_tcp_user_timeout(Some(write_timeout))
+/// Whether any of `listeners` needs handshakes.
+pub(crate) fn any_secure(listeners: &[Listener]) -> bool {
+    listeners.iter().any(|listener| listener.gatekeeper.is_some())
 }

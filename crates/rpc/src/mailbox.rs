@@ -1,18 +1,17 @@
 //! Everything that reaches a request thread from outside comes through its one mailbox.
 
-use std::net::TcpStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Instant;
 
-use crate::Peer;
+use crate::arrival::Arrival;
 use crate::responder::Answer;
 use crate::signal::Signal;
 
 /// Something for a request thread to do.
 pub(crate) enum Mail {
     /// A connection to serve.
-    Connection(TcpStream, Peer),
+    Connection(Arrival),
     /// A connection's socket is ready; `serial` tells it from a later one under the same key.
     Ready { key: usize, serial: u64 },
     /// A stream has something to look at.

@@ -12,12 +12,14 @@ pub struct Peer {
     /// The common name of the certificate that it has proved to own, if that was asked for and is signed by a trusted authority.
     /// Empty if such a certificate has none.
     pub common_name: Option<Arc<str>>,
+    /// Nobody in between can read or change what is said: the connection is encrypted.
+    pub is_secure: bool,
 }
 
 impl Peer {
     /// A peer that has not said who it is.
     pub fn unknown(address: Address) -> Peer {
-        Peer { address, common_name: None }
+        Peer { address, common_name: None, is_secure: false }
     }
 }
 

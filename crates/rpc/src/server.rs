@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io;
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::thread::{self, JoinHandle};
@@ -12,15 +11,17 @@ use tokio::runtime::Runtime;
 use tokio::task::unconstrained;
 
 use crate::deadline::Deadlines;
-use crate::listener::{Listener, Seat};
+use crate::handshake::Handshakes;
+use crate::listener::{Accepting, Seat, any_secure};
 use crate::mailbox::{Mail, Mailbox};
 use crate::routes::Routes;
 use crate::thread::{RequestThread, Shared};
-use crate::{Options, Service, Stats};
+use crate::{Listener, Options, Service, Stats};
 
 /// A running server. Dropped without [`Server::shutdown`] it stops at once. A panic in a service aborts the process.
 pub struct Server {
-    listeners: Vec<Listener>,
+    listeners: Vec<Accepting>,
+    handshakes: Option<Arc<Handshakes>>,
     seats: Vec<Seat>,
     threads: Vec<JoinHandle<()>>,
     stats: Arc<Stats>,
@@ -31,14 +32,20 @@ impl Server {
     ///
     /// # Panics
     /// If the service's table names a method twice, or `options.threads` is 0.
-    pub fn start(listeners: Vec<TcpListener>, service: Arc<dyn Service>, options: Options) -> io::Result<Server> {
+    pub fn start<L: Into<Listener>>(
+        listeners: Vec<L>,
+        service: Arc<dyn Service>,
+        options: Options,
+    ) -> io::Result<Server> {
+        let listeners: Vec<Listener> = listeners.into_iter().map(Into::into).collect();
         assert!(options.threads > 0, "a server needs a request thread");
         let routes = Arc::new(Routes::new(service.methods()));
         let options = Arc::new(options);
         let stats = Arc::new(Stats::new(options.threads, service.methods().len()));
         let gathered_bytes = Arc::new(AtomicUsize::new(0));
         // From here on dropping the server stops the threads that run.
-        let mut server = Server { listeners: Vec::new(), seats: Vec::new(), threads: Vec::new(), stats };
+        let mut server =
+            Server { listeners: Vec::new(), handshakes: None, seats: Vec::new(), threads: Vec::new(), stats };
         for index in 0..options.threads {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
             let seat = Seat { mailbox: Arc::new(Mailbox::new()), stats: server.stats.shard(index) };
@@ -58,9 +65,15 @@ impl Server {
             server.threads.push(thread::Builder::new().name(name).spawn(move || run(&runtime, shared))?);
             server.seats.push(seat);
         }
+        if any_secure(&listeners) {
+            let counts = server.stats.handshakes().clone();
+            let handshakes = Handshakes::start(server.seats.clone(), options.handshake_timeout, counts)?;
+            server.handshakes = Some(Arc::new(handshakes));
+        }
         for listener in listeners {
-            let listener = Listener::start(listener, server.seats.clone(), options.write_timeout)?;
-            server.listeners.push(listener);
+            let handshakes = server.handshakes.clone();
+            let accepting = Accepting::start(listener, server.seats.clone(), handshakes, options.write_timeout)?;
+            server.listeners.push(accepting);
         }
         Ok(server)
     }
@@ -76,7 +89,11 @@ impl Server {
     }
 
     fn stop(&mut self, grace: Duration) {
-        self.listeners.drain(..).for_each(Listener::stop);
+        self.listeners.drain(..).for_each(Accepting::stop);
+        // Nobody else has it any more.
+        if let Some(handshakes) = self.handshakes.take().and_then(Arc::into_inner) {
+            handshakes.stop();
+        }
         let end_at = Instant::now() + grace;
         for seat in &self.seats {
             seat.mailbox.post(Mail::Shutdown(end_at));

@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use api::Code;
 
-use crate::Limit;
+use crate::{HandshakeCounts, Limit};
 
 /// The counters of a server. Every request thread writes its own set, reading adds them up.
 #[derive(Debug)]
 pub struct Stats {
     shards: Vec<Arc<Shard>>,
+    handshakes: Arc<HandshakeCounts>,
 }
 
 /// The counters of one method.
@@ -29,7 +30,8 @@ pub struct MethodCounts {
 
 impl Stats {
     pub(crate) fn new(threads: usize, methods: usize) -> Stats {
-        Stats { shards: (0..threads).map(|_| Arc::new(Shard::new(methods))).collect() }
+        let shards = (0..threads).map(|_| Arc::new(Shard::new(methods))).collect();
+        Stats { shards, handshakes: Arc::default() }
     }
 
     pub(crate) fn shard(&self, thread: usize) -> Arc<Shard> {
@@ -73,6 +75,11 @@ impl Stats {
     /// Connections open now.
     pub fn connections_open(&self) -> u64 {
         self.sum(|shard| shard.open.load(Ordering::Relaxed))
+    }
+
+    /// How TLS handshakes ended.
+    pub fn handshakes(&self) -> &Arc<HandshakeCounts> {
+        &self.handshakes
     }
 
     fn sum(&self, of: impl Fn(&Shard) -> u64) -> u64 {

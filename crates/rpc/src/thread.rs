@@ -8,10 +8,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use slab::Slab;
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::Sleep;
 
+use crate::arrival::Arrival;
 use crate::call::Event;
 use crate::connection::{Http2, Turn};
 use crate::deadline::Deadlines;
@@ -20,7 +20,7 @@ use crate::mailbox::{Mail, Mailbox};
 use crate::routes::Routes;
 use crate::signal::Signal;
 use crate::stats::Shard;
-use crate::{Limit, Options, Peer, Service, http1};
+use crate::{Limit, Options, Peer, Serves, Service, http1};
 
 /// How often connections are looked at that do nothing by themselves.
 const TICK: Duration = Duration::from_secs(1);
@@ -160,7 +160,7 @@ impl RequestThread {
         self.shared.mailbox.take(&mut mail);
         for mail in mail.drain(..) {
             match mail {
-                Mail::Connection(stream, peer) => self.welcome(stream, peer),
+                Mail::Connection(arrival) => self.welcome(arrival),
                 Mail::Ready { key, serial } => {
                     if self.connections.get(key).is_some_and(|connection| connection.serial == serial) {
                         self.make_due(key);
@@ -174,9 +174,9 @@ impl RequestThread {
         self.mail = mail;
     }
 
-    fn welcome(&mut self, stream: std::net::TcpStream, peer: Peer) {
-        let ready = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
-        let (Ok(stream), None) = (ready, self.end_at) else {
+    fn welcome(&mut self, arrival: Arrival) {
+        let (ahead, peer, serves) = (arrival.ahead, arrival.peer.clone(), arrival.serves);
+        let (Ok(stream), None) = (arrival.into_stream(), self.end_at) else {
             self.shared.stats.open.fetch_sub(1, Ordering::Relaxed);
             return;
         };
@@ -186,7 +186,7 @@ impl RequestThread {
         let key = entry.key();
         let wake = Arc::new(ConnectionWaker::new(self.shared.mailbox.clone(), key, self.serial));
         let waker = Waker::from(wake.clone());
-        let state = State::Greeting(Greeting::new(stream, peer, self.shared.now));
+        let state = State::Greeting(Greeting::new(stream, ahead, peer, serves, self.shared.now));
         entry.insert(Connection { serial: self.serial, wake, waker, due: false, state });
         self.make_due(key);
     }
@@ -222,8 +222,10 @@ impl RequestThread {
             let http2 = match greeting.poll(&mut cx) {
                 Poll::Pending => return,
                 Poll::Ready(Ok(Protocol::Http2(stream, seen))) => {
-                    Http2::new(Box::new(stream), &seen, key, peer, &self.shared)
+                    Http2::new(stream, &seen, key, peer, greeting.serves, &self.shared)
                 }
+                // There is no gRPC over it.
+                Poll::Ready(Ok(Protocol::Http1(..))) if greeting.serves == Serves::Grpc => None,
                 Poll::Ready(Ok(Protocol::Http1(stream, seen))) => {
                     self.begin_http1(key, http1::Stream::new(stream, seen, write_timeout), peer);
                     return;
