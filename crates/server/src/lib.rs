@@ -9,24 +9,27 @@ mod cluster;
 mod config;
 mod datadir;
 mod http;
+mod listening;
 mod local;
 mod logging;
 mod metrics;
+mod monitoring;
 mod node;
 mod peers;
 mod rest;
 mod services;
 mod system;
+mod tls;
 
 pub use cluster::BeginError;
 pub use config::{Asked, Config, ConfigError, Gate, Output, Rotation, TlsVersion, parse, usage};
 pub use local::run_local;
 pub use node::{Node, Running, StartError};
 
-use config::Place;
+use listening::Listening;
 use logging::Value;
+use monitoring::Monitoring;
 use services::Services;
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -119,10 +122,6 @@ fn wait_for_signal(signals: system::Signals, ready: Arc<AtomicBool>, tell: Sende
     Ok(())
 }
 
-fn in_use(url: &str, error: &std::io::Error) -> String {
-    format!("cannot listen on `{url}`: {error}")
-}
-
 fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::error::Error>> {
     let ready = Arc::new(AtomicBool::new(false));
     let (tell, told) = channel();
@@ -146,20 +145,10 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
     }
     system::raise_open_files();
     disk::sigbus::install();
-    // Listened on before the data is touched: a port in use is the most common mistake.
-    let mut listeners = Vec::new();
-    for listen in config.listen_client.iter().chain(&config.listen_client_http) {
-        let Place::Tcp(address) = &listen.place else { continue };
-        listeners.push(TcpListener::bind(address).map_err(|error| in_use(&listen.url, &error))?);
-    }
-    let mut peer_listeners = Vec::new();
-    for listen in &config.listen_peer {
-        let bound = match &listen.place {
-            Place::Tcp(address) => peers::Listener::bind(*address),
-            Place::Unix(path) => peers::Listener::unix(path.clone()),
-        };
-        peer_listeners.push(bound.map_err(|error| in_use(&listen.url, &error))?);
-    }
+    // Before the data is touched: a port in use and a wrong file are the most common mistakes.
+    let tls = tls::Tls::start(&config)?;
+    let mut listening = Listening::bind(&config, &tls)?;
+    let paths = listening.take_paths();
     let options = rpc::Options {
         threads: config.threads,
         message_bytes_max: config.max_request_bytes + api::limits::GRPC_OVERHEAD_BYTES,
@@ -170,7 +159,7 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
         ..Default::default()
     };
     let urls = config.listen_client.iter().map(|listen| listen.url.clone()).collect::<Vec<_>>().join(",");
-    let running = node::start(config, peer_listeners)?;
+    let running = node::start(config, listening.peers, tls)?;
     // Nobody else sets it.
     let _ = running.node.retired.set(tell);
     if cluster::publish::publish(&running.node).is_err() {
@@ -183,16 +172,20 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
         };
     }
     let services = Arc::new(Services::new(running.node.clone()));
-    let transport = rpc::Server::start(listeners, services.clone(), options)?;
+    let monitoring = match listening.metrics.is_empty() {
+        true => None,
+        false => {
+            let options = rpc::Options { threads: 1, ..options.clone() };
+            Some(rpc::Server::start(listening.metrics, Arc::new(Monitoring(services.clone())), options)?)
+        }
+    };
+    let transport = rpc::Server::start(listening.clients, services.clone(), options)?;
     services.set_stats(transport.stats());
     let node = running.node.clone();
     let progress = std::thread::Builder::new().name("progress".into()).spawn(move || services::run_progress(&node))?;
     let node = running.node.clone();
     let turns = std::thread::Builder::new().name("turns".into()).spawn(move || services::run_turns(&node))?;
-    logging::info(
-        "serving client traffic insecurely; this is strongly discouraged!",
-        &[("traffic", "grpc+http".into()), ("address", (&urls).into())],
-    );
+    listening::announce(&running.node.config);
     logging::info("ready to serve client requests", &[("address", (&urls).into())]);
     ready.store(true, Ordering::SeqCst);
     let end = told.recv()?;
@@ -202,6 +195,11 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
     }
     running.node.turns.close();
     transport.shutdown(GRACE);
+    drop(monitoring);
+    for path in paths {
+        // Whoever listens there next replaces it anyway.
+        let _ = std::fs::remove_file(path);
+    }
     running.stop();
     let _ = turns.join();
     let _ = progress.join();

@@ -237,6 +237,7 @@ pub(crate) fn render(node: &Node, stats: Option<&rpc::Stats>) -> String {
     if let Some(peers) = node.peers.get() {
         peers.render(&mut page);
     }
+    node.tls.render(stats, &mut page);
     process(&mut page);
     page.text
 }

@@ -4,6 +4,7 @@ use super::addresses::{self, AddressError};
 use super::{discovery, remote, srv};
 use crate::config::Config;
 use crate::logging::{self, Value};
+use crate::peers::Gate;
 use member::Bootstrap;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -84,12 +85,16 @@ pub enum BeginError {
 }
 
 /// Finds out who this member is. Talks to peers, name servers and the discovery cluster, and may wait for them.
-pub(crate) fn begin(config: &Config) -> Result<Beginning, BeginError> {
+pub(crate) fn begin(config: &Config, gate: &Gate) -> Result<Beginning, BeginError> {
     let founders = match &config.srv {
         Some(srv) => srv::founders(srv, &config.name, &config.advertise_peer_urls)?,
         None => config.initial_cluster.clone(),
     };
-    if config.join_existing { join(config, &founders).map(Beginning::Join) } else { found(config, founders) }
+    if config.join_existing {
+        join(config, gate, &founders).map(Beginning::Join)
+    } else {
+        found(config, gate, founders)
+    }
 }
 
 fn shown(founders: &Founders) -> String {
@@ -139,10 +144,10 @@ fn check(config: &Config, founders: &Founders) -> Result<(), BeginError> {
     addresses::resolvable(&config.advertise_peer_urls, deadline).map_err(BeginError::OwnAddress)
 }
 
-fn found(config: &Config, mut founders: Founders) -> Result<Beginning, BeginError> {
+fn found(config: &Config, gate: &Gate, mut founders: Founders) -> Result<Beginning, BeginError> {
     check(config, &founders)?;
     let first = bootstrap(config, &founders)?;
-    ask_founders(config, &founders, &first)?;
+    ask_founders(config, gate, &founders, &first)?;
     if let Some(discovery) = &config.discovery {
         founders = discovery::join(discovery, first.member_id, &shown(&founders))?;
         check_duplicates(&founders)?;
@@ -164,9 +169,9 @@ fn bootstrap(config: &Config, founders: &Founders) -> Result<Bootstrap, BeginErr
 }
 
 /// Founders that are up know whether this member ran before, and whether they found the same cluster.
-fn ask_founders(config: &Config, founders: &Founders, first: &Bootstrap) -> Result<(), BeginError> {
+fn ask_founders(config: &Config, gate: &Gate, founders: &Founders, first: &Bootstrap) -> Result<(), BeginError> {
     for url in others(&config.name, founders) {
-        let Ok(cluster) = remote::members(&url, ASK_FOUNDERS) else { continue };
+        let Ok(cluster) = remote::members(gate, &url, ASK_FOUNDERS) else { continue };
         if cluster.id != first.cluster_id && config.discovery.is_none() {
             return Err(BeginError::OtherCluster { url, theirs: cluster.id, ours: first.cluster_id });
         }
@@ -187,20 +192,20 @@ fn others(name: &str, founders: &Founders) -> Vec<String> {
     urls
 }
 
-fn join(config: &Config, named: &Founders) -> Result<Joining, BeginError> {
+fn join(config: &Config, gate: &Gate, named: &Founders) -> Result<Joining, BeginError> {
     own(config, named)?;
     check_duplicates(named)?;
     if config.discovery.is_some() {
         return Err(BeginError::DiscoveryOfExisting);
     }
-    let cluster = ask_cluster(&others(&config.name, named))?;
+    let cluster = ask_cluster(gate, &others(&config.name, named))?;
     let member_id = match_members(config, named, &cluster.members)?;
     let learners = cluster.members.iter().filter(|member| member.is_learner).count();
     if learners > config.max_learners {
         return Err(BeginError::TooManyLearners { found: learners, max: config.max_learners });
     }
     let remotes: Vec<Member> = cluster.members.into_iter().filter(|member| member.id != member_id).collect();
-    check_versions(&remotes)?;
+    check_versions(gate, &remotes)?;
     logging::info(
         "joining a cluster",
         &[
@@ -213,10 +218,10 @@ fn join(config: &Config, named: &Founders) -> Result<Joining, BeginError> {
 }
 
 /// Asks the cluster who its members are; the first answer counts.
-pub(super) fn ask_cluster(urls: &[String]) -> Result<remote::Cluster, BeginError> {
+pub(super) fn ask_cluster(gate: &Gate, urls: &[String]) -> Result<remote::Cluster, BeginError> {
     let mut reasons = Vec::new();
     for url in urls {
-        match remote::members(url, ASK_CLUSTER) {
+        match remote::members(gate, url, ASK_CLUSTER) {
             Ok(cluster) => return Ok(cluster),
             Err(error) => {
                 let address = format!("{url}/members");
@@ -264,11 +269,11 @@ fn match_members(config: &Config, named: &Founders, existing: &[Member]) -> Resu
 }
 
 /// At least one member must run a cluster version that this release can follow, and none may run another.
-fn check_versions(remotes: &[Member]) -> Result<(), BeginError> {
+fn check_versions(gate: &Gate, remotes: &[Member]) -> Result<(), BeginError> {
     let mut seen = 0;
     let mut last = String::from("no member told its version");
     for member in remotes {
-        let Some(versions) = member.peer_urls.iter().find_map(|url| match remote::versions(url, ASK_CLUSTER) {
+        let Some(versions) = member.peer_urls.iter().find_map(|url| match remote::versions(gate, url, ASK_CLUSTER) {
             Ok(versions) => Some(versions),
             Err(error) => {
                 last = format!("member {:x}: {error}", member.id);

@@ -179,7 +179,7 @@ fn ask_leader_to_promote(node: &Arc<Node>, id: u64) -> Changed {
     let deadline = Instant::now() + node.config.request_timeout();
     while let Some(urls) = super::leader_urls(node, deadline) {
         for url in &urls {
-            match remote::promote(url, id, node.config.request_timeout()) {
+            match remote::promote(&node.gate, url, id, node.config.request_timeout()) {
                 Ok(Promoted::Done(members)) => return Ok(members),
                 Ok(Promoted::Refused(error)) => return Err(error),
                 Err(error) => logging::warn(

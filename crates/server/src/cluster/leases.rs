@@ -94,7 +94,7 @@ type DoneRenewing = Box<dyn FnOnce(Renewed) + Send>;
 fn forward_renewals(node: &Arc<Node>, leases: Vec<i64>, done: DoneRenewing) {
     let ask = move |node: &Arc<Node>, done: DoneRenewing| {
         let renew = |lease: &i64| {
-            let renewed = ask_leader(node, |url, patience| remote::renew(url, *lease, patience))?;
+            let renewed = ask_leader(node, |url, patience| remote::renew(&node.gate, url, *lease, patience))?;
             Ok(renewed.unwrap_or(0))
         };
         done(leases.iter().map(renew).collect());
@@ -173,7 +173,7 @@ type DoneAsking = Box<dyn FnOnce(TimeToLive) + Send>;
 
 fn forward_time_to_live(node: &Arc<Node>, request: LeaseTimeToLiveRequest, done: DoneAsking) {
     let ask = move |node: &Arc<Node>, done: DoneAsking| {
-        let found = ask_leader(node, |url, patience| remote::time_to_live(url, &request, patience));
+        let found = ask_leader(node, |url, patience| remote::time_to_live(&node.gate, url, &request, patience));
         done(found.map(|found| found.unwrap_or_else(|| gone(&request))));
     };
     node.forward(done, ask, |done, error| done(Err(error)));

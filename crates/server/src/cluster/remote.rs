@@ -1,6 +1,6 @@
 //! Small calls to the other members over their peer URLs.
 
-use crate::peers::client;
+use crate::peers::{Gate, client};
 use api::Message;
 use api::etcdserverpb::{
     LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
@@ -54,6 +54,7 @@ fn unexpected(response: &Response<Vec<u8>>) -> CallError {
 }
 
 fn call(
+    gate: &Gate,
     url: &str,
     method: Method,
     path: &str,
@@ -68,12 +69,12 @@ fn call(
         let protobuf = http::HeaderValue::from_static("application/protobuf");
         request.headers_mut().insert(http::header::CONTENT_TYPE, protobuf);
     }
-    Ok(client::call(url, request, timeout)?)
+    Ok(client::call(gate, url, request, timeout)?)
 }
 
 /// Who the members are, as the peer at `url` knows them.
-pub(crate) fn members(url: &str, timeout: Duration) -> Result<Cluster, CallError> {
-    let response = call(url, Method::GET, "/members", Vec::new(), timeout)?;
+pub(crate) fn members(gate: &Gate, url: &str, timeout: Duration) -> Result<Cluster, CallError> {
+    let response = call(gate, url, Method::GET, "/members", Vec::new(), timeout)?;
     let id = response.headers().get("x-etcd-cluster-id").and_then(|id| id.to_str().ok());
     let id = id.and_then(|id| u64::from_str_radix(id, 16).ok());
     match (id, serde_json::from_slice::<Vec<Member>>(response.body())) {
@@ -83,8 +84,8 @@ pub(crate) fn members(url: &str, timeout: Duration) -> Result<Cluster, CallError
 }
 
 /// What the peer at `url` runs.
-pub(crate) fn versions(url: &str, timeout: Duration) -> Result<Versions, CallError> {
-    let response = call(url, Method::GET, "/version", Vec::new(), timeout)?;
+pub(crate) fn versions(gate: &Gate, url: &str, timeout: Duration) -> Result<Versions, CallError> {
+    let response = call(gate, url, Method::GET, "/version", Vec::new(), timeout)?;
     serde_json::from_slice(response.body()).map_err(|_| unexpected(&response))
 }
 
@@ -98,8 +99,8 @@ pub(crate) enum Promoted {
 }
 
 /// Asks the member at `url` to promote a learner.
-pub(crate) fn promote(url: &str, id: u64, timeout: Duration) -> Result<Promoted, CallError> {
-    let response = call(url, Method::POST, &format!("/members/promote/{id}"), Vec::new(), timeout)?;
+pub(crate) fn promote(gate: &Gate, url: &str, id: u64, timeout: Duration) -> Result<Promoted, CallError> {
+    let response = call(gate, url, Method::POST, &format!("/members/promote/{id}"), Vec::new(), timeout)?;
     let says = |error: api::Error| String::from_utf8_lossy(response.body()).contains(error.message());
     match response.status() {
         StatusCode::OK => match serde_json::from_slice(response.body()) {
@@ -119,9 +120,9 @@ pub(crate) fn promote(url: &str, id: u64, timeout: Duration) -> Result<Promoted,
 }
 
 /// Renews a lease at the leader; the time to live, `None` for a lease that is not there.
-pub(crate) fn renew(url: &str, lease: i64, timeout: Duration) -> Result<Option<i64>, CallError> {
+pub(crate) fn renew(gate: &Gate, url: &str, lease: i64, timeout: Duration) -> Result<Option<i64>, CallError> {
     let request = LeaseKeepAliveRequest { id: lease }.encode_to_vec();
-    let response = call(url, Method::POST, "/leases", request, timeout)?;
+    let response = call(gate, url, Method::POST, "/leases", request, timeout)?;
     match (response.status(), LeaseKeepAliveResponse::decode(response.body().as_slice())) {
         (StatusCode::NOT_FOUND, _) if is_lease_not_found(&response) => Ok(None),
         (StatusCode::OK, Ok(answer)) if answer.id == lease => Ok(Some(answer.ttl)),
@@ -131,12 +132,13 @@ pub(crate) fn renew(url: &str, lease: i64, timeout: Duration) -> Result<Option<i
 
 /// What the leader knows of a lease's time; `None` for one that is not there.
 pub(crate) fn time_to_live(
+    gate: &Gate,
     url: &str,
     request: &LeaseTimeToLiveRequest,
     timeout: Duration,
 ) -> Result<Option<LeaseTimeToLiveResponse>, CallError> {
     let body = LeaseInternalRequest { lease_time_to_live_request: Some(*request) }.encode_to_vec();
-    let response = call(url, Method::POST, "/leases/internal", body, timeout)?;
+    let response = call(gate, url, Method::POST, "/leases/internal", body, timeout)?;
     match (response.status(), LeaseInternalResponse::decode(response.body().as_slice())) {
         (StatusCode::NOT_FOUND, _) if is_lease_not_found(&response) => Ok(None),
         (StatusCode::OK, Ok(answer)) if answer.lease_time_to_live_response.is_some() => {

@@ -3,6 +3,7 @@
 use super::{publish, remote};
 use crate::logging::{self, Value};
 use crate::node::{self, Node};
+use crate::peers::Gate;
 use api::Message;
 use api::membershippb::ClusterVersionSetRequest;
 use std::sync::Arc;
@@ -57,17 +58,21 @@ fn decide(current: Option<Minor>, lowest: impl FnOnce() -> Option<Minor>) -> Opt
 /// The lowest release among the members; `None` when one does not answer.
 fn lowest(node: &Node) -> Option<Minor> {
     let members = node.store.members().members;
-    members.into_values().map(|member| if member.id == node.member_id { own() } else { ask(&member) }).min().flatten()
+    members
+        .into_values()
+        .map(|member| if member.id == node.member_id { own() } else { ask(&node.gate, &member) })
+        .min()
+        .flatten()
 }
 
 fn own() -> Option<Minor> {
     minor(api::version::ETCD)
 }
 
-fn ask(member: &Member) -> Option<Minor> {
+fn ask(gate: &Gate, member: &Member) -> Option<Minor> {
     let mut last = String::new();
     for url in &member.peer_urls {
-        match remote::versions(url, ASK) {
+        match remote::versions(gate, url, ASK) {
             Ok(versions) => return minor(&versions.server),
             Err(error) => last = error.to_string(),
         }

@@ -354,7 +354,6 @@ fn build(mut values: Values) -> Result<Config, ConfigError> {
         warnings: Vec::new(),
         name,
     };
-    unwired::refuse(&config)?;
     unwired::warn(&mut values, &config);
     config.warnings = values.warnings;
     Ok(config)

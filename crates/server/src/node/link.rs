@@ -25,6 +25,7 @@ pub(super) fn start(node: &Arc<Node>, listeners: Vec<Listener>, remotes: Vec<sto
         member_id: node.member_id,
         cluster_id: node.cluster_id,
         urls: node.config.advertise_peer_urls.clone(),
+        gate: node.gate.clone(),
         listeners,
         timeouts: Timeouts {
             dial: node.config.election_timeout + DIAL_GRACE,

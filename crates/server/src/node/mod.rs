@@ -37,9 +37,10 @@ use crate::cluster::strangers::Strangers;
 use crate::config::Config;
 use crate::logging;
 use crate::metrics::Metrics;
-use crate::peers::Peers;
+use crate::peers::{Gate, Peers};
 use crate::services::Turns;
 use crate::system::End;
+use crate::tls::Tls;
 use api::Error;
 use api::etcdserverpb::{AlarmRequest, AlarmType, ResponseHeader, alarm_request::AlarmAction};
 use inbox::{Change, Inbox, Proposal};
@@ -87,6 +88,10 @@ pub struct Node {
     pub(crate) forwards: SlowPool,
     /// The other members, once they can be talked to.
     pub(crate) peers: OnceLock<Arc<Peers>>,
+    /// How other members are connected to.
+    pub(crate) gate: Gate,
+    /// Certificates and keys.
+    pub(crate) tls: Tls,
     /// Streams that want no service without a leader.
     pub(crate) leaderless: Leaderless,
     /// Calls that wait for a lock or an election.

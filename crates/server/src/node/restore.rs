@@ -5,6 +5,7 @@ use crate::cluster::{self, Beginning};
 use crate::config::Config;
 use crate::datadir::DataDir;
 use crate::logging;
+use crate::peers::Gate;
 use api::Message;
 use api::etcdserverpb::Metadata;
 use api::raftpb::{Entry, HardState};
@@ -30,6 +31,7 @@ pub(super) struct Opened {
 /// `removed` are the members that the store knows to be removed.
 pub(super) fn open(
     config: &Config,
+    gate: &Gate,
     disk: Arc<dyn Disk>,
     dir: &DataDir,
     applied: &store::Applied,
@@ -63,7 +65,7 @@ pub(super) fn open(
     let mut remotes = Vec::new();
     if restored.applied == 0 && restored.entries.is_empty() {
         // The process may have ended between creating the log and its first entry.
-        let beginning = beginning.map_or_else(|| cluster::begin(config), Ok)?;
+        let beginning = beginning.map_or_else(|| cluster::begin(config, gate), Ok)?;
         if ids(&beginning) != (identity.node_id(), identity.cluster_id()) {
             return Err(StartError::OtherMember);
         }

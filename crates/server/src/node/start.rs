@@ -11,8 +11,9 @@ use crate::config::Config;
 use crate::datadir::{DataDir, DataDirError};
 use crate::logging;
 use crate::metrics::Metrics;
-use crate::peers::Listener;
+use crate::peers::{Gate, Listener};
 use crate::rest;
+use crate::tls::Tls;
 use disk::{Disk, OsDisk};
 use member::{Lessor, Member};
 use std::io;
@@ -82,7 +83,9 @@ impl Running {
 }
 
 /// Starts a member. It serves once its name is published (`cluster::publish`).
-pub(crate) fn start(config: Config, listeners: Vec<Listener>) -> Result<Running, StartError> {
+pub(crate) fn start(config: Config, listeners: Vec<Listener>, tls: Tls) -> Result<Running, StartError> {
+    let server_name = config.srv.as_ref().filter(|_| config.tls_peer.trusted_ca_file.is_none());
+    let gate = Gate::new(tls.peer.clone(), server_name.map(|srv| srv.domain.as_str()));
     let os_disk = Arc::new(OsDisk { unsafe_no_sync: config.unsafe_no_fsync });
     let disk: Arc<dyn Disk> = os_disk.clone();
     let dir = DataDir::open(&*disk, &config.data_dir, config.wal_dir.as_deref())?;
@@ -93,7 +96,7 @@ pub(crate) fn start(config: Config, listeners: Vec<Listener>) -> Result<Running,
     let mut beginning = None;
     if !dir.initialised {
         // The log comes first: a store with a checkpoint but without a log has lost its log, whatever happened.
-        let begun = cluster::begin(&config)?;
+        let begun = cluster::begin(&config, &gate)?;
         Wal::create(disk.clone(), &dir.wal, &restore::metadata(&begun), wal_options)?;
         beginning = Some(begun);
     }
@@ -119,8 +122,16 @@ pub(crate) fn start(config: Config, listeners: Vec<Listener>) -> Result<Running,
             &[("damage", logging::Value::Shown(damage))],
         );
     }
-    let log =
-        restore::open(&config, disk, &dir, &opened.applied, wal_options, beginning, &opened.store.members().removed)?;
+    let log = restore::open(
+        &config,
+        &gate,
+        disk,
+        &dir,
+        &opened.applied,
+        wal_options,
+        beginning,
+        &opened.store.members().removed,
+    )?;
     let restore::Opened { wal, identity, restored, remotes } = log;
     logging::info(
         "restored the member",
@@ -156,6 +167,8 @@ pub(crate) fn start(config: Config, listeners: Vec<Listener>) -> Result<Running,
         slow: SlowPool::start("slow", 2, 1024)?,
         forwards: SlowPool::start("forward", cluster::forward::THREADS, cluster::forward::QUEUE_MAX)?,
         peers: OnceLock::new(),
+        gate,
+        tls,
         leaderless: Default::default(),
         turns: Default::default(),
         retired: OnceLock::new(),

@@ -1,6 +1,5 @@
 //! Peer URLs: where they point, and how to get there.
 
-use super::stream::{Plain, Stream};
 use socket2::{Socket, TcpKeepalive};
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -22,12 +21,21 @@ pub(crate) struct BadUrl {
 
 /// Where a peer URL points.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Address {
+pub(crate) struct Address {
+    /// Its scheme asks for TLS: `https` or `unixs`.
+    pub(crate) secure: bool,
+    /// The socket.
+    pub(crate) place: Place,
+}
+
+/// The socket of a peer URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
     /// `http://host:port`.
     Tcp {
         /// A name or an IP address.
         host: String,
-        /// The port; 80 if the URL has none.
+        /// The port; 80 or 443 if the URL has none.
         port: u16,
     },
     /// `unix://path`, relative to the working directory unless the path begins with a slash.
@@ -39,44 +47,54 @@ impl Address {
     pub(crate) fn parse(url: &str) -> Result<Address, BadUrl> {
         let bad = |reason| BadUrl { url: url.to_string(), reason };
         let (scheme, rest) = url.split_once("://").ok_or_else(|| bad("not a URL"))?;
+        let secure = scheme.ends_with('s');
         match scheme {
-            "http" => {}
-            "unix" if rest.is_empty() => return Err(bad("a path is missing")),
-            "unix" => return Ok(Address::Unix(rest.into())),
-            "https" | "unixs" => return Err(bad("TLS between members is not supported by this version")),
-            _ => return Err(bad("the scheme must be http or unix")),
+            "http" | "https" => {}
+            "unix" | "unixs" if rest.is_empty() => return Err(bad("a path is missing")),
+            "unix" | "unixs" => return Ok(Address { secure, place: Place::Unix(rest.into()) }),
+            _ => return Err(bad("the scheme must be http, https, unix or unixs")),
         }
         let authority = rest.split_once('/').map_or(rest, |(authority, _)| authority);
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => {
                 (host, port.parse().map_err(|_| bad("the port must be in 0..=65535"))?)
             }
-            _ => (authority, 80),
+            _ => (authority, if secure { 443 } else { 80 }),
         };
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        if host.is_empty() { Err(bad("a host is missing")) } else { Ok(Address::Tcp { host: host.into(), port }) }
+        if host.is_empty() {
+            return Err(bad("a host is missing"));
+        }
+        Ok(Address { secure, place: Place::Tcp { host: host.into(), port } })
+    }
+
+    /// The name or address that the certificate there must be for.
+    pub(super) fn name(&self) -> &str {
+        match &self.place {
+            Place::Tcp { host, .. } => host,
+            Place::Unix(_) => "localhost",
+        }
     }
 
     /// What stands in a request's `Host` line. A socket's path may not: it can hold anything.
     pub(super) fn host(&self) -> String {
-        match self {
-            Address::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}"),
-            Address::Tcp { host, port } => format!("{host}:{port}"),
-            Address::Unix(_) => "localhost".into(),
+        match &self.place {
+            Place::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}"),
+            Place::Tcp { host, port } => format!("{host}:{port}"),
+            Place::Unix(_) => "localhost".into(),
         }
     }
 
     /// Connects, to the first of a name's addresses that answers.
-    pub(crate) fn connect(&self, timeout: Duration) -> io::Result<Stream> {
-        let socket = match self {
-            Address::Unix(path) => Socket::from(OwnedFd::from(UnixStream::connect(path)?)),
-            Address::Tcp { host, port } => {
+    pub(super) fn connect(&self, timeout: Duration) -> io::Result<Socket> {
+        match &self.place {
+            Place::Unix(path) => Ok(Socket::from(OwnedFd::from(UnixStream::connect(path)?))),
+            Place::Tcp { host, port } => {
                 let socket = Socket::from(connect_tcp(host, *port, Instant::now() + timeout)?);
                 prepare(&socket)?;
-                socket
+                Ok(socket)
             }
-        };
-        Ok(Box::new(Plain::new(socket)))
+        }
     }
 }
 
@@ -107,16 +125,19 @@ mod tests {
 
     #[test]
     fn urls() {
-        let tcp = |host: &str, port| Ok(Address::Tcp { host: host.into(), port });
+        let at = |secure, host: &str, port| Ok(Address { secure, place: Place::Tcp { host: host.into(), port } });
+        let tcp = |host, port| at(false, host, port);
+        let unix = |secure, path: &str| Ok(Address { secure, place: Place::Unix(path.into()) });
+        assert_eq!(Address::parse("https://a.b:2380"), at(true, "a.b", 2380));
+        assert_eq!(Address::parse("https://[::1]"), at(true, "::1", 443));
+        assert_eq!(Address::parse("unixs:///tmp/x"), unix(true, "/tmp/x"));
         assert_eq!(Address::parse("http://a.b:2380"), tcp("a.b", 2380));
         assert_eq!(Address::parse("http://a.b:2380/"), tcp("a.b", 2380));
         assert_eq!(Address::parse("http://[::1]:2380"), tcp("::1", 2380));
         assert_eq!(Address::parse("http://[::1]"), tcp("::1", 80));
-        assert_eq!(Address::parse("unix://localhost:20001"), Ok(Address::Unix("localhost:20001".into())));
-        assert_eq!(Address::parse("unix:///tmp/x"), Ok(Address::Unix("/tmp/x".into())));
-        for bad in
-            ["", "a:1", "http://", "http://:1", "http://a:x", "http://a:65536", "https://a:1", "ftp://a:1", "unix://"]
-        {
+        assert_eq!(Address::parse("unix://localhost:20001"), unix(false, "localhost:20001"));
+        assert_eq!(Address::parse("unix:///tmp/x"), unix(false, "/tmp/x"));
+        for bad in ["", "a:1", "http://", "http://:1", "http://a:x", "http://a:65536", "ftp://a:1", "unix://"] {
             assert!(Address::parse(bad).is_err(), "{bad}");
         }
     }

@@ -2,6 +2,7 @@
 
 use super::address::{Address, BadUrl};
 use super::fault::Fault;
+use super::gate::Gate;
 use super::head;
 use super::wire::Wire;
 use http::{Request, Response};
@@ -36,9 +37,14 @@ pub(crate) enum Error {
 }
 
 /// Sends a request to the member at `url`, whose path and query are the request's, and waits for the answer at most `timeout`.
-pub(crate) fn call(url: &str, request: Request<Vec<u8>>, timeout: Duration) -> Result<Response<Vec<u8>>, Error> {
+pub(crate) fn call(
+    gate: &Gate,
+    url: &str,
+    request: Request<Vec<u8>>,
+    timeout: Duration,
+) -> Result<Response<Vec<u8>>, Error> {
     let deadline = Instant::now() + timeout;
-    let mut connection = Connection::open(url, timeout)?;
+    let mut connection = Connection::open(gate, url, timeout)?;
     connection.exchange(&request, deadline.saturating_duration_since(Instant::now()))
 }
 
@@ -51,10 +57,10 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn open(url: &str, timeout: Duration) -> Result<Connection, Error> {
+    pub(super) fn open(gate: &Gate, url: &str, timeout: Duration) -> Result<Connection, Error> {
         let address = Address::parse(url)?;
         let failed = |error| Error::Connect { url: url.to_string(), error };
-        let stream = address.connect(timeout).map_err(failed)?;
+        let stream = gate.dial(&address, timeout).map_err(failed)?;
         let wire = Wire::new(stream).map_err(failed)?;
         Ok(Connection { url: url.to_string(), host: address.host(), wire, keep_alive: true })
     }

@@ -10,8 +10,8 @@ use http::{Response, StatusCode};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long the first request may take to arrive.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the first request may take to arrive, and a TLS handshake before it.
+pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a connection may be idle between requests: longer than the time between two probes.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(6);
 

@@ -174,7 +174,7 @@ impl Round {
                 other => return self.keep(to, connection, other),
             }
         }
-        let opened = Connection::open(&url, self.shared.timeouts.dial);
+        let opened = Connection::open(&self.shared.gate, &url, self.shared.timeouts.dial);
         let mut connection = opened.inspect_err(|_| self.peer.urls.failed(&url))?;
         let outcome = connection.exchange(request, PATIENCE);
         self.keep(url, connection, outcome)

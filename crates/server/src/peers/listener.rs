@@ -1,9 +1,9 @@
 //! Accepting the connections of peers.
 
 use super::address::prepare;
-use super::connection;
+use super::connection::{self, HANDSHAKE_TIMEOUT};
+use super::gate::Security;
 use super::shared::Shared;
-use super::stream::Plain;
 use crate::logging::{self, Value};
 use crate::node::lock;
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -31,11 +31,12 @@ pub(crate) struct Listener {
     socket: Socket,
     /// The file of a Unix socket.
     path: Option<PathBuf>,
+    security: Security,
 }
 
 impl From<TcpListener> for Listener {
     fn from(listener: TcpListener) -> Listener {
-        Listener { socket: listener.into(), path: None }
+        Listener { socket: listener.into(), path: None, security: Security::Plaintext }
     }
 }
 
@@ -48,7 +49,7 @@ impl Listener {
         // As any listener: connections of an earlier run that linger must not hold the port.
         socket.set_reuse_address(true)?;
         socket.bind(&address.into())?;
-        Ok(Listener { socket, path: None })
+        Ok(Listener { socket, path: None, security: Security::Plaintext })
     }
 
     /// Listens on a Unix socket. A file that is left over from an earlier run is replaced, as etcd does.
@@ -58,7 +59,13 @@ impl Listener {
             _ => {}
         }
         let socket = Socket::from(OwnedFd::from(UnixListener::bind(&path)?));
-        Ok(Listener { socket, path: Some(path) })
+        Ok(Listener { socket, path: Some(path), security: Security::Plaintext })
+    }
+
+    /// The same socket with TLS, or without.
+    pub(crate) fn with(mut self, security: Security) -> Listener {
+        self.security = security;
+        self
     }
 
     /// Serves everybody who connects.
@@ -66,9 +73,9 @@ impl Listener {
         self.socket.set_nonblocking(false)?;
         self.socket.listen(BACKLOG)?;
         let listening = self.socket.try_clone()?;
-        let shared = shared.clone();
-        let thread =
-            std::thread::Builder::new().name("peer-accept".into()).spawn(move || accept(&shared, &listening))?;
+        let (shared, security) = (shared.clone(), self.security);
+        let accept = move || accept(&shared, &listening, security);
+        let thread = std::thread::Builder::new().name("peer-accept".into()).spawn(accept)?;
         Ok(Acceptor { listener: self, thread })
     }
 }
@@ -94,7 +101,7 @@ impl Acceptor {
     }
 }
 
-fn accept(shared: &Arc<Shared>, listener: &Socket) {
+fn accept(shared: &Arc<Shared>, listener: &Socket, security: Security) {
     let mut is_full = false;
     while !shared.is_stopping() {
         let (socket, address) = match listener.accept() {
@@ -118,19 +125,22 @@ fn accept(shared: &Arc<Shared>, listener: &Socket) {
             continue;
         };
         is_full = false;
-        if let Err(error) = serve(shared, socket, &address, guard) {
+        if let Err(error) = serve(shared, socket, security, &address, guard) {
             rejected(&address, &error);
         }
     }
 }
 
-fn serve(shared: &Arc<Shared>, socket: Socket, address: &str, guard: Counted) -> io::Result<()> {
+fn serve(shared: &Arc<Shared>, socket: Socket, security: Security, address: &str, guard: Counted) -> io::Result<()> {
     if socket.local_addr()?.as_socket().is_some() {
         prepare(&socket)?;
     }
     let (shared, address) = (shared.clone(), address.to_string());
     let serve = move || {
-        connection::serve(&shared, Box::new(Plain::new(socket)), &address);
+        match shared.gate.take(socket, security, HANDSHAKE_TIMEOUT) {
+            Ok(stream) => connection::serve(&shared, stream, &address),
+            Err(error) => rejected(&address, &error),
+        }
         drop(guard);
     };
     std::thread::Builder::new().name("peer-serve".into()).spawn(serve).map(drop)

@@ -16,8 +16,10 @@ pub(crate) mod client;
 mod codec;
 mod connection;
 mod courier;
+mod encrypted;
 mod fault;
 mod flusher;
+mod gate;
 mod head;
 mod identity;
 mod listener;
@@ -37,6 +39,7 @@ mod waker;
 mod wire;
 
 pub(crate) use address::Address;
+pub(crate) use gate::{Gate, Security};
 pub(crate) use listener::Listener;
 pub(crate) use snapshot::{Export, Intake, Piece};
 
@@ -57,6 +60,8 @@ pub(crate) struct Options {
     pub(crate) cluster_id: u64,
     /// Its advertised peer URLs, for those who do not know it yet.
     pub(crate) urls: Vec<String>,
+    /// How connections are made and taken.
+    pub(crate) gate: Gate,
     /// Where peers are listened for.
     pub(crate) listeners: Vec<Listener>,
     /// How long peers are waited for.
@@ -135,6 +140,7 @@ impl Peers {
                 cluster_id: options.cluster_id,
                 urls: options.urls.join(","),
             },
+            options.gate,
             options.timeouts,
             options.message_bytes_max,
             handler,

@@ -124,6 +124,15 @@ impl Outgoing {
                 Err(error) => return Err(error),
             }
         }
+        // Behind TLS some of it may wait, encrypted.
+        match self.stream.flush() {
+            Ok(()) => self.stalled = None,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                self.stalled.get_or_insert_with(Instant::now);
+                return Ok(true);
+            }
+            Err(error) => return Err(error),
+        }
         if std::mem::take(&mut self.is_large) {
             self.buffer = BytesMut::new();
         }

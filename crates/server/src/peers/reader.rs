@@ -98,7 +98,7 @@ impl Reader {
     }
 
     fn dial_url(&self, url: &str) -> Result<(Wire, Body), End> {
-        let mut connection = Connection::open(url, self.shared.timeouts.dial)?;
+        let mut connection = Connection::open(&self.shared.gate, url, self.shared.timeouts.dial)?;
         let mut request = Request::new([]);
         *request.method_mut() = Method::GET;
         let path = format!("/raft/stream/{}/{:x}", self.kind.name(), self.shared.identity.member_id);

@@ -1,5 +1,6 @@
 //! What all threads of this module share.
 
+use super::gate::Gate;
 use super::identity::Identity;
 use super::listener::Connections;
 use super::metrics::{Counters, Ledger};
@@ -21,6 +22,7 @@ const REMOTES_MAX: usize = 16;
 
 pub(super) struct Shared {
     pub(super) identity: Identity,
+    pub(super) gate: Gate,
     /// What every request to a peer carries.
     pub(super) headers: HeaderMap,
     pub(super) timeouts: Timeouts,
@@ -43,6 +45,7 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(
         identity: Identity,
+        gate: Gate,
         timeouts: Timeouts,
         message_bytes_max: usize,
         handler: Arc<dyn Handler>,
@@ -50,6 +53,7 @@ impl Shared {
         Ok(Shared {
             headers: identity.headers(),
             identity,
+            gate,
             timeouts,
             message_bytes_max,
             handler,

@@ -1,4 +1,4 @@
-//! A connection between members, whatever carries it: TCP and Unix sockets now, TLS over them later.
+//! A connection between members, whatever carries it: TCP and Unix sockets, and TLS over them (`encrypted`).
 
 use socket2::Socket;
 use std::io::{self, Read, Write};
@@ -29,6 +29,11 @@ pub(crate) type Stream = Box<dyn Duplex>;
 pub(crate) struct Breaker(Socket);
 
 impl Breaker {
+    /// For the connection over `socket`.
+    pub(crate) fn of(socket: &Socket) -> io::Result<Breaker> {
+        Ok(Breaker(socket.try_clone()?))
+    }
+
     /// Reads and writes under way fail from here on.
     pub(crate) fn end(&self) {
         // A connection that is already gone needs no end.
@@ -84,6 +89,6 @@ impl Duplex for Plain {
     }
 
     fn breaker(&self) -> io::Result<Breaker> {
-        Ok(Breaker(self.0.try_clone()?))
+        Breaker::of(&self.0)
     }
 }

@@ -144,7 +144,9 @@ impl Wire {
     }
 
     pub(super) fn write_all(&mut self, bytes: &[u8]) -> Result<(), Fault> {
-        Ok(self.stream.write_all(bytes)?)
+        self.stream.write_all(bytes)?;
+        // Behind TLS some of it may wait.
+        Ok(self.stream.flush()?)
     }
 
     /// Answers a request.

@@ -94,7 +94,7 @@ impl Fetch {
                 let Some(url) = self.urls.get(url % self.urls.len().max(1)) else {
                     return Err(Break::Final("the sender's peer URLs are not known".into()));
                 };
-                Connection::open(url, self.shared.timeouts.dial)
+                Connection::open(&self.shared.gate, url, self.shared.timeouts.dial)
                     .map_err(|error| Break::Connection(error.to_string()))?
             }
         };

@@ -85,7 +85,7 @@ fn post(shared: &Shared, peer: &Peer, message: &Message, export: &dyn Export, id
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     headers.insert(EXPORT, super::super::identity::hex(id));
     let url = peer.urls.pick();
-    let answer = Connection::open(&url, shared.timeouts.dial)
+    let answer = Connection::open(&shared.gate, &url, shared.timeouts.dial)
         .and_then(|mut connection| connection.exchange(&request, PATIENCE))
         .map_err(|error| error.to_string())
         .and_then(|answer| judge(shared, peer, &answer))

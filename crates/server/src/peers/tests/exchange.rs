@@ -1,5 +1,5 @@
 use super::super::client;
-use super::rig::{Site, alone, append, message};
+use super::rig::{Site, alone, append, gate, message};
 use crate::node::lock;
 use api::raftpb::MessageType;
 use http::Request;
@@ -103,7 +103,7 @@ fn unix_sockets_carry_it_too() {
     a.meet(&b);
     a.peers.send(&[append(1, 2, 1, 10)]);
     b.rig.wait("a message", |seen| seen.messages.len() == 1);
-    let answer = client::call(&a.url, Request::new(vec![]), Duration::from_secs(5)).expect("an answer");
+    let answer = client::call(&gate(), &a.url, Request::new(vec![]), Duration::from_secs(5)).expect("an answer");
     assert_eq!(answer.body(), b"/ ");
 }
 
@@ -113,17 +113,17 @@ fn calls_are_answered_by_the_handler() {
     let mut request = Request::new(b"what".to_vec());
     *request.method_mut() = http::Method::POST;
     *request.uri_mut() = "/members/promote/7?x=y".parse().expect("a path");
-    let answer = client::call(&a.url, request.clone(), Duration::from_secs(5)).expect("an answer");
+    let answer = client::call(&gate(), &a.url, request.clone(), Duration::from_secs(5)).expect("an answer");
     assert_eq!((answer.status().as_u16(), &answer.body()[..]), (200, &b"/members/promote/7 what"[..]));
     assert_eq!(answer.headers().get("x-etcd-cluster-id").expect("a header"), "c1");
     let url = a.url.clone();
     drop(a);
-    let error = client::call(&url, request.clone(), Duration::from_secs(1)).expect_err("nobody is there");
+    let error = client::call(&gate(), &url, request.clone(), Duration::from_secs(1)).expect_err("nobody is there");
     assert!(error.to_string().contains(&url), "{error}");
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}", silent.local_addr().expect("bound"));
     let began = std::time::Instant::now();
-    let error = client::call(&url, request, Duration::from_millis(300)).expect_err("nobody answers");
+    let error = client::call(&gate(), &url, request, Duration::from_millis(300)).expect_err("nobody answers");
     assert!(error.to_string().contains("nothing came in time"), "{error}");
     assert!(began.elapsed() < Duration::from_secs(3));
 }

@@ -1,6 +1,6 @@
 //! Members that remember what they are given.
 
-use super::super::{Export, Handler, Intake, Known, Listener, LogRoom, Options, Peers, Timeouts};
+use super::super::{Export, Gate, Handler, Intake, Known, Listener, LogRoom, Options, Peers, Timeouts};
 use crate::node::lock;
 use api::raftpb::{Entry, Message, MessageType};
 use http::{Request, Response};
@@ -126,6 +126,7 @@ impl Site {
             member_id: id,
             cluster_id: CLUSTER,
             urls: vec![url.clone()],
+            gate: gate(),
             listeners: vec![listener],
             timeouts: Timeouts {
                 dial: Duration::from_secs(1),
@@ -183,6 +184,12 @@ impl Site {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// Connections without certificates.
+pub(super) fn gate() -> Gate {
+    let Ok(crate::Asked::Serve(config)) = crate::parse([], []) else { panic!("the defaults are valid") };
+    Gate::new(crate::tls::Tls::start(&config).expect("no file to read").peer, None)
 }
 
 /// What comes until the connection is closed.

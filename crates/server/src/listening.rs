@@ -1,0 +1,174 @@
+//! The sockets that this member listens at, and what is spoken at each.
+
+use crate::config::{Config, Listen, Place};
+use crate::logging;
+use crate::peers::{self, Security};
+use crate::tls::{ClientGate, Tls};
+use rpc::{Acceptor, Gatekeeper, Serves};
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+
+/// The sockets of a member, bound.
+pub(crate) struct Listening {
+    /// For clients.
+    pub(crate) clients: Vec<rpc::Listener>,
+    /// For metrics and health.
+    pub(crate) metrics: Vec<rpc::Listener>,
+    /// For peers.
+    pub(crate) peers: Vec<peers::Listener>,
+    /// The files of Unix sockets of clients.
+    paths: Vec<std::path::PathBuf>,
+}
+
+/// One socket, and everything that URLs say about it.
+struct Spot<'a> {
+    url: &'a str,
+    place: &'a Place,
+    plaintext: bool,
+    secure: bool,
+    grpc: bool,
+    http: bool,
+}
+
+/// Brings URLs that name the same socket together.
+fn spots<'a>(lists: &[(&'a [Listen], bool, bool)]) -> Vec<Spot<'a>> {
+    let mut spots: Vec<Spot<'a>> = Vec::new();
+    for (list, grpc, http) in lists {
+        for listen in *list {
+            // Port 0 is another one each time.
+            let is_any = matches!(&listen.place, Place::Tcp(address) if address.port() == 0);
+            let place = match spots.iter().position(|spot| spot.place == &listen.place && !is_any) {
+                Some(place) => place,
+                None => {
+                    let (plaintext, secure, grpc, http) = (false, false, false, false);
+                    spots.push(Spot { url: &listen.url, place: &listen.place, plaintext, secure, grpc, http });
+                    spots.len() - 1
+                }
+            };
+            let spot = &mut spots[place];
+            spot.secure |= listen.secure;
+            spot.plaintext |= !listen.secure;
+            spot.grpc |= grpc;
+            spot.http |= http;
+        }
+    }
+    spots
+}
+
+impl Spot<'_> {
+    fn bind(&self) -> Result<Acceptor, String> {
+        let bound = match self.place {
+            Place::Tcp(address) => TcpListener::bind(address).map(Acceptor::Tcp),
+            Place::Unix(path) => {
+                // A file that is left over from an earlier run is replaced, as etcd does.
+                let _ = std::fs::remove_file(path);
+                UnixListener::bind(path).map(Acceptor::Unix)
+            }
+        };
+        bound.map_err(|error| in_use(self.url, &error))
+    }
+
+    fn listener(&self, gate: Option<Arc<dyn Gatekeeper>>) -> Result<rpc::Listener, String> {
+        let serves = match (self.grpc, self.http) {
+            (true, false) => Serves::Grpc,
+            (false, true) => Serves::Http,
+            _ => Serves::All,
+        };
+        let gatekeeper = gate.filter(|_| self.secure);
+        Ok(rpc::Listener { acceptor: self.bind()?, gatekeeper, plaintext: self.plaintext, serves })
+    }
+}
+
+fn in_use(url: &str, error: &std::io::Error) -> String {
+    format!("cannot listen on `{url}`: {error}")
+}
+
+impl Listening {
+    /// Binds all sockets. Nobody is answered yet.
+    pub(crate) fn bind(config: &Config, tls: &Tls) -> Result<Listening, String> {
+        let shared = config.listen_client_http.is_empty();
+        let clients = spots(&[(&config.listen_client, true, shared), (&config.listen_client_http, false, true)]);
+        let metrics = spots(&[(&config.listen_metrics, false, true)]);
+        let needs_gate = clients.iter().chain(&metrics).any(|spot| spot.secure);
+        let gate: Option<Arc<dyn Gatekeeper>> = match needs_gate {
+            true => Some(Arc::new(ClientGate::new(tls.client.clone())?)),
+            false => None,
+        };
+        let listeners = |spots: &[Spot<'_>]| -> Result<Vec<rpc::Listener>, String> {
+            spots.iter().map(|spot| spot.listener(gate.clone())).collect()
+        };
+        let mut peers = Vec::new();
+        for spot in spots(&[(&config.listen_peer, true, true)]) {
+            let bound = match spot.place {
+                Place::Tcp(address) => peers::Listener::bind(*address),
+                Place::Unix(path) => peers::Listener::unix(path.clone()),
+            };
+            let security = match (spot.secure, spot.plaintext) {
+                (true, true) => Security::Both,
+                (true, false) => Security::Tls,
+                _ => Security::Plaintext,
+            };
+            peers.push(bound.map_err(|error| in_use(spot.url, &error))?.with(security));
+        }
+        let paths = clients.iter().chain(&metrics).filter_map(|spot| match spot.place {
+            Place::Unix(path) => Some(path.clone()),
+            Place::Tcp(_) => None,
+        });
+        let paths = paths.collect();
+        Ok(Listening { clients: listeners(&clients)?, metrics: listeners(&metrics)?, peers, paths })
+    }
+
+    /// Takes the files of Unix sockets, to be removed at the end.
+    pub(crate) fn take_paths(&mut self) -> Vec<std::path::PathBuf> {
+        std::mem::take(&mut self.paths)
+    }
+}
+
+/// Says where clients are served, and how, as etcd does.
+pub(crate) fn announce(config: &Config) {
+    let shared = config.listen_client_http.is_empty();
+    for (list, traffic) in
+        [(&config.listen_client, if shared { "grpc+http" } else { "grpc" }), (&config.listen_client_http, "http")]
+    {
+        for listen in list {
+            let address = listen.place.to_string();
+            let fields = [("traffic", traffic.into()), ("address", (&address).into())];
+            match listen.secure {
+                true => logging::info("serving client traffic securely", &fields),
+                false => logging::info("serving client traffic insecurely; this is strongly discouraged!", &fields),
+            }
+        }
+    }
+    for listen in &config.listen_metrics {
+        logging::info("serving metrics", &[("address", (&listen.url).into())]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listen(url: &str, port: u16, secure: bool) -> Listen {
+        Listen { url: url.into(), secure, place: Place::Tcp(([127, 0, 0, 1], port).into()) }
+    }
+
+    #[test]
+    fn urls_of_one_socket_come_together() {
+        let grpc = [listen("http://a", 1, false), listen("https://a", 1, true), listen("https://b", 2, true)];
+        let http =
+            [listen("http://c", 3, false), listen("https://b", 2, true), listen("x", 0, false), listen("y", 0, false)];
+        let spots = spots(&[(&grpc, true, false), (&http, false, true)]);
+        let seen: Vec<_> = spots.iter().map(|spot| (spot.plaintext, spot.secure, spot.grpc, spot.http)).collect();
+        assert_eq!(
+            seen,
+            [
+                (true, true, true, false),
+                (false, true, true, true),
+                (true, false, false, true),
+                (true, false, false, true),
+                (true, false, false, true)
+            ]
+        );
+    }
+}

@@ -1,0 +1,118 @@
+//! Connections on their way in and out: with TLS where the URLs say so.
+
+use super::address::Address;
+use super::encrypted::Encrypted;
+use super::stream::{Plain, Stream};
+use crate::tls::{Certificate, Keeper};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConnection, ServerConnection};
+use socket2::Socket;
+use std::io;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+/// The first byte of a TLS connection: a record of the handshake.
+const RECORD_OF_HANDSHAKE: u8 = 22;
+
+/// How connections between members are made and taken.
+#[derive(Clone, Debug)]
+pub(crate) struct Gate {
+    keeper: Arc<Keeper>,
+    /// The name that certificates of other members must be for, instead of the host that was dialled.
+    server_name: Option<Arc<str>>,
+}
+
+/// What is spoken where peers are listened for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Security {
+    /// No TLS.
+    #[default]
+    Plaintext,
+    /// TLS alone.
+    Tls,
+    /// Either: the first byte tells.
+    Both,
+}
+
+impl Gate {
+    /// A gate with the certificates of `keeper`.
+    pub(crate) fn new(keeper: Arc<Keeper>, server_name: Option<&str>) -> Gate {
+        Gate { keeper, server_name: server_name.map(Into::into) }
+    }
+
+    /// Connects to the member at `url`.
+    pub(super) fn dial(&self, address: &Address, timeout: Duration) -> io::Result<Stream> {
+        let deadline = Instant::now() + timeout;
+        let socket = address.connect(timeout)?;
+        if !address.secure {
+            return Ok(Box::new(Plain::new(socket)));
+        }
+        let config = self.keeper.client().map_err(io::Error::other)?;
+        let host = self.server_name.as_deref().unwrap_or_else(|| address.name());
+        let name = ServerName::try_from(host.to_string())
+            .map_err(|_| io::Error::other(format!("`{host}` is no name that a certificate can be for")))?;
+        let session = ClientConnection::new(config, name).map_err(|error| io::Error::other(error.to_string()))?;
+        Ok(Box::new(Encrypted::shake(socket, session, deadline)?))
+    }
+
+    /// Takes a connection that a member, or somebody else, has made.
+    pub(super) fn take(&self, socket: Socket, security: Security, timeout: Duration) -> io::Result<Stream> {
+        let secure = match security {
+            Security::Plaintext => false,
+            Security::Tls => true,
+            Security::Both => begins_handshake(&socket, timeout)?,
+        };
+        if !secure {
+            return Ok(Box::new(Plain::new(socket)));
+        }
+        let config = self.keeper.server().ok_or_else(|| io::Error::other("there is no certificate to show"))?;
+        let remote = socket.peer_addr()?.as_socket().map(|address| address.ip());
+        let session = ServerConnection::new(config).map_err(|error| io::Error::other(error.to_string()))?;
+        let stream = Encrypted::shake(socket, session, Instant::now() + timeout)?;
+        if let Some(leaf) = stream.session().peer_certificates().and_then(|chain| chain.first()) {
+            self.admit(leaf, remote).map_err(|why| io::Error::new(io::ErrorKind::PermissionDenied, why))?;
+        }
+        Ok(Box::new(stream))
+    }
+
+    /// A member's certificate must be for the address it comes from, if it names any, and still be valid: one that resumes a
+    /// session is not verified again.
+    fn admit(&self, leaf: &CertificateDer<'_>, remote: Option<IpAddr>) -> Result<(), String> {
+        let certificate = Certificate::parse(leaf)?;
+        if !certificate.is_valid_at(SystemTime::now()) {
+            return Err("tls: failed to verify certificate: x509: certificate has expired or is not yet valid".into());
+        }
+        let names_nobody = certificate.ips.is_empty() && certificate.dns_names.is_empty();
+        let Some(remote) = remote.filter(|_| !names_nobody && !self.keeper.options().skip_client_san_verification)
+        else {
+            return Ok(());
+        };
+        if !certificate.ips.is_empty() {
+            match certificate.check_host(&remote.to_string()) {
+                Err(why) if certificate.dns_names.is_empty() => return Err(why),
+                Err(_) => {}
+                Ok(()) => return Ok(()),
+            }
+        }
+        let is_of = |name: &String| {
+            // A star stands for any host below: the name server knows them only by address.
+            let Ok(mut addresses) = (name.trim_start_matches("*."), 0).to_socket_addrs() else { return false };
+            addresses.any(|address| address.ip().to_canonical() == remote.to_canonical())
+        };
+        if certificate.dns_names.iter().any(is_of) {
+            return Ok(());
+        }
+        Err(format!("tls: {:?} does not match any of DNSNames {:?}", remote.to_string(), certificate.dns_names))
+    }
+}
+
+/// Looks at the first byte without taking it.
+fn begins_handshake(socket: &Socket, timeout: Duration) -> io::Result<bool> {
+    socket.set_read_timeout(Some(timeout))?;
+    let mut first = [std::mem::MaybeUninit::new(0)];
+    let count = socket.peek(&mut first)?;
+    socket.set_read_timeout(None)?;
+    // SAFETY: it was initialised above, and written over at most.
+    Ok(count > 0 && unsafe { first[0].assume_init() } == RECORD_OF_HANDSHAKE)
+}

@@ -1,0 +1,296 @@
+//! What connections are secured with, as the files have it at one moment.
+
+use super::Role;
+use super::certificate::Certificate;
+use super::revocation::Revocations;
+use super::suites::{Dialect, dialect};
+use super::verify::{Anybody, Authorities, Hosts, Visitors};
+use crate::config::Tls;
+use rustls::client::{ClientConfig, Resumption};
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WantsServerCert;
+use rustls::sign::CertifiedKey;
+use rustls::{ConfigBuilder, RootCertStore, ServerConfig};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
+
+/// Bytes of a file: more is none of ours.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+/// Where systems keep the authorities that everybody trusts.
+const SYSTEM_AUTHORITIES: &[&str] = &[
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// What connections of one kind are secured with.
+pub(super) struct Material {
+    /// For those who connect; none without a certificate.
+    pub(super) server: Option<Arc<ServerConfig>>,
+    /// For connecting, made when it is first needed.
+    client: OnceLock<Result<Arc<ClientConfig>, String>>,
+    /// The certificates among the files, and until when they are valid.
+    pub(super) expiries: Vec<(PathBuf, SystemTime)>,
+    role: Role,
+    options: Tls,
+    shown: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
+    authorities: Option<Vec<CertificateDer<'static>>>,
+    revoked: Revocations,
+}
+
+/// The files that `options` name.
+pub(super) fn files(options: &Tls) -> Vec<PathBuf> {
+    let all = [
+        &options.cert_file,
+        &options.key_file,
+        &options.client_cert_file,
+        &options.client_key_file,
+        &options.trusted_ca_file,
+        &options.crl_file,
+    ];
+    all.into_iter().flatten().cloned().collect()
+}
+
+impl Material {
+    /// Reads the files. The error names flag and file.
+    pub(super) fn load(role: Role, options: &Tls) -> Result<Material, String> {
+        let mut expiries = Vec::new();
+        let own = pair(role, ("cert-file", &options.cert_file), ("key-file", &options.key_file), &mut expiries)?;
+        let client = pair(
+            role,
+            ("client-cert-file", &options.client_cert_file),
+            ("client-key-file", &options.client_key_file),
+            &mut expiries,
+        )?;
+        let authorities = match &options.trusted_ca_file {
+            Some(path) => Some(authorities(role, path, &mut expiries)?),
+            None => None,
+        };
+        let revoked = match &options.crl_file {
+            Some(path) => {
+                let flag = if role == Role::Client { "client-crl-file" } else { "peer-crl-file" };
+                read(path).and_then(|bytes| Revocations::parse(&bytes)).map_err(|why| unusable(flag, path, why))?
+            }
+            None => Revocations::default(),
+        };
+        let mut material = Material {
+            server: None,
+            client: OnceLock::new(),
+            expiries,
+            role,
+            options: options.clone(),
+            shown: own.as_ref().map(|own| (own.0.clone(), own.1.clone_key())),
+            authorities,
+            revoked,
+        };
+        if let Some((chain, key)) = own {
+            material.server = Some(Arc::new(material.server_config(chain, key)?));
+        }
+        if let Some(client) = client {
+            material.shown = Some(client);
+        }
+        Ok(material)
+    }
+
+    fn dialect(&self) -> Result<Dialect, String> {
+        dialect(&self.options)
+    }
+
+    fn server_config(
+        &self,
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<ServerConfig, String> {
+        let Dialect { provider, versions } = self.dialect()?;
+        let builder = ServerConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&versions)
+            .map_err(|error| error.to_string())?;
+        let options = &self.options;
+        // As with etcd, a file of authorities alone asks for certificates too.
+        let builder: ConfigBuilder<ServerConfig, WantsServerCert> =
+            if options.client_cert_auth || options.trusted_ca_file.is_some() {
+                let (cns, hosts) = (options.allowed_cns.clone(), options.allowed_hostnames.clone());
+                let visitors = Visitors::new(self.trusted()?, &provider, cns, hosts)?;
+                builder.with_client_cert_verifier(Arc::new(visitors))
+            } else {
+                builder.with_no_client_auth()
+            };
+        let mut config = builder.with_single_cert(chain, key).map_err(|error| error.to_string())?;
+        config.alpn_protocols = match self.role {
+            Role::Client => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+            Role::Peer => vec![b"http/1.1".to_vec()],
+        };
+        // Clients that come back save the signatures. The keys of the tickets go with this configuration: a certificate that was
+        // revoked since, or whose authority was, cannot come back by one.
+        config.ticketer = ring::Ticketer::new().map_err(|error| error.to_string())?;
+        config.send_tls13_tickets = 1;
+        Ok(config)
+    }
+
+    /// The configuration for connecting to other members.
+    pub(super) fn client(&self) -> Result<Arc<ClientConfig>, String> {
+        self.client.get_or_init(|| self.client_config().map(Arc::new)).clone()
+    }
+
+    fn client_config(&self) -> Result<ClientConfig, String> {
+        let Dialect { provider, versions } = self.dialect()?;
+        let builder = ClientConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&versions)
+            .map_err(|error| error.to_string())?
+            .dangerous();
+        let builder = if self.options.auto {
+            builder.with_custom_certificate_verifier(Arc::new(Anybody { provider }))
+        } else {
+            builder.with_custom_certificate_verifier(Arc::new(Hosts { authorities: self.trusted()?, provider }))
+        };
+        let mut config = match &self.shown {
+            Some((chain, key)) if !self.options.auto => {
+                builder.with_client_auth_cert(chain.clone(), key.clone_key()).map_err(|error| error.to_string())?
+            }
+            _ => builder.with_no_client_auth(),
+        };
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.resumption = Resumption::in_memory_sessions(64);
+        Ok(config)
+    }
+
+    /// The authorities of the file, or of the system.
+    fn trusted(&self) -> Result<Authorities, String> {
+        let certificates = match &self.authorities {
+            Some(certificates) => certificates.clone(),
+            None => system_authorities()?,
+        };
+        let mut roots = RootCertStore::empty();
+        for certificate in &certificates {
+            let is_revoked = Certificate::parse(certificate).is_ok_and(|parsed| self.revoked.check(&parsed).is_err());
+            if !is_revoked {
+                // Those of the file were looked at when it was read; of the system's some may be odd.
+                let _ = roots.add(certificate.clone());
+            }
+        }
+        if roots.is_empty() {
+            return Err("no authority is left to trust: all are revoked".into());
+        }
+        Ok(Authorities { roots: Arc::new(roots), certificates, revoked: self.revoked.clone() })
+    }
+}
+
+impl std::fmt::Debug for Material {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Material").field("role", &self.role).finish_non_exhaustive()
+    }
+}
+
+fn unusable(flag: &str, path: &Path, why: impl std::fmt::Display) -> String {
+    format!("cannot use {:?} for --{flag}: {why}", path.display().to_string())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    let told = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::NotFound => format!("open {}: no such file or directory", path.display()),
+        _ => error.to_string(),
+    };
+    let length = std::fs::metadata(path).map_err(told)?.len();
+    if length > FILE_BYTES_MAX {
+        return Err(format!("it has {length} bytes, more than {FILE_BYTES_MAX}"));
+    }
+    std::fs::read(path).map_err(told)
+}
+
+fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bytes).collect();
+    all.map_err(|error| format!("tls: malformed PEM in certificate input: {error}"))
+}
+
+type Pair = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+/// A certificate and its key, if flags name them.
+fn pair(
+    role: Role,
+    cert: (&str, &Option<PathBuf>),
+    key: (&str, &Option<PathBuf>),
+    expiries: &mut Vec<(PathBuf, SystemTime)>,
+) -> Result<Option<Pair>, String> {
+    let (Some(cert_file), Some(key_file)) = (cert.1, key.1) else { return Ok(None) };
+    let (cert_flag, key_flag) = (format!("{}{}", role.prefix(), cert.0), format!("{}{}", role.prefix(), key.0));
+    let bad_cert = |why: String| unusable(&cert_flag, cert_file, why);
+    let bad_key = |why: String| unusable(&key_flag, key_file, why);
+    let chain = read(cert_file).and_then(|bytes| {
+        let chain = certificates(&bytes)?;
+        match chain.is_empty() {
+            true if bytes.windows(5).any(|five| five == b"-----") => {
+                Err("tls: failed to find \"CERTIFICATE\" PEM block in certificate input".into())
+            }
+            true => Err("tls: failed to find any PEM data in certificate input".into()),
+            false => Ok(chain),
+        }
+    });
+    let chain = chain.map_err(bad_cert)?;
+    let bytes = read(key_file).map_err(bad_key)?;
+    let key = PrivateKeyDer::from_pem_slice(&bytes)
+        .map_err(|_| bad_key("tls: failed to find any PEM data in key input".into()))?;
+    let leaf = Certificate::parse(&chain[0]).map_err(bad_cert)?;
+    let now = SystemTime::now();
+    if leaf.not_after < now {
+        return Err(bad_cert("x509: certificate has expired".into()));
+    }
+    if leaf.not_before > now {
+        return Err(bad_cert("x509: certificate is not yet valid".into()));
+    }
+    let signer = ring::sign::any_supported_type(&key).map_err(|error| {
+        bad_key(format!(
+            "tls: failed to parse private key: {error} (RSA, ECDSA with P-256 or P-384, and Ed25519 are known)"
+        ))
+    })?;
+    match CertifiedKey::new(chain.clone(), signer).keys_match() {
+        Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {}
+        Err(_) => return Err(bad_key("tls: private key does not match public key".into())),
+    }
+    expiries.push((cert_file.clone(), leaf.not_after));
+    Ok(Some((chain, key)))
+}
+
+/// The certificates of a file of authorities.
+fn authorities(
+    role: Role,
+    path: &Path,
+    expiries: &mut Vec<(PathBuf, SystemTime)>,
+) -> Result<Vec<CertificateDer<'static>>, String> {
+    let flag = format!("{}trusted-ca-file", role.prefix());
+    let bad = |why: String| unusable(&flag, path, why);
+    let all = read(path).and_then(|bytes| certificates(&bytes)).map_err(bad)?;
+    if all.is_empty() {
+        return Err(bad("it holds no certificate".into()));
+    }
+    let mut first_to_expire = None;
+    for certificate in &all {
+        let parsed = Certificate::parse(certificate).map_err(bad)?;
+        if !parsed.is_authority && !parsed.is_self_issued() {
+            let name = &parsed.common_name;
+            return Err(bad(format!("the certificate of {name:?} is none of an authority, nor signed by itself")));
+        }
+        RootCertStore::empty().add(certificate.clone()).map_err(|error| bad(error.to_string()))?;
+        first_to_expire = Some(first_to_expire.map_or(parsed.not_after, |time: SystemTime| time.min(parsed.not_after)));
+    }
+    expiries.extend(first_to_expire.map(|time| (path.to_path_buf(), time)));
+    Ok(all)
+}
+
+fn system_authorities() -> Result<Vec<CertificateDer<'static>>, String> {
+    let named = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
+    let known = SYSTEM_AUTHORITIES.iter().map(PathBuf::from);
+    for path in named.into_iter().chain(known) {
+        if let Ok(bytes) = read(&path)
+            && let Ok(certificates) = certificates(&bytes)
+            && !certificates.is_empty()
+        {
+            return Ok(certificates);
+        }
+    }
+    Err("no file of authorities is named, and the system has none".into())
+}

@@ -1,0 +1,105 @@
+//! TLS of clients, metrics and peers: what is read from files, who is let in, and what the log says about those who are not.
+//!
+//! A [`Keeper`] holds what one kind of connection is secured with (`material`: certificate, key, authorities, revoked certificates) and
+//! reads it anew when a file has changed: it looks with every handshake. `verify` decides about certificates, `gate` lets clients in,
+//! `text` says what happened as etcd says it.
+
+mod certificate;
+mod gate;
+mod keeper;
+mod material;
+mod revocation;
+mod selfsigned;
+mod suites;
+mod text;
+mod verify;
+
+pub(crate) use certificate::Certificate;
+pub(crate) use gate::ClientGate;
+pub(crate) use keeper::Keeper;
+pub(crate) use text::{describe, describe_io};
+
+use crate::config::Config;
+use crate::metrics::Page;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Who connects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Clients.
+    Client,
+    /// Other members.
+    Peer,
+}
+
+impl Role {
+    /// What the flags for it begin with.
+    fn prefix(self) -> &'static str {
+        match self {
+            Role::Client => "",
+            Role::Peer => "peer-",
+        }
+    }
+
+    /// What metrics and logs call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Role::Client => "client",
+            Role::Peer => "peer",
+        }
+    }
+}
+
+/// Both keepers of a member.
+#[derive(Clone, Debug)]
+pub(crate) struct Tls {
+    /// For clients and metrics.
+    pub(crate) client: Arc<Keeper>,
+    /// For peers.
+    pub(crate) peer: Arc<Keeper>,
+}
+
+impl Tls {
+    /// Reads what the configuration names, and makes the certificates that it asks for. The error names flag and file.
+    pub(crate) fn start(config: &Config) -> Result<Tls, String> {
+        let hosts = |urls: &[String]| urls.iter().filter_map(|url| selfsigned::host(url)).collect::<Vec<String>>();
+        let listeners =
+            |list: &[crate::config::Listen]| list.iter().map(|listen| listen.url.clone()).collect::<Vec<_>>();
+        let client = [listeners(&config.listen_client), listeners(&config.listen_metrics)].concat();
+        let peer = [listeners(&config.listen_peer), config.advertise_peer_urls.clone()].concat();
+        let keep = |role, options: &crate::config::Tls, urls: &[String]| {
+            let mut options = options.clone();
+            if options.auto {
+                let dir = config.data_dir.join("fixtures").join(match role {
+                    Role::Client => "client",
+                    Role::Peer => "peer",
+                });
+                let files = selfsigned::ensure(&dir, &hosts(urls), options.self_signed_validity_years)
+                    .map_err(|why| format!("--{}auto-tls: {why}", role.prefix()))?;
+                (options.cert_file, options.key_file) = (Some(files.cert), Some(files.key));
+            }
+            Keeper::start(role, options).map(Arc::new)
+        };
+        Ok(Tls {
+            client: keep(Role::Client, &config.tls_client, &client)?,
+            peer: keep(Role::Peer, &config.tls_peer, &peer)?,
+        })
+    }
+
+    /// Appends the metrics about certificates, their files, and handshakes.
+    pub(crate) fn render(&self, stats: Option<&rpc::Stats>, page: &mut Page) {
+        keeper::render(&[&self.client, &self.peer], page);
+        let Some(counts) = stats.map(rpc::Stats::handshakes) else { return };
+        let name = "cairn_tls_handshakes_total";
+        page.family(name, "counter", "TLS handshakes of clients, by how they ended.");
+        for (outcome, count) in [
+            ("done", &counts.done),
+            ("failed", &counts.failed),
+            ("timed_out", &counts.timed_out),
+            ("given_up", &counts.given_up),
+        ] {
+            page.labelled(name, &[("outcome", outcome)], count.load(Ordering::Relaxed));
+        }
+    }
+}
