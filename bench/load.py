@@ -12,7 +12,7 @@ from pathlib import Path
 import client
 import proto
 from cluster import Cluster
-from server import Server
+from server import TLS_OFFSET, Server
 
 
 class NotCounted(Exception):
@@ -54,6 +54,7 @@ class SameRequest:
     message: bytes
     connections: int
     streams: int
+    secure: bool = False
 
     def run(self, ports: list[int], shares: list[int]) -> Outcome:
         """Sends each port its share of the requests, over its share of the connections, all at once."""
@@ -65,7 +66,8 @@ class SameRequest:
                 connections = min(max(1, self.connections // len(ports)), share)
                 command = ["h2load", "-n", str(share), "-c", str(connections), "-m", str(self.streams), "-t", "1"]
                 command += ["-d", body.name, "-H", "content-type: application/grpc", "-H", "te: trailers"]
-                commands.append(command + [f"http://127.0.0.1:{port}{self.path}"])
+                origin = f"https://127.0.0.1:{port + TLS_OFFSET}" if self.secure else f"http://127.0.0.1:{port}"
+                commands.append(command + [origin + self.path])
             began = time.monotonic()
             texts = _run(commands)
             seconds = time.monotonic() - began

@@ -39,6 +39,7 @@ def small_rows(tools: Tools) -> list[Row]:
     return [
         Row("read-serializable", "serializable read", SameRequest(RANGE, read_local, 100, 10), 2.2, 0.40),
         Row("read-linearizable", "linearizable read", SameRequest(RANGE, read, 100, 10), 2.2, 0.40),
+        Row("read-tls", "linearizable read over TLS", SameRequest(RANGE, read, 100, 10, secure=True), 2.0),
         Row("put", "put, one key", SameRequest(PUT, put, 100, 10), 3.0, 0.30),
         Row("put-keys", "put, 100,000 keys", ManyKeys(tools.generator, keys=100_000), 3.0, 0.30),
         Row("put-one-client", "put, one client", SameRequest(PUT, put, 1, 1), 1.3),

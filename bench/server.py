@@ -12,6 +12,8 @@ import client
 
 _START_S_MAX = 60.0
 _QUOTA_BYTES = 8 << 30
+TLS_OFFSET = 16
+"""The https port of a server that has a certificate, after its plain one."""
 
 
 class ServerFailed(Exception):
@@ -22,10 +24,19 @@ class Server:
     """`binary` runs under the name `etcd`, with etcd's flags, whichever of the two it is. `founders` are the peer ports of the
     members it is founded with, by name: itself alone, if none are given."""
 
-    def __init__(self, name: str, binary: Path, work: Path, port: int, founders: dict[str, int] | None = None):
+    def __init__(
+        self,
+        name: str,
+        binary: Path,
+        work: Path,
+        port: int,
+        founders: dict[str, int] | None = None,
+        certificate: tuple[Path, Path] | None = None,
+    ):
         self.name = name
         self.port = port
         self.data = work / name / "data"
+        self._certificate = certificate
         self._founders = founders or {name: port + 1}
         self._log_path = work / name / "log"
         self._link = work / name / "etcd"
@@ -69,6 +80,11 @@ class Server:
             "quota-backend-bytes": _QUOTA_BYTES,
             "log-level": "warn",
         }
+        if self._certificate:
+            cert, key = self._certificate
+            secure = f"https://127.0.0.1:{self.port + TLS_OFFSET}"
+            flags |= {"cert-file": cert, "key-file": key}
+            flags |= {"listen-client-urls": f"{here},{secure}", "advertise-client-urls": f"{here},{secure}"}
         environment = {k: v for k, v in os.environ.items() if not k.startswith("ETCD_")}
         with open(self._log_path, "ab") as log:
             started = time.monotonic()

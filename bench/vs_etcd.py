@@ -40,8 +40,9 @@ def main() -> None:
     if idle < IDLE_SHARE_MIN:
         _say(f"the machine is only {idle:.0%} idle before the first run: CPU per request will hold, rates and times will not")
     with tempfile.TemporaryDirectory(prefix="bench-", dir=options.work) as work:
-        etcd = Server("etcd", programs.etcd, Path(work), options.port)
-        cairn = Server("cairn", programs.cairn, Path(work), options.port + 2)
+        certificate = tools.certificate(Path(work))
+        etcd = Server("etcd", programs.etcd, Path(work), options.port, certificate=certificate)
+        cairn = Server("cairn", programs.cairn, Path(work), options.port + 2, certificate=certificate)
         etcds = Cluster("etcd", programs.etcd, Path(work), options.port + 4)
         cairns = Cluster("cairn", programs.cairn, Path(work), options.port + 10)
         results.about = accounting.machine() | {
@@ -235,7 +236,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="length of a run (3)")
     parser.add_argument("--keys", type=int, help="keys in the full store (1,000,000)")
     parser.add_argument("--only", nargs="+", metavar="ROW", help="only these rows; `full` is all about the full store")
-    parser.add_argument("--port", type=int, default=24790, help="first of 16 ports")
+    parser.add_argument("--port", type=int, default=24790, help="first of 19 ports")
     parser.add_argument("--work", type=Path, help="directory for the data, on the disk to measure (target directory)")
     parser.add_argument("--out", type=Path, default=tools.target_dir() / "bench", help="directory of the reports")
     options = parser.parse_args()
