@@ -31,8 +31,6 @@ func init() {
 	except(exception{reason: "HTTP/1.1 is spoken on the same port: what does not begin like HTTP/2 is answered as a bad HTTP/1.1 request, " +
 		"and then closed (TestPreface); RFC 9113 section 3.4 lets a server leave GOAWAY out"},
 		"TestPublished/http2/3.5/2")
-	except(exception{reason: "no call depends on :scheme, and an empty one is not looked for (RFC 9113 section 8.3.1 wants a valid value)"},
-		"TestFields/an_empty_:scheme")
 }
 
 // judge fails the test for an error that is not excepted, and for an exception

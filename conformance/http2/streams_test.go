@@ -52,7 +52,7 @@ func TestStreams(t *testing.T) {
 				return err
 			}
 			p.send(frames.Headers(5, true, block))
-			return p.connectionError(protocolError, closedError)
+			return p.connectionError(protocolError)
 		}},
 		{name: "DATA on a number that was passed over", run: func(p *peer) error {
 			p.send(frames.Headers(7, false, block), frames.Data(7, true, rangeBody))

@@ -9,6 +9,7 @@ use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 
 use crate::body::Body;
+use crate::body_time::Mark;
 use crate::connection::Http2;
 use crate::decoder::{Decoder, cut_off, no_message, sole, too_many_messages};
 use crate::encoding::Encoding;
@@ -32,6 +33,9 @@ pub(crate) const GATHERED_BYTES_ALL_MAX: usize = 256 << 20;
 /// Entries that a list of signals may have whatever the number of streams.
 const LISTED_MIN: usize = 64;
 
+/// What a call ends with whose message does not come.
+const TOO_LATE: &str = "grpc: the rest of the request does not come";
+
 /// What has happened to a stream.
 pub(crate) enum Event {
     /// The handler asked to be called, or the stream is new.
@@ -48,6 +52,8 @@ pub(crate) enum Event {
     Answer(Answer),
     /// The deadline has passed.
     Expired,
+    /// The rest of the request does not come.
+    Late,
 }
 
 /// What a look at a stream is for.
@@ -77,6 +83,8 @@ pub(crate) struct Stream {
     streams: bool,
     /// Memory that the headers take while the request waits.
     pub(crate) head_bytes: usize,
+    /// How much was left to be sent when a server that ends looked last, and since when.
+    pub(crate) left: Option<(usize, Instant)>,
     /// The request is a HEAD, and its response has no body.
     pub(crate) is_head: bool,
 }
@@ -96,6 +104,10 @@ pub(crate) struct Input {
     taken_bytes: usize,
     /// What is given back and not yet announced.
     due: u32,
+    /// Bytes of the body that have come.
+    pub(crate) received_bytes: u64,
+    /// How far the message was when it was looked at.
+    pub(crate) mark: Option<Mark>,
 }
 
 /// Who the stream waits for.
@@ -230,14 +242,17 @@ impl Http2 {
             stream.give_back(&mut self.sender);
         }
         let list = match outcome {
-            Outcome::Parks => Some((&mut self.parked, &mut stream.parked)),
-            Outcome::Queues => Some((&mut self.backlog, &mut stream.waits)),
-            Outcome::Hungers => Some((&mut self.hungry, &mut stream.hungers)),
+            Outcome::Parks => Some((&mut self.parked, &mut stream.parked, None)),
+            Outcome::Queues => Some((&mut self.backlog, &mut stream.waits, Some(Limit::HeldReplies))),
+            Outcome::Hungers => Some((&mut self.hungry, &mut stream.hungers, Some(Limit::HeldMessages))),
             Outcome::Waits | Outcome::Ends(_) => None,
         };
-        if let Some((list, is_listed)) = list
+        if let Some((list, is_listed, limit)) = list
             && !std::mem::replace(is_listed, true)
         {
+            if let Some(limit) = limit {
+                shared.stats.hit(limit);
+            }
             list.push_back(signal.clone());
             // Streams that end leave their signals behind. A stream is in a list once at most.
             if list.len() > 2 * self.ids.len() + LISTED_MIN {
@@ -283,7 +298,7 @@ struct Look<'a> {
 impl Input {
     pub(crate) fn new(decoder: Decoder, left: Option<u64>, ended: bool) -> Input {
         let window = i64::from(WINDOW_BYTES);
-        Input { ended, told: false, decoder, left, window, taken_bytes: 0, due: 0 }
+        Input { ended, told: false, decoder, left, window, taken_bytes: 0, due: 0, received_bytes: 0, mark: None }
     }
 
     /// Nothing more is to come.
@@ -307,6 +322,7 @@ impl Input {
         }
         self.window -= len as i64;
         self.taken_bytes += len;
+        self.received_bytes += data_bytes as u64;
         Ok(())
     }
 }
@@ -333,6 +349,7 @@ impl Stream {
             waits: false,
             hungers: false,
             head_bytes: 0,
+            left: None,
             is_head: false,
         }
     }
@@ -398,9 +415,11 @@ impl Stream {
             Cause::Event(Event::Begin) => self.waits = false,
             Cause::Event(Event::Fed) => self.hungers = false,
             Cause::Event(Event::Answer(answer)) => self.answer(look, answer),
+            Cause::Event(Event::Late) => self.late(),
             // The time for the request has passed, not that for the response.
             Cause::Event(Event::Expired) if self.method.is_none() => {
                 if matches!(self.role, Role::Http { .. }) && !self.input.ended {
+                    look.shared.stats.hit(Limit::BodyTime);
                     self.respond(plain_response(StatusCode::REQUEST_TIMEOUT));
                 }
             }
@@ -462,7 +481,10 @@ impl Stream {
                     self.message(look, message);
                     continue;
                 }
-                Err(status) => self.fail(status),
+                Err(status) => {
+                    look.shared.stats.unreadable(&status);
+                    self.fail(status);
+                }
             }
             if !self.input.ended || self.input.told {
                 return true;
@@ -481,6 +503,7 @@ impl Stream {
             Role::Http { body, .. } => {
                 body.extend_from_slice(data);
                 if body.len() > look.shared.options.body_bytes_max {
+                    look.shared.stats.hit(Limit::MessageBytes);
                     return self.respond(plain_response(StatusCode::PAYLOAD_TOO_LARGE));
                 }
             }
@@ -488,7 +511,10 @@ impl Stream {
             Role::Unary { message: None, grpc, .. } if self.input.ended && self.input.decoder.held_bytes() == 0 => {
                 match sole(data, grpc.encoding, bytes_max) {
                     Ok(message) => self.message(look, message),
-                    Err(status) => return self.fail(status),
+                    Err(status) => {
+                        look.shared.stats.unreadable(&status);
+                        return self.fail(status);
+                    }
                 }
             }
             Role::Unary { .. } | Role::Handler(_) => self.input.decoder.push(data),
@@ -504,6 +530,7 @@ impl Stream {
         if let Some(method) = self.method {
             look.shared.stats.received(method, message.len());
         }
+        self.input.mark = None;
         match &mut self.role {
             Role::Unary { message: slot @ None, .. } => *slot = Some(message),
             Role::Handler(Handler { single: true, message: slot @ None, .. }) => *slot = Some(message),
@@ -608,6 +635,16 @@ impl Stream {
         if self.out.has_end() {
             self.code = self.out.end_code().or(self.code);
             self.settle();
+        }
+    }
+
+    /// Gives up a request that does not come, unless it just has.
+    fn late(&mut self) {
+        match self.role {
+            _ if self.input.ended => {}
+            Role::Http { .. } => self.respond(plain_response(StatusCode::REQUEST_TIMEOUT)),
+            Role::Unary { .. } | Role::Handler(_) => self.fail(Status::new(Code::Unavailable, TOO_LATE)),
+            Role::Answer | Role::Output => {}
         }
     }
 

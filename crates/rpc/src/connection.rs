@@ -19,6 +19,7 @@ use crate::frame::{
 };
 use crate::ids::IdHasher;
 use crate::keepalive::{PeerPulse, PingRule, Pulse};
+use crate::passed_over::PassedOver;
 use crate::rates::Rates;
 use crate::receiver::{Receiver, WINDOW_BYTES};
 use crate::sender::Sender;
@@ -88,10 +89,12 @@ pub(crate) struct Http2 {
     pub(crate) ids: HashMap<u32, usize, IdHasher>,
     /// The newest stream.
     pub(crate) last_stream: u32,
+    /// Numbers below it that were never used.
+    pub(crate) passed_over: PassedOver,
     /// Streams that were reset lately: more may be on its way for them.
     pub(crate) forsaken: VecDeque<u32>,
     /// What has happened to streams since the last turn.
-    inbox: VecDeque<(Arc<Signal>, Event)>,
+    pub(crate) inbox: VecDeque<(Arc<Signal>, Event)>,
     /// Streams that wait for a share of the connection's output.
     pub(crate) parked: VecDeque<Arc<Signal>>,
     /// Whole requests that wait until fewer bytes are held.
@@ -116,8 +119,10 @@ pub(crate) struct Http2 {
     pulse: PeerPulse,
     /// Output that was left when it was written last.
     unwritten_bytes: usize,
+    /// Nothing was read when there was an occasion last, because the peer takes nothing.
+    was_choked: bool,
     /// Since when the peer takes nothing.
-    stuck: Option<Instant>,
+    pub(crate) stuck: Option<Instant>,
     /// When the connection ended in an error. Only its socket is left.
     leaving: Option<Instant>,
 }
@@ -153,6 +158,7 @@ impl Http2 {
             streams: Slab::new(),
             ids: HashMap::default(),
             last_stream: 0,
+            passed_over: PassedOver::default(),
             forsaken: VecDeque::new(),
             inbox: VecDeque::new(),
             parked: VecDeque::new(),
@@ -164,11 +170,12 @@ impl Http2 {
             told_gathered_bytes: 0,
             greeted: false,
             since: shared.now,
-            rates: Rates::new(shared.now),
+            rates: Rates::new(shared.options.rates, shared.now),
             ping_rule: PingRule::new(&shared.options),
             farewell: Farewell::None,
             pulse: PeerPulse::new(&shared.options, shared.now),
             unwritten_bytes: 0,
+            was_choked: false,
             stuck: None,
             leaving: None,
         })
@@ -192,6 +199,7 @@ impl Http2 {
         let read = match self.read(shared, &mut cx, until.max(shared.now + READ_TIME_MIN)) {
             Ok(read) => read,
             Err(ending) => {
+                shared.stats.connection_error(ending.reason);
                 self.sender.go_away(self.farewell.last_stream(self.last_stream), ending.reason, ending.text);
                 return self.leave(shared, &mut cx);
             }
@@ -215,7 +223,7 @@ impl Http2 {
         let late = !self.inbox.is_empty()
             || (self.can_begin() && !self.backlog.is_empty())
             || (self.may_stream() && !self.hungry.is_empty());
-        let movable = !self.parked.is_empty() && self.sender.room() > 0;
+        let movable = !self.parked.is_empty() && self.sender.is_open();
         let more_input = matches!(read, Read::CutShort) && !self.is_choked();
         if late || movable || more_input { Turn::Again } else { Turn::Idle }
     }
@@ -232,7 +240,7 @@ impl Http2 {
             }
         }
         for _ in 0..self.parked.len() {
-            if self.sender.room() == 0 {
+            if !self.sender.is_open() {
                 break;
             }
             let Some(signal) = self.parked.pop_front() else { break };
@@ -276,7 +284,7 @@ impl Http2 {
 
     /// Whether nothing more should be read. A peer that takes nothing while it asks for more is not heard until it does; one that
     /// keeps its windows closed must be, or it could never open them.
-    fn is_choked(&self) -> bool {
+    pub(crate) fn is_choked(&self) -> bool {
         self.sender.is_full() || (self.stuck.is_some() && !self.can_begin())
     }
 
@@ -298,7 +306,12 @@ impl Http2 {
     ) -> Result<Read, Ending> {
         let mut allowance = limits::TURN_BYTES_MAX;
         loop {
-            if shared.now > until || self.is_choked() {
+            let is_choked = self.is_choked();
+            if is_choked && !self.was_choked {
+                shared.stats.hit(Limit::UnreadOutput);
+            }
+            self.was_choked = is_choked;
+            if is_choked || shared.now > until {
                 return Ok(Read::CutShort);
             }
             let mut len = self.input.len();
@@ -403,9 +416,12 @@ impl Http2 {
             return false;
         }
         let waits_for_headers = self.receiver.block.as_ref().map(|block| block.since);
-        if waits_for_headers.is_some_and(|since| is_over(since, shared.options.handshake_timeout)) {
+        if waits_for_headers.is_some_and(|since| is_over(since, shared.options.header_timeout)) {
             shared.stats.hit(Limit::HeaderTime);
             return false;
+        }
+        if self.hurry() | self.give_up_requests(shared) {
+            waker.wake_by_ref();
         }
         self.hasten_farewell(shared.now, waker);
         match self.pulse.check(shared.now) {
@@ -420,6 +436,21 @@ impl Http2 {
                 true
             }
         }
+    }
+
+    /// Sends on what has waited for a window to be worth a frame: its peer may be one that opens it only when it is used up. True if
+    /// there is something.
+    fn hurry(&mut self) -> bool {
+        if !std::mem::take(&mut self.sender.withholds) {
+            return false;
+        }
+        for (_, stream) in &mut self.streams {
+            if stream.out.hurry() {
+                self.inbox.push_back((stream.signal.clone(), Event::Window));
+            }
+        }
+        self.sender.hurries = true;
+        true
     }
 
     /// Ends the connection with `limit` as the reason, which is counted.

@@ -93,12 +93,13 @@ impl Http2 {
             }
             Frame::WindowUpdate { stream: 0, increment } => {
                 self.count(shared, Cost::WindowUpdate)?;
-                self.sender.widen(increment)?;
+                self.sender.widen(increment).inspect_err(|_| shared.stats.hit(Limit::ConnectionWindow))?;
             }
             Frame::WindowUpdate { stream, increment } => {
                 self.not_idle(stream)?;
                 self.count(shared, Cost::WindowUpdate)?;
-                self.widen(shared, stream, i64::from(increment))?;
+                let widened = self.widen(shared, stream, i64::from(increment));
+                widened.inspect_err(|_| shared.stats.hit(Limit::StreamWindow))?;
             }
             Frame::Settings(settings) => {
                 self.greeted = true;
@@ -130,13 +131,15 @@ impl Http2 {
         end_stream: bool,
         rest: &[u8],
     ) -> Result<usize, Ended> {
-        let list_max = shared.options.header_list_bytes_max as usize;
         if stream > self.last_stream {
             if stream.is_multiple_of(2) {
                 return Err(Fault::connection(Reason::PROTOCOL_ERROR).into());
             }
+            if stream > self.last_stream + 2 {
+                self.passed_over.note(self.last_stream, stream);
+            }
             self.last_stream = stream;
-            let head = self.receiver.head(block, stream, &shared.routes, list_max)?;
+            let head = self.receiver.head(block, stream, shared)?;
             if !self.farewell.serves(stream) {
                 self.sender.reset(stream, Reason::REFUSED_STREAM);
                 self.forsake(stream);
@@ -155,12 +158,14 @@ impl Http2 {
         let Some(&key) = self.ids.get(&stream) else {
             if self.forsaken.contains(&stream) {
                 self.count(shared, Cost::IdleFrame)?;
-                self.receiver.trailers(block, stream, list_max)?;
+                self.receiver.trailers(block, stream, shared)?;
                 return Ok(0);
             }
-            return Err(Fault::connection(Reason::STREAM_CLOSED).into());
+            let was_opened = !stream.is_multiple_of(2) && !self.passed_over.contains(stream);
+            let reason = if was_opened { Reason::STREAM_CLOSED } else { Reason::PROTOCOL_ERROR };
+            return Err(Fault::connection(reason).into());
         };
-        self.receiver.trailers(block, stream, list_max)?;
+        self.receiver.trailers(block, stream, shared)?;
         let input = &mut self.streams[key].input;
         let begun = if end_stream || input.ended { input.take(0, 0, true) } else { Err(Reason::PROTOCOL_ERROR) };
         begun.map_err(|reason| Fault::stream(stream, reason))?;
@@ -171,14 +176,19 @@ impl Http2 {
     /// A DATA frame has come; `len` is what it counts for in the windows.
     fn data(&mut self, shared: &mut Shared, stream: u32, data: &[u8], len: usize, end: bool) -> Result<(), Ended> {
         self.not_idle(stream)?;
-        self.receiver.take(len)?;
+        self.receiver.take(len).inspect_err(|_| shared.stats.hit(Limit::ReceiveWindow))?;
         let Some(&key) = self.ids.get(&stream) else {
             if self.forsaken.contains(&stream) {
                 return self.count(shared, Cost::IdleFrame);
             }
             return Err(Fault::stream(stream, Reason::STREAM_CLOSED).into());
         };
-        self.streams[key].input.take(len, data.len(), end).map_err(|reason| Fault::stream(stream, reason))?;
+        if let Err(reason) = self.streams[key].input.take(len, data.len(), end) {
+            if reason == Reason::FLOW_CONTROL_ERROR {
+                shared.stats.hit(Limit::ReceiveWindow);
+            }
+            return Err(Fault::stream(stream, reason).into());
+        }
         let held = self.gathered_bytes;
         self.attend_input(shared, key, data, end);
         if !end && data.is_empty() {
@@ -202,6 +212,7 @@ impl Http2 {
         let ids: Vec<u32> = self.ids.keys().copied().collect();
         for id in ids {
             if self.widen(shared, id, change).is_err() {
+                shared.stats.hit(Limit::ConnectionWindow);
                 return Err(Fault::connection(Reason::FLOW_CONTROL_ERROR).into());
             }
         }
@@ -216,9 +227,16 @@ impl Http2 {
         if out.widen(by).is_err() {
             return Err(Fault::stream(stream, Reason::FLOW_CONTROL_ERROR));
         }
+        self.sender.withholds |= out.withholds();
         if was_closed && out.can_move() {
+            let is_narrow = out.is_narrow();
             let signal = self.streams[key].signal.clone();
-            self.attend(shared, signal, Event::Window);
+            if is_narrow {
+                // There may be more of these in what was read: they are worth one frame together.
+                self.notify(signal, Event::Window);
+            } else {
+                self.attend(shared, signal, Event::Window);
+            }
         }
         Ok(())
     }
@@ -239,6 +257,7 @@ impl Http2 {
         if self.not_idle(fault.stream).is_err() {
             return Err(Fault::connection(fault.reason).into());
         }
+        shared.stats.stream_error(fault.reason);
         self.rates.count(shared.now, Cost::ForcedReset, 1).map_err(|limit| Http2::over(shared, limit))?;
         if let Some(&key) = self.ids.get(&fault.stream) {
             self.remove(shared, key);

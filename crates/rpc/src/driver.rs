@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -47,7 +47,8 @@ impl Driver {
     /// # Panics
     /// If the service's table names a method twice.
     pub fn new(service: Arc<dyn Service>, options: Options) -> Driver {
-        let stats = Stats::new(1, service.methods().len());
+        let options = Options { threads: 1, ..options };
+        let stats = Stats::new(&options, service.methods().len());
         let mailbox = Arc::new(Mailbox::new());
         let shared = Shared {
             routes: Arc::new(Routes::new(service.methods())),
@@ -96,6 +97,19 @@ impl Driver {
             }
         }
         std::mem::take(&mut self.pipe.ends().output)
+    }
+
+    /// Has the connection look after what takes time, as if so much of it had passed. Returns what it wrote.
+    pub fn tick(&mut self, passed: Duration) -> Vec<u8> {
+        self.shared.now = Instant::now() + passed;
+        let waker = Waker::from(self.wake.clone());
+        if let Some(connection) = &mut self.connection
+            && !connection.tick(&self.shared, &waker)
+        {
+            connection.abandon(&self.shared);
+            self.connection = None;
+        }
+        self.feed(&[])
     }
 
     /// Whether the connection is over, or has said that it will read nothing more.

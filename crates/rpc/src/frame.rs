@@ -72,6 +72,33 @@ impl Reason {
     pub const CANCEL: Reason = Reason(8);
     pub const COMPRESSION_ERROR: Reason = Reason(9);
     pub const ENHANCE_YOUR_CALM: Reason = Reason(11);
+
+    /// Those for which a server ends streams and connections.
+    pub const ERRORS: [Reason; 8] = [
+        Reason::PROTOCOL_ERROR,
+        Reason::INTERNAL_ERROR,
+        Reason::FLOW_CONTROL_ERROR,
+        Reason::STREAM_CLOSED,
+        Reason::FRAME_SIZE_ERROR,
+        Reason::REFUSED_STREAM,
+        Reason::COMPRESSION_ERROR,
+        Reason::ENHANCE_YOUR_CALM,
+    ];
+
+    /// The name that the RFC gives it; none if it is not one of [`Reason::ERRORS`].
+    pub fn error_name(self) -> Option<&'static str> {
+        Some(match self {
+            Reason::PROTOCOL_ERROR => "PROTOCOL_ERROR",
+            Reason::INTERNAL_ERROR => "INTERNAL_ERROR",
+            Reason::FLOW_CONTROL_ERROR => "FLOW_CONTROL_ERROR",
+            Reason::STREAM_CLOSED => "STREAM_CLOSED",
+            Reason::FRAME_SIZE_ERROR => "FRAME_SIZE_ERROR",
+            Reason::REFUSED_STREAM => "REFUSED_STREAM",
+            Reason::COMPRESSION_ERROR => "COMPRESSION_ERROR",
+            Reason::ENHANCE_YOUR_CALM => "ENHANCE_YOUR_CALM",
+            _ => return None,
+        })
+    }
 }
 
 /// What is wrong with a frame, and how much of the connection that ends.

@@ -83,6 +83,11 @@ impl Handshakes {
         Ok(Handshakes { inboxes, threads, common, serial: AtomicU64::new(0) })
     }
 
+    /// How many are under way or wait for a thread.
+    pub(crate) fn count(&self) -> usize {
+        self.common.count.load(Ordering::Relaxed)
+    }
+
     /// Begins with `arrival`, which goes on to a request thread when it has been let in.
     pub(crate) fn begin(&self, arrival: Arrival, gatekeeper: Arc<dyn Gatekeeper>, plaintext: bool) {
         if self.common.count.load(Ordering::Relaxed) >= HANDSHAKES_MAX {

@@ -56,7 +56,9 @@ pub(crate) struct Grpc {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum BadHead {
     /// It cannot be decompressed: the connection is lost.
-    Compression,
+    Compression(hpack::Error),
+    /// Trailers of more bytes than a header list may have: the stream ends.
+    TooLong,
     /// It breaks the rules of HTTP/2: the stream ends.
     Malformed,
 }
@@ -69,7 +71,7 @@ pub(crate) fn decode(
     list_bytes_max: usize,
 ) -> Result<Head, BadHead> {
     let mut parts = Parts { list_bytes_max, ..Parts::default() };
-    decoder.decode(block, |field| parts.field(field)).map_err(|_| BadHead::Compression)?;
+    decoder.decode(block, |field| parts.field(field)).map_err(BadHead::Compression)?;
     if parts.malformed || !parts.has_method || parts.method.is_empty() {
         return Err(BadHead::Malformed);
     }
@@ -107,14 +109,11 @@ pub(crate) fn decode_trailers(
     let mut list_bytes = 0_usize;
     let decoded = decoder.decode(block, |field| {
         list_bytes = list_bytes.saturating_add(field.size_bytes());
-        malformed = malformed
-            || list_bytes > list_bytes_max
-            || !is_name(field.name)
-            || is_of_connection(field.name)
-            || !is_value(field.value);
+        malformed = malformed || !is_name(field.name) || is_of_connection(field.name) || !is_value(field.value);
     });
     match decoded {
-        Err(_) => Err(BadHead::Compression),
+        Err(error) => Err(BadHead::Compression(error)),
+        Ok(()) if list_bytes > list_bytes_max => Err(BadHead::TooLong),
         Ok(()) if malformed => Err(BadHead::Malformed),
         Ok(()) => Ok(()),
     }
@@ -167,7 +166,7 @@ impl Parts {
                 self.has_path = true;
                 self.path.extend_from_slice(value);
             }
-            b":scheme" if !self.has_scheme => {
+            b":scheme" if !self.has_scheme && is_scheme(value) => {
                 self.has_scheme = true;
                 self.is_https = value == b"https";
             }
@@ -285,6 +284,12 @@ fn is_name(name: &[u8]) -> bool {
 /// Fields that speak of an HTTP/1.1 connection, of which HTTP/2 has none.
 fn is_of_connection(name: &[u8]) -> bool {
     matches!(name, b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding" | b"upgrade")
+}
+
+/// A scheme as URIs have it (RFC 3986 section 3.1).
+fn is_scheme(text: &[u8]) -> bool {
+    let is_inner = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+    text.first().is_some_and(u8::is_ascii_alphabetic) && text.iter().all(is_inner)
 }
 
 /// The name of a method: a token in any case.

@@ -23,7 +23,7 @@ use crate::call::GATHERED_BYTES_ALL_MAX;
 use crate::connection::ByteStream;
 use crate::responder::plain_response;
 use crate::thread::Http1Guard;
-use crate::{HttpResponder, Options, Peer, RequestBody, Service, Upgrade};
+use crate::{HttpResponder, Limit, Options, Peer, RequestBody, Service, Upgrade};
 
 /// Bytes moved by one read.
 const READ_BYTES_MAX: usize = 8 * 1024;
@@ -42,16 +42,26 @@ pub(crate) struct Serving {
 /// Serves one connection to its end.
 pub(crate) async fn serve(stream: Stream, context: Serving, mut stop: watch::Receiver<bool>) {
     let mut builder = Builder::new();
-    builder.timer(Clock).header_read_timeout(context.options.handshake_timeout);
+    builder.timer(Clock).header_read_timeout(context.options.header_timeout);
     let context = Arc::new(context);
+    let guard = context.guard.clone();
     let answer = service_fn(move |request| answer(request, context.clone()));
     let mut connection = pin!(builder.serve_connection(stream, answer).with_upgrades());
-    tokio::select! {
-        // Errors are the client's: there is nobody to tell.
-        _ = connection.as_mut() => return,
-        _ = stop.wait_for(|stop| *stop) => connection.as_mut().graceful_shutdown(),
+    let ended = tokio::select! {
+        served = connection.as_mut() => Some(served),
+        _ = stop.wait_for(|stop| *stop) => None,
+    };
+    let served = match ended {
+        Some(served) => served,
+        None => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    // Other errors are the client's: there is nobody to tell.
+    if served.is_err_and(|error| error.is_timeout()) {
+        guard.stats.hit(Limit::HeaderTime);
     }
-    let _ = connection.await;
 }
 
 async fn answer(mut request: Request<Incoming>, context: Arc<Serving>) -> Result<Response<Body>, Infallible> {
@@ -68,10 +78,16 @@ async fn answer(mut request: Request<Incoming>, context: Arc<Serving>) -> Result
         context.service.http_in_pieces(request, responder);
     } else {
         let gathering = gather(RequestBody::http1(incoming), &context);
-        let gathered = tokio::time::timeout(context.options.body_timeout, gathering).await;
+        let gathered = tokio::time::timeout(context.options.http_body_timeout, gathering).await;
         match gathered.unwrap_or(Err(StatusCode::REQUEST_TIMEOUT)) {
             Ok(body) => context.service.http(Request::from_parts(head, body), responder),
             Err(status) => {
+                match status {
+                    StatusCode::PAYLOAD_TOO_LARGE => context.guard.stats.hit(Limit::MessageBytes),
+                    StatusCode::SERVICE_UNAVAILABLE => context.guard.stats.hit(Limit::GatheredBytes),
+                    StatusCode::REQUEST_TIMEOUT => context.guard.stats.hit(Limit::BodyTime),
+                    _ => {}
+                }
                 let mut refusal = plain_response(status);
                 // What is unread of the body would be taken for the next request.
                 refusal.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));

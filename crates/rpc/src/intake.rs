@@ -87,7 +87,7 @@ impl Http2 {
                 let mut stream = Stream::new(self.signal(shared), id, None, input, out, role);
                 stream.head_bytes = head.bytes;
                 stream.is_head = is_head;
-                let deadline = (!ended).then(|| shared.now + shared.options.body_timeout);
+                let deadline = (!ended).then(|| shared.now + shared.options.http_body_timeout);
                 self.keep(shared, stream, deadline);
                 return Ok(0);
             }
@@ -105,7 +105,7 @@ impl Http2 {
             && self.can_begin()
             && let Some(body) = whole_body(id, ended, head.content_length, rest)
         {
-            self.receiver.take(body.len())?;
+            self.receiver.take(body.len()).inspect_err(|_| shared.stats.hit(Limit::ReceiveWindow))?;
             shared.stats.started(method);
             let taken = if ended { 0 } else { HEAD_BYTES + body.len() };
             match sole(body, grpc.encoding, shared.options.message_bytes_max) {
@@ -114,6 +114,7 @@ impl Http2 {
                     self.call(shared, id, &grpc, message, deadline, is_alone);
                 }
                 Err(status) => {
+                    shared.stats.unreadable(&status);
                     shared.stats.handled(method, status.code);
                     self.refuse(id, StatusCode::OK, grpc.content_type, &status, true);
                 }

@@ -15,6 +15,7 @@
 
 mod arrival;
 mod body;
+mod body_time;
 mod call;
 pub mod client;
 mod connection;
@@ -43,6 +44,7 @@ mod metadata;
 mod options;
 mod outflow;
 mod output;
+mod passed_over;
 mod payload;
 mod peer;
 mod pipe;
@@ -77,6 +79,7 @@ pub use options::Options;
 pub use outflow::Outbound;
 pub use peer::{Address, Peer};
 pub use pipe::{BodySender, Gone};
+pub use rates::RateLimits;
 pub use reply::{Reply, Source};
 pub use responder::{HttpResponder, Responder};
 pub use secure::{Gatekeeper, Refusal};

@@ -1,5 +1,6 @@
 //! Accepts connections and spreads them over the request threads.
 
+use std::fmt;
 use std::io;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
@@ -8,13 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::Peer;
 use crate::arrival::Arrival;
 use crate::handshake::Handshakes;
 use crate::mailbox::{Mail, Mailbox};
 use crate::secure::Gatekeeper;
 use crate::socket::Acceptor;
 use crate::stats::Shard;
+use crate::{Options, Peer, Service, Stats};
 
 /// Pause after an accept that failed for want of descriptors or memory.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
@@ -86,24 +87,27 @@ pub(crate) struct Accepting {
 /// What such a thread needs.
 struct Door {
     listener: Listener,
-    seats: Vec<Seat>,
     handshakes: Option<Arc<Handshakes>>,
     stopping: Arc<AtomicBool>,
-    write_timeout: Duration,
+    hall: Hall,
+}
+
+/// What all of them have in common.
+#[derive(Clone)]
+pub(crate) struct Hall {
+    pub(crate) seats: Vec<Seat>,
+    pub(crate) options: Arc<Options>,
+    pub(crate) stats: Arc<Stats>,
+    pub(crate) service: Arc<dyn Service>,
 }
 
 impl Accepting {
-    pub(crate) fn start(
-        listener: Listener,
-        seats: Vec<Seat>,
-        handshakes: Option<Arc<Handshakes>>,
-        write_timeout: Duration,
-    ) -> io::Result<Accepting> {
+    pub(crate) fn start(listener: Listener, handshakes: Option<Arc<Handshakes>>, hall: Hall) -> io::Result<Accepting> {
         assert!(listener.gatekeeper.is_some() || listener.plaintext, "a listener where nothing is spoken");
         listener.acceptor.set_blocking()?;
         let acceptor = listener.acceptor.try_clone()?;
         let stopping = Arc::new(AtomicBool::new(false));
-        let door = Door { listener, seats, handshakes, stopping: stopping.clone(), write_timeout };
+        let door = Door { listener, handshakes, stopping: stopping.clone(), hall };
         let thread = thread::Builder::new().name("accept".to_string()).spawn(move || door.accept())?;
         Ok(Accepting { acceptor, stopping, thread })
     }
@@ -118,12 +122,33 @@ impl Accepting {
     }
 }
 
+impl Hall {
+    fn turn_away(&self, why: &dyn fmt::Display) {
+        self.stats.turn_away();
+        self.service.turned_away(why);
+    }
+}
+
 impl Door {
+    /// Whether another connection may be open. If not, it is counted.
+    fn has_room(&self) -> bool {
+        let shaking = self.handshakes.as_ref().map_or(0, |handshakes| handshakes.count() as u64);
+        let open = self.hall.stats.connections_open() + shaking;
+        if open < self.hall.options.connections_max {
+            return true;
+        }
+        self.hall.turn_away(&format_args!("{open} are open, and no more may be"));
+        false
+    }
+
     fn accept(&self) {
+        let hall = &self.hall;
         while !self.stopping.load(Ordering::SeqCst) {
             match self.listener.acceptor.accept() {
+                // Closed at once, it tells the client to go elsewhere; left unaccepted, it would only keep it waiting.
+                Ok(_) if !self.has_room() => {}
                 Ok((socket, address)) => {
-                    if socket.prepare(self.write_timeout).is_err() {
+                    if socket.prepare(hall.options.write_timeout).is_err() {
                         continue;
                     }
                     let arrival = Arrival::new(socket, Peer::unknown(address), self.listener.serves);
@@ -131,13 +156,16 @@ impl Door {
                         (Some(gatekeeper), Some(handshakes)) => {
                             handshakes.begin(arrival, gatekeeper.clone(), self.listener.plaintext);
                         }
-                        _ => assign(&self.seats, arrival),
+                        _ => assign(&hall.seats, arrival),
                     }
                 }
                 // The client has gone before it was accepted, or a signal came.
                 Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {
                 }
-                Err(_) => thread::sleep(SHORTAGE_PAUSE),
+                Err(error) => {
+                    hall.turn_away(&error);
+                    thread::sleep(SHORTAGE_PAUSE);
+                }
             }
         }
     }

@@ -18,8 +18,17 @@ pub(crate) enum Mail {
     Wake(Arc<Signal>),
     /// A call is answered.
     Answer(Arc<Signal>, Answer),
-    /// Take no more, finish what runs until then, and end.
-    Shutdown(Instant),
+    /// Take no more, finish what runs, and end.
+    Shutdown(Closing),
+}
+
+/// How long a thread that ends goes on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Closing {
+    /// From here on only connections are kept that are in the middle of an answer.
+    pub(crate) idle_at: Instant,
+    /// From here on none.
+    pub(crate) end_at: Instant,
 }
 
 /// The mailbox of one request thread. Many answers cost one wake-up: only mail to a sleeping thread wakes it.

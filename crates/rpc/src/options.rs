@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use api::limits;
 
+use crate::RateLimits;
+
 /// Settings of a server. The defaults are etcd's where etcd has one.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -13,13 +15,21 @@ pub struct Options {
     pub message_bytes_max: usize,
     /// The largest body of an HTTP request that is handed over whole.
     pub body_bytes_max: usize,
+    /// Connections that may be open; more are closed as soon as they are accepted.
+    pub connections_max: u64,
     /// Streams one connection may have open.
     pub concurrent_streams_max: u32,
     /// Header list of one request, in bytes.
     pub header_list_bytes_max: u32,
-    /// How long a new connection may take to show which protocol it speaks, and an HTTP/1.1 client to send its headers.
+    /// What one connection may send in a second of what gets it nothing.
+    pub rates: RateLimits,
+    /// How long a new connection may take to show which protocol it speaks, its settings included.
     pub handshake_timeout: Duration,
     /// How long the body of an HTTP request may take that is handed over whole.
+    pub http_body_timeout: Duration,
+    /// How long the rest of a header block that has begun may take.
+    pub header_timeout: Duration,
+    /// How long a message that has begun may take for its next kilobyte, or to its end.
     pub body_timeout: Duration,
     /// How long a peer may accept no byte while there is something to send.
     pub write_timeout: Duration,
@@ -39,10 +49,14 @@ impl Default for Options {
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             message_bytes_max: limits::REQUEST_BYTES_MAX + limits::GRPC_OVERHEAD_BYTES,
             body_bytes_max: 2 * (limits::REQUEST_BYTES_MAX + limits::GRPC_OVERHEAD_BYTES),
+            connections_max: u64::MAX,
             concurrent_streams_max: limits::CONCURRENT_STREAMS_MAX,
             header_list_bytes_max: limits::HEADER_LIST_BYTES_MAX,
+            rates: RateLimits::default(),
             handshake_timeout: Duration::from_secs(20),
-            body_timeout: Duration::from_secs(60),
+            http_body_timeout: Duration::from_secs(60),
+            header_timeout: Duration::from_secs(20),
+            body_timeout: Duration::from_secs(20),
             write_timeout: Duration::from_secs(20),
             keepalive_interval: Duration::from_secs(2 * 3600),
             keepalive_timeout: Duration::from_secs(20),

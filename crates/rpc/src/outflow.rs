@@ -9,7 +9,7 @@ use http::{HeaderMap, Response, StatusCode};
 
 use crate::frame::Reason;
 use crate::payload::{PREFIX_BYTES, prefix};
-use crate::sender::{ContentType, Sender, widen};
+use crate::sender::{ContentType, SLIVER_BYTES_MAX, Sender, widen, worth};
 use crate::{Reply, Source, Status};
 
 /// What is asked of a source at once.
@@ -52,6 +52,12 @@ pub(crate) struct Outflow {
     is_raw: bool,
     /// What the peer still takes on this stream.
     window: i64,
+    /// Less of it than this is not worth a frame that does not end a message.
+    worth: i64,
+    /// A message waits for the window to be worth it.
+    withholds: bool,
+    /// It has waited for long: the next frame may be as small as it likes.
+    hurries: bool,
     /// The end is sent.
     is_done: bool,
 }
@@ -117,6 +123,9 @@ impl Outflow {
             end: None,
             is_raw: false,
             window,
+            worth: worth(window),
+            withholds: false,
+            hurries: false,
             is_done: false,
         }
     }
@@ -203,6 +212,11 @@ impl Outflow {
         self.queued_bytes + if waits { STREAM_BYTES } else { 0 }
     }
 
+    /// What is left to be sent of what is queued: a number that changes whenever some of it leaves.
+    pub(crate) fn left(&self) -> usize {
+        self.queued_bytes + self.current.as_ref().map_or(0, Current::len)
+    }
+
     /// Says whether a handler may add to this stream at all.
     pub(crate) fn allow(&mut self, allowed: bool) {
         self.room_bytes = if allowed { limits::STREAM_SEND_BYTES_MAX } else { 0 };
@@ -210,12 +224,35 @@ impl Outflow {
 
     /// Changes what the peer takes on this stream. Fails if that is more than HTTP/2 allows.
     pub(crate) fn widen(&mut self, by: i64) -> Result<(), ()> {
-        widen(&mut self.window, by)
+        let widened = widen(&mut self.window, by);
+        self.worth = self.worth.max(worth(self.window));
+        self.withholds |= self.window > 0 && !self.can_move();
+        widened
     }
 
     /// Whether there is something to send, and room for it.
     pub(crate) fn can_move(&self) -> bool {
-        self.window > 0 || (self.current.is_none() && self.queue.is_empty())
+        match &self.current {
+            _ if self.window >= self.worth => true,
+            Some(current) => self.window >= current.len() as i64,
+            None => self.queue.is_empty(),
+        }
+    }
+
+    /// Whether the window is so narrow that more of it should be waited for, be it for a moment.
+    pub(crate) fn is_narrow(&self) -> bool {
+        self.window < SLIVER_BYTES_MAX
+    }
+
+    /// Whether a message waits for the window to be worth a frame.
+    pub(crate) fn withholds(&self) -> bool {
+        self.withholds
+    }
+
+    /// Waits no longer for the window to be worth a frame. False if that was not waited for.
+    pub(crate) fn hurry(&mut self) -> bool {
+        self.hurries = std::mem::take(&mut self.withholds);
+        self.hurries
     }
 
     /// Takes the next message out, for a caller within the process.
@@ -255,6 +292,16 @@ impl Outflow {
                 return Progress::Share;
             }
             let wanted = current.len().min(PIECE_BYTES_MAX).min(window).min(room);
+            if wanted < current.len() && (wanted as i64) < SLIVER_BYTES_MAX {
+                if wanted == window && self.window < self.worth && !std::mem::take(&mut self.hurries) {
+                    self.withholds = true;
+                    sender.withholds = true;
+                    return Progress::Window;
+                }
+                if sender.withholds(wanted) {
+                    return Progress::Share;
+                }
+            }
             let Some(piece) = current.take(wanted) else {
                 // The source ended before its length: only a reset tells the client that the message is broken.
                 return Progress::Broken(Reason::INTERNAL_ERROR);

@@ -4,21 +4,52 @@ use std::time::{Duration, Instant};
 
 use crate::Limit;
 
-/// Frames that carry nothing. So many cost a few milliseconds.
-const IDLE_FRAMES_MAX: u32 = 20_000;
-/// Streams that the client gives up. Clients with short deadlines do that in good faith by the ten thousand when the server is
-/// overloaded, and must not be made to connect anew then.
-const RESETS_MAX: u32 = 50_000;
-/// Streams that the server has to reset because the client breaks a rule. None does so in good faith for long.
-const FORCED_RESETS_MAX: u32 = 1_000;
-/// Pieces of a body of a few bytes. A request in such pieces is odd, but each of them gets somewhere.
-const TINY_DATA_MAX: u32 = 100_000;
-/// Window updates, which cost little: a client that reads much in small steps sends many.
-const WINDOW_UPDATES_MAX: u32 = 500_000;
+/// What one connection may send in a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateLimits {
+    /// Frames that carry nothing. So many cost a few milliseconds.
+    pub idle_frames: u32,
+    /// Streams that the client gives up. Clients with short deadlines do that in good faith by the ten thousand when the server is
+    /// overloaded, and must not be made to connect anew then.
+    pub resets: u32,
+    /// Streams that the server has to reset because the client breaks a rule. None does so in good faith for long.
+    pub forced_resets: u32,
+    /// Pieces of a body of a few bytes. A request in such pieces is odd, but each of them gets somewhere.
+    pub tiny_data: u32,
+    /// Window updates, which cost little: a client that reads much in small steps sends many.
+    pub window_updates: u32,
+}
+
+impl Default for RateLimits {
+    fn default() -> RateLimits {
+        RateLimits {
+            idle_frames: 20_000,
+            resets: 50_000,
+            forced_resets: 1_000,
+            tiny_data: 100_000,
+            window_updates: 500_000,
+        }
+    }
+}
+
+impl RateLimits {
+    /// The limit that is counted under this name; none if it is no rate.
+    pub fn named(&mut self, name: &str) -> Option<&mut u32> {
+        Some(match name {
+            "idle_frames" => &mut self.idle_frames,
+            "resets" => &mut self.resets,
+            "forced_resets" => &mut self.forced_resets,
+            "tiny_data" => &mut self.tiny_data,
+            "window_updates" => &mut self.window_updates,
+            _ => return None,
+        })
+    }
+}
 
 /// What one client has sent in the current second.
 #[derive(Debug)]
 pub(crate) struct Rates {
+    limits: RateLimits,
     second: Instant,
     counts: [u32; 5],
 }
@@ -33,32 +64,30 @@ pub(crate) enum Cost {
     WindowUpdate,
 }
 
-impl Cost {
-    fn bound(self) -> (u32, Limit) {
-        match self {
-            Cost::IdleFrame => (IDLE_FRAMES_MAX, Limit::IdleFrames),
-            Cost::Reset => (RESETS_MAX, Limit::Resets),
-            Cost::ForcedReset => (FORCED_RESETS_MAX, Limit::ForcedResets),
-            Cost::TinyData => (TINY_DATA_MAX, Limit::TinyData),
-            Cost::WindowUpdate => (WINDOW_UPDATES_MAX, Limit::IdleFrames),
-        }
-    }
-}
-
 impl Rates {
-    pub(crate) fn new(now: Instant) -> Rates {
-        Rates { second: now, counts: [0; 5] }
+    pub(crate) fn new(limits: RateLimits, now: Instant) -> Rates {
+        Rates { limits, second: now, counts: [0; 5] }
     }
 
     /// Counts `times` more. The error names the limit it went over.
     pub(crate) fn count(&mut self, now: Instant, cost: Cost, times: u32) -> Result<(), Limit> {
         if now.duration_since(self.second) >= Duration::from_secs(1) {
-            *self = Rates::new(now);
+            (self.second, self.counts) = (now, [0; 5]);
         }
-        let (most, limit) = cost.bound();
+        let (most, limit) = self.bound(cost);
         let count = &mut self.counts[cost as usize];
         *count = count.saturating_add(times);
         if *count > most { Err(limit) } else { Ok(()) }
+    }
+
+    fn bound(&self, cost: Cost) -> (u32, Limit) {
+        match cost {
+            Cost::IdleFrame => (self.limits.idle_frames, Limit::IdleFrames),
+            Cost::Reset => (self.limits.resets, Limit::Resets),
+            Cost::ForcedReset => (self.limits.forced_resets, Limit::ForcedResets),
+            Cost::TinyData => (self.limits.tiny_data, Limit::TinyData),
+            Cost::WindowUpdate => (self.limits.window_updates, Limit::WindowUpdates),
+        }
     }
 }
 
@@ -69,9 +98,10 @@ mod tests {
     #[test]
     fn costs_are_counted_by_the_second() {
         let now = Instant::now();
-        let mut rates = Rates::new(now);
+        let mut rates = Rates::new(RateLimits::default(), now);
         for cost in [Cost::IdleFrame, Cost::Reset, Cost::ForcedReset, Cost::TinyData, Cost::WindowUpdate] {
-            let (most, limit) = cost.bound();
+            let (most, limit) = rates.bound(cost);
+            assert_eq!(RateLimits::default().named(limit.name()), Some(&mut most.clone()));
             assert!((0..most).all(|_| rates.count(now, cost, 1).is_ok()));
             assert_eq!(rates.count(now, cost, 1), Err(limit));
         }

@@ -2,11 +2,13 @@
 
 use std::time::Instant;
 
+use crate::Limit;
 use crate::frame::{Fault, Reason};
 use crate::head::{self, BadHead, Head};
-use crate::hpack::{Decoder, TABLE_BYTES_DEFAULT};
+use crate::hpack::{self, Decoder, TABLE_BYTES_DEFAULT};
 use crate::memo::Memo;
-use crate::routes::Routes;
+use crate::stats::Shard;
+use crate::thread::Shared;
 
 /// Receive windows, of each stream and of the connection, in bytes.
 pub(crate) const WINDOW_BYTES: u32 = 1 << 20;
@@ -61,19 +63,23 @@ impl Receiver {
     }
 
     /// Reads the header block of a request on `stream`.
-    pub(crate) fn head(&mut self, block: &[u8], stream: u32, routes: &Routes, list_max: usize) -> Result<Head, Fault> {
+    pub(crate) fn head(&mut self, block: &[u8], stream: u32, shared: &Shared) -> Result<Head, Fault> {
         if let Some(head) = self.memo.get(block, &self.decoder) {
             return Ok(head);
         }
         let before = self.decoder.generation();
-        let head = head::decode(block, &mut self.decoder, routes, list_max).map_err(|bad| fault(&bad, stream))?;
+        let list_max = shared.options.header_list_bytes_max as usize;
+        let head = head::decode(block, &mut self.decoder, &shared.routes, list_max);
+        let head = head.map_err(|bad| fault(bad, stream, &shared.stats))?;
         self.memo.put(block, before, &self.decoder, &head);
         Ok(head)
     }
 
     /// Reads the header block behind the body of a request.
-    pub(crate) fn trailers(&mut self, block: &[u8], stream: u32, list_max: usize) -> Result<(), Fault> {
-        head::decode_trailers(block, &mut self.decoder, list_max).map_err(|bad| fault(&bad, stream))
+    pub(crate) fn trailers(&mut self, block: &[u8], stream: u32, shared: &Shared) -> Result<(), Fault> {
+        let list_max = shared.options.header_list_bytes_max as usize;
+        let decoded = head::decode_trailers(block, &mut self.decoder, list_max);
+        decoded.map_err(|bad| fault(bad, stream, &shared.stats))
     }
 
     /// The payload of a DATA frame has come. The connection's window is given back at once: streams have windows of their own, and what
@@ -98,9 +104,18 @@ impl Receiver {
     }
 }
 
-fn fault(bad: &BadHead, stream: u32) -> Fault {
+fn fault(bad: BadHead, stream: u32, stats: &Shard) -> Fault {
     match bad {
-        BadHead::Compression => Fault::connection(Reason::COMPRESSION_ERROR),
+        BadHead::Compression(error) => {
+            if matches!(error, hpack::Error::SizeUpdateTooLarge { .. }) {
+                stats.hit(Limit::HeaderTable);
+            }
+            Fault::connection(Reason::COMPRESSION_ERROR)
+        }
+        BadHead::TooLong => {
+            stats.hit(Limit::HeaderList);
+            Fault::stream(stream, Reason::PROTOCOL_ERROR)
+        }
         BadHead::Malformed => Fault::stream(stream, Reason::PROTOCOL_ERROR),
     }
 }

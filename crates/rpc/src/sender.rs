@@ -15,6 +15,9 @@ const SEND_BYTES_MAX: usize = 256 * 1024;
 /// Payload of the frames that replies are cut into, if the peer takes as much: what stands between two streams of one connection.
 const PIECE_BYTES_MAX: usize = 64 * 1024;
 
+/// The smallest frame in the middle of a message, to a peer whose windows are wide.
+pub(crate) const SLIVER_BYTES_MAX: i64 = 1024;
+
 /// How the body of a gRPC reply is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ContentType {
@@ -45,6 +48,12 @@ pub(crate) struct Sender {
     encoder: Encoder,
     /// What the peer still takes on all streams together.
     window: i64,
+    /// A smaller window than this is not worth a frame that does not end a message.
+    worth: i64,
+    /// Something waits for a window to be worth it.
+    pub(crate) withholds: bool,
+    /// It has waited for long: the next frame may be as small as it likes.
+    pub(crate) hurries: bool,
     /// What it takes on a new stream.
     initial_window: i64,
     frame_bytes_max: usize,
@@ -63,6 +72,9 @@ impl Sender {
             output: Output::default(),
             encoder: Encoder::new(),
             window: i64::from(WINDOW_BYTES_DEFAULT),
+            worth: worth(i64::from(WINDOW_BYTES_DEFAULT)),
+            withholds: false,
+            hurries: false,
             initial_window: i64::from(WINDOW_BYTES_DEFAULT),
             frame_bytes_max: PAYLOAD_BYTES_DEFAULT,
             block: Vec::new(),
@@ -81,6 +93,19 @@ impl Sender {
     pub(crate) fn room(&self) -> usize {
         let window = usize::try_from(self.window).unwrap_or(0);
         window.min(SEND_BYTES_MAX.saturating_sub(self.output.len()))
+    }
+
+    /// Whether streams that wait for room may go on.
+    pub(crate) fn is_open(&self) -> bool {
+        self.room() > 0 && (self.window >= self.worth || self.hurries)
+    }
+
+    /// Whether a frame of `bytes` that does not end a message should wait for the connection's window to be worth it.
+    pub(crate) fn withholds(&mut self, bytes: usize) -> bool {
+        // Else it is something other than the window that makes it small.
+        let withholds = bytes as i64 == self.window && self.window < self.worth && !std::mem::take(&mut self.hurries);
+        self.withholds |= withholds;
+        withholds
     }
 
     /// The same for a whole reply. A short one may go in where long ones have to wait, until so much waits that nothing is read.
@@ -117,7 +142,10 @@ impl Sender {
 
     /// Opens the connection's window.
     pub(crate) fn widen(&mut self, increment: u32) -> Result<(), Fault> {
-        widen(&mut self.window, i64::from(increment)).map_err(|()| Fault::connection(Reason::FLOW_CONTROL_ERROR))
+        let widened = widen(&mut self.window, i64::from(increment));
+        self.worth = self.worth.max(worth(self.window));
+        self.withholds |= self.window > 0 && self.window < self.worth;
+        widened.map_err(|()| Fault::connection(Reason::FLOW_CONTROL_ERROR))
     }
 
     /// The beginning of a gRPC reply that has a body.
@@ -326,6 +354,12 @@ fn put_block(tail: &mut BytesMut, block: &[u8], stream: u32, flags: u8) {
 pub(crate) fn widen(window: &mut i64, by: i64) -> Result<(), ()> {
     *window += by;
     if *window > i64::from(crate::frame::WINDOW_BYTES_MAX) { Err(()) } else { Ok(()) }
+}
+
+/// How much of a window is worth a frame that does not end a message: a kilobyte, but of windows that were never wide a quarter. A
+/// peer that opens its window byte by byte would be sent ten bytes for each otherwise (RFC 1122 section 4.2.3.4 says the same of TCP).
+pub(crate) fn worth(window: i64) -> i64 {
+    (window / 4).clamp(1, SLIVER_BYTES_MAX)
 }
 
 fn code_text(code: Code) -> &'static [u8] {

@@ -12,8 +12,8 @@ use tokio::task::unconstrained;
 
 use crate::deadline::Deadlines;
 use crate::handshake::Handshakes;
-use crate::listener::{Accepting, Seat, any_secure};
-use crate::mailbox::{Mail, Mailbox};
+use crate::listener::{Accepting, Hall, Seat, any_secure};
+use crate::mailbox::{Closing, Mail, Mailbox};
 use crate::routes::Routes;
 use crate::thread::{RequestThread, Shared};
 use crate::{Listener, Options, Service, Stats};
@@ -41,7 +41,7 @@ impl Server {
         assert!(options.threads > 0, "a server needs a request thread");
         let routes = Arc::new(Routes::new(service.methods()));
         let options = Arc::new(options);
-        let stats = Arc::new(Stats::new(options.threads, service.methods().len()));
+        let stats = Arc::new(Stats::new(&options, service.methods().len()));
         let gathered_bytes = Arc::new(AtomicUsize::new(0));
         // From here on dropping the server stops the threads that run.
         let mut server =
@@ -70,9 +70,9 @@ impl Server {
             let handshakes = Handshakes::start(server.seats.clone(), options.handshake_timeout, counts)?;
             server.handshakes = Some(Arc::new(handshakes));
         }
+        let hall = Hall { seats: server.seats.clone(), options, stats: server.stats.clone(), service };
         for listener in listeners {
-            let handshakes = server.handshakes.clone();
-            let accepting = Accepting::start(listener, server.seats.clone(), handshakes, options.write_timeout)?;
+            let accepting = Accepting::start(listener, server.handshakes.clone(), hall.clone())?;
             server.listeners.push(accepting);
         }
         Ok(server)
@@ -83,20 +83,23 @@ impl Server {
         self.stats.clone()
     }
 
-    /// Accepts nothing more, tells the clients to go elsewhere, waits up to `grace` for calls that run, and closes what is left.
-    pub fn shutdown(mut self, grace: Duration) {
-        self.stop(grace);
+    /// Accepts nothing more, tells the clients to go elsewhere, waits up to `grace` for everything that runs, then up to `patience`
+    /// in all for answers that the service still owes and for those that go on being taken, and closes what is left. Streams in
+    /// both directions are not waited for any longer than `grace`: most have no end.
+    pub fn shutdown(mut self, grace: Duration, patience: Duration) {
+        self.stop(grace, patience);
     }
 
-    fn stop(&mut self, grace: Duration) {
+    fn stop(&mut self, grace: Duration, patience: Duration) {
         self.listeners.drain(..).for_each(Accepting::stop);
         // Nobody else has it any more.
         if let Some(handshakes) = self.handshakes.take().and_then(Arc::into_inner) {
             handshakes.stop();
         }
-        let end_at = Instant::now() + grace;
+        let now = Instant::now();
+        let closing = Closing { idle_at: now + grace, end_at: now + patience.max(grace) };
         for seat in &self.seats {
-            seat.mailbox.post(Mail::Shutdown(end_at));
+            seat.mailbox.post(Mail::Shutdown(closing));
         }
         for thread in self.threads.drain(..) {
             // A panic there aborts the process.
@@ -107,7 +110,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.stop(Duration::ZERO);
+        self.stop(Duration::ZERO, Duration::ZERO);
     }
 }
 

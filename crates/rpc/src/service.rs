@@ -1,5 +1,6 @@
 //! What a server answers with: the method table and the two shapes of a call.
 
+use std::fmt;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -81,6 +82,9 @@ pub trait Service: Send + Sync + 'static {
     fn http_in_pieces(&self, request: http::Request<RequestBody>, responder: HttpResponder) {
         drop((request, responder));
     }
+
+    /// A connection could not be taken, and why. Called on the listener's thread, for each.
+    fn turned_away(&self, _why: &dyn fmt::Display) {}
 }
 
 /// The server's side of one stream. Driven by events, all on the thread of the connection; dropped when the stream ends, however

@@ -6,11 +6,14 @@
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use crate::call::{Role, Stream};
 use crate::connection::Http2;
 use crate::frame::{Reason, WINDOW_BYTES_MAX};
 
 /// How long the answer to the ping may take.
 const ANSWER_TIME_MAX: Duration = Duration::from_millis(500);
+/// A client that takes nothing of its answer for so long is not waited for.
+const STALL_TIME_MAX: Duration = Duration::from_secs(1);
 /// The ping between the two.
 const PING: [u8; 8] = *b"farewell";
 
@@ -45,7 +48,38 @@ impl Farewell {
     }
 }
 
+impl Stream {
+    /// Whether an answer is on its way here: one that the service owes, or that the client goes on taking. A stream in both
+    /// directions is none, whatever is sent on it.
+    fn is_answering(&mut self, now: Instant) -> bool {
+        match &self.role {
+            Role::Answer => true,
+            Role::Unary { .. } | Role::Http { .. } => false,
+            Role::Handler(handler) if !handler.single => false,
+            Role::Handler(_) | Role::Output => {
+                let left = self.out.left();
+                match self.left {
+                    Some((before, since)) if before == left => now.duration_since(since) < STALL_TIME_MAX,
+                    _ => {
+                        self.left = Some((left, now));
+                        true
+                    }
+                }
+            }
+        }
+    }
+}
+
 impl Http2 {
+    /// Whether somebody is in the middle of an answer, on a connection that is to end.
+    pub(crate) fn is_answering(&mut self, now: Instant) -> bool {
+        let is_writing = self.stuck.is_some_and(|since| now.duration_since(since) < STALL_TIME_MAX);
+        // All are looked at, so that each is known for how long it stands still.
+        let answering =
+            self.streams.iter_mut().filter_map(|(_, stream)| stream.is_answering(now).then_some(())).count();
+        is_writing || answering > 0
+    }
+
     /// Takes no new streams before long; the connection closes when those that run are done.
     pub(crate) fn drain(&mut self, now: Instant) {
         if self.farewell == Farewell::None {

@@ -6,13 +6,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use api::Code;
 
-use crate::{HandshakeCounts, Limit};
+use crate::frame::Reason;
+use crate::{HandshakeCounts, Limit, Options, Status};
+
+/// Codes of errors that are counted: all that the RFC names.
+const REASONS: usize = 14;
 
 /// The counters of a server. Every request thread writes its own set, reading adds them up.
 #[derive(Debug)]
 pub struct Stats {
     shards: Vec<Arc<Shard>>,
     handshakes: Arc<HandshakeCounts>,
+    connections_max: u64,
+    /// Connections that were not taken. Listeners count them, not request threads.
+    turned_away: AtomicU64,
 }
 
 /// The counters of one method.
@@ -29,9 +36,14 @@ pub struct MethodCounts {
 }
 
 impl Stats {
-    pub(crate) fn new(threads: usize, methods: usize) -> Stats {
-        let shards = (0..threads).map(|_| Arc::new(Shard::new(methods))).collect();
-        Stats { shards, handshakes: Arc::default() }
+    pub(crate) fn new(options: &Options, methods: usize) -> Stats {
+        let shards = (0..options.threads).map(|_| Arc::new(Shard::new(methods))).collect();
+        Stats {
+            shards,
+            handshakes: Arc::default(),
+            connections_max: options.connections_max,
+            turned_away: AtomicU64::new(0),
+        }
     }
 
     pub(crate) fn shard(&self, thread: usize) -> Arc<Shard> {
@@ -64,7 +76,23 @@ impl Stats {
 
     /// How often clients have run into `limit`.
     pub fn limit_hits(&self, limit: Limit) -> u64 {
-        self.sum(|shard| shard.limits[limit as usize].get())
+        // What request threads do not see.
+        let before = match limit {
+            Limit::Connections => self.turned_away.load(Ordering::Relaxed),
+            Limit::Handshake => self.handshakes.timed_out.load(Ordering::Relaxed),
+            _ => 0,
+        };
+        before + self.sum(|shard| shard.limits[limit as usize].get())
+    }
+
+    /// Connections that the server has ended for this reason.
+    pub fn connection_errors(&self, reason: Reason) -> u64 {
+        self.sum(|shard| shard.connection_errors.get(reason.0 as usize).map_or(0, Counter::get))
+    }
+
+    /// Streams that the server has reset for this reason, because of what the client sent.
+    pub fn stream_errors(&self, reason: Reason) -> u64 {
+        self.sum(|shard| shard.stream_errors.get(reason.0 as usize).map_or(0, Counter::get))
     }
 
     /// Connections accepted since the start.
@@ -82,6 +110,16 @@ impl Stats {
         &self.handshakes
     }
 
+    /// A connection was not taken.
+    pub(crate) fn turn_away(&self) {
+        self.turned_away.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Connections that may be open.
+    pub fn connections_max(&self) -> u64 {
+        self.connections_max
+    }
+
     fn sum(&self, of: impl Fn(&Shard) -> u64) -> u64 {
         self.shards.iter().map(|shard| of(shard)).sum()
     }
@@ -94,7 +132,9 @@ pub(crate) struct Shard {
     pub(crate) bytes_received: Counter,
     pub(crate) bytes_sent: Counter,
     pub(crate) accepted: Counter,
-    limits: [Counter; Limit::ALL.len()],
+    limits: [Counter; Limit::COUNT],
+    connection_errors: [Counter; REASONS],
+    stream_errors: [Counter; REASONS],
     /// Open connections, counted up by the listener so that it can spread them.
     pub(crate) open: AtomicU64,
 }
@@ -122,12 +162,33 @@ impl Shard {
             bytes_sent: Counter::default(),
             accepted: Counter::default(),
             limits: Default::default(),
+            connection_errors: Default::default(),
+            stream_errors: Default::default(),
             open: AtomicU64::new(0),
         }
     }
 
     pub(crate) fn hit(&self, limit: Limit) {
         self.limits[limit as usize].add(1);
+    }
+
+    pub(crate) fn connection_error(&self, reason: Reason) {
+        if let Some(counter) = self.connection_errors.get(reason.0 as usize) {
+            counter.add(1);
+        }
+    }
+
+    pub(crate) fn stream_error(&self, reason: Reason) {
+        if let Some(counter) = self.stream_errors.get(reason.0 as usize) {
+            counter.add(1);
+        }
+    }
+
+    /// A request body is no message, for this reason.
+    pub(crate) fn unreadable(&self, status: &Status) {
+        if status.code == Code::ResourceExhausted {
+            self.hit(Limit::MessageBytes);
+        }
     }
 
     pub(crate) fn started(&self, method: usize) {

@@ -16,7 +16,7 @@ use crate::call::Event;
 use crate::connection::{Http2, Turn};
 use crate::deadline::Deadlines;
 use crate::greeting::{Greeting, Protocol};
-use crate::mailbox::{Mail, Mailbox};
+use crate::mailbox::{Closing, Mail, Mailbox};
 use crate::routes::Routes;
 use crate::signal::Signal;
 use crate::stats::Shard;
@@ -84,8 +84,8 @@ pub(crate) struct RequestThread {
     http1: Arc<AtomicUsize>,
     /// Tells those tasks to finish.
     http1_stop: watch::Sender<bool>,
-    /// When the thread ends at the latest, once it was told to.
-    end_at: Option<Instant>,
+    /// Until when the thread goes on, once it was told to end.
+    closing: Option<Closing>,
 }
 
 struct Connection {
@@ -151,7 +151,7 @@ impl RequestThread {
             next_tick: now + TICK,
             http1: Arc::new(AtomicUsize::new(0)),
             http1_stop,
-            end_at: None,
+            closing: None,
         }
     }
 
@@ -168,7 +168,7 @@ impl RequestThread {
                 }
                 Mail::Wake(signal) => self.notify(signal, Event::Wake),
                 Mail::Answer(signal, answer) => self.notify(signal, Event::Answer(answer)),
-                Mail::Shutdown(end_at) => self.drain(end_at),
+                Mail::Shutdown(closing) => self.drain(closing),
             }
         }
         self.mail = mail;
@@ -176,7 +176,7 @@ impl RequestThread {
 
     fn welcome(&mut self, arrival: Arrival) {
         let (ahead, peer, serves) = (arrival.ahead, arrival.peer.clone(), arrival.serves);
-        let (Ok(stream), None) = (arrival.into_stream(), self.end_at) else {
+        let (Ok(stream), None) = (arrival.into_stream(), self.closing) else {
             self.shared.stats.open.fetch_sub(1, Ordering::Relaxed);
             return;
         };
@@ -271,7 +271,7 @@ impl RequestThread {
 
     fn tick(&mut self) {
         let now = self.shared.now;
-        self.next_tick = now + if self.end_at.is_some() { DRAIN_TICK } else { TICK };
+        self.next_tick = now + if self.closing.is_some() { DRAIN_TICK } else { TICK };
         let mut lost = Vec::new();
         for (key, connection) in &mut self.connections {
             let keeps = match &mut connection.state {
@@ -280,9 +280,12 @@ impl RequestThread {
                     if !in_time {
                         self.shared.stats.hit(Limit::Handshake);
                     }
-                    in_time && self.end_at.is_none()
+                    in_time && self.closing.is_none()
                 }
-                State::Http2(http2) => http2.tick(&self.shared, &connection.waker),
+                State::Http2(http2) => {
+                    let is_idle_over = self.closing.is_some_and(|closing| now >= closing.idle_at);
+                    http2.tick(&self.shared, &connection.waker) && (!is_idle_over || http2.is_answering(now))
+                }
             };
             if !keeps {
                 lost.push(key);
@@ -294,8 +297,8 @@ impl RequestThread {
         }
     }
 
-    fn drain(&mut self, end_at: Instant) {
-        self.end_at = Some(end_at);
+    fn drain(&mut self, closing: Closing) {
+        self.closing = Some(closing);
         self.next_tick = self.shared.now;
         self.http1_stop.send_replace(true);
         let mut keys = Vec::with_capacity(self.connections.len());
@@ -309,9 +312,10 @@ impl RequestThread {
     }
 
     fn is_over(&self) -> bool {
-        let Some(end_at) = self.end_at else { return false };
-        let is_empty = self.connections.is_empty() && self.http1.load(Ordering::Relaxed) == 0;
-        is_empty || self.shared.now >= end_at
+        let Some(Closing { idle_at, end_at }) = self.closing else { return false };
+        let now = self.shared.now;
+        let is_empty = self.connections.is_empty() && (now >= idle_at || self.http1.load(Ordering::Relaxed) == 0);
+        is_empty || now >= end_at
     }
 
     /// Sets the timer for what comes next and reports whether that time has come.
@@ -363,7 +367,7 @@ impl Future for RequestThread {
 /// Counts one HTTP/1.1 connection while it lives.
 pub(crate) struct Http1Guard {
     count: Arc<AtomicUsize>,
-    stats: Arc<Shard>,
+    pub(crate) stats: Arc<Shard>,
 }
 
 impl Http1Guard {

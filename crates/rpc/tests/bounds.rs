@@ -4,64 +4,19 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::BytesMut;
-use common::{Echo, Seen, framed, options, serve};
-use rpc::frame::{Head, PREFACE, Settings, flag, kind, setting};
+use common::wire::{block, driver, frame, frames, settings, window_update};
+use common::{framed, options, serve};
+use rpc::Limit;
+use rpc::frame::{Head, PREFACE, flag, kind, setting};
 use rpc::hpack::{Encoder, Indexing};
-use rpc::{Driver, Limit};
-
-type Pairs<'a> = &'a [(&'a str, &'a str)];
-
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let mut out = BytesMut::new();
-    Head { len: payload.len(), kind, flags, stream }.put(&mut out);
-    [&out[..], payload].concat()
-}
-
-fn settings(settings: &[(u16, u32)]) -> Vec<u8> {
-    let mut out = BytesMut::new();
-    Settings::put(settings, &mut out);
-    out.to_vec()
-}
-
-fn window_update(stream: u32, increment: u32) -> Vec<u8> {
-    frame(kind::WINDOW_UPDATE, 0, stream, &increment.to_be_bytes())
-}
-
-fn block(encoder: &mut Encoder, method: &str, more: Pairs<'_>) -> Vec<u8> {
-    let path = format!("/test.Echo/{method}");
-    let usual = [(":method", "POST"), (":scheme", "http"), (":path", &path), ("content-type", "application/grpc")];
-    let mut out = Vec::new();
-    for (name, value) in usual.iter().chain(more) {
-        encoder.encode(&mut out, name.as_bytes(), value.as_bytes(), Indexing::Index);
-    }
-    out
-}
-
-/// Type, flags and stream of each frame of `output`, and its payload.
-fn frames(mut output: &[u8]) -> Vec<(Head, &[u8])> {
-    let mut found = Vec::new();
-    while let Some(head) = Head::parse(output) {
-        let (payload, rest) = output[9..].split_at(head.len);
-        found.push((head, payload));
-        output = rest;
-    }
-    found
-}
-
-fn driver() -> (Driver, Arc<Seen>) {
-    let seen = Arc::new(Seen::default());
-    (Driver::new(Arc::new(Echo(seen.clone())), options()), seen)
-}
 
 /// Headers that are a few bytes on the wire and 60 KB in memory, the same ones again and again.
 #[test]
 fn headers_that_come_again_count_each_time() {
-    let (mut driver, _) = driver();
+    let (mut driver, _) = driver(options());
     driver.feed(&settings(&[]));
     let mut encoder = Encoder::new();
     let long = "x".repeat(3_900);
@@ -79,7 +34,7 @@ fn headers_that_come_again_count_each_time() {
 #[test]
 fn handlers_together_hold_no_more_than_the_connection_may() {
     const STREAMS: u32 = 40;
-    let (mut driver, seen) = driver();
+    let (mut driver, seen) = driver(options());
     driver.feed(&settings(&[(setting::INITIAL_WINDOW_SIZE, 0)]));
     let mut encoder = Encoder::new();
     for index in 0..STREAMS {
@@ -99,7 +54,7 @@ fn handlers_together_hold_no_more_than_the_connection_may() {
 
 #[test]
 fn trailers_are_bounded_like_headers() {
-    let (mut driver, _) = driver();
+    let (mut driver, _) = driver(options());
     driver.feed(&settings(&[]));
     let mut encoder = Encoder::new();
     let long = "x".repeat(4_000);

@@ -265,7 +265,7 @@ async fn connections_leave_http() {
 
 #[tokio::test]
 async fn bodies_come_in_time_or_not_at_all() {
-    let slow = Options { body_timeout: Duration::from_millis(100), ..options() };
+    let slow = Options { http_body_timeout: Duration::from_millis(100), ..options() };
     let (_server, address, _) = serve(slow);
     let mut socket = TcpStream::connect(address).await.expect("the server listens");
     socket.write_all(b"POST /flood HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nhel").await.expect("sent");

@@ -17,7 +17,7 @@ async fn running_calls_are_finished() {
     eventually("the call arrives", || fixture.server.stats().method(1).started == 1).await;
     let began = Instant::now();
     let server = fixture.server;
-    let stopped = tokio::task::spawn_blocking(move || server.shutdown(Duration::from_secs(20)));
+    let stopped = tokio::task::spawn_blocking(move || server.shutdown(Duration::from_secs(20), Duration::ZERO));
     assert_eq!(answer(response).await.messages(), [&b"in time"[..]]);
     stopped.await.expect("no panic");
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
@@ -37,7 +37,9 @@ async fn the_grace_ends() {
     let chat = chat.await.expect("a response");
     let began = Instant::now();
     let server = fixture.server;
-    tokio::task::spawn_blocking(move || server.shutdown(Duration::from_millis(200))).await.expect("no panic");
+    tokio::task::spawn_blocking(move || server.shutdown(Duration::from_millis(200), Duration::ZERO))
+        .await
+        .expect("no panic");
     assert!((Duration::from_millis(200)..Duration::from_secs(5)).contains(&began.elapsed()));
     assert!(response.await.is_err());
     drop(chat);
@@ -57,9 +59,57 @@ async fn idle_connections_do_not_delay_it() {
     tokio::io::AsyncReadExt::read_exact(&mut http1, &mut first).await.expect("a response");
     let began = Instant::now();
     let server = fixture.server;
-    tokio::task::spawn_blocking(move || server.shutdown(Duration::from_secs(20))).await.expect("no panic");
+    tokio::task::spawn_blocking(move || server.shutdown(Duration::from_secs(20), Duration::ZERO))
+        .await
+        .expect("no panic");
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     drop((silent, Bytes::new()));
+}
+
+/// A call of `method` whose reply is larger than the client's window.
+async fn large(client: &mut Client, method: &str) -> h2::RecvStream {
+    let (response, mut stream) = client.open(grpc(method, &[])).await;
+    stream.send_data(framed(b"1000000"), true).expect("sent");
+    response.await.expect("a response").into_body()
+}
+
+#[tokio::test]
+async fn answers_that_are_taken_are_waited_for() {
+    let fixture = serve(options());
+    let mut client = Client::with_windows(fixture.address, 65_535, 1 << 24).await;
+    let mut body = large(&mut client, "Parts").await;
+    let began = Instant::now();
+    let server = fixture.server;
+    let grace = Duration::from_millis(100);
+    let stopped = tokio::task::spawn_blocking(move || server.shutdown(grace, Duration::from_secs(30)));
+    let mut read = 0;
+    while let Some(data) = body.data().await {
+        let data = data.expect("the server waits");
+        read += data.len();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        body.flow_control().release_capacity(data.len()).expect("it was received");
+    }
+    assert!(read > 1_000_000 && began.elapsed() > 3 * grace, "{read} bytes in {:?}", began.elapsed());
+    assert!(body.trailers().await.expect("trailers").is_some());
+    stopped.await.expect("no panic");
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn who_takes_nothing_and_streams_without_end_are_not_waited_for() {
+    let fixture = serve(options());
+    let mut client = Client::with_windows(fixture.address, 65_535, 65_535).await;
+    let body = large(&mut client, "Parts").await;
+    let mut other = Client::connect(fixture.address).await;
+    let (chat, mut talk) = other.open(grpc("Chat", &[])).await;
+    talk.send_data(framed(b"hello"), false).expect("sent");
+    let chat = chat.await.expect("a response");
+    let began = Instant::now();
+    let server = fixture.server;
+    let grace = Duration::from_millis(200);
+    tokio::task::spawn_blocking(move || server.shutdown(grace, Duration::from_secs(30))).await.expect("no panic");
+    assert!((grace..Duration::from_secs(10)).contains(&began.elapsed()), "{:?}", began.elapsed());
+    drop((body, chat, talk));
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@
 mod cluster;
 mod config;
 mod datadir;
+mod door;
 mod http;
 mod listening;
 mod local;
@@ -36,7 +37,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 use system::End;
 
-/// How long open calls may take to end when the member stops.
+/// How long open calls and streams may take to end when the member stops; answers on their way get the time of a request.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// Runs the server with a command line (without the program's name); returns the exit code.
@@ -149,15 +150,24 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
     let tls = tls::Tls::start(&config)?;
     let mut listening = Listening::bind(&config, &tls)?;
     let paths = listening.take_paths();
+    let bounds = &config.transport;
     let options = rpc::Options {
         threads: config.threads,
         message_bytes_max: config.max_request_bytes + api::limits::GRPC_OVERHEAD_BYTES,
+        connections_max: bounds.connections_max.unwrap_or_else(system::connections_max),
         concurrent_streams_max: config.max_concurrent_streams,
+        header_list_bytes_max: bounds.header_bytes_max,
+        rates: bounds.rates,
+        handshake_timeout: bounds.handshake_timeout,
+        header_timeout: bounds.header_timeout,
+        body_timeout: bounds.body_timeout,
+        write_timeout: bounds.write_timeout,
         ping_interval_min: config.keepalive_min_time,
         keepalive_interval: config.keepalive_interval,
         keepalive_timeout: config.keepalive_timeout,
         ..Default::default()
     };
+
     let urls = config.listen_client.iter().map(|listen| listen.url.clone()).collect::<Vec<_>>().join(",");
     let running = node::start(config, listening.peers, tls)?;
     // Nobody else sets it.
@@ -194,7 +204,7 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
         cluster::handover::before_stopping(&running.node);
     }
     running.node.turns.close();
-    transport.shutdown(GRACE);
+    transport.shutdown(GRACE, running.node.config.request_timeout());
     drop(monitoring);
     for path in paths {
         // Whoever listens there next replaces it anyway.

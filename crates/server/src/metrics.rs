@@ -5,6 +5,7 @@ use crate::node::Node;
 use crate::services::{METHODS, Progress};
 use api::etcdserverpb::{TxnResponse, response_op::Response};
 use api::{Code, version};
+use rpc::frame::Reason;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Mutex;
@@ -373,10 +374,22 @@ fn grpc(page: &mut Page, stats: &rpc::Stats) {
     page.counter("etcd_network_client_grpc_received_bytes_total", "Bytes from clients.", stats.bytes_received());
     page.counter("etcd_network_client_grpc_sent_bytes_total", "Bytes to clients.", stats.bytes_sent());
     page.gauge("cairn_rpc_connections", "Open client connections.", stats.connections_open());
+    let most = stats.connections_max();
+    page.gauge("cairn_rpc_connections_max", "Client connections that may be open.", most);
     page.family("cairn_rpc_limit_hits_total", "counter", "How often clients ran into a limit of the transport.");
     for limit in rpc::Limit::ALL {
-        page.labelled("cairn_rpc_limit_hits_total", &[("limit", limit.name())], stats.limit_hits(limit));
+        page.labelled("cairn_rpc_limit_hits_total", &[("limit", limit.name())], stats.limit_hits(*limit));
     }
+    let mut errors = |name: &str, help: &str, count: &dyn Fn(Reason) -> u64| {
+        page.family(name, "counter", help);
+        for (code, text) in Reason::ERRORS.iter().filter_map(|code| Some((code, code.error_name()?))) {
+            page.labelled(name, &[("code", text)], count(*code));
+        }
+    };
+    let of_connections = |code| stats.connection_errors(code);
+    errors("cairn_rpc_connection_errors_total", "Connections ended for what a client sent, by code.", &of_connections);
+    let of_streams = |code| stats.stream_errors(code);
+    errors("cairn_rpc_stream_errors_total", "Streams reset for what a client sent, by code.", &of_streams);
     let methods: Vec<(&rpc::Method, rpc::MethodCounts)> =
         METHODS.iter().enumerate().map(|(index, method)| (method, stats.method(index))).collect();
     let mut family = |name: &str, help: &str, value: fn(&rpc::MethodCounts) -> u64| {

@@ -29,6 +29,13 @@ pub(crate) fn open_files_limit() -> u64 {
     limit.rlim_cur
 }
 
+/// Connections that clients may have: the files of the store and of the log, and the other members, must find descriptors whatever
+/// clients do. There is one for each segment of 64 MB.
+pub(crate) fn connections_max() -> u64 {
+    let limit = open_files_limit();
+    (limit - limit / 4).max(1)
+}
+
 /// Starts a child that is asked to end when this process dies, and that Ctrl-C in the terminal does not reach by itself.
 pub(crate) fn spawn_dependent(command: &mut Command) -> io::Result<Child> {
     command.process_group(0);

@@ -1,6 +1,8 @@
 //! A service with a method for every shape of call, and a client that sees everything on the wire.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod wire;
+
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -15,6 +15,7 @@ mod priority;
 mod security;
 mod table;
 mod tracing;
+mod transport;
 mod unwired;
 mod url;
 mod values;
@@ -29,6 +30,7 @@ pub use logs::{Logs, Output, Rotation};
 pub use priority::IoPriority;
 pub use security::{Tls, TlsVersion};
 pub use tracing::Tracing;
+pub use transport::Transport;
 pub use url::{Listen, Place};
 pub(crate) use url::{members as parse_members, peer_urls};
 
@@ -140,6 +142,8 @@ pub struct Config {
     pub max_request_bytes: usize,
     /// Streams one client connection may have open.
     pub max_concurrent_streams: u32,
+    /// What else one client may have, and how long it may take.
+    pub transport: Transport,
     /// Clients that ping more often are sent away.
     pub keepalive_min_time: Duration,
     /// Silence of a client after which it is pinged.
@@ -334,6 +338,7 @@ fn build(mut values: Values) -> Result<Config, ConfigError> {
             0 => api::limits::CONCURRENT_STREAMS_MAX,
             streams => streams as u32,
         },
+        transport: transport::read(&values)?,
         keepalive_min_time: values.period("grpc-keepalive-min-time")?,
         keepalive_interval: values.period_or("grpc-keepalive-interval", Duration::from_secs(2 * 3600))?,
         keepalive_timeout: values.period_or("grpc-keepalive-timeout", Duration::from_secs(20))?,
@@ -426,7 +431,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn config(args: &[&str]) -> Result<Config, ConfigError> {
+    pub(super) fn config(args: &[&str]) -> Result<Config, ConfigError> {
         match parse(args.iter().map(|arg| arg.to_string()), [])? {
             Asked::Serve(config) => Ok(*config),
             _ => panic!("asked to serve"),

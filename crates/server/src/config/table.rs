@@ -272,6 +272,21 @@ const UNSAFE: &[Flag] = &[
 
 const OWN: &[Flag] = &[
     flag("threads", Kind::Number(0, 1024), "0", "request threads (0: one per core)"),
+    unsigned(
+        "max-client-connections",
+        "0",
+        "connections that clients may have open (0: three quarters of the open files that the system allows)",
+    ),
+    unsigned("max-header-bytes", "65536", "bytes of the headers of one request"),
+    period("client-handshake-timeout", "20s", "time for the first bytes of a connection, TLS included"),
+    period("client-header-timeout", "20s", "time for the rest of headers that have begun"),
+    period("client-body-timeout", "20s", "time for the next kilobyte of a request that has begun"),
+    period("client-write-timeout", "20s", "time for the next byte of an answer to be taken"),
+    words(
+        "client-rate-limits",
+        "",
+        "what one connection may send in a second, name=number: idle_frames, resets, forced_resets, tiny_data, window_updates",
+    ),
     text(
         "io-priority",
         "",

@@ -19,12 +19,14 @@ mod watch;
 pub(crate) use turns::{Turns, run as run_turns};
 pub(crate) use watch::{Progress, run_progress};
 
+use crate::door::Door;
 use crate::http;
 use crate::node::Node;
 use api::etcdserverpb::RangeRequest;
 use api::{Code, Message};
 use bytes::Bytes;
 use rpc::{Call, HttpResponder, Kind, Method, Responder, Service, Status, StreamCall, StreamHandler};
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 macro_rules! methods {
@@ -93,11 +95,12 @@ fn is_for_learners(rpc: Rpc, message: &Bytes) -> bool {
 pub(crate) struct Services {
     node: Arc<Node>,
     stats: OnceLock<Arc<rpc::Stats>>,
+    door: Door,
 }
 
 impl Services {
     pub(crate) fn new(node: Arc<Node>) -> Services {
-        Services { node, stats: OnceLock::new() }
+        Services { node, stats: OnceLock::new(), door: Door::default() }
     }
 
     /// The transport's counters, known once it runs.
@@ -188,5 +191,9 @@ impl Service for Services {
 
     fn http(&self, request: ::http::Request<Bytes>, responder: HttpResponder) {
         http::handle(&self.node, self.stats.get(), request, responder);
+    }
+
+    fn turned_away(&self, why: &dyn fmt::Display) {
+        self.door.turned_away(why);
     }
 }

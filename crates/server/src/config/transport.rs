@@ -1,0 +1,95 @@
+//! What one client may have, and how long it may take.
+
+use super::ConfigError;
+use super::values::{Values, unusable};
+use rpc::RateLimits;
+use std::time::Duration;
+
+/// Shorter time-outs than this would end connections that are merely slow.
+const TIMEOUT_MIN: Duration = Duration::from_millis(100);
+/// Smaller header lists than this do not hold what gRPC clients send.
+const HEADER_BYTES_MIN: i64 = 4096;
+
+/// Bounds of the transport beside those that etcd has flags for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transport {
+    /// Connections that clients may have open; `None` for as many as there are file descriptors for.
+    pub connections_max: Option<u64>,
+    /// Bytes of one request's headers.
+    pub header_bytes_max: u32,
+    /// Time for a connection's first bytes, TLS and settings included.
+    pub handshake_timeout: Duration,
+    /// Time for the rest of headers that have begun.
+    pub header_timeout: Duration,
+    /// Time for the next kilobyte of a request that has begun.
+    pub body_timeout: Duration,
+    /// Time for the next byte of an answer to be taken.
+    pub write_timeout: Duration,
+    /// What one connection may send in a second of what gets it nothing.
+    pub rates: RateLimits,
+}
+
+pub(super) fn read(values: &Values) -> Result<Transport, ConfigError> {
+    let timeout = |flag: &str| values.period(flag).map(|period| period.max(TIMEOUT_MIN));
+    Ok(Transport {
+        connections_max: match values.number("max-client-connections", 0, i64::MAX)? {
+            0 => None,
+            connections => Some(connections as u64),
+        },
+        header_bytes_max: values.number("max-header-bytes", HEADER_BYTES_MIN, 16 << 20)? as u32,
+        handshake_timeout: timeout("client-handshake-timeout")?,
+        header_timeout: timeout("client-header-timeout")?,
+        body_timeout: timeout("client-body-timeout")?,
+        write_timeout: timeout("client-write-timeout")?,
+        rates: rates(values)?,
+    })
+}
+
+fn rates(values: &Values) -> Result<RateLimits, ConfigError> {
+    const FLAG: &str = "client-rate-limits";
+    let mut rates = RateLimits::default();
+    for word in values.words(FLAG) {
+        let Some((name, number)) = word.split_once('=') else {
+            return Err(unusable(FLAG, &word, "must be name=number"));
+        };
+        let Some(limit) = rates.named(name.trim()) else {
+            let names = "idle_frames, resets, forced_resets, tiny_data or window_updates";
+            return Err(unusable(FLAG, &word, format_args!("must be one of {names}")));
+        };
+        *limit = match number.trim().parse() {
+            Ok(number) if number > 0 => number,
+            _ => return Err(unusable(FLAG, &word, "must be a number per second, at least 1")),
+        };
+    }
+    Ok(rates)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::config;
+    use super::*;
+
+    #[test]
+    fn bounds_are_read_and_checked() {
+        let transport = config(&[]).expect("defaults are valid").transport;
+        let defaults = rpc::Options::default();
+        assert_eq!((transport.connections_max, transport.rates), (None, defaults.rates));
+        assert_eq!(transport.header_bytes_max, defaults.header_list_bytes_max);
+        assert_eq!(
+            [transport.handshake_timeout, transport.header_timeout, transport.body_timeout, transport.write_timeout],
+            [defaults.handshake_timeout, defaults.header_timeout, defaults.body_timeout, defaults.write_timeout]
+        );
+        let given = config(&["--client-rate-limits=resets=7, tiny_data=9", "--client-body-timeout=1ms"]);
+        let given = given.expect("valid").transport;
+        assert_eq!((given.rates.resets, given.rates.tiny_data, given.rates.idle_frames), (7, 9, 20_000));
+        assert_eq!(given.body_timeout, TIMEOUT_MIN);
+        for bad in ["resets", "resets=0", "resets=-1", "pings=3", "resets=x"] {
+            let flag = format!("--client-rate-limits={bad}");
+            let Err(ConfigError::Value(text)) = config(&[flag.as_str()]) else { panic!("{bad} is taken") };
+            assert!(text.contains("client-rate-limits") && text.contains(bad), "{text}");
+        }
+        for bad in ["--max-header-bytes=100", "--max-client-connections=-1", "--client-write-timeout=-1s"] {
+            assert!(config(&[bad]).is_err(), "{bad}");
+        }
+    }
+}
