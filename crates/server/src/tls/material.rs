@@ -114,9 +114,7 @@ impl Material {
         // As with etcd, a file of authorities alone asks for certificates too.
         let builder: ConfigBuilder<ServerConfig, WantsServerCert> =
             if options.client_cert_auth || options.trusted_ca_file.is_some() {
-                let (cns, hosts) = (options.allowed_cns.clone(), options.allowed_hostnames.clone());
-                let visitors = Visitors::new(self.trusted()?, &provider, cns, hosts)?;
-                builder.with_client_cert_verifier(Arc::new(visitors))
+                builder.with_client_cert_verifier(Arc::new(Visitors::new(self.trusted()?, &provider)?))
             } else {
                 builder.with_no_client_auth()
             };
@@ -149,10 +147,10 @@ impl Material {
             builder.with_custom_certificate_verifier(Arc::new(Hosts { authorities: self.trusted()?, provider }))
         };
         let mut config = match &self.shown {
-            Some((chain, key)) if !self.options.auto => {
+            Some((chain, key)) => {
                 builder.with_client_auth_cert(chain.clone(), key.clone_key()).map_err(|error| error.to_string())?
             }
-            _ => builder.with_no_client_auth(),
+            None => builder.with_no_client_auth(),
         };
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         config.resumption = Resumption::in_memory_sessions(64);
@@ -176,7 +174,13 @@ impl Material {
         if roots.is_empty() {
             return Err("no authority is left to trust: all are revoked".into());
         }
-        Ok(Authorities { roots: Arc::new(roots), certificates, revoked: self.revoked.clone() })
+        Ok(Authorities {
+            roots: Arc::new(roots),
+            certificates,
+            revoked: self.revoked.clone(),
+            allowed_cns: self.options.allowed_cns.clone(),
+            allowed_hostnames: self.options.allowed_hostnames.clone(),
+        })
     }
 }
 

@@ -19,18 +19,25 @@ pub(super) struct Authorities {
     /// The certificates that `roots` was made of.
     pub(super) certificates: Vec<CertificateDer<'static>>,
     pub(super) revoked: Revocations,
+    /// Common names, one of which a certificate must have; empty for any.
+    pub(super) allowed_cns: Vec<String>,
+    /// Names, one of which a certificate must be for; empty for any.
+    pub(super) allowed_hostnames: Vec<String>,
 }
 
 impl Authorities {
-    /// Nothing in a chain may have been revoked.
-    fn check_revocation(&self, leaf: &CertificateDer<'_>, rest: &[CertificateDer<'_>]) -> Result<Certificate, Error> {
+    /// Nothing in a chain may have been revoked, and the certificate must have an allowed name.
+    fn check(&self, leaf: &CertificateDer<'_>, rest: &[CertificateDer<'_>]) -> Result<Certificate, Error> {
         let certificate = Certificate::parse(leaf).map_err(refuse)?;
         self.revoked.check(&certificate).map_err(refuse)?;
         for signer in rest {
             let signer = Certificate::parse(signer).map_err(refuse)?;
             self.revoked.check(&signer).map_err(refuse)?;
         }
-        Ok(certificate)
+        let is_named = self.allowed_cns.is_empty() || self.allowed_cns.contains(&certificate.common_name);
+        let is_for_host = self.allowed_hostnames.is_empty()
+            || self.allowed_hostnames.iter().any(|host| certificate.check_host(host).is_ok());
+        if is_named && is_for_host { Ok(certificate) } else { Err(refuse("client certificate authentication failed")) }
     }
 
     /// A certificate that is trusted by itself: it stands among the authorities, and still has time. Which is how small clusters
@@ -47,28 +54,14 @@ impl Authorities {
 pub(super) struct Visitors {
     authorities: Authorities,
     inner: Arc<dyn ClientCertVerifier>,
-    allowed_cns: Vec<String>,
-    allowed_hostnames: Vec<String>,
 }
 
 impl Visitors {
-    pub(super) fn new(
-        authorities: Authorities,
-        provider: &Arc<CryptoProvider>,
-        allowed_cns: Vec<String>,
-        allowed_hostnames: Vec<String>,
-    ) -> Result<Visitors, String> {
+    pub(super) fn new(authorities: Authorities, provider: &Arc<CryptoProvider>) -> Result<Visitors, String> {
         let inner = WebPkiClientVerifier::builder_with_provider(authorities.roots.clone(), provider.clone())
             .build()
             .map_err(|error| error.to_string())?;
-        Ok(Visitors { authorities, inner, allowed_cns, allowed_hostnames })
-    }
-
-    fn check_names(&self, certificate: &Certificate) -> Result<(), Error> {
-        let is_named = self.allowed_cns.is_empty() || self.allowed_cns.contains(&certificate.common_name);
-        let is_for_host = self.allowed_hostnames.is_empty()
-            || self.allowed_hostnames.iter().any(|host| certificate.check_host(host).is_ok());
-        if is_named && is_for_host { Ok(()) } else { Err(refuse("client certificate authentication failed")) }
+        Ok(Visitors { authorities, inner })
     }
 }
 
@@ -91,8 +84,7 @@ impl ClientCertVerifier for Visitors {
             }
             other => other?,
         };
-        let certificate = self.authorities.check_revocation(leaf, rest)?;
-        self.check_names(&certificate)?;
+        self.authorities.check(leaf, rest)?;
         Ok(verified)
     }
 
@@ -149,7 +141,7 @@ impl ServerCertVerifier for Hosts {
             }
             other => other?,
         }
-        let certificate = self.authorities.check_revocation(leaf, rest)?;
+        let certificate = self.authorities.check(leaf, rest)?;
         certificate
             .check_host(&name.to_str())
             .map_err(|why| refuse(format!("tls: failed to verify certificate: {why}")))?;
