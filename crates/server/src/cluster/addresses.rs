@@ -58,6 +58,9 @@ fn sorted(urls: impl Iterator<Item = String>) -> Vec<String> {
 
 /// The URL with its host in lower case and IP addresses in one spelling.
 fn normal(url: &str) -> String {
+    if is_unix(url) {
+        return url.to_string();
+    }
     let (scheme, authority) = (url.split_once("://").map_or("", |(scheme, _)| scheme), authority(url));
     match authority.parse::<SocketAddr>() {
         Ok(address) => format!("{scheme}://{address}"),
@@ -65,9 +68,14 @@ fn normal(url: &str) -> String {
     }
 }
 
+/// A socket of this machine has no host.
+fn is_unix(url: &str) -> bool {
+    url.starts_with("unix:") || url.starts_with("unixs:")
+}
+
 fn resolve(url: &str, deadline: Instant) -> Result<String, AddressError> {
     let authority = authority(url);
-    if authority.starts_with("localhost:") {
+    if authority.starts_with("localhost:") || is_unix(url) {
         return Ok(normal(url));
     }
     let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
@@ -114,7 +122,8 @@ mod tests {
         assert!(matches!(equal(&[], &["http://localhost:1"]), Err(AddressError::Different(..))));
         let unresolved = equal(&["http://127.0.0.1:1"], &["http://no-such-host.invalid:1"]);
         assert!(matches!(unresolved, Err(AddressError::Unresolved { .. })));
-        assert!(resolvable(&urls(&["http://localhost:1", "http://127.0.0.1:2"]), soon).is_ok());
+        assert!(resolvable(&urls(&["http://localhost:1", "http://127.0.0.1:2", "unix://etcd.unix:1"]), soon).is_ok());
+        assert!(matches!(equal(&["unix://a:1"], &["unix://A:1"]), Err(AddressError::Different(..))));
         assert!(resolvable(&urls(&["http://no-such-host.invalid:1"]), soon).is_err());
     }
 }
