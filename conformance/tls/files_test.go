@@ -57,6 +57,7 @@ func TestRevocation(t *testing.T) {
 
 // An authority between the root and the client that was revoked.
 func TestRevokedIntermediate(t *testing.T) {
+	t.Parallel()
 	root := newAuthority(t, "root")
 	own := root.server("server")
 	between := root.intermediate("between")
@@ -89,6 +90,7 @@ func TestReplacedCertificate(t *testing.T) {
 
 // So are authorities; and files that are no good do not end what works.
 func TestReplacedFiles(t *testing.T) {
+	t.Parallel()
 	first, second := newAuthority(t, "first"), newAuthority(t, "second")
 	own, mine, theirs := first.server("server"), first.client("mine"), second.client("theirs")
 	server := start(t, harness.Cairn, "--cert-file="+own.cert, "--key-file="+own.key, "--trusted-ca-file="+first.file)
@@ -152,6 +154,7 @@ func TestReplacedFiles(t *testing.T) {
 // Files that no member can start with: exit code 1, and a sentence that says
 // which.
 func TestRefusedFiles(t *testing.T) {
+	t.Parallel()
 	authority := newAuthority(t, "authority")
 	own, other := authority.server("server"), authority.server("other")
 	late := authority.issue("late", want{name: "late", until: -time.Hour})

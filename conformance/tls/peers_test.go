@@ -106,6 +106,7 @@ func TestPeerAutoTLS(t *testing.T) {
 // A peer whose certificate was revoked is out, and in again when the list no
 // longer has it; certificates of members are replaced while they run.
 func TestPeerFilesAreReplaced(t *testing.T) {
+	t.Parallel()
 	authority := newAuthority(t, "authority")
 	list := authority.revoke("crl")
 	pairs := make([]pair, 3)

@@ -46,8 +46,12 @@ func start(t testing.TB, kind harness.Kind, flags ...string) *harness.Server {
 
 // both runs a test against the genuine server and the one under test.
 func both(t *testing.T, test func(t *testing.T, kind harness.Kind)) {
+	t.Parallel()
 	for _, kind := range []harness.Kind{harness.Etcd, harness.Cairn} {
-		t.Run(string(kind), func(t *testing.T) { test(t, kind) })
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			test(t, kind)
+		})
 	}
 }
 
