@@ -9,6 +9,7 @@ mod cluster;
 mod config;
 mod datadir;
 mod door;
+mod gateway;
 mod http;
 mod listening;
 mod local;
@@ -155,6 +156,8 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
         threads: config.threads,
         message_bytes_max: config.max_request_bytes + api::limits::GRPC_OVERHEAD_BYTES,
         connections_max: bounds.connections_max.unwrap_or_else(system::connections_max),
+        // Base64 makes bytes a third longer.
+        body_bytes_max: 2 * (config.max_request_bytes + api::limits::GRPC_OVERHEAD_BYTES),
         concurrent_streams_max: config.max_concurrent_streams,
         header_list_bytes_max: bounds.header_bytes_max,
         rates: bounds.rates,
@@ -181,7 +184,7 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
             _ => Ok(()),
         };
     }
-    let services = Arc::new(Services::new(running.node.clone()));
+    let services = Services::new(running.node.clone());
     let monitoring = match listening.metrics.is_empty() {
         true => None,
         false => {

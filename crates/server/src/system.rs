@@ -36,6 +36,34 @@ pub(crate) fn connections_max() -> u64 {
     (limit - limit / 4).max(1)
 }
 
+/// What memory the process takes, in bytes.
+pub(crate) struct Memory {
+    /// Address space.
+    pub(crate) virtual_bytes: u64,
+    /// What of it is in memory.
+    pub(crate) resident_bytes: u64,
+    /// What the allocator has given out.
+    pub(crate) allocated_bytes: u64,
+}
+
+/// What memory the process takes. What cannot be found out is zero.
+pub(crate) fn memory() -> Memory {
+    // SAFETY: no pointers are passed.
+    let page_bytes = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(0);
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let mut pages = text.split(' ').map(|word| word.parse::<u64>().unwrap_or(0) * page_bytes);
+    let (virtual_bytes, resident_bytes) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
+    #[cfg(target_env = "gnu")]
+    let allocated_bytes = {
+        // SAFETY: no pointers are passed.
+        let info = unsafe { libc::mallinfo2() };
+        (info.uordblks + info.hblkhd) as u64
+    };
+    #[cfg(not(target_env = "gnu"))]
+    let allocated_bytes = 0;
+    Memory { virtual_bytes, resident_bytes, allocated_bytes }
+}
+
 /// Starts a child that is asked to end when this process dies, and that Ctrl-C in the terminal does not reach by itself.
 pub(crate) fn spawn_dependent(command: &mut Command) -> io::Result<Child> {
     command.process_group(0);

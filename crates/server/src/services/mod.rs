@@ -20,14 +20,14 @@ pub(crate) use turns::{Turns, run as run_turns};
 pub(crate) use watch::{Progress, run_progress};
 
 use crate::door::Door;
-use crate::http;
+use crate::http::Http;
 use crate::node::Node;
 use api::etcdserverpb::RangeRequest;
 use api::{Code, Message};
 use bytes::Bytes;
-use rpc::{Call, HttpResponder, Kind, Method, Responder, Service, Status, StreamCall, StreamHandler};
+use rpc::{Call, HttpResponder, Kind, Method, RequestBody, Responder, Service, Status, StreamCall, StreamHandler};
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 macro_rules! methods {
     ($($name:ident $kind:ident $path:literal)*) => {
@@ -93,14 +93,18 @@ fn is_for_learners(rpc: Rpc, message: &Bytes) -> bool {
 
 /// Everything the client port answers.
 pub(crate) struct Services {
+    /// Itself, for calls that come by HTTP.
+    own: Weak<Services>,
+    http: Http,
     node: Arc<Node>,
     stats: OnceLock<Arc<rpc::Stats>>,
     door: Door,
 }
 
 impl Services {
-    pub(crate) fn new(node: Arc<Node>) -> Services {
-        Services { node, stats: OnceLock::new(), door: Door::default() }
+    pub(crate) fn new(node: Arc<Node>) -> Arc<Services> {
+        let (http, door) = (Http::new(node.clone()), Door::default());
+        Arc::new_cyclic(|own| Services { own: own.clone(), http, node, stats: OnceLock::new(), door })
     }
 
     /// The transport's counters, known once it runs.
@@ -190,7 +194,18 @@ impl Service for Services {
     }
 
     fn http(&self, request: ::http::Request<Bytes>, responder: HttpResponder) {
-        http::handle(&self.node, self.stats.get(), request, responder);
+        // It is called, so it is there.
+        let Some(own) = self.own.upgrade() else { return };
+        self.http.handle(own, self.stats.get(), request, responder);
+    }
+
+    fn takes_pieces(&self, head: &::http::request::Parts) -> bool {
+        self.http.takes_pieces(head)
+    }
+
+    fn http_in_pieces(&self, request: ::http::Request<RequestBody>, responder: HttpResponder) {
+        let Some(own) = self.own.upgrade() else { return };
+        self.http.handle_pieces(own, request, responder);
     }
 
     fn turned_away(&self, why: &dyn fmt::Display) {

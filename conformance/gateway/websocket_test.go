@@ -1,0 +1,103 @@
+package gateway
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"cairn.dev/conformance/harness"
+	"golang.org/x/net/websocket"
+)
+
+func dial(t *testing.T, server *harness.Server, path string) *websocket.Conn {
+	t.Helper()
+	socket, err := websocket.Dial("ws://"+server.Endpoint()+path, "", "http://127.0.0.1/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { socket.Close() })
+	socket.SetDeadline(time.Now().Add(20 * time.Second))
+	return socket
+}
+
+func say(t *testing.T, socket *websocket.Conn, text string) {
+	t.Helper()
+	if err := websocket.Message.Send(socket, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func hear(t *testing.T, socket *websocket.Conn) any {
+	t.Helper()
+	var text string
+	if err := websocket.Message.Receive(socket, &text); err != nil {
+		t.Fatal(err)
+	}
+	var value any
+	if err := json.Unmarshal([]byte(text), &value); err != nil {
+		t.Fatalf("%v: %q", err, text)
+	}
+	return mask(value)
+}
+
+// A watch and keep-alives over a websocket.
+func TestWebsocket(t *testing.T) {
+	etcd, subject := harness.StartPair(t)
+	client := transports()["HTTP/1.1"]
+	var seen [2][]any
+	for place, server := range []*harness.Server{etcd, subject} {
+		ask(t, client, server, post("/v3/lease/grant", `{"TTL":600,"ID":77}`))
+		watch := dial(t, server, "/v3/watch")
+		note := func(value any) { seen[place] = append(seen[place], value) }
+		say(t, watch, `{"create_request":{"key":"Zm9v"}}`)
+		note(hear(t, watch))
+		ask(t, client, server, post("/v3/kv/put", `{"key":"Zm9v","value":"YmFy"}`))
+		note(hear(t, watch))
+		say(t, watch, `{"create_request":{"key":"YQ==","watch_id":9}}`)
+		note(hear(t, watch))
+		say(t, watch, `{"cancel_request":{"watch_id":9}}`)
+		note(hear(t, watch))
+		alive := dial(t, server, "/v3/lease/keepalive")
+		for _, id := range []string{"77", "78", "77"} {
+			say(t, alive, `{"ID":`+id+`}`)
+			note(hear(t, alive))
+		}
+	}
+	if !reflect.DeepEqual(seen[0], seen[1]) {
+		t.Errorf("- %+v\n+ %+v", seen[0], seen[1])
+	}
+}
+
+// One message of 100 is as large as it may be, one of a gigabyte is not taken,
+// and a client that breaks the protocol loses its connection and nothing else.
+func TestWebsocketMistakes(t *testing.T) {
+	if harness.Subject() == harness.Etcd {
+		t.Skip("the bounds are ours")
+	}
+	subject := harness.Start(t, harness.Subject())
+	put := dial(t, subject, "/v3/kv/put")
+	say(t, put, `{"key":"Zm9v","value":"`+strings.Repeat("YWJj", 1<<16)+`"}`)
+	if line, _ := json.Marshal(hear(t, put)); !strings.Contains(string(line), `"revision":"2"`) {
+		t.Errorf("a put: %s", line)
+	}
+	wrong := dial(t, subject, "/v3/kv/put")
+	say(t, wrong, `{"key":5}`)
+	if line, _ := json.Marshal(hear(t, wrong)); !strings.Contains(string(line), `"code":3`) {
+		t.Errorf("a wrong put: %s", line)
+	}
+	large := dial(t, subject, "/v3/watch")
+	if err := websocket.Message.Send(large, strings.Repeat(" ", 8<<20)); err == nil {
+		var text string
+		if err := websocket.Message.Receive(large, &text); err == nil {
+			t.Errorf("8 MiB in one message are taken: %.100s", text)
+		}
+	}
+	if _, err := websocket.Dial("ws://"+subject.Endpoint()+"/v3/none", "", "http://127.0.0.1/"); err == nil {
+		t.Error("a websocket to nowhere")
+	}
+	raw := dial(t, subject, "/v3/watch")
+	raw.Write([]byte("text before"))
+	subject.MustCtl("get", "foo")
+}

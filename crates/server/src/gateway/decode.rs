@@ -1,0 +1,587 @@
+//! From protobuf's JSON to protobuf. What the rules leave open is done as Go's `protojson` does it when told to skip fields that it
+//! does not know, because that is what clients of etcd are used to; the sentences too.
+
+use super::scanner::{Scanner, Step};
+use api::schema::{Field, Kind, Message};
+use base64::Engine;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use bytes::BytesMut;
+
+/// Cuts a text that comes piece by piece into JSON values.
+#[derive(Debug)]
+pub(super) struct Values {
+    held: BytesMut,
+    /// How much of it was looked at.
+    seen: usize,
+    scanner: Scanner,
+    /// Length of one value, in bytes.
+    bytes_max: usize,
+}
+
+impl Values {
+    pub(super) fn new(bytes_max: usize) -> Values {
+        Values { held: BytesMut::new(), seen: 0, scanner: Scanner::new(), bytes_max }
+    }
+
+    /// Adds what has come.
+    pub(super) fn push(&mut self, text: &[u8]) {
+        self.held.extend_from_slice(text);
+    }
+
+    /// Bytes that are held.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.held.len()
+    }
+
+    /// The next whole value. `is_end`: nothing more will come.
+    pub(super) fn next(&mut self, is_end: bool) -> Result<Option<BytesMut>, String> {
+        let mut from = 0;
+        while let Some(&byte) = self.held.get(self.seen) {
+            match self.scanner.step(byte)? {
+                Step::Blank => from = self.seen + 1,
+                Step::Inside => {}
+                Step::Last => return Ok(Some(self.cut(from, self.seen + 1))),
+                Step::Behind => return Ok(Some(self.cut(from, self.seen))),
+            }
+            self.seen += 1;
+        }
+        if from > 0 {
+            let _ = self.cut(0, from);
+            self.seen = self.held.len();
+        }
+        if self.held.len() > self.bytes_max {
+            return Err(format!("a JSON value is longer than {} bytes", self.bytes_max));
+        }
+        if !is_end || !self.scanner.is_inside() {
+            return Ok(None);
+        }
+        if !self.scanner.can_end() {
+            return Err("unexpected EOF".into());
+        }
+        self.scanner = Scanner::new();
+        Ok(Some(self.cut(0, self.held.len())))
+    }
+
+    fn cut(&mut self, from: usize, to: usize) -> BytesMut {
+        self.seen = 0;
+        let mut value = self.held.split_to(to);
+        value.split_off(from)
+    }
+}
+
+/// Turns `json`, which is one value without faults of syntax, into a message.
+pub(super) fn message(json: &[u8], of: &'static Message) -> Result<Vec<u8>, String> {
+    let mut reader = Reader { text: json, at: 0 };
+    let mut out = Vec::new();
+    reader.message(of, &mut out)?;
+    Ok(out)
+}
+
+struct Reader<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+/// Bit sets of the fields and groups that were given. No message has more than 64 fields.
+#[derive(Default)]
+struct Given {
+    fields: u64,
+    oneof: Option<&'static str>,
+}
+
+impl<'a> Reader<'a> {
+    fn message(&mut self, of: &'static Message, out: &mut Vec<u8>) -> Result<(), String> {
+        if self.peek() != b'{' {
+            return Err(self.unexpected());
+        }
+        self.at += 1;
+        let mut given = Given::default();
+        while self.peek() != b'}' {
+            if self.peek() == b',' {
+                self.at += 1;
+            }
+            self.peek();
+            let begin = self.at;
+            let name = self.string()?;
+            let raw = &self.text[begin..self.at];
+            self.peek();
+            // The colon.
+            self.at += 1;
+            match of.by_name(&name) {
+                None => self.skip(),
+                Some(field) => self.field(of, field, begin, raw, &mut given, out)?,
+            }
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    fn field(
+        &mut self,
+        of: &'static Message,
+        field: &'static Field,
+        begin: usize,
+        raw: &[u8],
+        given: &mut Given,
+        out: &mut Vec<u8>,
+    ) -> Result<(), String> {
+        let raw = String::from_utf8_lossy(raw);
+        let place = of.fields.iter().position(|other| other.number == field.number).unwrap_or_default();
+        if given.fields >> place & 1 == 1 {
+            return Err(self.fault(begin, &format!("duplicate field {raw}")));
+        }
+        given.fields |= 1 << place;
+        if self.peek() == b'n' {
+            self.skip();
+            return Ok(());
+        }
+        if let Some(oneof) = field.oneof {
+            // No message of the API has two groups.
+            if given.oneof.replace(oneof).is_some() {
+                return Err(self.fault(begin, &format!("error parsing {raw}, oneof {oneof} is already set")));
+            }
+        }
+        if !field.repeated {
+            return self.value(field, field.oneof.is_some(), out);
+        }
+        if self.peek() != b'[' {
+            return Err(self.unexpected());
+        }
+        self.at += 1;
+        while self.peek() != b']' {
+            if self.peek() == b',' {
+                self.at += 1;
+            }
+            self.value(field, true, out)?;
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// One value of `field`. A zero is only written when it is `kept`.
+    fn value(&mut self, field: &'static Field, kept: bool, out: &mut Vec<u8>) -> Result<(), String> {
+        self.peek();
+        let begin = self.at;
+        if let Kind::Message(of) = field.kind {
+            put_key(out, field, WIRE_BYTES);
+            let at = out.len();
+            out.push(0);
+            self.message(of, out)?;
+            put_len(out, at);
+            return Ok(());
+        }
+        let Some(value) = self.scalar(field.kind) else {
+            self.at = begin;
+            let (kind, raw) = (kind_name(field.kind), self.token());
+            let text = format!("invalid value for {kind} field {}: {raw}", field.json_name);
+            return Err(self.fault(begin, &text));
+        };
+        match value {
+            // An enumeration's unknown name: skipped like an unknown field.
+            Scalar::Skipped => {}
+            Scalar::Number(0) if !kept => {}
+            Scalar::Number(number) => {
+                put_key(out, field, WIRE_VARINT);
+                put_varint(out, number);
+            }
+            Scalar::Bytes(bytes) if bytes.is_empty() && !kept => {}
+            Scalar::Bytes(bytes) => {
+                put_key(out, field, WIRE_BYTES);
+                put_varint(out, bytes.len() as u64);
+                out.extend_from_slice(&bytes);
+            }
+        }
+        Ok(())
+    }
+
+    /// A scalar; none if the value is not one of `kind`.
+    fn scalar(&mut self, kind: Kind) -> Option<Scalar> {
+        let first = self.peek();
+        if matches!(first, b'{' | b'[') {
+            return None;
+        }
+        let is_text = first == b'"';
+        let number = |reader: &mut Self| -> Option<String> {
+            // Numbers may stand in quotes, without blanks.
+            let text = if is_text { reader.string().ok()? } else { reader.raw().to_string() };
+            decimal(&text)
+        };
+        Some(match kind {
+            Kind::Bool => match (is_text, self.raw()) {
+                (false, "true") => Scalar::Number(1),
+                (false, "false") => Scalar::Number(0),
+                _ => return None,
+            },
+            Kind::Int64 => Scalar::Number(number(self)?.parse::<i64>().ok()? as u64),
+            Kind::Int32 => Scalar::Number(i64::from(number(self)?.parse::<i32>().ok()?) as u64),
+            Kind::Uint64 => Scalar::Number(number(self)?.parse::<u64>().ok()?),
+            Kind::Uint32 => Scalar::Number(u64::from(number(self)?.parse::<u32>().ok()?)),
+            Kind::Enum(_) if !is_text => Scalar::Number(i64::from(decimal(self.raw())?.parse::<i32>().ok()?) as u64),
+            Kind::Enum(of) => match of.number(&self.string().ok()?) {
+                Some(number) => Scalar::Number(i64::from(number) as u64),
+                None => Scalar::Skipped,
+            },
+            Kind::String if is_text => Scalar::Bytes(self.string().ok()?.into_bytes()),
+            Kind::Bytes if is_text => Scalar::Bytes(base64(&self.string().ok()?)?),
+            Kind::String | Kind::Bytes | Kind::Message(_) => return None,
+        })
+    }
+
+    /// The first byte of what comes next, behind blanks.
+    fn peek(&mut self) -> u8 {
+        while let Some(b' ' | b'\t' | b'\r' | b'\n') = self.text.get(self.at) {
+            self.at += 1;
+        }
+        self.text.get(self.at).copied().unwrap_or(0)
+    }
+
+    /// A number or word as it stands.
+    fn raw(&mut self) -> &'a str {
+        let begin = self.at;
+        let rest = &self.text[begin..];
+        let is_end = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\t' | b'\r' | b'\n');
+        self.at += rest.iter().position(is_end).unwrap_or(rest.len());
+        std::str::from_utf8(&self.text[begin..self.at]).unwrap_or_default()
+    }
+
+    /// The next token, for a message.
+    fn token(&mut self) -> String {
+        match self.peek() {
+            byte @ (b'{' | b'[') => char::from(byte).to_string(),
+            b'"' => {
+                let begin = self.at;
+                self.skip_text();
+                String::from_utf8_lossy(&self.text[begin..self.at]).into_owned()
+            }
+            _ => self.raw().to_string(),
+        }
+    }
+
+    fn skip_text(&mut self) {
+        self.at += 1;
+        while let Some(&byte) = self.text.get(self.at) {
+            self.at += 1;
+            match byte {
+                b'"' => return,
+                b'\\' => self.at += 1,
+                _ => {}
+            }
+        }
+    }
+
+    /// Skips a value, whatever it is.
+    fn skip(&mut self) {
+        let mut depth = 0_usize;
+        loop {
+            match self.peek() {
+                b'{' | b'[' => {
+                    depth += 1;
+                    self.at += 1;
+                }
+                b'}' | b']' => {
+                    depth = depth.saturating_sub(1);
+                    self.at += 1;
+                }
+                b',' | b':' => self.at += 1,
+                b'"' => self.skip_text(),
+                _ => {
+                    self.raw();
+                }
+            }
+            if depth == 0 || self.at >= self.text.len() {
+                return;
+            }
+        }
+    }
+
+    fn string(&mut self) -> Result<String, String> {
+        let begin = self.at;
+        let mut out = Vec::new();
+        self.at += 1;
+        loop {
+            let rest = self.text.get(self.at..).unwrap_or_default();
+            let plain = rest.iter().position(|byte| matches!(byte, b'"' | b'\\')).unwrap_or(rest.len());
+            out.extend_from_slice(&rest[..plain]);
+            self.at += plain + 1;
+            match rest.get(plain) {
+                Some(b'\\') => {
+                    let Some(letter) = self.escaped() else {
+                        return Err(self.syntax(begin, "invalid escape code in string"));
+                    };
+                    out.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
+                }
+                _ => break,
+            }
+        }
+        String::from_utf8(out).map_err(|_| self.syntax(begin, "invalid UTF-8 in string"))
+    }
+
+    /// The letter behind a backslash. None if it is half of a pair.
+    fn escaped(&mut self) -> Option<char> {
+        let byte = *self.text.get(self.at)?;
+        self.at += 1;
+        Some(match byte {
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            b'n' => '\n',
+            b'r' => '\r',
+            b't' => '\t',
+            b'u' => {
+                let first = self.hex()?;
+                if !(0xd800..0xdc00).contains(&first) {
+                    return char::from_u32(first);
+                }
+                if self.text.get(self.at..self.at + 2)? != b"\\u" {
+                    return None;
+                }
+                self.at += 2;
+                let second = self.hex()?.checked_sub(0xdc00).filter(|second| *second < 0x400)?;
+                return char::from_u32(0x1_0000 + ((first - 0xd800) << 10) + second);
+            }
+            other => char::from(other),
+        })
+    }
+
+    fn hex(&mut self) -> Option<u32> {
+        let digits = std::str::from_utf8(self.text.get(self.at..self.at + 4)?).ok()?;
+        self.at += 4;
+        u32::from_str_radix(digits, 16).ok()
+    }
+
+    fn unexpected(&mut self) -> String {
+        self.peek();
+        let begin = self.at;
+        let token = self.token();
+        self.syntax(begin, &format!("unexpected token {token}"))
+    }
+
+    fn syntax(&self, at: usize, text: &str) -> String {
+        let (line, column) = self.position(at);
+        format!("proto: syntax error (line {line}:{column}): {text}")
+    }
+
+    fn fault(&self, at: usize, text: &str) -> String {
+        let (line, column) = self.position(at);
+        format!("proto: (line {line}:{column}): {text}")
+    }
+
+    /// Line and column of a place, from 1, in letters.
+    fn position(&self, at: usize) -> (usize, usize) {
+        let before = &self.text[..at];
+        let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+        let begin = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |place| place + 1);
+        (line, String::from_utf8_lossy(&before[begin..]).chars().count() + 1)
+    }
+}
+
+enum Scalar {
+    Number(u64),
+    Bytes(Vec<u8>),
+    Skipped,
+}
+
+/// A whole number written in any of JSON's ways (`1e2`, `1.50e1`), without point and exponent. None if it is not whole, or longer
+/// than any that fits.
+fn decimal(text: &str) -> Option<String> {
+    let (sign, text) = text.strip_prefix('-').map_or(("", text), |rest| ("-", rest));
+    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let is_number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
+    // Only a number in quotes can be malformed: elsewhere the scanner has seen to it.
+    let is_well_formed = !whole.is_empty()
+        && is_number(whole)
+        && is_number(fraction)
+        && !(mantissa.contains('.') && fraction.is_empty())
+        && !(whole.len() > 1 && whole.starts_with('0'));
+    if !is_well_formed {
+        return None;
+    }
+    let exponent: i64 = exponent.strip_prefix('+').unwrap_or(exponent).parse().ok()?;
+    let digits = format!("{whole}{fraction}");
+    let significant = digits.trim_end_matches('0');
+    if significant.is_empty() {
+        return Some("0".into());
+    }
+    let zeros = exponent.checked_sub(fraction.len() as i64)?.checked_add((digits.len() - significant.len()) as i64)?;
+    // No number of 64 bits has more digits.
+    let zeros = usize::try_from(zeros).ok().filter(|zeros| *zeros <= 20)?;
+    Some(format!("{sign}{significant}{}", "0".repeat(zeros)))
+}
+
+/// Standard and URL-safe base64, padded or not, with line ends wherever they are.
+fn base64(text: &str) -> Option<Vec<u8>> {
+    const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true);
+    const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
+    const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIENT);
+    let engine = if text.contains(['-', '_']) { URL_SAFE } else { STANDARD };
+    if text.contains(['\r', '\n']) {
+        return engine.decode(text.replace(['\r', '\n'], "")).ok();
+    }
+    engine.decode(text).ok()
+}
+
+fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Bool => "bool",
+        Kind::Int32 => "int32",
+        Kind::Int64 => "int64",
+        Kind::Uint32 => "uint32",
+        Kind::Uint64 => "uint64",
+        Kind::String => "string",
+        Kind::Bytes => "bytes",
+        Kind::Enum(_) => "enum",
+        Kind::Message(_) => "message",
+    }
+}
+
+const WIRE_VARINT: u32 = 0;
+const WIRE_BYTES: u32 = 2;
+
+fn put_key(out: &mut Vec<u8>, field: &Field, wire: u32) {
+    put_varint(out, u64::from(field.number << 3 | wire));
+}
+
+fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Writes the length of what stands behind `at`, where room for one byte was left.
+fn put_len(out: &mut Vec<u8>, at: usize) {
+    let len = out.len() - at - 1;
+    let mut prefix = Vec::with_capacity(5);
+    put_varint(&mut prefix, len as u64);
+    if prefix.len() > 1 {
+        out.splice(at..=at, prefix);
+    } else {
+        out[at] = prefix[0];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::etcdserverpb::{LeaseGrantRequest, RangeRequest, TxnRequest, WatchRequest, request_op, watch_request};
+
+    fn decode<M: api::Message + Default>(name: &str, json: &str) -> Result<M, String> {
+        let mut values = Values::new(1 << 20);
+        values.push(json.as_bytes());
+        let value = values.next(true)?.expect("a value");
+        let of = Message::find(name).expect("a message of the API");
+        Ok(M::decode(&message(&value, of)?[..]).expect("a valid message"))
+    }
+
+    fn range(json: &str) -> Result<RangeRequest, String> {
+        decode("etcdserverpb.RangeRequest", json)
+    }
+
+    #[test]
+    fn all_spellings_are_taken() {
+        let wanted = RangeRequest {
+            key: b"foo"[..].into(),
+            range_end: vec![0xfb, 0xff].into(),
+            limit: 100,
+            sort_order: 2,
+            serializable: true,
+            ..Default::default()
+        };
+        for json in [
+            r#"{"key":"Zm9v","range_end":"+/8=","limit":"100","sort_order":"DESCEND","serializable":true}"#,
+            r#" { "key" : "Zm9v" , "rangeEnd" : "-_8" , "limit" : 1e2 , "sortOrder" : 2 , "serializable" : true } "#,
+            r#"{"key":"\u005am9v","range_end":"+/8","limit":"1.0e2","sort_order":2,"serializable":true,"x":[{"y":"]"}]}"#,
+            r#"{"revision":null,"x":null,"key":"Zm9v","range_end":"-_8=","limit":100.0,"sort_order":2,"serializable":true}"#,
+        ] {
+            assert_eq!(range(json), Ok(wanted.clone()), "{json}");
+        }
+        assert_eq!(range(r#"{"sort_order":"NOTHING"}"#), Ok(RangeRequest::default()));
+        let grant = LeaseGrantRequest { ttl: -5, id: i64::MIN };
+        assert_eq!(decode("etcdserverpb.LeaseGrantRequest", r#"{"TTL":"-5","ID":-9223372036854775808}"#), Ok(grant));
+    }
+
+    #[test]
+    fn faults_say_where() {
+        for (json, text) in [
+            (r#"{"key":5}"#, "proto: (line 1:8): invalid value for bytes field key: 5"),
+            (r#"{"key":"Zm9v","limit":"abc"}"#, r#"proto: (line 1:23): invalid value for int64 field limit: "abc""#),
+            (r#"{"key":"Zm9v","limit":1.5}"#, "proto: (line 1:23): invalid value for int64 field limit: 1.5"),
+            (r#"{"key":"Zm9v","key":"Zm9v"}"#, r#"proto: (line 1:15): duplicate field "key""#),
+            ("[]", "proto: syntax error (line 1:1): unexpected token ["),
+            ("null", "proto: syntax error (line 1:1): unexpected token null"),
+            (r#""x""#, r#"proto: syntax error (line 1:1): unexpected token "x""#),
+            ("{\n\"key\":{}}", "proto: (line 2:7): invalid value for bytes field key: {"),
+            (r#"{"limit":" 1"}"#, r#"proto: (line 1:10): invalid value for int64 field limit: " 1""#),
+            (
+                r#"{"limit":9223372036854775808}"#,
+                "proto: (line 1:10): invalid value for int64 field limit: 9223372036854775808",
+            ),
+            (
+                r#"{"limit":1e99999999999999999999}"#,
+                "proto: (line 1:10): invalid value for int64 field limit: 1e99999999999999999999",
+            ),
+            (r#"{"key":"*"}"#, r#"proto: (line 1:8): invalid value for bytes field key: "*""#),
+            (r#"{"serializable":"true"}"#, r#"proto: (line 1:17): invalid value for bool field serializable: "true""#),
+        ] {
+            assert_eq!(range(json).err().as_deref(), Some(text), "{json}");
+        }
+        let twice = r#"{"success":[{"requestRange":{"key":"Zm9v"},"requestPut":{}}]}"#;
+        assert_eq!(
+            decode::<TxnRequest>("etcdserverpb.TxnRequest", twice).err().as_deref(),
+            Some(
+                r#"proto: (line 1:44): error parsing "requestPut", oneof etcdserverpb.RequestOp.request is already set"#
+            )
+        );
+    }
+
+    #[test]
+    fn groups_keep_what_is_empty() {
+        let txn: TxnRequest =
+            decode("etcdserverpb.TxnRequest", r#"{"compare":[{"version":0}],"success":[{"request_range":{}}]}"#)
+                .expect("a transaction");
+        assert!(txn.compare[0].target_union.is_some());
+        assert_eq!(txn.success[0].request, Some(request_op::Request::RequestRange(RangeRequest::default())));
+        let watch: WatchRequest =
+            decode("etcdserverpb.WatchRequest", r#"{"create_request":{"filters":["NOPUT",1]}}"#).expect("a watch");
+        let Some(watch_request::RequestUnion::CreateRequest(create)) = watch.request_union else {
+            panic!("a creation")
+        };
+        assert_eq!(create.filters, [0, 1]);
+    }
+
+    #[test]
+    fn deep_transactions_fit_the_stack() {
+        let depth = 300;
+        let json = format!(
+            "{}{}{}",
+            r#"{"success":[{"request_txn":"#.repeat(depth),
+            r#"{"compare":[{"key":"Zm9v"}]}"#,
+            "}]}".repeat(depth)
+        );
+        let of = Message::find("etcdserverpb.TxnRequest").expect("a message of the API");
+        let wire = message(json.as_bytes(), of).expect("a transaction");
+        assert!(matches!(api::decode::txn(wire.into()), Err(api::decode::Error::TooDeep)));
+    }
+
+    #[test]
+    fn values_come_in_pieces() {
+        let mut values = Values::new(100);
+        let mut found = Vec::new();
+        for byte in br#" {"a":1} 12 {"b":"}"}"# {
+            values.push(&[*byte]);
+            while let Some(value) = values.next(false).expect("well-formed") {
+                found.push(String::from_utf8(value.to_vec()).expect("text"));
+            }
+        }
+        assert_eq!(found, [r#"{"a":1}"#, "12", r#"{"b":"}"}"#]);
+        assert_eq!(values.next(true), Ok(None));
+        values.push(&[b' '; 1000]);
+        assert_eq!(values.next(false), Ok(None), "blanks are not kept");
+        values.push(format!("\"{}", "x".repeat(100)).as_bytes());
+        assert!(values.next(false).is_err_and(|text| text.contains("longer than 100 bytes")));
+    }
+}

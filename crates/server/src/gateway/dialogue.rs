@@ -1,0 +1,198 @@
+//! Calls of many messages. The answer is a line of JSON for each of them: `{"result":...}`, or `{"error":...}` at the end.
+
+use super::decode::Values;
+use super::status::{error_json, failure_as, http_status};
+use super::table::Target;
+use super::unary::{Json, decoded, head};
+use super::{Limits, Share};
+use bytes::Bytes;
+use rpc::{BodySender, Gone, HttpResponder, LocalCall, LocalStream, Reply, RequestBody, Service, Status};
+
+/// Makes a call of one message and many answers.
+pub(super) async fn answer(
+    service: &dyn Service,
+    target: Target,
+    call: LocalCall,
+    message: Bytes,
+    responder: HttpResponder,
+) {
+    let mut lines = Lines::new(responder);
+    let mut stream = match call.stream(service) {
+        Ok(stream) => stream,
+        Err(status) => return lines.end(status).await,
+    };
+    stream.send(message);
+    stream.half_close();
+    loop {
+        let next = tokio::select! {
+            next = stream.next() => next,
+            () = lines.gone() => return,
+        };
+        match next {
+            Ok(reply) => {
+                if lines.send(reply, &target).await.is_err() {
+                    return;
+                }
+            }
+            Err(status) => return lines.end(status).await,
+        }
+    }
+}
+
+/// Makes a call of many messages, which come in `body`. It goes on when that has ended.
+pub(super) async fn converse(
+    service: &dyn Service,
+    target: Target,
+    call: LocalCall,
+    limits: &Limits,
+    mut body: RequestBody,
+    responder: HttpResponder,
+) {
+    let mut lines = Lines::new(responder);
+    let mut stream = match call.stream(service) {
+        Ok(stream) => stream,
+        Err(status) => return lines.end(status).await,
+    };
+    let mut requests = Requests::new(limits);
+    loop {
+        requests.hand_on(&mut stream, &target, limits);
+        let takes_more = requests.takes_more() && stream.has_room();
+        let next = tokio::select! {
+            piece = body.next(), if takes_more => {
+                match piece {
+                    Some(Ok(piece)) => requests.push(&piece),
+                    Some(Err(_)) => return,
+                    None => requests.end(),
+                }
+                continue;
+            }
+            next = stream.next() => next,
+            () = lines.gone() => return,
+        };
+        match next {
+            Ok(reply) => {
+                if lines.send(reply, &target).await.is_err() {
+                    return;
+                }
+            }
+            Err(status) => return lines.end(status).await,
+        }
+    }
+}
+
+/// The messages of a client, one JSON value after the other.
+pub(super) struct Requests {
+    values: Values,
+    share: Share,
+    ended: bool,
+    /// The call knows that.
+    told: bool,
+}
+
+impl Requests {
+    pub(super) fn new(limits: &Limits) -> Requests {
+        Requests { values: Values::new(limits.json_bytes_max()), share: Share::new(limits), ended: false, told: false }
+    }
+
+    /// Adds what has come. Behind the client's part nothing is of interest.
+    pub(super) fn push(&mut self, text: &[u8]) {
+        if !self.ended {
+            self.values.push(text);
+        }
+    }
+
+    pub(super) fn end(&mut self) {
+        self.ended = true;
+    }
+
+    /// Whether more is to be read from the client.
+    pub(super) fn takes_more(&self) -> bool {
+        !self.ended
+    }
+
+    /// Hands on what is whole, as far as the call takes it. With what is no message the client's part is over, as it is with etcd;
+    /// what was begun goes on.
+    pub(super) fn hand_on(&mut self, stream: &mut LocalStream, target: &Target, limits: &Limits) {
+        while !self.told && stream.has_room() {
+            match self.values.next(self.ended) {
+                Ok(Some(value)) => match decoded(&value, target, limits) {
+                    Ok(message) => stream.send(message),
+                    Err(_) => return self.give_up(stream),
+                },
+                Ok(None) if self.ended => return self.give_up(stream),
+                Ok(None) if self.share.hold(self.values.held_bytes()).is_ok() => return,
+                Ok(None) | Err(_) => return self.give_up(stream),
+            }
+        }
+    }
+
+    fn give_up(&mut self, stream: &mut LocalStream) {
+        self.values = Values::new(0);
+        let _ = self.share.hold(0);
+        (self.ended, self.told) = (true, true);
+        stream.half_close();
+    }
+}
+
+/// The lines of an answer. It begins with the first.
+struct Lines {
+    responder: Option<HttpResponder>,
+    body: Option<BodySender>,
+}
+
+impl Lines {
+    fn new(responder: HttpResponder) -> Lines {
+        Lines { responder: Some(responder), body: None }
+    }
+
+    /// Waits until nobody reads any more.
+    async fn gone(&mut self) {
+        match (&mut self.body, &mut self.responder) {
+            (Some(body), _) => body.gone().await,
+            (None, Some(responder)) => responder.gone().await,
+            (None, None) => {}
+        }
+    }
+
+    async fn send(&mut self, message: Bytes, target: &Target) -> Result<(), Gone> {
+        if let Some(responder) = self.responder.take() {
+            self.body = Some(responder.begin(head()));
+        }
+        let Some(body) = &mut self.body else { return Err(Gone) };
+        let mut json = Json::new(Reply::Whole(message), target);
+        let mut line = Vec::from(&b"{\"result\":"[..]);
+        while let Some(chunk) = json.next().map_err(|_| Gone)? {
+            line.extend_from_slice(&chunk);
+            if line.len() >= super::unary::CHUNK_BYTES {
+                body.send(std::mem::take(&mut line).into()).await?;
+                tokio::task::yield_now().await;
+            }
+        }
+        line.extend_from_slice(b"}\n");
+        body.send(line.into()).await
+    }
+
+    async fn end(mut self, status: Status) {
+        match (self.responder.take(), self.body.take()) {
+            (Some(responder), _) if status == Status::OK => responder.begin(head()).finish(),
+            (Some(responder), _) => {
+                let response = failure_as(http_status(status.code), &status);
+                responder.send(response.map(|_| Bytes::from(error_line(&status))));
+            }
+            (None, Some(mut body)) => {
+                if status == Status::OK || body.send(error_line(&status).into()).await.is_ok() {
+                    body.finish();
+                }
+            }
+            (None, None) => {}
+        }
+    }
+}
+
+/// The line that says how a call has ended.
+pub(super) fn error_line(status: &Status) -> Vec<u8> {
+    let mut line = Vec::from(&b"{\"error\":"[..]);
+    line.extend_from_slice(&error_json(status));
+    line.extend_from_slice(b"}\n");
+    line
+}

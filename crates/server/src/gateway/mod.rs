@@ -1,0 +1,229 @@
+//! The JSON gateway: every method of the API as a POST of JSON, under the paths of [`table`].
+//!
+//! `unary` answers calls of one message, `dialogue` those of many, whose messages come and go one JSON value after the other, and
+//! `websocket` the same over a websocket. `scanner` and `decode` make protobuf of JSON, `encode` JSON of protobuf, `status` HTTP of
+//! failures. The methods are called in the process, as a client would call them.
+
+mod decode;
+mod dialogue;
+mod encode;
+mod scanner;
+mod status;
+mod table;
+mod unary;
+mod websocket;
+
+use api::Code;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, StatusCode, header};
+use rpc::{HttpResponder, Kind, LocalCall, Metadata, RequestBody, Service, Status, Upgrade};
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+use table::{Table, Target};
+
+/// Beginnings of JSON values that all calls together may hold, in bytes.
+const HELD_BYTES_MAX: usize = 256 << 20;
+
+/// The gateway of one server.
+#[derive(Debug)]
+pub(crate) struct Gateway {
+    table: Table,
+    limits: Limits,
+}
+
+/// What requests are held to.
+#[derive(Clone, Debug)]
+struct Limits {
+    /// A message, in bytes.
+    message_bytes_max: usize,
+    /// Bytes that are held of JSON values that are not whole.
+    held_bytes: Arc<AtomicUsize>,
+}
+
+impl Limits {
+    /// Length of one JSON value: base64 makes bytes a third longer.
+    fn json_bytes_max(&self) -> usize {
+        2 * self.message_bytes_max
+    }
+}
+
+/// What one call holds of what all may hold.
+#[derive(Debug)]
+struct Share {
+    of: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Share {
+    fn new(limits: &Limits) -> Share {
+        Share { of: limits.held_bytes.clone(), bytes: 0 }
+    }
+
+    /// Holds `bytes` from now on. An error if that is too much with what the others hold.
+    fn hold(&mut self, bytes: usize) -> Result<(), String> {
+        let before = std::mem::replace(&mut self.bytes, bytes);
+        let all = self.of.fetch_add(bytes.wrapping_sub(before), Ordering::Relaxed);
+        if bytes > before && all.wrapping_add(bytes - before) > HELD_BYTES_MAX {
+            return Err(format!("incomplete requests of all clients exceed {HELD_BYTES_MAX} bytes"));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.of.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl Gateway {
+    /// The gateway to `methods`, whose messages have at most `message_bytes_max`.
+    pub(crate) fn new(methods: &'static [rpc::Method], message_bytes_max: usize) -> Gateway {
+        Gateway { table: Table::new(methods), limits: Limits { message_bytes_max, held_bytes: Arc::default() } }
+    }
+
+    /// Whether requests to `path` are the gateway's.
+    pub(crate) fn owns(path: &str) -> bool {
+        current(path).starts_with("/v3/")
+    }
+
+    /// Whether the body of such a request is taken in pieces.
+    pub(crate) fn takes_pieces(&self, head: &Parts) -> bool {
+        let target = self.table.find(&current(head.uri.path()));
+        let is_dialogue = head.method == Method::POST && target.is_some_and(|target| target.kind == Kind::Bidi);
+        is_dialogue || websocket::is_wanted(head)
+    }
+
+    /// Answers a request whose body is whole.
+    pub(crate) fn answer(&self, service: Arc<dyn Service>, request: Request<Bytes>, responder: HttpResponder) {
+        let (head, body) = request.into_parts();
+        let (target, call) = match self.call(&head, false) {
+            Ok(call) => call,
+            Err(refusal) => return responder.send(*refusal),
+        };
+        let message = match unary::message(&body, &target, &self.limits) {
+            Ok(message) => message,
+            Err(status) => return responder.send(status::failure(&status)),
+        };
+        tokio::spawn(async move {
+            if target.kind == Kind::Unary {
+                unary::answer(&*service, target, call, message, responder).await;
+            } else {
+                dialogue::answer(&*service, target, call, message, responder).await;
+            }
+        });
+    }
+
+    /// Answers a request whose body comes in pieces, or that wants to become a websocket.
+    pub(crate) fn answer_pieces(
+        &self,
+        service: Arc<dyn Service>,
+        request: Request<RequestBody>,
+        responder: HttpResponder,
+    ) {
+        let (head, body) = request.into_parts();
+        let upgrade = head.extensions.get::<Upgrade>().filter(|_| websocket::is_wanted(&head)).cloned();
+        let (target, call) = match self.call(&head, upgrade.is_some()) {
+            Ok(call) => call,
+            Err(refusal) => return responder.send(*refusal),
+        };
+        let limits = self.limits.clone();
+        tokio::spawn(async move {
+            match upgrade {
+                Some(upgrade) => {
+                    websocket::answer(&*service, target, call, &limits, &head, upgrade, responder).await;
+                }
+                None => dialogue::converse(&*service, target, call, &limits, body, responder).await,
+            }
+        });
+    }
+
+    /// Who is called, or why nobody is.
+    fn call(&self, head: &Parts, is_websocket: bool) -> Result<(Target, LocalCall), Box<http::Response<Bytes>>> {
+        let refuse = |http_status, code, text| Err(Box::new(status::failure_as(http_status, &Status::new(code, text))));
+        let Some(target) = self.table.find(&current(head.uri.path())) else {
+            return refuse(StatusCode::NOT_FOUND, Code::NotFound, "Not Found");
+        };
+        if head.method != Method::POST && !is_websocket {
+            return refuse(StatusCode::NOT_IMPLEMENTED, Code::Unimplemented, "Method Not Allowed");
+        }
+        let Some(peer) = head.extensions.get::<rpc::Peer>() else {
+            return refuse(StatusCode::INTERNAL_SERVER_ERROR, Code::Internal, "a request from nobody");
+        };
+        let deadline = match head.headers.get("grpc-timeout").map(|value| rpc::parse_timeout(value.as_bytes())) {
+            None => None,
+            Some(Ok(timeout)) => Some(Instant::now() + timeout),
+            Some(Err(text)) => {
+                let status = Status::new(Code::InvalidArgument, format!("invalid grpc-timeout: {text}"));
+                return Err(Box::new(status::failure(&status)));
+            }
+        };
+        let mut metadata = metadata(&head.headers);
+        if let Some(token) = websocket::token(&head.headers).filter(|_| is_websocket) {
+            metadata.push(("authorization".into(), token.into_bytes()));
+        }
+        // Without the common name of its certificate: who comes through the gateway says who it is with a token.
+        let peer = rpc::Peer::unknown(peer.address);
+        Ok((target, LocalCall { method: target.method, metadata: Metadata::from_iter(metadata), deadline, peer }))
+    }
+}
+
+/// The path as it is called now.
+fn current(path: &str) -> Cow<'_, str> {
+    match path.strip_prefix("/v3beta/") {
+        Some(rest) => format!("/v3/{rest}").into(),
+        None => path.into(),
+    }
+}
+
+/// What of the headers a method sees: who the client is, and whatever it has marked for it.
+fn metadata(headers: &HeaderMap) -> Vec<(String, Vec<u8>)> {
+    let of_header = |(name, value): (&header::HeaderName, &header::HeaderValue)| {
+        let name = match name.as_str().strip_prefix("grpc-metadata-") {
+            Some(rest) => rest.to_string(),
+            None if name == header::AUTHORIZATION => name.as_str().to_string(),
+            None => return None,
+        };
+        Some((name, value.as_bytes().to_vec()))
+    };
+    headers.iter().filter_map(of_header).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_paths_are_those_of_today() {
+        assert!(Gateway::owns("/v3/kv/range") && Gateway::owns("/v3beta/kv/range") && Gateway::owns("/v3/"));
+        assert!(!Gateway::owns("/v3") && !Gateway::owns("/v3alpha/kv/range") && !Gateway::owns("/health"));
+        assert_eq!(current("/v3beta/kv/range"), "/v3/kv/range");
+    }
+
+    #[test]
+    fn marked_headers_are_metadata() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [("authorization", "x.1"), ("grpc-metadata-hasleader", "true"), ("cookie", "c")] {
+            headers.append(name, header::HeaderValue::from_static(value));
+        }
+        let mut found = metadata(&headers);
+        found.sort();
+        assert_eq!(
+            found,
+            [("authorization".to_string(), b"x.1".to_vec()), ("hasleader".to_string(), b"true".to_vec())]
+        );
+    }
+
+    #[test]
+    fn calls_share_what_they_may_hold() {
+        let limits = Limits { message_bytes_max: 1, held_bytes: Arc::default() };
+        let (mut one, mut other) = (Share::new(&limits), Share::new(&limits));
+        assert!(one.hold(HELD_BYTES_MAX).is_ok() && other.hold(1).is_err());
+        assert!(one.hold(10).is_ok() && other.hold(HELD_BYTES_MAX - 10).is_ok());
+        drop((one, other));
+        assert_eq!(limits.held_bytes.load(Ordering::Relaxed), 0);
+    }
+}

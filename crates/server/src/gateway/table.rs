@@ -1,0 +1,148 @@
+//! Which path calls which method. A row whose method the server does not have is not there for clients either.
+
+use api::schema::Message;
+use rpc::{Kind, Method};
+use std::collections::HashMap;
+
+/// Path, method, and the names of its messages.
+type Row = (&'static str, &'static str, &'static str, &'static str);
+
+macro_rules! rows {
+    ($($package:literal $service:literal { $($path:literal $method:literal $request:literal $response:literal)* })*) => {
+        const ROWS: &[Row] = &[$($((
+            concat!("/v3/", $path),
+            concat!("/", $package, ".", $service, "/", $method),
+            concat!($package, ".", $request),
+            concat!($package, ".", $response),
+        ),)*)*];
+    };
+}
+
+rows! {
+    "etcdserverpb" "KV" {
+        "kv/range" "Range" "RangeRequest" "RangeResponse"
+        "kv/put" "Put" "PutRequest" "PutResponse"
+        "kv/deleterange" "DeleteRange" "DeleteRangeRequest" "DeleteRangeResponse"
+        "kv/txn" "Txn" "TxnRequest" "TxnResponse"
+        "kv/compaction" "Compact" "CompactionRequest" "CompactionResponse"
+    }
+    "etcdserverpb" "Watch" {
+        "watch" "Watch" "WatchRequest" "WatchResponse"
+    }
+    "etcdserverpb" "Lease" {
+        "lease/grant" "LeaseGrant" "LeaseGrantRequest" "LeaseGrantResponse"
+        "lease/revoke" "LeaseRevoke" "LeaseRevokeRequest" "LeaseRevokeResponse"
+        "kv/lease/revoke" "LeaseRevoke" "LeaseRevokeRequest" "LeaseRevokeResponse"
+        "lease/keepalive" "LeaseKeepAlive" "LeaseKeepAliveRequest" "LeaseKeepAliveResponse"
+        "lease/timetolive" "LeaseTimeToLive" "LeaseTimeToLiveRequest" "LeaseTimeToLiveResponse"
+        "kv/lease/timetolive" "LeaseTimeToLive" "LeaseTimeToLiveRequest" "LeaseTimeToLiveResponse"
+        "lease/leases" "LeaseLeases" "LeaseLeasesRequest" "LeaseLeasesResponse"
+        "kv/lease/leases" "LeaseLeases" "LeaseLeasesRequest" "LeaseLeasesResponse"
+    }
+    "etcdserverpb" "Cluster" {
+        "cluster/member/add" "MemberAdd" "MemberAddRequest" "MemberAddResponse"
+        "cluster/member/remove" "MemberRemove" "MemberRemoveRequest" "MemberRemoveResponse"
+        "cluster/member/update" "MemberUpdate" "MemberUpdateRequest" "MemberUpdateResponse"
+        "cluster/member/list" "MemberList" "MemberListRequest" "MemberListResponse"
+        "cluster/member/promote" "MemberPromote" "MemberPromoteRequest" "MemberPromoteResponse"
+    }
+    "etcdserverpb" "Maintenance" {
+        "maintenance/alarm" "Alarm" "AlarmRequest" "AlarmResponse"
+        "maintenance/status" "Status" "StatusRequest" "StatusResponse"
+        "maintenance/defragment" "Defragment" "DefragmentRequest" "DefragmentResponse"
+        "maintenance/hash" "Hash" "HashRequest" "HashResponse"
+        "maintenance/hashkv" "HashKV" "HashKVRequest" "HashKVResponse"
+        "maintenance/snapshot" "Snapshot" "SnapshotRequest" "SnapshotResponse"
+        "maintenance/transfer-leadership" "MoveLeader" "MoveLeaderRequest" "MoveLeaderResponse"
+        "maintenance/downgrade" "Downgrade" "DowngradeRequest" "DowngradeResponse"
+    }
+    "etcdserverpb" "Auth" {
+        "auth/enable" "AuthEnable" "AuthEnableRequest" "AuthEnableResponse"
+        "auth/disable" "AuthDisable" "AuthDisableRequest" "AuthDisableResponse"
+        "auth/status" "AuthStatus" "AuthStatusRequest" "AuthStatusResponse"
+        "auth/authenticate" "Authenticate" "AuthenticateRequest" "AuthenticateResponse"
+        "auth/user/add" "UserAdd" "AuthUserAddRequest" "AuthUserAddResponse"
+        "auth/user/get" "UserGet" "AuthUserGetRequest" "AuthUserGetResponse"
+        "auth/user/list" "UserList" "AuthUserListRequest" "AuthUserListResponse"
+        "auth/user/delete" "UserDelete" "AuthUserDeleteRequest" "AuthUserDeleteResponse"
+        "auth/user/changepw" "UserChangePassword" "AuthUserChangePasswordRequest" "AuthUserChangePasswordResponse"
+        "auth/user/grant" "UserGrantRole" "AuthUserGrantRoleRequest" "AuthUserGrantRoleResponse"
+        "auth/user/revoke" "UserRevokeRole" "AuthUserRevokeRoleRequest" "AuthUserRevokeRoleResponse"
+        "auth/role/add" "RoleAdd" "AuthRoleAddRequest" "AuthRoleAddResponse"
+        "auth/role/get" "RoleGet" "AuthRoleGetRequest" "AuthRoleGetResponse"
+        "auth/role/list" "RoleList" "AuthRoleListRequest" "AuthRoleListResponse"
+        "auth/role/delete" "RoleDelete" "AuthRoleDeleteRequest" "AuthRoleDeleteResponse"
+        "auth/role/grant" "RoleGrantPermission" "AuthRoleGrantPermissionRequest" "AuthRoleGrantPermissionResponse"
+        "auth/role/revoke" "RoleRevokePermission" "AuthRoleRevokePermissionRequest" "AuthRoleRevokePermissionResponse"
+    }
+    "v3electionpb" "Election" {
+        "election/campaign" "Campaign" "CampaignRequest" "CampaignResponse"
+        "election/proclaim" "Proclaim" "ProclaimRequest" "ProclaimResponse"
+        "election/leader" "Leader" "LeaderRequest" "LeaderResponse"
+        "election/observe" "Observe" "LeaderRequest" "LeaderResponse"
+        "election/resign" "Resign" "ResignRequest" "ResignResponse"
+    }
+    "v3lockpb" "Lock" {
+        "lock/lock" "Lock" "LockRequest" "LockResponse"
+        "lock/unlock" "Unlock" "UnlockRequest" "UnlockResponse"
+    }
+}
+
+/// What stands behind a path.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    /// Index of the method.
+    pub method: usize,
+    pub kind: Kind,
+    pub request: &'static Message,
+    pub response: &'static Message,
+}
+
+/// The paths of a table of methods.
+#[derive(Debug)]
+pub(super) struct Table {
+    paths: HashMap<&'static str, Target>,
+}
+
+impl Table {
+    pub(super) fn new(methods: &'static [Method]) -> Table {
+        let mut paths = HashMap::new();
+        for &(path, method, request, response) in ROWS {
+            let Some(index) = methods.iter().position(|row| row.path == method) else { continue };
+            let (Some(request), Some(response)) = (Message::find(request), Message::find(response)) else {
+                panic!("the messages of `{method}` are not in the schema");
+            };
+            paths.insert(path, Target { method: index, kind: methods[index].kind, request, response });
+        }
+        Table { paths }
+    }
+
+    pub(super) fn find(&self, path: &str) -> Option<Target> {
+        self.paths.get(path).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::services::METHODS;
+
+    #[test]
+    fn all_messages_are_known() {
+        for (_, method, request, response) in ROWS {
+            assert!(Message::find(request).is_some() && Message::find(response).is_some(), "{method}");
+        }
+    }
+
+    #[test]
+    fn every_method_of_etcd_has_a_path() {
+        let without = ["/etcdserverpb.KV/RangeStream", "/grpc.health.v1.Health/"];
+        for method in METHODS.iter().filter(|method| !without.iter().any(|path| method.path.starts_with(path))) {
+            assert!(ROWS.iter().any(|row| row.1 == method.path), "{} has no path", method.path);
+        }
+        let table = Table::new(METHODS);
+        let target = table.find("/v3/kv/lease/leases").expect("a path");
+        assert_eq!(METHODS[target.method].path, "/etcdserverpb.Lease/LeaseLeases");
+        assert!(table.find("/v3/kv/range/").is_none());
+    }
+}

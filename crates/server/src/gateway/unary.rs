@@ -1,0 +1,128 @@
+//! Calls of one message and one answer.
+
+use super::Limits;
+use super::decode::{self, Values};
+use super::encode::{Encoder, Run};
+use super::status::failure;
+use super::table::Target;
+use api::Code;
+use bytes::Bytes;
+use http::{HeaderValue, Response, header};
+use rpc::{HttpResponder, LocalCall, Reply, Service, Source, Status};
+
+/// JSON made at once. Shorter answers are sent whole.
+pub(super) const CHUNK_BYTES: usize = 64 * 1024;
+
+/// The message that `body` says. As with etcd, an empty body is an empty message, and what stands behind the first value is not
+/// looked at.
+pub(super) fn message(body: &[u8], target: &Target, limits: &Limits) -> Result<Bytes, Status> {
+    let mut values = Values::new(limits.json_bytes_max());
+    values.push(body);
+    let invalid = |text| Status::new(Code::InvalidArgument, text);
+    match values.next(true).map_err(invalid)? {
+        None => Ok(Bytes::new()),
+        Some(value) => decoded(&value, target, limits),
+    }
+}
+
+/// The message that one JSON value says.
+pub(super) fn decoded(value: &[u8], target: &Target, limits: &Limits) -> Result<Bytes, Status> {
+    let message = decode::message(value, target.request).map_err(|text| Status::new(Code::InvalidArgument, text))?;
+    let (len, max) = (message.len(), limits.message_bytes_max);
+    if len > max {
+        let text = format!("grpc: received message larger than max ({len} vs. {max})");
+        return Err(Status::new(Code::ResourceExhausted, text));
+    }
+    Ok(message.into())
+}
+
+/// A response without its body.
+pub(super) fn head() -> Response<()> {
+    let mut head = Response::new(());
+    let headers = head.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert("grpc-metadata-content-type", HeaderValue::from_static("application/grpc"));
+    head
+}
+
+/// Makes the call and sends its answer.
+pub(super) async fn answer(
+    service: &dyn Service,
+    target: Target,
+    call: LocalCall,
+    message: Bytes,
+    mut responder: HttpResponder,
+) {
+    let answered = tokio::select! {
+        answered = call.unary(service, message) => answered,
+        () = responder.gone() => return,
+    };
+    match answered {
+        Ok(reply) => send(Json::new(reply, &target), responder).await,
+        Err(status) => responder.send(failure(&status)),
+    }
+}
+
+async fn send(mut json: Json, responder: HttpResponder) {
+    let broken = |responder: HttpResponder| {
+        responder.send(failure(&Status::new(Code::Internal, "the answer is not what it says")));
+    };
+    let first = match json.next() {
+        Ok(first) => first.unwrap_or_default(),
+        Err(Broken) => return broken(responder),
+    };
+    if first.len() < CHUNK_BYTES {
+        return responder.send(head().map(|()| first));
+    }
+    let mut body = responder.begin(head());
+    let mut chunk = first;
+    loop {
+        if body.send(chunk).await.is_err() {
+            return;
+        }
+        // Others want to use the thread.
+        tokio::task::yield_now().await;
+        chunk = match json.next() {
+            Ok(Some(chunk)) => chunk,
+            Ok(None) => return body.finish(),
+            // Dropping the body says that it is not whole.
+            Err(Broken) => return,
+        };
+    }
+}
+
+/// An answer that is not what it says, or ends before its length.
+pub(super) struct Broken;
+
+/// A reply on its way to JSON.
+pub(super) struct Json {
+    encoder: Encoder,
+    source: Option<Box<dyn Source>>,
+    done: bool,
+}
+
+impl Json {
+    pub(super) fn new(reply: Reply, target: &Target) -> Json {
+        let (encoder, source) = match reply {
+            Reply::Whole(message) => (Encoder::whole(target.response, message), None),
+            Reply::Parts { source, .. } => (Encoder::new(target.response), Some(source)),
+        };
+        Json { encoder, source, done: false }
+    }
+
+    /// The next piece of the text, of [`CHUNK_BYTES`] or a little more except the last; none behind it.
+    pub(super) fn next(&mut self) -> Result<Option<Bytes>, Broken> {
+        let mut out = Vec::new();
+        while !self.done {
+            match self.encoder.run(&mut out, CHUNK_BYTES).map_err(|_| Broken)? {
+                Run::Full => break,
+                Run::Done => self.done = true,
+                Run::Hungry => match self.source.as_mut().and_then(|source| source.next(CHUNK_BYTES)) {
+                    Some(piece) => self.encoder.push(piece),
+                    None => self.encoder.finish(),
+                },
+            }
+        }
+        Ok(Some(Bytes::from(out)).filter(|out| !out.is_empty()))
+    }
+}

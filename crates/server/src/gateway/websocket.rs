@@ -1,0 +1,264 @@
+//! Calls over a websocket: a text or binary frame for each message and each line of the answer.
+
+use super::Limits;
+use super::dialogue::{Requests, error_line};
+use super::status::error_json;
+use super::table::Target;
+use super::unary::{Json, decoded};
+use api::Code;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use rpc::{HttpResponder, Kind, LocalCall, Reply, Service, Status, Upgrade, Upgraded};
+use sha1::{Digest, Sha1};
+use std::time::Duration;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSocketConfig};
+
+/// What RFC 6455 section 1.3 has behind a client's key.
+const ACCEPT_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+/// The longest answer that is sent as one frame.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// What waits to be written to a client at most, beside one answer.
+const WRITE_BUFFER_BYTES: usize = 128 * 1024;
+/// How long a client may take to say goodbye.
+const GOODBYE_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Whether a request wants to become a websocket.
+pub(super) fn is_wanted(head: &Parts) -> bool {
+    head.extensions.get::<Upgrade>().is_some() && names(&head.headers, header::UPGRADE, "websocket")
+}
+
+/// Whether the list in a header has `word`.
+fn names(headers: &HeaderMap, header: header::HeaderName, word: &str) -> bool {
+    let lists = headers.get_all(header).into_iter().filter_map(|value| value.to_str().ok());
+    lists.flat_map(|list| list.split(',')).any(|entry| entry.trim().eq_ignore_ascii_case(word))
+}
+
+/// The token of a browser, which can give it as a subprotocol only: `Bearer, TOKEN`.
+pub(super) fn token(headers: &HeaderMap) -> Option<String> {
+    let list = headers.get(header::SEC_WEBSOCKET_PROTOCOL)?.to_str().ok()?;
+    let (_, token) = list.split_once("Bearer,")?;
+    Some(format!("Bearer {}", token.trim()))
+}
+
+/// The response that agrees to a websocket, or says why there is none.
+fn agreement(headers: &HeaderMap) -> Response<Bytes> {
+    let is_version = headers.get(header::SEC_WEBSOCKET_VERSION).is_some_and(|version| version == "13");
+    let key = headers.get(header::SEC_WEBSOCKET_KEY).and_then(|key| key.to_str().ok());
+    let (Some(key), true, true) = (key, is_version, names(headers, header::CONNECTION, "upgrade")) else {
+        let mut refusal = Response::new(Bytes::from_static(b"not a websocket handshake of version 13\n"));
+        *refusal.status_mut() = StatusCode::BAD_REQUEST;
+        refusal.headers_mut().insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+        return refusal;
+    };
+    let accept = STANDARD.encode(Sha1::digest(format!("{key}{ACCEPT_SUFFIX}")));
+    let mut response = Response::new(Bytes::new());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let to = response.headers_mut();
+    to.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    to.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    if let Ok(accept) = HeaderValue::from_str(&accept) {
+        to.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
+    }
+    if token(headers).is_some() {
+        to.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static("Bearer"));
+    }
+    response
+}
+
+/// Agrees to the websocket and makes the call.
+pub(super) async fn answer(
+    service: &dyn Service,
+    target: Target,
+    call: LocalCall,
+    limits: &Limits,
+    head: &Parts,
+    upgrade: Upgrade,
+    responder: HttpResponder,
+) {
+    let response = agreement(&head.headers);
+    let is_agreed = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    responder.send(response);
+    if !is_agreed {
+        return;
+    }
+    let Ok(stream) = upgrade.take().await else { return };
+    let mut config = WebSocketConfig::default();
+    config.max_message_size = Some(limits.json_bytes_max());
+    config.max_frame_size = Some(limits.json_bytes_max());
+    config.write_buffer_size = 0;
+    config.max_write_buffer_size = WRITE_BUFFER_BYTES + ANSWER_BYTES_MAX;
+    let mut socket = Socket(WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await);
+    let ended = match target.kind {
+        Kind::Unary => socket.ask(service, target, call, limits).await,
+        _ => socket.converse(service, target, call, limits).await,
+    };
+    if ended.is_ok() {
+        socket.say_goodbye().await;
+    }
+}
+
+/// The client has gone, or has broken the protocol.
+struct Lost;
+
+struct Socket(WebSocketStream<Upgraded>);
+
+impl Socket {
+    /// The text of the next message; none when the client is done.
+    async fn text(&mut self) -> Result<Option<Bytes>, Lost> {
+        loop {
+            return match self.0.next().await {
+                None | Some(Ok(Message::Close(_))) => Ok(None),
+                Some(Ok(Message::Text(text))) => Ok(Some(text.into())),
+                Some(Ok(Message::Binary(bytes))) => Ok(Some(bytes)),
+                // Answered by itself, or not asked for.
+                Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => continue,
+                Some(Err(_)) => Err(Lost),
+            };
+        }
+    }
+
+    async fn send(&mut self, line: Vec<u8>) -> Result<(), Lost> {
+        let text = String::from_utf8(line).map_err(|_| Lost)?;
+        self.0.send(Message::text(text)).await.map_err(|_| Lost)
+    }
+
+    async fn say_goodbye(&mut self) {
+        let frame = CloseFrame { code: CloseCode::Normal, reason: "".into() };
+        let _ = tokio::time::timeout(GOODBYE_TIME_MAX, self.0.close(Some(frame))).await;
+    }
+
+    /// One message, one answer.
+    async fn ask(
+        &mut self,
+        service: &dyn Service,
+        target: Target,
+        call: LocalCall,
+        limits: &Limits,
+    ) -> Result<(), Lost> {
+        let Some(text) = self.text().await? else { return Ok(()) };
+        let answered = match super::unary::message(&text, &target, limits) {
+            Ok(message) => tokio::select! {
+                answered = call.unary(service, message) => answered,
+                // Nothing more is expected of the client but that it stays.
+                more = self.text() => return more.map(|_| ()),
+            },
+            Err(status) => Err(status),
+        };
+        let line = answered.and_then(|reply| whole(reply, &target)).unwrap_or_else(|status| error_json(&status));
+        self.send(line).await
+    }
+
+    /// Many of both.
+    async fn converse(
+        &mut self,
+        service: &dyn Service,
+        target: Target,
+        call: LocalCall,
+        limits: &Limits,
+    ) -> Result<(), Lost> {
+        let mut stream = match call.stream(service) {
+            Ok(stream) => stream,
+            Err(status) => return self.send(trimmed(error_line(&status))).await,
+        };
+        let mut requests = Requests::new(limits);
+        let mut is_asked = false;
+        loop {
+            if target.kind == Kind::Bidi {
+                requests.hand_on(&mut stream, &target, limits);
+            }
+            let takes_more = stream.has_room() || !requests.takes_more() || is_asked;
+            let next = tokio::select! {
+                text = self.text(), if takes_more => {
+                    let Some(text) = text? else { return Ok(()) };
+                    if target.kind == Kind::Bidi {
+                        requests.push(&text);
+                    } else if !std::mem::replace(&mut is_asked, true) {
+                        match decoded(&text, &target, limits) {
+                            Ok(message) => stream.send(message),
+                            Err(status) => return self.send(trimmed(error_line(&status))).await,
+                        }
+                        stream.half_close();
+                    }
+                    continue;
+                }
+                next = stream.next() => next,
+            };
+            match next {
+                Ok(reply) => {
+                    let mut line = Vec::from(&b"{\"result\":"[..]);
+                    match whole(Reply::Whole(reply), &target) {
+                        Ok(json) => line.extend_from_slice(&json),
+                        Err(status) => return self.send(trimmed(error_line(&status))).await,
+                    }
+                    line.push(b'}');
+                    self.send(line).await?;
+                }
+                Err(status) if status == Status::OK => return Ok(()),
+                Err(status) => return self.send(trimmed(error_line(&status))).await,
+            }
+        }
+    }
+}
+
+/// The whole text of a reply, which must fit into a frame.
+fn whole(reply: Reply, target: &Target) -> Result<Vec<u8>, Status> {
+    let mut json = Json::new(reply, target);
+    let mut text = Vec::new();
+    let broken = |_| Status::new(Code::Internal, "the answer is not what it says");
+    while let Some(chunk) = json.next().map_err(broken)? {
+        text.extend_from_slice(&chunk);
+        if text.len() > ANSWER_BYTES_MAX {
+            let why =
+                format!("the answer is longer than {ANSWER_BYTES_MAX} bytes: ask without websocket, or with a limit");
+            return Err(Status::new(Code::ResourceExhausted, why));
+        }
+    }
+    Ok(text)
+}
+
+fn trimmed(mut line: Vec<u8>) -> Vec<u8> {
+    line.truncate(line.trim_ascii_end().len());
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
+        fields
+            .iter()
+            .map(|(name, value)| (header::HeaderName::from_static(name), HeaderValue::from_static(value)))
+            .collect()
+    }
+
+    #[test]
+    fn handshakes_are_those_of_the_rfc() {
+        let asked = [
+            ("upgrade", "WebSocket"),
+            ("connection", "keep-alive, Upgrade"),
+            ("sec-websocket-version", "13"),
+            ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+        ];
+        let response = agreement(&headers(&asked));
+        assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
+        assert_eq!(response.headers()["sec-websocket-accept"], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+        for missing in 1..asked.len() {
+            let mut some = asked.to_vec();
+            some.remove(missing);
+            assert_eq!(agreement(&headers(&some)).status(), StatusCode::BAD_REQUEST, "without {:?}", asked[missing]);
+        }
+    }
+
+    #[test]
+    fn a_token_may_come_as_a_subprotocol() {
+        assert_eq!(token(&headers(&[("sec-websocket-protocol", "Bearer, abc.1 ")])).as_deref(), Some("Bearer abc.1"));
+        assert_eq!(token(&headers(&[("sec-websocket-protocol", "chat")])), None);
+    }
+}

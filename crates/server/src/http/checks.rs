@@ -1,0 +1,140 @@
+//! `/livez` and `/readyz`: whether a member should be restarted, and whether it should be asked. Each consists of checks, which
+//! can be left out (`?exclude=`), listed (`?verbose`) and asked one by one (`/readyz/linearizable_read`).
+
+use super::{plain, values};
+use crate::node::Node;
+use api::etcdserverpb::AlarmType;
+use http::StatusCode;
+use rpc::HttpResponder;
+use std::fmt::Write;
+use std::sync::Arc;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Check {
+    DataCorruption,
+    SerializableRead,
+    LinearizableRead,
+    NonLearner,
+}
+
+impl Check {
+    fn name(self) -> &'static str {
+        match self {
+            Check::DataCorruption => "data_corruption",
+            Check::SerializableRead => "serializable_read",
+            Check::LinearizableRead => "linearizable_read",
+            Check::NonLearner => "non_learner",
+        }
+    }
+}
+
+const LIVE: &[Check] = &[Check::SerializableRead];
+/// What waits for others comes last.
+const READY: &[Check] = &[Check::DataCorruption, Check::SerializableRead, Check::NonLearner, Check::LinearizableRead];
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Asked {
+    /// `livez` or `readyz`.
+    kind: &'static str,
+    checks: &'static [Check],
+}
+
+/// The checks that a path stands for.
+pub(super) fn find(path: &str) -> Option<Asked> {
+    for (kind, checks) in [("livez", LIVE), ("readyz", READY)] {
+        let Some(rest) = path.strip_prefix('/').and_then(|path| path.strip_prefix(kind)) else { continue };
+        if rest.is_empty() {
+            return Some(Asked { kind, checks });
+        }
+        let name = rest.strip_prefix('/')?;
+        let place = checks.iter().position(|check| check.name() == name)?;
+        return Some(Asked { kind, checks: &checks[place..=place] });
+    }
+    None
+}
+
+/// What the checks that were made have found.
+struct Found {
+    text: String,
+    failed: bool,
+}
+
+impl Found {
+    fn add(&mut self, node: &Node, kind: &'static str, check: Check, found: Result<(), String>) {
+        count(node, kind, check, found.is_ok());
+        // Writing to a string cannot fail.
+        let _ = match found {
+            Ok(()) => writeln!(self.text, "[+]{} ok", check.name()),
+            Err(why) => {
+                self.failed = true;
+                writeln!(self.text, "[-]{} failed: {why}", check.name())
+            }
+        };
+    }
+
+    fn send(self, verbose: bool, responder: HttpResponder) {
+        let response = match self.failed {
+            true => plain(StatusCode::SERVICE_UNAVAILABLE, self.text),
+            false if verbose => plain(StatusCode::OK, self.text + "ok\n"),
+            false => plain(StatusCode::OK, "ok\n"),
+        };
+        responder.send(response);
+    }
+}
+
+fn count(node: &Node, kind: &'static str, check: Check, well: bool) {
+    // Counted by the metrics page's own table.
+    let _ = (node, kind, check, well);
+}
+
+/// Makes the checks and sends what they found. They ask the member itself: nobody's rights matter.
+pub(super) fn answer(node: &Arc<Node>, asked: Asked, query: &str, responder: HttpResponder) {
+    let excluded: Vec<String> = values(query, "exclude").collect();
+    let verbose = values(query, "verbose").next().is_some();
+    let is_excluded = |check: &Check| excluded.iter().any(|name| name == check.name());
+    let mut found = Found { text: String::new(), failed: false };
+    let mut waits = false;
+    for &check in asked.checks.iter().filter(|check| !is_excluded(check)) {
+        match check {
+            Check::LinearizableRead => waits = true,
+            other => found.add(node, asked.kind, other, look(node, other)),
+        }
+    }
+    if !waits {
+        return found.send(verbose, responder);
+    }
+    let own = node.clone();
+    node.linearize(move |allowed| {
+        let mut found = found;
+        found.add(&own, asked.kind, Check::LinearizableRead, allowed.map_err(|error| error.to_string()));
+        found.send(verbose, responder);
+    });
+}
+
+/// A check that waits for nobody.
+fn look(node: &Node, check: Check) -> Result<(), String> {
+    let is_corrupt = |alarm: i32| AlarmType::try_from(alarm) == Ok(AlarmType::Corrupt);
+    match check {
+        Check::DataCorruption if node.store.alarms().iter().any(|alarm| is_corrupt(alarm.alarm)) => {
+            Err("alarm activated: CORRUPT".into())
+        }
+        Check::NonLearner if node.status.is_learner() => Err("member is a learner".into()),
+        // A member whose store cannot be read has ended.
+        Check::SerializableRead | Check::DataCorruption | Check::NonLearner | Check::LinearizableRead => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_name_checks() {
+        assert_eq!(find("/livez"), Some(Asked { kind: "livez", checks: LIVE }));
+        assert_eq!(find("/readyz/non_learner").map(|asked| asked.checks), Some(&[Check::NonLearner][..]));
+        for path in ["/livez/", "/livezz", "/livez/linearizable_read", "/readyz/nothing", "/health", "livez", ""] {
+            assert_eq!(find(path), None, "{path}");
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! `/health`: one answer for everything, as etcd has had it from the beginning.
+
+use super::{page, values};
+use crate::node::Node;
+use api::etcdserverpb::AlarmType;
+use http::StatusCode;
+use rpc::HttpResponder;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Alarms first, then the leader, then a read; `exclude=NOSPACE` and `serializable=true` as etcd has them.
+pub(super) fn answer(node: &Arc<Node>, query: &str, responder: HttpResponder) {
+    let excluded: Vec<String> = values(query, "exclude").collect();
+    let has = |name: &str| excluded.iter().any(|excluded| excluded == name);
+    let alarms = node.store.alarms();
+    let mut failed = alarms.iter().find_map(|alarm| match AlarmType::try_from(alarm.alarm) {
+        Ok(AlarmType::Nospace) if !has("NOSPACE") => Some("ALARM NOSPACE"),
+        Ok(AlarmType::Corrupt) if !has("CORRUPT") => Some("ALARM CORRUPT"),
+        _ => None,
+    });
+    let serializable = values(query, "serializable").next().is_some_and(|value| value == "true");
+    if failed.is_none() && !serializable && node.status.leader() == 0 {
+        failed = Some("RAFT NO LEADER");
+    }
+    let own = node.clone();
+    match failed {
+        None if !serializable => node.linearize(move |allowed| {
+            let reason = allowed.err().map(|error| format!("RANGE ERROR:{error}"));
+            send(&own, reason.as_deref(), responder);
+        }),
+        reason => send(node, reason, responder),
+    }
+}
+
+fn send(node: &Node, reason: Option<&str>, responder: HttpResponder) {
+    node.metrics.health[usize::from(reason.is_some())].fetch_add(1, Ordering::Relaxed);
+    let (status, healthy) = match reason {
+        None => (StatusCode::OK, "true"),
+        Some(_) => (StatusCode::SERVICE_UNAVAILABLE, "false"),
+    };
+    let mut body = format!("{{\"health\":\"{healthy}\",\"reason\":");
+    crate::logging::quote(&mut body, reason.unwrap_or_default());
+    body.push('}');
+    if reason.is_some() {
+        body.push('\n');
+    }
+    responder.send(page(status, "text/plain; charset=utf-8", body));
+}

@@ -1,0 +1,244 @@
+//! HTTP beside gRPC: health checks, metrics, what operators look at, and the JSON gateway.
+//!
+//! `access` decides who may ask from where, `health` and `checks` are the probes, `vars` and `profile` what is under `/debug/`.
+
+mod access;
+mod checks;
+mod health;
+mod metrics;
+mod profile;
+mod vars;
+
+use crate::config::Config;
+use crate::gateway::Gateway;
+use crate::node::Node;
+use crate::services::METHODS;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use rpc::{HttpResponder, RequestBody, Service};
+use std::sync::Arc;
+
+/// Everything that is answered over HTTP.
+pub(crate) struct Http {
+    node: Arc<Node>,
+    access: access::Access,
+    /// None if JSON is not answered.
+    gateway: Option<Gateway>,
+    has_profiles: bool,
+    has_traces: bool,
+}
+
+impl Http {
+    pub(crate) fn new(node: Arc<Node>) -> Http {
+        let config: &Config = &node.config;
+        let message_bytes_max = config.max_request_bytes + api::limits::GRPC_OVERHEAD_BYTES;
+        let is_debugged = config.logs.level == crate::logging::Level::Debug;
+        Http {
+            access: access::Access::new(&config.http),
+            gateway: config.http.gateway.then(|| Gateway::new(METHODS, message_bytes_max)),
+            has_profiles: config.http.pprof || is_debugged,
+            has_traces: is_debugged,
+            node,
+        }
+    }
+
+    /// Whether the body of a request is taken in pieces.
+    pub(crate) fn takes_pieces(&self, head: &Parts) -> bool {
+        self.gateway_for(head).is_some_and(|gateway| gateway.takes_pieces(head)) && self.access.refusal(head).is_none()
+    }
+
+    /// Answers a request whose body comes in pieces.
+    pub(crate) fn handle_pieces(
+        &self,
+        service: Arc<dyn Service>,
+        request: Request<RequestBody>,
+        mut responder: HttpResponder,
+    ) {
+        let (head, body) = request.into_parts();
+        self.access.mark(&head, &mut responder);
+        if let Some(refusal) = self.refusal(&head) {
+            return responder.send(refusal);
+        }
+        if let Some(gateway) = self.gateway_for(&head) {
+            gateway.answer_pieces(service, Request::from_parts(head, body), responder);
+        }
+    }
+
+    /// Answers any other request.
+    pub(crate) fn handle(
+        &self,
+        service: Arc<dyn Service>,
+        stats: Option<&Arc<rpc::Stats>>,
+        request: Request<Bytes>,
+        mut responder: HttpResponder,
+    ) {
+        let (head, body) = request.into_parts();
+        self.access.mark(&head, &mut responder);
+        if let Some(refusal) = self.refusal(&head) {
+            return responder.send(refusal);
+        }
+        if let Some(gateway) = self.gateway_for(&head) {
+            return gateway.answer(service, Request::from_parts(head, body), responder);
+        }
+        let path = head.uri.path();
+        match path {
+            "/metrics" => return responder.send(metrics::page(&self.node, stats.map(Arc::as_ref), &head.headers)),
+            _ if path.starts_with("/debug/pprof/") && self.has_profiles => {
+                return profile::answer(&head, responder);
+            }
+            _ => {}
+        }
+        let is_known = matches!(path, "/health" | "/version" | "/debug/vars")
+            || (self.has_traces && matches!(path, "/debug/requests" | "/debug/events"))
+            || checks::find(path).is_some();
+        if !is_known {
+            return responder.send(not_found());
+        }
+        if head.method != Method::GET {
+            let mut refusal = plain(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n");
+            refusal.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET"));
+            return responder.send(refusal);
+        }
+        let query = head.uri.query().unwrap_or_default();
+        match path {
+            "/health" => health::answer(&self.node, query, responder),
+            "/version" => responder.send(page(StatusCode::OK, "application/json", version(&self.node))),
+            "/debug/vars" => responder.send(vars::page(&self.node)),
+            "/debug/requests" | "/debug/events" => responder.send(vars::traces(stats.map(Arc::as_ref))),
+            _ => match checks::find(path) {
+                Some(asked) => checks::answer(&self.node, asked, query, responder),
+                None => responder.send(not_found()),
+            },
+        }
+    }
+
+    fn gateway_for(&self, head: &Parts) -> Option<&Gateway> {
+        self.gateway.as_ref().filter(|_| Gateway::owns(head.uri.path()))
+    }
+
+    /// What a request is answered with whatever it asks for.
+    fn refusal(&self, head: &Parts) -> Option<Response<Bytes>> {
+        if let Some(refusal) = self.access.refusal(head) {
+            return Some(refusal);
+        }
+        if head.method == Method::OPTIONS {
+            return Some(Response::new(Bytes::new()));
+        }
+        let path = head.uri.path();
+        let clean = clean(path);
+        let clean = match &clean[..] {
+            "/v3" if self.gateway.is_some() => "/v3/",
+            "/debug/pprof" if self.has_profiles => "/debug/pprof/",
+            clean => clean,
+        };
+        if head.method == Method::CONNECT || clean == path {
+            return None;
+        }
+        let mut redirect = Response::new(Bytes::new());
+        *redirect.status_mut() = StatusCode::TEMPORARY_REDIRECT;
+        let query = head.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+        let location = HeaderValue::from_str(&format!("{clean}{query}")).ok()?;
+        redirect.headers_mut().insert(header::LOCATION, location);
+        Some(redirect)
+    }
+}
+
+/// The path without empty, `.` and `..` elements, as Go's servers have it.
+fn clean(path: &str) -> String {
+    let mut elements: Vec<&str> = Vec::new();
+    for element in path.split('/') {
+        match element {
+            "" | "." => {}
+            ".." => {
+                elements.pop();
+            }
+            element => elements.push(element),
+        }
+    }
+    let is_folder = path.ends_with('/') && !elements.is_empty();
+    format!("/{}{}", elements.join("/"), if is_folder { "/" } else { "" })
+}
+
+/// A response with a body of `content_type`.
+fn page(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response<Bytes> {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+/// A response in words, which no browser is to take for anything else.
+fn plain(status: StatusCode, body: impl Into<Bytes>) -> Response<Bytes> {
+    let mut response = page(status, "text/plain; charset=utf-8", body);
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+fn not_found() -> Response<Bytes> {
+    plain(StatusCode::NOT_FOUND, "404 page not found\n")
+}
+
+/// Every value of `name` in a query, without its escapes.
+fn values<'a>(query: &'a str, name: &'a str) -> impl Iterator<Item = String> + 'a {
+    query.split('&').filter_map(move |part| {
+        let (key, value) = part.split_once('=').unwrap_or((part, ""));
+        (unescape(key) == name).then(|| unescape(value))
+    })
+}
+
+fn unescape(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let (mut out, mut at) = (Vec::with_capacity(bytes.len()), 0);
+    while at < bytes.len() {
+        let escaped = (bytes[at] == b'%').then(|| text.get(at + 1..at + 3)).flatten();
+        match escaped.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) => {
+                out.push(byte);
+                at += 3;
+            }
+            None => {
+                out.push(if bytes[at] == b'+' { b' ' } else { bytes[at] });
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// The answer to `/version`, on the client and on the peer port.
+pub(crate) fn version(node: &Node) -> String {
+    let cluster = match node.store.cluster_version() {
+        version if version.is_empty() => "not_decided".to_string(),
+        version => version,
+    };
+    let (etcd, storage) = (api::version::ETCD, api::version::STORAGE);
+    format!("{{\"etcdserver\":\"{etcd}\",\"etcdcluster\":\"{cluster}\",\"storage\":\"{storage}\"}}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_cleaned() {
+        for (path, wanted) in [
+            ("/v3/kv/range", "/v3/kv/range"),
+            ("//v3///kv/./range/", "/v3/kv/range/"),
+            ("/a/../../health", "/health"),
+            ("/", "/"),
+            ("", "/"),
+            ("//", "/"),
+        ] {
+            assert_eq!(clean(path), wanted, "{path}");
+        }
+    }
+
+    #[test]
+    fn queries_are_taken_apart() {
+        let query = "exclude=NOSPACE&verbose&exclude=a%20b+c%zz";
+        assert_eq!(values(query, "exclude").collect::<Vec<_>>(), ["NOSPACE", "a b c%zz"]);
+        assert_eq!(values(query, "verbose").count(), 1);
+        assert_eq!(values(query, "serializable").count(), 0);
+    }
+}
