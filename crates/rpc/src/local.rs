@@ -9,7 +9,8 @@ use std::time::Instant;
 use api::Code;
 use bytes::Bytes;
 
-use crate::outflow::{Opening, Outbound, Outflow};
+use crate::Outbound;
+use crate::outflow::{Opening, Outflow};
 use crate::signal::Bell;
 use crate::stats::Shard;
 use crate::{Call, Kind, Metadata, Peer, Reply, Responder, Service, Status, StreamCall, StreamHandler, StreamWaker};

@@ -4,20 +4,20 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use api::{Code, limits};
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, Response, StatusCode};
 
-use crate::frame::Reason;
+use crate::frame::{PAYLOAD_BYTES_DEFAULT, Reason};
 use crate::payload::{PREFIX_BYTES, prefix};
 use crate::sender::{ContentType, SLIVER_BYTES_MAX, Sender, widen, worth};
 use crate::{Reply, Source, Status};
 
 /// What is asked of a source at once.
 const PIECE_BYTES_MAX: usize = 64 * 1024;
-/// Messages below this size are copied together into shared frames.
+/// Messages below this size are copied into blocks.
 const SMALL_BYTES_MAX: usize = 2 * 1024;
-/// Size of such a frame.
-const SHARED_BYTES_MAX: usize = 16 * 1024;
+/// Size of such a block: what every peer takes in one frame.
+const BLOCK_BYTES: usize = PAYLOAD_BYTES_DEFAULT;
 /// What a stream takes that waits for something, roughly.
 pub(crate) const STREAM_BYTES: usize = 1024;
 /// What a reply that is made while it is sent counts for among those that wait: the memory that it may take, not its length.
@@ -82,7 +82,12 @@ impl Opening {
 
 enum Item {
     Message(Bytes),
-    Parts { len: usize, source: Box<dyn Source> },
+    /// Messages, each behind its prefix: frames cost more than bytes. The last block of a queue may still grow.
+    Block(BytesMut),
+    Parts {
+        len: usize,
+        source: Box<dyn Source>,
+    },
     Raw(Bytes),
 }
 
@@ -257,6 +262,18 @@ impl Outflow {
 
     /// Takes the next message out, for a caller within the process.
     pub(crate) fn pop(&mut self) -> Option<Bytes> {
+        if let Item::Block(block) = self.queue.front_mut()?
+            && let [_, a, b, c, d, ..] = block[..]
+        {
+            let len = u32::from_be_bytes([a, b, c, d]) as usize;
+            block.advance(PREFIX_BYTES);
+            let message = block.split_to(len).freeze();
+            if block.is_empty() {
+                self.queue.pop_front();
+            }
+            self.queued_bytes -= PREFIX_BYTES + len;
+            return Some(message);
+        }
         let Item::Message(message) = self.queue.pop_front()? else { return None };
         self.queued_bytes -= message.len();
         Some(message)
@@ -330,15 +347,10 @@ impl Outflow {
     fn load(&mut self) -> bool {
         let Some(item) = self.queue.pop_front() else { return false };
         self.current = Some(match item {
-            Item::Message(message) => match self.queue.front() {
-                Some(Item::Message(next)) if message.len().max(next.len()) < SMALL_BYTES_MAX => self.share(message),
-                _ => Current {
-                    prefix: prefix(message.len()),
-                    prefix_at: 0,
-                    left: message.len(),
-                    body: Body::Bytes(message),
-                },
-            },
+            Item::Message(message) => {
+                Current { prefix: prefix(message.len()), prefix_at: 0, left: message.len(), body: Body::Bytes(message) }
+            }
+            Item::Block(messages) => Current::raw(messages.freeze()),
             Item::Parts { len, source } => {
                 Current { prefix: prefix(len), prefix_at: 0, left: len, body: Body::Source(source) }
             }
@@ -347,24 +359,55 @@ impl Outflow {
         true
     }
 
-    /// Copies `first` and the small messages behind it together: frames cost more than bytes.
-    fn share(&mut self, first: Bytes) -> Current {
-        let mut together = BytesMut::with_capacity(SHARED_BYTES_MAX);
-        let mut next = Some(first);
-        while let Some(message) = next.take() {
-            together.put_slice(&prefix(message.len()));
-            together.put_slice(&message);
-            // The prefixes were not counted as queued, but will be as handed over.
-            self.queued_bytes += PREFIX_BYTES;
-            if let Some(Item::Message(message)) = self.queue.front_mut()
-                && message.len() < SMALL_BYTES_MAX
-                && together.len() + PREFIX_BYTES + message.len() <= SHARED_BYTES_MAX
-            {
-                next = Some(std::mem::take(message));
-                self.queue.pop_front();
-            }
+    /// Whether a handler may add more.
+    pub(crate) fn has_room(&self) -> bool {
+        self.queued_bytes < self.room_bytes
+    }
+
+    /// Queues a message. False behind the end.
+    pub(crate) fn push(&mut self, message: Bytes) -> bool {
+        if message.len() < SMALL_BYTES_MAX {
+            return self.message(message.len()).map(|block| block.extend_from_slice(&message)).is_some();
         }
-        Current::raw(together.freeze())
+        if self.end.is_some() {
+            return false;
+        }
+        self.queued_bytes += message.len();
+        self.queue.push_back(if self.is_raw { Item::Raw(message) } else { Item::Message(message) });
+        true
+    }
+
+    /// Queues a message of `len` bytes, which are to be appended to what this returns. None behind the end.
+    pub(crate) fn message(&mut self, len: usize) -> Option<&mut BytesMut> {
+        if self.end.is_some() {
+            return None;
+        }
+        if self.is_raw {
+            return Some(self.block(len));
+        }
+        let block = self.block(PREFIX_BYTES + len);
+        block.extend_from_slice(&prefix(len));
+        Some(block)
+    }
+
+    /// The block to which `len` bytes are to be appended, counted as queued.
+    fn block(&mut self, len: usize) -> &mut BytesMut {
+        self.queued_bytes += len;
+        let room = match self.queue.back() {
+            Some(Item::Block(block)) if block.len() + len <= BLOCK_BYTES => Some(block.capacity() - block.len()),
+            _ => None,
+        };
+        if room.is_none() {
+            // One message is often all there is; behind others there are many.
+            let is_one_of_many = len <= BLOCK_BYTES / 2 && matches!(self.queue.back(), Some(Item::Block(_)));
+            let capacity = if is_one_of_many { BLOCK_BYTES } else { len };
+            self.queue.push_back(Item::Block(BytesMut::with_capacity(capacity)));
+        }
+        let Some(Item::Block(block)) = self.queue.back_mut() else { unreachable!("it is there, or was just added") };
+        if room.is_some_and(|room| room < len) {
+            block.reserve(BLOCK_BYTES - block.len());
+        }
+        block
     }
 
     /// Sends the beginning of the response if it has not left yet.
@@ -396,6 +439,7 @@ impl Item {
     fn queued_bytes(&self) -> usize {
         match self {
             Item::Message(bytes) | Item::Raw(bytes) => bytes.len(),
+            Item::Block(messages) => messages.len(),
             Item::Parts { len, .. } => PARTS_BYTES.min(*len),
         }
     }
@@ -455,58 +499,5 @@ impl Current {
         };
         self.left -= body.len();
         Some(Piece { prefix_at, prefix_len, body })
-    }
-}
-
-/// The sending side of a stream as its handler sees it.
-pub struct Outbound<'a> {
-    flow: &'a mut Outflow,
-    messages: u64,
-    bytes: usize,
-}
-
-impl<'a> Outbound<'a> {
-    pub(crate) fn new(flow: &'a mut Outflow) -> Outbound<'a> {
-        Outbound { flow, messages: 0, bytes: 0 }
-    }
-
-    /// Messages and bytes sent through this.
-    pub(crate) fn counts(&self) -> (u64, usize) {
-        (self.messages, self.bytes)
-    }
-
-    /// Whether less than [`limits::STREAM_SEND_BYTES_MAX`] is queued, and the streams of the connection together hold less than
-    /// theirs. After it was false,
-    /// [`StreamHandler::ready`](crate::StreamHandler::ready) is called when there is room again.
-    pub fn has_room(&self) -> bool {
-        self.flow.queued_bytes < self.flow.room_bytes
-    }
-
-    /// Queues a message. Without regard to [`Outbound::has_room`]: a handler that ignores it is not bounded.
-    pub fn send(&mut self, message: Bytes) {
-        if self.flow.end.is_some() {
-            return;
-        }
-        self.messages += 1;
-        self.bytes += message.len();
-        self.flow.queued_bytes += message.len();
-        let item = if self.flow.is_raw { Item::Raw(message) } else { Item::Message(message) };
-        self.flow.queue.push_back(item);
-    }
-
-    /// Begins an HTTP response, whose body is sent like messages.
-    pub(crate) fn begin(&mut self, status: StatusCode, headers: HeaderMap) {
-        self.flow.begin(status, headers);
-    }
-
-    /// Ends the stream behind what is queued; the handler is dropped afterwards. The first status counts.
-    pub fn finish(&mut self, status: Status) {
-        self.flow.finish(status);
-    }
-}
-
-impl fmt::Debug for Outbound<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Outbound").field("queued_bytes", &self.flow.queued_bytes).finish_non_exhaustive()
     }
 }

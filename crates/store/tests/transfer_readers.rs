@@ -6,11 +6,11 @@ mod support;
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::*;
 use api::{Error, Message};
-use bytes::BytesMut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use store::Store;
 use store::watch::{Hub, WatchStream};
+use support::page::{ORIGIN, Page};
 use support::requests::*;
 use support::transfer::receive;
 use support::{Node, Told};
@@ -101,10 +101,9 @@ impl Client {
     }
 
     fn poll(&mut self, keys: i64) {
-        while let Some(batch) = self.stream.poll() {
-            let mut out = BytesMut::new();
-            batch.encode(1, 2, 3, &mut out);
-            let response = WatchResponse::decode(out.freeze()).unwrap();
+        let mut page = Page::default();
+        while self.stream.poll(&ORIGIN, 1, &mut page) > 0 {
+            let response = WatchResponse::decode(page.0.split().freeze()).unwrap();
             if response.created && self.next == 0 {
                 self.next = response.header.unwrap().revision + 1;
             }

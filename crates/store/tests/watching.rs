@@ -6,10 +6,10 @@ mod support;
 use api::Message;
 use api::etcdserverpb::*;
 use api::mvccpb::event::EventType;
-use bytes::BytesMut;
 use std::sync::Arc;
 use store::watch::{Hub, WatchStream};
 use support::Node;
+use support::page::{ORIGIN, Page};
 use support::requests::*;
 
 fn stream(node: &Node) -> WatchStream {
@@ -18,10 +18,9 @@ fn stream(node: &Node) -> WatchStream {
 
 fn drain(stream: &mut WatchStream) -> Vec<WatchResponse> {
     let mut responses = vec![];
-    while let Some(batch) = stream.poll() {
-        let mut out = BytesMut::new();
-        batch.encode(1, 2, 3, &mut out);
-        responses.push(WatchResponse::decode(out.freeze()).unwrap());
+    let mut page = Page::default();
+    while stream.poll(&ORIGIN, 1, &mut page) > 0 {
+        responses.push(WatchResponse::decode(page.0.split().freeze()).unwrap());
     }
     responses
 }

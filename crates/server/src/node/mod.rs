@@ -127,6 +127,11 @@ impl Node {
         }
     }
 
+    /// What the headers of watch responses have in common.
+    pub(crate) fn origin(&self) -> store::watch::Origin {
+        store::watch::Origin { cluster_id: self.cluster_id, member_id: self.member_id, raft_term: self.status.term() }
+    }
+
     /// Milliseconds since the start, the clock of leases and time-outs.
     pub(crate) fn now_ms(&self) -> u64 {
         self.started.elapsed().as_millis() as u64

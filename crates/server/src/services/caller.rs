@@ -16,7 +16,7 @@ use bytes::{Bytes, BytesMut};
 use rpc::Status;
 use std::sync::{Arc, Mutex};
 use store::Response;
-use store::watch::Batch;
+use store::watch::{Sink, WatchStream};
 
 /// Lifetime of the lease that a call without one gets.
 const SESSION_TTL_SECONDS: i64 = 60;
@@ -134,17 +134,26 @@ impl Caller {
         })
     }
 
-    /// What a batch of a watch says.
-    pub(super) fn read_batch(&self, batch: &Batch) -> Answer<WatchResponse> {
-        let (cluster, member, term) = (self.node.cluster_id, self.node.member_id, self.node.status.term());
-        let mut message = BytesMut::new();
-        batch.encode(cluster, member, term, &mut message);
-        WatchResponse::decode(message.freeze()).map_err(|_| unexpected())
+    /// The next response of a watch; `None` when there is none now.
+    pub(super) fn read_watch(&self, watch: &mut WatchStream) -> Option<Answer<WatchResponse>> {
+        let mut response = Single::default();
+        let is_there = watch.poll(&self.node.origin(), 1, &mut response) > 0;
+        is_there.then(|| WatchResponse::decode(response.0.freeze()).map_err(|_| unexpected()))
     }
 
     fn propose(&self, field: u32, request: &impl Message, then: impl FnOnce(Answer<Response>) + Send + 'static) {
         let done = Box::new(move |outcome: node::Outcome| then(outcome.map_err(unknown)));
         self.node.propose(field, &request.encode_to_vec(), done);
+    }
+}
+
+/// One response of a watch.
+#[derive(Default)]
+struct Single(BytesMut);
+
+impl Sink for Single {
+    fn response(&mut self, _: usize) -> &mut BytesMut {
+        &mut self.0
     }
 }
 

@@ -84,8 +84,8 @@ impl Observe {
                 Ok(true)
             }
             State::Vacant(watch) => {
-                let Some(batch) = watch.poll() else { return Ok(false) };
-                let response = self.caller.read_batch(&batch).map_err(drop)?;
+                let Some(response) = self.caller.read_watch(watch) else { return Ok(false) };
+                let response = response.map_err(drop)?;
                 if response.canceled {
                     return Err(());
                 }
@@ -97,8 +97,8 @@ impl Observe {
                 Ok(true)
             }
             State::Following(watch) => {
-                let Some(batch) = watch.poll() else { return Ok(false) };
-                let response = self.caller.read_batch(&batch).map_err(drop)?;
+                let Some(response) = self.caller.read_watch(watch) else { return Ok(false) };
+                let response = response.map_err(drop)?;
                 if response.canceled {
                     return Err(());
                 }

@@ -172,11 +172,10 @@ impl Queue<'_> {
         let Some(watch) = &mut waiter.watch else { return };
         let mut gone = false;
         let mut failed = None;
-        while let Some(batch) = watch.poll() {
-            gone |= batch.event_count() > 0;
-            match waiter.caller.read_batch(&batch) {
+        while let Some(response) = waiter.caller.read_watch(watch) {
+            match response {
                 Ok(response) if response.canceled => failed = Some(unknown(Error::Compacted)),
-                Ok(_) => {}
+                Ok(response) => gone |= !response.events.is_empty(),
                 Err(status) => failed = Some(status),
             }
         }

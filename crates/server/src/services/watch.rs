@@ -3,15 +3,13 @@
 use super::reply::decode;
 use crate::node::Node;
 use api::etcdserverpb::{WatchRequest, watch_request::RequestUnion};
+use api::limits;
 use bytes::{Bytes, BytesMut};
 use rpc::{Outbound, StreamCall, StreamHandler, StreamWaker};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
-use store::watch::{Hub, WatchStream};
-
-/// Responses encoded before the connection's other streams get their turn.
-const RESPONSES_PER_TURN: usize = 64;
+use store::watch::{Hub, Sink, WatchStream};
 
 /// One watch stream: requests in, responses out as the client takes them.
 pub(super) struct Watch {
@@ -34,20 +32,30 @@ impl Watch {
         if self.progress_due.swap(false, Ordering::Relaxed) {
             self.stream.periodic_progress();
         }
-        for _ in 0..RESPONSES_PER_TURN {
+        let origin = self.node.origin();
+        // The connection's other streams get their turn after so many bytes.
+        let mut left = limits::TURN_BYTES_MAX;
+        while left > 0 {
             if !out.has_room() {
                 // The transport calls again when there is room.
                 return;
             }
-            let Some(batch) = self.stream.poll() else {
+            let written = self.stream.poll(&origin, left, &mut Responses(out));
+            if written == 0 {
                 return;
-            };
-            let (cluster, member, term) = (self.node.cluster_id, self.node.member_id, self.node.status.term());
-            let mut message = BytesMut::with_capacity(batch.encoded_len(cluster, member, term));
-            batch.encode(cluster, member, term, &mut message);
-            out.send(message.freeze());
+            }
+            left = left.saturating_sub(written);
         }
         self.waker.wake();
+    }
+}
+
+/// Has responses written right where they leave.
+struct Responses<'a, 'b>(&'a mut Outbound<'b>);
+
+impl Sink for Responses<'_, '_> {
+    fn response(&mut self, len: usize) -> &mut BytesMut {
+        self.0.message(len)
     }
 }
 

@@ -1,8 +1,8 @@
-//! One response, ready to be written.
+//! Responses as bytes.
 
 use std::borrow::Cow;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, BytesMut};
 
 use super::wire::{delimited_len, integer_len, put_delimited, put_integer};
 
@@ -20,54 +20,69 @@ pub(super) const FRAME_BYTES_MAX: usize = 2 + 4 * 11 + 11 + 2;
 /// The id that refusals and answers to progress requests carry.
 pub(super) const NO_WATCH: i64 = -1;
 
-/// A `WatchResponse`. Events are encoded already and shared with the other watchers that get them.
+/// Where encoded responses go.
+pub trait Sink {
+    /// Begins the next response: exactly `len` bytes are appended to what this gives.
+    fn response(&mut self, len: usize) -> &mut BytesMut;
+}
+
+/// Who answers, and in which term: what the headers of all responses say.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Origin {
+    /// The cluster.
+    pub cluster_id: u64,
+    /// The member that answers.
+    pub member_id: u64,
+    /// Its term.
+    pub raft_term: u64,
+}
+
+impl Origin {
+    fn header_len(&self, revision: i64) -> usize {
+        integer_len(self.cluster_id)
+            + integer_len(self.member_id)
+            + integer_len(revision as u64)
+            + integer_len(self.raft_term)
+    }
+
+    fn put_header(&self, revision: i64, out: &mut BytesMut) {
+        put_delimited(out, HEADER, self.header_len(revision));
+        put_integer(out, 1, self.cluster_id);
+        put_integer(out, 2, self.member_id);
+        put_integer(out, 3, revision as u64);
+        put_integer(out, 4, self.raft_term);
+    }
+}
+
+/// A `WatchResponse` without events.
 #[derive(Clone, Debug, Default)]
-pub struct Batch {
+pub(super) struct Batch {
     pub(super) revision: i64,
     pub(super) watch_id: i64,
     pub(super) created: bool,
     pub(super) canceled: bool,
     pub(super) compact_revision: i64,
     pub(super) cancel_reason: Cow<'static, str>,
-    pub(super) fragment: bool,
-    pub(super) events: Bytes,
-    pub(super) event_count: u32,
 }
 
 impl Batch {
-    /// The watcher it is for; -1 in refusals and answers to progress requests.
-    pub fn watch_id(&self) -> i64 {
-        self.watch_id
-    }
-
-    /// How many events it carries.
-    pub fn event_count(&self) -> u32 {
-        self.event_count
-    }
-
-    /// Bytes that [`Batch::encode`] appends.
-    pub fn encoded_len(&self, cluster_id: u64, member_id: u64, raft_term: u64) -> usize {
-        let header = header_len(cluster_id, member_id, self.revision, raft_term);
+    fn encoded_len(&self, origin: &Origin) -> usize {
         let reason = match self.cancel_reason.len() {
             0 => 0,
             len => delimited_len(len),
         };
-        delimited_len(header)
+        delimited_len(origin.header_len(self.revision))
             + integer_len(self.watch_id as u64)
-            + 2 * (usize::from(self.created) + usize::from(self.canceled) + usize::from(self.fragment))
+            + 2 * (usize::from(self.created) + usize::from(self.canceled))
             + integer_len(self.compact_revision as u64)
             + reason
-            + self.events.len()
     }
 
-    /// Appends the whole message.
-    pub fn encode(&self, cluster_id: u64, member_id: u64, raft_term: u64, out: &mut BytesMut) {
-        out.reserve(self.encoded_len(cluster_id, member_id, raft_term));
-        put_delimited(out, HEADER, header_len(cluster_id, member_id, self.revision, raft_term));
-        put_integer(out, 1, cluster_id);
-        put_integer(out, 2, member_id);
-        put_integer(out, 3, self.revision as u64);
-        put_integer(out, 4, raft_term);
+    /// Writes the whole message. Returns its length.
+    pub(super) fn encode(&self, origin: &Origin, sink: &mut impl Sink) -> usize {
+        let len = self.encoded_len(origin);
+        let out = sink.response(len);
+        origin.put_header(self.revision, out);
         put_integer(out, WATCH_ID, self.watch_id as u64);
         put_integer(out, CREATED, u64::from(self.created));
         put_integer(out, CANCELED, u64::from(self.canceled));
@@ -76,13 +91,35 @@ impl Batch {
             put_delimited(out, CANCEL_REASON, self.cancel_reason.len());
             out.put_slice(self.cancel_reason.as_bytes());
         }
-        put_integer(out, FRAGMENT, u64::from(self.fragment));
-        out.extend_from_slice(&self.events);
+        len
     }
 }
 
-fn header_len(cluster_id: u64, member_id: u64, revision: i64, raft_term: u64) -> usize {
-    integer_len(cluster_id) + integer_len(member_id) + integer_len(revision as u64) + integer_len(raft_term)
+/// Responses with the same header and the same events, for one watcher after the other.
+pub(super) struct EventForm {
+    /// The header; behind it there is room for what differs.
+    front: BytesMut,
+    header_len: usize,
+}
+
+impl EventForm {
+    pub(super) fn new(origin: &Origin, revision: i64) -> EventForm {
+        let mut front = BytesMut::with_capacity(FRAME_BYTES_MAX);
+        origin.put_header(revision, &mut front);
+        EventForm { header_len: front.len(), front }
+    }
+
+    /// Writes the response for one watcher. Returns its length.
+    pub(super) fn encode(&mut self, watch_id: i64, fragment: bool, events: &[u8], sink: &mut impl Sink) -> usize {
+        self.front.truncate(self.header_len);
+        put_integer(&mut self.front, WATCH_ID, watch_id as u64);
+        put_integer(&mut self.front, FRAGMENT, u64::from(fragment));
+        let len = self.front.len() + events.len();
+        let out = sink.response(len);
+        out.extend_from_slice(&self.front);
+        out.extend_from_slice(events);
+        len
+    }
 }
 
 #[cfg(test)]
@@ -90,6 +127,27 @@ mod tests {
     use super::*;
     use api::Message;
     use api::etcdserverpb::{ResponseHeader, WatchResponse};
+    use api::mvccpb::Event;
+
+    const ORIGIN: Origin = Origin { cluster_id: u64::MAX, member_id: 5, raft_term: 2 };
+
+    fn header() -> ResponseHeader {
+        ResponseHeader { cluster_id: u64::MAX, member_id: 5, revision: 300, raft_term: 2 }
+    }
+
+    /// One response.
+    #[derive(Default)]
+    struct Sheet {
+        announced: usize,
+        bytes: BytesMut,
+    }
+
+    impl Sink for Sheet {
+        fn response(&mut self, len: usize) -> &mut BytesMut {
+            self.announced += len;
+            &mut self.bytes
+        }
+    }
 
     #[test]
     fn encodes_as_prost_does() {
@@ -100,22 +158,33 @@ mod tests {
             canceled: true,
             compact_revision: 7,
             cancel_reason: Cow::Borrowed("because"),
-            fragment: true,
-            ..Batch::default()
         };
-        let mut out = BytesMut::new();
-        batch.encode(u64::MAX, 5, 2, &mut out);
-        assert_eq!(out.len(), batch.encoded_len(u64::MAX, 5, 2));
+        let mut out = Sheet::default();
+        let len = batch.encode(&ORIGIN, &mut out);
+        assert_eq!((out.bytes.len(), out.announced), (len, len));
         let message = WatchResponse {
-            header: Some(ResponseHeader { cluster_id: u64::MAX, member_id: 5, revision: 300, raft_term: 2 }),
+            header: Some(header()),
             watch_id: -1,
             created: true,
             canceled: true,
             compact_revision: 7,
             cancel_reason: "because".into(),
-            fragment: true,
-            events: Vec::new(),
+            ..WatchResponse::default()
         };
-        assert_eq!(out[..], message.encode_to_vec()[..]);
+        assert_eq!(out.bytes[..], message.encode_to_vec()[..]);
+    }
+
+    #[test]
+    fn a_form_is_filled_in_for_each_watcher() {
+        let mut form = EventForm::new(&ORIGIN, 300);
+        let events =
+            WatchResponse { events: vec![Event { r#type: 1, ..Event::default() }], ..WatchResponse::default() };
+        for (watch_id, fragment) in [(0, false), (i64::MAX, true), (7, false), (128, true)] {
+            let mut out = Sheet::default();
+            let len = form.encode(watch_id, fragment, &events.encode_to_vec(), &mut out);
+            assert_eq!((out.bytes.len(), out.announced), (len, len));
+            let message = WatchResponse { header: Some(header()), watch_id, fragment, ..events.clone() };
+            assert_eq!(out.bytes[..], message.encode_to_vec()[..]);
+        }
     }
 }

@@ -134,3 +134,32 @@ pub(super) fn for_each_interest<S: PartialEq + Copy>(
         last = Some((run, shape));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn neighbours_with_the_same_events_in_the_same_shape_share_their_bytes() {
+        // Interests 1 to 3 want events 0 and 1, interest 4 only one of them; 3 wants them in another shape.
+        let mut hits = vec![(2, 0), (2, 1), (1, 1), (1, 0), (3, 0), (3, 1), (4, 0)];
+        let builds = Cell::new(0);
+        let mut emitted = Vec::new();
+        for_each_interest(
+            &mut hits,
+            |number| Some(number == 3),
+            |run, _| {
+                builds.set(builds.get() + 1);
+                vec![Piece { bytes: Bytes::from(vec![0; run.len()]), count: run.len() as u32 }]
+            },
+            |number, pieces| emitted.push((number, pieces[0].bytes.clone())),
+        );
+        assert_eq!(
+            emitted.iter().map(|(number, bytes)| (*number, bytes.len())).collect::<Vec<_>>(),
+            [(1, 2), (2, 2), (3, 2), (4, 1)]
+        );
+        assert_eq!(emitted[0].1.as_ptr(), emitted[1].1.as_ptr());
+        assert_eq!(builds.get(), 3);
+    }
+}

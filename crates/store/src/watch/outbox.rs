@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::batch::Batch;
+use super::batch::{Batch, EventForm, Origin, Sink};
 use super::block::Piece;
 use super::watchers::{Member, Watchers};
 
@@ -34,22 +34,19 @@ impl Delivery {
         Delivery { members, pieces, header_revision: current, newest_min_rev: i64::MAX, member: 0, piece: 0 }
     }
 
-    /// The next response; members that were cancelled meanwhile get nothing.
-    fn next(&mut self, watchers: &mut Watchers) -> Option<Batch> {
-        loop {
-            let member = *self.members.get(self.member)?;
+    /// Writes responses, one after the other until `bytes_max` are reached; members that were cancelled meanwhile get none.
+    fn encode(&mut self, watchers: &mut Watchers, origin: &Origin, bytes_max: usize, sink: &mut impl Sink) -> Sent {
+        let mut form = EventForm::new(origin, self.header_revision);
+        let mut sent = Sent::default();
+        while let Some(&member) = self.members.get(self.member)
+            && sent.bytes < bytes_max
+        {
             match (watchers.get_mut(member), self.pieces.get(self.piece)) {
                 (Some(watcher), Some(piece)) if watcher.min_rev <= self.newest_min_rev => {
                     self.piece += 1;
                     watcher.sent = true;
-                    return Some(Batch {
-                        revision: self.header_revision,
-                        watch_id: watcher.id,
-                        fragment: self.piece < self.pieces.len(),
-                        events: piece.bytes.clone(),
-                        event_count: piece.count,
-                        ..Batch::default()
-                    });
+                    sent.bytes += form.encode(watcher.id, self.piece < self.pieces.len(), &piece.bytes, sink);
+                    sent.events += u64::from(piece.count);
                 }
                 _ => {
                     self.member += 1;
@@ -57,7 +54,15 @@ impl Delivery {
                 }
             }
         }
+        sent
     }
+}
+
+/// What was written.
+#[derive(Default)]
+pub(super) struct Sent {
+    pub(super) bytes: usize,
+    pub(super) events: u64,
 }
 
 struct Progress {
@@ -66,14 +71,16 @@ struct Progress {
 }
 
 impl Progress {
-    fn next(&mut self, watchers: &Watchers) -> Option<Batch> {
+    /// Writes the next response.
+    fn encode(&mut self, watchers: &Watchers, origin: &Origin, sink: &mut impl Sink) -> Sent {
         while let Some(member) = self.members.pop() {
             let Some(watcher) = watchers.get(member) else { continue };
             if watcher.live.is_some() && watcher.min_rev <= self.revision + 1 {
-                return Some(Batch { revision: self.revision, watch_id: watcher.id, ..Batch::default() });
+                let batch = Batch { revision: self.revision, watch_id: watcher.id, ..Batch::default() };
+                return Sent { bytes: batch.encode(origin, sink), events: 0 };
             }
         }
-        None
+        Sent::default()
     }
 }
 
@@ -97,21 +104,29 @@ impl Outbox {
         self.queue.push_back(Out::Progress(Progress { members, revision }));
     }
 
-    pub(super) fn next(&mut self, watchers: &mut Watchers) -> Option<Batch> {
-        loop {
-            let batch = match self.queue.front_mut()? {
+    /// Writes what comes next: one response, or as many with the same events as fit `bytes_max`. Nothing if there is none.
+    pub(super) fn encode(
+        &mut self,
+        watchers: &mut Watchers,
+        origin: &Origin,
+        bytes_max: usize,
+        sink: &mut impl Sink,
+    ) -> Sent {
+        while let Some(front) = self.queue.front_mut() {
+            let sent = match front {
                 Out::Reply(batch) => {
-                    let batch = std::mem::take(batch);
+                    let sent = Sent { bytes: batch.encode(origin, sink), events: 0 };
                     self.queue.pop_front();
-                    return Some(batch);
+                    return sent;
                 }
-                Out::Events(delivery) => delivery.next(watchers),
-                Out::Progress(progress) => progress.next(watchers),
+                Out::Events(delivery) => delivery.encode(watchers, origin, bytes_max, sink),
+                Out::Progress(progress) => progress.encode(watchers, origin, sink),
             };
-            if batch.is_some() {
-                return batch;
+            if sent.bytes > 0 {
+                return sent;
             }
             self.queue.pop_front();
         }
+        Sent::default()
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use api::Error;
 use api::etcdserverpb::WatchCreateRequest;
 
-use super::batch::{Batch, NO_WATCH};
+use super::batch::{Batch, NO_WATCH, Origin, Sink};
 use super::block::{Change, Pieces, for_each_interest};
 use super::catch_up::{self, Compacted};
 use super::cohort::{Cohort, Cohorts};
@@ -21,7 +21,7 @@ use super::{History, Hub, Wake};
 /// The watches of one stream. Requests queue their answers; [`WatchStream::poll`] hands out responses in the order in which
 /// they must be sent. Dropping it ends all its watches.
 ///
-/// After a request, poll. When polling stopped before it returned `None` (the client does not read), no wake-up comes: go on
+/// After a request, poll. When polling stopped before it wrote nothing (the client does not read), no wake-up comes: go on
 /// polling when there is room again.
 pub struct WatchStream {
     history: Arc<dyn History>,
@@ -48,7 +48,7 @@ struct Joining {
 
 impl Hub {
     /// Opens a stream. `wake` is called, from any thread and perhaps during [`WatchStream::poll`], when there is something to
-    /// poll after `poll` returned `None`; once until then.
+    /// poll after `poll` wrote nothing; once until then.
     pub(crate) fn open(history: Arc<dyn History>, wake: Wake) -> WatchStream {
         let lane = Arc::new(Lane::new(wake));
         let lane_number = history.hub().attach(lane.clone());
@@ -148,18 +148,20 @@ impl WatchStream {
         self.watchers.len()
     }
 
-    /// The next response. `None`: nothing now, the wake-up tells when. Reading the log for watchers that are behind happens
-    /// here, a bounded amount per call; with more to read, `None` comes with an immediate wake-up, so that others get a turn.
-    pub fn poll(&mut self) -> Option<Batch> {
+    /// Writes the next responses to `sink`: at least one, and no further one once there are `bytes_max` bytes. Returns how many
+    /// bytes it wrote; 0: nothing now, the wake-up tells when. Reading the log for watchers that are behind happens here, a bounded
+    /// amount per call; with more to read, 0 comes with an immediate wake-up, so that others get a turn.
+    pub fn poll(&mut self, origin: &Origin, bytes_max: usize, sink: &mut impl Sink) -> usize {
         let mut records_left = self.hub().options().poll_records_max;
         loop {
-            if let Some(batch) = self.outbox.next(&mut self.watchers) {
-                self.metrics().add_events(u64::from(batch.event_count));
-                return Some(batch);
+            let sent = self.outbox.encode(&mut self.watchers, origin, bytes_max.max(1), sink);
+            if sent.bytes > 0 {
+                self.metrics().add_events(sent.events);
+                return sent.bytes;
             }
             if records_left == 0 && (self.joining.is_some() || !self.cohorts.is_empty()) {
                 self.lane.rouse();
-                return None;
+                return 0;
             }
             if let Some(joining) = self.joining.take() {
                 self.catch_up_joining(joining, &mut records_left);
@@ -171,7 +173,7 @@ impl WatchStream {
                 continue;
             }
             if self.cohorts.is_empty() {
-                return None;
+                return 0;
             }
             self.catch_up(&mut records_left);
         }

@@ -2,6 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used, unreachable_pub, missing_docs)]
 
 pub mod model;
+pub mod page;
 pub mod requests;
 pub mod transfer;
 

@@ -10,19 +10,35 @@ use api::{KeyRange, Message};
 use bytes::BytesMut;
 
 use super::fake::{Change, Fake};
-use crate::watch::{Batch, History, Hub, Kind, WatchStream};
+use crate::watch::{History, Hub, Kind, Origin, Sink, WatchStream};
 
-pub(super) const CLUSTER: (u64, u64, u64) = (11, 12, 13);
+const ORIGIN: Origin = Origin { cluster_id: 11, member_id: 12, raft_term: 13 };
 
-/// Encodes as the server does and decodes as a client does.
-pub(super) fn decode(batch: &Batch) -> WatchResponse {
-    let mut out = BytesMut::new();
-    batch.encode(CLUSTER.0, CLUSTER.1, CLUSTER.2, &mut out);
-    assert_eq!(out.len(), batch.encoded_len(CLUSTER.0, CLUSTER.1, CLUSTER.2));
-    let response = WatchResponse::decode(&out[..]).expect("a response decodes");
-    assert_eq!(response.encode_to_vec(), out[..], "hand-made bytes are prost's bytes");
-    assert_eq!(response.events.len(), batch.event_count() as usize);
-    response
+/// Responses as they were written, with the lengths that were announced.
+#[derive(Default)]
+struct Pages(Vec<(usize, BytesMut)>);
+
+impl Sink for Pages {
+    fn response(&mut self, len: usize) -> &mut BytesMut {
+        self.0.push((len, BytesMut::new()));
+        &mut self.0.last_mut().expect("it was just added").1
+    }
+}
+
+/// What one poll writes, decoded as a client does.
+pub(super) fn poll(stream: &mut WatchStream, bytes_max: usize) -> Vec<WatchResponse> {
+    let mut pages = Pages::default();
+    let bytes = stream.poll(&ORIGIN, bytes_max, &mut pages);
+    assert_eq!(bytes, pages.0.iter().map(|(_, page)| page.len()).sum::<usize>());
+    let last = pages.0.last().map_or(0, |(len, _)| *len);
+    assert!(bytes == 0 || bytes - last < bytes_max, "{bytes} bytes, the last {last} of them beyond {bytes_max}");
+    let decode = |(len, page): &(usize, BytesMut)| {
+        assert_eq!(page.len(), *len);
+        let response = WatchResponse::decode(&page[..]).expect("a response decodes");
+        assert_eq!(response.encode_to_vec(), page[..], "hand-made bytes are prost's bytes");
+        response
+    };
+    pages.0.iter().map(decode).collect()
 }
 
 /// A watcher as its client sees it.
@@ -67,6 +83,8 @@ pub(super) struct Checker {
     woken: Arc<AtomicBool>,
     /// The last poll gave something: there may be more.
     more: bool,
+    /// What a poll may write, which changes.
+    bytes_max: usize,
     asked: Vec<WatchCreateRequest>,
     active: BTreeMap<i64, Expectation>,
     pub(super) fragment_bytes: usize,
@@ -88,6 +106,7 @@ impl Checker {
             stream: Hub::open(store.clone(), wake),
             woken,
             more: false,
+            bytes_max: 1,
             asked: Vec::new(),
             active: BTreeMap::new(),
             fragment_bytes: store.hub().options().fragment_bytes,
@@ -132,13 +151,11 @@ impl Checker {
         if !woken && !self.more {
             return false;
         }
-        match self.stream.poll() {
-            Some(batch) => {
-                self.more = true;
-                self.check(decode(&batch));
-            }
-            None => self.more = false,
-        }
+        // 1, 60, 3600, then 1 again: one response, a few, and all for the same event.
+        self.bytes_max = if self.bytes_max > 3_000 { 1 } else { 60 * self.bytes_max };
+        let responses = poll(&mut self.stream, self.bytes_max);
+        self.more = !responses.is_empty();
+        responses.into_iter().for_each(|response| self.check(response));
         true
     }
 
@@ -159,7 +176,7 @@ impl Checker {
 
     fn check(&mut self, response: WatchResponse) {
         let header = response.header.expect("a response has a header");
-        assert_eq!((header.cluster_id, header.member_id, header.raft_term), CLUSTER);
+        assert_eq!((header.cluster_id, header.member_id, header.raft_term), (11, 12, 13));
         if response.created {
             return self.check_created(&response, header.revision);
         }
