@@ -52,10 +52,9 @@ fn forgetting(node: &Node, leases: &[i64]) -> Option<Vec<u8>> {
     (!checkpoints.is_empty()).then(|| LeaseCheckpointRequest { checkpoints }.encode_to_vec())
 }
 
-/// Whether something was noted of the time that these leases have left.
-pub(super) fn are_noted(node: &Node, leases: &[i64]) -> bool {
-    let granted = node.store.leases();
-    leases.iter().any(|lease| granted.get(*lease).is_some_and(|lease| lease.remaining_ttl > 0))
+/// Whether something was noted of the time that this lease has left.
+pub(super) fn is_noted(lease: &store::Lease) -> bool {
+    lease.remaining_ttl > 0
 }
 
 /// Before leases are renewed: what was noted of them is void, or the next leader would end them too soon.

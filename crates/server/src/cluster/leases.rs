@@ -18,13 +18,10 @@ const RETRY: Duration = Duration::from_millis(50);
 /// Times to live in seconds, in the order of the leases; 0 for one that is not there.
 pub(crate) type Renewed = Result<Vec<i64>, Error>;
 
-/// Renews leases; `done` is called once, on any thread.
+/// Renews leases that [`renew_at_once`] does not; `done` is called once, on any thread.
 pub(crate) fn renew(node: &Arc<Node>, leases: Vec<i64>, done: impl FnOnce(Renewed) + Send + 'static) {
     if !node.status.is_leader() {
         return forward_renewals(node, leases, Box::new(done));
-    }
-    if let Some(renewed) = renew_at_once(node, &leases) {
-        return done(Ok(renewed));
     }
     // One that has lost the quorum may not know yet that another leader counts down the same leases.
     confirm(node, move |own, allowed| match allowed {
@@ -41,19 +38,22 @@ pub(crate) fn renew(node: &Arc<Node>, leases: Vec<i64>, done: impl FnOnce(Renewe
     });
 }
 
-/// Renews where that needs neither a question to the others nor the log; `None` when it does, or when a lease may be gone.
-fn renew_at_once(node: &Arc<Node>, leases: &[i64]) -> Option<Vec<i64>> {
-    if checkpoints::are_noted(node, leases) {
+/// Renews a lease where that needs neither a question to the others nor the log; `None` when it does, or when the lease may be gone.
+pub(crate) fn renew_at_once(node: &Arc<Node>, lease: i64) -> Option<i64> {
+    if !node.status.is_leader() {
         return None;
     }
-    let granted = node.store.leases();
     let mut lessor = lock(&node.lessor);
     let now_ms = node.now_ms();
     if !lessor.is_confirmed(now_ms) {
         return None;
     }
-    let renew = |lease: &i64| granted.exists(*lease).then(|| lessor.renew(*lease, now_ms)).flatten();
-    let renewed = leases.iter().map(renew).collect();
+    // The deadline goes a little later than a lease that was revoked.
+    let granted = node.store.leases().get(lease)?;
+    if checkpoints::is_noted(&granted) {
+        return None;
+    }
+    let renewed = lessor.renew(lease, now_ms);
     let asks = lessor.wants_confirmation(now_ms);
     drop(lessor);
     if asks {

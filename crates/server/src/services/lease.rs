@@ -11,6 +11,7 @@ use api::etcdserverpb::{
 use api::{Error, Message, limits};
 use bytes::Bytes;
 use rpc::{Call, Outbound, Reply, Responder, Status, StreamCall, StreamHandler, StreamWaker};
+use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
 
@@ -100,7 +101,7 @@ pub(super) struct KeepAlive {
     node: Arc<Node>,
     waker: StreamWaker,
     /// Requests that the leader has not been asked about yet.
-    waiting: Vec<i64>,
+    waiting: VecDeque<i64>,
     /// What it was asked about.
     asked: Vec<i64>,
     /// The header of the answers to those: the revision is taken before the leases are renewed.
@@ -114,7 +115,7 @@ impl KeepAlive {
         KeepAlive {
             node: node.clone(),
             waker: call.waker,
-            waiting: Vec::new(),
+            waiting: VecDeque::new(),
             asked: Vec::new(),
             header: ResponseHeader::default(),
             renewed: Arc::default(),
@@ -125,19 +126,26 @@ impl KeepAlive {
     /// Answers what the leader has told, and asks it about all that came meanwhile.
     fn pump(&mut self, out: &mut Outbound<'_>) -> Result<(), Status> {
         loop {
-            let renewed = lock(&self.renewed).take();
+            let renewed = if self.asked.is_empty() { None } else { lock(&self.renewed).take() };
             if let Some(renewed) = renewed {
-                for (id, ttl) in self.asked.drain(..).zip(renewed?) {
-                    self.node.metrics.count_renewal(ttl > 0);
-                    let response = LeaseKeepAliveResponse { header: Some(self.header), id, ttl };
-                    out.send(response.encode_to_vec().into());
+                for (id, ttl) in std::mem::take(&mut self.asked).into_iter().zip(renewed?) {
+                    self.answer(self.header, id, ttl, out);
                 }
             }
-            if !self.asked.is_empty() || self.waiting.is_empty() {
+            if !self.asked.is_empty() {
+                break;
+            }
+            while let Some(&id) = self.waiting.front() {
+                let header = self.node.header(self.node.store.revision());
+                let Some(ttl) = cluster::leases::renew_at_once(&self.node, id) else { break };
+                self.waiting.pop_front();
+                self.answer(header, id, ttl, out);
+            }
+            if self.waiting.is_empty() {
                 break;
             }
             self.ask();
-            // On a member alone the answer is there at once.
+            // It may be there at once all the same.
             if lock(&self.renewed).is_none() {
                 break;
             }
@@ -150,7 +158,7 @@ impl KeepAlive {
 
     fn ask(&mut self) {
         self.header = self.node.header(self.node.store.revision());
-        self.asked = std::mem::take(&mut self.waiting);
+        self.asked = std::mem::take(&mut self.waiting).into();
         let (renewed, waker) = (self.renewed.clone(), self.waker.clone());
         cluster::leases::renew(&self.node, self.asked.clone(), move |result| {
             *lock(&renewed) = Some(result);
@@ -158,12 +166,19 @@ impl KeepAlive {
         });
     }
 
+    fn answer(&self, header: ResponseHeader, id: i64, ttl: i64, out: &mut Outbound<'_>) {
+        self.node.metrics.count_renewal(ttl > 0);
+        let response = LeaseKeepAliveResponse { header: Some(header), id, ttl };
+        let message = out.message(response.encoded_len());
+        response.encode_raw(message);
+    }
+
     fn take(&mut self, message: Bytes, out: &mut Outbound<'_>) -> Result<(), Status> {
         let request: LeaseKeepAliveRequest = decode(message)?;
         if self.waiting.len() >= limits::KEEP_ALIVES_WAITING_MAX {
             return Err(Error::TooManyRequests.into());
         }
-        self.waiting.push(request.id);
+        self.waiting.push_back(request.id);
         self.pump(out)
     }
 }
