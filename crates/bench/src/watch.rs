@@ -1,6 +1,7 @@
 //! Many watchers of one key: every put is an event for each of them.
 
 use std::cell::{Cell, RefCell};
+use std::cmp::Ordering;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -122,6 +123,7 @@ struct WatchLane {
 
 struct Streams {
     key: Vec<u8>,
+    seen: Seen,
     puts: u64,
     each: Vec<WatchStream>,
     created: usize,
@@ -168,6 +170,7 @@ impl WatchLane {
         }
         let streams = Streams {
             key: plan.key.clone().into_bytes(),
+            seen: Seen::default(),
             puts: plan.puts,
             each,
             created: 0,
@@ -205,11 +208,9 @@ impl WatchLane {
 impl Calls for Streams {
     fn data(&mut self, tag: usize, data: &[u8]) {
         self.data_bytes += data.len() as u64;
-        let stream = &mut self.each[tag];
-        let (key, puts) = (&self.key[..], self.puts);
-        let (created, complete, wrong) = (&mut self.created, &mut self.complete, &mut self.wrong);
-        let WatchStream { cutter, watchers } = stream;
-        cutter.push(data, |message| match heard(message, watchers, key, puts) {
+        let Streams { key, seen, puts, each, created, complete, wrong, .. } = self;
+        let WatchStream { cutter, watchers } = &mut each[tag];
+        cutter.push(data, |message| match heard(message, watchers, key, seen, *puts) {
             Ok(Heard::Created) => *created += 1,
             Ok(Heard::Complete) => *complete += 1,
             Ok(Heard::Events) => {}
@@ -229,12 +230,23 @@ enum Heard {
 }
 
 /// Takes in a WatchResponse.
-fn heard(message: &[u8], watchers: &mut [Watcher], key: &[u8], puts: u64) -> Result<Heard, &'static str> {
+fn heard(
+    message: &[u8],
+    watchers: &mut [Watcher],
+    key: &[u8],
+    seen: &mut Seen,
+    puts: u64,
+) -> Result<Heard, &'static str> {
     let (mut number, mut is_created, mut canceled) = (0, false, false);
+    let (mut events, mut first) = (0, None);
     let whole = wire::fields(message, |field, value| match (field, value) {
         (2, Value::Number(id)) => number = id,
         (3, Value::Number(created)) => is_created = created != 0,
         (4, Value::Number(flag)) => canceled = flag != 0,
+        (11, Value::Bytes(event)) => {
+            events += 1;
+            first.get_or_insert(event);
+        }
         _ => {}
     });
     let watcher = usize::try_from(number.wrapping_sub(1)).ok().and_then(|index| watchers.get_mut(index));
@@ -246,47 +258,121 @@ fn heard(message: &[u8], watchers: &mut [Watcher], key: &[u8], puts: u64) -> Res
         let twice = std::mem::replace(&mut watcher.created, true);
         return if twice { Err("a watcher that was created twice") } else { Ok(Heard::Created) };
     }
-    let mut wrong = None;
-    let whole = wire::fields(message, |field, value| {
-        if let (11, Value::Bytes(event)) = (field, value)
-            && let Err(why) = watcher.event(event, key)
-        {
-            wrong = Some(why);
+    match first {
+        Some(event) if events == 1 => watcher.event(seen.revision(event, key)?)?,
+        _ => {
+            let mut verdict = Ok(());
+            let _ = wire::fields(message, |field, value| {
+                if let (11, Value::Bytes(event), Ok(())) = (field, value, verdict) {
+                    verdict = seen.revision(event, key).and_then(|revision| watcher.event(revision));
+                }
+            });
+            verdict?;
         }
-    });
-    match wrong {
-        Some(why) => Err(why),
-        None if !whole => Err("an event that cannot be read"),
-        None if watcher.events > puts => Err("more events than puts"),
-        None if watcher.events == puts => Ok(Heard::Complete),
-        None => Ok(Heard::Events),
+    }
+    match watcher.events.cmp(&puts) {
+        Ordering::Greater => Err("more events than puts"),
+        Ordering::Equal => Ok(Heard::Complete),
+        Ordering::Less => Ok(Heard::Events),
     }
 }
 
-impl Watcher {
-    /// A put of `key`, of a later revision than the last.
-    fn event(&mut self, event: &[u8], key: &[u8]) -> Result<(), &'static str> {
-        let (mut is_put, mut is_key, mut revision) = (true, false, 0);
-        let whole = wire::fields(event, |field, value| match (field, value) {
-            (1, Value::Number(kind)) => is_put = kind == 0,
-            (2, Value::Bytes(kv)) => {
-                let whole = wire::fields(kv, |field, value| match (field, value) {
-                    (1, Value::Bytes(bytes)) => is_key = bytes == key,
-                    (3, Value::Number(number)) => revision = number,
-                    _ => {}
-                });
-                is_key &= whole;
-            }
-            _ => {}
-        });
-        if !whole || !is_put || !is_key {
-            return Err("an event that is no put of the key");
+/// The last event that was looked into. Nearly always the next watcher gets the same: equal bytes say the same.
+#[derive(Default)]
+struct Seen {
+    event: Vec<u8>,
+    revision: u64,
+}
+
+impl Seen {
+    /// The revision of an event, which has to be a put of `key`.
+    fn revision(&mut self, event: &[u8], key: &[u8]) -> Result<u64, &'static str> {
+        if self.event != event || event.is_empty() {
+            self.revision = put_of(event, key).ok_or("an event that is no put of the key")?;
+            self.event.clear();
+            self.event.extend_from_slice(event);
         }
+        Ok(self.revision)
+    }
+}
+
+/// The revision of the put of `key` that an event tells of.
+fn put_of(event: &[u8], key: &[u8]) -> Option<u64> {
+    let (mut is_put, mut is_key, mut revision) = (true, false, 0);
+    let whole = wire::fields(event, |field, value| match (field, value) {
+        (1, Value::Number(kind)) => is_put = kind == 0,
+        (2, Value::Bytes(kv)) => {
+            let whole = wire::fields(kv, |field, value| match (field, value) {
+                (1, Value::Bytes(bytes)) => is_key = bytes == key,
+                (3, Value::Number(number)) => revision = number,
+                _ => {}
+            });
+            is_key &= whole;
+        }
+        _ => {}
+    });
+    (whole && is_put && is_key).then_some(revision)
+}
+
+impl Watcher {
+    /// An event of a later revision than the last.
+    fn event(&mut self, revision: u64) -> Result<(), &'static str> {
         if revision <= self.revision {
             return Err("an event out of order");
         }
         self.revision = revision;
         self.events += 1;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::Message;
+    use api::etcdserverpb::WatchResponse;
+    use api::mvccpb::{Event, KeyValue};
+
+    fn put(key: &'static str, mod_revision: i64) -> Event {
+        let kv = KeyValue { key: key.into(), mod_revision, value: "v".into(), ..KeyValue::default() };
+        Event { kv: Some(kv), ..Event::default() }
+    }
+
+    fn hears(responses: &[WatchResponse]) -> Result<Vec<u64>, &'static str> {
+        let (mut watchers, mut seen) = (vec![Watcher::default(); 2], Seen::default());
+        for response in responses {
+            heard(&response.encode_to_vec(), &mut watchers, b"key", &mut seen, 3)?;
+        }
+        Ok(watchers.iter().map(|watcher| watcher.events).collect())
+    }
+
+    fn events(watch_id: i64, events: Vec<Event>) -> WatchResponse {
+        WatchResponse { watch_id, events, ..WatchResponse::default() }
+    }
+
+    #[test]
+    fn every_event_is_looked_at() {
+        let both = [
+            events(1, vec![put("key", 5)]),
+            events(2, vec![put("key", 5)]),
+            events(1, vec![put("key", 6), put("key", 7)]),
+        ];
+        assert_eq!(hears(&both), Ok(vec![3, 1]));
+        let wrong = [
+            vec![events(1, vec![put("kez", 5)])],
+            vec![events(1, vec![put("key", 5)]), events(1, vec![put("key", 5)])],
+            vec![events(1, vec![put("key", 5), put("key", 6), put("key", 6)])],
+            vec![events(1, vec![put("key", 5)]), events(1, vec![put("key", 4)])],
+            vec![events(2, vec![put("key", 5)]), events(2, vec![put("kez", 6)])],
+            vec![events(2, vec![Event { r#type: 1, ..put("key", 5) }])],
+            vec![events(3, vec![put("key", 5)])],
+            vec![events(0, vec![put("key", 5)])],
+            vec![events(1, vec![Event::default()])],
+            vec![events(1, (1..=4).map(|revision| put("key", revision)).collect())],
+            vec![WatchResponse { watch_id: 1, canceled: true, ..WatchResponse::default() }],
+        ];
+        for responses in wrong {
+            assert!(hears(&responses).is_err(), "{responses:?}");
+        }
     }
 }

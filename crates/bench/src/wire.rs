@@ -38,7 +38,16 @@ pub(crate) enum Value<'a> {
 }
 
 /// The number at the beginning of `input`, which is moved behind it. None if it is cut off, or longer than any.
+#[inline]
 pub(crate) fn take_varint(input: &mut &[u8]) -> Option<u64> {
+    if let [byte @ 0..0x80, rest @ ..] = *input {
+        *input = rest;
+        return Some(u64::from(*byte));
+    }
+    take_long_varint(input)
+}
+
+fn take_long_varint(input: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for (at, &byte) in input.iter().enumerate().take(10) {
         number |= u64::from(byte & 0x7f) << (7 * at);
