@@ -29,7 +29,8 @@ class Table:
 
 def tables(results: Results) -> list[Table]:
     """All tables that have at least one line."""
-    found = [_loads(results), _offers(results), _processor(results), _store(results), _one_client(results)]
+    found = [_loads(results), _offers(results), _processor(results), _store(results)]
+    found += [_one_client(results, row) for row in BASES]
     return [table for table in found if table.lines]
 
 
@@ -118,22 +119,52 @@ def _store(results: Results) -> Table:
     return Table("The full store", ["", "etcd", "cairn", "ratio", "spread (etcd / cairn)"], lines)
 
 
-def _one_client(results: Results) -> Table:
-    trip, sync = results.value("round_trip_us", "machine"), results.value("fdatasync_us", "machine")
+@dataclass(frozen=True)
+class Base:
+    """What the machine itself costs a put of one client: so many round trips over loopback, and one write with fdatasync while
+    `writers` processes do that at once. The names are those of the values measured."""
+
+    title: str
+    writers: int
+    trips: int
+
+    @property
+    def round_trip(self) -> str:
+        """The time of one round trip."""
+        return f"round_trip_us_{self.writers}"
+
+    @property
+    def fdatasync(self) -> str:
+        """The time of one write with fdatasync."""
+        return f"fdatasync_us_{self.writers}"
+
+
+BASES = {
+    "put-one-client": Base("One client: what a put costs, µs", writers=1, trips=1),
+    # To the leader and back, and from there to a follower and back. The leader and the followers write at the same time.
+    "put-3-one-client": Base("One client, three members: what a put costs, µs", writers=3, trips=2),
+}
+
+
+def _one_client(results: Results, row: str) -> Table:
+    base = BASES[row]
+    trip, sync = results.value(base.round_trip, "machine"), results.value(base.fdatasync, "machine")
     if not trip or not sync:
         return Table("", [], [])
-    base = trip.median + sync.median
+    trips = "loopback round trip, same bytes (median)" + (f", {base.trips} times" if base.trips > 1 else "")
+    syncs = "write + fdatasync (median)" + (f", {base.writers} processes at once" if base.writers > 1 else "")
+    base_us = base.trips * trip.median + sync.median
     lines = [
-        [Cell("loopback round trip, same bytes (median)"), Cell(f"{trip.median:.1f}"), Cell("")],
-        [Cell("write + fdatasync (median)"), Cell(f"{sync.median:.1f}"), Cell("")],
-        [Cell("sum: the base"), Cell(f"{base:.1f}"), Cell("1.00x")],
+        [Cell(trips), Cell(f"{base.trips * trip.median:.1f}"), Cell("")],
+        [Cell(syncs), Cell(f"{sync.median:.1f}"), Cell("")],
+        [Cell("sum: the base"), Cell(f"{base_us:.1f}"), Cell("1.00x")],
     ]
     for server in ("etcd", "cairn"):
-        rate = results.of("put-one-client", server, "rate")
+        rate = results.of(row, server, "rate")
         if rate:
             put_us = 1e6 / rate.median
-            lines.append([Cell(f"{server}: put, one client"), Cell(f"{put_us:.1f}"), Cell(f"{put_us / base:.2f}x")])
-    return Table("One client: what a put costs, µs", ["", "µs", "of the base"], lines)
+            lines.append([Cell(server), Cell(f"{put_us:.1f}"), Cell(f"{put_us / base_us:.2f}x")])
+    return Table(base.title, ["", "µs", "of the base"], lines)
 
 
 def terminal(results: Results) -> None:

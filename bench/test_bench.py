@@ -3,6 +3,7 @@
 import unittest
 
 import proto
+import report
 from load import Sample
 from results import Results
 from rows import Row
@@ -27,6 +28,18 @@ class Protobuf(unittest.TestCase):
             due = sum(len(proto.grpc_frame(put_response(revision))) for revision in range(first, last + 1))
             for example in (put_response(2), put_response(70_000)):
                 self.assertEqual(proto.put_response_bytes([(example, last - first + 1)], first, last), due)
+
+
+class Bases(unittest.TestCase):
+    def test_three_members_are_held_against_two_round_trips_and_their_syncs(self):
+        results, row = Results(), Row("put-3-one-client", "r", None)
+        results.add(row, 0, "cairn", Sample(1, 2_000, 1, 1, 0))
+        base = report.BASES[row.name]
+        results.add_value(base.round_trip, 0, "machine", 10)
+        results.add_value(base.fdatasync, 0, "machine", 180)
+        (table,) = [table for table in report.tables(results) if table.title == base.title]
+        texts = [[cell.text for cell in line] for line in table.lines]
+        self.assertEqual([line[1:] for line in texts], [["20.0", ""], ["180.0", ""], ["200.0", "1.00x"], ["500.0", "2.50x"]])
 
 
 class Ratios(unittest.TestCase):

@@ -102,8 +102,8 @@ class Run:
     def small(self, row: Row) -> None:
         """Pairs of one row, each on a fresh store."""
         for pair in range(self._options.pairs):
-            if row.name == "put-one-client":
-                self._base(pair)
+            if row.name in report.BASES:
+                self._base(pair, report.BASES[row.name])
             for server in _in_turn(self._clusters if row.target else self._servers, pair):
                 if row.target:
                     server.target = row.target
@@ -206,11 +206,12 @@ class Run:
         except (NotCounted, client.CallFailed) as why:
             self._results.reject(rows.full_row(self._options.keys), pair, server.name, f"list of all: {why}")
 
-    def _base(self, pair: int) -> None:
+    def _base(self, pair: int, base: report.Base) -> None:
         command = [self._programs.generator, "base", "--dir", self._work, "--seconds", self._options.seconds / 4]
+        command += ["--writers", base.writers]
         said = json.loads(subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, check=True).stdout)
-        self._results.add_value("round_trip_us", pair, "machine", said["round_trip_us"]["median"])
-        self._results.add_value("fdatasync_us", pair, "machine", said["fdatasync_us"]["median"])
+        self._results.add_value(base.round_trip, pair, "machine", said["round_trip_us"]["median"])
+        self._results.add_value(base.fdatasync, pair, "machine", said["fdatasync_us"]["median"])
 
 
 def _in_turn(both: tuple, pair: int) -> tuple:

@@ -6,14 +6,15 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"os/signal"
 	"slices"
 	"syscall"
 	"time"
 )
 
 // Base is what one put of one client cannot be cheaper than on this machine: its bytes over loopback to another
-// process and back, and one write with fdatasync into a file that is already allocated.
+// process and back, and one write with fdatasync into a file that is already allocated. With more writers, as many other
+// processes less one do the same to files of their own meanwhile, as the members of a cluster on one disk do.
 type Base struct {
 	RoundTrip Micros `json:"round_trip_us"`
 	Fdatasync Micros `json:"fdatasync_us"`
@@ -33,6 +34,7 @@ func runBase(arguments []string) (any, error) {
 	seconds := flags.Float64("seconds", 1, "time for each of the two measurements")
 	request := flags.Int("request-bytes", 330, "bytes of a request, and of a record on disk")
 	reply := flags.Int("reply-bytes", 80, "bytes of an answer")
+	writers := flags.Int("writers", 1, "processes that write and sync at once")
 	_ = flags.Parse(arguments)
 	duration := time.Duration(*seconds * float64(time.Second))
 
@@ -40,6 +42,11 @@ func runBase(arguments []string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	stop, err := startWriters(*writers-1, *directory, *request)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
 	fdatasync, err := measureFdatasync(duration, *directory, *request)
 	if err != nil {
 		return nil, err
@@ -119,33 +126,104 @@ func measureRoundTrip(duration time.Duration, request, reply int) (Micros, error
 	})
 }
 
+// startWriters has so many other processes write and sync until the function that it returns is called.
+func startWriters(count int, directory string, record int) (func(), error) {
+	var running []*exec.Cmd
+	stop := func() {
+		for _, writer := range running {
+			_ = writer.Process.Signal(syscall.SIGTERM)
+			_ = writer.Wait()
+		}
+	}
+	for range count {
+		writer := exec.Command(os.Args[0], "write", directory, fmt.Sprint(record))
+		writer.Stderr = os.Stderr
+		said, err := writer.StdoutPipe()
+		if err == nil {
+			err = writer.Start()
+		}
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		running = append(running, writer)
+		// It says a byte when its file is there.
+		if _, err := said.Read(make([]byte, 1)); err != nil {
+			stop()
+			return nil, fmt.Errorf("a writer has ended: %w", err)
+		}
+	}
+	return stop, nil
+}
+
+// runWriter is one of those processes.
+func runWriter(arguments []string) error {
+	record := 0
+	if _, err := fmt.Sscan(arguments[1], &record); err != nil {
+		return err
+	}
+	once, remove, err := syncer(arguments[0], record)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	stopped := make(chan os.Signal, 1)
+	signal.Notify(stopped, syscall.SIGTERM)
+	if _, err := os.Stdout.Write([]byte{'\n'}); err != nil {
+		return err
+	}
+	for len(stopped) == 0 {
+		if err := once(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func measureFdatasync(duration time.Duration, directory string, record int) (Micros, error) {
-	const fileBytes = 64 << 20
-	path := filepath.Join(directory, "loadgen-base.tmp")
-	file, err := os.Create(path)
+	once, remove, err := syncer(directory, record)
 	if err != nil {
 		return Micros{}, err
 	}
-	defer os.Remove(path)
-	defer file.Close()
+	defer remove()
+	return measure(duration, once)
+}
+
+// syncer returns a function that writes one record into a new file and waits for the disk, and one that removes the file.
+func syncer(directory string, record int) (once func() error, remove func(), err error) {
+	const fileBytes = 64 << 20
+	file, err := os.CreateTemp(directory, "loadgen-base-*.tmp")
+	if err != nil {
+		return nil, nil, err
+	}
+	remove = func() {
+		_ = file.Close()
+		_ = os.Remove(file.Name())
+	}
+	defer func() {
+		if err != nil {
+			remove()
+		}
+	}()
 	zeros := make([]byte, 1<<20)
 	for written := 0; written < fileBytes; written += len(zeros) {
 		if _, err := file.Write(zeros); err != nil {
-			return Micros{}, err
+			return nil, nil, err
 		}
 	}
 	if err := file.Sync(); err != nil {
-		return Micros{}, err
+		return nil, nil, err
 	}
 	fd, offset := int(file.Fd()), int64(0)
 	buffer := make([]byte, record)
-	return measure(duration, func() error {
+	once = func() error {
 		if _, err := syscall.Pwrite(fd, buffer, offset); err != nil {
 			return err
 		}
 		offset = (offset + int64(record)) % (fileBytes - int64(record))
 		return syscall.Fdatasync(fd)
-	})
+	}
+	return once, remove, nil
 }
 
 func measure(duration time.Duration, once func() error) (Micros, error) {

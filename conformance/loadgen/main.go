@@ -26,6 +26,8 @@ func main() {
 		result, err = runBase(arguments)
 	case "echo":
 		err = runEcho(arguments)
+	case "write":
+		err = runWriter(arguments)
 	default:
 		usage()
 	}
