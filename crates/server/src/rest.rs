@@ -23,6 +23,22 @@ pub(crate) fn rest() {
     }
 }
 
+/// How long a read works before others may have its processor.
+const READ: Duration = Duration::from_micros(50);
+
+/// Lets others have the processor if the calling thread has kept it for a while. Unlike [`rest`] it costs nothing while nobody wants
+/// it: a client waits for this work too. A thread that was woken for it would else keep its processor for the milliseconds that the
+/// kernel grants to whoever has just slept, and one put meets several such moments.
+pub(crate) fn pause() {
+    thread_local! {
+        static PAUSED: Cell<Option<Instant>> = const { Cell::new(None) };
+    }
+    if PAUSED.get().is_none_or(|paused| paused.elapsed() >= READ) {
+        std::thread::yield_now();
+        PAUSED.set(Some(Instant::now()));
+    }
+}
+
 /// Has the calling thread, which does nothing else, take only what the others leave of the processor.
 pub(crate) fn yield_to_others() {
     // SAFETY: plain system call, for this thread only. If it is refused, the thread runs as all others do.

@@ -60,6 +60,7 @@ impl<'a> Live<'a> {
             self.pin(needed);
         }
         self.guard.take();
+        (self.store.options.pause)();
     }
 
     /// The index, to be read at revision `at`.

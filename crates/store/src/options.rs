@@ -23,6 +23,8 @@ pub struct Options {
     /// Called between the small parts of long work for a state that is sent or received, by the thread that does it: a shell may let
     /// others go first.
     pub rest: fn(),
+    /// Called by a read between two strides of keys, while it holds no lock: a shell may let others have the processor.
+    pub pause: fn(),
 }
 
 impl Default for Options {
@@ -36,6 +38,7 @@ impl Default for Options {
             stream_chunk_bytes: limits::REQUEST_BYTES_MAX,
             reserve_bytes: 0,
             rest: || {},
+            pause: || {},
         }
     }
 }

@@ -114,6 +114,7 @@ pub(crate) fn start(config: Config, listeners: Vec<Listener>, tls: Tls) -> Resul
         // One segment of the Raft log, and a checkpoint.
         reserve_bytes: segment_bytes + (1 << 20),
         rest: rest::rest,
+        pause: rest::pause,
     };
     let opened = store::open(disk.clone(), &dir.store, options)?;
     for damage in &opened.passed_over {
