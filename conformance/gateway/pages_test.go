@@ -80,17 +80,20 @@ func TestProbesSeeAlarms(t *testing.T) {
 		if !equal(want, got) {
 			t.Errorf("%s with %s:\n- %+v\n+ %+v", q, alarm, want, got)
 		}
+		for _, server := range []*harness.Server{etcd, subject} {
+			ask(t, client, server, post("/v3/maintenance/alarm", `{"action":"DEACTIVATE","memberID":5,"alarm":"`+alarm+`"}`))
+		}
 	}
 }
 
 // Origins, hosts, and the gateway switched off.
 func TestAccess(t *testing.T) {
-	etcd, subject := harness.StartPair(t, "--cors=http://good.example", "--host-whitelist=127.0.0.1,good.example")
+	etcd, subject := harness.StartPair(t, "--cors=http://good.example:80", "--host-whitelist=127.0.0.1,good.example")
 	for name, client := range transports() {
 		t.Run(name, func(t *testing.T) {
 			for _, path := range []string{"/health", "/v3/kv/range", "/none"} {
 				for _, verb := range []string{"GET", "POST", "OPTIONS"} {
-					for _, origin := range []string{"", "http://good.example", "http://evil.example"} {
+					for _, origin := range []string{"", "http://good.example:80", "http://good.example", "http://evil.example:80"} {
 						compare(t, client, etcd, subject, question{verb: verb, path: path, body: `{"key":"Zm9v"}`, headers: map[string]string{"Origin": origin}})
 					}
 				}

@@ -174,6 +174,9 @@ impl<'a> Reader<'a> {
         let Some(value) = self.scalar(field.kind) else {
             self.at = begin;
             let (kind, raw) = (kind_name(field.kind), self.token());
+            if std::str::from_utf8(&self.text[begin..self.at]).is_err() {
+                return Err(self.syntax(begin, "invalid UTF-8 in string"));
+            }
             let text = format!("invalid value for {kind} field {}: {raw}", field.json_name);
             return Err(self.fault(begin, &text));
         };

@@ -6,6 +6,7 @@ use super::table::Target;
 use super::unary::{Json, decoded, head};
 use super::{Limits, Share};
 use bytes::Bytes;
+use http::Response;
 use rpc::{BodySender, Gone, HttpResponder, LocalCall, LocalStream, Reply, RequestBody, Service, Status};
 
 /// Makes a call of one message and many answers.
@@ -174,7 +175,7 @@ impl Lines {
 
     async fn end(mut self, status: Status) {
         match (self.responder.take(), self.body.take()) {
-            (Some(responder), _) if status == Status::OK => responder.begin(head()).finish(),
+            (Some(responder), _) if status == Status::OK => responder.send(Response::new(Bytes::new())),
             (Some(responder), _) => {
                 let response = failure_as(http_status(status.code), &status);
                 responder.send(response.map(|_| Bytes::from(error_line(&status))));

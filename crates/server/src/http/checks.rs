@@ -75,7 +75,8 @@ impl Found {
 
     fn send(self, verbose: bool, responder: HttpResponder) {
         let response = match self.failed {
-            true => plain(StatusCode::SERVICE_UNAVAILABLE, self.text),
+            // Go ends an error with a line end of its own.
+            true => plain(StatusCode::SERVICE_UNAVAILABLE, self.text + "\n"),
             false if verbose => plain(StatusCode::OK, self.text + "ok\n"),
             false => plain(StatusCode::OK, "ok\n"),
         };

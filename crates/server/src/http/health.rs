@@ -1,6 +1,6 @@
 //! `/health`: one answer for everything, as etcd has had it from the beginning.
 
-use super::{page, values};
+use super::{page, plain, values};
 use crate::node::Node;
 use api::etcdserverpb::AlarmType;
 use http::StatusCode;
@@ -44,5 +44,8 @@ fn send(node: &Node, reason: Option<&str>, responder: HttpResponder) {
     if reason.is_some() {
         body.push('\n');
     }
-    responder.send(page(status, "text/plain; charset=utf-8", body));
+    responder.send(match status {
+        StatusCode::OK => page(status, "text/plain; charset=utf-8", body),
+        _ => plain(status, body),
+    });
 }
