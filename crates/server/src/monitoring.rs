@@ -28,7 +28,7 @@ impl Service for Monitoring {
         let path = request.uri().path();
         let is_served =
             |known: &&str| path.strip_prefix(*known).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        if PATHS.iter().any(|known| is_served(&known)) {
+        if PATHS.iter().any(is_served) {
             return self.0.http(request, responder);
         }
         let mut response = http::Response::new(Bytes::from_static(b"404 page not found\n"));

@@ -1,11 +1,10 @@
 //! The data of a member as it is found at start: its log, and who that says it is.
 
 use super::start::StartError;
-use crate::cluster::{self, Beginning};
+use crate::cluster::{self, BeginError, Beginning};
 use crate::config::Config;
 use crate::datadir::DataDir;
 use crate::logging;
-use crate::peers::Gate;
 use api::Message;
 use api::etcdserverpb::Metadata;
 use api::raftpb::{Entry, HardState};
@@ -28,15 +27,14 @@ pub(super) struct Opened {
 }
 
 /// Opens the log behind what the store has applied. A founder's log that has nothing in it yet gets the founding entries.
-/// `removed` are the members that the store knows to be removed.
+/// `begin` finds out who this member is; `removed` are the members that the store knows to be removed.
 pub(super) fn open(
     config: &Config,
-    gate: &Gate,
     disk: Arc<dyn Disk>,
     dir: &DataDir,
     applied: &store::Applied,
     options: wal::Options,
-    beginning: Option<Beginning>,
+    begin: impl FnOnce() -> Result<Beginning, BeginError>,
     removed: &BTreeSet<u64>,
 ) -> Result<Opened, StartError> {
     let state = api::walpb::Snapshot {
@@ -65,7 +63,7 @@ pub(super) fn open(
     let mut remotes = Vec::new();
     if restored.applied == 0 && restored.entries.is_empty() {
         // The process may have ended between creating the log and its first entry.
-        let beginning = beginning.map_or_else(|| cluster::begin(config, gate), Ok)?;
+        let beginning = begin()?;
         if ids(&beginning) != (identity.node_id(), identity.cluster_id()) {
             return Err(StartError::OtherMember);
         }

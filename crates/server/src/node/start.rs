@@ -125,12 +125,11 @@ pub(crate) fn start(config: Config, listeners: Vec<Listener>, tls: Tls) -> Resul
     }
     let log = restore::open(
         &config,
-        &gate,
         disk,
         &dir,
         &opened.applied,
         wal_options,
-        beginning,
+        || beginning.map_or_else(|| cluster::begin(&config, &gate), Ok),
         &opened.store.members().removed,
     )?;
     let restore::Opened { wal, identity, restored, remotes } = log;
