@@ -73,6 +73,8 @@ pub(crate) struct Stream {
     pub(crate) role: Role,
     /// What the call ended or will end with. A call that breaks off before counts as canceled.
     code: Option<Code>,
+    /// When its headers came.
+    began: Instant,
     /// It is in the connection's list of streams that wait for room for output.
     parked: bool,
     /// It is in the connection's backlog.
@@ -335,6 +337,7 @@ impl Stream {
         input: Input,
         out: Outflow,
         role: Role,
+        began: Instant,
     ) -> Stream {
         Stream {
             signal,
@@ -345,6 +348,7 @@ impl Stream {
             streams: matches!(role, Role::Handler(_)),
             role,
             code: None,
+            began,
             parked: false,
             waits: false,
             hungers: false,
@@ -355,8 +359,15 @@ impl Stream {
     }
 
     /// A stream that only has output left.
-    pub(crate) fn replying(signal: Arc<Signal>, id: u32, method: usize, out: Outflow, code: Code) -> Stream {
-        let mut stream = Stream::new(signal, id, Some(method), Input::whole(), out, Role::Output);
+    pub(crate) fn replying(
+        signal: Arc<Signal>,
+        id: u32,
+        method: usize,
+        out: Outflow,
+        code: Code,
+        began: Instant,
+    ) -> Stream {
+        let mut stream = Stream::new(signal, id, Some(method), Input::whole(), out, Role::Output, began);
         stream.code = Some(code);
         stream
     }
@@ -378,7 +389,7 @@ impl Stream {
     /// Counts how the call ended.
     pub(crate) fn count(&self, shared: &Shared) {
         if let Some(method) = self.method {
-            shared.stats.handled(method, self.code.unwrap_or(Code::Canceled));
+            shared.stats.ended(method, self.code.unwrap_or(Code::Canceled), self.began);
         }
     }
 

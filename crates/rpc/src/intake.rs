@@ -58,7 +58,7 @@ impl Http2 {
                 // Without its text: it may be the answer to a HEAD.
                 out.respond(plain_response(status).map(|_| Bytes::new()));
                 let input = Input::new(Decoder::new(Encoding::Identity, 0), head.content_length, ended);
-                let stream = Stream::new(self.signal(shared), id, None, input, out, Role::Output);
+                let stream = Stream::new(self.signal(shared), id, None, input, out, Role::Output, shared.now);
                 self.keep(shared, stream, None);
                 return Ok(0);
             }
@@ -77,14 +77,15 @@ impl Http2 {
                     let handler = Box::new(Exchange::asking(sender, slot.clone(), waker.clone()));
                     let role = Role::Handler(Handler { handler, single: false, message: None, starved: false });
                     let input = Input::new(Decoder::raw(), head.content_length, ended);
-                    self.keep(shared, Stream::new(signal, id, None, input, out, role), None);
+                    let stream = Stream::new(signal, id, None, input, out, role, shared.now);
+                    self.keep(shared, stream, None);
                     let request = http::Request::from_parts(*parts, RequestBody::http2(receiver));
                     shared.service.http_in_pieces(request, HttpResponder::exchange(slot, waker));
                     return Ok(0);
                 }
                 let input = Input::new(Decoder::new(Encoding::Identity, 0), head.content_length, ended);
                 let role = Role::Http { head: parts, body: BytesMut::new() };
-                let mut stream = Stream::new(self.signal(shared), id, None, input, out, role);
+                let mut stream = Stream::new(self.signal(shared), id, None, input, out, role, shared.now);
                 stream.head_bytes = head.bytes;
                 stream.is_head = is_head;
                 let deadline = (!ended).then(|| shared.now + shared.options.http_body_timeout);
@@ -97,7 +98,7 @@ impl Http2 {
         if deadline.is_some_and(|deadline| deadline <= shared.now) {
             let status = Status::deadline_exceeded();
             shared.stats.started(method);
-            shared.stats.handled(method, status.code);
+            shared.stats.ended(method, status.code, shared.now);
             self.refuse(id, StatusCode::OK, grpc.content_type, &status, ended);
             return Ok(0);
         }
@@ -115,7 +116,7 @@ impl Http2 {
                 }
                 Err(status) => {
                     shared.stats.unreadable(&status);
-                    shared.stats.handled(method, status.code);
+                    shared.stats.ended(method, status.code, shared.now);
                     self.refuse(id, StatusCode::OK, grpc.content_type, &status, true);
                 }
             }
@@ -125,7 +126,7 @@ impl Http2 {
         if head.bytes > self.gathering_room(shared) {
             shared.stats.hit(Limit::GatheredBytes);
             let status = too_much_gathered();
-            shared.stats.handled(method, status.code);
+            shared.stats.ended(method, status.code, shared.now);
             self.refuse(id, StatusCode::OK, grpc.content_type, &status, ended);
             return Ok(0);
         }
@@ -149,13 +150,13 @@ impl Http2 {
                 }
                 Err(status) => {
                     signal.end();
-                    shared.stats.handled(method, status.code);
+                    shared.stats.ended(method, status.code, shared.now);
                     self.refuse(id, StatusCode::OK, grpc.content_type, &status, ended);
                     return Ok(0);
                 }
             }
         };
-        let mut stream = Stream::new(signal, id, Some(method), input, out, role);
+        let mut stream = Stream::new(signal, id, Some(method), input, out, role, shared.now);
         stream.head_bytes = head.bytes;
         self.keep(shared, stream, deadline);
         Ok(0)
@@ -180,7 +181,7 @@ impl Http2 {
         match answer {
             None => {
                 let out = Outflow::new(Opening::Grpc(grpc.content_type), self.sender.initial_window());
-                let stream = Stream::new(signal, id, Some(method), Input::whole(), out, Role::Answer);
+                let stream = Stream::new(signal, id, Some(method), Input::whole(), out, Role::Answer, shared.now);
                 self.keep(shared, stream, deadline);
             }
             Some(Answer::Grpc(Ok(reply))) => {
@@ -194,19 +195,19 @@ impl Http2 {
                         self.sender.grpc_head(id, grpc.content_type);
                         self.sender.message(id, message);
                         self.sender.ok_trailers(id);
-                        shared.stats.handled(method, Code::Ok);
+                        shared.stats.ended(method, Code::Ok, shared.now);
                         shared.recycle(signal);
                     }
                     reply => {
                         let mut out = Outflow::new(Opening::Grpc(grpc.content_type), window);
                         out.reply(reply);
-                        let stream = Stream::replying(signal, id, method, out, Code::Ok);
+                        let stream = Stream::replying(signal, id, method, out, Code::Ok, shared.now);
                         self.keep(shared, stream, deadline);
                     }
                 }
             }
             Some(Answer::Grpc(Err(status))) => {
-                shared.stats.handled(method, status.code);
+                shared.stats.ended(method, status.code, shared.now);
                 shared.recycle(signal);
                 self.refuse(id, StatusCode::OK, grpc.content_type, &status, true);
             }

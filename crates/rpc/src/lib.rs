@@ -88,7 +88,7 @@ pub use server::Server;
 pub use service::{Call, Kind, Method, Service, StreamCall, StreamHandler};
 pub use signal::StreamWaker;
 pub use socket::Acceptor;
-pub use stats::{MethodCounts, Stats};
+pub use stats::{MethodCounts, MethodTimes, Stats, TIME_BOUNDS_MS};
 pub use status::Status;
 pub use timeout::parse as parse_timeout;
 pub use upgrade::{Upgrade, Upgraded};

@@ -178,6 +178,7 @@ impl fmt::Debug for LocalStream {
 struct Count {
     method: usize,
     shard: Option<Arc<Shard>>,
+    began: Instant,
     is_over: bool,
 }
 
@@ -187,7 +188,7 @@ impl Count {
         if let Some(shard) = &shard {
             shard.started(method);
         }
-        Count { method, shard, is_over: false }
+        Count { method, shard, began: Instant::now(), is_over: false }
     }
 
     fn received(&self, bytes: usize) {
@@ -206,7 +207,7 @@ impl Count {
         if let Some(shard) = &self.shard
             && !std::mem::replace(&mut self.is_over, true)
         {
-            shard.handled(self.method, code);
+            shard.ended(self.method, code, self.began);
         }
     }
 }

@@ -39,6 +39,8 @@ pub struct Options {
     pub keepalive_timeout: Duration,
     /// Clients that ping more often than this are sent away with `too_many_pings`.
     pub ping_interval_min: Duration,
+    /// Whether the time that each method takes is counted.
+    pub times: bool,
     /// Whether clients may ping at that rate while no stream is open.
     pub ping_without_stream: bool,
 }
@@ -61,6 +63,7 @@ impl Default for Options {
             keepalive_interval: Duration::from_secs(2 * 3600),
             keepalive_timeout: Duration::from_secs(20),
             ping_interval_min: Duration::from_secs(5),
+            times: false,
             ping_without_stream: false,
         }
     }

@@ -6,6 +6,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::Code;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
@@ -50,6 +51,8 @@ fn deliver(signal: Arc<Signal>, answer: Answer) {
 /// Answers one unary call, once. Dropped without an answer it says that the server has stopped.
 pub struct Responder {
     to: Option<To>,
+    /// Told how the call ends.
+    told: Option<Box<dyn FnOnce(Code) + Send>>,
 }
 
 enum To {
@@ -61,13 +64,20 @@ enum To {
 
 impl Responder {
     pub(crate) fn new(signal: Arc<Signal>) -> Responder {
-        Responder { to: Some(To::Stream(signal)) }
+        Responder { to: Some(To::Stream(signal)), told: None }
     }
 
     /// For a call from within the process: what is sent comes out of the receiver. Dropping that cancels the call.
     pub fn local() -> (Responder, oneshot::Receiver<Result<Reply, Status>>) {
         let (sender, receiver) = oneshot::channel();
-        (Responder { to: Some(To::Caller(sender)) }, receiver)
+        (Responder { to: Some(To::Caller(sender)), told: None }, receiver)
+    }
+
+    /// Has `told` called when the answer is given, on the thread that gives it.
+    #[must_use]
+    pub fn notify(mut self, told: impl FnOnce(Code) + Send + 'static) -> Responder {
+        self.told = Some(Box::new(told));
+        self
     }
 
     /// Sends the reply, or the status that the call ends with. A status that says OK is an empty message.
@@ -76,6 +86,9 @@ impl Responder {
     }
 
     fn deliver(&mut self, reply: Result<Reply, Status>) {
+        if let Some(told) = self.told.take() {
+            told(reply.as_ref().map_or_else(|status| status.code, |_| Code::Ok));
+        }
         match self.to.take() {
             Some(To::Stream(signal)) => deliver(signal, Answer::Grpc(reply)),
             // A caller that has gone needs no reply.

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use api::Code;
 
@@ -35,9 +36,22 @@ pub struct MethodCounts {
     pub messages_sent: u64,
 }
 
+/// Upper bounds of the buckets of [`MethodTimes`], in milliseconds: those that gRPC's own metrics have. What took longer is in one
+/// more.
+pub const TIME_BOUNDS_MS: [u64; 11] = [5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000];
+
+/// How long the calls of one method took, from their headers to their end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MethodTimes {
+    /// Calls, by bucket.
+    pub buckets: [u64; TIME_BOUNDS_MS.len() + 1],
+    /// All of them together.
+    pub total: Duration,
+}
+
 impl Stats {
     pub(crate) fn new(options: &Options, methods: usize) -> Stats {
-        let shards = (0..options.threads).map(|_| Arc::new(Shard::new(methods))).collect();
+        let shards = (0..options.threads).map(|_| Arc::new(Shard::new(methods, options.times))).collect();
         Stats {
             shards,
             handshakes: Arc::default(),
@@ -60,6 +74,19 @@ impl Stats {
             for (sum, counter) in sum.handled.iter_mut().zip(&row.handled) {
                 *sum += counter.get();
             }
+        }
+        sum
+    }
+
+    /// How long calls of the method at `index` took; none unless that was asked for.
+    pub fn times(&self, index: usize) -> Option<MethodTimes> {
+        let mut sum: Option<MethodTimes> = None;
+        for times in self.shards.iter().filter_map(|shard| shard.times.get(index)) {
+            let sum = sum.get_or_insert_default();
+            for (sum, counter) in sum.buckets.iter_mut().zip(&times.buckets) {
+                *sum += counter.get();
+            }
+            sum.total += Duration::from_nanos(times.sum_ns.get());
         }
         sum
     }
@@ -129,6 +156,8 @@ impl Stats {
 #[derive(Debug)]
 pub(crate) struct Shard {
     methods: Vec<Row>,
+    /// Empty if nobody wants to know.
+    times: Vec<Times>,
     pub(crate) bytes_received: Counter,
     pub(crate) bytes_sent: Counter,
     pub(crate) accepted: Counter,
@@ -155,9 +184,10 @@ impl Shard {
         CURRENT.with_borrow(Option::clone)
     }
 
-    pub(crate) fn new(methods: usize) -> Shard {
+    pub(crate) fn new(methods: usize, timed: bool) -> Shard {
         Shard {
             methods: (0..methods).map(|_| Row::default()).collect(),
+            times: (0..if timed { methods } else { 0 }).map(|_| Times::default()).collect(),
             bytes_received: Counter::default(),
             bytes_sent: Counter::default(),
             accepted: Counter::default(),
@@ -199,6 +229,14 @@ impl Shard {
         self.methods[method].handled[code as usize].add(1);
     }
 
+    /// Counts a call that began at `since`, and the time it took if that is wanted.
+    pub(crate) fn ended(&self, method: usize, code: Code, since: Instant) {
+        self.handled(method, code);
+        if let Some(times) = self.times.get(method) {
+            times.count(since.elapsed());
+        }
+    }
+
     pub(crate) fn received(&self, method: usize, bytes: usize) {
         self.methods[method].received.add(1);
         self.bytes_received.add(bytes as u64);
@@ -216,6 +254,20 @@ struct Row {
     handled: [Counter; Code::ALL.len()],
     received: Counter,
     sent: Counter,
+}
+
+#[derive(Debug, Default)]
+struct Times {
+    buckets: [Counter; TIME_BOUNDS_MS.len() + 1],
+    sum_ns: Counter,
+}
+
+impl Times {
+    fn count(&self, took: Duration) {
+        let bucket = TIME_BOUNDS_MS.iter().position(|bound| took <= Duration::from_millis(*bound));
+        self.buckets[bucket.unwrap_or(TIME_BOUNDS_MS.len())].add(1);
+        self.sum_ns.add(took.as_nanos() as u64);
+    }
 }
 
 /// A counter that one thread writes and any thread reads.

@@ -22,6 +22,7 @@ mod rest;
 mod services;
 mod system;
 mod tls;
+mod tracing;
 
 pub use cluster::BeginError;
 pub use config::{Asked, Config, ConfigError, Gate, Output, Rotation, TlsVersion, parse, usage};
@@ -168,6 +169,7 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
         ping_interval_min: config.keepalive_min_time,
         keepalive_interval: config.keepalive_interval,
         keepalive_timeout: config.keepalive_timeout,
+        times: config.metrics_extensive,
         ..Default::default()
     };
 
@@ -197,6 +199,10 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
     let node = running.node.clone();
     let progress = std::thread::Builder::new().name("progress".into()).spawn(move || services::run_progress(&node))?;
     let node = running.node.clone();
+    let exporter = match running.node.tracer.clone() {
+        Some(tracer) => Some(std::thread::Builder::new().name("traces".into()).spawn(move || tracing::run(&tracer))?),
+        None => None,
+    };
     let turns = std::thread::Builder::new().name("turns".into()).spawn(move || services::run_turns(&node))?;
     listening::announce(&running.node.config);
     logging::info("ready to serve client requests", &[("address", (&urls).into())]);
@@ -207,6 +213,7 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
         cluster::handover::before_stopping(&running.node);
     }
     running.node.turns.close();
+    let tracer = running.node.tracer.clone();
     transport.shutdown(GRACE, running.node.config.request_timeout());
     drop(monitoring);
     for path in paths {
@@ -215,6 +222,10 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
     }
     running.stop();
     let _ = turns.join();
+    if let (Some(tracer), Some(exporter)) = (tracer, exporter) {
+        tracer.stop();
+        let _ = exporter.join();
+    }
     let _ = progress.join();
     logging::info("closed the member", &[]);
     logging::flush();

@@ -8,7 +8,7 @@ use crate::rewrite::{Rewriter, Step};
 use crate::store::Store;
 use crate::types::Loc;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Versions looked at under one hold of the index lock, which the applier waits for.
@@ -28,6 +28,8 @@ pub(crate) struct Maintenance {
     queue: Mutex<VecDeque<Compaction>>,
     work: Mutex<Desk>,
     finished: AtomicI64,
+    /// Versions dropped since the start.
+    dropped: AtomicU64,
     due: Mutex<Due>,
     /// Somebody waits for the desk: the slice under way is to end soon.
     halting: AtomicBool,
@@ -109,6 +111,7 @@ impl Maintenance {
             queue: Mutex::default(),
             work: Mutex::new(Desk { compaction: None, rewriter: Rewriter::new(Arc::clone(segments)) }),
             finished: AtomicI64::new(compact_revision),
+            dropped: AtomicU64::new(0),
             due: Mutex::new(Due { left: due, rewrites: 0 }),
             halting: AtomicBool::new(false),
             sweep: AtomicBool::new(false),
@@ -167,6 +170,11 @@ impl Store {
     /// compaction is answered when this has reached its revision.
     pub fn compacted(&self) -> i64 {
         self.maintenance.finished.load(Ordering::Acquire)
+    }
+
+    /// Versions that compactions have dropped since the start.
+    pub fn dropped_versions(&self) -> u64 {
+        self.maintenance.dropped.load(Ordering::Relaxed)
     }
 
     /// Does a slice of housekeeping, reading and writing about `budget_bytes`. To be called from a slow thread until it is idle;
@@ -292,6 +300,7 @@ impl Job {
                     let next =
                         index.prune(revision, after.as_deref(), PRUNE_STRIDE_VERSIONS, &mut |loc| dead.push(loc));
                     drop(index);
+                    store.maintenance.dropped.fetch_add(dead.len() as u64, Ordering::Relaxed);
                     dead.drain(..).for_each(|loc| store.segments.mark_dead(loc));
                     *after = next;
                     if after.is_none() {

@@ -6,7 +6,6 @@ use api::etcdserverpb::AlarmType;
 use http::StatusCode;
 use rpc::HttpResponder;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Alarms first, then the leader, then a read; `exclude=NOSPACE` and `serializable=true` as etcd has them.
 pub(super) fn answer(node: &Arc<Node>, query: &str, responder: HttpResponder) {
@@ -33,7 +32,7 @@ pub(super) fn answer(node: &Arc<Node>, query: &str, responder: HttpResponder) {
 }
 
 fn send(node: &Node, reason: Option<&str>, responder: HttpResponder) {
-    node.metrics.health[usize::from(reason.is_some())].fetch_add(1, Ordering::Relaxed);
+    node.metrics.health.answered(reason.is_none());
     let (status, healthy) = match reason {
         None => (StatusCode::OK, "true"),
         Some(_) => (StatusCode::SERVICE_UNAVAILABLE, "false"),

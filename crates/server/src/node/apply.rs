@@ -6,7 +6,8 @@
 use super::inbox::Released;
 use super::{Node, Outcome, lock};
 use crate::logging;
-use api::raftpb;
+use crate::metrics::{Answered, Operation, Written};
+use api::{Message, raftpb};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, TryLockError};
@@ -39,6 +40,8 @@ pub(super) struct Shared {
 #[derive(Default)]
 struct Queue {
     batches: VecDeque<Vec<raftpb::Entry>>,
+    /// When the first entry of the oldest batch was committed.
+    since: Option<Instant>,
     /// Bytes of their entries.
     bytes: usize,
     busy: bool,
@@ -88,9 +91,10 @@ impl Apply {
     /// Applies, or queues to be applied.
     pub(super) fn committed(&self, mut entries: Vec<raftpb::Entry>) {
         if entries.len() <= IN_PLACE_ENTRIES_MAX && self.is_idle() {
-            return lock(&self.shared.applying).apply(&entries);
+            return lock(&self.shared.applying).apply(&entries, Instant::now());
         }
         let mut queue = lock(&self.shared.queue);
+        queue.since.get_or_insert_with(Instant::now);
         queue.bytes += entries.iter().map(|entry| entry.data().len()).sum::<usize>();
         match queue.batches.back_mut() {
             Some(last) => last.append(&mut entries),
@@ -184,9 +188,10 @@ impl Shared {
             if let Some(entries) = queue.batches.pop_front() {
                 queue.bytes = 0;
                 queue.busy = true;
+                let since = queue.since.take().unwrap_or_else(Instant::now);
                 drop(queue);
                 let mut applying = lock(&self.applying);
-                applying.apply(&entries);
+                applying.apply(&entries, since);
                 if std::mem::take(&mut applying.is_awaited) {
                     node.inbox.nudge();
                 }
@@ -210,9 +215,11 @@ impl Applying {
     fn install(&mut self, prepared: store::Prepared) {
         let (index, term) = (prepared.index(), prepared.term());
         let began = Instant::now();
+        self.node.metrics.installing.fetch_add(1, Ordering::Relaxed);
         if let Err(error) = self.applier.install(prepared) {
             logging::fatal("cannot install a snapshot; this member stops", &[("error", logging::Value::Shown(&error))]);
         }
+        self.node.metrics.installing.fetch_sub(1, Ordering::Relaxed);
         self.node.status.set_applied(index);
         self.checkpoint.index = index;
         self.checkpoint.written = Instant::now();
@@ -226,10 +233,11 @@ impl Applying {
         );
     }
 
-    fn apply(&mut self, entries: &[raftpb::Entry]) {
+    /// Applies entries that were committed at `committed`.
+    fn apply(&mut self, entries: &[raftpb::Entry], committed: Instant) {
         let Some(last) = entries.last() else { return };
         let began = Instant::now();
-        let mut outcomes = Outcomes::new(&self.node);
+        let mut outcomes = Outcomes::new(&self.node, entries, committed, began);
         if let Err(error) = self.applier.apply(entries, &mut outcomes) {
             stop_store(&error);
         }
@@ -243,6 +251,7 @@ impl Applying {
                 "apply request took too long",
                 &[
                     ("took", logging::Value::Shown(&format_args!("{took:?}"))),
+                    ("expected-duration", logging::Value::Shown(&format_args!("{:?}", self.node.config.warning_apply))),
                     ("entries", entries.len().into()),
                     ("index", last.index().into()),
                 ],
@@ -256,8 +265,10 @@ impl Applying {
         entry: &raftpb::Entry,
         mut take_over: impl FnMut(&raftpb::ConfChange) -> Option<raftpb::ConfState>,
     ) {
-        let mut outcomes = Outcomes::new(&self.node);
-        if let Err(error) = self.applier.apply(std::slice::from_ref(entry), &mut outcomes) {
+        let began = Instant::now();
+        let entries = std::slice::from_ref(entry);
+        let mut outcomes = Outcomes::new(&self.node, entries, began, began);
+        if let Err(error) = self.applier.apply(entries, &mut outcomes) {
             stop_store(&error);
         }
         for change in std::mem::take(&mut outcomes.changes) {
@@ -326,7 +337,7 @@ impl Applying {
                     &[("error", logging::Value::Shown(&error))],
                 ),
             }
-            node.metrics.checkpoint.observe(began.elapsed());
+            node.metrics.disk.checkpoint.observe(began.elapsed());
             logging::info("saved snapshot", &[("snapshot-index", index.into()), ("snapshot-term", term.into())]);
             // Two checkpoints are kept, so the log is kept from the older of them on.
             let older_index = node.store.oldest_checkpoint_index();
@@ -341,16 +352,39 @@ fn stop_store(error: &store::Fatal) -> ! {
     logging::fatal("the store failed; this member stops", &[("error", logging::Value::Shown(error))])
 }
 
+/// What a line about a slow write says of its answer.
+fn answered_with(outcome: &Outcome) -> Answered {
+    let (count, bytes) = match outcome {
+        Ok(Response::Put(put)) => (0, put.encoded_len()),
+        Ok(Response::DeleteRange(deleted)) => (deleted.deleted, deleted.encoded_len()),
+        Ok(Response::Txn(txn)) => (0, txn.encoded_len()),
+        _ => return Answered { count: -1, bytes: 0 },
+    };
+    Answered { count, bytes }
+}
+
 /// Gathers outcomes and hands them out in batches, so that finding who waits costs one lock for many.
 struct Outcomes<'a> {
     node: &'a Arc<Node>,
-    ready: Vec<(u64, Outcome)>,
+    entries: &'a [raftpb::Entry],
+    ready: Vec<(u64, (u64, Outcome))>,
     changes: Vec<raftpb::ConfChange>,
+    committed: Instant,
+    /// When the outcomes that are ready began to be made.
+    began: Instant,
 }
 
 impl<'a> Outcomes<'a> {
-    fn new(node: &'a Arc<Node>) -> Self {
-        Outcomes { node, ready: Vec::with_capacity(OUTCOMES_MAX), changes: Vec::new() }
+    fn new(node: &'a Arc<Node>, entries: &'a [raftpb::Entry], committed: Instant, began: Instant) -> Self {
+        let ready = Vec::with_capacity(OUTCOMES_MAX.min(entries.len()));
+        Outcomes { node, entries, ready, changes: Vec::new(), committed, began }
+    }
+
+    /// The payload of the entry at `index`.
+    fn payload(&self, index: u64) -> &'a [u8] {
+        let first = self.entries.first().map_or(0, |entry| entry.index());
+        let place = usize::try_from(index.wrapping_sub(first)).ok();
+        place.and_then(|place| self.entries.get(place)).map_or(&[], |entry| entry.data())
     }
 
     fn hand_out(&mut self) {
@@ -358,30 +392,61 @@ impl<'a> Outcomes<'a> {
             return;
         }
         let node = self.node;
-        let taken = node.pending.take(std::mem::take(&mut self.ready));
+        let now = Instant::now();
+        // The share of each in what they took together.
+        let share = (now - self.began) / self.ready.len() as u32;
+        self.began = now;
+        let ready = std::mem::take(&mut self.ready);
+        let mut synced = Vec::with_capacity(ready.len());
+        node.metrics.stages.synced_at(ready.iter().map(|(_, (index, _))| *index), |at| synced.push(at));
+        let taken = node.pending.take(ready);
         let mut answered = 0;
         // In the order of the log: a lease that is revoked and granted again must end up with its new deadline.
-        for (done, outcome) in taken {
+        for ((waiting, (index, outcome)), synced) in taken.into_iter().zip(synced) {
+            let payload = self.payload(index);
+            let operation = Operation::of_entry(payload);
+            node.metrics.applies.observe(operation, outcome.is_ok(), share);
             if let Ok(response) = &outcome {
-                self.note(response);
+                self.note(response, share);
+                if matches!(operation, Operation::Put | Operation::Txn) {
+                    node.metrics.put_bytes.fetch_add(payload.len() as u64, Ordering::Relaxed);
+                }
             }
-            if let Some(done) = done {
+            if let Some(waiting) = waiting {
                 answered += 1;
-                done(outcome);
+                let took = now.duration_since(waiting.since);
+                node.metrics.requests.observe(operation, outcome.is_ok(), took);
+                let synced = synced.unwrap_or(waiting.taken).max(waiting.taken);
+                let committed = self.committed.max(synced);
+                let written = Written {
+                    queue: waiting.taken.duration_since(waiting.since),
+                    log_sync: synced - waiting.taken,
+                    replication: committed - synced,
+                    apply: now.duration_since(committed),
+                };
+                node.metrics.stages.written(&written);
+                let slow = (took > node.config.warning_unary_request).then(|| answered_with(&outcome));
+                (waiting.done)(outcome);
+                if let Some(slow) = slow {
+                    node.metrics.slow.wrote(payload, took, &written, slow);
+                }
             }
         }
         node.metrics.proposals_pending.fetch_sub(answered, Ordering::Relaxed);
     }
 
     /// What the leader's clock and the background work must know, whoever asked for it.
-    fn note(&self, response: &Response) {
+    fn note(&self, response: &Response, share: Duration) {
         self.node.metrics.operations.count(response);
         match response {
             Response::LeaseGrant(grant) => {
                 lock(&self.node.lessor).grant(grant.id, grant.ttl, self.node.now_ms());
             }
             Response::LeaseRevoke(lease, _) => lock(&self.node.lessor).revoke(*lease),
-            Response::Compaction(_) => self.node.wake_maintenance(),
+            Response::Compaction(_) => {
+                self.node.metrics.disk.compaction_pause.observe(share);
+                self.node.wake_maintenance();
+            }
             Response::Alarm(_) => self.node.no_space_raised.store(false, Ordering::Relaxed),
             _ => {}
         }
@@ -389,8 +454,8 @@ impl<'a> Outcomes<'a> {
 }
 
 impl Sink for Outcomes<'_> {
-    fn done(&mut self, _index: u64, request_id: u64, outcome: Outcome) {
-        self.ready.push((request_id, outcome));
+    fn done(&mut self, index: u64, request_id: u64, outcome: Outcome) {
+        self.ready.push((request_id, (index, outcome)));
         if self.ready.len() >= OUTCOMES_MAX {
             self.hand_out();
         }

@@ -127,6 +127,8 @@ impl Consensus {
     /// Writes to the log and, when Raft needs it, waits for the disk.
     fn write(&self, work: &[Unsynced], sync: bool) {
         let mut wal = lock(&self.wal);
+        let mut last = None;
+        let arrived = Instant::now();
         for work in work {
             if let Some(snapshot) = &work.snapshot {
                 wal.save_snapshot(snapshot);
@@ -138,6 +140,7 @@ impl Consensus {
                 data: entry.data(),
             });
             wal.append(&mut entries, work.hard_state.as_ref());
+            last = work.entries.last().map(|entry| entry.index()).or(last);
         }
         if !sync {
             return;
@@ -146,11 +149,19 @@ impl Consensus {
         if let Err(error) = wal.commit(true) {
             fail_log(&error);
         }
-        let took = began.elapsed();
+        let ended = Instant::now();
+        let took = ended - began;
         let (before, now) = (self.sync_us.load(Ordering::Relaxed), took.as_micros() as u64);
         let average = (before * (SYNCS_REMEMBERED - 1) + now) / SYNCS_REMEMBERED;
         self.sync_us.store(average, Ordering::Relaxed);
-        self.node.metrics.wal_fsync.observe(took);
+        let metrics = &self.node.metrics;
+        metrics.disk.wal_write.observe(began - arrived);
+        metrics.disk.wal_fsync.observe(took);
+        if let Some(last) = last {
+            let bytes: usize = work.iter().flat_map(|work| &work.entries).map(|entry| entry.data().len()).sum();
+            metrics.disk.wal_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+            metrics.stages.synced(last, ended);
+        }
         if took > SLOW_SYNC {
             logging::warn(
                 "slow fdatasync",

@@ -466,7 +466,7 @@ impl Core {
                     lock(&node.lessor).revoke(lease);
                 }
             });
-            batch.push(super::inbox::Proposal { id, data, done });
+            batch.push(super::inbox::Proposal { id, data, done, since: Instant::now() });
         }
         self.node.metrics.proposals_pending.fetch_add(batch.len() as u64, Ordering::Relaxed);
         self.proposals.add_now(&self.node, &mut self.member, batch);

@@ -12,6 +12,8 @@ pub(super) struct Proposal {
     pub(super) id: u64,
     pub(super) data: Bytes,
     pub(super) done: Done,
+    /// When it came.
+    pub(super) since: Instant,
 }
 
 /// A change of the members, and who waits for it. Its id is the request's.

@@ -4,7 +4,7 @@ use super::{Node, lock};
 use crate::logging;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use store::Work;
 
 /// Bytes read or moved in one slice.
@@ -16,13 +16,31 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// Runs until the member stops.
 pub(super) fn run(node: &Arc<Node>) {
+    let disk = &node.metrics.disk;
+    // When a compaction was first seen to be unfinished.
+    let mut compacting = None;
     while !node.stopping.load(Ordering::Relaxed) {
+        let began = Instant::now();
+        let is_compacting = node.store.compacted() < node.store.compact_revision();
+        if is_compacting {
+            compacting.get_or_insert(began);
+        }
         let progress = match node.store.maintain(SLICE_BYTES) {
             Ok(progress) => progress,
             Err(error) => {
                 logging::fatal("background work on the store failed", &[("error", logging::Value::Shown(&error))])
             }
         };
+        if is_compacting {
+            disk.prune_pause.observe(began.elapsed());
+        }
+        if progress.compacted >= node.store.compact_revision()
+            && let Some(since) = compacting.take()
+        {
+            disk.compaction.observe(since.elapsed());
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            disk.compacted_at.store(now.as_secs(), Ordering::Relaxed);
+        }
         if progress.checkpoint_is_due {
             node.checkpoint_wanted.store(true, Ordering::Relaxed);
         }

@@ -41,6 +41,7 @@ use crate::peers::{Gate, Peers};
 use crate::services::Turns;
 use crate::system::End;
 use crate::tls::Tls;
+use crate::tracing::Tracer;
 use api::Error;
 use api::etcdserverpb::{AlarmRequest, AlarmType, ResponseHeader, alarm_request::AlarmAction};
 use inbox::{Change, Inbox, Proposal};
@@ -96,6 +97,8 @@ pub struct Node {
     pub(crate) leaderless: Leaderless,
     /// Calls that wait for a lock or an election.
     pub(crate) turns: Turns,
+    /// Takes spans, if they are wanted.
+    pub(crate) tracer: Option<Arc<Tracer>>,
     /// Told when this member has to end.
     pub(crate) retired: OnceLock<Sender<End>>,
     pub(crate) retiring: AtomicBool,
@@ -137,6 +140,12 @@ impl Node {
         self.started.elapsed().as_millis() as u64
     }
 
+    /// The time, and the same as [`Node::now_ms`] has it.
+    fn now(&self) -> (Instant, u64) {
+        let now = Instant::now();
+        (now, now.duration_since(self.started).as_millis() as u64)
+    }
+
     /// Proposes one request, given as the field of `InternalRaftRequest` it goes into and its encoding.
     pub(crate) fn propose(&self, field: u32, request: &[u8], done: Done) {
         if let Some(proposal) = self.proposal(field, request, done) {
@@ -170,7 +179,7 @@ impl Node {
             return None;
         }
         self.metrics.proposals_pending.fetch_add(1, Ordering::Relaxed);
-        Some(Proposal { id, data: data.into(), done })
+        Some(Proposal { id, data: data.into(), done, since: Instant::now() })
     }
 
     fn enqueue(&self, proposal: Proposal) {

@@ -4,10 +4,16 @@ use super::Done;
 use api::Error;
 use std::collections::HashMap;
 use std::sync::Mutex;
+use std::time::Instant;
 
-struct Waiting {
-    done: Done,
-    since_ms: u64,
+/// Somebody who waits.
+pub(super) struct Waiting {
+    pub(super) done: Done,
+    /// When the proposal came.
+    pub(super) since: Instant,
+    /// When consensus took it.
+    pub(super) taken: Instant,
+    taken_ms: u64,
 }
 
 /// Proposals that are on their way through the log, by request id.
@@ -18,19 +24,19 @@ pub(super) struct Pending {
 
 impl Pending {
     /// Adds many under one lock.
-    pub(super) fn add(&self, proposals: impl Iterator<Item = (u64, Done)>, now_ms: u64) {
+    pub(super) fn add(&self, proposals: impl Iterator<Item = (u64, Done, Instant)>, taken: Instant, taken_ms: u64) {
         let mut waiting = super::lock(&self.waiting);
-        for (id, done) in proposals {
-            waiting.insert(id, Waiting { done, since_ms: now_ms });
+        for (id, done, since) in proposals {
+            waiting.insert(id, Waiting { done, since, taken, taken_ms });
         }
     }
 
     /// Who waits for which of the results, in their order. Nobody does for what another member proposed, or was replayed.
-    pub(super) fn take<T>(&self, results: Vec<(u64, T)>) -> Vec<(Option<Done>, T)> {
+    pub(super) fn take<T>(&self, results: Vec<(u64, T)>) -> Vec<(Option<Waiting>, T)> {
         let mut waiting = super::lock(&self.waiting);
         let mut taken = Vec::with_capacity(results.len());
         for (id, result) in results {
-            taken.push((waiting.remove(&id).map(|found| found.done), result));
+            taken.push((waiting.remove(&id), result));
         }
         taken
     }
@@ -46,14 +52,14 @@ impl Pending {
         let mut expired = Vec::new();
         let mut waiting = super::lock(&self.waiting);
         let ids: Vec<u64> =
-            waiting.iter().filter(|(_, waiting)| waiting.since_ms <= before_ms).map(|(id, _)| *id).collect();
+            waiting.iter().filter(|(_, waiting)| waiting.taken_ms <= before_ms).map(|(id, _)| *id).collect();
         for id in ids {
             expired.extend(waiting.remove(&id));
         }
         drop(waiting);
         let count = expired.len();
         for waiting in expired {
-            (waiting.done)(Err(why(waiting.since_ms)));
+            (waiting.done)(Err(why(waiting.taken_ms)));
         }
         count
     }

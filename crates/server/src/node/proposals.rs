@@ -57,7 +57,8 @@ impl Proposals {
     /// Proposes changes of the members.
     pub(super) fn add_changes(&mut self, node: &Arc<Node>, changes: Vec<Change>) {
         for Change { change, done } in changes {
-            node.pending.add(std::iter::once((change.id(), done)), node.now_ms());
+            let (now, now_ms) = node.now();
+            node.pending.add(std::iter::once((change.id(), done, now)), now, now_ms);
             if self.held.len() >= limits::PROPOSAL_QUEUE_MAX {
                 node.fail_pending(&[change.id()], Error::TooManyRequests);
             } else {
@@ -137,14 +138,13 @@ impl Proposals {
 fn register(node: &Arc<Node>, proposals: Vec<Proposal>) -> (Vec<u64>, Vec<Bytes>) {
     let mut batch: Vec<Bytes> = Vec::with_capacity(proposals.len());
     let mut ids = Vec::with_capacity(proposals.len());
-    node.pending.add(
-        proposals.into_iter().map(|proposal| {
-            batch.push(proposal.data);
-            ids.push(proposal.id);
-            (proposal.id, proposal.done)
-        }),
-        node.now_ms(),
-    );
+    let (now, now_ms) = node.now();
+    let proposals = proposals.into_iter().map(|proposal| {
+        batch.push(proposal.data);
+        ids.push(proposal.id);
+        (proposal.id, proposal.done, proposal.since)
+    });
+    node.pending.add(proposals, now, now_ms);
     (ids, batch)
 }
 
@@ -163,10 +163,10 @@ impl Node {
         }
         let taken = self.pending.take(ids.iter().map(|id| (*id, ())).collect());
         let mut count = 0;
-        for (done, ()) in taken {
-            if let Some(done) = done {
+        for (waiting, ()) in taken {
+            if let Some(waiting) = waiting {
                 count += 1;
-                done(Err(error));
+                (waiting.done)(Err(error));
             }
         }
         self.metrics.proposals_pending.fetch_sub(count, Ordering::Relaxed);

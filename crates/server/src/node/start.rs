@@ -14,6 +14,7 @@ use crate::metrics::Metrics;
 use crate::peers::{Gate, Listener};
 use crate::rest;
 use crate::tls::Tls;
+use crate::tracing::Tracer;
 use disk::{Disk, OsDisk};
 use member::{Lessor, Member};
 use std::io;
@@ -171,6 +172,7 @@ pub(crate) fn start(config: Config, listeners: Vec<Listener>, tls: Tls) -> Resul
         tls,
         leaderless: Default::default(),
         turns: Default::default(),
+        tracer: config.tracing.clone().map(|options| Arc::new(Tracer::new(options))),
         retired: OnceLock::new(),
         retiring: AtomicBool::new(false),
         strangers: Mutex::default(),

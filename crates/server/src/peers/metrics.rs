@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Round trips, from 0.1 ms on.
-pub(super) type RoundTrips = Histogram<16, 100>;
+pub(super) type RoundTrips = Histogram<16, 100_000>;
 /// Transfers of snapshots, from 0.1 s on.
-pub(super) type Transfers = Histogram<10, 100_000>;
+pub(super) type Transfers = Histogram<10, 100_000_000>;
 
 /// Snapshots, in one direction.
 #[derive(Default)]
@@ -38,6 +38,8 @@ pub(super) struct Counters {
 #[derive(Default)]
 pub(super) struct Ledger {
     peers: Mutex<BTreeMap<u64, Arc<Counters>>>,
+    /// States of other members that were received, whoever sent them.
+    pub(super) saved: Transfers,
     /// Requests that could not be read, from nobody knows whom.
     unknown: AtomicU64,
 }
@@ -62,6 +64,7 @@ pub(super) fn render(shared: &Shared, page: &mut Page) {
             (format!("{id:x}"), counters.clone(), active)
         })
         .collect();
+    shared.ledger.saved.write(page, "etcd_snap_db_save_total_duration_seconds", "Receiving states of other members.");
     page.family("etcd_network_active_peers", "gauge", "Whether a peer can be reached: 1, or 0.");
     for (id, _, active) in &peers {
         page.labelled("etcd_network_active_peers", &[("Local", &local), ("Remote", id)], u8::from(*active));

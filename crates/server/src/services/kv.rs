@@ -1,6 +1,7 @@
 //! `etcdserverpb.KV`.
 
 use super::reply::{decode, outcome, put_varint, refuse, too_large, unreadable, varint_len};
+use crate::metrics::{Answered, Operation};
 use crate::node::{self, Node, lock};
 use api::etcdserverpb::{
     CompactionRequest, DeleteRangeRequest, PutRequest, RangeRequest, TxnRequest, request_op::Request,
@@ -10,6 +11,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use rpc::{Call, Reply, Responder, Status};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 use store::Kvs;
 
 /// Answers up to this size are built in one piece; larger ones are produced as the client's window opens.
@@ -24,28 +26,77 @@ pub(super) fn range(node: &Arc<Node>, call: Call, responder: Responder) {
         return refuse(responder, error);
     }
     let serializable = request.serializable;
-    read(node, serializable, responder, move |node, responder| {
-        if !node.store.is_heavy(&request) {
-            return responder.send(answer_range(node, &request));
-        }
-        run_slowly(node, responder, move |node| answer_range(node, &request));
+    read(node, serializable, Reading::new(Operation::Range), responder, move |node, reading, responder| {
+        let heavy = node.store.is_heavy(&request);
+        let answer = move |node: &Arc<Node>| {
+            let answer = answer_range(node, &request);
+            if let Some(took) = reading.end(node, answer.is_ok()) {
+                let bytes = answer.as_ref().map_or(0, Reply::len);
+                // What it counts is in the answer, which is encoded already.
+                let answered = Answered { count: -1, bytes };
+                node.metrics.slow.read(&request, took, reading.allowed - reading.began, answered);
+            }
+            answer
+        };
+        if heavy { run_slowly(node, responder, answer) } else { responder.send(answer(node)) }
     });
+}
+
+/// A read under way: what it is counted as, and when it came.
+#[derive(Clone, Copy)]
+struct Reading {
+    operation: Operation,
+    began: Instant,
+    /// When it was allowed to look at the store.
+    allowed: Instant,
+}
+
+impl Reading {
+    fn new(operation: Operation) -> Reading {
+        let now = Instant::now();
+        Reading { operation, began: now, allowed: now }
+    }
+
+    /// Counts what it took, and says if that is too long.
+    fn end(self, node: &Node, ok: bool) -> Option<Duration> {
+        let (now, metrics) = (Instant::now(), &node.metrics);
+        let (total, took) = (now - self.began, now - self.allowed);
+        metrics.requests.observe(self.operation, ok, total);
+        metrics.stages.read.observe(took);
+        if self.allowed != self.began {
+            metrics.stages.read_index.observe(self.allowed - self.began);
+        }
+        if self.operation == Operation::Range {
+            metrics.reads.range(ok, took);
+        }
+        (total > node.config.warning_unary_request).then_some(total)
+    }
 }
 
 /// Runs `then` once the answer may be read here: at once for a serializable read.
 fn read(
     node: &Arc<Node>,
     serializable: bool,
+    mut reading: Reading,
     responder: Responder,
-    then: impl FnOnce(&Arc<Node>, Responder) + Send + 'static,
+    then: impl FnOnce(&Arc<Node>, Reading, Responder) + Send + 'static,
 ) {
+    let waits = !serializable && !node.status.serves_local_reads();
     if serializable {
-        return then(node, responder);
+        return then(node, reading, responder);
     }
     let own = node.clone();
-    node.linearize(move |allowed| match allowed {
-        Ok(()) => then(&own, responder),
-        Err(error) => refuse(responder, error),
+    node.linearize(move |allowed| {
+        if waits {
+            reading.allowed = Instant::now();
+        }
+        match allowed {
+            Ok(()) => then(&own, reading, responder),
+            Err(error) => {
+                own.metrics.requests.observe(reading.operation, false, reading.allowed - reading.began);
+                refuse(responder, error);
+            }
+        }
     });
 }
 
@@ -162,17 +213,24 @@ pub(super) fn txn(node: &Arc<Node>, call: Call, responder: Responder) {
         return refuse(responder, error);
     }
     match only_reads(&request) {
-        Some(serializable) => read(node, serializable, responder, move |node, responder| {
-            let heavy = node.store.is_heavy_txn(&request);
-            let answer = move |node: &Arc<Node>| {
-                let answered = node.store.read_txn(&request);
-                if let Ok(response) = &answered {
-                    node.metrics.operations.count_txn(response);
-                }
-                outcome(node, answered.map(store::Response::Txn))
-            };
-            if heavy { run_slowly(node, responder, answer) } else { responder.send(answer(node)) }
-        }),
+        Some(serializable) => read(
+            node,
+            serializable,
+            Reading::new(Operation::ReadonlyTxn),
+            responder,
+            move |node, reading, responder| {
+                let heavy = node.store.is_heavy_txn(&request);
+                let answer = move |node: &Arc<Node>| {
+                    let answered = node.store.read_txn(&request);
+                    reading.end(node, answered.is_ok());
+                    if let Ok(response) = &answered {
+                        node.metrics.operations.count_txn(response);
+                    }
+                    outcome(node, answered.map(store::Response::Txn))
+                };
+                if heavy { run_slowly(node, responder, answer) } else { responder.send(answer(node)) }
+            },
+        ),
         None => {
             let room = || node.store.delete_check(node.store.txn_delete_cost_bytes(&request));
             match node.check_space(store::txn_cost(&request)).and_then(|()| room()) {

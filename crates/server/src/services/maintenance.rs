@@ -10,6 +10,8 @@ use api::etcdserverpb::{
 };
 use rpc::{Call, Reply, Responder, Status};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 pub(super) fn alarm(node: &Arc<Node>, call: Call, responder: Responder) {
     match decode::<AlarmRequest>(call.message.clone()) {
@@ -66,13 +68,21 @@ pub(super) fn move_leader(node: &Arc<Node>, call: Call, responder: Responder) {
 /// disarms an alarm expects the quota to have room then.
 pub(super) fn defragment(node: &Arc<Node>, responder: Responder) {
     let compacted = node.store.compact_revision();
-    let answer = move || responder.send(encode(&DefragmentResponse::default()));
+    let (own, began) = (node.clone(), Instant::now());
+    node.metrics.disk.defrags.fetch_add(1, Ordering::Relaxed);
+    let answer = move || {
+        own.metrics.disk.defrags.fetch_sub(1, Ordering::Relaxed);
+        own.metrics.disk.defrag.observe(began.elapsed());
+        responder.send(encode(&DefragmentResponse::default()));
+    };
     if node.store.compacted() >= compacted { answer() } else { node.when_compacted(compacted, Box::new(answer)) }
 }
 
 pub(super) fn hash(node: &Arc<Node>, responder: Responder) {
     run_slowly(node, responder, |node| {
+        let began = Instant::now();
         let hash = node.store.hash();
+        node.metrics.reads.hash.observe(began.elapsed());
         encode(&HashResponse { header: Some(node.header(node.store.revision())), hash })
     });
 }
@@ -83,7 +93,9 @@ pub(super) fn hash_kv(node: &Arc<Node>, call: Call, responder: Responder) {
         Err(status) => return refuse(responder, status),
     };
     run_slowly(node, responder, move |node| {
+        let began = Instant::now();
         let mut response = node.store.hash_kv(request.revision)?;
+        node.metrics.reads.hash_kv.observe(began.elapsed());
         complete(node, &mut response.header);
         encode(&response)
     });

@@ -13,6 +13,7 @@ mod observe;
 mod reply;
 mod snapshot;
 mod stream;
+mod traced;
 mod turns;
 mod watch;
 
@@ -133,6 +134,10 @@ impl Service for Services {
     fn unary(&self, method: usize, call: Call, responder: Responder) {
         let node = &self.node;
         node.metrics.count_client(&call.metadata, "unary");
+        let responder = match &node.tracer {
+            Some(tracer) => tracer.unary(METHODS[method].path, &call, responder),
+            None => responder,
+        };
         if node.status.is_learner() && !is_for_learners(RPCS[method], &call.message) {
             return responder.send(Err(api::Error::NotSupportedForLearner.into()));
         }
@@ -190,7 +195,12 @@ impl Service for Services {
             Rpc::HealthWatch => |_, _| Box::new(health::Watch),
             _ => return Err(Status::new(Code::Internal, "a unary method was called as a stream")),
         };
-        Ok(leaderless::guard(node, call, |call| make(node, call)))
+        let span = node.tracer.as_ref().and_then(|tracer| tracer.stream(METHODS[method].path, &call));
+        let handler = leaderless::guard(node, call, |call| make(node, call));
+        Ok(match span {
+            Some(span) => Box::new(traced::Traced::new(handler, span)),
+            None => handler,
+        })
     }
 
     fn http(&self, request: ::http::Request<Bytes>, responder: HttpResponder) {

@@ -8,6 +8,7 @@ use rpc::{Outbound, Status, StreamCall, StreamHandler, StreamWaker};
 use sha2::{Digest, Sha256};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 use store::Image;
 
 /// Bytes of the file in one message, as etcd cuts it.
@@ -25,6 +26,7 @@ pub(super) struct Snapshot {
     planned: Planned,
     image: Option<Sending>,
     gone: Arc<AtomicBool>,
+    began: Instant,
 }
 
 struct Sending {
@@ -43,6 +45,7 @@ impl Snapshot {
             planned: Planned::default(),
             image: None,
             gone: Arc::default(),
+            began: Instant::now(),
         }
     }
 
@@ -69,6 +72,7 @@ impl Snapshot {
                 return Ok(());
             }
             if !sending.send_blob(out) {
+                self.node.metrics.disk.snapshot.observe(self.began.elapsed());
                 return Ok(());
             }
         }

@@ -1,6 +1,7 @@
 //! `etcdserverpb.Watch`.
 
 use super::reply::decode;
+use crate::metrics::Reads;
 use crate::node::Node;
 use api::etcdserverpb::{WatchRequest, watch_request::RequestUnion};
 use api::limits;
@@ -8,8 +9,8 @@ use bytes::{Bytes, BytesMut};
 use rpc::{Outbound, StreamCall, StreamHandler, StreamWaker};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
-use store::watch::{Hub, Sink, WatchStream};
+use std::time::{Duration, Instant};
+use store::watch::{Hub, Sink, WatchStream, Wrote};
 
 /// One watch stream: requests in, responses out as the client takes them.
 pub(super) struct Watch {
@@ -33,29 +34,74 @@ impl Watch {
             self.stream.periodic_progress();
         }
         let origin = self.node.origin();
+        let mut meter = Meter::default();
         // The connection's other streams get their turn after so many bytes.
         let mut left = limits::TURN_BYTES_MAX;
         while left > 0 {
             if !out.has_room() {
                 // The transport calls again when there is room.
-                return;
+                return meter.stop(&self.node.metrics.reads);
             }
-            let written = self.stream.poll(&origin, left, &mut Responses(out));
+            let written = self.stream.poll(&origin, left, &mut Responses(out, &mut meter));
             if written == 0 {
-                return;
+                return meter.stop(&self.node.metrics.reads);
             }
             left = left.saturating_sub(written);
         }
+        meter.stop(&self.node.metrics.reads);
         self.waker.wake();
     }
 }
 
 /// Has responses written right where they leave.
-struct Responses<'a, 'b>(&'a mut Outbound<'b>);
+struct Responses<'a, 'b>(&'a mut Outbound<'b>, &'a mut Meter);
 
 impl Sink for Responses<'_, '_> {
     fn response(&mut self, len: usize) -> &mut BytesMut {
+        self.1.began.get_or_insert_with(Instant::now);
         self.0.message(len)
+    }
+
+    fn wrote(&mut self, what: Wrote) {
+        match what {
+            Wrote::Control => self.1.control += 1,
+            Wrote::Progress => self.1.progress += 1,
+            Wrote::Events { responses, events } => {
+                self.1.events.0 += responses;
+                self.1.events.1 += events;
+            }
+        }
+    }
+}
+
+/// What a turn has sent, and since when: two looks at the clock for all of its responses.
+#[derive(Default)]
+struct Meter {
+    began: Option<Instant>,
+    /// Responses with events, and their events.
+    events: (u64, u64),
+    progress: u64,
+    control: u64,
+}
+
+impl Meter {
+    /// Counts each response with its share of the time.
+    fn stop(self, reads: &Reads) {
+        let Some(began) = self.began else { return };
+        let (batches, events) = self.events;
+        let responses = (batches + self.progress + self.control).max(1);
+        let share = began.elapsed() / u32::try_from(responses).unwrap_or(u32::MAX);
+        for (histogram, count) in
+            [(&reads.watch_send, batches), (&reads.watch_progress, self.progress), (&reads.watch_control, self.control)]
+        {
+            if count > 0 {
+                histogram.observe_many(share, count);
+            }
+        }
+        if events > 0 {
+            let each = share * u32::try_from(batches).unwrap_or(u32::MAX) / u32::try_from(events).unwrap_or(u32::MAX);
+            reads.watch_send_event.observe_many(each, batches);
+        }
     }
 }
 

@@ -24,6 +24,27 @@ pub(super) const NO_WATCH: i64 = -1;
 pub trait Sink {
     /// Begins the next response: exactly `len` bytes are appended to what this gives.
     fn response(&mut self, len: usize) -> &mut BytesMut;
+
+    /// Told what the last ones were, for those who count.
+    fn wrote(&mut self, what: Wrote) {
+        let _ = what;
+    }
+}
+
+/// What responses are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrote {
+    /// One that answers a request: a watcher begins or ends.
+    Control,
+    /// One that says how far a watcher is.
+    Progress,
+    /// Several with events, all their events together.
+    Events {
+        /// How many.
+        responses: u64,
+        /// Their events.
+        events: u64,
+    },
 }
 
 /// Who answers, and in which term: what the headers of all responses say.

@@ -38,7 +38,7 @@ mod wire;
 #[allow(clippy::unwrap_used)]
 mod tests;
 
-pub use batch::{Origin, Sink};
+pub use batch::{Origin, Sink, Wrote};
 pub use event::{Event, Kind};
 pub(crate) use history::{History, Record};
 pub use hub::{Hub, Reader, Wake};

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::batch::{Batch, EventForm, Origin, Sink};
+use super::batch::{Batch, EventForm, Origin, Sink, Wrote};
 use super::block::Piece;
 use super::watchers::{Member, Watchers};
 
@@ -47,6 +47,7 @@ impl Delivery {
                     watcher.sent = true;
                     sent.bytes += form.encode(watcher.id, self.piece < self.pieces.len(), &piece.bytes, sink);
                     sent.events += u64::from(piece.count);
+                    sent.responses += 1;
                 }
                 _ => {
                     self.member += 1;
@@ -63,6 +64,7 @@ impl Delivery {
 pub(super) struct Sent {
     pub(super) bytes: usize,
     pub(super) events: u64,
+    responses: u64,
 }
 
 struct Progress {
@@ -77,7 +79,7 @@ impl Progress {
             let Some(watcher) = watchers.get(member) else { continue };
             if watcher.live.is_some() && watcher.min_rev <= self.revision + 1 {
                 let batch = Batch { revision: self.revision, watch_id: watcher.id, ..Batch::default() };
-                return Sent { bytes: batch.encode(origin, sink), events: 0 };
+                return Sent { bytes: batch.encode(origin, sink), ..Sent::default() };
             }
         }
         Sent::default()
@@ -115,7 +117,8 @@ impl Outbox {
         while let Some(front) = self.queue.front_mut() {
             let sent = match front {
                 Out::Reply(batch) => {
-                    let sent = Sent { bytes: batch.encode(origin, sink), events: 0 };
+                    let sent = Sent { bytes: batch.encode(origin, sink), ..Sent::default() };
+                    sink.wrote(if batch.created || batch.canceled { Wrote::Control } else { Wrote::Progress });
                     self.queue.pop_front();
                     return sent;
                 }
@@ -123,6 +126,10 @@ impl Outbox {
                 Out::Progress(progress) => progress.encode(watchers, origin, sink),
             };
             if sent.bytes > 0 {
+                sink.wrote(match sent.responses {
+                    0 => Wrote::Progress,
+                    responses => Wrote::Events { responses, events: sent.events },
+                });
                 return sent;
             }
             self.queue.pop_front();

@@ -187,7 +187,9 @@ fn transfer(
     Ok(match outcome {
         Ok(()) => {
             counters.snapshots_received.succeeded.fetch_add(1, Ordering::Relaxed);
-            counters.snapshots_received.took.observe(began.elapsed());
+            let took = began.elapsed();
+            counters.snapshots_received.took.observe(took);
+            shared.ledger.saved.observe(took);
             logging::info("received and installed database snapshot", &fields);
             let mut response = Response::new(Vec::new());
             *response.status_mut() = StatusCode::NO_CONTENT;

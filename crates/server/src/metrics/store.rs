@@ -1,0 +1,106 @@
+//! Keys, leases, watches, alarms.
+
+use super::histogram::Histogram;
+use super::load;
+use super::page::Page;
+use crate::node::Node;
+use std::time::Duration;
+
+/// What reading and sending took.
+#[derive(Default)]
+pub(crate) struct Reads {
+    /// Ranges, by success.
+    ranges: [Histogram<20, 100_000>; 2],
+    /// Of the whole store, and of its keys.
+    pub(crate) hash: Histogram<15, 10_000_000>,
+    pub(crate) hash_kv: Histogram<15, 10_000_000>,
+    /// Sending watchers what happened: the whole answer, and its share for each event.
+    pub(crate) watch_send: Histogram,
+    pub(crate) watch_send_event: Histogram,
+    /// Answering what watchers ask.
+    pub(crate) watch_control: Histogram,
+    pub(crate) watch_progress: Histogram,
+}
+
+impl Reads {
+    /// Counts one range.
+    pub(crate) fn range(&self, ok: bool, took: Duration) {
+        self.ranges[usize::from(ok)].observe(took);
+    }
+
+    fn write(&self, page: &mut Page) {
+        let name = "etcd_server_range_duration_seconds";
+        page.family(name, "histogram", "Collecting and encoding the answers to ranges.");
+        for (success, histogram) in ["false", "true"].into_iter().zip(&self.ranges) {
+            if !histogram.is_empty() {
+                histogram.write_labelled(page, name, &[("success", success)]);
+            }
+        }
+        self.hash.write(page, "etcd_mvcc_hash_duration_seconds", "Hashing the whole store.");
+        self.hash_kv.write(page, "etcd_mvcc_hash_rev_duration_seconds", "Hashing the keys at a revision.");
+        let loop_name = |part: &str| format!("etcd_debugging_server_watch_send_loop_{part}_seconds");
+        self.watch_send.write(page, &loop_name("watch_stream_duration"), "Sending watchers what happened.");
+        self.watch_send_event.write(
+            page,
+            &loop_name("watch_stream_duration_per_event"),
+            "The same, by the events in an answer.",
+        );
+        self.watch_control.write(page, &loop_name("control_stream_duration"), "Answering what watchers ask.");
+        self.watch_progress.write(page, &loop_name("progress_duration"), "Telling watchers how far they are.");
+    }
+}
+
+/// Appends the families.
+pub(super) fn write(page: &mut Page, node: &Node) {
+    let usage = node.store.usage();
+    let operations = &node.metrics.operations;
+    page.gauge(
+        "etcd_mvcc_db_total_size_in_bytes",
+        "Live bytes, history included: what the quota compares.",
+        usage.live_bytes,
+    );
+    page.gauge("etcd_mvcc_db_total_size_in_use_in_bytes", "Live bytes, history included.", usage.live_bytes);
+    page.gauge(
+        "cairn_store_file_bytes",
+        "Bytes of the store's files, with what is not rewritten yet.",
+        usage.file_bytes,
+    );
+    page.gauge("etcd_debugging_mvcc_keys_total", "Keys.", usage.keys);
+    page.gauge("etcd_debugging_mvcc_current_revision", "The current revision.", node.store.revision());
+    page.gauge("etcd_debugging_mvcc_compact_revision", "The last compacted revision.", node.store.compact_revision());
+    page.counter("etcd_mvcc_put_total", "Puts applied.", load(&operations.puts));
+    page.counter("etcd_mvcc_delete_total", "Deletes applied.", load(&operations.deletes));
+    page.counter("etcd_mvcc_range_total", "Ranges read.", load(&operations.ranges));
+    page.counter("etcd_mvcc_txn_total", "Transactions applied.", load(&operations.txns));
+    page.gauge(
+        "etcd_debugging_mvcc_total_put_size_in_bytes",
+        "Bytes of the requests that put something.",
+        load(&node.metrics.put_bytes),
+    );
+    page.gauge(
+        "etcd_mvcc_db_open_read_transactions",
+        "Snapshots that clients are being sent.",
+        node.snapshots.load(std::sync::atomic::Ordering::Relaxed),
+    );
+    operations.lease_ttls.write(page, "etcd_debugging_lease_ttl_total", "Seconds that leases were granted for.");
+    node.metrics.reads.write(page);
+    page.counter("etcd_debugging_lease_granted_total", "Leases granted.", load(&operations.leases_granted));
+    page.counter("etcd_debugging_lease_revoked_total", "Leases revoked.", load(&operations.leases_revoked));
+    let watch = node.store.hub().metrics();
+    page.gauge("etcd_debugging_mvcc_watch_stream_total", "Open watch streams.", watch.streams());
+    page.gauge("etcd_debugging_mvcc_watcher_total", "Watchers.", watch.watchers());
+    page.gauge(
+        "etcd_debugging_mvcc_slow_watcher_total",
+        "Watchers that read from their cursor.",
+        watch.slow_watchers(),
+    );
+    page.counter("etcd_debugging_mvcc_events_total", "Events sent to watchers.", watch.events());
+    page.gauge("etcd_debugging_mvcc_pending_events_total", "Events queued for watchers.", watch.pending_events());
+    let alarms = node.store.alarms();
+    page.family("etcd_debugging_server_alarms", "gauge", "Alarms that are on.");
+    for alarm in alarms {
+        let name = api::etcdserverpb::AlarmType::try_from(alarm.alarm).map_or("NONE", |kind| kind.as_str_name());
+        let id = format!("{:x}", alarm.member_id);
+        page.labelled("etcd_debugging_server_alarms", &[("server_id", &id), ("alarm_type", name)], 1);
+    }
+}

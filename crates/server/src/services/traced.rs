@@ -1,0 +1,31 @@
+//! A stream with a span around it, which ends with the stream.
+
+use crate::tracing::Open;
+use bytes::Bytes;
+use rpc::{Outbound, StreamHandler};
+
+/// Around the handler of such a stream.
+pub(super) struct Traced {
+    inner: Box<dyn StreamHandler>,
+    _span: Open,
+}
+
+impl Traced {
+    pub(super) fn new(inner: Box<dyn StreamHandler>, span: Open) -> Traced {
+        Traced { inner, _span: span }
+    }
+}
+
+impl StreamHandler for Traced {
+    fn message(&mut self, message: Bytes, out: &mut Outbound<'_>) {
+        self.inner.message(message, out);
+    }
+
+    fn half_closed(&mut self, out: &mut Outbound<'_>) {
+        self.inner.half_closed(out);
+    }
+
+    fn ready(&mut self, out: &mut Outbound<'_>) {
+        self.inner.ready(out);
+    }
+}
