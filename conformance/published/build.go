@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,9 +18,11 @@ const (
 )
 
 // tools is what a run needs: the folder with `etcd`, `etcdctl` and `etcdutl`,
-// and the folder with the sources and test binaries of the suites.
+// the one with the test binaries, and the one with the published sources.
 type tools struct {
-	bin, sources string
+	bin, suites, sources string
+	// genuine is true when `etcd` is the genuine server.
+	genuine bool
 }
 
 // remove removes what only this run needed.
@@ -50,7 +51,7 @@ func build(cache, server string) (tools, error) {
 		return tools{}, err
 	}
 	root := filepath.Join(cache, "published-"+tag)
-	genuine, sources := filepath.Join(root, "genuine"), filepath.Join(root, "suites")
+	genuine, binaries := filepath.Join(root, "genuine"), filepath.Join(root, "suites")
 	if err := os.MkdirAll(genuine, 0o700); err != nil {
 		return tools{}, err
 	}
@@ -71,11 +72,15 @@ func build(cache, server string) (tools, error) {
 			return tools{}, err
 		}
 	}
-	if err := once(sources, func(to string) error { return buildSuites(module, to) }); err != nil {
+	if err := once(binaries, func(to string) error { return buildSuites(module, to) }); err != nil {
+		return tools{}, err
+	}
+	sources, err := suitesFolder(module)
+	if err != nil {
 		return tools{}, err
 	}
 	bin, err := binFolder(genuine, server)
-	return tools{bin: bin, sources: sources}, err
+	return tools{bin: bin, suites: binaries, sources: sources, genuine: server == ""}, err
 }
 
 // once makes a file or folder under another name and renames it, so that what
@@ -94,36 +99,14 @@ func once(path string, produce func(to string) error) error {
 	return os.Rename(unfinished, path)
 }
 
-// buildSuites copies the sources of the suites from the module cache, sets the
-// cluster shapes, and builds one test binary per suite.
+// buildSuites builds one test binary per suite, from the sources as they are
+// published.
 func buildSuites(module, to string) error {
-	published, err := suitesFolder(module)
-	if err != nil {
+	if err := os.Mkdir(to, 0o700); err != nil {
 		return err
-	}
-	if err := copyTree(published, to); err != nil {
-		return err
-	}
-	if err := adapt(to); err != nil {
-		return err
-	}
-	// The sums are those of this module; only the place of the sources differs.
-	for _, name := range []string{"go.mod", "go.sum"} {
-		content, err := os.ReadFile(filepath.Join(module, name))
-		if err != nil {
-			return err
-		}
-		if name == "go.mod" {
-			content = fmt.Appendf(content, "\nreplace %s => %s\n", suitesModule, to)
-		}
-		if err := os.WriteFile(filepath.Join(to, "build."+strings.TrimPrefix(name, "go.")), content, 0o600); err != nil {
-			return err
-		}
 	}
 	for _, suite := range suites {
-		binary := filepath.Join(to, suite.name+".test")
-		err := command(module, "go", "test", "-c", "-modfile="+filepath.Join(to, "build.mod"), "-tags=e2e", "-o", binary,
-			suitesModule+"/"+suite.name)
+		err := command(module, "go", "test", "-c", "-tags=e2e", "-o", filepath.Join(to, suite.name+".test"), suitesModule+"/"+suite.name)
 		if err != nil {
 			return err
 		}
@@ -144,29 +127,6 @@ func suitesFolder(module string) (string, error) {
 		return "", err
 	}
 	return downloaded.Dir, nil
-}
-
-// copyTree copies a folder; the copies are writable, which the module cache is
-// not.
-func copyTree(from, to string) error {
-	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		relative, err := filepath.Rel(from, path)
-		if err != nil {
-			return err
-		}
-		target := filepath.Join(to, relative)
-		if entry.IsDir() {
-			return os.MkdirAll(target, 0o700)
-		}
-		content, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(target, content, 0o600)
-	})
 }
 
 // binFolder is a new folder with the tools under the names that the suites
@@ -209,12 +169,11 @@ func moduleFolder() (string, error) {
 	return folder, nil
 }
 
-// sourceTag names what was built: a changed module, compiler or adaptation
-// builds anew.
+// sourceTag names what was built: a changed module or compiler builds anew.
 func sourceTag(module string) (string, error) {
 	hash := sha256.New()
 	fmt.Fprintln(hash, runtime.Version())
-	for _, name := range []string{"go.mod", "go.sum", "adapt.go", "build.go"} {
+	for _, name := range []string{"go.mod", "go.sum", "build.go"} {
 		content, err := os.ReadFile(filepath.Join(module, name))
 		if err != nil {
 			return "", err

@@ -17,21 +17,41 @@ import (
 // the test binary.
 const enterArgument = "enter-network"
 
-// enter gives the fresh network its loopback device and becomes the command.
+// outside is the second address of a fresh network. One test asks for the
+// machine's address by way of 8.8.8.8, which must therefore have a route.
+var outside = [4]byte{8, 8, 8, 1}
+
+// enter gives the fresh network its loopback device with two addresses, and
+// becomes the command.
 func enter(command []string) {
-	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		log.Fatalf("socket: %v", err)
-	}
-	device, err := unix.NewIfreq("lo")
-	if err != nil {
-		log.Fatalf("lo: %v", err)
-	}
-	device.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
-	if err := unix.IoctlIfreq(socket, unix.SIOCSIFFLAGS, device); err != nil {
+	if err := raiseLoopback(); err != nil {
 		log.Fatalf("raise lo: %v", err)
 	}
 	log.Fatal(syscall.Exec(command[0], command, os.Environ()))
+}
+
+func raiseLoopback() error {
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(socket)
+	device, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	device.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	if err := unix.IoctlIfreq(socket, unix.SIOCSIFFLAGS, device); err != nil {
+		return err
+	}
+	second, err := unix.NewIfreq("lo:1")
+	if err != nil {
+		return err
+	}
+	if err := second.SetInet4Addr(outside[:]); err != nil {
+		return err
+	}
+	return unix.IoctlIfreq(socket, unix.SIOCSIFADDR, second)
 }
 
 // ownNetwork makes the command start in a network of its own: the suites use

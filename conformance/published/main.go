@@ -21,8 +21,7 @@ func main() {
 		server  = flag.String("server", "", "the server binary; the genuine etcd if empty")
 		suites  = flag.String("suites", "common,e2e", "which suites to run")
 		match   = flag.String("run", ".", "only the tests whose name matches")
-		short   = flag.Bool("short", false, "leave out what is judged by time: the form of CI")
-		all     = flag.Bool("all", false, "also what is out of scope; the lists are not compared")
+		short   = flag.Bool("short", false, "leave out what takes long or is judged by time, and one shape of clusters: the form of CI")
 		jobs    = flag.Int("jobs", 3, "tests at a time, each in a network of its own; 1 without that privilege")
 		folder  = flag.String("cache", "", "folder for the built tools and suites")
 		verbose = flag.Bool("v", false, "print the log of each failed test")
@@ -39,7 +38,7 @@ func main() {
 	}
 	fmt.Printf("built in %v\n", time.Since(started).Round(time.Second))
 
-	good := runAll(chosen(*suites), &run{tools: tools, short: *short, all: *all, pattern: pattern, jobs: *jobs, verbose: *verbose})
+	good := runAll(chosen(*suites), &run{tools: tools, short: *short, pattern: pattern, jobs: *jobs, verbose: *verbose})
 	tools.remove()
 	fmt.Printf("%v in all\n", time.Since(started).Round(time.Second))
 	if !good {
@@ -53,7 +52,7 @@ func runAll(suites []suite, options *run) bool {
 	good := true
 	for _, suite := range suites {
 		run := &run{
-			suite: suite, tools: options.tools, short: options.short, all: options.all, pattern: options.pattern,
+			suite: suite, tools: options.tools, short: options.short, pattern: options.pattern,
 			jobs: options.jobs, verbose: options.verbose,
 		}
 		results, err := run.everything()

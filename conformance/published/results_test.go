@@ -25,13 +25,29 @@ func TestParse(t *testing.T) {
 }
 
 func TestCompare(t *testing.T) {
-	list := []expectation{{"TestA", "all of it"}, {"TestB/x", "one"}}
+	list := []expectation{{"TestA", "go", "all of it"}, {"TestB/x", "bbolt", "one"}, {"TestD", "itself", "one member"}}
 	results := []result{
 		{name: "TestA/x", outcome: failed}, {name: "TestA/y", outcome: passed},
-		{name: "TestB/x", outcome: failed}, {name: "TestB/y", outcome: failed}, {name: "TestC", outcome: passed},
+		{name: "TestB/x", outcome: skipped}, {name: "TestB/y", outcome: failed}, {name: "TestC", outcome: skipped},
+		{name: "TestD/1", outcome: skipped}, {name: "TestD/2", outcome: passed}, {name: "TestD/3", outcome: failed},
 	}
-	want := []string{"TestB/y fails and is not on the list", "TestA/y is on the list and passed"}
-	if got := compare(list, results); !slices.Equal(got, want) {
+	want := []string{
+		"TestA/y is on the list (go) and passed", "TestB/y failed and is not on the list",
+		"TestC skipped and is not on the list", "TestD/3 is on the list (itself) and failed",
+	}
+	if got := compare(list, results, false); !slices.Equal(got, want) {
 		t.Errorf("%q", got)
+	}
+	if got := compare(list, results, true); !slices.Equal(got, want[1:]) {
+		t.Errorf("genuine: %q", got)
+	}
+}
+
+func TestLists(t *testing.T) {
+	for _, suite := range suites {
+		list, err := readList(suite.list())
+		if err != nil || len(list) == 0 {
+			t.Errorf("%s: %d lines, %v", suite.name, len(list), err)
+		}
 	}
 }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use tokio::net::TcpStream;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
+use tokio_rustls::TlsConnector;
 
 use super::call::StreamingCall;
 use super::task::{Command, Opening, Reply, spawn};
@@ -131,12 +132,22 @@ impl Channel {
         let failed = |error: &dyn std::fmt::Display| {
             Status::new(Code::Unavailable, format!("cannot connect to `{address}`: {error}"))
         };
-        let patience = self.shared.options.connect_timeout;
-        let connecting = tokio::time::timeout(patience, TcpStream::connect(address));
-        let socket = connecting.await.map_err(|_| failed(&format!("nothing came within {patience:?}")))?;
-        let socket =
-            socket.and_then(|socket| socket.set_nodelay(true).map(|()| socket)).map_err(|error| failed(&error))?;
-        let connected = spawn(Link::new(socket, self.shared.options.clone()), &self.shared.options);
+        let options = &self.shared.options;
+        let connecting = async {
+            let socket = TcpStream::connect(address).await?;
+            socket.set_nodelay(true)?;
+            Ok(match &options.tls {
+                None => spawn(Link::new(socket, options.clone()), options),
+                Some((config, name)) => {
+                    let stream = TlsConnector::from(config.clone()).connect(name.clone(), socket).await?;
+                    spawn(Link::new(stream, options.clone()), options)
+                }
+            })
+        };
+        let connecting = tokio::time::timeout(options.connect_timeout, connecting).await;
+        let connected =
+            connecting.map_err(|_| failed(&format!("nothing came within {:?}", options.connect_timeout)))?;
+        let connected = connected.map_err(|error: std::io::Error| failed(&error))?;
         *current = Some(connected.clone());
         Ok(connected)
     }

@@ -1,8 +1,11 @@
 //! What can be set about a client's connection.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::limits;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 
 /// Settings of a client's connection: what the server may send.
 #[derive(Clone, Debug)]
@@ -21,6 +24,8 @@ pub struct Options {
     pub keepalive_interval: Duration,
     /// How long the answer to that ping may take.
     pub keepalive_timeout: Duration,
+    /// Connects over TLS, to a server that can prove this name. The configuration must offer `h2`.
+    pub tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
 }
 
 impl Default for Options {
@@ -33,6 +38,7 @@ impl Default for Options {
             connect_timeout: Duration::from_secs(5),
             keepalive_interval: Duration::from_secs(2 * 3600),
             keepalive_timeout: Duration::from_secs(20),
+            tls: None,
         }
     }
 }

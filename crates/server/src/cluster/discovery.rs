@@ -7,7 +7,7 @@
 //! ```
 
 use super::beginning::Founders;
-use super::grpc::{CallError, Channel};
+use super::grpc::{CallError, Channel, Endpoint};
 use crate::config::{self, Discovery};
 use crate::logging::{self, Value};
 use api::etcdserverpb::{
@@ -38,6 +38,9 @@ pub enum DiscoveryError {
     /// The other cluster does not let this member in.
     #[error("refused: {0}")]
     Refused(CallError),
+    /// Its certificates cannot be used.
+    #[error("{0}")]
+    Tls(String),
     /// No thread or socket to ask with.
     #[error("{0}")]
     Io(#[from] std::io::Error),
@@ -45,15 +48,17 @@ pub enum DiscoveryError {
 
 /// Registers this member and waits until all are there; answers name and URLs of each.
 pub(super) fn join(discovery: &Discovery, member_id: u64, own: &str) -> Result<Founders, DiscoveryError> {
+    let endpoints = Endpoint::all(&discovery.endpoints, &discovery.tls).map_err(DiscoveryError::Tls)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let mut registry = Registry { discovery, channel: None, next: 0, pause: Duration::from_secs(1) };
+        let mut registry = Registry { discovery, endpoints, channel: None, next: 0, pause: Duration::from_secs(1) };
         registry.join(member_id, own).await
     })
 }
 
 struct Registry<'a> {
     discovery: &'a Discovery,
+    endpoints: Vec<Endpoint>,
     channel: Option<Channel>,
     /// The endpoint to be tried next.
     next: usize,
@@ -163,7 +168,7 @@ impl Registry<'_> {
         let channel = match &mut self.channel {
             Some(channel) => channel,
             none => {
-                let endpoint = &self.discovery.endpoints[self.next % self.discovery.endpoints.len()];
+                let endpoint = &self.endpoints[self.next % self.endpoints.len()];
                 let mut channel = Channel::new(endpoint, self.discovery.dial_timeout);
                 if let Some((name, password)) = &self.discovery.user {
                     let request = AuthenticateRequest { name: name.clone(), password: password.clone() };

@@ -1,8 +1,14 @@
 //! Unary calls to another cluster, for discovery.
 
+use super::addresses::authority;
+use crate::config::Tls;
+use crate::tls;
 use api::{Code, Message};
 use rpc::Metadata;
 use rpc::client::Options;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// An answer larger than this is none: a few members' URLs are expected.
@@ -27,6 +33,33 @@ pub enum CallError {
     Unreadable(String),
 }
 
+/// Where another cluster is reached.
+pub(super) struct Endpoint {
+    authority: String,
+    tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+}
+
+impl Endpoint {
+    /// The endpoints of these URLs. Those with `https` are reached over TLS, for which `options` name files.
+    pub(super) fn all(urls: &[String], options: &Tls) -> Result<Vec<Endpoint>, String> {
+        let is_secure = |url: &String| url.starts_with("https://");
+        let config = if urls.iter().any(is_secure) { Some(tls::discovery(options)?) } else { None };
+        let endpoint = |url: &String| {
+            let authority = authority(url);
+            let tls = match config.clone().filter(|_| is_secure(url)) {
+                Some(config) => {
+                    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+                    let host = host.trim_matches(['[', ']']).to_owned();
+                    Some((config, ServerName::try_from(host).map_err(|error| format!("`{url}`: {error}"))?))
+                }
+                None => None,
+            };
+            Ok(Endpoint { authority: authority.into(), tls })
+        };
+        urls.iter().map(endpoint).collect()
+    }
+}
+
 /// A connection to one endpoint.
 pub(super) struct Channel {
     channel: rpc::client::Channel,
@@ -34,10 +67,15 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    /// For an http URL. It connects when it is used.
-    pub(super) fn new(url: &str, patience: Duration) -> Channel {
-        let options = Options { connect_timeout: patience, message_bytes_max: ANSWER_BYTES_MAX, ..Options::default() };
-        let channel = rpc::client::Channel::new(super::addresses::authority(url), options);
+    /// It connects when it is used.
+    pub(super) fn new(endpoint: &Endpoint, patience: Duration) -> Channel {
+        let options = Options {
+            connect_timeout: patience,
+            message_bytes_max: ANSWER_BYTES_MAX,
+            tls: endpoint.tls.clone(),
+            ..Options::default()
+        };
+        let channel = rpc::client::Channel::new(&endpoint.authority, options);
         Channel { channel, metadata: Metadata::default() }
     }
 

@@ -121,7 +121,7 @@ impl Material {
         let mut config = builder.with_single_cert(chain, key).map_err(|error| error.to_string())?;
         config.alpn_protocols = match self.role {
             Role::Client => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
-            Role::Peer => vec![b"http/1.1".to_vec()],
+            Role::Peer | Role::Discovery => vec![b"http/1.1".to_vec()],
         };
         // Clients that come back save the signatures. The keys of the tickets go with this configuration: a certificate that was
         // revoked since, or whose authority was, cannot come back by one.
@@ -221,7 +221,7 @@ fn pair(
     expiries: &mut Vec<(PathBuf, SystemTime)>,
 ) -> Result<Option<Pair>, String> {
     let (Some(cert_file), Some(key_file)) = (cert.1, key.1) else { return Ok(None) };
-    let (cert_flag, key_flag) = (format!("{}{}", role.prefix(), cert.0), format!("{}{}", role.prefix(), key.0));
+    let (cert_flag, key_flag) = (role.flag(cert.0), role.flag(key.0));
     let bad_cert = |why: String| unusable(&cert_flag, cert_file, why);
     let bad_key = |why: String| unusable(&key_flag, key_file, why);
     let chain = read(cert_file).and_then(|bytes| {
@@ -265,7 +265,7 @@ fn authorities(
     path: &Path,
     expiries: &mut Vec<(PathBuf, SystemTime)>,
 ) -> Result<Vec<CertificateDer<'static>>, String> {
-    let flag = format!("{}trusted-ca-file", role.prefix());
+    let flag = role.flag("trusted-ca-file");
     let bad = |why: String| unusable(&flag, path, why);
     let all = read(path).and_then(|bytes| certificates(&bytes)).map_err(bad)?;
     if all.is_empty() {

@@ -31,6 +31,8 @@ pub(crate) enum Role {
     Client,
     /// Other members.
     Peer,
+    /// This member itself, as a client of the cluster in which the founding members find each other.
+    Discovery,
 }
 
 impl Role {
@@ -39,7 +41,19 @@ impl Role {
         match self {
             Role::Client => "",
             Role::Peer => "peer-",
+            Role::Discovery => "discovery-",
         }
+    }
+
+    /// The flag that names a file.
+    fn flag(self, name: &str) -> String {
+        let name = match (self, name) {
+            (Role::Discovery, "client-cert-file") => "cert",
+            (Role::Discovery, "client-key-file") => "key",
+            (Role::Discovery, "trusted-ca-file") => "cacert",
+            (_, name) => name,
+        };
+        format!("{}{name}", self.prefix())
     }
 
     /// What metrics and logs call it.
@@ -47,8 +61,16 @@ impl Role {
         match self {
             Role::Client => "client",
             Role::Peer => "peer",
+            Role::Discovery => "discovery",
         }
     }
+}
+
+/// How this member connects to the cluster in which the founding members find each other.
+pub(crate) fn discovery(options: &crate::config::Tls) -> Result<Arc<rustls::ClientConfig>, String> {
+    let mut config = (*Keeper::start(Role::Discovery, options.clone())?.client()?).clone();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(Arc::new(config))
 }
 
 /// Both keepers of a member.
@@ -68,13 +90,10 @@ impl Tls {
             |list: &[crate::config::Listen]| list.iter().map(|listen| listen.url.clone()).collect::<Vec<_>>();
         let client = [listeners(&config.listen_client), listeners(&config.listen_metrics)].concat();
         let peer = [listeners(&config.listen_peer), config.advertise_peer_urls.clone()].concat();
-        let keep = |role, options: &crate::config::Tls, urls: &[String]| {
+        let keep = |role: Role, options: &crate::config::Tls, urls: &[String]| {
             let mut options = options.clone();
             if options.auto {
-                let dir = config.data_dir.join("fixtures").join(match role {
-                    Role::Client => "client",
-                    Role::Peer => "peer",
-                });
+                let dir = config.data_dir.join("fixtures").join(role.name());
                 let files = selfsigned::ensure(&dir, &hosts(urls), options.self_signed_validity_years)
                     .map_err(|why| format!("--{}auto-tls: {why}", role.prefix()))?;
                 (options.cert_file, options.key_file) = (Some(files.cert), Some(files.key));
