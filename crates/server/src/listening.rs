@@ -5,7 +5,8 @@ use crate::logging;
 use crate::peers::{self, Security};
 use crate::tls::{ClientGate, Tls};
 use rpc::{Acceptor, Gatekeeper, Serves};
-use std::net::TcpListener;
+use socket2::{Domain, Socket, Type};
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 
@@ -57,9 +58,9 @@ fn spots<'a>(lists: &[(&'a [Listen], bool, bool)]) -> Vec<Spot<'a>> {
 }
 
 impl Spot<'_> {
-    fn bind(&self) -> Result<Acceptor, String> {
+    fn bind(&self, reuse_port: bool) -> Result<Acceptor, String> {
         let bound = match self.place {
-            Place::Tcp(address) => TcpListener::bind(address).map(Acceptor::Tcp),
+            Place::Tcp(address) => bind(*address, reuse_port).map(Acceptor::Tcp),
             Place::Unix(path) => {
                 // A file that is left over from an earlier run is replaced, as etcd does.
                 let _ = std::fs::remove_file(path);
@@ -69,15 +70,29 @@ impl Spot<'_> {
         bound.map_err(|error| in_use(self.url, &error))
     }
 
-    fn listener(&self, gate: Option<Arc<dyn Gatekeeper>>) -> Result<rpc::Listener, String> {
+    fn listener(&self, gate: Option<Arc<dyn Gatekeeper>>, reuse_port: bool) -> Result<rpc::Listener, String> {
         let serves = match (self.grpc, self.http) {
             (true, false) => Serves::Grpc,
             (false, true) => Serves::Http,
             _ => Serves::All,
         };
         let gatekeeper = gate.filter(|_| self.secure);
-        Ok(rpc::Listener { acceptor: self.bind()?, gatekeeper, plaintext: self.plaintext, serves })
+        Ok(rpc::Listener { acceptor: self.bind(reuse_port)?, gatekeeper, plaintext: self.plaintext, serves })
     }
+}
+
+/// Connections that may wait to be accepted: what the standard library asks for.
+const BACKLOG: i32 = 4096;
+
+/// Listens at a port that old connections may still hold, and other processes as well if so wanted.
+fn bind(address: SocketAddr, reuse_port: bool) -> std::io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_cloexec(true)?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(reuse_port)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
 }
 
 fn in_use(url: &str, error: &std::io::Error) -> String {
@@ -96,12 +111,12 @@ impl Listening {
             false => None,
         };
         let listeners = |spots: &[Spot<'_>]| -> Result<Vec<rpc::Listener>, String> {
-            spots.iter().map(|spot| spot.listener(gate.clone())).collect()
+            spots.iter().map(|spot| spot.listener(gate.clone(), config.socket_reuse_port)).collect()
         };
         let mut peers = Vec::new();
         for spot in spots(&[(&config.listen_peer, true, true)]) {
             let bound = match spot.place {
-                Place::Tcp(address) => peers::Listener::bind(*address),
+                Place::Tcp(address) => peers::Listener::bind(*address, config.socket_reuse_port),
                 Place::Unix(path) => peers::Listener::unix(path.clone()),
             };
             let security = match (spot.secure, spot.plaintext) {

@@ -2,6 +2,7 @@
 
 use super::checkpoints;
 use super::remote::{self, CallError};
+use crate::config::Gate;
 use crate::logging::{self, Value};
 use crate::node::{Node, lock};
 use api::Error;
@@ -40,7 +41,7 @@ pub(crate) fn renew(node: &Arc<Node>, leases: Vec<i64>, done: impl FnOnce(Renewe
 
 /// Renews a lease where that needs neither a question to the others nor the log; `None` when it does, or when the lease may be gone.
 pub(crate) fn renew_at_once(node: &Arc<Node>, lease: i64) -> Option<i64> {
-    if !node.status.is_leader() {
+    if !node.status.is_leader() || !node.config.gates.is_on(Gate::FastLeaseKeepAlive) {
         return None;
     }
     let mut lessor = lock(&node.lessor);

@@ -52,7 +52,7 @@ const ROWS: [Row; 11] = [
     row(Gate::AllBeta, "AllBeta", Stage::Beta, false),
     // Members compare what compactions left.
     row(Gate::CompactHashCheck, "CompactHashCheck", Stage::Alpha, false),
-    // A leader renews leases without asking the others whether it still is.
+    // A leader that was confirmed lately renews leases without asking the others whether it still is.
     row(Gate::FastLeaseKeepAlive, "FastLeaseKeepAlive", Stage::Beta, true),
     // A member compares its data with the others' before it serves.
     row(Gate::InitialCorruptCheck, "InitialCorruptCheck", Stage::Alpha, false),

@@ -4,6 +4,7 @@ mod auth;
 mod corruption;
 mod discovery;
 mod duration;
+mod file;
 mod flags;
 mod gates;
 mod http;
@@ -19,6 +20,7 @@ mod transport;
 mod unwired;
 mod url;
 mod values;
+mod yaml;
 
 pub use auth::Auth;
 pub use corruption::Corruption;
@@ -34,7 +36,8 @@ pub use transport::Transport;
 pub use url::{Listen, Place};
 pub(crate) use url::{members as parse_members, peer_urls};
 
-use std::path::PathBuf;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use values::{Values, unusable};
 
@@ -76,8 +79,6 @@ pub struct Config {
     pub listen_peer: Vec<Listen>,
     /// Listen at a port that another process listens at.
     pub socket_reuse_port: bool,
-    /// Listen at a port that old connections still hold.
-    pub socket_reuse_address: bool,
     /// TLS of clients, of metrics, and of the gateway.
     pub tls_client: Tls,
     /// TLS of peers.
@@ -170,6 +171,8 @@ pub struct Config {
     pub unsafe_no_fsync: bool,
     /// What to warn about once logging is up.
     pub warnings: Vec<String>,
+    /// What to tell then.
+    pub notes: Vec<String>,
 }
 
 /// What the command line asks for.
@@ -208,7 +211,23 @@ pub fn parse(
     if values.is_on("version") {
         return Ok(Asked::Version);
     }
-    flags::add_environment(&mut values, env)?;
+    let env: Vec<(String, String)> = env.into_iter().collect();
+    let named = env.iter().find(|(name, _)| name == "ETCD_CONFIG_FILE").map(|(_, path)| path.as_str());
+    let path =
+        Some(values.get("config-file")).filter(|path| !path.is_empty()).or(named.filter(|path| !path.is_empty()));
+    let values = match path {
+        Some(path) => {
+            let mut read = file::read(Path::new(path))?;
+            let loaded =
+                format!("loaded server configuration from {path}: other flags and environment variables are ignored");
+            read.notes.push(loaded);
+            read
+        }
+        None => {
+            flags::add_environment(&mut values, env)?;
+            values
+        }
+    };
     build(values).map(|config| Asked::Serve(Box::new(config)))
 }
 
@@ -256,7 +275,7 @@ fn build(mut values: Values) -> Result<Config, ConfigError> {
         text => url::cluster(text)?,
     };
     let (heartbeat, election_timeout) = ticks(&values)?;
-    if values.is_given("listen-client-urls") && !values.is_given("advertise-client-urls") {
+    if !values.from_file && values.is_given("listen-client-urls") && !values.is_given("advertise-client-urls") {
         return Err(ConfigError::Value(
             "--advertise-client-urls is required when --listen-client-urls is set explicitly".into(),
         ));
@@ -295,7 +314,6 @@ fn build(mut values: Values) -> Result<Config, ConfigError> {
         listen_metrics,
         listen_peer,
         socket_reuse_port: values.is_on("socket-reuse-port"),
-        socket_reuse_address: values.is_on("socket-reuse-address"),
         tls_client,
         tls_peer,
         auth,
@@ -357,10 +375,11 @@ fn build(mut values: Values) -> Result<Config, ConfigError> {
         threads,
         unsafe_no_fsync: values.is_on("unsafe-no-fsync"),
         warnings: Vec::new(),
+        notes: Vec::new(),
         name,
     };
     unwired::warn(&mut values, &config);
-    config.warnings = values.warnings;
+    (config.warnings, config.notes) = (values.warnings, values.notes);
     Ok(config)
 }
 
@@ -419,6 +438,16 @@ impl Config {
         (ticks * self.heartbeat.as_millis()).div_ceil(1000) as i64
     }
 
+    /// The address that connections to peers come from (feature gate `SetMemberLocalAddr`): the first that this member advertises
+    /// to them, if it is not one of this machine alone.
+    pub fn local_address(&self) -> Option<IpAddr> {
+        if !self.gates.is_on(Gate::SetMemberLocalAddr) {
+            return None;
+        }
+        let addresses = self.advertise_peer_urls.iter().filter_map(|url| url::ip(url));
+        addresses.into_iter().find(|ip| !ip.is_loopback() && !ip.is_unspecified())
+    }
+
     /// How long a request may wait for consensus.
     pub fn request_timeout(&self) -> Duration {
         Duration::from_secs(5) + 2 * self.election_timeout
@@ -453,6 +482,18 @@ mod tests {
         assert_eq!((config.keepalive_min_time, config.keepalive_timeout), (5 * SECOND, 20 * SECOND));
         assert_eq!((config.max_learners, config.raft_read_timeout), (1, Duration::from_secs(5)));
         assert_eq!(config.initial_cluster, [("default".to_string(), vec!["http://localhost:2380".to_string()])]);
+    }
+
+    #[test]
+    fn local_addresses() {
+        let from = |gate: &str, urls: &str| {
+            config(&[&format!("--feature-gates={gate}"), &format!("--initial-advertise-peer-urls={urls}")])
+                .expect("valid")
+                .local_address()
+        };
+        let urls = "http://127.0.0.1:1,http://name:1,http://192.0.2.7:1";
+        assert_eq!(from("SetMemberLocalAddr=true", urls), Some(IpAddr::from([192, 0, 2, 7])));
+        assert_eq!((from("", urls), from("SetMemberLocalAddr=true", "http://name:1")), (None, None));
     }
 
     #[test]

@@ -78,6 +78,7 @@ fn read(values: &mut Values, prefix: &str) -> Result<Tls, ConfigError> {
     if min == Some(TlsVersion::V13) && !cipher_suites.is_empty() {
         return Err(ConfigError::Value("cipher suites cannot be configured when only TLS1.3 is enabled".into()));
     }
+    let kind = if prefix.is_empty() { "client" } else { "peer" };
     let flag = |name: &str| format!("{prefix}{name}");
     let path = |name: &str| values.path(&flag(name));
     let mut tls = Tls {
@@ -86,17 +87,11 @@ fn read(values: &mut Values, prefix: &str) -> Result<Tls, ConfigError> {
         client_cert_file: path("client-cert-file"),
         client_key_file: path("client-key-file"),
         trusted_ca_file: path("trusted-ca-file"),
-        crl_file: match prefix {
-            "" => values.path("client-crl-file"),
-            _ => path("crl-file"),
-        },
+        crl_file: values.path(&format!("{kind}-crl-file")),
         client_cert_auth: values.is_on(&flag("client-cert-auth")),
         auto: values.is_on(&flag("auto-tls")),
-        allowed_cns: values.words(&flag("cert-allowed-cn")),
-        allowed_hostnames: match prefix {
-            "" => values.words("client-cert-allowed-hostname"),
-            _ => values.words(&flag("cert-allowed-hostname")),
-        },
+        allowed_cns: values.words(&format!("{kind}-cert-allowed-cn")),
+        allowed_hostnames: values.words(&format!("{kind}-cert-allowed-hostname")),
         skip_client_san_verification: values.is_on(&flag("skip-client-san-verification")),
         self_signed_validity_years: values.number("self-signed-cert-validity", 0, 1_000)? as u32,
         min_version: min.unwrap_or(TlsVersion::V12),

@@ -118,7 +118,7 @@ const MEMBER: &[Flag] = &[
     period("grpc-keepalive-interval", "2h", "silence of a client after which it is pinged (0: the default)"),
     period("grpc-keepalive-timeout", "20s", "time a client has to answer that ping (0: the default)"),
     switch("socket-reuse-port", "let several processes listen at the same port (SO_REUSEPORT)"),
-    switch("socket-reuse-address", "listen at a port that old connections still hold (SO_REUSEADDR)"),
+    switch("socket-reuse-address", "listen at a port that old connections still hold (SO_REUSEADDR): done in any case"),
     on("enable-grpc-gateway", "answer JSON over HTTP on the client port"),
     period("raft-read-timeout", "5s", "time without a byte after which a connection from a peer is given up"),
     period("raft-write-timeout", "5s", "time without progress after which a connection to a peer is given up"),
@@ -292,6 +292,7 @@ const OWN: &[Flag] = &[
         "",
         "priority of the log's thread at the disk: realtime:LEVEL, best-effort:LEVEL (0 highest, 7 lowest) or idle",
     ),
+    words("client-cert-allowed-cn", "", "comma-separated common names, one of which a client certificate must have"),
     switch("version", "print the version and exit"),
     switch("help", "print this text and exit"),
 ];
@@ -357,6 +358,33 @@ impl Flag {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+
+    /// The table of `docs/configuration.md`.
+    fn documented() -> String {
+        let mut text = String::new();
+        for (title, flags) in GROUPS {
+            text.push_str(&format!("### {title}\n\n| flag | default | |\n|---|---|---|\n"));
+            for flag in *flags {
+                let default = if flag.default.is_empty() { String::new() } else { format!("`{}`", flag.default) };
+                text.push_str(&format!("| `--{}` | {default} | {} |\n", flag.name, flag.help.replace('|', "\\|")));
+            }
+            text.push('\n');
+        }
+        text.trim_end().to_string() + "\n"
+    }
+
+    /// `WRITE_DOCS=1` writes the table anew.
+    #[test]
+    fn the_documentation_has_every_flag() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+        let page = std::fs::read_to_string(path).expect("the page is there");
+        let (before, table) = page.split_once("## All flags\n\n").expect("the page has the heading");
+        if std::env::var_os("WRITE_DOCS").is_some() {
+            std::fs::write(path, format!("{before}## All flags\n\n{}", documented())).expect("written");
+        } else {
+            assert!(table == documented(), "docs/configuration.md is not up to date: run this test with WRITE_DOCS=1");
+        }
+    }
 
     #[test]
     fn names_are_unique_and_defaults_valid() {

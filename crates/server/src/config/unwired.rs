@@ -4,24 +4,13 @@ use super::Config;
 use super::values::Values;
 
 const FLAGS: &[&str] = &[
-    "config-file",
-    "memory-mlock",
-    "socket-reuse-port",
-    "socket-reuse-address",
     "auth-token",
     "bcrypt-cost",
     "auth-token-ttl",
-    "log-outputs",
-    "enable-log-rotation",
-    "corrupt-check-time",
-    "compact-hash-check-time",
-    "downgrade-check-time",
-    "io-priority",
 ];
 
 /// Gates of the same kind.
-const GATES: &[&str] =
-    &["InitialCorruptCheck", "CompactHashCheck", "FastLeaseKeepAlive", "SetMemberLocalAddr", "PriorityRequest"];
+const GATES: &[&str] = &["PriorityRequest"];
 
 /// Warns of every such flag that is not at its default.
 pub(super) fn warn(values: &mut Values, config: &Config) {

@@ -115,6 +115,19 @@ pub(crate) fn peer_urls(urls: &[String]) -> Option<Vec<String>> {
     (!urls.is_empty() && urls.iter().all(|url| split(url).is_ok())).then_some(urls)
 }
 
+/// The IP address in a URL, if its host is one.
+pub(super) fn ip(url: &str) -> Option<IpAddr> {
+    match split(url).ok()?.at {
+        At::Host(host, _) => bare(host).parse().ok(),
+        At::Path(_) => None,
+    }
+}
+
+/// An IPv6 address stands in brackets.
+fn bare(host: &str) -> &str {
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+}
+
 /// A comma-separated list of URLs to listen on: IP addresses or `localhost` only, so that no name server decides who can connect.
 pub(super) fn listen(flag: &str, text: &str) -> Result<Vec<Listen>, ConfigError> {
     let mut listeners = Vec::new();
@@ -123,13 +136,10 @@ pub(super) fn listen(flag: &str, text: &str) -> Result<Vec<Listen>, ConfigError>
         let place = match at {
             At::Path(path) => Place::Unix(path.into()),
             At::Host("localhost", port) => Place::Tcp(SocketAddr::from(([127, 0, 0, 1], port))),
-            At::Host(host, port) => {
-                let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-                match bare.parse::<IpAddr>() {
-                    Ok(ip) => Place::Tcp(SocketAddr::new(ip, port)),
-                    Err(_) => return Err(unusable(flag, url, format_args!("expected IP in URL for binding ({url})"))),
-                }
-            }
+            At::Host(host, port) => match bare(host).parse::<IpAddr>() {
+                Ok(ip) => Place::Tcp(SocketAddr::new(ip, port)),
+                Err(_) => return Err(unusable(flag, url, format_args!("expected IP in URL for binding ({url})"))),
+            },
         };
         listeners.push(Listen { url: url.to_string(), secure, place });
     }

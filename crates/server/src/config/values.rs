@@ -17,7 +17,6 @@ pub(super) enum Origin {
     /// In a variable of this name.
     Variable(String),
     /// In a configuration file, under this key.
-    #[allow(dead_code, reason = "files are read in the next step")]
     Key(String),
 }
 
@@ -50,11 +49,20 @@ pub(super) struct Values {
     pub(super) gates: Vec<(&'static str, bool)>,
     /// What is worth a warning once logging is up.
     pub(super) warnings: Vec<String>,
+    /// What is worth telling then.
+    pub(super) notes: Vec<String>,
     /// A word on the command line that is no flag.
     pub(super) extra: Option<String>,
+    /// Everything comes from a configuration file.
+    pub(super) from_file: bool,
 }
 
 impl Values {
+    /// No values yet, and none but those of a file to come.
+    pub(super) fn of_file() -> Values {
+        Values { from_file: true, ..Values::default() }
+    }
+
     /// Takes a value if it is one of the flag's kind.
     pub(super) fn set(&mut self, flag: &'static Flag, value: String, origin: &Origin) -> Result<(), ConfigError> {
         if let Some(old) = self.old.get(flag.name) {

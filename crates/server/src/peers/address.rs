@@ -1,8 +1,8 @@
 //! Peer URLs: where they point, and how to get there.
 
-use socket2::{Socket, TcpKeepalive};
+use socket2::{Domain, Socket, TcpKeepalive, Type};
 use std::io;
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -85,12 +85,12 @@ impl Address {
         }
     }
 
-    /// Connects, to the first of a name's addresses that answers.
-    pub(super) fn connect(&self, timeout: Duration) -> io::Result<Socket> {
+    /// Connects, to the first of a name's addresses that answers, and from an address of our own if one is given.
+    pub(super) fn connect(&self, from: Option<IpAddr>, timeout: Duration) -> io::Result<Socket> {
         match &self.place {
             Place::Unix(path) => Ok(Socket::from(OwnedFd::from(UnixStream::connect(path)?))),
             Place::Tcp { host, port } => {
-                let socket = Socket::from(connect_tcp(host, *port, Instant::now() + timeout)?);
+                let socket = connect_tcp(host, *port, from, Instant::now() + timeout)?;
                 prepare(&socket)?;
                 Ok(socket)
             }
@@ -98,19 +98,30 @@ impl Address {
     }
 }
 
-fn connect_tcp(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStream> {
+fn connect_tcp(host: &str, port: u16, from: Option<IpAddr>, deadline: Instant) -> io::Result<Socket> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, format!("no address is known for `{host}`"));
     for address in (host, port).to_socket_addrs()? {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        match TcpStream::connect_timeout(&address, left) {
-            Ok(stream) => return Ok(stream),
+        match connect_from(from, address, left) {
+            Ok(socket) => return Ok(socket),
             Err(error) => last = error,
         }
     }
     Err(last)
+}
+
+fn connect_from(from: Option<IpAddr>, to: SocketAddr, timeout: Duration) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+    socket.set_cloexec(true)?;
+    // An address of the other family reaches nobody there.
+    if let Some(from) = from.filter(|from| from.is_ipv4() == to.is_ipv4()) {
+        socket.bind(&SocketAddr::new(from, 0).into())?;
+    }
+    socket.connect_timeout(&to.into(), timeout)?;
+    Ok(socket)
 }
 
 /// Options of every TCP connection between members.

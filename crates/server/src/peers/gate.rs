@@ -21,6 +21,8 @@ pub(crate) struct Gate {
     keeper: Arc<Keeper>,
     /// The name that certificates of other members must be for, instead of the host that was dialled.
     server_name: Option<Arc<str>>,
+    /// Where connections to others come from, if not from wherever the system chooses.
+    local: Option<IpAddr>,
 }
 
 /// What is spoken where peers are listened for.
@@ -38,13 +40,18 @@ pub(crate) enum Security {
 impl Gate {
     /// A gate with the certificates of `keeper`.
     pub(crate) fn new(keeper: Arc<Keeper>, server_name: Option<&str>) -> Gate {
-        Gate { keeper, server_name: server_name.map(Into::into) }
+        Gate { keeper, server_name: server_name.map(Into::into), local: None }
+    }
+
+    /// The same, connecting from this address.
+    pub(crate) fn from_local(self, local: Option<IpAddr>) -> Gate {
+        Gate { local, ..self }
     }
 
     /// Connects to the member at `url`.
     pub(super) fn dial(&self, address: &Address, timeout: Duration) -> io::Result<Stream> {
         let deadline = Instant::now() + timeout;
-        let socket = address.connect(timeout)?;
+        let socket = address.connect(self.local, timeout)?;
         if !address.secure {
             return Ok(Box::new(Plain::new(socket)));
         }

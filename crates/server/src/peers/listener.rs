@@ -43,11 +43,12 @@ impl From<TcpListener> for Listener {
 impl Listener {
     /// Takes an address without answering there yet: until the member knows who it is, peers are refused at once instead of
     /// waiting for it.
-    pub(crate) fn bind(address: SocketAddr) -> io::Result<Listener> {
+    pub(crate) fn bind(address: SocketAddr, reuse_port: bool) -> io::Result<Listener> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
         socket.set_cloexec(true)?;
         // As any listener: connections of an earlier run that linger must not hold the port.
         socket.set_reuse_address(true)?;
+        socket.set_reuse_port(reuse_port)?;
         socket.bind(&address.into())?;
         Ok(Listener { socket, path: None, security: Security::Plaintext })
     }
