@@ -59,7 +59,7 @@ pub fn run(args: impl IntoIterator<Item = String>) -> i32 {
             return 2;
         }
         Err(ConfigError::Value(error)) => {
-            logging::start(logging::Level::Info, logging::Format::Json);
+            logging::start_plain();
             logging::warn("failed to verify flags", &[("error", (&error).into())]);
             logging::flush();
             return 1;
@@ -73,7 +73,12 @@ pub fn run(args: impl IntoIterator<Item = String>) -> i32 {
             return 1;
         }
     };
-    logging::start(config.logs.level, config.logs.format);
+    if let Err(error) = logging::start(&config.logs) {
+        logging::start_plain();
+        logging::warn("failed to verify flags", &[("error", (&error).into())]);
+        logging::flush();
+        return 1;
+    }
     // A release build aborts right after: half-done work must not be seen by anyone.
     std::panic::set_hook(Box::new(|panic| {
         logging::error("panic", &[("panic", Value::Shown(panic))]);
@@ -129,6 +134,9 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
     let ready = Arc::new(AtomicBool::new(false));
     let (tell, told) = channel();
     wait_for_signal(signals, ready.clone(), tell.clone())?;
+    for note in &config.notes {
+        logging::info(note, &[]);
+    }
     for warning in &config.warnings {
         logging::warn(warning, &[]);
     }
@@ -147,6 +155,13 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
         logging::warn("--unsafe-no-fsync: acknowledged writes are lost on a power cut", &[]);
     }
     system::raise_open_files();
+    if config.memory_lock {
+        system::lock_memory()?;
+    }
+    let io_priority = config.io_priority;
+    if let Some(priority) = io_priority {
+        system::check_disk_priority(priority)?;
+    }
     disk::sigbus::install();
     // Before the data is touched: a port in use and a wrong file are the most common mistakes.
     let tls = tls::Tls::start(&config)?;
@@ -187,6 +202,10 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
         };
     }
     let services = Services::new(running.node.clone());
+    if let Some(priority) = io_priority {
+        // Request threads take turns at the log; they have the priority of the thread that starts them.
+        system::set_disk_priority(priority)?;
+    }
     let monitoring = match listening.metrics.is_empty() {
         true => None,
         false => {
@@ -207,7 +226,9 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
     listening::announce(&running.node.config);
     logging::info("ready to serve client requests", &[("address", (&urls).into())]);
     ready.store(true, Ordering::SeqCst);
+    system::notify::ready();
     let end = told.recv()?;
+    system::notify::stopping();
     if let End::Signal(_, signal) = &end {
         logging::info("received signal; shutting down", &[("signal", i64::from(*signal).into())]);
         cluster::handover::before_stopping(&running.node);

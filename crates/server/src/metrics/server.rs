@@ -53,6 +53,11 @@ pub(super) fn write(page: &mut Page, node: &Node) {
     let minor = cluster.rsplit_once('.').map_or("", |(minor, _)| minor);
     page.labelled("etcd_cluster_version", &[("cluster_version", minor)], 1);
     members(page, node);
+    page.counter(
+        "cairn_log_lines_dropped_total",
+        "Log lines dropped, as the log was not read fast enough.",
+        crate::logging::dropped_total(),
+    );
     page.family("cairn_build_info", "gauge", "Cairn's own version.");
     page.labelled("cairn_build_info", &[("version", version::CAIRN)], 1);
     metrics.clients.write(page);

@@ -13,6 +13,7 @@ use super::core::{Core, Unsynced};
 use super::inbox::{Arrived, Proposal};
 use super::{Node, lock};
 use crate::logging::{self, Value};
+use crate::system;
 use member::Member;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -58,6 +59,9 @@ impl Consensus {
 
     /// Runs until told to stop.
     pub(super) fn run(&self) {
+        if let Some(Err(error)) = self.node.config.io_priority.map(system::set_disk_priority) {
+            logging::warn("cannot set the priority of the log at the disk", &[("error", Value::Shown(&error))]);
+        }
         let mut turn = lock(&self.turn);
         let mut core = self.drain(lock(&self.core));
         core.begin();

@@ -1,5 +1,12 @@
 //! What a server asks of the operating system: descriptors, signals.
 
+mod disk_priority;
+mod memory;
+pub(crate) mod notify;
+
+pub(crate) use disk_priority::{check_disk_priority, set_disk_priority};
+pub(crate) use memory::lock_memory;
+
 use crate::logging;
 use std::io;
 use std::os::unix::process::CommandExt;

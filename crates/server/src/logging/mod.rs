@@ -3,13 +3,24 @@
 //! Logging never blocks a request: lines go through a bounded queue to a writer thread; when the queue is full a line is
 //! dropped and counted, and the count is logged when there is room again.
 
-use std::fmt::Write as _;
-use std::io::Write as _;
+mod journal;
+mod line;
+mod output;
+mod rotation;
+
+pub(crate) use line::{quote, timestamp};
+
+use crate::config::{Logs, Output};
+use line::line;
+use output::Sink;
 use std::panic::Location;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
+
+/// Lines that may wait for the writer.
+const QUEUE_LINES: usize = 8_192;
 
 /// How important a line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -113,34 +124,64 @@ struct Logger {
     level: Level,
     format: Format,
     lines: SyncSender<Line>,
+    /// Lines dropped since the last time that was told.
     dropped: AtomicU64,
+    dropped_total: AtomicU64,
 }
 
 enum Line {
-    Text(String),
+    Text(Level, String),
     /// Answered once everything before it is written.
     Flush(SyncSender<()>),
 }
 
 static LOGGER: OnceLock<Logger> = OnceLock::new();
 
-/// Starts the writer. Later calls change nothing.
-pub fn start(level: Level, format: Format) {
-    let (lines, queue) = sync_channel(8_192);
-    let logger = Logger { level, format, lines, dropped: AtomicU64::new(0) };
+/// Starts the writer. Later calls change nothing. Fails, and says so in words, when a place for the lines cannot be opened.
+pub fn start(logs: &Logs) -> Result<(), String> {
+    let sinks = output::open(logs)?;
+    let (lines, queue) = sync_channel(QUEUE_LINES);
+    let (dropped, dropped_total) = (AtomicU64::new(0), AtomicU64::new(0));
+    let logger = Logger { level: logs.level, format: logs.format, lines, dropped, dropped_total };
     if LOGGER.set(logger).is_ok() {
         // Without its writer the process has no log; it still serves.
-        let _ = std::thread::Builder::new().name("log".into()).spawn(move || write(queue));
+        let _ = std::thread::Builder::new().name("log".into()).spawn(move || write(queue, sinks));
+    }
+    Ok(())
+}
+
+/// Starts the writer of a process that has no configuration to log by.
+pub fn start_plain() {
+    let outputs = vec![Output::Stderr];
+    // Standard error needs no opening.
+    let _ = start(&Logs { level: Level::Info, format: Format::Json, outputs, rotation: None });
+}
+
+/// Lines that were dropped since the process began, because the writer could not keep up.
+pub fn dropped_total() -> u64 {
+    LOGGER.get().map_or(0, |logger| logger.dropped_total.load(Ordering::Relaxed))
+}
+
+fn write(queue: Receiver<Line>, mut sinks: Vec<Sink>) {
+    for line in queue {
+        match line {
+            Line::Text(level, text) => {
+                for sink in &mut sinks {
+                    // Whoever reads the log may be gone, or its disk full; that must not stop a server.
+                    if sink.write(level, &text).is_err() {
+                        count_dropped();
+                    }
+                }
+            }
+            Line::Flush(done) => drop(done.send(())),
+        }
     }
 }
 
-fn write(queue: Receiver<Line>) {
-    for line in queue {
-        match line {
-            // Whoever reads the log may be gone; that must not stop a server.
-            Line::Text(text) => drop(std::io::stderr().write_all(text.as_bytes())),
-            Line::Flush(done) => drop(done.send(())),
-        }
+fn count_dropped() {
+    if let Some(logger) = LOGGER.get() {
+        logger.dropped.fetch_add(1, Ordering::Relaxed);
+        logger.dropped_total.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -206,111 +247,11 @@ fn log(level: Level, message: &str, fields: &[(&str, Value<'_>)], caller: &Locat
         let fields = [("lines", Value::from(dropped))];
         let text =
             line(logger.format, Level::Warn, "dropped log lines: the log is not read fast enough", &fields, caller);
-        if logger.lines.try_send(Line::Text(text)).is_err() {
+        if logger.lines.try_send(Line::Text(Level::Warn, text)).is_err() {
             logger.dropped.fetch_add(dropped, Ordering::Relaxed);
         }
     }
-    if logger.lines.try_send(Line::Text(line(logger.format, level, message, fields, caller))).is_err() {
-        logger.dropped.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-fn line(format: Format, level: Level, message: &str, fields: &[(&str, Value<'_>)], caller: &Location<'_>) -> String {
-    let mut text = String::with_capacity(160);
-    let at = timestamp(SystemTime::now());
-    let file = caller.file().strip_prefix("crates/").unwrap_or(caller.file());
-    match format {
-        Format::Json => {
-            let _ = write!(
-                text,
-                "{{\"level\":\"{}\",\"ts\":\"{at}\",\"caller\":\"{file}:{}\",\"msg\":",
-                level.name(),
-                caller.line()
-            );
-            quote(&mut text, message);
-        }
-        Format::Console => {
-            let _ = write!(text, "{at}\t{}\t{file}:{}\t{message}", level.name(), caller.line());
-            if !fields.is_empty() {
-                text.push_str("\t{");
-            }
-        }
-    }
-    for (place, (name, value)) in fields.iter().enumerate() {
-        if format == Format::Json || place > 0 {
-            text.push_str(if format == Format::Json { "," } else { ", " });
-        }
-        quote(&mut text, name);
-        text.push_str(if format == Format::Json { ":" } else { ": " });
-        match value {
-            Value::Text(value) => quote(&mut text, value),
-            Value::Shown(value) => quote(&mut text, &value.to_string()),
-            Value::Number(value) => drop(write!(text, "{value}")),
-            Value::Id(value) => drop(write!(text, "\"{value:x}\"")),
-            Value::Flag(value) => drop(write!(text, "{value}")),
-        }
-    }
-    match format {
-        Format::Json => text.push('}'),
-        Format::Console if !fields.is_empty() => text.push('}'),
-        Format::Console => {}
-    }
-    text.push('\n');
-    text
-}
-
-/// Appends `value` as a JSON string.
-pub(crate) fn quote(text: &mut String, value: &str) {
-    text.push('"');
-    for character in value.chars() {
-        match character {
-            '"' => text.push_str("\\\""),
-            '\\' => text.push_str("\\\\"),
-            '\n' => text.push_str("\\n"),
-            '\r' => text.push_str("\\r"),
-            '\t' => text.push_str("\\t"),
-            control if (control as u32) < 0x20 => drop(write!(text, "\\u{:04x}", control as u32)),
-            other => text.push(other),
-        }
-    }
-    text.push('"');
-}
-
-/// UTC in the form `2026-08-20T12:00:00.123456Z`.
-pub(crate) fn timestamp(now: SystemTime) -> String {
-    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    // Days to a date, with years that begin in March so that the leap day is a year's last.
-    let shifted = days + 719_468;
-    let era = shifted / 146_097;
-    let day_of_era = shifted % 146_097;
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:06}Z", since.subsec_micros())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn json_lines() {
-        let fields = [("path", Value::from("a\"b\n")), ("n", Value::from(3u64)), ("ok", Value::from(true))];
-        let text = line(Format::Json, Level::Info, "hello", &fields, Location::caller());
-        assert!(text.starts_with("{\"level\":\"info\",\"ts\":\"20"));
-        assert!(text.ends_with("\"msg\":\"hello\",\"path\":\"a\\\"b\\n\",\"n\":3,\"ok\":true}\n"), "{text}");
-    }
-
-    #[test]
-    fn dates() {
-        let at = |seconds| timestamp(UNIX_EPOCH + Duration::from_secs(seconds));
-        assert_eq!(at(0), "1970-01-01T00:00:00.000000Z");
-        assert_eq!(at(951_782_400), "2000-02-29T00:00:00.000000Z");
-        assert_eq!(at(1_798_761_599), "2026-12-31T23:59:59.000000Z");
+    if logger.lines.try_send(Line::Text(level, line(logger.format, level, message, fields, caller))).is_err() {
+        count_dropped();
     }
 }

@@ -1,0 +1,60 @@
+//! The places log lines go to. Only the writer thread touches them.
+
+use super::Level;
+use super::journal::Journal;
+use super::rotation::Rotating;
+use crate::config::{Logs, Output};
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// One open place.
+pub(super) enum Sink {
+    Stderr,
+    Stdout,
+    File(File),
+    Rotating(Rotating),
+    Journal(Journal),
+}
+
+/// Opens every place of the configuration.
+pub(super) fn open(logs: &Logs) -> Result<Vec<Sink>, String> {
+    let open_one = |output: &Output| match (output, logs.rotation) {
+        (Output::Stderr, _) => Ok(Sink::Stderr),
+        (Output::Stdout, _) => Ok(Sink::Stdout),
+        (Output::Journal, _) => {
+            Journal::open().map(Sink::Journal).map_err(|error| format!("cannot reach the journal of systemd: {error}"))
+        }
+        (Output::File(path), None) => append(path).map(Sink::File).map_err(|error| unusable(path, &error)),
+        (Output::File(path), Some(rotation)) => {
+            Rotating::open(path, rotation).map(Sink::Rotating).map_err(|error| unusable(path, &error))
+        }
+    };
+    logs.outputs.iter().map(open_one).collect()
+}
+
+fn unusable(path: &Path, error: &io::Error) -> String {
+    format!("cannot log to the file {}: {error}", path.display())
+}
+
+/// Opens a file so that another process may cut it off at its end.
+pub(super) fn append(path: &Path) -> io::Result<File> {
+    File::options().create(true).append(true).open(path)
+}
+
+impl Sink {
+    /// Writes one line. It ends with a newline.
+    pub(super) fn write(&mut self, level: Level, line: &str) -> io::Result<()> {
+        match self {
+            Sink::Stderr => io::stderr().write_all(line.as_bytes()),
+            Sink::Stdout => {
+                let mut out = io::stdout().lock();
+                out.write_all(line.as_bytes())?;
+                out.flush()
+            }
+            Sink::File(file) => file.write_all(line.as_bytes()),
+            Sink::Rotating(file) => file.write(line.as_bytes()),
+            Sink::Journal(journal) => journal.write(level, line),
+        }
+    }
+}
