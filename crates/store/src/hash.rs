@@ -173,12 +173,23 @@ impl Store {
             Some(hash) => hash,
             None => self.hash_at(revision)?,
         };
-        Ok(HashKvResponse {
+        Ok(self.answer(hash))
+    }
+
+    /// The hashes of the last compactions, newest first.
+    pub fn compaction_hashes(&self) -> Vec<HashKvResponse> {
+        let mut hashes = lock(&self.hashes.hashes).clone();
+        hashes.sort_unstable_by_key(|hash| std::cmp::Reverse(hash.revision));
+        hashes.into_iter().map(|hash| self.answer(hash)).collect()
+    }
+
+    fn answer(&self, hash: KvHash) -> HashKvResponse {
+        HashKvResponse {
             header: crate::applier::header(self.revision()),
             hash: hash.hash,
             compact_revision: hash.compact_revision,
             hash_revision: hash.revision,
-        })
+        }
     }
 
     fn hash_at(&self, revision: i64) -> Result<KvHash, Error> {

@@ -4,7 +4,7 @@
 //! start     beginning ─▶ discovery (grpc) │ srv (dns) │ /members of a running cluster (remote); force: one member from a copy
 //! changes   services/cluster ─▶ change (rules) ─▶ log
 //! calls     peers ─▶ calls ─▶ change, leases;   remote ─▶ another member's calls
-//! running   versions, publish, leaderless (streams that need a leader), checkpoints (of leases), handover (SIGTERM), retire (a removed member),
+//! running   versions, downgrade, corruption, publish, leaderless (streams that need a leader), checkpoints (of leases), handover (SIGTERM), retire (a removed member),
 //!           strangers (peers of another cluster)
 //! ```
 
@@ -13,8 +13,10 @@ mod beginning;
 pub(crate) mod calls;
 pub(crate) mod change;
 pub(crate) mod checkpoints;
+pub(crate) mod corruption;
 mod discovery;
 mod dns;
+pub(crate) mod downgrade;
 pub(crate) mod force;
 pub(crate) mod forward;
 mod grpc;
@@ -32,4 +34,5 @@ pub(crate) mod versions;
 
 pub use beginning::BeginError;
 pub(crate) use beginning::{Beginning, begin};
+pub use corruption::Inconsistent;
 pub(crate) use forward::leader_urls;

@@ -3,7 +3,8 @@
 use crate::peers::{Gate, client};
 use api::Message;
 use api::etcdserverpb::{
-    LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
+    HashKvResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
+    ResponseHeader,
 };
 use api::leasepb::{LeaseInternalRequest, LeaseInternalResponse};
 use http::{Method, Request, Response, StatusCode};
@@ -87,6 +88,47 @@ pub(crate) fn members(gate: &Gate, url: &str, timeout: Duration) -> Result<Clust
 pub(crate) fn versions(gate: &Gate, url: &str, timeout: Duration) -> Result<Versions, CallError> {
     let response = call(gate, url, Method::GET, "/version", Vec::new(), timeout)?;
     serde_json::from_slice(response.body()).map_err(|_| unexpected(&response))
+}
+
+/// The hash of the history of the peer at `url` up to a revision.
+pub(crate) fn hash_kv(
+    gate: &Gate,
+    url: &str,
+    cluster: u64,
+    revision: i64,
+    timeout: Duration,
+) -> Result<HashKvResponse, CallError> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Header {
+        revision: i64,
+    }
+    // What is zero is left out.
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Told {
+        header: Header,
+        hash: u32,
+        compact_revision: i64,
+        hash_revision: i64,
+    }
+    let mut request = Request::new(format!("{{\"revision\":{revision}}}").into_bytes());
+    *request.uri_mut() = "/members/hashkv".parse().unwrap_or_default();
+    let headers = request.headers_mut();
+    headers.insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    if let Ok(id) = http::HeaderValue::from_str(&format!("{cluster:x}")) {
+        headers.insert("x-etcd-cluster-id", id);
+    }
+    let response = client::call(gate, url, request, timeout)?;
+    match serde_json::from_slice::<Told>(response.body()) {
+        Ok(told) if response.status().is_success() => Ok(HashKvResponse {
+            header: Some(ResponseHeader { revision: told.header.revision, ..Default::default() }),
+            hash: told.hash,
+            compact_revision: told.compact_revision,
+            hash_revision: told.hash_revision,
+        }),
+        _ => Err(unexpected(&response)),
+    }
 }
 
 /// What came of a promotion that was asked of another member.

@@ -1,6 +1,6 @@
 //! The cluster's version: the lowest minor release among its members, decided by the leader and written to the log.
 
-use super::{publish, remote};
+use super::{downgrade, publish, remote};
 use crate::logging::{self, Value};
 use crate::node::{self, Node};
 use crate::peers::Gate;
@@ -29,40 +29,82 @@ pub(super) fn minor(version: &str) -> Option<Minor> {
     Some(minor)
 }
 
+/// The version as the log has it.
+pub(super) fn shown((major, minor): Minor) -> String {
+    format!("{major}.{minor}.0")
+}
+
 /// Watches over the version until the member stops.
 pub(crate) fn run(node: &Arc<Node>) {
     let mut next = Instant::now();
+    let mut next_end = Instant::now();
+    let mut known = minor(&node.store.cluster_version());
     while !node.stopping.load(Ordering::Relaxed) {
         std::thread::sleep(POLL);
-        if !node.status.is_leader() || Instant::now() < next {
+        let current = minor(&node.store.cluster_version());
+        let target = downgrade::under_way(&node.store.members().downgrade);
+        if std::mem::replace(&mut known, current) != current && target.is_some() && target == current {
+            let target = target.map_or(String::new(), shown);
+            let fields = [("target-version", (&target).into()), ("server-version", api::version::ETCD.into())];
+            logging::info("The server is ready to downgrade", &fields);
+        }
+        if !node.status.is_leader() {
             continue;
         }
-        let current = minor(&node.store.cluster_version());
-        if let Some(version) = decide(current, || lowest(node)) {
-            set(node, version);
+        if Instant::now() >= next {
+            if let Some(version) = decide(current, target, || lowest(node)) {
+                set(node, version);
+            }
+            let current = minor(&node.store.cluster_version());
+            let settled = if target.is_some() { current == target } else { current >= minor(api::version::ETCD) };
+            next = Instant::now() + if settled { LOOK } else { LOOK_SOON };
         }
-        let settled = minor(&node.store.cluster_version()) >= minor(api::version::ETCD);
-        next = Instant::now() + if settled { LOOK } else { LOOK_SOON };
+        // One that has just begun is not to wait for the next look.
+        if target.is_some() && current != target {
+            next = next.min(Instant::now() + LOOK_SOON);
+        }
+        if target.is_some() && Instant::now() >= next_end {
+            downgrade::end_if_done(node, || versions(node));
+            next_end = Instant::now() + node.config.downgrade_check_interval;
+        }
     }
 }
 
-/// What the version should become. It is begun low when a member does not answer, and only ever raised.
-fn decide(current: Option<Minor>, lowest: impl FnOnce() -> Option<Minor>) -> Option<Minor> {
-    match (current, lowest()) {
-        (None, lowest) => lowest.or_else(|| minor(api::version::MIN_CLUSTER)),
-        (Some(current), Some(lowest)) if lowest > current => Some(lowest),
+/// What the version should become. It is begun low when a member does not answer, and only ever raised, unless a downgrade is
+/// under way: then it becomes that target, if that is the release before and no member is older than it may be.
+fn decide(current: Option<Minor>, target: Option<Minor>, lowest: impl FnOnce() -> Option<Minor>) -> Option<Minor> {
+    match (current, lowest(), target) {
+        (None, lowest, _) => lowest.or_else(|| minor(api::version::MIN_CLUSTER)),
+        (Some(_), None, _) => None,
+        (Some(current), Some(_), Some(target)) if target == current => None,
+        (Some(current), Some(lowest), Some(target)) => {
+            let allowed = downgrade::below(current) == Some(target) && downgrade::below(lowest) == Some(target);
+            if !allowed {
+                let (target, current, lowest) = (shown(target), shown(current), shown(lowest));
+                let fields = [
+                    ("downgrade-target", (&target).into()),
+                    ("cluster-version", (&current).into()),
+                    ("minimal-server-version", (&lowest).into()),
+                ];
+                logging::error("cannot downgrade", &fields);
+            }
+            allowed.then_some(target)
+        }
+        (Some(current), Some(lowest), None) if lowest > current => Some(lowest),
         _ => None,
     }
 }
 
 /// The lowest release among the members; `None` when one does not answer.
 fn lowest(node: &Node) -> Option<Minor> {
+    versions(node)?.into_iter().min()
+}
+
+/// The releases of all members; `None` when one does not answer.
+fn versions(node: &Node) -> Option<Vec<Minor>> {
     let members = node.store.members().members;
-    members
-        .into_values()
-        .map(|member| if member.id == node.member_id { own() } else { ask(&node.gate, &member) })
-        .min()
-        .flatten()
+    let ask_or_own = |member: Member| if member.id == node.member_id { own() } else { ask(&node.gate, &member) };
+    members.into_values().map(ask_or_own).collect()
 }
 
 fn own() -> Option<Minor> {
@@ -81,8 +123,8 @@ fn ask(gate: &Gate, member: &Member) -> Option<Minor> {
     None
 }
 
-fn set(node: &Arc<Node>, (major, minor): Minor) {
-    let ver = format!("{major}.{minor}.0");
+fn set(node: &Arc<Node>, version: Minor) {
+    let ver = shown(version);
     let request = ClusterVersionSetRequest { ver: ver.clone() };
     match publish::propose_and_wait(node, node::CLUSTER_VERSION_SET, &request.encode_to_vec()) {
         Ok(()) => logging::info("set the cluster version", &[("cluster-version", (&ver).into())]),
@@ -98,11 +140,23 @@ mod tests {
     fn the_lowest_release_counts() {
         assert_eq!(minor("3.7.3"), Some((3, 7)));
         assert_eq!((minor("not_decided"), minor(""), minor("3")), (None, None, None));
-        assert_eq!(decide(None, || Some((3, 7))), Some((3, 7)));
-        assert_eq!(decide(None, || None), Some((3, 0)), "somebody is not up yet");
-        assert_eq!(decide(Some((3, 0)), || Some((3, 7))), Some((3, 7)));
-        assert_eq!(decide(Some((3, 7)), || Some((3, 7))), None);
-        assert_eq!(decide(Some((3, 7)), || Some((3, 6))), None);
-        assert_eq!(decide(Some((3, 6)), || None), None);
+        let (v6, v7) = (Some((3, 6)), Some((3, 7)));
+        assert_eq!(decide(None, None, || v7), v7);
+        assert_eq!(decide(None, None, || None), Some((3, 0)), "somebody is not up yet");
+        assert_eq!(decide(Some((3, 0)), None, || v7), v7);
+        assert_eq!(decide(v7, None, || v7), None);
+        assert_eq!(decide(v7, None, || v6), None);
+        assert_eq!(decide(v6, None, || None), None);
+    }
+
+    #[test]
+    fn a_downgrade_lowers_the_version() {
+        let (v5, v6, v7) = (Some((3, 5)), Some((3, 6)), Some((3, 7)));
+        assert_eq!(decide(v7, v6, || v7), v6);
+        assert_eq!(decide(v6, v6, || v7), None, "it is not raised again");
+        assert_eq!(decide(v7, v6, || None), None);
+        assert_eq!(decide(v7, v5, || v7), None);
+        assert_eq!(decide(v7, v6, || v6), None, "somebody was too early");
+        assert_eq!(decide(v6, None, || v7), v7, "it was cancelled");
     }
 }

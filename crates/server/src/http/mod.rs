@@ -212,7 +212,7 @@ pub(crate) fn version(node: &Node) -> String {
         version if version.is_empty() => "not_decided".to_string(),
         version => version,
     };
-    let (etcd, storage) = (api::version::ETCD, api::version::STORAGE);
+    let (etcd, storage) = (api::version::ETCD, node.storage_version());
     format!("{{\"etcdserver\":\"{etcd}\",\"etcdcluster\":\"{cluster}\",\"storage\":\"{storage}\"}}")
 }
 

@@ -14,6 +14,7 @@ pub(crate) const ALARM: u32 = 10;
 pub(crate) const LEASE_CHECKPOINT: u32 = 11;
 pub(crate) const CLUSTER_VERSION_SET: u32 = 1300;
 pub(crate) const CLUSTER_MEMBER_ATTR_SET: u32 = 1301;
+pub(crate) const DOWNGRADE_INFO_SET: u32 = 1302;
 const HEADER: u32 = 100;
 
 /// Encodes an entry that carries `request` in `field`, with the header that names the request.

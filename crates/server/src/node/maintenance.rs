@@ -19,6 +19,7 @@ pub(super) fn run(node: &Arc<Node>) {
     let disk = &node.metrics.disk;
     // When a compaction was first seen to be unfinished.
     let mut compacting = None;
+    let mut compacted = node.store.compacted();
     while !node.stopping.load(Ordering::Relaxed) {
         let began = Instant::now();
         let is_compacting = node.store.compacted() < node.store.compact_revision();
@@ -46,6 +47,9 @@ pub(super) fn run(node: &Arc<Node>) {
         }
         if node.store.disk_is_low() {
             node.raise_no_space();
+        }
+        if std::mem::replace(&mut compacted, progress.compacted) < progress.compacted {
+            logging::info("finished scheduled compaction", &[("compact-revision", progress.compacted.into())]);
         }
         answer_compactions(node, progress.compacted);
         match progress.work {

@@ -135,6 +135,14 @@ impl Node {
         store::watch::Origin { cluster_id: self.cluster_id, member_id: self.member_id, raft_term: self.status.term() }
     }
 
+    /// The version of what is stored, as tools ask for it before they go down a release: it follows the cluster's.
+    pub(crate) fn storage_version(&self) -> String {
+        match self.store.cluster_version() {
+            version if version.is_empty() || version == api::version::MIN_CLUSTER => api::version::STORAGE.into(),
+            version => version,
+        }
+    }
+
     /// Milliseconds since the start, the clock of leases and time-outs.
     pub(crate) fn now_ms(&self) -> u64 {
         self.started.elapsed().as_millis() as u64
@@ -312,6 +320,6 @@ impl Node {
 }
 
 pub(crate) use entry::{
-    ALARM, CLUSTER_MEMBER_ATTR_SET, CLUSTER_VERSION_SET, COMPACTION, DELETE_RANGE, LEASE_CHECKPOINT, LEASE_GRANT,
-    LEASE_REVOKE, PUT, TXN,
+    ALARM, CLUSTER_MEMBER_ATTR_SET, CLUSTER_VERSION_SET, COMPACTION, DELETE_RANGE, DOWNGRADE_INFO_SET,
+    LEASE_CHECKPOINT, LEASE_GRANT, LEASE_REVOKE, PUT, TXN,
 };

@@ -9,7 +9,7 @@ use crate::cluster::force::RemovedForGood;
 use crate::cluster::{self, BeginError};
 use crate::config::Config;
 use crate::datadir::{DataDir, DataDirError};
-use crate::logging;
+use crate::logging::{self, Value};
 use crate::metrics::Metrics;
 use crate::peers::{Gate, Listener};
 use crate::rest;
@@ -53,6 +53,8 @@ pub enum StartError {
     )]
     OtherMember,
     #[error(transparent)]
+    Inconsistent(#[from] cluster::Inconsistent),
+    #[error(transparent)]
     Io(#[from] io::Error),
 }
 
@@ -86,7 +88,8 @@ impl Running {
 /// Starts a member. It serves once its name is published (`cluster::publish`).
 pub(crate) fn start(config: Config, listeners: Vec<Listener>, tls: Tls) -> Result<Running, StartError> {
     let server_name = config.srv.as_ref().filter(|_| config.tls_peer.trusted_ca_file.is_none());
-    let gate = Gate::new(tls.peer.clone(), server_name.map(|srv| srv.domain.as_str()));
+    let gate =
+        Gate::new(tls.peer.clone(), server_name.map(|srv| srv.domain.as_str())).from_local(config.local_address());
     let os_disk = Arc::new(OsDisk { unsafe_no_sync: config.unsafe_no_fsync });
     let disk: Arc<dyn Disk> = os_disk.clone();
     let dir = DataDir::open(&*disk, &config.data_dir, config.wal_dir.as_deref())?;
@@ -143,6 +146,10 @@ pub(crate) fn start(config: Config, listeners: Vec<Listener>, tls: Tls) -> Resul
             ("took", logging::Value::Shown(&format_args!("{:?}", began.elapsed()))),
         ],
     );
+    if dir.initialised && config.corruption.initial {
+        cluster::corruption::check_initial(&config, &gate, (identity.node_id(), identity.cluster_id()), &opened.store)
+            .inspect_err(|error| logging::error("checkInitialHashKV failed", &[("error", Value::Shown(error))]))?;
+    }
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let member = Member::new(
         &member::Config {
@@ -214,6 +221,8 @@ pub(crate) fn start(config: Config, listeners: Vec<Listener>, tls: Tls) -> Resul
     background.push(spawn("leaderless", move || cluster::leaderless::run(&own))?);
     let own = node.clone();
     background.push(spawn("checkpoints", move || cluster::checkpoints::run(&own))?);
+    let own = node.clone();
+    background.push(spawn("corruption", move || cluster::corruption::run(&own))?);
     Ok(Running { node, consensus, dir, background })
 }
 

@@ -36,6 +36,7 @@ fn answer_status(node: &Node) -> Result<Reply, Status> {
         let name = AlarmType::try_from(alarm.alarm).map_or("NONE", |kind| kind.as_str_name());
         format!("memberID:{} alarm:{name} ", alarm.member_id)
     }));
+    let downgrade = node.store.members().downgrade;
     encode(&StatusResponse {
         header: Some(node.header(node.store.revision())),
         version: api::version::ETCD.into(),
@@ -47,9 +48,9 @@ fn answer_status(node: &Node) -> Result<Reply, Status> {
         errors,
         db_size_in_use: live_bytes,
         is_learner: node.status.is_learner(),
-        storage_version: api::version::STORAGE.into(),
+        storage_version: node.storage_version(),
         db_size_quota: node.store.quota_bytes().map_or(0, |quota| quota as i64),
-        downgrade_info: Some(DowngradeInfo::default()),
+        downgrade_info: Some(DowngradeInfo { enabled: downgrade.enabled, target_version: downgrade.target_version }),
     })
 }
 

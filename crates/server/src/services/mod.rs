@@ -2,6 +2,7 @@
 
 mod caller;
 mod cluster;
+mod downgrade;
 mod election;
 mod health;
 mod kv;
@@ -66,6 +67,7 @@ methods! {
     HashKv Unary "/etcdserverpb.Maintenance/HashKV"
     Snapshot ServerStream "/etcdserverpb.Maintenance/Snapshot"
     MoveLeader Unary "/etcdserverpb.Maintenance/MoveLeader"
+    Downgrade Unary "/etcdserverpb.Maintenance/Downgrade"
     Lock Unary "/v3lockpb.Lock/Lock"
     Unlock Unary "/v3lockpb.Lock/Unlock"
     Campaign Unary "/v3electionpb.Election/Campaign"
@@ -165,6 +167,7 @@ impl Service for Services {
             Rpc::Hash => maintenance::hash(node, responder),
             Rpc::HashKv => maintenance::hash_kv(node, call, responder),
             Rpc::MoveLeader => maintenance::move_leader(node, call, responder),
+            Rpc::Downgrade => downgrade::downgrade(node, call, responder),
             Rpc::Lock => lock::lock(node, call, responder),
             Rpc::Unlock => lock::unlock(node, call, responder),
             Rpc::Campaign => election::campaign(node, call, responder),

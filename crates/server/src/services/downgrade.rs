@@ -1,0 +1,85 @@
+//! `etcdserverpb.Maintenance/Downgrade`.
+
+use super::reply::{decode, encode, refuse};
+use crate::cluster::downgrade;
+use crate::logging;
+use crate::node::{self, Node};
+use api::etcdserverpb::downgrade_request::DowngradeAction;
+use api::etcdserverpb::{DowngradeRequest, DowngradeResponse};
+use api::{Code, Error};
+use rpc::{Call, Responder, Status};
+use std::sync::Arc;
+
+pub(super) fn downgrade(node: &Arc<Node>, call: Call, responder: Responder) {
+    let request: DowngradeRequest = match decode(call.message) {
+        Ok(request) => request,
+        Err(status) => return refuse(responder, status),
+    };
+    let own = node.clone();
+    let action = DowngradeAction::try_from(request.action);
+    let target = match action {
+        Ok(DowngradeAction::Validate | DowngradeAction::Enable) => match downgrade::target(&request.version) {
+            Ok(_) if node.store.cluster_version().is_empty() => {
+                return refuse(responder, Error::ClusterVersionUnavailable);
+            }
+            Ok(target) => target,
+            Err(error) => return refuse(responder, error),
+        },
+        Ok(DowngradeAction::Cancel) => return cancel(own, responder),
+        Err(_) => return refuse(responder, Status::new(Code::Unknown, "etcdserver: unknown method")),
+    };
+    let is_to_begin = action == Ok(DowngradeAction::Enable);
+    // Whether one is under way is asked of everything that was acknowledged so far.
+    node.linearize(move |allowed| match allowed.and_then(|()| downgrade::check(&own, target)) {
+        Err(error) => {
+            if is_to_begin {
+                logging::warn("reject downgrade request", &[("error", error.message().into())]);
+            }
+            refuse(responder, error);
+        }
+        Ok(()) if is_to_begin => begin(own, target, responder),
+        Ok(()) => answer(&own, responder),
+    });
+}
+
+fn begin(node: Arc<Node>, target: (u64, u64), responder: Responder) {
+    let own = node.clone();
+    let done = move |outcome: node::Outcome| match outcome {
+        Ok(_) => answer(&own, responder),
+        Err(error) => refuse(responder, error),
+    };
+    node.propose(node::DOWNGRADE_INFO_SET, &downgrade::request(Some(target)), Box::new(done));
+}
+
+/// Always answered, as etcd does: what could not be cancelled is only logged.
+fn cancel(node: Arc<Node>, responder: Responder) {
+    let own = node.clone();
+    let failed = |error: &str| logging::warn("failed to cancel downgrade", &[("error", error.into())]);
+    node.linearize(move |allowed| match allowed {
+        Ok(()) if own.store.members().downgrade.enabled => {
+            let node = own.clone();
+            let done = move |outcome: node::Outcome| {
+                if let Err(error) = outcome {
+                    failed(error.message());
+                }
+                answer(&node, responder);
+            };
+            own.propose(node::DOWNGRADE_INFO_SET, &downgrade::request(None), Box::new(done));
+        }
+        Ok(()) => {
+            failed(Error::NoInflightDowngrade.message());
+            answer(&own, responder);
+        }
+        Err(error) => {
+            failed(error.message());
+            answer(&own, responder);
+        }
+    });
+}
+
+fn answer(node: &Node, responder: Responder) {
+    let version = node.store.cluster_version();
+    // Major and minor number only.
+    let version = version.rsplit_once('.').map_or("", |parts| parts.0).to_string();
+    responder.send(encode(&DowngradeResponse { header: Some(node.header(node.store.revision())), version }));
+}
