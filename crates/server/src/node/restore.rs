@@ -28,7 +28,6 @@ pub(super) struct Opened {
 
 /// Opens the log behind what the store has applied. A founder's log that has nothing in it yet gets the founding entries.
 /// `begin` finds out who this member is; `removed` are the members that the store knows to be removed.
-#[allow(clippy::too_many_arguments, reason = "called once, and each says something else")]
 pub(super) fn open(
     config: &Config,
     disk: Arc<dyn Disk>,
