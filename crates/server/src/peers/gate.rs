@@ -44,7 +44,7 @@ impl Gate {
     }
 
     /// The same, connecting from this address.
-    pub(crate) fn from_local(self, local: Option<IpAddr>) -> Gate {
+    pub(crate) fn bound_to(self, local: Option<IpAddr>) -> Gate {
         Gate { local, ..self }
     }
 
