@@ -4,7 +4,7 @@ CARGO ?= cargo
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 BIN = $(CARGO_TARGET_DIR)/release/cairn
 
-.PHONY: help run cluster test build lint unit sim sim-short conformance clients published published-full faults failover catch-up reliability neighbours attacks \
+.PHONY: help run cluster test build lint unit sim sim-short conformance clients published published-full faults failover auth-speed catch-up reliability neighbours attacks \
 	large-lists reliability-full bench-vs-etcd deny fuzz
 
 # Shows the targets.
@@ -74,6 +74,10 @@ faults: build
 # Time from a kill of the leader to the next acknowledged write, beside the genuine etcd; needs an idle machine.
 failover: build
 	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 30m ./failover
+
+# What users and permissions cost, in processor time; needs an idle machine.
+auth-speed: build
+	cd conformance && AUTH_SPEED=1 CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 20m -run TestSpeed ./auth
 
 # An empty member joins a cluster of 1 GB under load; needs an idle machine.
 catch-up: build

@@ -127,6 +127,8 @@ catalogue! {
     RoleNotFound = FailedPrecondition "etcdserver: role name not found";
     RoleEmpty = InvalidArgument "etcdserver: role name is empty";
     AuthFailed = InvalidArgument "etcdserver: authentication failed, invalid user ID or password";
+    /// Not etcd's, which lets anybody guess on.
+    TooManyFailures = ResourceExhausted "etcdserver: too many failed authentications, try again later";
     PermissionNotGiven = InvalidArgument "etcdserver: permission not given";
     PermissionDenied = PermissionDenied "etcdserver: permission denied";
     RoleNotGranted = FailedPrecondition "etcdserver: role is not granted to the user";

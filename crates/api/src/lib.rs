@@ -8,6 +8,7 @@ pub mod error;
 pub mod limits;
 pub mod range;
 pub mod schema;
+mod secrets;
 pub mod version;
 
 pub use error::{Code, Error};

@@ -61,6 +61,10 @@ pub const SNAPSHOT_MEMBERS_MAX: usize = 10_000;
 pub const SNAPSHOT_READ_BYTES_MAX: usize = 1 << 20;
 /// Keep-alives of one stream that may wait for the leader's answer.
 pub const KEEP_ALIVES_WAITING_MAX: usize = 65_536;
+/// Bytes of the name of a user or a role: what an etcd backend file, and so a client's snapshot, can hold as a key.
+pub const AUTH_NAME_BYTES_MAX: usize = 32_768;
+/// Messages of a stream held back until its token is known.
+pub const EARLY_MESSAGES_MAX: usize = 16;
 /// Changes of the members that may wait for the consensus thread.
 pub const CHANGE_QUEUE_MAX: usize = 1_024;
 /// Bytes of messages from peers that may wait for the consensus thread; then peers are read no further.

@@ -96,7 +96,10 @@ impl Metadata {
 impl fmt::Debug for Metadata {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |bytes| String::from_utf8_lossy(bytes);
-        f.debug_map().entries(self.iter().map(|(name, value)| (text(name), text(value)))).finish()
+        // As good as passwords.
+        let is_secret = |name: &[u8]| matches!(name, b"token" | b"authorization" | b"cookie");
+        let shown = |(name, value)| (text(name), if is_secret(name) { "...".into() } else { text(value) });
+        f.debug_map().entries(self.iter().map(shown)).finish()
     }
 }
 

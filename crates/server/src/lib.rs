@@ -5,6 +5,7 @@
 
 #![allow(unreachable_pub, reason = "modules of the shell are private, their items are named as the crate sees them")]
 
+mod auth;
 mod cluster;
 mod config;
 mod datadir;

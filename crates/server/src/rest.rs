@@ -39,6 +39,15 @@ pub(crate) fn pause() {
     }
 }
 
+/// Has the calling thread run only while no other wants the processor.
+pub(crate) fn yield_to_all() {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: plain system call, for this thread only, with a structure that outlives it. If it is refused, the next one is tried.
+    if unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameters) } != 0 {
+        yield_to_others();
+    }
+}
+
 /// Has the calling thread, which does nothing else, take only what the others leave of the processor.
 pub(crate) fn yield_to_others() {
     // SAFETY: plain system call, for this thread only. If it is refused, the thread runs as all others do.

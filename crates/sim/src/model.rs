@@ -112,7 +112,9 @@ impl Model {
             Response::Compaction(answer) => answer.header,
             Response::LeaseGrant(answer) => answer.header,
             Response::LeaseRevoke(_, answer) => answer.header,
-            Response::LeaseCheckpoint(_) | Response::Alarm(_) | Response::None => return *expected == Expected::Done,
+            Response::LeaseCheckpoint(_) | Response::Alarm(_) | Response::Auth(..) | Response::None => {
+                return *expected == Expected::Done;
+            }
         };
         if header.map_or(0, |header| header.revision) != self.revision {
             return false;

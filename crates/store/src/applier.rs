@@ -5,7 +5,8 @@
 //! revision, tells the watch hub, and hands the answers out, in this order: an answer is never seen before its write.
 
 use crate::alarms::Alarms;
-use crate::command::{Command, decode};
+use crate::auth::{Ask, AuthEvent, Author, Change as AuthChange};
+use crate::command::{Command, Request, decode};
 use crate::leases::Lease;
 use crate::log::{self, Log, write};
 use crate::overlay::Overlay;
@@ -41,6 +42,8 @@ pub enum Response {
     LeaseRevoke(i64, LeaseRevokeResponse),
     LeaseCheckpoint(LeaseCheckpointResponse),
     Alarm(AlarmResponse),
+    /// A change of users or roles, and what follows from it. Every answer to one is a header and, for an authentication, a token.
+    Auth(AuthenticateResponse, AuthEvent),
     /// Applied; there is nothing to say about it.
     None,
 }
@@ -232,8 +235,8 @@ impl Applier {
             // A new leader's first entry.
             raftpb::EntryType::EntryNormal if data.is_empty() => {}
             raftpb::EntryType::EntryNormal => {
-                let (request_id, command) = decode(&data).map_err(undecodable)?;
-                let result = self.command(command, sink)?;
+                let Request { id: request_id, author, command } = decode(&data).map_err(undecodable)?;
+                let result = self.command(index, &author, command, sink)?;
                 if self.sub > 0 {
                     self.revision += 1;
                     self.sub = 0;
@@ -270,7 +273,13 @@ impl Applier {
     }
 
     /// Applies one request. What it answers is an error of the request; only the log can fail the store.
-    fn command(&mut self, command: Command, sink: &mut dyn Sink) -> Result<Result<Response, Error>, Fatal> {
+    fn command(
+        &mut self,
+        index: u64,
+        author: &Author,
+        command: Command,
+        sink: &mut dyn Sink,
+    ) -> Result<Result<Response, Error>, Fatal> {
         if self.corrupt && is_refused_when_corrupt(&command) {
             return Ok(Err(Error::Corrupt));
         }
@@ -278,6 +287,9 @@ impl Applier {
         let cost = cost(&command);
         if self.no_space && cost > 0 {
             return Ok(Err(Error::NoSpace));
+        }
+        if let Err(error) = self.permit(author, &command) {
+            return Ok(Err(error));
         }
         // Members differ in what they have left. So the entry is applied, and only the replicated alarm refuses the next ones.
         let over = self.store.over_quota(if cost > 0 { cost + self.log.pending_bytes() } else { 0 });
@@ -323,6 +335,7 @@ impl Applier {
                 write(&self.store.members).set_downgrade(request);
                 Ok(Response::None)
             }
+            Command::Auth(change) => self.store.auth.change(index, change).map(|event| self.changed_auth(event)),
             Command::Other => Ok(Response::None),
         };
         if over && result.is_ok() {
@@ -330,6 +343,42 @@ impl Applier {
             return Ok(Err(Error::NoSpace));
         }
         Ok(result)
+    }
+
+    /// Whether the author of an entry may have what it asks for. Asked before it was proposed too, but users and permissions may
+    /// have changed since.
+    fn permit(&self, author: &Author, command: &Command) -> Result<(), Error> {
+        if !self.store.auth.is_enabled() {
+            return Ok(());
+        }
+        let ask = match command {
+            Command::Range(request) => Ask::Range(request),
+            Command::Put(request) => Ask::Put(request),
+            Command::DeleteRange(request) => Ask::DeleteRange(request),
+            Command::Txn(request) => Ask::Txn(request),
+            Command::Compaction(_) => Ask::Root,
+            Command::LeaseRevoke(request) => Ask::Lease(request.id),
+            // Its password was checked under this revision.
+            Command::Auth(AuthChange::Authenticate(_)) if author.revision < self.store.auth.revision() => {
+                return Err(Error::AuthOldRevision);
+            }
+            Command::Auth(AuthChange::Authenticate(_)) => return Ok(()),
+            Command::Auth(_) => Ask::Root,
+            // Members ask for these themselves, or permit them before.
+            Command::LeaseGrant(_)
+            | Command::LeaseCheckpoint(_)
+            | Command::Alarm(_)
+            | Command::ClusterVersion(_)
+            | Command::MemberAttributes(_)
+            | Command::Downgrade(_)
+            | Command::Other => return Ok(()),
+        };
+        self.store.auth.decide(author, ask, &self.store.leases)
+    }
+
+    fn changed_auth(&self, event: AuthEvent) -> Response {
+        let token = if let AuthEvent::Token { token, .. } = &event { token.clone() } else { String::new() };
+        Response::Auth(AuthenticateResponse { header: header(self.revision), token }, event)
     }
 
     fn logged_range(

@@ -1,6 +1,7 @@
 //! Taking a checkpoint: captured between two strides in microseconds, written by a slow thread.
 
 use crate::applier::Applier;
+use crate::auth::AuthState;
 use crate::checkpoint::Checkpoint;
 use crate::leases::{Lease, LeaseCapture};
 use crate::log::{Error, Listing, lock};
@@ -17,6 +18,7 @@ pub struct CheckpointJob {
     store: Arc<Store>,
     content: Checkpoint,
     leases: LeaseCapture,
+    auth: Arc<AuthState>,
     listing: Listing,
     /// Rewrites that were finished when it was captured.
     rewrites: u64,
@@ -34,6 +36,7 @@ impl Applier {
         CheckpointJob {
             content: self.content(),
             leases: store.leases.capture(),
+            auth: store.auth.capture(),
             listing: self.log.listing(),
             rewrites,
             generation: store.generation(),
@@ -41,7 +44,7 @@ impl Applier {
         }
     }
 
-    /// The state but for its leases, which are shared, and its segments.
+    /// The state but for its leases and users, which are shared, and its segments.
     pub(crate) fn content(&self) -> Checkpoint {
         let mut content = Checkpoint {
             applied_index: self.index,
@@ -77,8 +80,9 @@ impl CheckpointJob {
     /// replaced by another member's since is not. After an error the member must end, unless the disk is full: that leaves
     /// everything as it was.
     pub fn write(self) -> Result<(), Error> {
-        let CheckpointJob { store, mut content, leases, listing, rewrites, generation } = self;
+        let CheckpointJob { store, mut content, leases, auth, listing, rewrites, generation } = self;
         content.leases = leases.iter().map(saved).collect();
+        content.auth = auth.save();
         let mut checkpoints = lock(&store.checkpoints);
         if store.generation() != generation {
             return Ok(());

@@ -3,6 +3,7 @@
 //! `InternalRaftRequest` has thirty optional fields of which one is set. Taking it apart by hand avoids building (and dropping)
 //! that large structure for every put.
 
+use crate::auth::{Author, Change};
 use api::Message;
 use api::etcdserverpb::{
     AlarmRequest, CompactionRequest, DeleteRangeRequest, LeaseCheckpointRequest, LeaseGrantRequest, LeaseRevokeRequest,
@@ -28,19 +29,29 @@ pub(crate) enum Command {
     ClusterVersion(ClusterVersionSetRequest),
     MemberAttributes(ClusterMemberAttrSetRequest),
     Downgrade(DowngradeInfoSetRequest),
+    Auth(Change),
     /// A request that this version does not act on, or none.
     Other,
 }
 
-/// Takes an entry's data apart: the id its proposer waits for, and the request.
-pub(crate) fn decode(data: &Bytes) -> Result<(u64, Command), DecodeError> {
+/// One entry of the Raft log.
+#[derive(Debug)]
+pub(crate) struct Request {
+    /// What its proposer waits for.
+    pub(crate) id: u64,
+    pub(crate) author: Author,
+    pub(crate) command: Command,
+}
+
+/// Takes an entry's data apart.
+pub(crate) fn decode(data: &Bytes) -> Result<Request, DecodeError> {
     let mut rest = data.clone();
-    let (mut id, mut header_id, mut command) = (0, 0, Command::Other);
+    let (mut id, mut header, mut command) = (0, RequestHeader::default(), Command::Other);
     while rest.has_remaining() {
         let (field, wire_type) = decode_key(&mut rest)?;
         match (field, wire_type) {
             (1, WireType::Varint) => id = decode_varint(&mut rest)?,
-            (100, WireType::LengthDelimited) => header_id = message::<RequestHeader>(&mut rest)?.id,
+            (100, WireType::LengthDelimited) => header = message::<RequestHeader>(&mut rest)?,
             (3, WireType::LengthDelimited) => command = Command::Range(message(&mut rest)?),
             (4, WireType::LengthDelimited) => command = Command::Put(message(&mut rest)?),
             (5, WireType::LengthDelimited) => command = Command::DeleteRange(message(&mut rest)?),
@@ -50,13 +61,39 @@ pub(crate) fn decode(data: &Bytes) -> Result<(u64, Command), DecodeError> {
             (9, WireType::LengthDelimited) => command = Command::LeaseRevoke(message(&mut rest)?),
             (10, WireType::LengthDelimited) => command = Command::Alarm(message(&mut rest)?),
             (11, WireType::LengthDelimited) => command = Command::LeaseCheckpoint(message(&mut rest)?),
+            (1000..1300, WireType::LengthDelimited) => {
+                let content = content(&mut rest)?;
+                if let Some(change) = auth(field, content)? {
+                    command = Command::Auth(change);
+                }
+            }
             (1300, WireType::LengthDelimited) => command = Command::ClusterVersion(message(&mut rest)?),
             (1301, WireType::LengthDelimited) => command = Command::MemberAttributes(message(&mut rest)?),
             (1302, WireType::LengthDelimited) => command = Command::Downgrade(message(&mut rest)?),
             _ => skip_field(wire_type, field, &mut rest, DecodeContext::default())?,
         }
     }
-    Ok((if id == 0 { header_id } else { id }, command))
+    let author = Author { user: header.username, revision: header.auth_revision };
+    Ok(Request { id: if id == 0 { header.id } else { id }, author, command })
+}
+
+/// A change of users and roles. What only asks about them is answered without the log.
+fn auth(field: u32, content: Bytes) -> Result<Option<Change>, DecodeError> {
+    Ok(Some(match field {
+        1000 => Change::Enable,
+        1011 => Change::Disable,
+        1012 => Change::Authenticate(Message::decode(content)?),
+        1100 => Change::UserAdd(Message::decode(content)?),
+        1101 => Change::UserDelete(Message::decode(content)?),
+        1103 => Change::UserChangePassword(Message::decode(content)?),
+        1104 => Change::UserGrantRole(Message::decode(content)?),
+        1105 => Change::UserRevokeRole(Message::decode(content)?),
+        1200 => Change::RoleAdd(Message::decode(content)?),
+        1201 => Change::RoleDelete(Message::decode(content)?),
+        1203 => Change::RoleGrantPermission(Message::decode(content)?),
+        1204 => Change::RoleRevokePermission(Message::decode(content)?),
+        _ => return Ok(None),
+    }))
 }
 
 /// Whether the data of an entry can be applied.
@@ -104,10 +141,15 @@ mod tests {
         let put = PutRequest { key: "k".into(), value: "v".into(), ..Default::default() };
         let header = RequestHeader { id: 77, ..Default::default() };
         let request = InternalRaftRequest { header: Some(header), put: Some(put.clone()), ..Default::default() };
-        let Ok((77, Command::Put(found))) = decode(&request.encode_to_vec().into()) else { panic!() };
+        let Ok(Request { id: 77, command: Command::Put(found), .. }) = decode(&request.encode_to_vec().into()) else {
+            panic!()
+        };
         assert_eq!(found, put);
-        let request = InternalRaftRequest { id: 5, auth_enable: Some(Default::default()), ..Default::default() };
-        assert!(matches!(decode(&request.encode_to_vec().into()), Ok((5, Command::Other))));
+        let enable = InternalRaftRequest { id: 5, auth_enable: Some(Default::default()), ..Default::default() };
+        let found = decode(&enable.encode_to_vec().into());
+        assert!(matches!(found, Ok(Request { id: 5, command: Command::Auth(Change::Enable), .. })));
+        let status = InternalRaftRequest { id: 5, auth_status: Some(Default::default()), ..Default::default() };
+        assert!(matches!(decode(&status.encode_to_vec().into()), Ok(Request { command: Command::Other, .. })));
     }
 
     #[test]

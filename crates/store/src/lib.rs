@@ -11,6 +11,7 @@
 
 mod alarms;
 mod applier;
+mod auth;
 mod capture;
 mod command;
 mod compare;
@@ -51,6 +52,7 @@ pub mod types;
 pub mod watch;
 
 pub use applier::{Applier, Fatal, Response, Sink};
+pub use auth::{Ask, Auth, AuthEvent, Author, Password, Permissions, ROOT};
 pub use capture::CheckpointJob;
 pub use command::is_request;
 pub use image::Image;

@@ -2,6 +2,7 @@
 
 use crate::alarms::Alarms;
 use crate::applier::Applier;
+use crate::auth::{Auth, AuthState};
 use crate::capture::loaded_leases;
 use crate::hash::HashCache;
 use crate::index::{Index, Scan};
@@ -67,6 +68,8 @@ pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Opened,
         pins: Pins::default(),
         leases,
         alarms: RwLock::new(Alarms::new(checkpoint.alarms.iter().copied())),
+        // What a checkpoint says is checked when it is read.
+        auth: Auth::new(AuthState::load(&checkpoint.auth).unwrap_or_default()),
         members: RwLock::new(Members::load(&checkpoint)),
         hub: Hub::new(checkpoint.revision, read, options.watch),
         hashes: HashCache::default(),

@@ -1,6 +1,7 @@
 //! A client snapshot: captured between two strides, written out by a slow thread as the file that etcd's tools restore from.
 
 use crate::applier::Applier;
+use crate::auth::AuthState;
 use crate::capture::saved;
 use crate::image::{self, Bucket, Compactions, Image, RevisionKey};
 use crate::index::Scan;
@@ -12,7 +13,7 @@ use crate::store::Store;
 use crate::types::{Revision, Version};
 use api::etcdserverpb::{AlarmMember, Member};
 use api::limits::READ_STRIDE_KEYS;
-use api::{KeyRange, raftpb};
+use api::{KeyRange, Message, raftpb};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -27,6 +28,7 @@ pub struct SnapshotJob {
     compact_revision: i64,
     leases: LeaseCapture,
     alarms: Vec<AlarmMember>,
+    auth: Arc<AuthState>,
     members: Members,
     segments: Vec<Arc<Segment>>,
     generation: u64,
@@ -47,6 +49,7 @@ impl Applier {
             compact_revision: self.compact_revision,
             leases: store.leases.capture(),
             alarms: store.alarms(),
+            auth: store.auth.capture(),
             members: store.members(),
             pin: OwnedPin::new(&store, self.compact_revision),
             segments: store.segments.order(),
@@ -87,9 +90,9 @@ impl SnapshotJob {
             Box::new(image::cluster(&cluster_version, downgrade)),
             Box::new(image::members(&members)),
             Box::new(image::members_removed(&removed)),
-            Box::new(image::auth(false, 1)),
-            Box::new(image::auth_users(Vec::new())),
-            Box::new(image::auth_roles(Vec::new())),
+            Box::new(image::auth(self.auth.enabled, self.auth.revision)),
+            Box::new(image::auth_users(self.auth.users.iter().map(|(name, user)| encoded(name, &**user)).collect())),
+            Box::new(image::auth_roles(self.auth.roles.iter().map(|(name, role)| encoded(name, &**role)).collect())),
         ]))
     }
 
@@ -118,6 +121,10 @@ impl SnapshotJob {
         kept.sort_unstable();
         kept
     }
+}
+
+fn encoded(name: &str, message: &impl Message) -> (Vec<u8>, Vec<u8>) {
+    (name.as_bytes().to_vec(), message.encode_to_vec())
 }
 
 /// Bucket `key`: all records from the compact revision on, and of those before it what the compaction has left.

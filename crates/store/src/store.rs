@@ -1,6 +1,7 @@
 //! The store as readers see it.
 
 use crate::alarms::Alarms;
+use crate::auth::Auth;
 use crate::checkpoint::Checkpoints;
 use crate::hash::HashCache;
 use crate::index::Index;
@@ -40,6 +41,7 @@ pub struct Store {
     pub(crate) pins: Pins,
     pub(crate) leases: Leases,
     pub(crate) alarms: RwLock<Alarms>,
+    pub(crate) auth: Auth,
     pub(crate) members: RwLock<Members>,
     pub(crate) hub: Hub,
     pub(crate) hashes: HashCache,
@@ -143,6 +145,11 @@ impl Store {
     /// The alarms that are on.
     pub fn alarms(&self) -> Vec<AlarmMember> {
         read(&self.alarms).list(AlarmType::None as i32)
+    }
+
+    /// Users, roles and permissions.
+    pub fn auth(&self) -> &Auth {
+        &self.auth
     }
 
     /// The membership table.

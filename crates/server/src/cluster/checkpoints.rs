@@ -63,7 +63,7 @@ pub(super) fn forget(node: &Arc<Node>, leases: Vec<i64>, done: impl FnOnce(Resul
         None => done(Ok(leases)),
         Some(request) => {
             let answer = move |outcome: node::Outcome| done(outcome.map(|_| leases));
-            node.propose(node::LEASE_CHECKPOINT, &request, Box::new(answer));
+            node.propose(node.as_member(), node::LEASE_CHECKPOINT, &request, Box::new(answer));
         }
     }
 }

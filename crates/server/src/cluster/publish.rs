@@ -72,6 +72,7 @@ fn decide_alone(node: &Arc<Node>) -> Result<(), Error> {
 pub(super) fn propose_and_wait(node: &Arc<Node>, field: u32, request: &[u8]) -> Result<(), Error> {
     let (tell, told) = sync_channel(1);
     node.propose(
+        node.as_member(),
         field,
         request,
         Box::new(move |outcome| {

@@ -47,7 +47,7 @@ pub(super) fn nanoseconds(text: &str) -> Option<i64> {
 }
 
 /// A Go duration that is not negative.
-pub(super) fn parse(text: &str) -> Option<Duration> {
+pub(crate) fn parse(text: &str) -> Option<Duration> {
     nanoseconds(text).and_then(|nanoseconds| u64::try_from(nanoseconds).ok()).map(Duration::from_nanos)
 }
 

@@ -3,7 +3,7 @@
 mod auth;
 mod corruption;
 mod discovery;
-mod duration;
+pub(crate) mod duration;
 mod file;
 mod flags;
 mod gates;

@@ -3,11 +3,7 @@
 use super::Config;
 use super::values::Values;
 
-const FLAGS: &[&str] = &[
-    "auth-token",
-    "bcrypt-cost",
-    "auth-token-ttl",
-];
+const FLAGS: &[&str] = &[];
 
 /// Gates of the same kind.
 const GATES: &[&str] = &["PriorityRequest"];

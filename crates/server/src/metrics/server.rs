@@ -6,9 +6,6 @@ use crate::node::Node;
 use api::version;
 use std::sync::atomic::Ordering;
 
-/// The revision of a cluster in which authentication was never touched.
-const AUTH_REVISION_FIRST: u64 = 1;
-
 /// Appends the families.
 pub(super) fn write(page: &mut Page, node: &Node) {
     let status = &node.status;
@@ -41,8 +38,8 @@ pub(super) fn write(page: &mut Page, node: &Node) {
     );
     page.counter("etcd_server_slow_apply_total", "Applies slower than the warning bound.", load(&metrics.slow_applies));
     metrics.health.write(page);
-    // Nothing can change it yet.
-    page.gauge("etcd_debugging_auth_revision", "The revision of users, roles and permissions.", AUTH_REVISION_FIRST);
+    let auth_revision = node.store.auth().revision();
+    page.gauge("etcd_debugging_auth_revision", "The revision of users, roles and permissions.", auth_revision);
     page.gauge("etcd_server_is_learner", "Whether this member is a learner.", u8::from(status.is_learner()));
     page.family("etcd_server_version", "gauge", "The etcd release whose behaviour this server has.");
     page.labelled("etcd_server_version", &[("server_version", version::ETCD)], 1);

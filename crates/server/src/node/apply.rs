@@ -220,6 +220,7 @@ impl Applying {
             logging::fatal("cannot install a snapshot; this member stops", &[("error", logging::Value::Shown(&error))]);
         }
         self.node.metrics.installing.fetch_sub(1, Ordering::Relaxed);
+        self.node.auth.replaced();
         self.node.status.set_applied(index);
         self.checkpoint.index = index;
         self.checkpoint.written = Instant::now();
@@ -455,6 +456,10 @@ impl<'a> Outcomes<'a> {
 
 impl Sink for Outcomes<'_> {
     fn done(&mut self, index: u64, request_id: u64, outcome: Outcome) {
+        // Not later: when the entry counts as applied its token must be known.
+        if let Ok(Response::Auth(_, event)) = &outcome {
+            self.node.auth.note(event, self.node.now_ms());
+        }
         self.ready.push((request_id, (index, outcome)));
         if self.ready.len() >= OUTCOMES_MAX {
             self.hand_out();

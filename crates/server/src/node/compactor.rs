@@ -77,7 +77,7 @@ pub(super) fn run(node: &Arc<Node>) {
                     &[("revision", revision.into()), ("error", error.message().into())],
                 ),
             };
-            node.propose(entry::COMPACTION, &request.encode_to_vec(), Box::new(done));
+            node.propose(node.as_member(), entry::COMPACTION, &request.encode_to_vec(), Box::new(done));
         }
     }
 }

@@ -459,7 +459,7 @@ impl Core {
         for lease in leases {
             let id = self.node.next_request.fetch_add(1, Ordering::Relaxed);
             let request = api::etcdserverpb::LeaseRevokeRequest { id: lease };
-            let data = entry::wrap(id, entry::LEASE_REVOKE, &request.encode_to_vec()).into();
+            let data = entry::wrap(id, self.node.as_member(), entry::LEASE_REVOKE, &request.encode_to_vec()).into();
             let node = Arc::downgrade(&self.node);
             let done: Done = Box::new(move |outcome: super::Outcome| {
                 if let Some(node) = node.upgrade().filter(|_| matches!(outcome, Err(Error::LeaseNotFound))) {

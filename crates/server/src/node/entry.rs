@@ -2,6 +2,7 @@
 
 use api::Message;
 use api::etcdserverpb::RequestHeader;
+use store::Author;
 
 /// Fields of `InternalRaftRequest`.
 pub(crate) const PUT: u32 = 4;
@@ -15,12 +16,24 @@ pub(crate) const LEASE_CHECKPOINT: u32 = 11;
 pub(crate) const CLUSTER_VERSION_SET: u32 = 1300;
 pub(crate) const CLUSTER_MEMBER_ATTR_SET: u32 = 1301;
 pub(crate) const DOWNGRADE_INFO_SET: u32 = 1302;
+pub(crate) const AUTH_ENABLE: u32 = 1000;
+pub(crate) const AUTH_DISABLE: u32 = 1011;
+pub(crate) const AUTHENTICATE: u32 = 1012;
+pub(crate) const AUTH_USER_ADD: u32 = 1100;
+pub(crate) const AUTH_USER_DELETE: u32 = 1101;
+pub(crate) const AUTH_USER_CHANGE_PASSWORD: u32 = 1103;
+pub(crate) const AUTH_USER_GRANT_ROLE: u32 = 1104;
+pub(crate) const AUTH_USER_REVOKE_ROLE: u32 = 1105;
+pub(crate) const AUTH_ROLE_ADD: u32 = 1200;
+pub(crate) const AUTH_ROLE_DELETE: u32 = 1201;
+pub(crate) const AUTH_ROLE_GRANT_PERMISSION: u32 = 1203;
+pub(crate) const AUTH_ROLE_REVOKE_PERMISSION: u32 = 1204;
 const HEADER: u32 = 100;
 
-/// Encodes an entry that carries `request` in `field`, with the header that names the request.
-pub(super) fn wrap(id: u64, field: u32, request: &[u8]) -> Vec<u8> {
-    let header = RequestHeader { id, ..Default::default() };
-    let mut data = Vec::with_capacity(request.len() + 24);
+/// Encodes an entry that carries `request` in `field`, with the header that names the request and on whose behalf it is made.
+pub(super) fn wrap(id: u64, author: Author, field: u32, request: &[u8]) -> Vec<u8> {
+    let header = RequestHeader { id, username: author.user, auth_revision: author.revision };
+    let mut data = Vec::with_capacity(request.len() + header.username.len() + 32);
     // Fields in ascending order, as etcd's encoder writes them.
     if field < HEADER {
         part(&mut data, field, request);
@@ -56,10 +69,17 @@ mod tests {
     fn equals_the_encoder() {
         let put = PutRequest { key: "k".into(), value: vec![7; 300].into(), ..Default::default() };
         let header = Some(RequestHeader { id: u64::MAX, ..Default::default() });
-        let whole = InternalRaftRequest { header: header.clone(), put: Some(put.clone()), ..Default::default() };
-        assert_eq!(InternalRaftRequest::decode(&wrap(u64::MAX, PUT, &put.encode_to_vec())[..]), Ok(whole));
+        let whole = InternalRaftRequest { header, put: Some(put.clone()), ..Default::default() };
+        assert_eq!(
+            InternalRaftRequest::decode(&wrap(u64::MAX, Author::nobody(), PUT, &put.encode_to_vec())[..]),
+            Ok(whole)
+        );
+        let header = Some(RequestHeader { id: u64::MAX, username: "root".into(), auth_revision: u64::MAX });
         let version = ClusterVersionSetRequest { ver: "3.7.0".into() };
         let whole = InternalRaftRequest { header, cluster_version_set: Some(version.clone()), ..Default::default() };
-        assert_eq!(wrap(u64::MAX, CLUSTER_VERSION_SET, &version.encode_to_vec()), whole.encode_to_vec());
+        assert_eq!(
+            wrap(u64::MAX, Author::member(), CLUSTER_VERSION_SET, &version.encode_to_vec()),
+            whole.encode_to_vec()
+        );
     }
 }

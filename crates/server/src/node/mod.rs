@@ -32,6 +32,7 @@ pub use status::SharedStatus;
 
 pub(crate) use slow::SlowPool;
 
+use crate::auth::Auth;
 use crate::cluster::leaderless::Leaderless;
 use crate::cluster::strangers::Strangers;
 use crate::config::Config;
@@ -51,7 +52,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use store::Store;
+use store::{Author, Store};
 
 /// What came of a proposal.
 pub(crate) type Outcome = Result<store::Response, Error>;
@@ -83,6 +84,8 @@ pub struct Node {
     pub status: SharedStatus,
     /// Counters and histograms.
     pub metrics: Metrics,
+    /// Who asks.
+    pub(crate) auth: Auth,
     pub(crate) lessor: Mutex<Lessor>,
     pub(crate) slow: SlowPool,
     /// For calls to other members, which block.
@@ -154,17 +157,23 @@ impl Node {
         (now, now.duration_since(self.started).as_millis() as u64)
     }
 
-    /// Proposes one request, given as the field of `InternalRaftRequest` it goes into and its encoding.
-    pub(crate) fn propose(&self, field: u32, request: &[u8], done: Done) {
-        if let Some(proposal) = self.proposal(field, request, done) {
+    /// On whose behalf the member proposes what no client asked for.
+    pub(crate) fn as_member(&self) -> Author {
+        if self.store.auth().is_enabled() { Author::member() } else { Author::nobody() }
+    }
+
+    /// Proposes one request, given as the field of `InternalRaftRequest` it goes into and its encoding. Whoever proposes for a
+    /// client takes the author from its [`Pass`](crate::auth::Pass).
+    pub(crate) fn propose(&self, author: Author, field: u32, request: &[u8], done: Done) {
+        if let Some(proposal) = self.proposal(author, field, request, done) {
             self.enqueue(proposal);
         }
     }
 
     /// The same from a thread that has nothing else to do: it takes the turn of consensus itself if nobody else has it. Two
     /// wake-ups of other threads take longer than all the work of one small write.
-    pub(crate) fn propose_here(&self, field: u32, request: &[u8], done: Done) {
-        let Some(mut proposal) = self.proposal(field, request, done) else { return };
+    pub(crate) fn propose_here(&self, author: Author, field: u32, request: &[u8], done: Done) {
+        let Some(mut proposal) = self.proposal(author, field, request, done) else { return };
         if let Some(consensus) = self.consensus.get().and_then(Weak::upgrade) {
             proposal = match consensus.turn_for(proposal) {
                 None => return,
@@ -175,13 +184,13 @@ impl Node {
     }
 
     /// A proposal that is counted as pending; none if it was refused, which `done` has been told.
-    fn proposal(&self, field: u32, request: &[u8], done: Done) -> Option<Proposal> {
+    fn proposal(&self, author: Author, field: u32, request: &[u8], done: Done) -> Option<Proposal> {
         if let Err(error) = self.admit() {
             done(Err(error));
             return None;
         }
         let id = self.next_request.fetch_add(1, Ordering::Relaxed);
-        let data = entry::wrap(id, field, request);
+        let data = entry::wrap(id, author, field, request);
         if data.len() > self.config.max_request_bytes {
             done(Err(Error::RequestTooLarge));
             return None;
@@ -267,7 +276,7 @@ impl Node {
                 node.no_space_raised.store(false, Ordering::Relaxed);
             }
         };
-        self.propose(entry::ALARM, &api::Message::encode_to_vec(&request), Box::new(done));
+        self.propose(self.as_member(), entry::ALARM, &api::Message::encode_to_vec(&request), Box::new(done));
     }
 
     /// Runs `read` once this member's state holds everything that was acknowledged so far: at once on a leader that is the only
@@ -320,6 +329,8 @@ impl Node {
 }
 
 pub(crate) use entry::{
-    ALARM, CLUSTER_MEMBER_ATTR_SET, CLUSTER_VERSION_SET, COMPACTION, DELETE_RANGE, DOWNGRADE_INFO_SET,
-    LEASE_CHECKPOINT, LEASE_GRANT, LEASE_REVOKE, PUT, TXN,
+    ALARM, AUTH_DISABLE, AUTH_ENABLE, AUTH_ROLE_ADD, AUTH_ROLE_DELETE, AUTH_ROLE_GRANT_PERMISSION,
+    AUTH_ROLE_REVOKE_PERMISSION, AUTH_USER_ADD, AUTH_USER_CHANGE_PASSWORD, AUTH_USER_DELETE, AUTH_USER_GRANT_ROLE,
+    AUTH_USER_REVOKE_ROLE, AUTHENTICATE, CLUSTER_MEMBER_ATTR_SET, CLUSTER_VERSION_SET, COMPACTION, DELETE_RANGE,
+    DOWNGRADE_INFO_SET, LEASE_CHECKPOINT, LEASE_GRANT, LEASE_REVOKE, PUT, TXN,
 };

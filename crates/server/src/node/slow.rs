@@ -13,7 +13,7 @@ pub(crate) struct SlowPool {
 
 impl SlowPool {
     /// `threads` threads, and room for `queue_max` waiting jobs.
-    pub(super) fn start(name: &str, threads: usize, queue_max: usize) -> std::io::Result<SlowPool> {
+    pub(crate) fn start(name: &str, threads: usize, queue_max: usize) -> std::io::Result<SlowPool> {
         let (jobs, queue) = sync_channel::<Job>(queue_max);
         let queue = Arc::new(Mutex::new(queue));
         for number in 0..threads {

@@ -5,6 +5,7 @@ use super::consensus::Consensus;
 use super::inbox::Inbox;
 use super::pending::Pending;
 use super::{Node, SlowPool, compactor, link, maintenance, restore, timer};
+use crate::auth::Auth;
 use crate::cluster::force::RemovedForGood;
 use crate::cluster::{self, BeginError};
 use crate::config::Config;
@@ -40,6 +41,8 @@ pub enum StartError {
     Wal(#[from] wal::Error),
     #[error("cannot open the store: {0}")]
     Store(#[from] store::OpenError),
+    #[error("{0}")]
+    Auth(String),
     #[error("cannot start consensus: {0}")]
     Member(#[from] member::Error),
     #[error("the identity record of the Raft log cannot be read: {0}")]
@@ -87,9 +90,9 @@ impl Running {
 
 /// Starts a member. It serves once its name is published (`cluster::publish`).
 pub(crate) fn start(config: Config, listeners: Vec<Listener>, tls: Tls) -> Result<Running, StartError> {
+    let auth = Auth::start(&config).map_err(|error| StartError::Auth(error.to_string()))?;
     let server_name = config.srv.as_ref().filter(|_| config.tls_peer.trusted_ca_file.is_none());
-    let gate =
-        Gate::new(tls.peer.clone(), server_name.map(|srv| srv.domain.as_str())).bound_to(config.local_address());
+    let gate = Gate::new(tls.peer.clone(), server_name.map(|srv| srv.domain.as_str())).bound_to(config.local_address());
     let os_disk = Arc::new(OsDisk { unsafe_no_sync: config.unsafe_no_fsync });
     let disk: Arc<dyn Disk> = os_disk.clone();
     let dir = DataDir::open(&*disk, &config.data_dir, config.wal_dir.as_deref())?;
@@ -185,6 +188,7 @@ pub(crate) fn start(config: Config, listeners: Vec<Listener>, tls: Tls) -> Resul
         strangers: Mutex::default(),
         stopping: AtomicBool::new(false),
         snapshots: AtomicUsize::new(0),
+        auth,
         inbox: Inbox::default(),
         pending: Pending::default(),
         next_request: AtomicU64::new(first_request_id(identity.node_id(), since_epoch)),

@@ -4,6 +4,7 @@
 //! but without their codes: all are `Unknown`.
 
 use super::reply::complete;
+use crate::auth::{Identity, admit};
 use crate::node::{self, Node, lock};
 use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use api::etcdserverpb::range_request::{SortOrder, SortTarget};
@@ -13,10 +14,10 @@ use api::etcdserverpb::{
 };
 use api::{Code, Error, KeyRange, Message, check};
 use bytes::{Bytes, BytesMut};
-use rpc::Status;
+use rpc::{Metadata, Peer, Status};
 use std::sync::{Arc, Mutex};
-use store::Response;
 use store::watch::{Sink, WatchStream};
+use store::{Ask, Author, Response};
 
 /// Lifetime of the lease that a call without one gets.
 const SESSION_TTL_SECONDS: i64 = 60;
@@ -28,11 +29,13 @@ pub(super) type Answer<T> = Result<T, Status>;
 #[derive(Clone)]
 pub(super) struct Caller {
     pub(super) node: Arc<Node>,
+    identity: Identity,
 }
 
 impl Caller {
-    pub(super) fn new(node: &Arc<Node>) -> Caller {
-        Caller { node: node.clone() }
+    /// For the client that made a call with these headers.
+    pub(super) fn new(node: &Arc<Node>, metadata: &Metadata, peer: &Peer) -> Caller {
+        Caller { node: node.clone(), identity: Identity::new(metadata, peer) }
     }
 
     /// The lease of a session: the given one, or a new one if there is none.
@@ -44,53 +47,87 @@ impl Caller {
         if let Err(error) = self.node.check_space(super::lease::GRANT_COST_BYTES) {
             return then(Err(unknown(error)));
         }
-        self.propose(node::LEASE_GRANT, &request, move |answer| {
-            then(answer.and_then(|response| match response {
-                Response::LeaseGrant(grant) => Ok(grant.id),
-                _ => Err(unexpected()),
-            }));
-        });
+        admit(
+            &self.node,
+            self.identity.clone(),
+            request,
+            |_| Ask::Login,
+            move |node, request, pass| match pass {
+                Ok(pass) => propose(node, pass.author(), node::LEASE_GRANT, &request, move |answer| {
+                    then(answer.and_then(|response| match response {
+                        Response::LeaseGrant(grant) => Ok(grant.id),
+                        _ => Err(unexpected()),
+                    }));
+                }),
+                Err(error) => then(Err(unknown(error))),
+            },
+        );
     }
 
     /// A transaction that writes.
     pub(super) fn txn(&self, request: &TxnRequest, then: impl FnOnce(Answer<TxnResponse>) + Send + 'static) {
         let node = &self.node;
-        let checked = check::txn(request, node.config.max_txn_ops)
-            .and_then(|()| node.check_space(store::txn_cost(request)))
-            .and_then(|()| node.store.delete_check(node.store.txn_delete_cost_bytes(request)));
+        let checked =
+            check::txn(request, node.config.max_txn_ops).and_then(|()| node.check_space(store::txn_cost(request)));
         if let Err(error) = checked {
             return then(Err(unknown(error)));
         }
-        let own = node.clone();
-        self.propose(node::TXN, request, move |answer| {
-            then(answer.and_then(|response| match response {
-                Response::Txn(mut txn) => {
-                    complete(&own, &mut txn.header);
-                    Ok(txn)
-                }
-                _ => Err(unexpected()),
-            }));
-        });
+        let identity = self.identity.clone();
+        admit(
+            node,
+            identity,
+            request.clone(),
+            |request| Ask::Txn(request),
+            move |node, request, pass| {
+                let room = || node.store.delete_check(node.store.txn_delete_cost_bytes(&request));
+                let pass = match pass.and_then(|pass| room().map(|()| pass)) {
+                    Ok(pass) => pass,
+                    Err(error) => return then(Err(unknown(error))),
+                };
+                let own = node.clone();
+                propose(node, pass.author(), node::TXN, &request, move |answer| {
+                    then(answer.and_then(|response| match response {
+                        Response::Txn(mut txn) => {
+                            complete(&own, &mut txn.header);
+                            Ok(txn)
+                        }
+                        _ => Err(unexpected()),
+                    }));
+                });
+            },
+        );
     }
 
     /// Deletes one key.
     pub(super) fn delete(&self, key: Bytes, then: impl FnOnce(Answer<DeleteRangeResponse>) + Send + 'static) {
         let request = DeleteRangeRequest { key, ..Default::default() };
-        let store = &self.node.store;
-        let cost = || store.delete_cost_bytes(KeyRange::new(&request.key, b""));
-        if let Err(error) = check::delete_range(&request).and_then(|()| store.delete_check(cost())) {
+        if let Err(error) = check::delete_range(&request) {
             return then(Err(unknown(error)));
         }
-        let own = self.node.clone();
-        self.propose(node::DELETE_RANGE, &request, move |answer| {
-            then(answer.and_then(|response| match response {
-                Response::DeleteRange(mut deleted) => {
-                    complete(&own, &mut deleted.header);
-                    Ok(deleted)
-                }
-                _ => Err(unexpected()),
-            }));
-        });
+        let identity = self.identity.clone();
+        admit(
+            &self.node,
+            identity,
+            request,
+            |request| Ask::DeleteRange(request),
+            move |node, request, pass| {
+                let room = || node.store.delete_check(node.store.delete_cost_bytes(KeyRange::One(&request.key)));
+                let pass = match pass.and_then(|pass| room().map(|()| pass)) {
+                    Ok(pass) => pass,
+                    Err(error) => return then(Err(unknown(error))),
+                };
+                let own = node.clone();
+                propose(node, pass.author(), node::DELETE_RANGE, &request, move |answer| {
+                    then(answer.and_then(|response| match response {
+                        Response::DeleteRange(mut deleted) => {
+                            complete(&own, &mut deleted.header);
+                            Ok(deleted)
+                        }
+                        _ => Err(unexpected()),
+                    }));
+                });
+            },
+        );
     }
 
     /// Takes back what a call has written: `key`, if it is still the one created at `revision`.
@@ -123,9 +160,12 @@ impl Caller {
         }
     }
 
-    /// A range of what this member has, on this thread.
+    /// A range of what this member has, on this thread, if the client may see it.
     pub(super) fn range_now(&self, request: &RangeRequest) -> Answer<RangeResponse> {
+        let pass = self.node.pass_now(&self.identity).map_err(unknown)?;
+        pass.decide(Ask::Range(request), &self.node.store).map_err(unknown)?;
         let answer = self.node.store.range(request).map_err(unknown)?;
+        pass.check_unchanged(&self.node.store).map_err(unknown)?;
         Ok(RangeResponse {
             header: Some(self.node.header(answer.revision)),
             kvs: answer.kvs.to_messages(),
@@ -140,11 +180,17 @@ impl Caller {
         let is_there = watch.poll(&self.node.origin(), 1, &mut response) > 0;
         is_there.then(|| WatchResponse::decode(response.0.freeze()).map_err(|_| unexpected()))
     }
+}
 
-    fn propose(&self, field: u32, request: &impl Message, then: impl FnOnce(Answer<Response>) + Send + 'static) {
-        let done = Box::new(move |outcome: node::Outcome| then(outcome.map_err(unknown)));
-        self.node.propose(field, &request.encode_to_vec(), done);
-    }
+fn propose(
+    node: &Node,
+    author: Author,
+    field: u32,
+    request: &impl Message,
+    then: impl FnOnce(Answer<Response>) + Send + 'static,
+) {
+    let done = Box::new(move |outcome: node::Outcome| then(outcome.map_err(unknown)));
+    node.propose(author, field, &request.encode_to_vec(), done);
 }
 
 /// One response of a watch.

@@ -1,6 +1,7 @@
 //! `etcdserverpb.Cluster`.
 
 use super::reply::{decode, encode, refuse};
+use crate::auth::{Identity, admit};
 use crate::cluster::change;
 use crate::config;
 use crate::node::Node;
@@ -12,20 +13,31 @@ use api::etcdserverpb::{
 };
 use rpc::{Call, Reply, Responder, Status};
 use std::sync::Arc;
+use store::Ask;
 
 pub(super) fn member_list(node: &Arc<Node>, call: Call, responder: Responder) {
+    let identity = Identity::of(&call);
     let request: MemberListRequest = match decode(call.message) {
         Ok(request) => request,
         Err(status) => return refuse(responder, status),
     };
-    if !request.linearizable {
-        return responder.send(answer(node));
-    }
-    let own = node.clone();
-    node.linearize(move |allowed| match allowed {
-        Ok(()) => responder.send(answer(&own)),
-        Err(error) => refuse(responder, error),
-    });
+    admit(
+        node,
+        identity,
+        request,
+        |_| Ask::Login,
+        move |node, request, pass| match pass {
+            Ok(_) if !request.linearizable => responder.send(answer(node)),
+            Ok(_) => {
+                let own = node.clone();
+                node.linearize(move |allowed| match allowed {
+                    Ok(()) => responder.send(answer(&own)),
+                    Err(error) => refuse(responder, error),
+                });
+            }
+            Err(error) => refuse(responder, error),
+        },
+    );
 }
 
 fn answer(node: &Node) -> Result<Reply, Status> {
@@ -52,6 +64,7 @@ fn show(member: store::Member) -> Member {
 }
 
 pub(super) fn member_add(node: &Arc<Node>, call: Call, responder: Responder) {
+    let identity = Identity::of(&call);
     let request: MemberAddRequest = match decode(call.message) {
         Ok(request) => request,
         Err(status) => return refuse(responder, status),
@@ -59,31 +72,57 @@ pub(super) fn member_add(node: &Arc<Node>, call: Call, responder: Responder) {
     let Some(urls) = config::peer_urls(&request.peer_ur_ls) else {
         return refuse(responder, Error::MemberBadUrls);
     };
-    let own = node.clone();
-    change::add(node, urls, request.is_learner, move |added| match added {
-        Ok((member, members)) => responder.send(encode(&MemberAddResponse {
-            header: header(&own),
-            member: Some(show(member)),
-            members: shown(members),
-        })),
-        Err(error) => refuse(responder, error),
-    });
+    admit(
+        node,
+        identity,
+        (urls, request.is_learner),
+        |_| Ask::Root,
+        move |node, (urls, is_learner), pass| {
+            if let Err(error) = pass {
+                return refuse(responder, error);
+            }
+            let own = node.clone();
+            change::add(node, urls, is_learner, move |added| match added {
+                Ok((member, members)) => responder.send(encode(&MemberAddResponse {
+                    header: header(&own),
+                    member: Some(show(member)),
+                    members: shown(members),
+                })),
+                Err(error) => refuse(responder, error),
+            });
+        },
+    );
 }
 
 pub(super) fn member_remove(node: &Arc<Node>, call: Call, responder: Responder) {
+    let identity = Identity::of(&call);
     let request: MemberRemoveRequest = match decode(call.message) {
         Ok(request) => request,
         Err(status) => return refuse(responder, status),
     };
-    let own = node.clone();
-    let done = move |changed: change::Changed| match changed {
-        Ok(members) => responder.send(encode(&MemberRemoveResponse { header: header(&own), members: shown(members) })),
-        Err(error) => refuse(responder, error),
-    };
-    change::remove(node, request.id, Box::new(done));
+    admit(
+        node,
+        identity,
+        request.id,
+        |_| Ask::Root,
+        move |node, id, pass| {
+            if let Err(error) = pass {
+                return refuse(responder, error);
+            }
+            let own = node.clone();
+            let done = move |changed: change::Changed| match changed {
+                Ok(members) => {
+                    responder.send(encode(&MemberRemoveResponse { header: header(&own), members: shown(members) }))
+                }
+                Err(error) => refuse(responder, error),
+            };
+            change::remove(node, id, Box::new(done));
+        },
+    );
 }
 
 pub(super) fn member_update(node: &Arc<Node>, call: Call, responder: Responder) {
+    let identity = Identity::of(&call);
     let request: MemberUpdateRequest = match decode(call.message) {
         Ok(request) => request,
         Err(status) => return refuse(responder, status),
@@ -92,23 +131,50 @@ pub(super) fn member_update(node: &Arc<Node>, call: Call, responder: Responder) 
     let Some(urls) = config::peer_urls(&request.peer_ur_ls) else {
         return refuse(responder, Error::MemberBadUrls);
     };
-    let own = node.clone();
-    let done = move |changed: change::Changed| match changed {
-        Ok(members) => responder.send(encode(&MemberUpdateResponse { header: header(&own), members: shown(members) })),
-        Err(error) => refuse(responder, error),
-    };
-    change::update(node, request.id, urls, Box::new(done));
+    admit(
+        node,
+        identity,
+        (request.id, urls),
+        |_| Ask::Root,
+        move |node, (id, urls), pass| {
+            if let Err(error) = pass {
+                return refuse(responder, error);
+            }
+            let own = node.clone();
+            let done = move |changed: change::Changed| match changed {
+                Ok(members) => {
+                    responder.send(encode(&MemberUpdateResponse { header: header(&own), members: shown(members) }))
+                }
+                Err(error) => refuse(responder, error),
+            };
+            change::update(node, id, urls, Box::new(done));
+        },
+    );
 }
 
 pub(super) fn member_promote(node: &Arc<Node>, call: Call, responder: Responder) {
+    let identity = Identity::of(&call);
     let request: MemberPromoteRequest = match decode(call.message) {
         Ok(request) => request,
         Err(status) => return refuse(responder, status),
     };
-    let own = node.clone();
-    let done = move |changed: change::Changed| match changed {
-        Ok(members) => responder.send(encode(&MemberPromoteResponse { header: header(&own), members: shown(members) })),
-        Err(error) => refuse(responder, error),
-    };
-    change::promote(node, request.id, Box::new(done));
+    admit(
+        node,
+        identity,
+        request.id,
+        |_| Ask::Root,
+        move |node, id, pass| {
+            if let Err(error) = pass {
+                return refuse(responder, error);
+            }
+            let own = node.clone();
+            let done = move |changed: change::Changed| match changed {
+                Ok(members) => {
+                    responder.send(encode(&MemberPromoteResponse { header: header(&own), members: shown(members) }))
+                }
+                Err(error) => refuse(responder, error),
+            };
+            change::promote(node, id, Box::new(done));
+        },
+    );
 }

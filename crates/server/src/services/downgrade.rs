@@ -1,5 +1,6 @@
 //! `etcdserverpb.Maintenance/Downgrade`.
 
+use super::maintenance::as_root;
 use super::reply::{decode, encode, refuse};
 use crate::cluster::downgrade;
 use crate::logging;
@@ -11,10 +12,14 @@ use rpc::{Call, Responder, Status};
 use std::sync::Arc;
 
 pub(super) fn downgrade(node: &Arc<Node>, call: Call, responder: Responder) {
-    let request: DowngradeRequest = match decode(call.message) {
+    let request: DowngradeRequest = match decode(call.message.clone()) {
         Ok(request) => request,
         Err(status) => return refuse(responder, status),
     };
+    as_root(node, &call, responder, move |node, responder| decide(node, &request, responder));
+}
+
+fn decide(node: &Arc<Node>, request: &DowngradeRequest, responder: Responder) {
     let own = node.clone();
     let action = DowngradeAction::try_from(request.action);
     let target = match action {
@@ -48,7 +53,7 @@ fn begin(node: Arc<Node>, target: (u64, u64), responder: Responder) {
         Ok(_) => answer(&own, responder),
         Err(error) => refuse(responder, error),
     };
-    node.propose(node::DOWNGRADE_INFO_SET, &downgrade::request(Some(target)), Box::new(done));
+    node.propose(node.as_member(), node::DOWNGRADE_INFO_SET, &downgrade::request(Some(target)), Box::new(done));
 }
 
 /// Always answered, as etcd does: what could not be cancelled is only logged.
@@ -64,7 +69,7 @@ fn cancel(node: Arc<Node>, responder: Responder) {
                 }
                 answer(&node, responder);
             };
-            own.propose(node::DOWNGRADE_INFO_SET, &downgrade::request(None), Box::new(done));
+            own.propose(own.as_member(), node::DOWNGRADE_INFO_SET, &downgrade::request(None), Box::new(done));
         }
         Ok(()) => {
             failed(Error::NoInflightDowngrade.message());

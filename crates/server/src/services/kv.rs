@@ -1,6 +1,7 @@
 //! `etcdserverpb.KV`.
 
 use super::reply::{decode, outcome, put_varint, refuse, too_large, unreadable, varint_len};
+use crate::auth::{Identity, Pass, admit, identify};
 use crate::metrics::{Answered, Operation};
 use crate::node::{self, Node, lock};
 use api::etcdserverpb::{
@@ -12,12 +13,13 @@ use rpc::{Call, Reply, Responder, Status};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use store::Kvs;
+use store::{Ask, Author, Kvs};
 
 /// Answers up to this size are built in one piece; larger ones are produced as the client's window opens.
 const WHOLE_BYTES_MAX: usize = limits::TURN_BYTES_MAX;
 
 pub(super) fn range(node: &Arc<Node>, call: Call, responder: Responder) {
+    let identity = Identity::of(&call);
     let request: RangeRequest = match decode(call.message) {
         Ok(request) => request,
         Err(status) => return refuse(responder, status),
@@ -26,20 +28,31 @@ pub(super) fn range(node: &Arc<Node>, call: Call, responder: Responder) {
         return refuse(responder, error);
     }
     let serializable = request.serializable;
-    read(node, serializable, Reading::new(Operation::Range), responder, move |node, reading, responder| {
-        let heavy = node.store.is_heavy(&request);
-        let answer = move |node: &Arc<Node>| {
-            let answer = answer_range(node, &request);
-            if let Some(took) = reading.end(node, answer.is_ok()) {
-                let bytes = answer.as_ref().map_or(0, Reply::len);
-                // What it counts is in the answer, which is encoded already.
-                let answered = Answered { count: -1, bytes };
-                node.metrics.slow.read(&request, took, reading.allowed - reading.began, answered);
+    read(
+        node,
+        identity,
+        serializable,
+        Reading::new(Operation::Range),
+        responder,
+        move |node, pass, reading, responder| {
+            if let Err(error) = pass.decide(Ask::Range(&request), &node.store) {
+                reading.end(node, false);
+                return refuse(responder, error);
             }
-            answer
-        };
-        if heavy { run_slowly(node, responder, answer) } else { responder.send(answer(node)) }
-    });
+            let heavy = node.store.is_heavy(&request);
+            let answer = move |node: &Arc<Node>| {
+                let answer = still(node, &pass, answer_range(node, &request));
+                if let Some(took) = reading.end(node, answer.is_ok()) {
+                    let bytes = answer.as_ref().map_or(0, Reply::len);
+                    // What it counts is in the answer, which is encoded already.
+                    let answered = Answered { count: -1, bytes };
+                    node.metrics.slow.read(&request, took, reading.allowed - reading.began, answered);
+                }
+                answer
+            };
+            if heavy { run_slowly(node, responder, answer) } else { responder.send(answer(node)) }
+        },
+    );
 }
 
 /// A read under way: what it is counted as, and when it came.
@@ -73,31 +86,45 @@ impl Reading {
     }
 }
 
-/// Runs `then` once the answer may be read here: at once for a serializable read.
+/// Runs `then` once it is known who asks and the answer may be read here: at once for a serializable read.
 fn read(
     node: &Arc<Node>,
+    identity: Identity,
     serializable: bool,
     mut reading: Reading,
     responder: Responder,
-    then: impl FnOnce(&Arc<Node>, Reading, Responder) + Send + 'static,
+    then: impl FnOnce(&Arc<Node>, Pass, Reading, Responder) + Send + 'static,
 ) {
     let waits = !serializable && !node.status.serves_local_reads();
     if serializable {
-        return then(node, reading, responder);
+        return identify(node, identity, move |node, pass| match pass {
+            Ok(pass) => then(node, pass, reading, responder),
+            Err(error) => {
+                reading.end(node, false);
+                refuse(responder, error);
+            }
+        });
     }
     let own = node.clone();
+    // After the read index: what was acknowledged about users and permissions counts too.
     node.linearize(move |allowed| {
         if waits {
             reading.allowed = Instant::now();
         }
-        match allowed {
-            Ok(()) => then(&own, reading, responder),
+        match allowed.and_then(|()| own.pass_now(&identity)) {
+            Ok(pass) => then(&own, pass, reading, responder),
             Err(error) => {
                 own.metrics.requests.observe(reading.operation, false, reading.allowed - reading.began);
                 refuse(responder, error);
             }
         }
     });
+}
+
+/// The answer, if who asked may still have it: it was built from what was in the store after they were permitted.
+pub(super) fn still(node: &Node, pass: &Pass, answer: Result<Reply, Status>) -> Result<Reply, Status> {
+    pass.check_unchanged(&node.store)?;
+    answer
 }
 
 /// Answers from the slow pool, or refuses when its queue is full.
@@ -179,7 +206,8 @@ impl rpc::Source for RangeSource {
 }
 
 pub(super) fn put(node: &Arc<Node>, call: Call, responder: Responder) {
-    let message = call.message;
+    let identity = Identity::of(&call);
+    let (message, is_alone) = (call.message, call.is_alone);
     let request: PutRequest = match decode(message.clone()) {
         Ok(request) => request,
         Err(status) => return refuse(responder, status),
@@ -188,22 +216,44 @@ pub(super) fn put(node: &Arc<Node>, call: Call, responder: Responder) {
     if let Err(error) = checked {
         return refuse(responder, error);
     }
-    propose(node, node::PUT, &message, call.is_alone, responder);
+    admit(
+        node,
+        identity,
+        request,
+        |request| Ask::Put(request),
+        move |node, _, pass| match pass {
+            Ok(pass) => propose(node, pass.author(), node::PUT, &message, is_alone, responder),
+            Err(error) => refuse(responder, error),
+        },
+    );
 }
 
 pub(super) fn delete_range(node: &Arc<Node>, call: Call, responder: Responder) {
+    let identity = Identity::of(&call);
     let request: DeleteRangeRequest = match decode(call.message.clone()) {
         Ok(request) => request,
         Err(status) => return refuse(responder, status),
     };
-    let cost = || node.store.delete_cost_bytes(KeyRange::new(&request.key, &request.range_end));
-    match check::delete_range(&request).and_then(|()| node.store.delete_check(cost())) {
-        Ok(()) => propose(node, node::DELETE_RANGE, &call.message, call.is_alone, responder),
-        Err(error) => refuse(responder, error),
+    if let Err(error) = check::delete_range(&request) {
+        return refuse(responder, error);
     }
+    admit(
+        node,
+        identity,
+        request,
+        |request| Ask::DeleteRange(request),
+        move |node, request, pass| {
+            let cost = || node.store.delete_cost_bytes(KeyRange::new(&request.key, &request.range_end));
+            match pass.and_then(|pass| node.store.delete_check(cost()).map(|()| pass)) {
+                Ok(pass) => propose(node, pass.author(), node::DELETE_RANGE, &call.message, call.is_alone, responder),
+                Err(error) => refuse(responder, error),
+            }
+        },
+    );
 }
 
 pub(super) fn txn(node: &Arc<Node>, call: Call, responder: Responder) {
+    let identity = Identity::of(&call);
     let request: TxnRequest = match api::decode::txn(call.message.clone()) {
         Ok(request) => request,
         Err(api::decode::Error::TooDeep) => return refuse(responder, Error::TooManyOps),
@@ -215,10 +265,15 @@ pub(super) fn txn(node: &Arc<Node>, call: Call, responder: Responder) {
     match only_reads(&request) {
         Some(serializable) => read(
             node,
+            identity,
             serializable,
             Reading::new(Operation::ReadonlyTxn),
             responder,
-            move |node, reading, responder| {
+            move |node, pass, reading, responder| {
+                if let Err(error) = pass.decide(Ask::Txn(&request), &node.store) {
+                    reading.end(node, false);
+                    return refuse(responder, error);
+                }
                 let heavy = node.store.is_heavy_txn(&request);
                 let answer = move |node: &Arc<Node>| {
                     let answered = node.store.read_txn(&request);
@@ -226,17 +281,28 @@ pub(super) fn txn(node: &Arc<Node>, call: Call, responder: Responder) {
                     if let Ok(response) = &answered {
                         node.metrics.operations.count_txn(response);
                     }
-                    outcome(node, answered.map(store::Response::Txn))
+                    still(node, &pass, outcome(node, answered.map(store::Response::Txn)))
                 };
                 if heavy { run_slowly(node, responder, answer) } else { responder.send(answer(node)) }
             },
         ),
         None => {
-            let room = || node.store.delete_check(node.store.txn_delete_cost_bytes(&request));
-            match node.check_space(store::txn_cost(&request)).and_then(|()| room()) {
-                Ok(()) => propose(node, node::TXN, &call.message, call.is_alone, responder),
-                Err(error) => refuse(responder, error),
+            if let Err(error) = node.check_space(store::txn_cost(&request)) {
+                return refuse(responder, error);
             }
+            admit(
+                node,
+                identity,
+                request,
+                |request| Ask::Txn(request),
+                move |node, request, pass| {
+                    let room = || node.store.delete_check(node.store.txn_delete_cost_bytes(&request));
+                    match pass.and_then(|pass| room().map(|()| pass)) {
+                        Ok(pass) => propose(node, pass.author(), node::TXN, &call.message, call.is_alone, responder),
+                        Err(error) => refuse(responder, error),
+                    }
+                },
+            );
         }
     }
 }
@@ -254,12 +320,26 @@ fn only_reads(request: &TxnRequest) -> Option<bool> {
 }
 
 pub(super) fn compact(node: &Arc<Node>, call: Call, responder: Responder) {
+    let identity = Identity::of(&call);
     let request: CompactionRequest = match decode(call.message.clone()) {
         Ok(request) => request,
         Err(status) => return refuse(responder, status),
     };
+    admit(
+        node,
+        identity,
+        request,
+        |_| Ask::Root,
+        move |node, request, pass| match pass {
+            Ok(pass) => compact_as(node, pass.author(), request, &call, responder),
+            Err(error) => refuse(responder, error),
+        },
+    );
+}
+
+fn compact_as(node: &Arc<Node>, author: Author, request: CompactionRequest, call: &Call, responder: Responder) {
     if !request.physical {
-        return propose(node, node::COMPACTION, &call.message, call.is_alone, responder);
+        return propose(node, author, node::COMPACTION, &call.message, call.is_alone, responder);
     }
     let own = node.clone();
     let done = move |result: node::Outcome| match result {
@@ -270,12 +350,19 @@ pub(super) fn compact(node: &Arc<Node>, call: Call, responder: Responder) {
         }
         Err(error) => refuse(responder, error),
     };
-    node.propose(node::COMPACTION, &call.message, Box::new(done));
+    node.propose(author, node::COMPACTION, &call.message, Box::new(done));
 }
 
 /// Sends a request through the log and its outcome to the client.
-pub(super) fn propose(node: &Arc<Node>, field: u32, request: &[u8], is_alone: bool, responder: Responder) {
+pub(super) fn propose(
+    node: &Arc<Node>,
+    author: Author,
+    field: u32,
+    request: &[u8],
+    is_alone: bool,
+    responder: Responder,
+) {
     let own = node.clone();
     let done = Box::new(move |result| responder.send(outcome(&own, result)));
-    if is_alone { node.propose_here(field, request, done) } else { node.propose(field, request, done) }
+    if is_alone { node.propose_here(author, field, request, done) } else { node.propose(author, field, request, done) }
 }

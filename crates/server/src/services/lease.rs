@@ -1,7 +1,8 @@
 //! `etcdserverpb.Lease`.
 
-use super::kv::propose;
+use super::kv::{propose, still};
 use super::reply::{decode, encode, refuse};
+use crate::auth::{Identity, admit};
 use crate::cluster;
 use crate::node::{self, Node, lock};
 use api::etcdserverpb::{
@@ -14,11 +15,13 @@ use rpc::{Call, Outbound, Reply, Responder, Status, StreamCall, StreamHandler, S
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
+use store::Ask;
 
 /// What a lease costs against the quota, as etcd estimates it.
 pub(super) const GRANT_COST_BYTES: u64 = 64;
 
 pub(super) fn grant(node: &Arc<Node>, call: Call, responder: Responder) {
+    let (identity, is_alone) = (Identity::of(&call), call.is_alone);
     let mut request: LeaseGrantRequest = match decode(call.message) {
         Ok(request) => request,
         Err(status) => return refuse(responder, status),
@@ -34,7 +37,16 @@ pub(super) fn grant(node: &Arc<Node>, call: Call, responder: Responder) {
     if drawn {
         request.id = free_id(node);
     }
-    propose(node, node::LEASE_GRANT, &request.encode_to_vec(), call.is_alone, responder);
+    admit(
+        node,
+        identity,
+        request,
+        |_| Ask::Login,
+        move |node, request, pass| match pass {
+            Ok(pass) => propose(node, pass.author(), node::LEASE_GRANT, &request.encode_to_vec(), is_alone, responder),
+            Err(error) => refuse(responder, error),
+        },
+    );
 }
 
 /// An id that no lease has.
@@ -53,32 +65,60 @@ fn random_id() -> i64 {
 }
 
 pub(super) fn revoke(node: &Arc<Node>, call: Call, responder: Responder) {
-    if let Err(status) = decode::<LeaseRevokeRequest>(call.message.clone()) {
-        return refuse(responder, status);
-    }
-    propose(node, node::LEASE_REVOKE, &call.message, call.is_alone, responder);
+    let request: LeaseRevokeRequest = match decode(call.message.clone()) {
+        Ok(request) => request,
+        Err(status) => return refuse(responder, status),
+    };
+    admit(
+        node,
+        Identity::of(&call),
+        request,
+        |request| Ask::Lease(request.id),
+        move |node, _, pass| match pass {
+            Ok(pass) => propose(node, pass.author(), node::LEASE_REVOKE, &call.message, call.is_alone, responder),
+            Err(error) => refuse(responder, error),
+        },
+    );
 }
 
 pub(super) fn time_to_live(node: &Arc<Node>, call: Call, responder: Responder) {
+    let identity = Identity::of(&call);
     let request: LeaseTimeToLiveRequest = match decode(call.message) {
         Ok(request) => request,
         Err(status) => return refuse(responder, status),
     };
-    let own = node.clone();
-    cluster::leases::time_to_live(node, request, move |found| match found {
-        Ok(mut response) => {
-            response.header = Some(own.header(own.store.revision()));
-            responder.send(encode(&response));
-        }
-        Err(error) => refuse(responder, error),
+    admit(node, identity, request, ask_time_to_live, move |node, request, pass| {
+        let pass = match pass {
+            Ok(pass) => pass,
+            Err(error) => return refuse(responder, error),
+        };
+        let own = node.clone();
+        cluster::leases::time_to_live(node, request, move |found| {
+            // Keys may have been put on the lease meanwhile.
+            let permitted = pass.decide(ask_time_to_live(&request), &own.store);
+            match found.and_then(|found| permitted.map(|()| found)) {
+                Ok(mut response) => {
+                    response.header = Some(own.header(own.store.revision()));
+                    responder.send(still(&own, &pass, encode(&response)));
+                }
+                Err(error) => refuse(responder, error),
+            }
+        });
     });
 }
 
-pub(super) fn leases(node: &Arc<Node>, _call: Call, responder: Responder) {
-    let own = node.clone();
-    node.linearize(move |allowed| match allowed {
-        Ok(()) => responder.send(answer_leases(&own)),
-        Err(error) => refuse(responder, error),
+fn ask_time_to_live(request: &LeaseTimeToLiveRequest) -> Ask<'_> {
+    if request.keys { Ask::LeaseKeys(request.id) } else { Ask::Login }
+}
+
+pub(super) fn leases(node: &Arc<Node>, call: Call, responder: Responder) {
+    let (own, identity) = (node.clone(), Identity::of(&call));
+    node.linearize(move |allowed| {
+        let pass = allowed.and_then(|()| own.pass_now(&identity));
+        match pass.and_then(|pass| pass.decide(Ask::AllLeases, &own.store).map(|()| pass)) {
+            Ok(pass) => responder.send(still(&own, &pass, answer_leases(&own))),
+            Err(error) => refuse(responder, error),
+        }
     });
 }
 
@@ -99,6 +139,7 @@ fn answer_leases(node: &Node) -> Result<Reply, Status> {
 /// A keep-alive stream: requests are answered in order, by the leader's word.
 pub(super) struct KeepAlive {
     node: Arc<Node>,
+    identity: Identity,
     waker: StreamWaker,
     /// Requests that the leader has not been asked about yet.
     waiting: VecDeque<i64>,
@@ -114,6 +155,7 @@ impl KeepAlive {
     pub(super) fn new(node: &Arc<Node>, call: StreamCall) -> KeepAlive {
         KeepAlive {
             node: node.clone(),
+            identity: Identity::of_stream(&call),
             waker: call.waker,
             waiting: VecDeque::new(),
             asked: Vec::new(),
@@ -178,6 +220,7 @@ impl KeepAlive {
         if self.waiting.len() >= limits::KEEP_ALIVES_WAITING_MAX {
             return Err(Error::TooManyRequests.into());
         }
+        self.node.pass_now(&self.identity)?.decide(Ask::Lease(request.id), &self.node.store)?;
         self.waiting.push_back(request.id);
         self.pump(out)
     }

@@ -1,5 +1,7 @@
 //! The gRPC services, from method to handler. One file per service; no generated service code.
 
+mod arrival;
+mod auth;
 mod caller;
 mod cluster;
 mod downgrade;
@@ -24,7 +26,15 @@ pub(crate) use watch::{Progress, run_progress};
 use crate::door::Door;
 use crate::http::Http;
 use crate::node::Node;
-use api::etcdserverpb::RangeRequest;
+use crate::node::{
+    AUTH_DISABLE, AUTH_ENABLE, AUTH_ROLE_ADD, AUTH_ROLE_DELETE, AUTH_ROLE_GRANT_PERMISSION,
+    AUTH_ROLE_REVOKE_PERMISSION, AUTH_USER_DELETE, AUTH_USER_GRANT_ROLE, AUTH_USER_REVOKE_ROLE,
+};
+use api::etcdserverpb::{
+    AuthDisableRequest, AuthEnableRequest, AuthRoleAddRequest, AuthRoleDeleteRequest, AuthRoleGrantPermissionRequest,
+    AuthRoleRevokePermissionRequest, AuthUserDeleteRequest, AuthUserGrantRoleRequest, AuthUserRevokeRoleRequest,
+    RangeRequest,
+};
 use api::{Code, Message};
 use bytes::Bytes;
 use rpc::{Call, HttpResponder, Kind, Method, RequestBody, Responder, Service, Status, StreamCall, StreamHandler};
@@ -68,6 +78,23 @@ methods! {
     Snapshot ServerStream "/etcdserverpb.Maintenance/Snapshot"
     MoveLeader Unary "/etcdserverpb.Maintenance/MoveLeader"
     Downgrade Unary "/etcdserverpb.Maintenance/Downgrade"
+    AuthEnable Unary "/etcdserverpb.Auth/AuthEnable"
+    AuthDisable Unary "/etcdserverpb.Auth/AuthDisable"
+    AuthStatus Unary "/etcdserverpb.Auth/AuthStatus"
+    Authenticate Unary "/etcdserverpb.Auth/Authenticate"
+    UserAdd Unary "/etcdserverpb.Auth/UserAdd"
+    UserGet Unary "/etcdserverpb.Auth/UserGet"
+    UserList Unary "/etcdserverpb.Auth/UserList"
+    UserDelete Unary "/etcdserverpb.Auth/UserDelete"
+    UserChangePassword Unary "/etcdserverpb.Auth/UserChangePassword"
+    UserGrantRole Unary "/etcdserverpb.Auth/UserGrantRole"
+    UserRevokeRole Unary "/etcdserverpb.Auth/UserRevokeRole"
+    RoleAdd Unary "/etcdserverpb.Auth/RoleAdd"
+    RoleGet Unary "/etcdserverpb.Auth/RoleGet"
+    RoleList Unary "/etcdserverpb.Auth/RoleList"
+    RoleDelete Unary "/etcdserverpb.Auth/RoleDelete"
+    RoleGrantPermission Unary "/etcdserverpb.Auth/RoleGrantPermission"
+    RoleRevokePermission Unary "/etcdserverpb.Auth/RoleRevokePermission"
     Lock Unary "/v3lockpb.Lock/Lock"
     Unlock Unary "/v3lockpb.Lock/Unlock"
     Campaign Unary "/v3electionpb.Election/Campaign"
@@ -163,11 +190,34 @@ impl Service for Services {
             Rpc::MemberPromote => cluster::member_promote(node, call, responder),
             Rpc::Alarm => maintenance::alarm(node, call, responder),
             Rpc::Status => maintenance::status(node, call, responder),
-            Rpc::Defragment => maintenance::defragment(node, responder),
-            Rpc::Hash => maintenance::hash(node, responder),
+            Rpc::Defragment => maintenance::defragment(node, call, responder),
+            Rpc::Hash => maintenance::hash(node, call, responder),
             Rpc::HashKv => maintenance::hash_kv(node, call, responder),
             Rpc::MoveLeader => maintenance::move_leader(node, call, responder),
             Rpc::Downgrade => downgrade::downgrade(node, call, responder),
+            Rpc::AuthEnable => auth::change::<AuthEnableRequest>(node, call, AUTH_ENABLE, responder),
+            Rpc::AuthDisable => auth::change::<AuthDisableRequest>(node, call, AUTH_DISABLE, responder),
+            Rpc::AuthStatus => auth::status(node, call, responder),
+            Rpc::Authenticate => auth::authenticate(node, call, responder),
+            Rpc::UserAdd => auth::user_add(node, call, responder),
+            Rpc::UserGet => auth::user_get(node, call, responder),
+            Rpc::UserList => auth::user_list(node, call, responder),
+            Rpc::UserDelete => auth::change::<AuthUserDeleteRequest>(node, call, AUTH_USER_DELETE, responder),
+            Rpc::UserChangePassword => auth::user_change_password(node, call, responder),
+            Rpc::UserGrantRole => auth::change::<AuthUserGrantRoleRequest>(node, call, AUTH_USER_GRANT_ROLE, responder),
+            Rpc::UserRevokeRole => {
+                auth::change::<AuthUserRevokeRoleRequest>(node, call, AUTH_USER_REVOKE_ROLE, responder);
+            }
+            Rpc::RoleAdd => auth::change::<AuthRoleAddRequest>(node, call, AUTH_ROLE_ADD, responder),
+            Rpc::RoleGet => auth::role_get(node, call, responder),
+            Rpc::RoleList => auth::role_list(node, call, responder),
+            Rpc::RoleDelete => auth::change::<AuthRoleDeleteRequest>(node, call, AUTH_ROLE_DELETE, responder),
+            Rpc::RoleGrantPermission => {
+                auth::change::<AuthRoleGrantPermissionRequest>(node, call, AUTH_ROLE_GRANT_PERMISSION, responder);
+            }
+            Rpc::RoleRevokePermission => {
+                auth::change::<AuthRoleRevokePermissionRequest>(node, call, AUTH_ROLE_REVOKE_PERMISSION, responder);
+            }
             Rpc::Lock => lock::lock(node, call, responder),
             Rpc::Unlock => lock::unlock(node, call, responder),
             Rpc::Campaign => election::campaign(node, call, responder),
@@ -199,7 +249,7 @@ impl Service for Services {
             _ => return Err(Status::new(Code::Internal, "a unary method was called as a stream")),
         };
         let span = node.tracer.as_ref().and_then(|tracer| tracer.stream(METHODS[method].path, &call));
-        let handler = leaderless::guard(node, call, |call| make(node, call));
+        let handler = leaderless::guard(node, call, |call| arrival::hold(node, call, |call| make(node, call)));
         Ok(match span {
             Some(span) => Box::new(traced::Traced::new(handler, span)),
             None => handler,

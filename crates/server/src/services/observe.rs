@@ -37,7 +37,7 @@ pub(super) struct Observe {
 
 impl Observe {
     pub(super) fn new(node: &Arc<Node>, call: StreamCall) -> Observe {
-        let caller = Caller::new(node);
+        let caller = Caller::new(node, &call.metadata, &call.peer);
         Observe { caller, waker: call.waker, prefix: Bytes::new(), state: State::Idle, due: VecDeque::new() }
     }
 

@@ -96,6 +96,10 @@ pub(super) fn outcome(node: &Node, outcome: Outcome) -> Result<Reply, Status> {
             complete(node, &mut alarm.header);
             encode(alarm)
         }
+        Response::Auth(answer, _) => {
+            complete(node, &mut answer.header);
+            encode(answer)
+        }
         Response::None => Ok(Reply::Whole(Bytes::new())),
     }
 }

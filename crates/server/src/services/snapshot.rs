@@ -1,5 +1,6 @@
 //! `Maintenance.Snapshot`: the data as an etcd backend file, followed by its SHA-256.
 
+use crate::auth::Identity;
 use crate::node::{Node, lock};
 use api::etcdserverpb::SnapshotResponse;
 use api::{Message, limits};
@@ -9,7 +10,7 @@ use sha2::{Digest, Sha256};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
-use store::Image;
+use store::{Ask, Image};
 
 /// Bytes of the file in one message, as etcd cuts it.
 const BLOB_BYTES: usize = 32 * 1024;
@@ -22,6 +23,7 @@ type Planned = Arc<Mutex<Option<Result<Image, api::Error>>>>;
 /// One Snapshot call.
 pub(super) struct Snapshot {
     node: Arc<Node>,
+    identity: Identity,
     waker: StreamWaker,
     planned: Planned,
     image: Option<Sending>,
@@ -41,6 +43,7 @@ impl Snapshot {
         node.snapshots.fetch_add(1, Ordering::Relaxed);
         Snapshot {
             node: node.clone(),
+            identity: Identity::of_stream(&call),
             waker: call.waker,
             planned: Planned::default(),
             image: None,
@@ -109,6 +112,10 @@ impl Sending {
 
 impl StreamHandler for Snapshot {
     fn message(&mut self, _message: Bytes, out: &mut Outbound<'_>) {
+        let pass = self.node.pass_now(&self.identity);
+        if let Err(error) = pass.and_then(|pass| pass.decide(Ask::Root, &self.node.store)) {
+            return out.finish(error.into());
+        }
         if self.node.snapshots.load(Ordering::Relaxed) > limits::SNAPSHOTS_MAX || !self.plan() {
             out.finish(api::Error::TooManyRequests.into());
         }

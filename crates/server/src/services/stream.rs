@@ -1,27 +1,38 @@
 //! `etcdserverpb.KV/RangeStream`: a range in chunks, read as the client takes them.
 
 use super::reply::{decode, put_varint};
+use crate::auth::{Identity, Pass, identify};
 use crate::node::{Node, lock};
 use api::etcdserverpb::{RangeRequest, RangeResponse};
 use api::{Message, check};
 use bytes::{BufMut, Bytes, BytesMut};
 use rpc::{Outbound, Status, StreamCall, StreamHandler, StreamWaker};
 use std::sync::{Arc, Mutex};
+use store::Ask;
 
 /// Where the beginning of the stream is left by whoever made it: the thread that was told that it may read, or a slow one.
-type Begun = Arc<Mutex<Option<Result<store::RangeStream, Status>>>>;
+type Begun = Arc<Mutex<Option<Result<Chunks, Status>>>>;
+
+/// What is being read, for whom.
+struct Chunks {
+    stream: store::RangeStream,
+    request: RangeRequest,
+    pass: Pass,
+}
 
 /// One RangeStream call.
 pub(super) struct RangeStream {
     node: Arc<Node>,
+    identity: Identity,
     waker: StreamWaker,
     begun: Begun,
-    chunks: Option<store::RangeStream>,
+    chunks: Option<Chunks>,
 }
 
 impl RangeStream {
     pub(super) fn new(node: &Arc<Node>, call: StreamCall) -> RangeStream {
-        RangeStream { node: node.clone(), waker: call.waker, begun: Begun::default(), chunks: None }
+        let identity = Identity::of_stream(&call);
+        RangeStream { node: node.clone(), identity, waker: call.waker, begun: Begun::default(), chunks: None }
     }
 
     fn start(&mut self, message: Bytes) -> Result<(), Status> {
@@ -29,13 +40,15 @@ impl RangeStream {
         check::range(&request)?;
         let serializable = request.serializable;
         let (node, begun, waker) = (self.node.clone(), self.begun.clone(), self.waker.clone());
-        let begin = move |allowed: Result<(), api::Error>| {
+        let begin = move |pass: Result<Pass, api::Error>| {
+            let allowed = pass.and_then(|pass| pass.decide(Ask::Range(&request), &node.store).map(|()| pass));
             // At an old revision the keys are counted one by one.
             let heavy = allowed.is_ok() && node.store.is_heavy(&request);
             let (own, left, wake) = (node.clone(), begun.clone(), waker.clone());
             let work = move || {
-                let stream = allowed.and_then(|()| own.store.range_stream(request));
-                *lock(&left) = Some(stream.map_err(Status::from));
+                let chunks = allowed
+                    .and_then(|pass| Ok(Chunks { stream: own.store.range_stream(request.clone())?, request, pass }));
+                *lock(&left) = Some(chunks.map_err(Status::from));
                 wake.wake();
             };
             if !heavy {
@@ -45,10 +58,12 @@ impl RangeStream {
                 waker.wake();
             }
         };
+        let identity = self.identity.clone();
         if serializable {
-            begin(Ok(()));
+            identify(&self.node, identity, |_, pass| begin(pass));
         } else {
-            self.node.linearize(begin);
+            let own = self.node.clone();
+            self.node.linearize(move |allowed| begin(allowed.and_then(|()| own.pass_now(&identity))));
         }
         Ok(())
     }
@@ -82,8 +97,9 @@ impl RangeStream {
         if !out.has_room() {
             return Ok(());
         }
-        match chunks.next() {
+        match chunks.stream.next() {
             Some(chunk) => {
+                chunks.pass.decide_anew(Ask::Range(&chunks.request), &self.node.store)?;
                 out.send(self.encode(chunk?));
                 self.waker.wake();
             }

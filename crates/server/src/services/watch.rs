@@ -1,20 +1,23 @@
 //! `etcdserverpb.Watch`.
 
 use super::reply::decode;
+use crate::auth::Identity;
 use crate::metrics::Reads;
 use crate::node::Node;
-use api::etcdserverpb::{WatchRequest, watch_request::RequestUnion};
+use api::etcdserverpb::{WatchCreateRequest, WatchRequest, watch_request::RequestUnion};
 use api::limits;
 use bytes::{Bytes, BytesMut};
 use rpc::{Outbound, StreamCall, StreamHandler, StreamWaker};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
+use store::Ask;
 use store::watch::{Hub, Sink, WatchStream, Wrote};
 
 /// One watch stream: requests in, responses out as the client takes them.
 pub(super) struct Watch {
     node: Arc<Node>,
+    identity: Identity,
     stream: WatchStream,
     waker: StreamWaker,
     progress_due: Arc<AtomicBool>,
@@ -22,11 +25,22 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn new(node: &Arc<Node>, call: StreamCall) -> Watch {
-        let waker = call.waker.clone();
+        let (identity, waker) = (Identity::of_stream(&call), call.waker.clone());
         let stream = Hub::stream(&node.store, Arc::new(move || waker.wake()));
         let progress_due = Arc::new(AtomicBool::new(false));
         node.metrics.progress.add(&progress_due, call.waker.clone());
-        Watch { node: node.clone(), stream, waker: call.waker, progress_due }
+        Watch { node: node.clone(), identity, stream, waker: call.waker, progress_due }
+    }
+
+    fn create(&mut self, request: WatchCreateRequest) {
+        let pass = self.node.pass_now(&self.identity);
+        match pass.and_then(|pass| pass.decide(Ask::Watch(&request), &self.node.store)) {
+            Ok(()) => self.stream.create(request),
+            // A status as Go prints it: clients look for its end.
+            Err(error) => {
+                self.stream.refuse(format!("rpc error: code = {} desc = {}", error.code().name(), error.message()));
+            }
+        }
     }
 
     fn pump(&mut self, out: &mut Outbound<'_>) {
@@ -108,7 +122,7 @@ impl Meter {
 impl StreamHandler for Watch {
     fn message(&mut self, message: Bytes, out: &mut Outbound<'_>) {
         match decode::<WatchRequest>(message).map(|request| request.request_union) {
-            Ok(Some(RequestUnion::CreateRequest(request))) => self.stream.create(request),
+            Ok(Some(RequestUnion::CreateRequest(request))) => self.create(request),
             Ok(Some(RequestUnion::CancelRequest(request))) => self.stream.cancel(request.watch_id),
             Ok(Some(RequestUnion::ProgressRequest(_))) => self.stream.progress(),
             Ok(None) => {}

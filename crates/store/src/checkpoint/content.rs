@@ -1,5 +1,6 @@
 //! What a checkpoint says.
 
+use crate::auth::AuthState;
 use crate::log::SegmentEntry;
 use api::etcdserverpb::{AlarmMember, DowngradeInfo, Member};
 use api::leasepb::Lease;
@@ -46,7 +47,7 @@ pub struct Checkpoint {
     /// The downgrade under way.
     #[prost(message, optional, tag = "12")]
     pub downgrade: Option<DowngradeInfo>,
-    /// Users, roles and the auth revision, in auth's own encoding.
+    /// Users, roles and the auth revision, in auth's own encoding. Empty if there never was one.
     #[prost(bytes = "bytes", tag = "13")]
     pub auth: Bytes,
     /// The state came whole from another member: no earlier checkpoint beside it is worth anything.
@@ -64,6 +65,9 @@ impl Checkpoint {
     pub(crate) fn contradiction(&self) -> Option<&'static str> {
         if self.revision < 1 || self.compact_revision > self.revision {
             return Some("revisions of a checkpoint that contradict each other");
+        }
+        if AuthState::load(&self.auth).is_none() {
+            return Some("users of a checkpoint that do not parse");
         }
         let mut last = Default::default();
         let mut ids = std::collections::HashSet::new();

@@ -31,7 +31,7 @@ fn sample() -> Checkpoint {
         removed: vec![8, 9],
         cluster_version: "3.7.0".into(),
         downgrade: None,
-        auth: b"opaque".as_slice().into(),
+        auth: crate::auth::AuthState { enabled: true, ..Default::default() }.save(),
         installed: false,
     }
 }
@@ -69,7 +69,9 @@ fn contradictions_are_found() {
     twice.segments[2].id = 1;
     let mut compacted = sample();
     compacted.compact_revision = 41;
-    for wrong in [behind, unsorted, twice, compacted] {
+    let mut users = sample();
+    users.auth = b"opaque".as_slice().into();
+    for wrong in [behind, unsorted, twice, compacted, users] {
         assert_eq!(decode_checkpoint(&encode_checkpoint(&wrong)).unwrap_err().offset, 32);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::ExportError;
 use crate::applier::Applier;
+use crate::auth::AuthState;
 use crate::capture::saved;
 use crate::checkpoint::{Checkpoint, encode_checkpoint};
 use crate::leases::LeaseCapture;
@@ -17,6 +18,7 @@ pub struct Export {
     store: Arc<Store>,
     content: Checkpoint,
     leases: LeaseCapture,
+    auth: Arc<AuthState>,
     listing: Listing,
     encoded: OnceLock<Bytes>,
 }
@@ -28,6 +30,7 @@ impl Applier {
         Export {
             content: self.content(),
             leases: self.store.leases.capture(),
+            auth: self.store.auth.capture(),
             listing: self.log.listing(),
             store: Arc::clone(&self.store),
             encoded: OnceLock::new(),
@@ -64,6 +67,7 @@ impl Export {
         }
         let mut content = self.content.clone();
         content.leases = self.leases.iter().map(saved).collect();
+        content.auth = self.auth.save();
         for (entry, segment) in self.listing.entries().iter().zip(self.listing.segments()) {
             let mut entry = *entry;
             entry.body_crc = Some(segment.body_crc(entry.length, self.store.options.rest)?);

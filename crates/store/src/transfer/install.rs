@@ -8,6 +8,7 @@
 use super::Prepared;
 use crate::alarms::Alarms;
 use crate::applier::{Applier, Fatal};
+use crate::auth::AuthState;
 use crate::leases::Leases;
 use crate::log::{lock, write};
 use crate::maintain::Replaced;
@@ -56,6 +57,8 @@ impl Applier {
         let content = &ready.content;
         let members = Members::load(content);
         let alarms = Alarms::new(content.alarms.iter().copied());
+        // What a checkpoint says is checked when it is read.
+        let auth = AuthState::load(&content.auth).unwrap_or_default();
         let leases = std::mem::replace(&mut ready.leases, Leases::new([]));
         let last = content.segments.last().map(|entry| entry.last()).unwrap_or_default();
         {
@@ -71,6 +74,7 @@ impl Applier {
         let leases = store.leases.replace(leases);
         *write(&store.alarms) = alarms;
         *write(&store.members) = members;
+        store.auth.replace(auth);
         store.hashes.clear();
         let index = std::mem::take(&mut ready.index);
         store.maintenance.replaced(content.compact_revision, Replaced { _index: index, _leases: leases });

@@ -26,6 +26,7 @@ fn revision_of(result: &Result<Response, Error>) -> i64 {
         Response::LeaseRevoke(_, response) => response.header,
         Response::LeaseCheckpoint(response) => response.header,
         Response::Alarm(response) => response.header,
+        Response::Auth(response, _) => response.header,
         Response::None => None,
     };
     header.unwrap().revision

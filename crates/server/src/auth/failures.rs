@@ -1,0 +1,125 @@
+//! Passwords that were wrong: who gives many has to wait.
+
+use crate::node::lock;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::sync::Mutex;
+
+/// Attempts that one address has with one user at once, and the time until it has another.
+const USER: Allowance = Allowance { attempts_max: 10, again_ms: 1_000 };
+/// The same with all users together.
+const ADDRESS: Allowance = Allowance { attempts_max: 200, again_ms: 50 };
+/// Entries of each table.
+const KEPT_MAX: usize = 10_000;
+
+struct Allowance {
+    attempts_max: u64,
+    again_ms: u64,
+}
+
+/// When an address would have all of its attempts again.
+type Table<K> = HashMap<K, u64>;
+
+#[derive(Default)]
+struct Tables {
+    users: Table<u64>,
+    addresses: Table<Option<IpAddr>>,
+}
+
+/// The attempts of the last moments.
+#[derive(Default)]
+pub(super) struct Failures {
+    tables: Mutex<Tables>,
+    hashing: RandomState,
+}
+
+impl Failures {
+    fn keys(&self, user: &str, address: Option<IpAddr>) -> (u64, Option<IpAddr>) {
+        (self.hashing.hash_one((user, address)), address)
+    }
+
+    /// Takes one attempt; false if none is left. It counts as failed until it is given back.
+    pub(super) fn take(&self, user: &str, address: Option<IpAddr>, now_ms: u64) -> bool {
+        let (user, address) = self.keys(user, address);
+        let mut tables = lock(&self.tables);
+        let may = USER.has(&tables.users, &user, now_ms) && ADDRESS.has(&tables.addresses, &address, now_ms);
+        if may {
+            USER.take(&mut tables.users, user, now_ms);
+            ADDRESS.take(&mut tables.addresses, address, now_ms);
+        }
+        may
+    }
+
+    /// Gives an attempt back that has not failed.
+    pub(super) fn give_back(&self, user: &str, address: Option<IpAddr>) {
+        let (user, address) = self.keys(user, address);
+        let mut tables = lock(&self.tables);
+        USER.give_back(&mut tables.users, &user);
+        ADDRESS.give_back(&mut tables.addresses, &address);
+    }
+}
+
+impl Allowance {
+    fn has<K: Eq + std::hash::Hash>(&self, table: &Table<K>, key: &K, now_ms: u64) -> bool {
+        table.get(key).is_none_or(|full_ms| *full_ms <= now_ms + (self.attempts_max - 1) * self.again_ms)
+    }
+
+    fn take<K: Eq + std::hash::Hash>(&self, table: &mut Table<K>, key: K, now_ms: u64) {
+        if table.len() >= KEPT_MAX && !table.contains_key(&key) {
+            table.retain(|_, full_ms| *full_ms > now_ms);
+            // Whoever makes so many addresses up is let go with the others; bcrypt's queue is short anyway.
+            if table.len() >= KEPT_MAX {
+                table.clear();
+            }
+        }
+        let full_ms = table.entry(key).or_default();
+        *full_ms = now_ms.max(*full_ms) + self.again_ms;
+    }
+
+    fn give_back<K: Eq + std::hash::Hash>(&self, table: &mut Table<K>, key: &K) {
+        if let Some(full_ms) = table.get_mut(key) {
+            *full_ms = full_ms.saturating_sub(self.again_ms);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOME: Option<IpAddr> = Some(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
+
+    #[test]
+    fn attempts_come_back() {
+        let failures = Failures::default();
+        for _ in 0..USER.attempts_max {
+            assert!(failures.take("ann", HOME, 5));
+        }
+        assert!(!failures.take("ann", HOME, 5));
+        assert!(failures.take("bob", HOME, 5) && failures.take("ann", None, 5));
+        assert!(!failures.take("ann", HOME, 1_004));
+        assert!(failures.take("ann", HOME, 1_005) && !failures.take("ann", HOME, 1_005));
+        failures.give_back("ann", HOME);
+        assert!(failures.take("ann", HOME, 1_005));
+    }
+
+    #[test]
+    fn an_address_has_fewer_than_its_users() {
+        let failures = Failures::default();
+        let taken = (0..1_000).filter(|user| failures.take(&user.to_string(), HOME, 0)).count();
+        assert_eq!(taken as u64, ADDRESS.attempts_max);
+        assert!(failures.take("ann", None, 0));
+    }
+
+    #[test]
+    fn tables_are_bounded() {
+        let failures = Failures::default();
+        for number in 0..3 * KEPT_MAX as u32 {
+            let address = Some(IpAddr::V4(number.into()));
+            assert!(failures.take("ann", address, 0));
+        }
+        let tables = lock(&failures.tables);
+        assert!(tables.users.len() <= KEPT_MAX && tables.addresses.len() <= KEPT_MAX);
+    }
+}

@@ -1,0 +1,146 @@
+//! bcrypt, which is slow on purpose: on threads of its own that take what the others leave of the processors.
+
+use crate::node::SlowPool;
+use crate::rest;
+use ring::rand::{SecureRandom, SystemRandom};
+use std::cell::Cell;
+use std::io;
+use std::sync::Arc;
+use store::Password;
+
+/// What may wait. Beyond it the last one would wait for seconds.
+const QUEUE_MAX: usize = 64;
+/// What bcrypt takes in.
+const PASSWORD_BYTES_MAX: usize = 72;
+
+/// The threads, and what a password is hashed with.
+pub(super) struct Hashing {
+    pool: SlowPool,
+    cost: u32,
+    /// Of a password that nobody has: failures take as long for users that do not exist.
+    nobodys: Arc<str>,
+}
+
+/// Why a password is not hashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum HashError {
+    #[error("bcrypt: password length exceeds 72 bytes")]
+    TooLong,
+    #[error("etcdserver: too many requests")]
+    Busy,
+    #[error("no random numbers for a salt")]
+    Random,
+}
+
+impl Hashing {
+    pub(super) fn start(cost: u32) -> io::Result<Hashing> {
+        let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get()).div_ceil(2);
+        let nobodys = nobodys(cost).into();
+        Ok(Hashing { pool: SlowPool::start("bcrypt", threads, QUEUE_MAX)?, cost, nobodys })
+    }
+
+    /// Runs `job` on one of the threads; false if too many wait.
+    pub(super) fn run(&self, job: impl FnOnce() + Send + 'static) -> bool {
+        self.pool.try_run(move || {
+            thread_local!(static LOWERED: Cell<bool> = const { Cell::new(false) });
+            if !LOWERED.replace(true) {
+                rest::yield_to_all();
+            }
+            job();
+        })
+    }
+
+    /// Hashes a password as it is stored. `then` is called once, at once if it is not.
+    pub(super) fn hash(&self, password: String, then: impl FnOnce(Result<String, HashError>) + Send + 'static) {
+        if password.len() > PASSWORD_BYTES_MAX {
+            return then(Err(HashError::TooLong));
+        }
+        let cost = self.cost;
+        let then = Once::new(then);
+        let job = then.clone();
+        if !self.run(move || job.call(hash(password.as_bytes(), cost))) {
+            then.call(Err(HashError::Busy));
+        }
+    }
+
+    /// Whether a password is the one of the hash. Takes as long without one.
+    pub(super) fn verify(
+        &self,
+        password: String,
+        stored: Password,
+        then: impl FnOnce(Result<bool, HashError>) + Send + 'static,
+    ) {
+        let nobodys = self.nobodys.clone();
+        let then = Once::new(then);
+        let job = then.clone();
+        let verify = move || {
+            let known = if let Password::Hash(hash) = &stored { std::str::from_utf8(hash).ok() } else { None };
+            // A hash that is none is never matched, but paid for.
+            let found = match known.map(|hash| bcrypt::verify(&password, hash)) {
+                Some(Ok(is_right)) => is_right,
+                _ => bcrypt::verify(&password, &nobodys).is_ok_and(|_| false),
+            };
+            job.call(Ok(found));
+        };
+        if !self.run(verify) {
+            then.call(Err(HashError::Busy));
+        }
+    }
+}
+
+/// A hash that takes as long as any other and that no password has: with the highest costs making a true one takes hours.
+fn nobodys(cost: u32) -> String {
+    format!("$2a${cost:02}${}", ".".repeat(53))
+}
+
+/// As Go's library writes it.
+fn hash(password: &[u8], cost: u32) -> Result<String, HashError> {
+    let mut salt = [0; 16];
+    SystemRandom::new().fill(&mut salt).map_err(|_| HashError::Random)?;
+    let parts = bcrypt::hash_with_salt(password, cost, salt).map_err(|_| HashError::TooLong)?;
+    Ok(parts.format_for_version(bcrypt::Version::TwoA))
+}
+
+/// What is to be done with a result.
+type Then<T> = Box<dyn FnOnce(T) + Send>;
+
+/// Something to be called once, by the job or by whoever finds no room for it.
+struct Once<T>(Arc<std::sync::Mutex<Option<Then<T>>>>);
+
+impl<T> Clone for Once<T> {
+    fn clone(&self) -> Self {
+        Once(self.0.clone())
+    }
+}
+
+impl<T> Once<T> {
+    fn new(then: impl FnOnce(T) + Send + 'static) -> Once<T> {
+        Once(Arc::new(std::sync::Mutex::new(Some(Box::new(then)))))
+    }
+
+    fn call(&self, value: T) {
+        if let Some(then) = crate::node::lock(&self.0).take() {
+            then(value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_s_hash_is_looked_at() {
+        assert!(matches!(bcrypt::verify(b"", &nobodys(4)), Ok(false)));
+    }
+
+    #[test]
+    fn hashes_are_go_s() {
+        for password in [&b"pw"[..], b"", b"with\0nul", &[b'p'; 72]] {
+            let hash = hash(password, 4).expect("hashed");
+            assert!(hash.starts_with("$2a$04$") && hash.len() == 60, "{hash}");
+            assert!(bcrypt::verify(password, &hash).expect("verified"));
+            assert!(!bcrypt::verify(b"another", &hash).expect("verified"));
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Who asks, and whether they may.
+//!
+//! [`identity`] is what a call says of who makes it, [`pass`] who that turned out to be, [`admission`] the way from one to the
+//! other and through `store`'s one function that decides. [`login`] is the way from a password to a token: through [`failures`],
+//! [`credentials`] and [`hashing`] to [`tokens`], which the log gives out, or [`jwt`], which are signed.
+
+mod admission;
+mod credentials;
+mod failures;
+mod hashing;
+mod identity;
+mod jwt;
+mod login;
+mod pass;
+mod tokens;
+
+pub(crate) use admission::{admit, identify};
+pub(crate) use hashing::HashError;
+pub(crate) use identity::Identity;
+pub(crate) use jwt::OptionsError;
+pub(crate) use login::{hand_over, log_in};
+pub(crate) use pass::Pass;
+
+use crate::config::Config;
+use api::Error;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use credentials::{Credentials, Tag};
+use failures::Failures;
+use hashing::Hashing;
+use jwt::Jwt;
+use login::Waiting;
+use std::cmp::Ordering;
+use std::sync::Arc;
+use std::time::Duration;
+use store::{AuthEvent, Store};
+use tokens::{Found, Tokens};
+
+/// Of simple tokens, for who gives none.
+const TOKEN_TTL_DEFAULT: Duration = Duration::from_secs(300);
+
+/// What a member needs to know who asks, beside the replicated users.
+pub(crate) struct Auth {
+    provider: Provider,
+    /// `--client-cert-auth`: the name of a certificate is a user's.
+    knows_certificates: bool,
+    tokens: Tokens,
+    credentials: Credentials,
+    failures: Failures,
+    hashing: Hashing,
+    /// Logins that wait for bcrypt, by what they wait for.
+    checking: Waiting<Tag>,
+    /// Logins that wait for a token, by user and auth revision.
+    issuing: Waiting<(String, u64)>,
+}
+
+/// What users are given for their passwords.
+enum Provider {
+    Simple,
+    Jwt(Arc<Jwt>),
+}
+
+/// Why it is not known who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unknown {
+    /// The token was given out by an entry that this member has not applied.
+    NotYet,
+    /// It never will be.
+    Refused(Error),
+}
+
+impl Auth {
+    /// Reads keys and starts threads, as the flags say.
+    pub(crate) fn start(config: &Config) -> Result<Auth, OptionsError> {
+        let knows_certificates = config.tls_client.client_cert_auth;
+        let config = &config.auth;
+        let ttl = match config.token_ttl_seconds {
+            0 => TOKEN_TTL_DEFAULT,
+            seconds => Duration::from_secs(seconds),
+        };
+        let provider = match config.token.split_once(',').unwrap_or((&config.token, "")) {
+            ("simple" | "", "") => Provider::Simple,
+            ("jwt", options) => Provider::Jwt(Arc::new(Jwt::open(options)?)),
+            _ => return Err(OptionsError::Kind(config.token.clone())),
+        };
+        Ok(Auth {
+            provider,
+            knows_certificates,
+            tokens: Tokens::new(ttl),
+            credentials: Credentials::new().ok_or(OptionsError::Random)?,
+            failures: Failures::default(),
+            hashing: Hashing::start(config.bcrypt_cost)?,
+            checking: Waiting::default(),
+            issuing: Waiting::default(),
+        })
+    }
+
+    /// Hashes a password as it is stored; `then` is called once, on any thread.
+    pub(crate) fn hash(&self, password: String, then: impl FnOnce(Result<String, HashError>) + Send + 'static) {
+        self.hashing.hash(password, move |hashed| then(hashed.map(|hash| STANDARD.encode(hash))));
+    }
+
+    /// Takes in what an applied entry means for tokens. In the order of the log, before the entry counts as applied.
+    pub(crate) fn note(&self, event: &AuthEvent, now_ms: u64) {
+        match event {
+            AuthEvent::None => {}
+            AuthEvent::Token { user, token } => self.tokens.add(user, token, now_ms),
+            AuthEvent::UserTokensDropped(user) => self.tokens.drop_user(user),
+            AuthEvent::AllTokensDropped => self.tokens.clear(),
+        }
+    }
+
+    /// Another member's state took the place of this one's: which of the tokens it knows is not part of it.
+    pub(crate) fn replaced(&self) {
+        self.tokens.clear();
+    }
+
+    /// Finds out who asks, with what this member has applied up to now.
+    pub(crate) fn pass(&self, store: &Store, identity: &Identity, applied: u64, now_ms: u64) -> Result<Pass, Unknown> {
+        let users = store.auth();
+        if identity.is_member() {
+            return Ok(Pass::member());
+        }
+        if !users.is_enabled() {
+            return Ok(Pass::open());
+        }
+        let named = |user: &str| users.permissions(user).map_or_else(Pass::stranger, Pass::user);
+        match (identity.token(), identity.common_name()) {
+            (Some(token), _) => match &self.provider {
+                Provider::Simple => match self.tokens.find(token, applied, now_ms) {
+                    Found::User(user) => Ok(named(&user)),
+                    Found::Later => Err(Unknown::NotYet),
+                    Found::Nowhere => Err(Unknown::Refused(Error::InvalidAuthToken)),
+                },
+                Provider::Jwt(jwt) => {
+                    let holder = jwt.find(token).map_err(Unknown::Refused)?;
+                    match holder.revision.cmp(&users.revision()) {
+                        Ordering::Less => Err(Unknown::Refused(Error::AuthOldRevision)),
+                        Ordering::Equal => Ok(named(&holder.user)),
+                        Ordering::Greater => Err(Unknown::NotYet),
+                    }
+                }
+            },
+            (None, Some("") | None) => Ok(Pass::nobody()),
+            (None, Some(name)) if self.knows_certificates => Ok(named(name)),
+            (None, Some(_)) => Ok(Pass::nobody()),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Who somebody turned out to be.
+
+use api::Error;
+use std::sync::Arc;
+use store::{Ask, Author, Permissions, Store};
+
+/// Who asks, under one auth revision.
+#[derive(Clone, Debug)]
+pub(crate) struct Pass(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    /// Nobody has to log in.
+    Open,
+    /// The member itself.
+    Member,
+    /// Somebody who did not log in.
+    Nobody,
+    /// Somebody whose name is none of a user's.
+    Stranger,
+    User(Arc<Permissions>),
+}
+
+impl Pass {
+    pub(super) fn open() -> Pass {
+        Pass(Kind::Open)
+    }
+
+    pub(super) fn member() -> Pass {
+        Pass(Kind::Member)
+    }
+
+    pub(super) fn nobody() -> Pass {
+        Pass(Kind::Nobody)
+    }
+
+    pub(super) fn stranger() -> Pass {
+        Pass(Kind::Stranger)
+    }
+
+    pub(super) fn user(permissions: Arc<Permissions>) -> Pass {
+        Pass(Kind::User(permissions))
+    }
+
+    /// Whether what is asked for may be had.
+    pub(crate) fn decide(&self, ask: Ask<'_>, store: &Store) -> Result<(), Error> {
+        match &self.0 {
+            Kind::Open | Kind::Member => Ok(()),
+            Kind::Nobody if ask.is_for_all() => Ok(()),
+            Kind::Nobody => Err(Error::UserEmpty),
+            Kind::Stranger if ask.is_for_all() => Ok(()),
+            Kind::Stranger => Err(Error::PermissionDenied),
+            Kind::User(permissions) => permissions.decide(ask, store.leases()),
+        }
+    }
+
+    /// The same for an answer that was built from what is in the store now: users and permissions may have changed meanwhile.
+    pub(crate) fn check_unchanged(&self, store: &Store) -> Result<(), Error> {
+        let users = store.auth();
+        let is_unchanged = match &self.0 {
+            Kind::Member => true,
+            Kind::Open => !users.is_enabled(),
+            Kind::Nobody | Kind::Stranger => true,
+            Kind::User(permissions) => permissions.revision() == users.revision(),
+        };
+        if is_unchanged { Ok(()) } else { Err(Error::AuthOldRevision) }
+    }
+
+    /// Decides again if anything has changed since: for answers that take long.
+    pub(crate) fn decide_anew(&mut self, ask: Ask<'_>, store: &Store) -> Result<(), Error> {
+        if self.check_unchanged(store).is_ok() {
+            return Ok(());
+        }
+        let user = match &self.0 {
+            Kind::User(permissions) => permissions.user(),
+            _ => return Err(Error::AuthOldRevision),
+        };
+        self.0 = store.auth().permissions(user).map_or(Kind::Stranger, Kind::User);
+        self.decide(ask, store)
+    }
+
+    /// On whose behalf an entry is proposed.
+    pub(crate) fn author(&self) -> Author {
+        match &self.0 {
+            Kind::Open | Kind::Nobody | Kind::Stranger => Author::nobody(),
+            Kind::Member => Author::member(),
+            Kind::User(permissions) => {
+                Author { user: permissions.user().to_string(), revision: permissions.revision() }
+            }
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Simple tokens: random letters that a member knows once it has applied the entry that gave them out.
+
+use crate::node::lock;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+/// Tokens of one user; beyond it the oldest go. Authentications with one password share theirs.
+const USER_TOKENS_MAX: usize = 1_000;
+/// Tokens of all users.
+const TOKENS_MAX: usize = 1_000_000;
+const SHARDS: usize = 16;
+/// Longer ones were never given out.
+const TOKEN_BYTES_MAX: usize = 64;
+
+/// What a token turned out to be.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// A user's.
+    User(Arc<str>),
+    /// Given out, if ever, by an entry that is not applied yet.
+    Later,
+    /// Nobody's.
+    Nowhere,
+}
+
+struct Token {
+    user: Arc<str>,
+    /// Moves on with each use.
+    expires_ms: AtomicU64,
+}
+
+type Shard = RwLock<HashMap<Box<[u8]>, Token>>;
+
+/// A token and when it was given out.
+type Given = (Box<[u8]>, u64);
+
+/// Who was given which tokens: changed by the one who applies, and by time.
+#[derive(Default)]
+struct Owners {
+    /// Of each user, oldest first.
+    by_user: BTreeMap<Arc<str>, Vec<Given>>,
+    count: usize,
+    swept_ms: u64,
+}
+
+/// All tokens that are worth something.
+pub(super) struct Tokens {
+    shards: [Shard; SHARDS],
+    hashing: RandomState,
+    owners: Mutex<Owners>,
+    ttl_ms: u64,
+}
+
+impl Tokens {
+    pub(super) fn new(ttl: Duration) -> Tokens {
+        Tokens {
+            shards: Default::default(),
+            hashing: RandomState::new(),
+            owners: Mutex::default(),
+            ttl_ms: ttl.as_millis() as u64,
+        }
+    }
+
+    pub(super) fn ttl_ms(&self) -> u64 {
+        self.ttl_ms
+    }
+
+    fn shard(&self, token: &[u8]) -> &Shard {
+        &self.shards[self.hashing.hash_one(token) as usize % SHARDS]
+    }
+
+    /// Finds whose token this is and gives it all of its time again.
+    pub(super) fn find(&self, token: &[u8], applied: u64, now_ms: u64) -> Found {
+        if token.len() > TOKEN_BYTES_MAX {
+            return Found::Nowhere;
+        }
+        let shard = self.shard(token).read().unwrap_or_else(PoisonError::into_inner);
+        match shard.get(token) {
+            Some(found) if found.expires_ms.load(Ordering::Relaxed) > now_ms => {
+                found.expires_ms.store(now_ms + self.ttl_ms, Ordering::Relaxed);
+                Found::User(found.user.clone())
+            }
+            Some(_) => Found::Nowhere,
+            None if index(token).is_some_and(|index| index > applied) => Found::Later,
+            None => Found::Nowhere,
+        }
+    }
+
+    /// The token given to the user last, and the milliseconds since.
+    pub(super) fn newest(&self, user: &str, now_ms: u64) -> Option<(String, u64)> {
+        let owners = lock(&self.owners);
+        let (token, given_ms) = owners.by_user.get(user)?.last()?;
+        Some((String::from_utf8_lossy(token).into_owned(), now_ms.saturating_sub(*given_ms)))
+    }
+
+    /// Notes a token that was given out.
+    pub(super) fn add(&self, user: &str, token: &str, now_ms: u64) {
+        let mut owners = lock(&self.owners);
+        self.sweep(&mut owners, now_ms);
+        let user = match owners.by_user.get_key_value(user) {
+            Some((known, _)) => known.clone(),
+            None => Arc::from(user),
+        };
+        let token: Box<[u8]> = token.as_bytes().into();
+        let mut dropped = 0;
+        let given = owners.by_user.entry(user.clone()).or_default();
+        if given.len() >= USER_TOKENS_MAX {
+            for (oldest, _) in given.drain(..given.len() + 1 - USER_TOKENS_MAX) {
+                self.forget(&oldest);
+                dropped += 1;
+            }
+        }
+        given.push((token.clone(), now_ms));
+        owners.count = owners.count + 1 - dropped;
+        let known = Token { user, expires_ms: AtomicU64::new(now_ms + self.ttl_ms) };
+        self.shard(&token).write().unwrap_or_else(PoisonError::into_inner).insert(token, known);
+    }
+
+    fn forget(&self, token: &[u8]) {
+        self.shard(token).write().unwrap_or_else(PoisonError::into_inner).remove(token);
+    }
+
+    /// Lets go of the tokens whose time is over, once in a while, and of all if they are too many.
+    fn sweep(&self, owners: &mut Owners, now_ms: u64) {
+        if owners.count >= TOKENS_MAX {
+            self.clear_in(owners);
+        }
+        if now_ms < owners.swept_ms + self.ttl_ms.min(60_000) {
+            return;
+        }
+        owners.swept_ms = now_ms;
+        for shard in &self.shards {
+            let mut shard = shard.write().unwrap_or_else(PoisonError::into_inner);
+            shard.retain(|_, token| token.expires_ms.load(Ordering::Relaxed) > now_ms);
+        }
+        let known = |token: &[u8]| self.shard(token).read().unwrap_or_else(PoisonError::into_inner).contains_key(token);
+        owners.by_user.retain(|_, given| {
+            given.retain(|(token, _)| known(token));
+            !given.is_empty()
+        });
+        owners.count = owners.by_user.values().map(Vec::len).sum();
+    }
+
+    /// Forgets the tokens of a user.
+    pub(super) fn drop_user(&self, user: &str) {
+        let mut owners = lock(&self.owners);
+        let given = owners.by_user.remove(user).unwrap_or_default();
+        owners.count -= given.len();
+        given.iter().for_each(|(token, _)| self.forget(token));
+    }
+
+    /// Forgets all tokens.
+    pub(super) fn clear(&self) {
+        self.clear_in(&mut lock(&self.owners));
+    }
+
+    fn clear_in(&self, owners: &mut Owners) {
+        owners.by_user.clear();
+        owners.count = 0;
+        for shard in &self.shards {
+            shard.write().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+    }
+}
+
+/// The entry that gave a token out, as its end says.
+fn index(token: &[u8]) -> Option<u64> {
+    let token = std::str::from_utf8(token).ok()?;
+    let (_, index) = token.split_once('.')?;
+    index.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(found: Found) -> Option<String> {
+        if let Found::User(user) = found { Some(user.to_string()) } else { None }
+    }
+
+    #[test]
+    fn tokens_live_as_long_as_they_are_used() {
+        let tokens = Tokens::new(Duration::from_secs(10));
+        tokens.add("ann", "abc.7", 0);
+        assert_eq!(user(tokens.find(b"abc.7", 7, 9_000)).as_deref(), Some("ann"));
+        assert_eq!(user(tokens.find(b"abc.7", 7, 18_000)).as_deref(), Some("ann"));
+        assert_eq!(tokens.find(b"abc.7", 7, 28_000), Found::Nowhere);
+        tokens.add("ann", "abd.8", 28_001);
+        assert_eq!(lock(&tokens.owners).count, 1);
+        assert_eq!(tokens.newest("ann", 30_001), Some(("abd.8".into(), 2_000)));
+    }
+
+    #[test]
+    fn tokens_of_later_entries_are_waited_for() {
+        let tokens = Tokens::new(Duration::from_secs(10));
+        assert_eq!(tokens.find(b"abc.7", 6, 0), Found::Later);
+        assert_eq!(tokens.find(b"abc.7", 7, 0), Found::Nowhere);
+        assert_eq!(tokens.find(b"abc.18446744073709551615", 7, 0), Found::Later);
+        for nonsense in [&b""[..], b".", b"abc", b"abc.-1", b"abc.x", b"\xff.9", b"abc.99999999999999999999999"] {
+            assert_eq!(tokens.find(nonsense, 7, 0), Found::Nowhere);
+        }
+        assert_eq!(tokens.find(&[b'9'; 100], 7, 0), Found::Nowhere);
+    }
+
+    #[test]
+    fn tokens_are_dropped_and_bounded() {
+        let tokens = Tokens::new(Duration::from_secs(10));
+        for number in 0..2 * USER_TOKENS_MAX {
+            tokens.add("ann", &format!("abc.{number}"), 0);
+        }
+        tokens.add("bob", "xyz.1", 0);
+        assert_eq!(lock(&tokens.owners).count, USER_TOKENS_MAX + 1);
+        assert_eq!(tokens.find(b"abc.0", 9_999, 0), Found::Nowhere);
+        assert_eq!(user(tokens.find(b"abc.1999", 9_999, 0)).as_deref(), Some("ann"));
+        tokens.drop_user("ann");
+        assert_eq!(tokens.find(b"abc.1999", 9_999, 0), Found::Nowhere);
+        assert_eq!(user(tokens.find(b"xyz.1", 9_999, 0)).as_deref(), Some("bob"));
+        tokens.clear();
+        assert_eq!(tokens.find(b"xyz.1", 9_999, 0), Found::Nowhere);
+        assert_eq!(lock(&tokens.owners).count, 0);
+    }
+}

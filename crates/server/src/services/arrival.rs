@@ -1,0 +1,79 @@
+//! Streams whose token this member does not know yet.
+
+use crate::auth::{Identity, Unknown};
+use crate::node::Node;
+use api::{Error, limits};
+use bytes::Bytes;
+use rpc::{Outbound, Status, StreamCall, StreamHandler};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Makes the handler of a stream. If the token of the call is from an entry that this member has not applied, what the client sends
+/// is held back until the member has caught up.
+pub(super) fn hold(
+    node: &Arc<Node>,
+    call: StreamCall,
+    make: impl FnOnce(StreamCall) -> Box<dyn StreamHandler>,
+) -> Box<dyn StreamHandler> {
+    if node.pass(&Identity::of_stream(&call)).err() != Some(Unknown::NotYet) {
+        return make(call);
+    }
+    let caught_up = Arc::new(AtomicBool::new(false));
+    let (told, waker) = (caught_up.clone(), call.waker.clone());
+    // If it cannot, the handler finds the token unknown and says so.
+    node.linearize(move |_| {
+        told.store(true, Ordering::Release);
+        waker.wake();
+    });
+    Box::new(Arriving { inner: make(call), caught_up, held: VecDeque::new(), is_half_closed: false })
+}
+
+struct Arriving {
+    inner: Box<dyn StreamHandler>,
+    caught_up: Arc<AtomicBool>,
+    held: VecDeque<Bytes>,
+    is_half_closed: bool,
+}
+
+impl Arriving {
+    /// Hands on what was held back. False while it still has to be.
+    fn go_on(&mut self, out: &mut Outbound<'_>) -> bool {
+        if !self.caught_up.load(Ordering::Acquire) {
+            return false;
+        }
+        for message in std::mem::take(&mut self.held) {
+            self.inner.message(message, out);
+        }
+        if std::mem::take(&mut self.is_half_closed) {
+            self.inner.half_closed(out);
+        }
+        true
+    }
+}
+
+impl StreamHandler for Arriving {
+    fn message(&mut self, message: Bytes, out: &mut Outbound<'_>) {
+        if self.go_on(out) {
+            self.inner.message(message, out);
+        } else if self.held.len() < limits::EARLY_MESSAGES_MAX {
+            self.held.push_back(message);
+        } else {
+            out.finish(Status::from(Error::TooManyRequests));
+        }
+    }
+
+    fn half_closed(&mut self, out: &mut Outbound<'_>) {
+        if self.go_on(out) {
+            self.inner.half_closed(out);
+        } else {
+            self.is_half_closed = true;
+        }
+    }
+
+    fn ready(&mut self, out: &mut Outbound<'_>) {
+        if self.go_on(out) {
+            self.inner.ready(out);
+        }
+    }
+}

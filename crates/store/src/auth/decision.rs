@@ -1,0 +1,117 @@
+//! The one function that permits or refuses a request.
+
+use super::permissions::Permissions;
+use crate::leases::Leases;
+use api::etcdserverpb::{
+    Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest, WatchCreateRequest,
+    request_op::Request,
+};
+use api::{Error, KeyRange};
+
+/// What somebody asks for.
+#[derive(Clone, Copy, Debug)]
+pub enum Ask<'a> {
+    /// Something that every user may have.
+    Login,
+    /// Something that only a user with the role `root` may have.
+    Root,
+    /// A range of keys.
+    Range(&'a RangeRequest),
+    /// A put.
+    Put(&'a PutRequest),
+    /// A deletion.
+    DeleteRange(&'a DeleteRangeRequest),
+    /// A transaction with all that is nested in it.
+    Txn(&'a TxnRequest),
+    /// A watch.
+    Watch(&'a WatchCreateRequest),
+    /// The end of a lease, or more time for it: its keys are written, or not deleted.
+    Lease(i64),
+    /// Which keys are on a lease.
+    LeaseKeys(i64),
+    /// Which leases there are.
+    AllLeases,
+    /// What roles a user has.
+    User(&'a str),
+    /// What a role may do.
+    Role(&'a str),
+}
+
+impl Ask<'_> {
+    /// Whether everybody may have it, users or not: it asks for nothing.
+    pub fn is_for_all(&self) -> bool {
+        match self {
+            Ask::Txn(request) => asks_for_nothing(request),
+            // A user whom nobody can be.
+            Ask::User("") => true,
+            _ => false,
+        }
+    }
+}
+
+fn asks_for_nothing(request: &TxnRequest) -> bool {
+    let does_nothing = |op: &RequestOp| match &op.request {
+        Some(Request::RequestTxn(txn)) => asks_for_nothing(txn),
+        Some(_) => false,
+        None => true,
+    };
+    request.compare.is_empty() && request.success.iter().chain(&request.failure).all(does_nothing)
+}
+
+impl Permissions {
+    /// Whether the user may have all that the request asks for, in whatever branch or depth.
+    pub fn decide(&self, ask: Ask<'_>, leases: &Leases) -> Result<(), Error> {
+        if self.is_root {
+            return Ok(());
+        }
+        let permitted = match ask {
+            Ask::Login => true,
+            Ask::Root => false,
+            Ask::Range(request) => self.reads(&request.key, &request.range_end),
+            Ask::Put(request) => self.puts(request, leases),
+            Ask::DeleteRange(request) => self.deletes(request),
+            Ask::Txn(request) => self.txn(request, leases),
+            Ask::Watch(request) => self.reads(&request.key, &request.range_end),
+            Ask::Lease(id) => leases.keys(id).iter().all(|key| self.may_write(KeyRange::One(key))),
+            Ask::LeaseKeys(id) => self.reads_lease(id, leases),
+            Ask::AllLeases => leases.list().iter().all(|lease| self.reads_lease(lease.id, leases)),
+            Ask::User(name) => name == self.user,
+            Ask::Role(name) => self.roles.iter().any(|role| role == name),
+        };
+        if permitted { Ok(()) } else { Err(Error::PermissionDenied) }
+    }
+
+    fn reads_lease(&self, id: i64, leases: &Leases) -> bool {
+        leases.keys(id).iter().all(|key| self.may_read(KeyRange::One(key)))
+    }
+
+    fn reads(&self, key: &[u8], range_end: &[u8]) -> bool {
+        self.may_read(KeyRange::new(key, range_end))
+    }
+
+    /// Who puts a key on a lease decides when the others on it go, so they must be the user's to write as well.
+    fn puts(&self, request: &PutRequest, leases: &Leases) -> bool {
+        let key = KeyRange::One(&request.key);
+        self.may_write(key)
+            && (!request.prev_kv || self.may_read(key))
+            && (request.lease == 0 || leases.keys(request.lease).iter().all(|key| self.may_write(KeyRange::One(key))))
+    }
+
+    fn deletes(&self, request: &DeleteRangeRequest) -> bool {
+        let range = KeyRange::new(&request.key, &request.range_end);
+        self.may_write(range) && (!request.prev_kv || self.may_read(range))
+    }
+
+    /// Every comparison and every operation counts, of the branches that do not run too: which one runs tells about keys.
+    fn txn(&self, request: &TxnRequest, leases: &Leases) -> bool {
+        let compares = |compare: &Compare| self.reads(&compare.key, &compare.range_end);
+        let does = |op: &RequestOp| match &op.request {
+            Some(Request::RequestRange(range)) => self.reads(&range.key, &range.range_end),
+            Some(Request::RequestPut(put)) => self.puts(put, leases),
+            Some(Request::RequestDeleteRange(delete)) => self.deletes(delete),
+            Some(Request::RequestTxn(txn)) => self.txn(txn, leases),
+            None => true,
+        };
+        request.compare.iter().all(compares) && request.success.iter().chain(&request.failure).all(does)
+    }
+}
