@@ -162,6 +162,8 @@ impl Door {
                 // The client has gone before it was accepted, or a signal came.
                 Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {
                 }
+                // Woken to end.
+                Err(_) if self.stopping.load(Ordering::SeqCst) => {}
                 Err(error) => {
                     hall.turn_away(&error);
                     thread::sleep(SHORTAGE_PAUSE);
