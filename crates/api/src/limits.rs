@@ -21,7 +21,7 @@ pub const DELETE_BYTES_FREE: u64 = 64 << 10;
 pub const APPLY_GAP_MAX: u64 = 5_000;
 /// The longest lease, in seconds.
 pub const LEASE_TTL_SECONDS_MAX: i64 = 9_000_000_000;
-/// Proposals that may wait for the consensus thread.
+/// Reads, writes and ends of leases that may wait, each.
 pub const PROPOSAL_QUEUE_MAX: usize = 65_536;
 /// Bytes of proposals that may wait for the consensus thread.
 pub const PROPOSAL_QUEUE_BYTES_MAX: usize = 256 << 20;
@@ -65,7 +65,13 @@ pub const KEEP_ALIVES_WAITING_MAX: usize = 65_536;
 pub const AUTH_NAME_BYTES_MAX: usize = 32_768;
 /// Messages of a stream held back until its token is known.
 pub const EARLY_MESSAGES_MAX: usize = 16;
-/// Changes of the members that may wait for the consensus thread.
+/// Changes of users and roles that may wait.
+pub const AUTH_QUEUE_MAX: usize = 4_096;
+/// Jobs that may wait for a thread of the slow pool.
+pub const SLOW_QUEUE_MAX: usize = 1_024;
+/// Questions for the leader that may wait for a thread.
+pub const FORWARD_QUEUE_MAX: usize = 1_024;
+/// Changes of the members that may wait.
 pub const CHANGE_QUEUE_MAX: usize = 1_024;
 /// Bytes of messages from peers that may wait for the consensus thread; then peers are read no further.
 pub const PEER_QUEUE_BYTES_MAX: usize = 64 << 20;

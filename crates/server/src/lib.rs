@@ -18,6 +18,7 @@ mod logging;
 mod metrics;
 mod monitoring;
 mod node;
+mod overload;
 mod peers;
 mod rest;
 mod services;

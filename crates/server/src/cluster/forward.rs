@@ -9,8 +9,6 @@ use std::time::{Duration, Instant};
 
 /// Threads that wait for answers of the leader.
 pub(crate) const THREADS: usize = 8;
-/// Calls that may wait for one of them.
-pub(crate) const QUEUE_MAX: usize = 1024;
 /// Time between looks for a leader.
 const LOOK: Duration = Duration::from_millis(20);
 

@@ -36,6 +36,7 @@ pub use transport::Transport;
 pub use url::{Listen, Place};
 pub(crate) use url::{members as parse_members, peer_urls};
 
+use crate::overload::QueueLimits;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -143,6 +144,8 @@ pub struct Config {
     pub max_request_bytes: usize,
     /// Streams one client connection may have open.
     pub max_concurrent_streams: u32,
+    /// How many requests of each class may wait.
+    pub queues: QueueLimits,
     /// What else one client may have, and how long it may take.
     pub transport: Transport,
     /// Clients that ping more often are sent away.
@@ -356,6 +359,7 @@ fn build(mut values: Values) -> Result<Config, ConfigError> {
             0 => api::limits::CONCURRENT_STREAMS_MAX,
             streams => streams as u32,
         },
+        queues: transport::queues(&values)?,
         transport: transport::read(&values)?,
         keepalive_min_time: values.period("grpc-keepalive-min-time")?,
         keepalive_interval: values.period_or("grpc-keepalive-interval", Duration::from_secs(2 * 3600))?,

@@ -287,6 +287,11 @@ const OWN: &[Flag] = &[
         "",
         "what one connection may send in a second, name=number: idle_frames, resets, forced_resets, tiny_data, window_updates",
     ),
+    words(
+        "queue-limits",
+        "",
+        "requests that may wait, class=number: reads, writes, auth, leases, upkeep, members, slow, forwards",
+    ),
     text(
         "io-priority",
         "",

@@ -2,6 +2,7 @@
 
 use super::ConfigError;
 use super::values::{Values, unusable};
+use crate::overload::{Class, QueueLimits};
 use rpc::RateLimits;
 use std::time::Duration;
 
@@ -46,22 +47,41 @@ pub(super) fn read(values: &Values) -> Result<Transport, ConfigError> {
 }
 
 fn rates(values: &Values) -> Result<RateLimits, ConfigError> {
-    const FLAG: &str = "client-rate-limits";
     let mut rates = RateLimits::default();
-    for word in values.words(FLAG) {
-        let Some((name, number)) = word.split_once('=') else {
-            return Err(unusable(FLAG, &word, "must be name=number"));
-        };
-        let Some(limit) = rates.named(name.trim()) else {
-            let names = "idle_frames, resets, forced_resets, tiny_data or window_updates";
-            return Err(unusable(FLAG, &word, format_args!("must be one of {names}")));
-        };
-        *limit = match number.trim().parse() {
-            Ok(number) if number > 0 => number,
-            _ => return Err(unusable(FLAG, &word, "must be a number per second, at least 1")),
-        };
-    }
+    let names = "idle_frames, resets, forced_resets, tiny_data, window_updates";
+    numbers(values, "client-rate-limits", names, |name, number| {
+        rates.named(name).map(|limit| *limit = number).is_some()
+    })?;
     Ok(rates)
+}
+
+/// How many requests of each class may wait.
+pub(super) fn queues(values: &Values) -> Result<QueueLimits, ConfigError> {
+    let mut queues = QueueLimits::default();
+    let names = Class::ALL.iter().map(|class| class.name()).collect::<Vec<_>>().join(", ");
+    numbers(values, "queue-limits", &names, |name, number| queues.set(name, number as usize))?;
+    Ok(queues)
+}
+
+/// Reads a list of name=number; `set` is false for a name that it does not know.
+fn numbers(
+    values: &Values,
+    flag: &str,
+    names: &str,
+    mut set: impl FnMut(&str, u32) -> bool,
+) -> Result<(), ConfigError> {
+    for word in values.words(flag) {
+        let number = word.split_once('=').and_then(|(name, number)| Some((name, number.trim().parse().ok()?)));
+        match number {
+            Some((name, number)) if number > 0 => {
+                if !set(name.trim(), number) {
+                    return Err(unusable(flag, &word, format_args!("must be one of {names}")));
+                }
+            }
+            _ => return Err(unusable(flag, &word, "must be name=number, at least 1")),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -88,7 +108,15 @@ mod tests {
             let Err(ConfigError::Value(text)) = config(&[flag.as_str()]) else { panic!("{bad} is taken") };
             assert!(text.contains("client-rate-limits") && text.contains(bad), "{text}");
         }
-        for bad in ["--max-header-bytes=100", "--max-client-connections=-1", "--client-write-timeout=-1s"] {
+        let queues = config(&["--queue-limits=writes=4,slow=9"]).expect("valid").queues;
+        assert_eq!([Class::Write, Class::Slow, Class::Read].map(|class| queues.of(class)), [4, 9, 65_536]);
+        for bad in [
+            "--queue-limits=pings=1",
+            "--queue-limits=reads=0",
+            "--max-header-bytes=100",
+            "--max-client-connections=-1",
+            "--client-write-timeout=-1s",
+        ] {
             assert!(config(&[bad]).is_err(), "{bad}");
         }
     }

@@ -6,7 +6,7 @@ use super::values::Values;
 const FLAGS: &[&str] = &[];
 
 /// Gates of the same kind.
-const GATES: &[&str] = &["PriorityRequest"];
+const GATES: &[&str] = &[];
 
 /// Warns of every such flag that is not at its default.
 pub(super) fn warn(values: &mut Values, config: &Config) {

@@ -100,7 +100,7 @@ impl Consensus {
         if core.stop {
             return Some(proposal);
         }
-        core.accept(Arrived { proposals: vec![proposal], ..Arrived::default() });
+        core.accept(Arrived::of(proposal));
         drop(self.drain(core));
         None
     }

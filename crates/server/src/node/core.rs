@@ -10,6 +10,7 @@ use super::reads::Reads;
 use super::transfer::{Install, Sending};
 use super::{Done, Node, REVOKE_RETRY, entry, lock, membership};
 use crate::logging::{self, Value};
+use crate::overload::Class;
 use api::{Error, Message, limits, raftpb, walpb};
 use member::{Backlog, Member, Piece, Role, Takeover, Work};
 use std::collections::{BTreeMap, VecDeque};
@@ -130,6 +131,7 @@ impl Core {
             }
         }
         self.installs.extend(arrived.installs);
+        self.proposals.add_urgent(&self.node, &mut self.member, arrived.urgent);
         if is_behind {
             refuse(&self.node, arrived.proposals);
         } else {
@@ -137,7 +139,7 @@ impl Core {
         }
         self.proposals.add_changes(&self.node, arrived.changes);
         if !arrived.reads.is_empty() {
-            self.reads.add(arrived.reads, self.node.now_ms());
+            self.reads.add(&self.node, arrived.reads, self.node.now_ms());
         }
         for id in arrived.unreachable {
             self.member.report_unreachable(id);
@@ -161,9 +163,9 @@ impl Core {
     /// Sees to it that clients wait no longer than they should, and nothing else: the disk does not answer.
     pub(super) fn keep_time(&mut self, arrived: Arrived) {
         let now_ms = self.node.now_ms();
-        self.proposals.add_held(&self.node, arrived.proposals);
+        self.proposals.add_held(&self.node, arrived.urgent, arrived.proposals);
         self.proposals.add_changes(&self.node, arrived.changes);
-        self.reads.add(arrived.reads, now_ms);
+        self.reads.add(&self.node, arrived.reads, now_ms);
         self.reads.tick(&self.node, &mut self.member, now_ms);
         self.proposals.tick(&self.node);
     }
@@ -338,6 +340,7 @@ impl Core {
             );
         }
         self.reads.release(&self.node);
+        self.reads.publish(&self.node);
     }
 
     /// Entries stay in memory for followers that lag; a member alone needs none of them. However far they lag, what stays is
@@ -466,7 +469,7 @@ impl Core {
                     lock(&node.lessor).revoke(lease);
                 }
             });
-            batch.push(super::inbox::Proposal { id, data, done, since: Instant::now() });
+            batch.push(super::inbox::Proposal { id, class: Class::Lease, data, done, since: Instant::now() });
         }
         self.node.metrics.proposals_pending.fetch_add(batch.len() as u64, Ordering::Relaxed);
         self.proposals.add_now(&self.node, &mut self.member, batch);
@@ -504,6 +507,6 @@ fn refuse(node: &Arc<Node>, proposals: Vec<super::inbox::Proposal>) {
     node.metrics.proposals_pending.fetch_sub(count, Ordering::Relaxed);
     node.metrics.proposals_failed.fetch_add(count, Ordering::Relaxed);
     for proposal in proposals {
-        (proposal.done)(Err(Error::TooManyRequests));
+        (proposal.done)(Err(node.refuse(proposal.class)));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Done;
 use super::transfer::Install;
+use crate::overload::Class;
 use api::{limits, raftpb};
 use bytes::Bytes;
 use std::sync::{Condvar, Mutex};
@@ -10,6 +11,7 @@ use std::time::Instant;
 /// An entry to be put into the log, and who waits for it.
 pub(super) struct Proposal {
     pub(super) id: u64,
+    pub(super) class: Class,
     pub(super) data: Bytes,
     pub(super) done: Done,
     /// When it came.
@@ -31,6 +33,8 @@ pub(super) type AskProgress = Box<dyn FnOnce(Vec<member::Progress>) + Send>;
 #[derive(Default)]
 pub(super) struct Arrived {
     pub(super) messages: Vec<raftpb::Message>,
+    /// Proposals that go ahead of the others.
+    pub(super) urgent: Vec<Proposal>,
     pub(super) proposals: Vec<Proposal>,
     pub(super) changes: Vec<Change>,
     pub(super) reads: Vec<Read>,
@@ -48,6 +52,16 @@ pub(super) struct Arrived {
     pub(super) stop: bool,
 }
 
+impl Arrived {
+    /// One proposal and nothing else.
+    pub(super) fn of(proposal: Proposal) -> Arrived {
+        let mut arrived = Arrived::default();
+        let queue = if proposal.class.is_urgent() { &mut arrived.urgent } else { &mut arrived.proposals };
+        queue.push(proposal);
+        arrived
+    }
+}
+
 /// What a finished checkpoint allows.
 pub(super) struct Released {
     pub(super) older_index: u64,
@@ -58,6 +72,8 @@ pub(super) struct Released {
 struct State {
     arrived: Arrived,
     any: bool,
+    /// Proposals of each class.
+    queued: [usize; Class::COUNT],
     proposal_bytes: usize,
     message_bytes: usize,
     /// Threads that wait for room for messages.
@@ -75,25 +91,41 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    /// Queues a proposal; gives it back when the queue is full.
-    pub(super) fn propose(&self, proposal: Proposal) -> Result<(), Proposal> {
+    /// Queues a proposal; gives it back when the queue holds `room` of its class, or too many bytes.
+    pub(super) fn propose(&self, proposal: Proposal, room: usize) -> Result<(), Proposal> {
         self.push(|state| {
-            let full = state.closed
-                || state.arrived.proposals.len() >= limits::PROPOSAL_QUEUE_MAX
-                || state.proposal_bytes + proposal.data.len() > limits::PROPOSAL_QUEUE_BYTES_MAX;
-            if full {
+            let (class, bytes) = (proposal.class, proposal.data.len());
+            let full = state.queued[class as usize] >= room
+                || (!class.is_urgent() && state.proposal_bytes + bytes > limits::PROPOSAL_QUEUE_BYTES_MAX);
+            if state.closed || full {
                 return Err(proposal);
             }
-            state.proposal_bytes += proposal.data.len();
-            state.arrived.proposals.push(proposal);
+            state.queued[class as usize] += 1;
+            if class.is_urgent() {
+                state.arrived.urgent.push(proposal);
+            } else {
+                state.proposal_bytes += bytes;
+                state.arrived.proposals.push(proposal);
+            }
             Ok(())
         })
     }
 
-    /// Queues a change of the members; gives it back when too many wait.
-    pub(super) fn change(&self, change: Change) -> Result<(), Change> {
+    /// How many proposals of this class are queued.
+    pub(super) fn queued(&self, class: Class) -> usize {
+        let state = super::lock(&self.state);
+        if class == Class::Member { state.arrived.changes.len() } else { state.queued[class as usize] }
+    }
+
+    /// How many reads are queued.
+    pub(super) fn reads(&self) -> usize {
+        super::lock(&self.state).arrived.reads.len()
+    }
+
+    /// Queues a change of the members; gives it back when the queue holds `room` of them.
+    pub(super) fn change(&self, change: Change, room: usize) -> Result<(), Change> {
         self.push(|state| {
-            if state.closed || state.arrived.changes.len() >= limits::CHANGE_QUEUE_MAX {
+            if state.closed || state.arrived.changes.len() >= room {
                 return Err(change);
             }
             state.arrived.changes.push(change);
@@ -101,10 +133,10 @@ impl Inbox {
         })
     }
 
-    /// Queues a read that needs a read index.
-    pub(super) fn read(&self, read: Read) -> Result<(), Read> {
+    /// Queues a read that needs a read index; gives it back when the queue holds `room` of them.
+    pub(super) fn read(&self, read: Read, room: usize) -> Result<(), Read> {
         self.push(|state| {
-            if state.closed || state.arrived.reads.len() >= limits::PROPOSAL_QUEUE_MAX {
+            if state.closed || state.arrived.reads.len() >= room {
                 return Err(read);
             }
             state.arrived.reads.push(read);
@@ -200,9 +232,11 @@ impl Inbox {
     /// Takes what clients wait for, and leaves the rest.
     pub(super) fn take_clients(&self) -> Arrived {
         let mut state = super::lock(&self.state);
+        state.queued = [0; Class::COUNT];
         state.proposal_bytes = 0;
         let arrived = &mut state.arrived;
         Arrived {
+            urgent: std::mem::take(&mut arrived.urgent),
             proposals: std::mem::take(&mut arrived.proposals),
             changes: std::mem::take(&mut arrived.changes),
             reads: std::mem::take(&mut arrived.reads),
@@ -218,6 +252,7 @@ impl Inbox {
             if state.any || left.is_zero() {
                 state.asleep = false;
                 state.any = false;
+                state.queued = [0; Class::COUNT];
                 state.proposal_bytes = 0;
                 state.message_bytes = 0;
                 if state.crowded > 0 {
@@ -260,6 +295,26 @@ mod tests {
         assert_eq!(inbox.take(Instant::now()).messages.len(), 1);
         waiting.join().expect("it has room now");
         assert_eq!(inbox.take(Instant::now()).messages.len(), 1);
+    }
+
+    #[test]
+    fn each_class_has_its_own_room() {
+        let inbox = Inbox::default();
+        let propose = |class, bytes, room| {
+            let proposal =
+                Proposal { id: 1, class, data: vec![0; bytes].into(), done: Box::new(|_| ()), since: Instant::now() };
+            inbox.propose(proposal, room).is_ok()
+        };
+        assert_eq!([1, 2, 3].map(|_| propose(Class::Write, 1, 2)), [true, true, false]);
+        assert!(propose(Class::Lease, 1, 2) && propose(Class::Auth, 1, 2));
+        // Bytes are those of clients' writes.
+        assert!(propose(Class::Write, limits::PROPOSAL_QUEUE_BYTES_MAX - 3, 9));
+        assert!(!propose(Class::Write, 1, 9) && propose(Class::Lease, 1, 9));
+        assert_eq!([Class::Write, Class::Lease, Class::Auth].map(|class| inbox.queued(class)), [3, 2, 1]);
+        let arrived = inbox.take(Instant::now());
+        assert_eq!((arrived.urgent.len(), arrived.proposals.len()), (2, 4));
+        assert_eq!(inbox.queued(Class::Write), 0);
+        assert!(propose(Class::Write, 1, 1));
     }
 
     #[test]

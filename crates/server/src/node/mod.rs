@@ -15,6 +15,7 @@ mod inbox;
 mod link;
 mod maintenance;
 mod membership;
+mod overload;
 mod pending;
 mod proposals;
 mod reads;
@@ -38,6 +39,7 @@ use crate::cluster::strangers::Strangers;
 use crate::config::Config;
 use crate::logging;
 use crate::metrics::Metrics;
+use crate::overload::Class;
 use crate::peers::{Gate, Peers};
 use crate::services::Turns;
 use crate::system::End;
@@ -47,6 +49,7 @@ use api::Error;
 use api::etcdserverpb::{AlarmRequest, AlarmType, ResponseHeader, alarm_request::AlarmAction};
 use inbox::{Change, Inbox, Proposal};
 use member::Lessor;
+use overload::Refusals;
 use pending::Pending;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
@@ -110,6 +113,9 @@ pub struct Node {
     /// Client snapshots being sent.
     pub(crate) snapshots: AtomicUsize,
     inbox: Inbox,
+    /// Reads that consensus holds.
+    reads_waiting: AtomicUsize,
+    refusals: Refusals,
     pending: Pending,
     next_request: AtomicU64,
     started: Instant,
@@ -185,7 +191,8 @@ impl Node {
 
     /// A proposal that is counted as pending; none if it was refused, which `done` has been told.
     fn proposal(&self, author: Author, field: u32, request: &[u8], done: Done) -> Option<Proposal> {
-        if let Err(error) = self.admit() {
+        let class = Class::of(field);
+        if let Err(error) = self.admit(class) {
             done(Err(error));
             return None;
         }
@@ -196,28 +203,29 @@ impl Node {
             return None;
         }
         self.metrics.proposals_pending.fetch_add(1, Ordering::Relaxed);
-        Some(Proposal { id, data: data.into(), done, since: Instant::now() })
+        Some(Proposal { id, class, data: data.into(), done, since: Instant::now() })
     }
 
     fn enqueue(&self, proposal: Proposal) {
-        if let Err(refused) = self.inbox.propose(proposal) {
+        let class = proposal.class;
+        if let Err(refused) = self.inbox.propose(proposal, self.room(class)) {
             self.metrics.proposals_pending.fetch_sub(1, Ordering::Relaxed);
             self.metrics.proposals_failed.fetch_add(1, Ordering::Relaxed);
-            (refused.done)(Err(Error::TooManyRequests));
+            (refused.done)(Err(self.refuse(class)));
         }
     }
 
     /// Proposes a change of the members. Nothing is checked here but what the log would refuse.
     pub(crate) fn propose_conf_change(&self, mut change: api::raftpb::ConfChange, done: Done) {
-        if let Err(error) = self.admit() {
+        if let Err(error) = self.admit(Class::Member) {
             return done(Err(error));
         }
         change.id = Some(self.next_request.fetch_add(1, Ordering::Relaxed));
         self.metrics.proposals_pending.fetch_add(1, Ordering::Relaxed);
-        if let Err(refused) = self.inbox.change(Change { change, done }) {
+        if let Err(refused) = self.inbox.change(Change { change, done }, self.room(Class::Member)) {
             self.metrics.proposals_pending.fetch_sub(1, Ordering::Relaxed);
             self.metrics.proposals_failed.fetch_add(1, Ordering::Relaxed);
-            (refused.done)(Err(Error::TooManyRequests));
+            (refused.done)(Err(self.refuse(Class::Member)));
         }
     }
 
@@ -229,17 +237,6 @@ impl Node {
     /// Asks consensus how far each member is. Nobody knows but the leader.
     pub(crate) fn progress(&self, done: Box<dyn FnOnce(Vec<member::Progress>) + Send>) {
         self.inbox.progress(done);
-    }
-
-    fn admit(&self) -> Result<(), Error> {
-        if self.stopping.load(Ordering::Relaxed) {
-            return Err(Error::Stopped);
-        }
-        // Applying may lag behind committing, but not without end: what waits in between is held in memory.
-        if self.status.committed() > self.status.applied() + api::limits::APPLY_GAP_MAX {
-            return Err(Error::TooManyRequests);
-        }
-        Ok(())
     }
 
     /// Refuses writes that cost `cost` bytes when the quota or the disk has no room, and raises the alarm.
@@ -288,8 +285,8 @@ impl Node {
         if self.stopping.load(Ordering::Relaxed) {
             return read(Err(Error::Stopped));
         }
-        if let Err(refused) = self.inbox.read(Box::new(read)) {
-            refused(Err(Error::TooManyRequests));
+        if let Err(refused) = self.inbox.read(Box::new(read), self.room(Class::Read)) {
+            refused(Err(self.refuse(Class::Read)));
         }
     }
 

@@ -1,14 +1,17 @@
 //! Who waits for which proposal.
 
 use super::Done;
+use crate::overload::Class;
 use api::Error;
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 /// Somebody who waits.
 pub(super) struct Waiting {
     pub(super) done: Done,
+    pub(super) class: Class,
     /// When the proposal came.
     pub(super) since: Instant,
     /// When consensus took it.
@@ -20,15 +23,34 @@ pub(super) struct Waiting {
 #[derive(Default)]
 pub(super) struct Pending {
     waiting: Mutex<HashMap<u64, Waiting>>,
+    /// How many there are of each class. Written under the lock, read without.
+    depths: [AtomicUsize; Class::COUNT],
 }
 
 impl Pending {
     /// Adds many under one lock.
-    pub(super) fn add(&self, proposals: impl Iterator<Item = (u64, Done, Instant)>, taken: Instant, taken_ms: u64) {
+    pub(super) fn add(
+        &self,
+        proposals: impl Iterator<Item = (u64, Class, Done, Instant)>,
+        taken: Instant,
+        taken_ms: u64,
+    ) {
         let mut waiting = super::lock(&self.waiting);
-        for (id, done, since) in proposals {
-            waiting.insert(id, Waiting { done, since, taken, taken_ms });
+        for (id, class, done, since) in proposals {
+            waiting.insert(id, Waiting { done, class, since, taken, taken_ms });
+            self.count(&waiting, class, 1);
         }
+    }
+
+    /// Not an atomic addition: whoever writes holds the lock.
+    fn count(&self, _held: &MutexGuard<'_, HashMap<u64, Waiting>>, class: Class, by: isize) {
+        let depth = &self.depths[class as usize];
+        depth.store(depth.load(Ordering::Relaxed).wrapping_add_signed(by), Ordering::Relaxed);
+    }
+
+    /// How many of this class wait.
+    pub(super) fn depth(&self, class: Class) -> usize {
+        self.depths[class as usize].load(Ordering::Relaxed)
     }
 
     /// Who waits for which of the results, in their order. Nobody does for what another member proposed, or was replayed.
@@ -36,7 +58,22 @@ impl Pending {
         let mut waiting = super::lock(&self.waiting);
         let mut taken = Vec::with_capacity(results.len());
         for (id, result) in results {
-            taken.push((waiting.remove(&id), result));
+            let found = waiting.remove(&id);
+            if let Some(found) = &found {
+                self.count(&waiting, found.class, -1);
+            }
+            taken.push((found, result));
+        }
+        taken
+    }
+
+    /// Who waits for these, and of which class they are.
+    pub(super) fn withdraw(&self, ids: &[u64]) -> Vec<(Class, Done)> {
+        let mut waiting = super::lock(&self.waiting);
+        let mut taken = Vec::with_capacity(ids.len());
+        for found in ids.iter().filter_map(|id| waiting.remove(id)).collect::<Vec<_>>() {
+            self.count(&waiting, found.class, -1);
+            taken.push((found.class, found.done));
         }
         taken
     }
@@ -53,8 +90,9 @@ impl Pending {
         let mut waiting = super::lock(&self.waiting);
         let ids: Vec<u64> =
             waiting.iter().filter(|(_, waiting)| waiting.taken_ms <= before_ms).map(|(id, _)| *id).collect();
-        for id in ids {
-            expired.extend(waiting.remove(&id));
+        for late in ids.iter().filter_map(|id| waiting.remove(id)).collect::<Vec<_>>() {
+            self.count(&waiting, late.class, -1);
+            expired.push(late);
         }
         drop(waiting);
         let count = expired.len();
@@ -66,7 +104,10 @@ impl Pending {
 
     /// Answers everyone with `error`.
     pub(super) fn fail_all(&self, error: Error) {
-        let all = std::mem::take(&mut *super::lock(&self.waiting));
+        let mut waiting = super::lock(&self.waiting);
+        let all = std::mem::take(&mut *waiting);
+        self.depths.iter().for_each(|depth| depth.store(0, Ordering::Relaxed));
+        drop(waiting);
         for waiting in all.into_values() {
             (waiting.done)(Err(error));
         }
@@ -75,5 +116,27 @@ impl Pending {
     /// How many wait.
     pub(super) fn len(&self) -> usize {
         super::lock(&self.waiting).len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depths_are_those_of_the_classes() {
+        let pending = Pending::default();
+        let done = || -> Done { Box::new(|_| ()) };
+        let classes = [Class::Write, Class::Lease, Class::Write, Class::Member, Class::Write];
+        let now = Instant::now();
+        pending.add((0..).zip(classes).map(|(id, class)| (id, class, done(), now)), now, 10);
+        let depths = || [Class::Write, Class::Lease, Class::Member].map(|class| pending.depth(class));
+        assert_eq!(depths(), [3, 1, 1]);
+        assert_eq!(pending.take(vec![(0, ()), (77, ())]).iter().filter(|(done, ())| done.is_some()).count(), 1);
+        assert_eq!(pending.withdraw(&[1, 1, 78]).len(), 1);
+        assert_eq!(depths(), [2, 0, 1]);
+        assert_eq!(pending.expire(9, |_| Error::Timeout), 0);
+        assert_eq!(pending.expire(10, |_| Error::Timeout), 3);
+        assert_eq!((depths(), pending.len()), ([0, 0, 0], 0));
     }
 }

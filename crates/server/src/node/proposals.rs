@@ -2,6 +2,7 @@
 
 use super::Node;
 use super::inbox::{Change, Proposal};
+use crate::overload::Class;
 use api::{Error, limits, raftpb};
 use bytes::Bytes;
 use member::Member;
@@ -22,10 +23,41 @@ enum Held {
 #[derive(Default)]
 pub(super) struct Proposals {
     held: VecDeque<(u64, Held)>,
+    /// Those that go ahead of them.
+    urgent: VecDeque<(u64, Bytes)>,
     bytes: usize,
 }
 
 impl Proposals {
+    /// Proposes what goes ahead of everything else.
+    pub(super) fn add_urgent(&mut self, node: &Arc<Node>, member: &mut Member, proposals: Vec<Proposal>) {
+        if proposals.is_empty() {
+            return;
+        }
+        let (ids, batch) = register(node, proposals);
+        self.urgent.extend(ids.into_iter().zip(batch));
+        self.retry_urgent(node, member);
+    }
+
+    fn retry_urgent(&mut self, node: &Arc<Node>, member: &mut Member) {
+        while !self.urgent.is_empty() && member.takes_proposals() {
+            let (mut ids, mut batch, mut bytes) = (Vec::new(), Vec::new(), 0);
+            while bytes < RETRY_BYTES_MAX
+                && let Some((id, data)) = self.urgent.pop_front()
+            {
+                // Else whoever asked was told that it took too long.
+                if node.pending.waits(id) {
+                    bytes += data.len();
+                    ids.push(id);
+                    batch.push(data);
+                }
+            }
+            if let Err(error) = member.propose(batch) {
+                refuse(node, &ids, &error);
+            }
+        }
+    }
+
     /// Proposes what came in, behind what is held.
     pub(super) fn add(&mut self, node: &Arc<Node>, member: &mut Member, proposals: Vec<Proposal>) {
         if proposals.is_empty() {
@@ -41,7 +73,9 @@ impl Proposals {
     }
 
     /// Holds what came in until the next turn.
-    pub(super) fn add_held(&mut self, node: &Arc<Node>, proposals: Vec<Proposal>) {
+    pub(super) fn add_held(&mut self, node: &Arc<Node>, urgent: Vec<Proposal>, proposals: Vec<Proposal>) {
+        let (ids, batch) = register(node, urgent);
+        self.urgent.extend(ids.into_iter().zip(batch));
         let (ids, batch) = register(node, proposals);
         self.hold(node, ids, batch);
     }
@@ -58,21 +92,16 @@ impl Proposals {
     pub(super) fn add_changes(&mut self, node: &Arc<Node>, changes: Vec<Change>) {
         for Change { change, done } in changes {
             let (now, now_ms) = node.now();
-            node.pending.add(std::iter::once((change.id(), done, now)), now, now_ms);
-            if self.held.len() >= limits::PROPOSAL_QUEUE_MAX {
-                node.fail_pending(&[change.id()], Error::TooManyRequests);
-            } else {
-                self.held.push_back((change.id(), Held::Change(change)));
-            }
+            node.pending.add(std::iter::once((change.id(), Class::Member, done, now)), now, now_ms);
+            self.held.push_back((change.id(), Held::Change(change)));
         }
     }
 
     fn hold(&mut self, node: &Arc<Node>, ids: Vec<u64>, batch: Vec<Bytes>) {
         let mut refused = Vec::new();
         for (id, data) in ids.into_iter().zip(batch) {
-            if self.held.len() >= limits::PROPOSAL_QUEUE_MAX
-                || self.bytes + data.len() > limits::PROPOSAL_QUEUE_BYTES_MAX
-            {
+            // How many there may be was checked when they came.
+            if self.bytes + data.len() > limits::PROPOSAL_QUEUE_BYTES_MAX {
                 refused.push(id);
             } else {
                 self.bytes += data.len();
@@ -84,6 +113,7 @@ impl Proposals {
 
     /// Proposes what is held, if a leader takes it now.
     pub(super) fn retry(&mut self, node: &Arc<Node>, member: &mut Member) {
+        self.retry_urgent(node, member);
         while !self.held.is_empty() && member.takes_proposals() {
             let (mut ids, mut batch, mut change, mut bytes) = (Vec::new(), Vec::new(), None, 0);
             while let Some((id, next)) = self.held.front() {
@@ -126,6 +156,9 @@ impl Proposals {
 
     /// Forgets what nobody waits for any more, so that it makes room.
     pub(super) fn tick(&mut self, node: &Arc<Node>) {
+        if !self.urgent.is_empty() {
+            self.urgent.retain(|(id, _)| node.pending.waits(*id));
+        }
         if self.held.is_empty() {
             return;
         }
@@ -142,7 +175,7 @@ fn register(node: &Arc<Node>, proposals: Vec<Proposal>) -> (Vec<u64>, Vec<Bytes>
     let proposals = proposals.into_iter().map(|proposal| {
         batch.push(proposal.data);
         ids.push(proposal.id);
-        (proposal.id, proposal.done, proposal.since)
+        (proposal.id, proposal.class, proposal.done, proposal.since)
     });
     node.pending.add(proposals, now, now_ms);
     (ids, batch)
@@ -161,13 +194,10 @@ impl Node {
         if ids.is_empty() {
             return;
         }
-        let taken = self.pending.take(ids.iter().map(|id| (*id, ())).collect());
-        let mut count = 0;
-        for (waiting, ()) in taken {
-            if let Some(waiting) = waiting {
-                count += 1;
-                (waiting.done)(Err(error));
-            }
+        let withdrawn = self.pending.withdraw(ids);
+        let count = withdrawn.len() as u64;
+        for (class, done) in withdrawn {
+            done(Err(if error == Error::TooManyRequests { self.refuse(class) } else { error }));
         }
         self.metrics.proposals_pending.fetch_sub(count, Ordering::Relaxed);
         self.metrics.proposals_failed.fetch_add(count, Ordering::Relaxed);

@@ -2,7 +2,8 @@
 
 use super::Node;
 use super::inbox::Read;
-use api::{Error, limits};
+use crate::overload::Class;
+use api::Error;
 use member::Member;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -36,10 +37,11 @@ pub(super) struct Reads {
 
 impl Reads {
     /// Takes reads; more than may wait are refused.
-    pub(super) fn add(&mut self, reads: Vec<Read>, now_ms: u64) {
+    pub(super) fn add(&mut self, node: &Node, reads: Vec<Read>, now_ms: u64) {
+        let most = node.config.queues.of(Class::Read);
         for read in reads {
-            if self.count >= limits::PROPOSAL_QUEUE_MAX {
-                read(Err(Error::TooManyRequests));
+            if self.count >= most {
+                read(Err(node.refuse(Class::Read)));
                 continue;
             }
             self.count += 1;
@@ -113,6 +115,11 @@ impl Reads {
             self.count -= 1;
             (waiting.read)(Err(Error::Timeout));
         }
+    }
+
+    /// Says how many wait.
+    pub(super) fn publish(&self, node: &Node) {
+        node.reads_waiting.store(self.count, Ordering::Relaxed);
     }
 
     /// Answers everyone with `error`.

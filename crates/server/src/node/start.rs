@@ -3,6 +3,7 @@
 use super::apply::Apply;
 use super::consensus::Consensus;
 use super::inbox::Inbox;
+use super::overload::Refusals;
 use super::pending::Pending;
 use super::{Node, SlowPool, compactor, link, maintenance, restore, timer};
 use crate::auth::Auth;
@@ -12,6 +13,7 @@ use crate::config::Config;
 use crate::datadir::{DataDir, DataDirError};
 use crate::logging::{self, Value};
 use crate::metrics::Metrics;
+use crate::overload::Class;
 use crate::peers::{Gate, Listener};
 use crate::rest;
 use crate::tls::Tls;
@@ -175,8 +177,8 @@ pub(crate) fn start(config: Config, listeners: Vec<Listener>, tls: Tls) -> Resul
         status: Default::default(),
         metrics: Metrics::default(),
         lessor: Mutex::new(Lessor::default()),
-        slow: SlowPool::start("slow", 2, 1024)?,
-        forwards: SlowPool::start("forward", cluster::forward::THREADS, cluster::forward::QUEUE_MAX)?,
+        slow: SlowPool::start("slow", 2, config.queues.of(Class::Slow))?,
+        forwards: SlowPool::start("forward", cluster::forward::THREADS, config.queues.of(Class::Forward))?,
         peers: OnceLock::new(),
         gate,
         tls,
@@ -190,6 +192,8 @@ pub(crate) fn start(config: Config, listeners: Vec<Listener>, tls: Tls) -> Resul
         snapshots: AtomicUsize::new(0),
         auth,
         inbox: Inbox::default(),
+        reads_waiting: AtomicUsize::new(0),
+        refusals: Refusals::default(),
         pending: Pending::default(),
         next_request: AtomicU64::new(first_request_id(identity.node_id(), since_epoch)),
         started: Instant::now(),

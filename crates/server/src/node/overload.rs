@@ -1,0 +1,58 @@
+//! How many wait for what, and who is refused.
+
+use super::Node;
+use crate::overload::Class;
+use api::Error;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Requests refused, by class.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals([AtomicU64; Class::COUNT]);
+
+impl Node {
+    /// How many of this class wait.
+    pub(crate) fn depth(&self, class: Class) -> usize {
+        match class {
+            Class::Read => self.reads_waiting.load(Ordering::Relaxed) + self.inbox.reads(),
+            Class::Slow => self.slow.depth(),
+            Class::Forward => self.forwards.depth(),
+            _ => self.pending.depth(class) + self.inbox.queued(class),
+        }
+    }
+
+    /// How many more of this class may come to wait, those aside that the inbox holds.
+    pub(super) fn room(&self, class: Class) -> usize {
+        let waiting = match class {
+            Class::Read => self.reads_waiting.load(Ordering::Relaxed),
+            _ => self.pending.depth(class),
+        };
+        self.config.queues.of(class).saturating_sub(waiting)
+    }
+
+    /// Counts a request of this class that is refused; the error to refuse it with.
+    pub(crate) fn refuse(&self, class: Class) -> Error {
+        self.refusals.0[class as usize].fetch_add(1, Ordering::Relaxed);
+        Error::TooManyRequests
+    }
+
+    /// How many of this class were refused.
+    pub(crate) fn refused(&self, class: Class) -> u64 {
+        let by_pool = match class {
+            Class::Slow => self.slow.refused(),
+            Class::Forward => self.forwards.refused(),
+            _ => 0,
+        };
+        by_pool + self.refusals.0[class as usize].load(Ordering::Relaxed)
+    }
+
+    /// Whether a request of this class may go on its way to the log.
+    pub(super) fn admit(&self, class: Class) -> Result<(), Error> {
+        if self.stopping.load(Ordering::Relaxed) {
+            return Err(Error::Stopped);
+        }
+        // Applying may lag behind committing, but not without end: what waits in between is held in memory. Leases end all the
+        // same: while they do not, the keys of clients that have gone stay, and there is ever more to do.
+        let is_behind = || self.status.committed() > self.status.applied() + api::limits::APPLY_GAP_MAX;
+        if !class.is_urgent() && is_behind() { Err(self.refuse(class)) } else { Ok(()) }
+    }
+}

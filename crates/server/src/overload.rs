@@ -1,0 +1,143 @@
+//! Overload control: what may wait for what, by class. Each class has a queue of its own with a bound of its own, so that a flood
+//! of one kind of request refuses that kind (`etcdserver: too many requests`) and keeps nobody else waiting.
+
+use crate::metrics::Page;
+use crate::node::Node;
+use api::limits;
+use std::fmt;
+
+macro_rules! classes {
+    ($($(#[$doc:meta])* $name:ident $text:literal $default:expr;)*) => {
+        /// What a request is, and so which queue it waits in.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Class { $($(#[$doc])* $name,)* }
+
+        impl Class {
+            /// Every class.
+            pub const ALL: &[Class] = &[$(Class::$name,)*];
+
+            /// Its name in metrics and in `--queue-limits`.
+            pub fn name(self) -> &'static str {
+                match self { $(Class::$name => $text,)* }
+            }
+
+            /// How many may wait if nothing else is said.
+            fn default_max(self) -> usize {
+                match self { $(Class::$name => $default,)* }
+            }
+        }
+    };
+}
+
+classes! {
+    /// Linearizable reads, until this member has what was acknowledged before.
+    Read "reads" limits::PROPOSAL_QUEUE_MAX;
+    /// Writes, transactions, compactions and lease grants of clients, until they are applied.
+    Write "writes" limits::PROPOSAL_QUEUE_MAX;
+    /// Changes of users and roles, until they are applied.
+    Auth "auth" limits::AUTH_QUEUE_MAX;
+    /// Ends of leases, and what is noted of the time they have left. Ahead of all writes.
+    Lease "leases" limits::PROPOSAL_QUEUE_MAX;
+    /// What members say of themselves: alarms, names, versions. Ahead of all writes.
+    Upkeep "upkeep" limits::CHANGE_QUEUE_MAX;
+    /// Changes of the members, until they are applied.
+    Member "members" limits::CHANGE_QUEUE_MAX;
+    /// Sorted lists, hashes and snapshots, until a thread takes them up.
+    Slow "slow" limits::SLOW_QUEUE_MAX;
+    /// Questions that only the leader can answer, until a thread takes them up.
+    Forward "forwards" limits::FORWARD_QUEUE_MAX;
+}
+
+impl Class {
+    /// How many there are.
+    pub const COUNT: usize = Class::ALL.len();
+
+    /// The class of a log entry, by the field of `InternalRaftRequest` that it fills.
+    pub(crate) fn of(field: u32) -> Class {
+        use crate::node::{ALARM, CLUSTER_MEMBER_ATTR_SET, CLUSTER_VERSION_SET, LEASE_CHECKPOINT, LEASE_REVOKE};
+        match field {
+            LEASE_REVOKE | LEASE_CHECKPOINT => Class::Lease,
+            ALARM | CLUSTER_VERSION_SET | CLUSTER_MEMBER_ATTR_SET => Class::Upkeep,
+            1000..1300 => Class::Auth,
+            _ => Class::Write,
+        }
+    }
+
+    /// Whether it goes ahead of what clients write, and is taken however far applying is behind.
+    pub(crate) fn is_urgent(self) -> bool {
+        matches!(self, Class::Lease | Class::Upkeep)
+    }
+}
+
+/// How many of each class may wait.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct QueueLimits([usize; Class::COUNT]);
+
+impl Default for QueueLimits {
+    fn default() -> QueueLimits {
+        QueueLimits(std::array::from_fn(|place| Class::ALL[place].default_max()))
+    }
+}
+
+impl QueueLimits {
+    /// How many of this class may wait.
+    pub fn of(&self, class: Class) -> usize {
+        self.0[class as usize]
+    }
+
+    /// Sets the bound of the class of this name; false if there is none.
+    pub fn set(&mut self, name: &str, most: usize) -> bool {
+        let class = Class::ALL.iter().find(|class| class.name() == name);
+        class.map(|class| self.0[*class as usize] = most).is_some()
+    }
+}
+
+impl fmt::Debug for QueueLimits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(Class::ALL.iter().map(|class| (class.name(), self.of(*class)))).finish()
+    }
+}
+
+/// The queues among the metrics.
+pub(crate) fn render(page: &mut Page, node: &Node) {
+    let mut family = |name: &str, kind: &str, help: &str, value: &dyn Fn(Class) -> u64| {
+        page.family(name, kind, help);
+        for class in Class::ALL {
+            page.labelled(name, &[("class", class.name())], value(*class));
+        }
+    };
+    let depth = |class| node.depth(class) as u64;
+    family("cairn_queue_depth", "gauge", "Requests that wait, by class.", &depth);
+    let most = |class| node.config.queues.of(class) as u64;
+    family("cairn_queue_limit", "gauge", "Requests that may wait, by class.", &most);
+    let refused = |class| node.refused(class);
+    let help = "Requests refused because too many waited or applying was too far behind, by class.";
+    family("cairn_queue_refused_total", "counter", help, &refused);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_have_bounds_and_names() {
+        let mut limits = QueueLimits::default();
+        for class in Class::ALL {
+            assert!(limits.of(*class) >= 1024, "{class:?}");
+            assert!(limits.set(class.name(), 7));
+            assert_eq!(limits.of(*class), 7);
+        }
+        assert!(!limits.set("other", 7));
+    }
+
+    #[test]
+    fn leases_and_upkeep_go_first() {
+        use crate::node;
+        let urgent: Vec<bool> = [node::LEASE_REVOKE, node::LEASE_CHECKPOINT, node::ALARM, node::PUT, node::LEASE_GRANT]
+            .into_iter()
+            .map(|field| Class::of(field).is_urgent())
+            .collect();
+        assert_eq!(urgent, [true, true, true, false, false]);
+        assert_eq!((Class::of(1000), Class::of(1204), Class::of(1300)), (Class::Auth, Class::Auth, Class::Upkeep));
+    }
+}
