@@ -7,8 +7,10 @@
 //! <data-dir>/member/store/    the revision log and its checkpoints
 //! ```
 
+use crate::logging::{self, Value};
 use disk::{Disk, File, Mode};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -90,6 +92,12 @@ impl DataDir {
         if has_checkpoint(&store) && !has_log {
             return Err(DataDirError::Half { found: store, missing: wal });
         }
+        if let Some(mode) = open_to_others(dir) {
+            logging::warn(
+                "others can enter the data directory: its permissions should be 0700",
+                &[("dir", Value::Shown(&dir.display())), ("permissions", Value::Shown(&format_args!("{mode:04o}")))],
+            );
+        }
         for path in [dir, &member, &wal, &store] {
             disk.create_dir(path).map_err(failed("create", path))?;
         }
@@ -124,6 +132,12 @@ fn lock(disk: &dyn Disk, path: &Path) -> Result<Arc<dyn File>, DataDirError> {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(DataDirError::Locked { path: path.into() }),
         Err(error) => Err(failed("lock", path)(error)),
     }
+}
+
+/// The permissions of a directory that is there, if they let others than its owner in.
+fn open_to_others(dir: &Path) -> Option<u32> {
+    let mode = std::fs::metadata(dir).ok()?.permissions().mode() & 0o777;
+    (mode & 0o077 != 0).then_some(mode)
 }
 
 fn has_log(wal: &Path) -> bool {

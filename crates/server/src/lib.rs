@@ -46,6 +46,11 @@ const GRACE: Duration = Duration::from_millis(500);
 
 /// Runs the server with a command line (without the program's name); returns the exit code.
 pub fn run(args: impl IntoIterator<Item = String>) -> i32 {
+    let mut args = args.into_iter().peekable();
+    if let Some(proxy) = args.peek().filter(|word| matches!(word.as_str(), "gateway" | "grpc-proxy")) {
+        eprintln!("`{proxy}` is not part of this version: clients connect to the members themselves");
+        return 1;
+    }
     let config = match config::parse(args, environment()) {
         Ok(Asked::Help) => {
             print!("{}", usage());
