@@ -152,3 +152,22 @@ func compare(t *testing.T, client *http.Client, etcd, subject *harness.Server, q
 }
 
 func post(path, body string) question { return question{verb: "POST", path: path, body: body} }
+
+// askRaw posts JSON and returns the values of the answer, unmasked.
+func askRaw(t *testing.T, server *harness.Server, path, body string) []map[string]any {
+	t.Helper()
+	response, err := plain.Post(server.URL(path), "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var values []map[string]any
+	for decoder := json.NewDecoder(response.Body); decoder.More(); {
+		var value map[string]any
+		if err := decoder.Decode(&value); err != nil {
+			t.Fatal(err)
+		}
+		values = append(values, value)
+	}
+	return values
+}

@@ -117,10 +117,25 @@ impl Http {
         self.gateway.as_ref().filter(|_| Gateway::owns(head.uri.path()))
     }
 
+    /// Whether a client would have JSON answered as the user that its certificate names. The gateway knows users by their tokens
+    /// only, and whoever thinks otherwise is told.
+    fn would_be_nobody(&self, head: &Parts) -> bool {
+        let peer = head.extensions.get::<rpc::Peer>();
+        let has_name = peer.and_then(|peer| peer.common_name.as_deref()).is_some_and(|name| !name.is_empty());
+        has_name
+            && self.gateway_for(head).is_some()
+            && self.node.config.tls_client.client_cert_auth
+            && self.node.store.auth().is_enabled()
+    }
+
     /// What a request is answered with whatever it asks for.
     fn refusal(&self, head: &Parts) -> Option<Response<Bytes>> {
         if let Some(refusal) = self.access.refusal(head) {
             return Some(refusal);
+        }
+        if self.would_be_nobody(head) {
+            let text = "CommonName of client sending a request against gateway will be ignored and not used as expected\n";
+            return Some(plain(StatusCode::BAD_REQUEST, text));
         }
         if head.method == Method::OPTIONS {
             return Some(Response::new(Bytes::new()));
