@@ -134,7 +134,8 @@ impl Http {
             return Some(refusal);
         }
         if self.would_be_nobody(head) {
-            let text = "CommonName of client sending a request against gateway will be ignored and not used as expected\n";
+            let text =
+                "CommonName of client sending a request against gateway will be ignored and not used as expected\n";
             return Some(plain(StatusCode::BAD_REQUEST, text));
         }
         if head.method == Method::OPTIONS {

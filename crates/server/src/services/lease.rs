@@ -28,12 +28,6 @@ pub(super) fn grant(node: &Arc<Node>, call: Call, responder: Responder) {
     };
     // Only an id that is drawn here may be drawn again; a client's own id in use is for the store to refuse.
     let drawn = request.id == 0;
-    if request.ttl > limits::LEASE_TTL_SECONDS_MAX {
-        return refuse(responder, Error::LeaseTtlTooLarge);
-    }
-    if let Err(error) = node.check_space(GRANT_COST_BYTES) {
-        return refuse(responder, error);
-    }
     if drawn {
         request.id = free_id(node);
     }
@@ -43,7 +37,14 @@ pub(super) fn grant(node: &Arc<Node>, call: Call, responder: Responder) {
         request,
         |_| Ask::Login,
         move |node, request, pass| match pass {
-            Ok(pass) => propose(node, pass.author(), node::LEASE_GRANT, &request.encode_to_vec(), is_alone, responder),
+            // What is wrong with a request is for those who may make it.
+            Ok(_) if request.ttl > limits::LEASE_TTL_SECONDS_MAX => refuse(responder, Error::LeaseTtlTooLarge),
+            Ok(pass) => match node.check_space(GRANT_COST_BYTES) {
+                Ok(()) => {
+                    propose(node, pass.author(), node::LEASE_GRANT, &request.encode_to_vec(), is_alone, responder);
+                }
+                Err(error) => refuse(responder, error),
+            },
             Err(error) => refuse(responder, error),
         },
     );

@@ -66,6 +66,23 @@ impl Algorithm {
         }
     }
 
+    /// Whether a public key, in its algorithm's own form, can be one of this algorithm.
+    fn can_use(self, key: &[u8]) -> bool {
+        /// The tag of a DER sequence: modulus and exponent.
+        const SEQUENCE: u8 = 0x30;
+        /// A point of which both coordinates are given.
+        const UNCOMPRESSED: u8 = 4;
+        let is_point = |bytes: usize| key.first() == Some(&UNCOMPRESSED) && key.len() == 1 + 2 * bytes;
+        match self {
+            Rs256 | Rs384 | Rs512 | Ps256 | Ps384 | Ps512 => key.first() == Some(&SEQUENCE),
+            Es256 => is_point(32),
+            Es384 => is_point(48),
+            Es512 => is_point(66),
+            EdDsa => key.len() == 32,
+            Hs256 | Hs384 | Hs512 => false,
+        }
+    }
+
     fn verification(self) -> Option<&'static dyn ring_signature::VerificationAlgorithm> {
         Some(match self {
             Rs256 => &signature::RSA_PKCS1_2048_8192_SHA256,
@@ -148,6 +165,9 @@ impl Keys {
             (None, None) => return Err(OptionsError::NoKey),
         };
         let path = public.or(private).unwrap_or_default();
+        if !algorithm.can_use(&key) {
+            return Err(unusable(&path));
+        }
         let verifying = match algorithm.verification() {
             Some(verification) => Verifying::Public(UnparsedPublicKey::new(verification, key)),
             None => match p521::ecdsa::VerifyingKey::from_sec1_bytes(&key) {
