@@ -141,7 +141,8 @@ impl Auth {
                     }
                 }
             },
-            (None, Some("") | None) => Ok(Pass::nobody()),
+            (None, None) => Ok(Pass::nobody()),
+            (None, Some("")) if self.knows_certificates => Ok(Pass::unnamed()),
             (None, Some(name)) if self.knows_certificates => Ok(named(name)),
             (None, Some(_)) => Ok(Pass::nobody()),
         }

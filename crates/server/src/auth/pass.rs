@@ -18,6 +18,8 @@ enum Kind {
     Nobody,
     /// Somebody whose name is none of a user's.
     Stranger,
+    /// Somebody whose certificate has no name: a stranger to keys, nobody to the rest.
+    Unnamed,
     User(Arc<Permissions>),
 }
 
@@ -38,6 +40,10 @@ impl Pass {
         Pass(Kind::Stranger)
     }
 
+    pub(super) fn unnamed() -> Pass {
+        Pass(Kind::Unnamed)
+    }
+
     pub(super) fn user(permissions: Arc<Permissions>) -> Pass {
         Pass(Kind::User(permissions))
     }
@@ -46,9 +52,9 @@ impl Pass {
     pub(crate) fn decide(&self, ask: Ask<'_>, store: &Store) -> Result<(), Error> {
         match &self.0 {
             Kind::Open | Kind::Member => Ok(()),
-            Kind::Nobody if ask.is_for_all() => Ok(()),
-            Kind::Nobody => Err(Error::UserEmpty),
-            Kind::Stranger if ask.is_for_all() => Ok(()),
+            Kind::Nobody | Kind::Stranger | Kind::Unnamed if ask.is_for_all() => Ok(()),
+            Kind::Unnamed if ask.is_about_keys() => Err(Error::PermissionDenied),
+            Kind::Nobody | Kind::Unnamed => Err(Error::UserEmpty),
             Kind::Stranger => Err(Error::PermissionDenied),
             Kind::User(permissions) => permissions.decide(ask, store.leases()),
         }
@@ -60,7 +66,7 @@ impl Pass {
         let is_unchanged = match &self.0 {
             Kind::Member => true,
             Kind::Open => !users.is_enabled(),
-            Kind::Nobody | Kind::Stranger => true,
+            Kind::Nobody | Kind::Stranger | Kind::Unnamed => true,
             Kind::User(permissions) => permissions.revision() == users.revision(),
         };
         if is_unchanged { Ok(()) } else { Err(Error::AuthOldRevision) }
@@ -82,7 +88,7 @@ impl Pass {
     /// On whose behalf an entry is proposed.
     pub(crate) fn author(&self) -> Author {
         match &self.0 {
-            Kind::Open | Kind::Nobody | Kind::Stranger => Author::nobody(),
+            Kind::Open | Kind::Nobody | Kind::Stranger | Kind::Unnamed => Author::nobody(),
             Kind::Member => Author::member(),
             Kind::User(permissions) => {
                 Author { user: permissions.user().to_string(), revision: permissions.revision() }

@@ -47,6 +47,15 @@ impl Ask<'_> {
             _ => false,
         }
     }
+
+    /// Whether it is about keys, or leases with keys on them.
+    pub fn is_about_keys(&self) -> bool {
+        match self {
+            Ask::Login | Ask::Root | Ask::User(_) | Ask::Role(_) => false,
+            Ask::Range(_) | Ask::Put(_) | Ask::DeleteRange(_) | Ask::Txn(_) | Ask::Watch(_) => true,
+            Ask::Lease(_) | Ask::LeaseKeys(_) | Ask::AllLeases => true,
+        }
+    }
 }
 
 fn asks_for_nothing(request: &TxnRequest) -> bool {
