@@ -310,7 +310,7 @@ pub(super) const WITHOUT_EFFECT: &[Flag] = &[
     signed("backend-batch-limit", "0", "no such batches"),
     signed("compaction-batch-limit", "0", "compaction never holds anything up"),
     period("compaction-sleep-interval", "0", "compaction never holds anything up"),
-    unsigned("bootstrap-defrag-threshold-megabytes", "0", "space comes back by itself"),
+    unsigned("bootstrap-defrag-threshold-megabytes", "0", "Skipping defragmentation, since space comes back by itself"),
     flag(
         "v2-deprecation",
         Kind::Choice(&["write-only", "write-only-skip-check", "write-only-drop-data", "gone"]),
