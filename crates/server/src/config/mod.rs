@@ -156,6 +156,8 @@ pub struct Config {
     pub keepalive_timeout: Duration,
     /// Log segments kept at least.
     pub max_wals: usize,
+    /// Pause before each slice of the work that a compaction leaves.
+    pub compaction_pause: Duration,
     /// Applies slower than this are logged.
     pub warning_apply: Duration,
     /// Requests slower than this are logged.
@@ -368,6 +370,7 @@ fn build(mut values: Values) -> Result<Config, ConfigError> {
             0 => usize::MAX,
             segments => segments as usize,
         },
+        compaction_pause: values.period("compaction-sleep-interval")?,
         warning_apply: values.period("warning-apply-duration")?,
         warning_unary_request: values.period_or("warning-unary-request-duration", Duration::from_millis(300))?,
         watch_progress_interval: values

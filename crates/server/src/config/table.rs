@@ -163,6 +163,7 @@ const CLUSTERING: &[Flag] = &[
         "history kept by auto compaction: a duration (bare number: hours) or revisions; 0: all",
     ),
     text("auto-compaction-mode", "periodic", "periodic or revision"),
+    period("compaction-sleep-interval", "0", "pause before each slice of the work that a compaction leaves"),
 ];
 
 const SECURITY: &[Flag] = &[
@@ -309,7 +310,6 @@ pub(super) const WITHOUT_EFFECT: &[Flag] = &[
     period("backend-batch-interval", "0", "no such batches"),
     signed("backend-batch-limit", "0", "no such batches"),
     signed("compaction-batch-limit", "0", "compaction never holds anything up"),
-    period("compaction-sleep-interval", "0", "compaction never holds anything up"),
     unsigned("bootstrap-defrag-threshold-megabytes", "0", "Skipping defragmentation, since space comes back by itself"),
     flag(
         "v2-deprecation",

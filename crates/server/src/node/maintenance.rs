@@ -21,8 +21,11 @@ pub(super) fn run(node: &Arc<Node>) {
     let mut compacting = None;
     let mut compacted = node.store.compacted();
     while !node.stopping.load(Ordering::Relaxed) {
-        let began = Instant::now();
         let is_compacting = node.store.compacted() < node.store.compact_revision();
+        if is_compacting && !rest(node, node.config.compaction_pause) {
+            break;
+        }
+        let began = Instant::now();
         if is_compacting {
             compacting.get_or_insert(began);
         }
@@ -59,6 +62,18 @@ pub(super) fn run(node: &Arc<Node>) {
     }
     // Whoever waits for a compaction that will finish after the next start has its answer in the log.
     answer_compactions(node, i64::MAX);
+}
+
+/// Lets time pass, unless the member stops: then it is false.
+fn rest(node: &Node, pause: Duration) -> bool {
+    let began = Instant::now();
+    loop {
+        let left = pause.saturating_sub(began.elapsed());
+        if left.is_zero() || node.stopping.load(Ordering::Relaxed) {
+            return left.is_zero();
+        }
+        std::thread::sleep(left.min(LOOK));
+    }
 }
 
 fn wait(node: &Node) {
