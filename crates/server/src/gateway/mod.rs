@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use table::{Table, Target};
 
-/// Beginnings of JSON values that all calls together may hold, in bytes.
-const HELD_BYTES_MAX: usize = 256 << 20;
+/// Beginnings of JSON values that all calls together may hold, in bytes. Their buffers grow by doubling, so memory may take twice as much.
+const HELD_BYTES_MAX: usize = 128 << 20;
 
 /// The gateway of one server.
 #[derive(Debug)]
