@@ -63,7 +63,10 @@ func TestGateway(t *testing.T) {
 					t.Errorf("%s %s: %d %s", version, path, status, text)
 				}
 			}
-			if status, text := postJSON(t, server, nameless, version, "/v3/kv/range", `{"key":"Zm9v"}`); !strings.Contains(text, "user name is empty") {
+			// The genuine gateway passes requests on with the certificate of
+			// the server, whose name is no user's; ours names nobody.
+			refused := map[harness.Kind]string{harness.Etcd: "permission denied", harness.Cairn: "user name is empty"}[kind]
+			if status, text := postJSON(t, server, nameless, version, "/v3/kv/range", `{"key":"Zm9v"}`); !strings.Contains(text, refused) {
 				t.Errorf("%s: %d %s", version, status, text)
 			}
 			if status, text := postJSON(t, server, nameless, version, "/v3/auth/authenticate", `{"name":"root","password":"secret"}`); !strings.Contains(text, `"token":"`) {
