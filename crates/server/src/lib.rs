@@ -155,6 +155,8 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
             ("name", (&config.name).into()),
             ("data-dir", Value::Shown(&config.data_dir.display())),
             ("snapshot-catchup-entries", config.catchup_entries.into()),
+            // There is no v2 store to do more with.
+            ("v2-deprecation", "write-only".into()),
             ("threads", config.threads.into()),
         ],
     );

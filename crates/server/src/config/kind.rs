@@ -12,7 +12,7 @@ impl Kind {
             Kind::Number(low, high) => number::parse(text, low, high).map(drop).map_err(Into::into),
             Kind::Period => duration::nanoseconds(text).map(drop).ok_or_else(|| number::SYNTAX.into()),
             Kind::Choice(choices) if choices.contains(&text) => Ok(()),
-            Kind::Choice(choices) => Err(format!("must be {}", choices.join(" or "))),
+            Kind::Choice(_) => Err(format!("invalid value {text:?}")),
             Kind::Urls => url::check_list(text),
             Kind::Gates => gates::check(text),
         }

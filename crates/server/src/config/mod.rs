@@ -304,7 +304,16 @@ fn build(mut values: Values) -> Result<Config, ConfigError> {
     };
     for flag in table::WITHOUT_EFFECT {
         if values.is_given(flag.name) {
-            values.warnings.push(format!("flag --{} has no effect: {}", flag.name, flag.help));
+            // Scripts and the published tests look for etcd's words about these two.
+            values.warnings.push(match flag.name {
+                "max-snapshots" => "--max-snapshots is deprecated in 3.6 and will be decommissioned in 3.8".into(),
+                "v2-deprecation" => {
+                    "--v2-deprecation is deprecated and scheduled for removal in v3.8. The default value is \
+                                     enforced, ignoring user input"
+                        .into()
+                }
+                name => format!("flag --{name} has no effect: {}", flag.help),
+            });
         }
     }
     let threads = match values.number("threads", 0, 1024)? {
