@@ -61,6 +61,11 @@ impl Channel {
         Channel { shared: Arc::new(Shared { address: address.into(), options, current, calls }) }
     }
 
+    /// Makes sure that there is a connection. What fails here has sent no call.
+    pub async fn connect(&self) -> Result<(), Status> {
+        self.connected().await.map(drop)
+    }
+
     /// One request, one answer. Without `timeout` it may take for ever, though connecting may not. Dropping the future gives the
     /// call up.
     pub async fn unary(

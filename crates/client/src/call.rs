@@ -1,0 +1,167 @@
+//! One call with all its attempts.
+
+use api::{Code, Message};
+use bytes::Bytes;
+use rpc::Status;
+use rpc::client::StreamingCall;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::balancer::Member;
+use crate::client::Client;
+use crate::credentials::{Secret, Ticket};
+use crate::retry::{self, ATTEMPTS_MAX, Failure, Repeat};
+use crate::{Error, Options};
+use api::etcdserverpb::{AuthenticateRequest, AuthenticateResponse};
+
+/// The path of the method that exchanges a password for a token.
+const AUTHENTICATE: &str = "/etcdserverpb.Auth/Authenticate";
+
+impl Client {
+    /// One request, one answer, on whichever member is next; tried again as `repeat` allows, within [`Options::call_timeout`].
+    pub(crate) async fn call<A: Message + Default>(
+        &self,
+        path: &str,
+        request: &impl Message,
+        repeat: Repeat,
+    ) -> Result<A, Error> {
+        let message = Bytes::from(request.encode_to_vec());
+        let answer = self.within(self.inner.options.call_timeout, self.attempts(path, message, repeat)).await?;
+        read(path, answer)
+    }
+
+    /// Gives `call` so long. What it failed with last says more than that its time is over, so that is kept.
+    pub(crate) async fn within<T>(
+        &self,
+        patience: Option<Duration>,
+        call: impl Future<Output = Result<T, Status>>,
+    ) -> Result<T, Status> {
+        match patience {
+            None => call.await,
+            Some(patience) => tokio::time::timeout(patience, call).await.unwrap_or_else(|_| {
+                let reason = self.inner.last_failure.lock().clone();
+                let text = match reason {
+                    None => "context deadline exceeded".to_string(),
+                    Some(reason) => format!("context deadline exceeded: {reason}"),
+                };
+                Err(Status::new(Code::DeadlineExceeded, text))
+            }),
+        }
+    }
+
+    async fn attempts(&self, path: &str, message: Bytes, repeat: Repeat) -> Result<Bytes, Status> {
+        let patience = self.inner.options.call_timeout;
+        let (mut refused, mut has_renewed) = (None, false);
+        let mut attempt = 0;
+        loop {
+            let ticket = self.ticket(refused.as_ref()).await?;
+            let failure = match self.attempt(path, &ticket, message.clone(), patience).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            attempt += 1;
+            let is_token = retry::wants_another_token(&failure.status);
+            if is_token && self.inner.credentials.can_refresh() && !has_renewed {
+                (refused, has_renewed) = (Some(ticket), true);
+                continue;
+            }
+            if !repeat.allows(&failure) || attempt >= ATTEMPTS_MAX {
+                return Err(failure.status);
+            }
+            self.pause(attempt, &failure.status).await;
+        }
+    }
+
+    /// What is to be done between two attempts.
+    pub(crate) async fn pause(&self, attempt: u32, status: &Status) {
+        *self.inner.last_failure.lock() = Some(status.message.to_string());
+        if let Some(pause) = retry::pause(attempt, self.inner.balancer.len()) {
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    async fn attempt(
+        &self,
+        path: &str,
+        ticket: &Ticket,
+        message: Bytes,
+        patience: Option<Duration>,
+    ) -> Result<Bytes, Failure> {
+        let member = self.inner.balancer.pick().await?;
+        let sent = |status| Failure { status, is_unsent: false };
+        member.channel.unary(path, &ticket.metadata, message, patience).await.map_err(sent)
+    }
+
+    /// The metadata of the next call.
+    pub(crate) async fn ticket(&self, refused: Option<&Ticket>) -> Result<Ticket, Status> {
+        self.inner.credentials.ticket(refused, |secret| self.authenticate(secret)).await
+    }
+
+    async fn authenticate(&self, secret: Secret) -> Result<String, Status> {
+        let request = AuthenticateRequest { name: secret.name, password: secret.password };
+        let message = Bytes::from(request.encode_to_vec());
+        let metadata = self.inner.credentials.anonymous();
+        let mut attempt = 0;
+        loop {
+            let failure = match self.inner.balancer.pick().await {
+                Err(failure) => failure,
+                Ok(member) => {
+                    let answer =
+                        member.channel.unary(AUTHENTICATE, &metadata, message.clone(), self.inner.options.call_timeout);
+                    match answer.await {
+                        Ok(answer) => {
+                            let read: Result<AuthenticateResponse, Error> = read(AUTHENTICATE, answer);
+                            return read.map(|answer| answer.token).map_err(|error| match error {
+                                Error::Status(status) => status,
+                                other => Status::new(Code::Internal, other.to_string()),
+                            });
+                        }
+                        Err(status) => Failure { status, is_unsent: false },
+                    }
+                }
+            };
+            attempt += 1;
+            if !Repeat::Always.allows(&failure) || attempt >= ATTEMPTS_MAX {
+                return Err(failure.status);
+            }
+            self.pause(attempt, &failure.status).await;
+        }
+    }
+
+    /// Begins a stream on whichever member is next. Waits for a member to be there, as long as it takes.
+    pub(crate) async fn open(&self, path: &str, ticket: &Ticket) -> Result<(Arc<Member>, StreamingCall), Failure> {
+        let member = self.inner.balancer.pick().await?;
+        let unsent = |status| Failure { status, is_unsent: true };
+        let call = member.channel.stream(path, &ticket.metadata, None).await.map_err(unsent)?;
+        Ok((member, call))
+    }
+}
+
+/// The same call to one endpoint, whichever member that is: for what is said to a member rather than to the cluster.
+pub(crate) async fn to_member<A: Message + Default>(
+    client: &Client,
+    member: &Member,
+    path: &str,
+    request: &impl Message,
+    options: &Options,
+) -> Result<A, Error> {
+    let message = Bytes::from(request.encode_to_vec());
+    let call = async {
+        let ticket = client.ticket(None).await?;
+        let first = member.channel.unary(path, &ticket.metadata, message.clone(), options.call_timeout).await;
+        match first {
+            Err(status) if retry::wants_another_token(&status) && client.inner.credentials.can_refresh() => {
+                let ticket = client.ticket(Some(&ticket)).await?;
+                member.channel.unary(path, &ticket.metadata, message, options.call_timeout).await
+            }
+            other => other,
+        }
+    };
+    read(path, client.within(options.call_timeout, call).await?)
+}
+
+/// The message of an answer.
+pub(crate) fn read<A: Message + Default>(method: &str, answer: Bytes) -> Result<A, Error> {
+    A::decode(answer).map_err(|error| Error::Unreadable { method: method.into(), why: error.to_string() })
+}

@@ -1,0 +1,53 @@
+//! The handle that everything starts from.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::balancer::Balancer;
+use crate::credentials::Credentials;
+use crate::keep_alive::KeepAlives;
+use crate::{Endpoint, EndpointError, Options};
+
+/// A client of one cluster. Cheap to clone; clones share connections, token and keep-alives.
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) options: Options,
+    pub(crate) balancer: Balancer,
+    pub(crate) credentials: Credentials,
+    pub(crate) keep_alives: KeepAlives,
+    /// Why the last attempt failed that was followed by another.
+    pub(crate) last_failure: Mutex<Option<String>>,
+}
+
+impl Client {
+    /// A client of the members that `options` names. Nothing is sent before the first call.
+    ///
+    /// # Errors
+    /// If no endpoint is named.
+    pub fn new(options: Options) -> Result<Client, EndpointError> {
+        let balancer = Balancer::new(&options)?;
+        let credentials = Credentials::new(options.user.clone(), options.token.as_deref(), options.needs_leader);
+        let (keep_alives, last_failure) = (KeepAlives::default(), Mutex::default());
+        Ok(Client { inner: Arc::new(Inner { options, balancer, credentials, keep_alives, last_failure }) })
+    }
+
+    /// A client of the endpoints in a list with commas, everything else as by default.
+    ///
+    /// # Errors
+    /// If one of them cannot be read, or there is none.
+    pub fn connect(endpoints: &str) -> Result<Client, EndpointError> {
+        let named = endpoints.split(',').map(str::trim).filter(|text| !text.is_empty());
+        let endpoints = named.map(str::parse).collect::<Result<Vec<Endpoint>, _>>()?;
+        Client::new(Options { endpoints, ..Options::default() })
+    }
+
+    /// The members this client talks to.
+    pub fn endpoints(&self) -> impl Iterator<Item = &Endpoint> {
+        self.inner.balancer.members().iter().map(|member| &member.endpoint)
+    }
+}

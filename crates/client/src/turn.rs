@@ -1,0 +1,151 @@
+//! The recipe that locks and elections share: keys under one prefix, each on the lease of who made it; whose was made first, it is.
+
+use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
+use api::etcdserverpb::range_request::{SortOrder, SortTarget};
+use api::etcdserverpb::request_op::Request;
+use api::etcdserverpb::response_op::Response;
+use api::etcdserverpb::*;
+use api::mvccpb::KeyValue;
+use api::mvccpb::event::EventType;
+use bytes::Bytes;
+
+use crate::client::Client;
+use crate::ranges::prefix_end;
+use crate::{Error, Session};
+
+/// A place in the line under a prefix.
+pub(crate) struct Turn {
+    /// The prefix with its slash.
+    prefix: Bytes,
+    pub(crate) key: Bytes,
+    /// When the key was made: the place in the line, and what proves that it is still the same key.
+    pub(crate) revision: i64,
+    /// The revision of the answer by which it was joined.
+    pub(crate) seen_revision: i64,
+}
+
+/// Holds if the key is the one that was made at this revision.
+pub(crate) fn made_at(key: &Bytes, revision: i64) -> Compare {
+    Compare {
+        result: CompareResult::Equal as i32,
+        target: CompareTarget::Create as i32,
+        key: key.clone(),
+        target_union: Some(TargetUnion::CreateRevision(revision)),
+        ..Default::default()
+    }
+}
+
+pub(crate) fn op(request: Request) -> RequestOp {
+    RequestOp { request: Some(request) }
+}
+
+pub(crate) fn with_slash(name: &str) -> Bytes {
+    format!("{name}/").into()
+}
+
+impl Turn {
+    /// Takes a place in the line, or finds the one that this session has.
+    pub(crate) async fn join(session: &Session, name: &str, value: Bytes) -> Result<Turn, Error> {
+        let (prefix, lease) = (with_slash(name), session.lease());
+        let key = Bytes::from([&prefix[..], format!("{lease:x}").as_bytes()].concat());
+        let put = PutRequest { key: key.clone(), value, lease, ..Default::default() };
+        let get = RangeRequest { key: key.clone(), ..Default::default() };
+        let txn = TxnRequest {
+            compare: vec![made_at(&key, 0)],
+            success: vec![op(Request::RequestPut(put))],
+            failure: vec![op(Request::RequestRange(get))],
+        };
+        // Done twice it finds what it has done.
+        let answer: TxnResponse =
+            session.client().call("/etcdserverpb.KV/Txn", &txn, crate::retry::Repeat::Always).await?;
+        let seen_revision = answer.header.as_ref().map_or(0, |header| header.revision);
+        let found = answer.responses.into_iter().find_map(|response| match response.response {
+            Some(Response::ResponseRange(range)) => range.kvs.into_iter().next(),
+            _ => None,
+        });
+        let revision = found.map_or(seen_revision, |kv| kv.create_revision);
+        Ok(Turn { prefix, key, revision, seen_revision })
+    }
+
+    /// Who stands first in the line under `prefix`.
+    pub(crate) async fn first(client: &Client, prefix: &Bytes) -> Result<(Option<KeyValue>, i64), Error> {
+        let request = RangeRequest {
+            key: prefix.clone(),
+            range_end: prefix_end(prefix),
+            limit: 1,
+            sort_order: SortOrder::Ascend as i32,
+            sort_target: SortTarget::Create as i32,
+            ..Default::default()
+        };
+        let answer = client.range(request).await?;
+        let revision = answer.header.as_ref().map_or(0, |header| header.revision);
+        Ok((answer.kvs.into_iter().next(), revision))
+    }
+
+    /// Waits until nobody stands before it.
+    pub(crate) async fn wait(&self, session: &mut Session) -> Result<(), Error> {
+        let client = session.client().clone();
+        let waited = async {
+            while let Some((key, revision)) = self.before(&client).await? {
+                wait_for_end(&client, key, revision).await?;
+            }
+            Ok(())
+        };
+        let lease = session.lease();
+        tokio::select! {
+            waited = waited => waited,
+            () = session.lost() => Err(Error::LeaseGone(lease)),
+        }
+    }
+
+    /// The key directly before it, and the revision at which it was there.
+    async fn before(&self, client: &Client) -> Result<Option<(Bytes, i64)>, Error> {
+        let request = RangeRequest {
+            key: self.prefix.clone(),
+            range_end: prefix_end(&self.prefix),
+            limit: 1,
+            sort_order: SortOrder::Descend as i32,
+            sort_target: SortTarget::Create as i32,
+            max_create_revision: self.revision - 1,
+            keys_only: true,
+            ..Default::default()
+        };
+        let answer = client.range(request).await?;
+        let revision = answer.header.as_ref().map_or(0, |header| header.revision);
+        Ok(answer.kvs.into_iter().next().map(|kv| (kv.key, revision)))
+    }
+
+    /// Whether the place is still held, and the answer's revision.
+    pub(crate) async fn is_held(&self, client: &Client) -> Result<bool, Error> {
+        let request = RangeRequest { key: self.key.clone(), keys_only: true, ..Default::default() };
+        let answer = client.range(request).await?;
+        Ok(answer.kvs.first().is_some_and(|kv| kv.create_revision == self.revision))
+    }
+
+    /// Gives the place up. What somebody else has made under the same key stays.
+    pub(crate) async fn leave(&self, client: &Client) -> Result<(), Error> {
+        let delete = DeleteRangeRequest { key: self.key.clone(), ..Default::default() };
+        let txn = TxnRequest {
+            compare: vec![made_at(&self.key, self.revision)],
+            success: vec![op(Request::RequestDeleteRange(delete))],
+            failure: Vec::new(),
+        };
+        let _: TxnResponse = client.call("/etcdserverpb.KV/Txn", &txn, crate::retry::Repeat::Always).await?;
+        Ok(())
+    }
+}
+
+/// Waits until the key, which was there at `revision`, is deleted.
+async fn wait_for_end(client: &Client, key: Bytes, revision: i64) -> Result<(), Error> {
+    let request = WatchCreateRequest { key, start_revision: revision + 1, ..Default::default() };
+    let mut watcher = client.watch(request);
+    loop {
+        match watcher.next().await {
+            Ok(watched) if watched.events.iter().any(|event| event.r#type() == EventType::Delete) => return Ok(()),
+            Ok(_) => {}
+            // What happened is no longer known: the caller looks again at what is.
+            Err(Error::Compacted { .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+}
