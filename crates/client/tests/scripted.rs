@@ -1,0 +1,220 @@
+//! The client against members that do what a test wants of them.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use api::etcdserverpb::watch_request::RequestUnion;
+use api::etcdserverpb::*;
+use api::mvccpb::{Event, KeyValue};
+use api::{Code, Message};
+use bytes::Bytes;
+use client::{Client, Endpoint, Error, Options};
+use rpc::{
+    Call, HttpResponder, Kind, Method, Outbound, Reply, Responder, Server, Service, Status, StreamCall, StreamHandler,
+};
+
+const METHODS: &[Method] = &[
+    Method { path: "/etcdserverpb.KV/Range", kind: Kind::Unary },
+    Method { path: "/etcdserverpb.KV/Put", kind: Kind::Unary },
+    Method { path: "/etcdserverpb.Auth/Authenticate", kind: Kind::Unary },
+    Method { path: "/etcdserverpb.Watch/Watch", kind: Kind::Bidi },
+];
+
+/// Revisions of a store in which each revision is one put.
+const REVISION: i64 = 10;
+/// Events after which a stream breaks.
+const STREAM_EVENTS: i64 = 7;
+
+/// What a member is asked, and how it behaves.
+#[derive(Default)]
+struct Script {
+    ranges: AtomicUsize,
+    puts: AtomicUsize,
+    tokens: AtomicUsize,
+    streams: AtomicUsize,
+    /// It answers that it has no leader.
+    is_ill: AtomicBool,
+    /// It wants the newest token.
+    wants_token: AtomicBool,
+    /// What a watch asks for before this is compacted.
+    compacted: AtomicUsize,
+}
+
+struct Scripted(Arc<Script>);
+
+impl Scripted {
+    fn admit(&self, call: &Call) -> Result<(), Status> {
+        if self.0.is_ill.load(Ordering::SeqCst) {
+            return Err(api::Error::NoLeader.into());
+        }
+        let newest = format!("token.{}", self.0.tokens.load(Ordering::SeqCst));
+        if self.0.wants_token.load(Ordering::SeqCst) && call.metadata.get("token") != Some(newest.as_bytes()) {
+            return Err(api::Error::InvalidAuthToken.into());
+        }
+        Ok(())
+    }
+}
+
+impl Service for Scripted {
+    fn methods(&self) -> &'static [Method] {
+        METHODS
+    }
+
+    fn unary(&self, method: usize, call: Call, responder: Responder) {
+        let counter = [&self.0.ranges, &self.0.puts, &self.0.tokens][method];
+        counter.fetch_add(1, Ordering::SeqCst);
+        if method == 2 {
+            let token = format!("token.{}", self.0.tokens.load(Ordering::SeqCst));
+            let answer = AuthenticateResponse { header: None, token };
+            return responder.send(Ok(Reply::Whole(answer.encode_to_vec().into())));
+        }
+        responder.send(self.admit(&call).map(|()| Reply::Whole(Bytes::new())));
+    }
+
+    fn stream(&self, _method: usize, _call: StreamCall) -> Result<Box<dyn StreamHandler>, Status> {
+        self.0.streams.fetch_add(1, Ordering::SeqCst);
+        Ok(Box::new(Watch(self.0.clone())))
+    }
+
+    fn http(&self, _request: http::Request<Bytes>, _responder: HttpResponder) {}
+}
+
+/// Tells of a few events, then breaks.
+struct Watch(Arc<Script>);
+
+impl StreamHandler for Watch {
+    fn message(&mut self, message: Bytes, out: &mut Outbound<'_>) {
+        let request = WatchRequest::decode(message).expect("a watch request");
+        let Some(RequestUnion::CreateRequest(create)) = request.request_union else { panic!("no creation") };
+        let mut send = |response: WatchResponse| out.send(response.encode_to_vec().into());
+        let header = |revision| Some(ResponseHeader { revision, ..Default::default() });
+        let compacted = self.0.compacted.load(Ordering::SeqCst) as i64;
+        if create.start_revision < compacted {
+            send(WatchResponse { canceled: true, compact_revision: compacted, ..Default::default() });
+            return;
+        }
+        send(WatchResponse { header: header(REVISION), created: true, ..Default::default() });
+        for revision in create.start_revision..create.start_revision + STREAM_EVENTS {
+            let kv = KeyValue { key: "key".into(), mod_revision: revision, ..Default::default() };
+            let events = vec![Event { kv: Some(kv), ..Default::default() }];
+            // Each revision has two events, which come in two pieces.
+            let fragment =
+                |fragment, events| WatchResponse { header: header(revision), fragment, events, ..Default::default() };
+            send(fragment(true, events.clone()));
+            // The last revision of a stream is cut in half.
+            if revision + 1 < create.start_revision + STREAM_EVENTS {
+                send(fragment(false, events));
+            }
+        }
+        out.finish(Status::new(Code::Unavailable, "the member goes"));
+    }
+
+    fn half_closed(&mut self, _out: &mut Outbound<'_>) {}
+
+    fn ready(&mut self, _out: &mut Outbound<'_>) {}
+}
+
+struct Member {
+    script: Arc<Script>,
+    endpoint: Endpoint,
+    _server: Server,
+}
+
+fn member() -> Member {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let endpoint = listener.local_addr().expect("an address").to_string().parse().expect("an endpoint");
+    let script = Arc::new(Script::default());
+    let options = rpc::Options { threads: 1, ..rpc::Options::default() };
+    let server = Server::start(vec![listener], Arc::new(Scripted(script.clone())), options).expect("a server");
+    Member { script, endpoint, _server: server }
+}
+
+fn client(endpoints: &[Endpoint]) -> Client {
+    let user = Some(("root".into(), "secret".into()));
+    let call_timeout = Some(Duration::from_secs(2));
+    Client::new(Options { endpoints: endpoints.to_vec(), user, call_timeout, ..Options::default() }).expect("endpoints")
+}
+
+/// An endpoint where nobody is.
+fn nobody() -> Endpoint {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").to_string().parse().expect("an endpoint")
+}
+
+#[tokio::test]
+async fn reads_go_to_members_that_are_well_and_writes_are_not_done_twice() {
+    let (well, ill) = (member(), member());
+    ill.script.is_ill.store(true, Ordering::SeqCst);
+    let client = client(&[nobody(), ill.endpoint.clone(), well.endpoint.clone()]);
+    for _ in 0..10 {
+        client.range(RangeRequest::default()).await.expect("an answer of the one that is well");
+    }
+    assert_eq!(well.script.ranges.load(Ordering::SeqCst), 10);
+    assert!(ill.script.ranges.load(Ordering::SeqCst) > 0);
+    let mut refused = 0;
+    for _ in 0..10 {
+        match client.put(PutRequest::default()).await {
+            Ok(_) => {}
+            Err(error) if error.is(api::Error::NoLeader) => refused += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let asked = [&well, &ill].map(|member| member.script.puts.load(Ordering::SeqCst));
+    assert_eq!(asked, [10 - refused, refused], "each put was sent once");
+}
+
+#[tokio::test]
+async fn calls_end_in_time_and_say_why() {
+    let client = client(&[nobody()]);
+    let error = client.range(RangeRequest::default()).await.expect_err("nobody is there");
+    assert_eq!(error.code(), Some(Code::DeadlineExceeded));
+    assert!(error.to_string().contains("cannot connect to"), "{error}");
+}
+
+#[tokio::test]
+async fn one_token_serves_all_calls_until_it_is_refused() {
+    let member = member();
+    member.script.wants_token.store(true, Ordering::SeqCst);
+    let client = client(std::slice::from_ref(&member.endpoint));
+    let calls: Vec<_> = (0..20).map(|_| client.clone()).collect();
+    let calls: Vec<_> = calls
+        .into_iter()
+        .map(|client| tokio::spawn(async move { client.range(RangeRequest::default()).await }))
+        .collect();
+    for call in calls {
+        call.await.expect("no panic").expect("an answer");
+    }
+    assert_eq!(member.script.tokens.load(Ordering::SeqCst), 1);
+    // The member forgets the token: a write is made again, since it was refused before anything was done.
+    member.script.tokens.fetch_add(1, Ordering::SeqCst);
+    client.put(PutRequest::default()).await.expect("an answer with another token");
+    assert_eq!(member.script.tokens.load(Ordering::SeqCst), 3);
+    assert_eq!(member.script.puts.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn a_watch_goes_on_elsewhere_without_gap_or_repeat() {
+    let members = [member(), member()];
+    let client = client(&[members[0].endpoint.clone(), nobody(), members[1].endpoint.clone()]);
+    let mut watcher = client.watch(WatchCreateRequest { key: "key".into(), start_revision: 3, ..Default::default() });
+    for wanted in 3..60 {
+        let watched = watcher.next().await.expect("events");
+        let revisions: Vec<_> =
+            watched.events.iter().filter_map(|event| Some(event.kv.as_ref()?.mod_revision)).collect();
+        assert_eq!(revisions, [wanted, wanted], "both events of one revision, together and once");
+    }
+    for member in &members {
+        assert!(member.script.streams.load(Ordering::SeqCst) > 2, "both members were asked");
+        member.script.compacted.store(1000, Ordering::SeqCst);
+    }
+    let error = loop {
+        match watcher.next().await {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error, Error::Compacted { revision: 1000 });
+    assert_eq!(watcher.next().await, Err(error), "it stays so");
+}
