@@ -131,3 +131,20 @@ impl Client {
         to_member(self, member, path, request, &self.inner.options).await
     }
 }
+
+/// The path of the method that streams a snapshot.
+const SNAPSHOT: &str = "/etcdserverpb.Maintenance/Snapshot";
+
+impl Client {
+    /// Begins a copy of a member's database: the messages of the answer are `SnapshotResponse`s.
+    ///
+    /// # Errors
+    /// If no member can be reached.
+    pub async fn snapshot(&self) -> Result<rpc::client::StreamingCall, Error> {
+        let ticket = self.ticket(None).await?;
+        let (_, mut call) = self.open(SNAPSHOT, &ticket).await.map_err(|failure| failure.status)?;
+        call.send(bytes::Bytes::new()).await?;
+        call.finish();
+        Ok(call)
+    }
+}

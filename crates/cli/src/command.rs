@@ -1,0 +1,106 @@
+//! A command, and what it is given.
+
+use crate::failure::{Failure, Outcome};
+use crate::flags::{Flag, Parsed};
+use crate::globals;
+use crate::print::{Format, Printer};
+use client::{Client, Endpoint};
+use std::time::Duration;
+
+/// A command, or a group of them.
+pub(crate) struct Command {
+    pub(crate) name: &'static str,
+    /// Other names of it.
+    pub(crate) aliases: &'static [&'static str],
+    /// Name and arguments, for the usage.
+    pub(crate) usage: &'static str,
+    pub(crate) help: &'static str,
+    pub(crate) flags: &'static [Flag],
+    pub(crate) action: Action,
+}
+
+/// What a command does.
+pub(crate) enum Action {
+    Run(fn(&Context) -> Outcome),
+    Group(&'static [Command]),
+}
+
+/// A command without flags of its own.
+pub(crate) const fn command(
+    name: &'static str,
+    usage: &'static str,
+    help: &'static str,
+    run: fn(&Context) -> Outcome,
+) -> Command {
+    Command { name, aliases: &[], usage, help, flags: &[], action: Action::Run(run) }
+}
+
+/// Commands under one name.
+pub(crate) const fn group(name: &'static str, help: &'static str, commands: &'static [Command]) -> Command {
+    Command { name, aliases: &[], usage: "", help, flags: &[], action: Action::Group(commands) }
+}
+
+impl Command {
+    /// The same command, with these flags.
+    pub(crate) const fn with(mut self, flags: &'static [Flag]) -> Command {
+        self.flags = flags;
+        self
+    }
+}
+
+/// What a command is given.
+pub(crate) struct Context {
+    pub(crate) parsed: Parsed,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Context {
+    pub(crate) fn new(parsed: Parsed) -> Outcome<Context> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(Context { parsed, runtime })
+    }
+
+    pub(crate) fn args(&self) -> &[String] {
+        &self.parsed.args
+    }
+
+    pub(crate) fn printer(&self) -> Outcome<Printer> {
+        let format = Format::parse(self.parsed.text("write-out"))?;
+        Ok(Printer { format, hex: self.parsed.switch("hex"), values_only: false })
+    }
+
+    /// A client of all endpoints; its calls take `--command-timeout` at most.
+    pub(crate) fn client(&self) -> Outcome<Client> {
+        globals::client(&self.parsed, globals::endpoints(&self.parsed)?, Some(self.patience()))
+    }
+
+    /// A client of one endpoint.
+    pub(crate) fn client_of(&self, endpoint: &Endpoint) -> Outcome<Client> {
+        globals::client(&self.parsed, vec![endpoint.clone()], Some(self.patience()))
+    }
+
+    /// How long a call may take.
+    pub(crate) fn patience(&self) -> Duration {
+        self.parsed.duration("command-timeout")
+    }
+
+    pub(crate) fn wait<T>(&self, work: impl Future<Output = T>) -> T {
+        // The client's tasks live on the runtime.
+        self.runtime.block_on(work)
+    }
+
+    /// What a call brings, with what it failed with last on a line of its own if its time was over.
+    pub(crate) fn call<T>(&self, work: impl Future<Output = Result<T, client::Error>>) -> Outcome<T> {
+        self.wait(work).map_err(|error| {
+            if error.code() == Some(api::Code::DeadlineExceeded) {
+                eprintln!("{error}");
+            }
+            Failure::from(error)
+        })
+    }
+
+    /// Within the runtime, for what starts tasks before it is waited for.
+    pub(crate) fn enter(&self) -> tokio::runtime::EnterGuard<'_> {
+        self.runtime.enter()
+    }
+}

@@ -1,0 +1,63 @@
+//! `elect`: takes part in an election, or listens to it.
+
+use super::lock::stopped;
+use crate::command::{Command, Context, command};
+use crate::failure::{Failure, Outcome, code};
+use crate::flags::{Flag, switch};
+use crate::print::{self, Printer};
+use api::etcdserverpb::RangeResponse;
+use api::mvccpb::KeyValue;
+use std::time::Duration;
+
+pub(crate) const COMMAND: Command = command("elect", "<election name> [value]", "Takes part in an election", run)
+    .with(&[Flag { short: Some('l'), ..switch("listen", "only tell who leads") }]);
+
+/// A leader whose client is gone leads so much longer.
+const TTL: Duration = Duration::from_secs(60);
+
+fn run(context: &Context) -> Outcome {
+    let printer = context.printer()?;
+    let client = context.client()?;
+    if context.parsed.switch("listen") {
+        let [name] = context.args() else { return Err(Failure::args("elect takes one election name argument")) };
+        let mut observer = client.election(name).observe();
+        return context.wait(async {
+            loop {
+                tokio::select! {
+                    leader = observer.next() => show(printer, leader?)?,
+                    () = stopped() => return Ok(()),
+                }
+            }
+        });
+    }
+    let [name, value] = context.args() else {
+        let text = "elect takes one election name argument and one proposal argument";
+        return Err(Failure::args(text));
+    };
+    let election = client.election(name);
+    let won = context.wait(async {
+        let session = client.session(TTL).await?;
+        tokio::select! {
+            leadership = election.campaign(session, value.clone().into()) => Ok(Some(leadership?)),
+            () = stopped() => Ok(None),
+        }
+    });
+    let Some(mut leadership) = won.map_err(|error: client::Error| Failure::from(error))? else {
+        return Err(Failure::new(code::INTERRUPTED, "elect interrupted"));
+    };
+    let leader = context.wait(election.leader())?;
+    show(printer, leader)?;
+    let ended = context.wait(async {
+        tokio::select! {
+            () = leadership.lost() => Err(Failure::new(code::ERROR, "elect: session expired")),
+            () = stopped() => Ok(()),
+        }
+    });
+    let freed = context.wait(async { leadership.resign().await?.close().await });
+    ended.and(freed.map_err(Failure::from))
+}
+
+fn show(printer: Printer, leader: KeyValue) -> Outcome {
+    let answer = RangeResponse { kvs: vec![leader], ..Default::default() };
+    print::out(&printer.simple_range(&answer))
+}

@@ -1,0 +1,271 @@
+//! `endpoint`: what each member says of itself.
+
+use crate::command::{Command, Context, command, group};
+use crate::failure::{Failure, Outcome, code};
+use crate::flags::{Flag, int, switch};
+use crate::globals;
+use crate::print::fields::Lines;
+use crate::print::json::{Object, Style};
+use crate::print::{self, Format, go, json, table};
+use api::etcdserverpb::*;
+use client::Endpoint;
+use std::time::Instant;
+
+/// For all commands of the group.
+const CLUSTER: Flag = switch("cluster", "all members of the cluster, not only those of --endpoints");
+
+pub(crate) const COMMAND: Command = group(
+    "endpoint",
+    "The members, one by one",
+    &[
+        command("health", "", "Checks whether the members are healthy", health).with(&[CLUSTER]),
+        command("status", "", "Shows the state of the members", status).with(&[CLUSTER]),
+        command("hashkv", "", "Compares what the members have stored", hash_kv)
+            .with(&[CLUSTER, int("rev", "0", "up to this revision (0: all)")]),
+    ],
+);
+
+/// The endpoints that are meant.
+pub(super) fn targets(context: &Context) -> Outcome<Vec<Endpoint>> {
+    if !context.parsed.switch("cluster") {
+        return globals::endpoints(&context.parsed);
+    }
+    let client = context.client()?;
+    let listed =
+        context.call(client.member_list(MemberListRequest { linearizable: true })).map_err(|failure| Failure {
+            text: format!("failed to fetch endpoints from etcd cluster member list: {}", failure.text),
+            ..failure
+        })?;
+    let urls = listed.members.iter().flat_map(|member| &member.client_ur_ls);
+    let parse = |url: &String| url.parse().map_err(|error| Failure::args(format!("{error}")));
+    urls.map(parse).collect()
+}
+
+struct Health {
+    endpoint: Endpoint,
+    took: String,
+    error: String,
+}
+
+fn health(context: &Context) -> Outcome {
+    let printer = context.printer()?;
+    let mut found = Vec::new();
+    for endpoint in targets(context)? {
+        let client = context.client_of(&endpoint)?;
+        let started = Instant::now();
+        // A key that any user may ask for: being refused is as good an answer.
+        let asked = context.wait(client.range(RangeRequest { key: "health".into(), ..Default::default() }));
+        let mut error = match asked {
+            Ok(_) => String::new(),
+            Err(error) if error.is(api::Error::PermissionDenied) => String::new(),
+            Err(error) => {
+                eprintln!("{endpoint}: {error}");
+                Failure::from(error).text
+            }
+        };
+        let took = go::duration(started.elapsed());
+        if error.is_empty() {
+            let request = AlarmRequest { action: alarm_request::AlarmAction::Get as i32, ..Default::default() };
+            match context.wait(client.alarm(request)) {
+                Ok(answer) if answer.alarms.is_empty() => {}
+                Ok(answer) => {
+                    let names: Vec<&str> = answer.alarms.iter().map(|alarm| alarm.alarm().as_str_name()).collect();
+                    error = format!("Active Alarm(s): {}", names.join(", "));
+                }
+                Err(_) => error = "Unable to fetch the alarm list".into(),
+            }
+        }
+        found.push(Health { endpoint, took, error });
+    }
+    let is_healthy = found.iter().all(|one| one.error.is_empty());
+    match printer.format {
+        Format::Simple => {
+            for Health { endpoint, took, error } in &found {
+                if error.is_empty() {
+                    let text = format!("{endpoint} is healthy: successfully committed proposal: took = {took}\n");
+                    print::out(text.as_bytes())?;
+                } else {
+                    eprintln!("{endpoint} is unhealthy: failed to commit proposal: {error}");
+                }
+            }
+        }
+        Format::Fields => {
+            let mut lines = Lines::new();
+            for one in &found {
+                lines.quoted("Endpoint", one.endpoint.as_str().as_bytes()).line("Health", one.error.is_empty());
+                lines.line("Took", &one.took).line("Error", &one.error).empty();
+            }
+            print::out(lines.end().as_bytes())?;
+        }
+        Format::Json => {
+            let object = |one: &Health| {
+                let object = Object::default().text("endpoint", one.endpoint.as_str());
+                let object = object.raw("health", one.error.is_empty()).text("took", &one.took);
+                if one.error.is_empty() { object.end() } else { object.text("error", &one.error).end() }
+            };
+            printer.json(&format!("[{}]", found.iter().map(object).collect::<Vec<_>>().join(",")))?;
+        }
+        Format::Table => {
+            let row = |one: &Health| {
+                let health = one.error.is_empty().to_string();
+                vec![one.endpoint.to_string(), health, one.took.clone(), one.error.clone()]
+            };
+            let rows: Vec<_> = found.iter().map(row).collect();
+            print::out(table::draw(&["endpoint", "health", "took", "error"], &rows).as_bytes())?;
+        }
+        Format::Protobuf => return Err(printer.unsupported()),
+    }
+    if is_healthy { Ok(()) } else { Err(Failure::new(code::ERROR, "unhealthy cluster")) }
+}
+
+/// What all endpoints answered; those that did not are told of, and make the command fail.
+fn ask_all<A>(
+    context: &Context,
+    what: &str,
+    ask: impl Fn(&client::Client, &Endpoint) -> Outcome<A>,
+) -> Outcome<(Vec<(Endpoint, A)>, bool)> {
+    let (mut answers, mut is_whole) = (Vec::new(), true);
+    for endpoint in targets(context)? {
+        let client = context.client_of(&endpoint)?;
+        match ask(&client, &endpoint) {
+            Ok(answer) => answers.push((endpoint, answer)),
+            Err(failure) => {
+                eprintln!("Failed to get the {what} of endpoint {endpoint} ({})", failure.text);
+                is_whole = false;
+            }
+        }
+    }
+    Ok((answers, is_whole))
+}
+
+fn status(context: &Context) -> Outcome {
+    let printer = context.printer()?;
+    let ask = |client: &client::Client, endpoint: &Endpoint| context.call(client.status(endpoint, StatusRequest {}));
+    let (answers, is_whole) = ask_all(context, "status", ask)?;
+    match printer.format {
+        Format::Simple => {
+            let lines = answers.iter().map(|(endpoint, status)| row(endpoint, status).join(", ") + "\n");
+            print::out(lines.collect::<String>().as_bytes())?;
+        }
+        Format::Table => {
+            let headings = [
+                "endpoint",
+                "ID",
+                "version",
+                "storage version",
+                "db size",
+                "in use",
+                "percentage not in use",
+                "quota",
+                "is leader",
+                "is learner",
+                "raft term",
+                "raft index",
+                "raft applied index",
+                "errors",
+                "downgrade target version",
+                "downgrade enabled",
+            ];
+            let rows: Vec<_> = answers.iter().map(|(endpoint, status)| row(endpoint, status)).collect();
+            print::out(table::draw(&headings, &rows).as_bytes())?;
+        }
+        Format::Fields => {
+            let mut lines = Lines::with_hex_ids(printer.hex);
+            answers.iter().for_each(|(endpoint, status)| fields(&mut lines, endpoint, status));
+            print::out(lines.end().as_bytes())?;
+        }
+        Format::Json => {
+            let style = Style { hex_ids: printer.hex };
+            let object = |(endpoint, status): &(Endpoint, StatusResponse)| {
+                let status = json::message("etcdserverpb.StatusResponse", status, style);
+                Object::default().text("Endpoint", endpoint.as_str()).raw("Status", status).end()
+            };
+            printer.json(&format!("[{}]", answers.iter().map(object).collect::<Vec<_>>().join(",")))?;
+        }
+        Format::Protobuf => return Err(printer.unsupported()),
+    }
+    whole(is_whole)
+}
+
+/// Everything was said where it failed.
+fn whole(is_whole: bool) -> Outcome {
+    if is_whole { Ok(()) } else { Err(Failure::new(code::ERROR, "")) }
+}
+
+fn row(endpoint: &Endpoint, status: &StatusResponse) -> Vec<String> {
+    let member = status.header.as_ref().map_or(0, |header| header.member_id);
+    let (size, used) = (status.db_size.max(0), status.db_size_in_use.max(0));
+    let unused = if size == 0 { 0 } else { ((size - used) as f64 / size as f64 * 100.0) as i64 };
+    let downgrade = status.downgrade_info.clone().unwrap_or_default();
+    vec![
+        endpoint.to_string(),
+        format!("{member:x}"),
+        status.version.clone(),
+        status.storage_version.clone(),
+        go::bytes(size.unsigned_abs()),
+        go::bytes(used.unsigned_abs()),
+        format!("{unused}%"),
+        go::bytes(status.db_size_quota.max(0).unsigned_abs()),
+        (status.leader == member).to_string(),
+        status.is_learner.to_string(),
+        status.raft_term.to_string(),
+        status.raft_index.to_string(),
+        status.raft_applied_index.to_string(),
+        status.errors.join(", "),
+        downgrade.target_version,
+        downgrade.enabled.to_string(),
+    ]
+}
+
+fn fields(lines: &mut Lines, endpoint: &Endpoint, status: &StatusResponse) {
+    let downgrade = status.downgrade_info.clone().unwrap_or_default();
+    let errors: Vec<String> = status.errors.iter().map(|error| go::quote(error.as_bytes())).collect();
+    lines.header(status.header.as_ref()).quoted("Version", status.version.as_bytes());
+    lines.quoted("StorageVersion", status.storage_version.as_bytes());
+    lines.line("DBSize", status.db_size).line("DBSizeInUse", status.db_size_in_use);
+    lines.line("DBSizeQuota", status.db_size_quota).id("Leader", status.leader);
+    lines.line("IsLearner", status.is_learner).line("RaftIndex", status.raft_index);
+    lines.line("RaftAppliedIndex", status.raft_applied_index).line("Errors", format_args!("[{}]", errors.join(" ")));
+    lines.quoted("Endpoint", endpoint.as_str().as_bytes());
+    lines.quoted("DowngradeTargetVersion", downgrade.target_version.as_bytes());
+    lines.line("DowngradeEnabled", downgrade.enabled).empty();
+}
+
+fn hash_kv(context: &Context) -> Outcome {
+    let printer = context.printer()?;
+    let revision = context.parsed.int("rev");
+    let ask = |client: &client::Client, endpoint: &Endpoint| {
+        context.call(client.hash_kv(endpoint, HashKvRequest { revision }))
+    };
+    let (answers, is_whole) = ask_all(context, "hash", ask)?;
+    let row = |(endpoint, answer): &(Endpoint, HashKvResponse)| {
+        vec![endpoint.to_string(), answer.hash.to_string(), answer.hash_revision.to_string()]
+    };
+    match printer.format {
+        Format::Simple => {
+            let lines = answers.iter().map(|answer| row(answer).join(", ") + "\n");
+            print::out(lines.collect::<String>().as_bytes())?;
+        }
+        Format::Table => {
+            let rows: Vec<_> = answers.iter().map(row).collect();
+            print::out(table::draw(&["endpoint", "hash", "hash revision"], &rows).as_bytes())?;
+        }
+        Format::Fields => {
+            let mut lines = Lines::new();
+            for (endpoint, answer) in &answers {
+                lines.header(answer.header.as_ref()).quoted("Endpoint", endpoint.as_str().as_bytes());
+                lines.line("Hash", answer.hash).line("HashRevision", answer.hash_revision).empty();
+            }
+            print::out(lines.end().as_bytes())?;
+        }
+        Format::Json => {
+            let object = |(endpoint, answer): &(Endpoint, HashKvResponse)| {
+                let hash = json::message("etcdserverpb.HashKVResponse", answer, Style::default());
+                Object::default().text("Endpoint", endpoint.as_str()).raw("HashKV", hash).end()
+            };
+            printer.json(&format!("[{}]", answers.iter().map(object).collect::<Vec<_>>().join(",")))?;
+        }
+        Format::Protobuf => return Err(printer.unsupported()),
+    }
+    whole(is_whole)
+}

@@ -1,0 +1,32 @@
+//! What `get`, `del` and `watch` have in common: which keys are meant.
+
+use crate::failure::{Failure, Outcome};
+use crate::flags::Parsed;
+use bytes::Bytes;
+
+/// Key and end of the range, from the arguments and `--prefix` and `--from-key`.
+pub(crate) fn range(parsed: &Parsed, args: &[String], command: &str) -> Outcome<(Bytes, Bytes)> {
+    let (prefix, from_key) = (parsed.switch("prefix"), parsed.switch("from-key"));
+    if prefix && from_key {
+        let text = "`--prefix` and `--from-key` cannot be set at the same time, choose one";
+        return Err(Failure::args(text));
+    }
+    let Some(key) = args.first() else {
+        let text = format!("{command} command needs one argument as key and an optional argument as range_end");
+        return Err(Failure::args(text));
+    };
+    let key = Bytes::from(key.clone());
+    if args.len() > 1 && (prefix || from_key) {
+        let text = "too many arguments, only accept one argument when `--prefix` or `--from-key` is set";
+        return Err(Failure::args(text));
+    }
+    let zero = Bytes::from_static(b"\0");
+    // All keys: the empty one is written as the smallest there is.
+    let whole = |key: &Bytes| if key.is_empty() { zero.clone() } else { key.clone() };
+    Ok(match args.get(1) {
+        Some(end) => (key, Bytes::from(end.clone())),
+        None if prefix => (whole(&key), client::prefix_end(&key)),
+        None if from_key => (whole(&key), zero),
+        None => (key, Bytes::new()),
+    })
+}

@@ -1,0 +1,73 @@
+//! `lock`: holds a lock until it is stopped, or while a program runs.
+
+use crate::command::{Command, Context, command};
+use crate::failure::{Failure, Outcome, code};
+use crate::flags::int;
+use crate::print;
+use std::process::Stdio;
+use std::time::Duration;
+
+pub(crate) const COMMAND: Command = command("lock", "<name> [program argument ...]", "Holds a lock", run).with(&[int(
+    "ttl",
+    "10",
+    "seconds after which it ends without this client",
+)]);
+
+fn run(context: &Context) -> Outcome {
+    let Some((name, program)) = context.args().split_first() else {
+        return Err(Failure::args("lock takes a lock name argument and an optional command to execute"));
+    };
+    let ttl = Duration::from_secs(context.parsed.int("ttl").max(1).unsigned_abs());
+    let client = context.client()?;
+    let held = context.wait(async {
+        let session = client.session(ttl).await?;
+        tokio::select! {
+            lock = session.lock(name) => Ok(Some(lock?)),
+            () = stopped() => Ok(None),
+        }
+    });
+    let Some(mut lock) = held.map_err(|error: client::Error| Failure::from(error))? else {
+        return Err(Failure::new(code::INTERRUPTED, "lock interrupted"));
+    };
+    let ended = if program.is_empty() {
+        print::out(&[&lock.key()[..], b"\n"].concat())?;
+        context.wait(async {
+            tokio::select! {
+                () = lock.lost() => Err(Failure::new(code::ERROR, "session expired")),
+                () = stopped() => Ok(()),
+            }
+        })
+    } else {
+        let key = String::from_utf8_lossy(lock.key()).into_owned();
+        run_program(program, &[("ETCD_LOCK_KEY", key), ("ETCD_LOCK_REV", lock.revision().to_string())])
+    };
+    let freed = context.wait(async { lock.unlock().await?.close().await });
+    ended.and(freed.map_err(Failure::from))
+}
+
+/// Waits for Ctrl-C or SIGTERM.
+pub(super) async fn stopped() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+/// Runs a program to its end, with the terminal that we have. Its exit code is ours.
+pub(super) fn run_program(program: &[String], environment: &[(&str, String)]) -> Outcome {
+    let Some((name, arguments)) = program.split_first() else { return Ok(()) };
+    let mut command = std::process::Command::new(name);
+    command.args(arguments).stdin(Stdio::inherit());
+    command.envs(environment.iter().map(|(name, value)| (name, value)));
+    let status = command.status().map_err(|error| Failure::new(code::ERROR, format!("exec: {name:?}: {error}")))?;
+    match status.code() {
+        Some(0) => Ok(()),
+        Some(code) => Err(Failure::new(code, "")),
+        None => Err(Failure::new(code::ERROR, format!("{status}"))),
+    }
+}

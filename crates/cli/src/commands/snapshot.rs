@@ -1,0 +1,137 @@
+//! `snapshot save`: a whole file or none.
+
+use crate::command::{Command, Context, command, group};
+use crate::failure::{Failure, Outcome, code};
+use crate::globals;
+use crate::print::{self, go};
+use crate::terminal;
+use api::Message;
+use api::etcdserverpb::SnapshotResponse;
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+pub(crate) const COMMAND: Command = group(
+    "snapshot",
+    "Copies of a member's database",
+    &[command("save", "<file>", "Copies the database of a member to a file", save)],
+);
+
+/// The checksum behind the database.
+const CHECKSUM_BYTES: usize = 32;
+
+fn save(context: &Context) -> Outcome {
+    let [file] = context.args() else {
+        return Err(Failure::args("snapshot save expects one argument <filename>"));
+    };
+    let endpoints = globals::endpoints(&context.parsed)?;
+    let [endpoint] = &endpoints[..] else {
+        let text = format!("snapshot must be requested to one selected node, not multiple {endpoints:?}");
+        return Err(Failure::args(text));
+    };
+    // It takes as long as it takes.
+    let client = globals::client(&context.parsed, vec![endpoint.clone()], None)?;
+    let mut part = Part::create(Path::new(file))?;
+    let (version, size) = context.wait(async {
+        let mut snapshot = client.snapshot().await?;
+        let (mut version, mut size) = (String::new(), 0_u64);
+        let mut tail = Tail::default();
+        while let Some(piece) = snapshot.next().await? {
+            let piece = SnapshotResponse::decode(piece)
+                .map_err(|error| Failure::new(code::ERROR, format!("the snapshot cannot be read: {error}")))?;
+            if !piece.version.is_empty() {
+                version = piece.version;
+            }
+            size += piece.blob.len() as u64;
+            tail.push(&piece.blob);
+            part.file.write_all(&piece.blob)?;
+            progress(size, piece.remaining_bytes);
+        }
+        tail.check(size).map(|()| (version, size))
+    })?;
+    part.finish()?;
+    if terminal::is_seen() {
+        eprintln!("\r\x1b[K{} saved", go::bytes(size));
+    }
+    print::out(format!("Snapshot saved at {file}\n").as_bytes())?;
+    if !version.is_empty() {
+        print::out(format!("Server version {version}\n").as_bytes())?;
+    }
+    Ok(())
+}
+
+/// A bar, for eyes.
+fn progress(done: u64, left: u64) {
+    const WIDTH: u64 = 40;
+    if !terminal::is_seen() {
+        return;
+    }
+    let total = (done + left).max(1);
+    let filled = (done * WIDTH / total) as usize;
+    let bar = format!("{}{}", "█".repeat(filled), "░".repeat(WIDTH as usize - filled));
+    eprint!("\r\x1b[K{bar} {:3} % of {}", done * 100 / total, go::bytes(total));
+}
+
+/// The file while it is not whole: removed again unless it is finished.
+struct Part {
+    file: File,
+    path: PathBuf,
+    target: PathBuf,
+    is_finished: bool,
+}
+
+impl Part {
+    fn create(target: &Path) -> Outcome<Part> {
+        let path = PathBuf::from(format!("{}.part", target.display()));
+        let named =
+            |error: std::io::Error| Failure::new(code::IO, format!("could not open {} ({error})", path.display()));
+        // Nobody else is to read what may hold secrets.
+        use std::os::unix::fs::OpenOptionsExt;
+        let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&path).map_err(named)?;
+        Ok(Part { file, path, target: target.into(), is_finished: false })
+    }
+
+    fn finish(&mut self) -> Outcome {
+        self.file.sync_all()?;
+        std::fs::rename(&self.path, &self.target)?;
+        self.is_finished = true;
+        // The name is as durable as the bytes.
+        let parent = self.target.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
+        Ok(())
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            // It is of no use to anyone; if it cannot be removed, its name says that it is not whole.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// The checksum of all but the last bytes, and these.
+#[derive(Default)]
+struct Tail {
+    hash: Sha256,
+    last: Vec<u8>,
+}
+
+impl Tail {
+    fn push(&mut self, bytes: &[u8]) {
+        self.last.extend_from_slice(bytes);
+        let whole = self.last.len().saturating_sub(CHECKSUM_BYTES);
+        self.hash.update(&self.last[..whole]);
+        self.last.drain(..whole);
+    }
+
+    fn check(self, size: u64) -> Outcome {
+        let found = self.hash.finalize();
+        if size % 512 == CHECKSUM_BYTES as u64 && found[..] == self.last[..] {
+            return Ok(());
+        }
+        Err(Failure::new(code::ERROR, format!("sha256 checksum not found [bytes: {size}]")))
+    }
+}

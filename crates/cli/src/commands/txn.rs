@@ -1,0 +1,144 @@
+//! `txn`: conditions, what is done if they hold, and what if they do not, each up to an empty line.
+
+use super::{del, get, put, words};
+use crate::command::{Command, Context, command};
+use crate::failure::{Failure, Outcome, code};
+use crate::flags::{self, Flag, switch};
+use crate::print;
+use crate::print::fields::Lines;
+use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
+use api::etcdserverpb::request_op::Request;
+use api::etcdserverpb::{Compare, RequestOp, TxnRequest};
+use std::io::BufRead;
+
+pub(crate) const COMMAND: Command = command("txn", "", "Compares, and does one of two lists of operations", run)
+    .with(&[Flag { short: Some('i'), ..switch("interactive", "say what is to be typed") }]);
+
+fn run(context: &Context) -> Outcome {
+    let printer = context.printer()?;
+    if !context.args().is_empty() {
+        return Err(Failure::args("txn command does not accept argument"));
+    }
+    let says = context.parsed.switch("interactive");
+    let mut lines = std::io::stdin().lock().lines();
+    let mut block = |title: &str| -> Outcome<Vec<String>> {
+        if says {
+            print::out(format!("{title}\n").as_bytes())?;
+        }
+        let mut block = Vec::new();
+        for line in lines.by_ref() {
+            let line = line?;
+            if line.is_empty() {
+                break;
+            }
+            block.push(line);
+        }
+        Ok(block)
+    };
+    let compare = block("compares:")?.iter().map(|line| compare(line)).collect::<Outcome<_>>()?;
+    let operations = |lines: Vec<String>| lines.iter().map(|line| operation(line)).collect::<Outcome<_>>();
+    let success = operations(block("success requests (get, put, del):")?)?;
+    let failure = operations(block("failure requests (get, put, del):")?)?;
+    let client = context.client()?;
+    let answer = context.call(client.txn(TxnRequest { compare, success, failure }))?;
+    let simple = || printer.simple_txn(&answer);
+    let fields = || {
+        let mut lines = Lines::new();
+        lines.txn(&answer);
+        lines.end()
+    };
+    printer.answer("etcdserverpb.TxnResponse", &answer, Some(&simple), Some(&fields))
+}
+
+fn invalid(text: String) -> Failure {
+    Failure::new(code::INVALID_INPUT, text)
+}
+
+/// A condition, `mod("key") > "0"`.
+fn compare(line: &str) -> Outcome<Compare> {
+    let malformed = || invalid(format!("malformed comparison: {line}"));
+    let (target, rest) = line.split_once('(').ok_or_else(malformed)?;
+    let (mut key, mut sign, mut value) = (String::new(), "", String::new());
+    let mut read = || -> Option<()> {
+        let (text, rest) = words::unquote(rest)?;
+        key = text;
+        let rest = rest.strip_prefix(')')?.trim_start();
+        let end = rest.find(char::is_whitespace)?;
+        sign = &rest[..end];
+        let (text, _) = words::unquote(rest[end..].trim_start())?;
+        value = text;
+        Some(())
+    };
+    if read().is_none() {
+        return Err(invalid(format!("malformed comparison: {line}; got {target}({key:?}) {sign} {value:?}")));
+    }
+    let number = || flags::integer(&value).map_err(|_| invalid(format!("invalid txn compare request: {line}")));
+    let (target, target_union) = match target {
+        "ver" | "version" => (CompareTarget::Version, TargetUnion::Version(number()?)),
+        "c" | "create" => (CompareTarget::Create, TargetUnion::CreateRevision(number()?)),
+        "m" | "mod" => (CompareTarget::Mod, TargetUnion::ModRevision(number()?)),
+        "val" | "value" => (CompareTarget::Value, TargetUnion::Value(value.clone().into())),
+        "lease" => {
+            let lease = flags::hex(&value, "ParseInt");
+            let lease = lease.map_err(|_| invalid(format!("invalid txn compare request: {line}")))?;
+            (CompareTarget::Lease, TargetUnion::Lease(lease))
+        }
+        other => return Err(invalid(format!("malformed comparison: {line} (unknown target {other})"))),
+    };
+    let result = match sign {
+        "=" => CompareResult::Equal,
+        "!=" => CompareResult::NotEqual,
+        ">" => CompareResult::Greater,
+        "<" => CompareResult::Less,
+        _ => return Err(invalid(format!("invalid txn compare request: {line}"))),
+    };
+    let (result, target, target_union) = (result as i32, target as i32, Some(target_union));
+    Ok(Compare { result, target, key: key.into(), target_union, ..Default::default() })
+}
+
+/// An operation, as its command is written.
+fn operation(line: &str) -> Outcome<RequestOp> {
+    let malformed = || invalid(format!("invalid txn compare request: {line}"));
+    let words = words::split(line).filter(|words| words.len() > 1).ok_or_else(malformed)?;
+    let read = |known: &[Flag]| flags::parse(&words[1..], known).map_err(|failure| invalid(failure.text));
+    let request = match words[0].as_str() {
+        "get" => {
+            let parsed = read(get::FLAGS)?;
+            Request::RequestRange(get::request(&parsed, &parsed.args)?)
+        }
+        "put" => {
+            let parsed = read(put::FLAGS)?;
+            Request::RequestPut(put::request(&parsed, &parsed.args, false)?)
+        }
+        "del" => {
+            let parsed = read(del::FLAGS)?;
+            Request::RequestDeleteRange(del::request(&parsed, &parsed.args)?)
+        }
+        _ => return Err(malformed()),
+    };
+    Ok(RequestOp { request: Some(request) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_are_read() {
+        let found = compare(r#"mod("a b") > "0""#).expect("a condition");
+        assert_eq!((&found.key[..], found.target_union), (&b"a b"[..], Some(TargetUnion::ModRevision(0))));
+        let refused = |line: &str| compare(line).expect_err("refused").text;
+        assert_eq!(refused("foo"), "malformed comparison: foo");
+        assert_eq!(refused("mod(a) >> 0"), r#"malformed comparison: mod(a) >> 0; got mod("")  """#);
+        assert_eq!(refused(r#"size("a") = "1""#), r#"malformed comparison: size("a") = "1" (unknown target size)"#);
+    }
+
+    #[test]
+    fn operations_are_read() {
+        let Some(Request::RequestPut(put)) = operation(r#"put k "a value" --lease=1f"#).expect("a put").request else {
+            panic!()
+        };
+        assert_eq!((&put.value[..], put.lease), (&b"a value"[..], 31));
+        assert_eq!(operation("foo").expect_err("refused").text, "invalid txn compare request: foo");
+    }
+}

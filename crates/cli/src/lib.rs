@@ -1,0 +1,156 @@
+//! The commands of `etcdctl`, under the name of `cairn ctl` and under etcd's own.
+//!
+//! [`run`] finds the command in the table ([`commands`]), reads flags as Go's `pflag` does ([`flags`]), and prints in etcd's forms
+//! ([`print`]); the work is done by the `client` crate.
+
+mod command;
+mod commands;
+mod failure;
+mod flags;
+mod globals;
+mod print;
+mod terminal;
+mod usage;
+
+use command::{Action, Command, Context};
+use commands::COMMANDS;
+use failure::{Outcome, code};
+use flags::{Flag, Kind, Parsed};
+
+/// Runs a command line (without the program's name); returns the exit code.
+pub fn run(program: &str, args: impl IntoIterator<Item = String>) -> i32 {
+    let words: Vec<String> = args.into_iter().collect();
+    let (path, rest) = match find(&words) {
+        Ok(found) => found,
+        Err(unknown) => {
+            eprintln!("Error: unknown command {unknown:?} for \"{program}\"");
+            eprintln!("Run '{program} --help' for usage.");
+            return code::ERROR;
+        }
+    };
+    let failure = match execute(program, &path, &rest) {
+        Ok(()) => return 0,
+        Err(failure) => failure,
+    };
+    if !failure.text.is_empty() {
+        eprintln!("Error: {}", failure.text);
+    }
+    if failure.shows_usage {
+        eprint!("{}", usage::of(program, &path));
+    }
+    failure.code
+}
+
+fn execute(program: &str, path: &[&'static Command], words: &[String]) -> Outcome {
+    let own = path.last().map_or(&[][..], |command| command.flags);
+    let flags: Vec<Flag> = globals::FLAGS.iter().chain(own).copied().collect();
+    let mut parsed: Parsed = flags::parse(words, &flags)?;
+    let run = match path.last().map(|command| &command.action) {
+        Some(Action::Run(run)) if !parsed.switch("help") => run,
+        _ => return print::out(usage::of(program, path).as_bytes()),
+    };
+    globals::environment(&mut parsed, |name| std::env::var(name).ok())?;
+    run(&Context::new(parsed)?)
+}
+
+/// The commands that the first words name, and all other words. Flags may stand before them.
+fn find(words: &[String]) -> Result<(Vec<&'static Command>, Vec<String>), String> {
+    let (mut path, mut rest, mut table): (Vec<&'static Command>, Vec<String>, &'static [Command]) =
+        (Vec::new(), Vec::new(), COMMANDS);
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        if word == "--" || table.is_empty() {
+            rest.push(word.clone());
+            rest.extend(words.cloned());
+            break;
+        }
+        if word.len() > 1 && word.starts_with('-') {
+            rest.push(word.clone());
+            if takes_next(word, path.last().map_or(&[][..], |command| command.flags)) {
+                rest.extend(words.next().cloned());
+            }
+            continue;
+        }
+        let named = |command: &&Command| command.name == word || command.aliases.contains(&word.as_str());
+        match table.iter().find(named) {
+            Some(command) => {
+                path.push(command);
+                table = match command.action {
+                    Action::Group(commands) => commands,
+                    Action::Run(_) => &[],
+                };
+            }
+            None if path.is_empty() => return Err(word.clone()),
+            // A group answers with its usage.
+            None => {
+                rest.push(word.clone());
+                table = &[];
+            }
+        }
+    }
+    Ok((path, rest))
+}
+
+/// Whether the flag `word` has its value in the next word.
+fn takes_next(word: &str, own: &[Flag]) -> bool {
+    let known = |test: &dyn Fn(&Flag) -> bool| globals::FLAGS.iter().chain(own).find(|flag| test(flag));
+    if word.contains('=') {
+        return false;
+    }
+    let flag = match word.strip_prefix("--") {
+        Some(name) => known(&|flag| flag.name == name),
+        None if word.chars().count() == 2 => known(&|flag| flag.short == word.chars().nth(1)),
+        None => return false,
+    };
+    flag.is_none_or(|flag| flag.kind != Kind::Switch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::Failure;
+
+    fn names(line: &str) -> (Vec<&'static str>, Vec<String>) {
+        let words: Vec<String> = line.split_whitespace().map(String::from).collect();
+        let (path, rest) = find(&words).expect("a command");
+        (path.iter().map(|command| command.name).collect(), rest)
+    }
+
+    #[test]
+    fn commands_are_found_among_flags() {
+        assert_eq!(
+            names("--endpoints a:1 get --debug k"),
+            (vec!["get"], vec!["--endpoints".into(), "a:1".into(), "--debug".into(), "k".into()])
+        );
+        assert_eq!(names("-w json member list").0, ["member", "list"]);
+        assert_eq!(names("--hex member list").0, ["member", "list"]);
+        assert_eq!(names("put -- get x").0, ["put"]);
+        assert_eq!(names("compact 5").0, ["compaction"]);
+        assert_eq!(find(&["pit".to_string()]).err(), Some("pit".to_string()));
+    }
+
+    #[test]
+    fn flags_have_one_meaning_each() {
+        fn check(table: &[Command]) {
+            for command in table {
+                let flags: Vec<&Flag> = globals::FLAGS.iter().chain(command.flags).collect();
+                for (place, flag) in flags.iter().enumerate() {
+                    let twice = flags[..place]
+                        .iter()
+                        .any(|other| other.name == flag.name || (flag.short.is_some() && other.short == flag.short));
+                    assert!(!twice, "`{}` of `{}`", flag.name, command.name);
+                }
+                if let Action::Group(commands) = command.action {
+                    check(commands);
+                }
+            }
+        }
+        check(COMMANDS);
+    }
+
+    #[test]
+    fn failures_end_with_etcds_codes() {
+        assert_eq!(Failure::args("no").code, 128);
+        assert_eq!(Failure::usage("no").code, 1);
+    }
+}
