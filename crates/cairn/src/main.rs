@@ -9,11 +9,14 @@ fn main() {
     let program = args.next().unwrap_or_default();
     let name = Path::new(&program).file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let args: Vec<String> = args.collect();
-    if name == "etcd" {
-        exit(server::run(args));
+    match name {
+        "etcd" => exit(server::run(args)),
+        "etcdctl" => exit(cli::run(name, args)),
+        _ => {}
     }
     match args.first().map(String::as_str) {
         Some("cluster") => exit(server::run_local(args.into_iter().skip(1))),
+        Some("ctl") => exit(cli::run("cairn ctl", args.into_iter().skip(1))),
         Some("serve") => exit(server::run(args.into_iter().skip(1))),
         Some("version") => server::print_version(),
         Some("help") => print!("{}", server::usage()),

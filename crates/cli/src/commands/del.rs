@@ -24,7 +24,7 @@ fn run(context: &Context) -> Outcome {
     let answer = context.call(client.delete_range(request))?;
     let simple = || printer.simple_delete(&answer);
     let fields = || {
-        let mut lines = Lines::new();
+        let mut lines = Lines::with_hex_ids(printer.hex);
         lines.delete(&answer);
         lines.end()
     };

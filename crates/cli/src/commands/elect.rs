@@ -31,7 +31,7 @@ fn run(context: &Context) -> Outcome {
         });
     }
     let [name, value] = context.args() else {
-        let text = "elect takes one election name argument and one proposal argument";
+        let text = "elect takes one election name argument and an optional proposal argument";
         return Err(Failure::args(text));
     };
     let election = client.election(name);

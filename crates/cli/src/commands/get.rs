@@ -44,7 +44,7 @@ fn run(context: &Context) -> Outcome {
     }
     let simple = || printer.simple_range(&answer);
     let fields = || {
-        let mut lines = Lines::new();
+        let mut lines = Lines::with_hex_ids(printer.hex);
         lines.range(&answer);
         lines.end()
     };

@@ -84,7 +84,9 @@ fn time_to_live(context: &Context) -> Outcome {
                 }
                 lines.end()
             };
-            printer.answer("etcdserverpb.LeaseTimeToLiveResponse", &answer, Some(&simple), Some(&fields))
+            // In protobuf etcd's tool writes the header alone.
+            let header = answer.header.unwrap_or_default();
+            printer.answer("etcdserverpb.ResponseHeader", &header, Some(&simple), Some(&fields))
         }
     }
 }
@@ -111,8 +113,7 @@ fn list(context: &Context) -> Outcome {
     match printer.format {
         Format::Json => {
             let leases: Vec<String> = answer.leases.iter().map(|lease| format!("{{\"id\":{}}}", lease.id)).collect();
-            let leases = if leases.is_empty() { "null".to_string() } else { format!("[{}]", leases.join(",")) };
-            printer.json(&header(answer.header.as_ref()).raw("leases", leases).end())
+            printer.json(&header(answer.header.as_ref()).raw("leases", format!("[{}]", leases.join(","))).end())
         }
         _ => {
             let simple = || {
@@ -126,7 +127,9 @@ fn list(context: &Context) -> Outcome {
                 let named: Vec<_> = answer.leases.iter().map(|lease| ("ID", lease.id)).collect();
                 lines(answer.header.as_ref(), &named).end()
             };
-            printer.answer("etcdserverpb.LeaseLeasesResponse", &answer, Some(&simple), Some(&fields))
+            // In protobuf etcd's tool writes the header alone.
+            let header = answer.header.unwrap_or_default();
+            printer.answer("etcdserverpb.ResponseHeader", &header, Some(&simple), Some(&fields))
         }
     }
 }

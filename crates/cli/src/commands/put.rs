@@ -25,7 +25,7 @@ fn run(context: &Context) -> Outcome {
     let answer = context.call(client.put(request))?;
     let simple = || printer.simple_put(&answer);
     let fields = || {
-        let mut lines = Lines::new();
+        let mut lines = Lines::with_hex_ids(printer.hex);
         lines.put(&answer);
         lines.end()
     };

@@ -43,7 +43,7 @@ fn run(context: &Context) -> Outcome {
     let answer = context.call(client.txn(TxnRequest { compare, success, failure }))?;
     let simple = || printer.simple_txn(&answer);
     let fields = || {
-        let mut lines = Lines::new();
+        let mut lines = Lines::with_hex_ids(printer.hex);
         lines.txn(&answer);
         lines.end()
     };

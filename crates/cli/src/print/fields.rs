@@ -51,7 +51,8 @@ impl Lines {
         self.line(&format!("{prefix}ModRevision"), kv.mod_revision);
         self.line(&format!("{prefix}Version"), kv.version);
         self.quoted(&format!("{prefix}Value"), &kv.value);
-        self.line(&format!("{prefix}Lease"), kv.lease)
+        let name = format!("{prefix}Lease");
+        if self.hex_ids { self.line(&name, format_args!("{:016x}", kv.lease)) } else { self.line(&name, kv.lease) }
     }
 
     pub(crate) fn empty(&mut self) -> &mut Lines {
