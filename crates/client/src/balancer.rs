@@ -35,6 +35,9 @@ impl Balancer {
         if options.endpoints.is_empty() {
             return Err(EndpointError::None);
         }
+        if let Some(secure) = options.endpoints.iter().find(|endpoint| endpoint.is_https()) {
+            return Err(EndpointError::Tls(secure.to_string()));
+        }
         let channel_options = rpc::client::Options {
             connect_timeout: options.connect_timeout,
             keepalive_interval: options.keepalive_interval,

@@ -24,6 +24,9 @@ pub enum EndpointError {
     /// There is no host in it, or more than host and port.
     #[error("endpoint `{0}` is not `host:port`")]
     Authority(String),
+    /// TLS, which this client does not speak yet.
+    #[error("endpoint `{0}` asks for TLS, which this client does not speak yet")]
+    Tls(String),
     /// No endpoint at all.
     #[error("there is no endpoint")]
     None,
