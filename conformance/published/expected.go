@@ -60,6 +60,9 @@ func compare(list []expectation, results []result, genuine bool) (contradictions
 		case result.outcome != passed && kind == "":
 			contradictions = append(contradictions, fmt.Sprintf("%s %s and is not on the list", result.name, result.outcome))
 		case kind == "itself" && result.outcome != failed:
+		case kind == "open":
+			// Now and then such a test passes; that it does so always is for
+			// whoever mends it to find out.
 		case kind == "itself", result.outcome == passed && kind != "" && !genuine:
 			contradictions = append(contradictions, fmt.Sprintf("%s is on the list (%s) and %s", result.name, kind, result.outcome))
 		}
