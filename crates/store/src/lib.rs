@@ -65,6 +65,7 @@ pub use options::Options;
 pub use quota::{cost, put as put_cost, txn as txn_cost};
 pub use range::RangeAnswer;
 pub use recovery::OpenError;
+pub use room::Room;
 pub use snapshot::SnapshotJob;
 pub use store::{Store, Usage};
 pub use stream::{RangeChunk, RangeEnd, RangeStream};

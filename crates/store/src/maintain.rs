@@ -152,6 +152,12 @@ impl Maintenance {
         lock(&self.replaced).push(old);
     }
 
+    /// The disk has become low: with two checkpoints the Raft log can go.
+    fn wants_checkpoints(&self) {
+        let mut due = lock(&self.due);
+        due.left = due.left.max(CHECKPOINTS_PER_REWRITE);
+    }
+
     fn rewritten(&self) {
         let mut due = lock(&self.due);
         *due = Due { left: CHECKPOINTS_PER_REWRITE, rewrites: due.rewrites + 1 };
@@ -212,10 +218,22 @@ impl Store {
     pub fn look_at_disk(&self) {
         // A disk that does not say how much is free is found full by a write, if it is.
         let Ok(free) = self.disk.free_bytes(&self.dir) else { return };
-        let needed = lock(&self.checkpoints).needed_reserve_bytes().saturating_add(self.options.reserve_bytes);
-        // Deletions may fill the next segment.
-        self.disk_floor.store(needed - self.segments.needed_spare_bytes().min(needed), Ordering::Relaxed);
-        self.disk_is_low.store(free < needed, Ordering::Relaxed);
+        let own = lock(&self.checkpoints).needed_reserve_bytes();
+        let needed = own.saturating_add(self.options.reserve_bytes);
+        // Deletions may fill the next segment, and what the Raft log has is not to be kept for it a second time.
+        let rewrite = own.saturating_sub(self.segments.needed_spare_bytes());
+        let spare = self.raft_log_spare_bytes.load(Ordering::Relaxed);
+        self.disk_floor.store(rewrite + self.options.reserve_bytes.saturating_sub(spare), Ordering::Relaxed);
+        self.disk_is_full.store(free + self.segments.spare_bytes() < rewrite, Ordering::Relaxed);
+        let is_low = free < needed;
+        if !self.disk_is_low.swap(is_low, Ordering::Relaxed) && is_low {
+            self.maintenance.wants_checkpoints();
+        }
+    }
+
+    /// Notes what the Raft log, which has the same disk, has reserved for its next segment.
+    pub fn note_raft_log_spare(&self, bytes: u64) {
+        self.raft_log_spare_bytes.store(bytes, Ordering::Relaxed);
     }
 }
 
@@ -253,7 +271,7 @@ impl Desk {
             self.compaction = None;
             return Ok(Work::Busy);
         }
-        match self.rewriter.step(&store.index, store.revision(), budget_bytes) {
+        match self.rewriter.step(&store.index, store.revision(), store.disk_is_low(), budget_bytes) {
             Ok(Step::Idle) => Ok(Work::Idle),
             Ok(Step::Working) => Ok(Work::Busy),
             Ok(Step::Finished) => {

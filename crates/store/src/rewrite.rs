@@ -70,12 +70,19 @@ impl Rewriter {
     }
 
     /// Does the next part of the work: reads, or moves, about `budget_bytes` of records. Segments that hold a revision after
-    /// `published` are left alone, because the index may not know all of their records yet.
+    /// `published` are left alone, because the index may not know all of their records yet. On a disk that `is_low` less is enough to
+    /// be worth it.
     ///
     /// A full disk fails here without harm, and the rewrite starts over at the next step. Any other error is fatal.
-    pub(crate) fn step(&mut self, index: &RwLock<Index>, published: i64, budget_bytes: u64) -> Result<Step, Error> {
+    pub(crate) fn step(
+        &mut self,
+        index: &RwLock<Index>,
+        published: i64,
+        is_low: bool,
+        budget_bytes: u64,
+    ) -> Result<Step, Error> {
         let (state, step) = match std::mem::replace(&mut self.state, State::Idle) {
-            State::Idle => match pick::pick(&self.segments.order(), published, self.segments.segment_bytes()) {
+            State::Idle => match pick::pick(&self.segments.order(), published, is_low, self.segments.segment_bytes()) {
                 None => (State::Idle, Step::Idle),
                 Some(run) => (State::Copying(Box::new(Copying::new(&self.segments, run))), Step::Working),
             },

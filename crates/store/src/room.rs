@@ -10,6 +10,7 @@ use api::etcdserverpb::{DeleteRangeRequest, RequestOp, TxnRequest};
 use api::limits::DELETE_BYTES_FREE;
 use api::{Error, KeyRange};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// What the record of a deletion takes beside its key, rounded up.
@@ -53,16 +54,40 @@ impl Store {
     }
 
     /// Refuses deletions that write `cost` bytes when the disk has no room for them beyond what the Raft log, a checkpoint and a
-    /// rewrite need: what was deleted so far must be compacted first, and its space must have come back. Small ones always pass.
-    pub fn delete_check(&self, cost: u64) -> Result<(), Error> {
+    /// rewrite need: what was deleted so far must be compacted first, and its space must have come back. Small ones have all of the
+    /// reserve but what a rewrite needs, so that there is always a way to begin. The room is held until the answer is dropped.
+    pub fn delete_check(self: &Arc<Self>, cost: u64) -> Result<Room, Error> {
         if cost <= DELETE_BYTES_FREE {
-            return Ok(());
+            let is_shut = cost > 0 && self.disk_is_full.load(Ordering::Relaxed);
+            return if is_shut { Err(Error::NoSpace) } else { Ok(Room::default()) };
         }
         // A disk that does not say how much is free is found full by a write, if it is.
-        let Ok(free) = self.disk.free_bytes(&self.dir) else { return Ok(()) };
-        // The next segment is reserved already, but once it is in use another one is taken from what is free.
-        let beyond = free.checked_sub(self.disk_floor.load(Ordering::Relaxed));
-        let room = beyond.map_or(0, |beyond| beyond.saturating_add(self.segments.spare_bytes()));
-        if cost > room { Err(Error::NoSpace) } else { Ok(()) }
+        let Ok(free) = self.disk.free_bytes(&self.dir) else { return Ok(Room::default()) };
+        // What is reserved for the next segment is theirs, though another one is taken from what is free once it is in use.
+        let there = free.saturating_add(self.segments.spare_bytes());
+        let room = there.saturating_sub(self.disk_floor.load(Ordering::Relaxed));
+        let promised = self.promised_bytes.fetch_add(cost, Ordering::Relaxed);
+        let claim = Room { claim: Some((Arc::clone(self), cost)) };
+        if promised.saturating_add(cost) > room { Err(Error::NoSpace) } else { Ok(claim) }
+    }
+}
+
+/// Room on the disk that a deletion under way was promised: others do not get the same.
+#[derive(Default)]
+pub struct Room {
+    claim: Option<(Arc<Store>, u64)>,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if let Some((store, bytes)) = self.claim.take() {
+            store.promised_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+impl std::fmt::Debug for Room {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Room({} bytes)", self.claim.as_ref().map_or(0, |(_, bytes)| *bytes))
     }
 }

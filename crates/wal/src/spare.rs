@@ -68,6 +68,11 @@ impl Spare {
         Ok(())
     }
 
+    /// Bytes reserved for the next segment, if it is ready.
+    pub fn ready_bytes(&self) -> u64 {
+        if self.state().ready.is_some() { self.shared.segment_bytes } else { 0 }
+    }
+
     /// The prepared segment, or one prepared now.
     pub(crate) fn take(&self) -> Result<Prepared, Error> {
         let mut state = self.state();
@@ -88,6 +93,11 @@ impl Spare {
     /// Takes a freed segment that has been renamed to `path`.
     pub(crate) fn recycle(&self, path: PathBuf) {
         self.state().recycled = Some(path);
+    }
+
+    /// The freed segment that waits to be reused, which it no longer does.
+    pub(crate) fn take_recycled(&self) -> Option<PathBuf> {
+        self.state().recycled.take()
     }
 
     fn give_name(&self, state: &mut State) -> PathBuf {

@@ -319,6 +319,25 @@ fn a_log_that_ends_before_what_was_committed_is_refused() {
 }
 
 #[test]
+fn on_a_full_disk_release_gives_everything_back() {
+    let (disk, mut wal) = new_log(SMALL);
+    let last = fill(&mut wal, 6);
+    let files = || disk.list(dir()).unwrap().into_iter().filter(|name| name != "lock").count();
+    // One waits to be reused.
+    wal.release(last / 2).unwrap();
+    assert_eq!(files(), wal.segments() + 1);
+    let before = wal.segments();
+    wal.release_all(1).unwrap();
+    assert_eq!((wal.segments(), files()), (before, before), "what is needed stays, what waited goes");
+    wal.release_all(u64::MAX).unwrap();
+    assert_eq!((wal.segments(), files()), (1, 1));
+    let last = fill(&mut wal, 3);
+    drop(wal);
+    let (_, recovered) = Wal::open(Arc::new(disk), dir(), &at(last - 1, 1), SMALL).unwrap();
+    assert_eq!(indexes(&recovered.entries), [last]);
+}
+
+#[test]
 fn release_keeps_what_is_asked_for_and_reuses_one_segment() {
     let (disk, mut wal) = new_log(SMALL);
     let last = fill(&mut wal, 6);

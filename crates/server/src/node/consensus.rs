@@ -178,7 +178,10 @@ impl Consensus {
         let Some(released) = core.release.take() else { return };
         let mut wal = lock(&self.wal);
         wal.save_snapshot(&released.snapshot);
-        if let Err(error) = wal.release(released.older_index) {
+        // Followers that are far behind get a state instead of the log: a full disk has no room to wait for them.
+        let is_low = self.node.store.disk_is_low();
+        let below = released.older_index;
+        if let Err(error) = if is_low { wal.release_all(below) } else { wal.release(below) } {
             fail_log(&error);
         }
     }

@@ -80,12 +80,13 @@ impl Caller {
             |request| Ask::Txn(request),
             move |node, request, pass| {
                 let room = || node.store.delete_check(node.store.txn_delete_cost_bytes(&request));
-                let pass = match pass.and_then(|pass| room().map(|()| pass)) {
-                    Ok(pass) => pass,
+                let (pass, room) = match pass.and_then(|pass| room().map(|room| (pass, room))) {
+                    Ok(both) => both,
                     Err(error) => return then(Err(unknown(error))),
                 };
                 let own = node.clone();
                 propose(node, pass.author(), node::TXN, &request, move |answer| {
+                    drop(room);
                     then(answer.and_then(|response| match response {
                         Response::Txn(mut txn) => {
                             complete(&own, &mut txn.header);
@@ -112,12 +113,13 @@ impl Caller {
             |request| Ask::DeleteRange(request),
             move |node, request, pass| {
                 let room = || node.store.delete_check(node.store.delete_cost_bytes(KeyRange::One(&request.key)));
-                let pass = match pass.and_then(|pass| room().map(|()| pass)) {
-                    Ok(pass) => pass,
+                let (pass, room) = match pass.and_then(|pass| room().map(|room| (pass, room))) {
+                    Ok(both) => both,
                     Err(error) => return then(Err(unknown(error))),
                 };
                 let own = node.clone();
                 propose(node, pass.author(), node::DELETE_RANGE, &request, move |answer| {
+                    drop(room);
                     then(answer.and_then(|response| match response {
                         Response::DeleteRange(mut deleted) => {
                             complete(&own, &mut deleted.header);

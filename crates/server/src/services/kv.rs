@@ -244,8 +244,8 @@ pub(super) fn delete_range(node: &Arc<Node>, call: Call, responder: Responder) {
         |request| Ask::DeleteRange(request),
         move |node, request, pass| {
             let cost = || node.store.delete_cost_bytes(KeyRange::new(&request.key, &request.range_end));
-            match pass.and_then(|pass| node.store.delete_check(cost()).map(|()| pass)) {
-                Ok(pass) => propose(node, pass.author(), node::DELETE_RANGE, &call.message, call.is_alone, responder),
+            match pass.and_then(|pass| node.store.delete_check(cost()).map(|room| (pass, room))) {
+                Ok((pass, room)) => propose_in(room, node, pass.author(), node::DELETE_RANGE, &call, responder),
                 Err(error) => refuse(responder, error),
             }
         },
@@ -297,8 +297,8 @@ pub(super) fn txn(node: &Arc<Node>, call: Call, responder: Responder) {
                 |request| Ask::Txn(request),
                 move |node, request, pass| {
                     let room = || node.store.delete_check(node.store.txn_delete_cost_bytes(&request));
-                    match pass.and_then(|pass| room().map(|()| pass)) {
-                        Ok(pass) => propose(node, pass.author(), node::TXN, &call.message, call.is_alone, responder),
+                    match pass.and_then(|pass| room().map(|room| (pass, room))) {
+                        Ok((pass, room)) => propose_in(room, node, pass.author(), node::TXN, &call, responder),
                         Err(error) => refuse(responder, error),
                     }
                 },
@@ -364,5 +364,19 @@ pub(super) fn propose(
 ) {
     let own = node.clone();
     let done = Box::new(move |result| responder.send(outcome(&own, result)));
+    send(node, author, field, request, is_alone, done);
+}
+
+/// As [`propose`], holding room on the disk until the outcome is there.
+fn propose_in(room: store::Room, node: &Arc<Node>, author: Author, field: u32, call: &Call, responder: Responder) {
+    let own = node.clone();
+    let done = Box::new(move |result| {
+        drop(room);
+        responder.send(outcome(&own, result));
+    });
+    send(node, author, field, &call.message, call.is_alone, done);
+}
+
+fn send(node: &Arc<Node>, author: Author, field: u32, request: &[u8], is_alone: bool, done: node::Done) {
     if is_alone { node.propose_here(author, field, request, done) } else { node.propose(author, field, request, done) }
 }

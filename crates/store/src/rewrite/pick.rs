@@ -7,6 +7,8 @@ use std::sync::Arc;
 const SMALL_SHARE: u64 = 4;
 /// So many small neighbours become one.
 const SMALL_RUN: usize = 4;
+/// On a disk that is low, a segment of which such a share would go is worth it.
+const LOW_SHARE: u64 = 16;
 /// Bytes that one rewrite reads at most; offsets in what it writes are 32 bits wide.
 const SOURCE_BYTES_MAX: u64 = 1 << 30;
 
@@ -28,13 +30,20 @@ impl Weight {
     }
 }
 
-/// The next run of neighbours to rewrite, if any is worth it: mostly dead ones first, from the oldest on.
-pub(super) fn pick(order: &[Arc<Segment>], published: i64, segment_bytes: u64) -> Option<Vec<Arc<Segment>>> {
+/// The next run of neighbours to rewrite, if any is worth it: mostly dead ones first, from the oldest on. When the disk `is_low` whatever
+/// gives space back is.
+pub(super) fn pick(
+    order: &[Arc<Segment>],
+    published: i64,
+    is_low: bool,
+    segment_bytes: u64,
+) -> Option<Vec<Arc<Segment>>> {
     // Records of the last transactions may not be in the index yet, and would look dead.
     let ready = order.iter().take_while(|segment| segment.is_sealed() && segment.last().main <= published).count();
     let ready = &order[..ready];
     let weights = weigh(ready);
     half_dead(&weights, segment_bytes)
+        .or_else(|| is_low.then(|| deadest(&weights)).flatten())
         .or_else(|| blocker(&weights, segment_bytes))
         .or_else(|| small(&weights, segment_bytes))
         .map(|run| ready[run].to_vec())
@@ -57,6 +66,14 @@ fn half_dead(weights: &[Weight], segment_bytes: u64) -> Option<std::ops::Range<u
     let start = weights.iter().position(Weight::is_half_dead)?;
     let joins = |weight: &Weight| weight.is_half_dead() || weight.body <= segment_bytes / SMALL_SHARE;
     Some(start..extend(weights, start, segment_bytes, joins))
+}
+
+/// The segment of which most would go, and that is not little: keys deleted here and there leave no segment half dead, and a full disk
+/// cannot wait for that.
+fn deadest(weights: &[Weight]) -> Option<std::ops::Range<usize>> {
+    let goes = |weight: &Weight| weight.body - weight.keep;
+    let (at, weight) = weights.iter().enumerate().max_by_key(|(_, weight)| goes(weight))?;
+    (goes(weight) > 0 && goes(weight) >= weight.body / LOW_SHARE).then_some(at..at + 1)
 }
 
 /// The first segment with dead puts, when the graves behind it have become many: more than a segment, and more than a quarter
@@ -94,4 +111,24 @@ fn extend(weights: &[Weight], start: usize, segment_bytes: u64, joins: impl Fn(&
         keep <= segment_bytes && body <= SOURCE_BYTES_MAX && joins(weight)
     };
     start + weights[start..].iter().take_while(fits).count().max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn weight(body: u64, live: u64) -> Weight {
+        Weight { body, keep: live, dead: body - live, buried: 0 }
+    }
+
+    #[test]
+    fn a_low_disk_takes_what_gives_most() {
+        let spread = [weight(1000, 900), weight(1000, 850), weight(1000, 870)];
+        assert_eq!(half_dead(&spread, 1000), None);
+        assert_eq!(deadest(&spread), Some(1..2));
+        assert_eq!(deadest(&[weight(1600, 1500), weight(1000, 910)]), Some(0..1), "bytes count, not shares");
+        assert_eq!(deadest(&[weight(1000, 1000), weight(1000, 950)]), None, "too little to be copied for");
+        assert_eq!(deadest(&[weight(0, 0)]), None);
+        assert_eq!(deadest(&[]), None);
+    }
 }
