@@ -33,18 +33,23 @@ impl Applier {
         let store = Arc::clone(&self.store);
         // Before the listing, which then has what these rewrites made.
         let rewrites = store.maintenance.rewrites();
+        let listing = self.log.listing();
+        let mut content = self.content();
+        // After the listing: what a compaction dropped before it finished is in there.
+        content.compacted = Some(store.compacted()).filter(|finished| *finished < content.compact_revision);
         CheckpointJob {
-            content: self.content(),
+            content,
             leases: store.leases.capture(),
             auth: store.auth.capture(),
-            listing: self.log.listing(),
+            listing,
             rewrites,
             generation: store.generation(),
             store,
         }
     }
 
-    /// The state but for its leases and users, which are shared, and its segments.
+    /// The state but for its leases and users, which are shared, and its segments. Whoever reads it does what its compaction has
+    /// left to do.
     pub(crate) fn content(&self) -> Checkpoint {
         let mut content = Checkpoint {
             applied_index: self.index,

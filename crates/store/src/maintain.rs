@@ -105,17 +105,26 @@ pub struct Progress {
 }
 
 impl Maintenance {
-    /// `due` checkpoints are due from the start, for what recovery left.
-    pub(crate) fn new(segments: &Arc<Segments>, compact_revision: i64, due: u32) -> Maintenance {
+    /// Compactions up to `finished` are finished; `due` checkpoints are due from the start, for what recovery left.
+    pub(crate) fn new(segments: &Arc<Segments>, finished: i64, due: u32) -> Maintenance {
         Maintenance {
             queue: Mutex::default(),
             work: Mutex::new(Desk { compaction: None, rewriter: Rewriter::new(Arc::clone(segments)) }),
-            finished: AtomicI64::new(compact_revision),
+            finished: AtomicI64::new(finished),
             dropped: AtomicU64::new(0),
             due: Mutex::new(Due { left: due, rewrites: 0 }),
             halting: AtomicBool::new(false),
             sweep: AtomicBool::new(false),
             replaced: Mutex::default(),
+        }
+    }
+
+    /// Takes up what a restart has interrupted, if anything: the compaction at `revision`. Its hash is over all that is after the
+    /// last finished one.
+    pub(crate) fn resume(&self, revision: i64) {
+        let previous = self.finished.load(Ordering::Acquire);
+        if previous < revision {
+            lock(&self.queue).push_back(Compaction { previous, revision });
         }
     }
 

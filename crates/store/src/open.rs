@@ -56,7 +56,8 @@ pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Opened,
     let leases = Leases::new(loaded_leases(&checkpoint));
     // A key's lease exists as long as the key does, so there is none that is missing.
     attach(&leases, &index, |loc| segments.with(loc, |stored| parse(stored).lease));
-    let maintenance = Maintenance::new(&segments, checkpoint.compact_revision, checkpoints_due);
+    let maintenance = Maintenance::new(&segments, checkpoint.finished_compaction(), checkpoints_due);
+    maintenance.resume(checkpoint.compact_revision);
     let reader = Arc::clone(&segments);
     let read = Box::new(move |loc| reader.try_read(loc).map(|value| value.into_bytes()));
     let store = Arc::new(Store {
@@ -75,7 +76,6 @@ pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Opened,
         hashes: HashCache::default(),
         oldest_checkpoint: AtomicU64::new(checkpoints.oldest_applied_index()),
         checkpoints: Mutex::new(checkpoints),
-        // Recovery builds the index as the last compaction leaves it.
         maintenance,
         shelf: Shelf::default(),
         generation: AtomicU64::new(0),

@@ -39,7 +39,7 @@ pub(crate) struct Recovered {
     pub(crate) log: Log,
     /// The read side of the log.
     pub(crate) segments: Arc<Segments>,
-    /// Every version that the compaction of the checkpoint left.
+    /// Every version that the last compaction left which the checkpoint has as finished.
     pub(crate) index: Index,
     /// Damaged checkpoints that were passed over.
     pub(crate) passed_over: Vec<OpenError>,
@@ -57,7 +57,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<
     };
     let checkpoint = newest.content.clone();
     let sources = Source::open_all(&*disk, dir, &checkpoint)?;
-    let rebuilt = rebuild(&sources, checkpoint.compact_revision, || {})?;
+    let rebuilt = rebuild(&sources, checkpoint.finished_compaction(), || {})?;
     let segments = Arc::new(Segments::new(Arc::clone(&disk), dir, options, files.next_id(&found.kept)?));
     // What a damaged checkpoint may cover behind the end of an older one is not cut off.
     let is_behind = found.is_behind();

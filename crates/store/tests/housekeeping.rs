@@ -3,8 +3,8 @@
 
 mod support;
 
-use api::etcdserverpb::TxnRequest;
 use api::etcdserverpb::request_op::Request;
+use api::etcdserverpb::{RangeRequest, TxnRequest};
 use api::{Error, KeyRange};
 use disk::Disk;
 use std::path::Path;
@@ -91,6 +91,62 @@ fn waiting_compactions_are_done_together() {
     assert_eq!(together.store.hash_kv(90).unwrap(), one_by_one.store.hash_kv(90).unwrap());
     assert_eq!(together.store.hash_kv(90).unwrap().compact_revision, 50);
     assert_eq!(together.store.usage().live_bytes, one_by_one.store.usage().live_bytes);
+}
+
+/// Keys that are written, deleted and written again, of which much was compacted away and its space given back.
+fn lively() -> Node {
+    let mut node = Node::new();
+    for at in 0..600 {
+        let key = format!("key{:02}", at % 37);
+        match at % 11 {
+            7 => node.apply(delete(&key, "").raft()).unwrap(),
+            _ => node.apply(put(&key, &format!("{at:0200}")).raft()).unwrap(),
+        };
+    }
+    node.apply(compact(300)).unwrap();
+    idle(&mut node);
+    node
+}
+
+#[test]
+fn a_restart_within_a_compaction_goes_on_with_it() {
+    let mut whole = lively();
+    whole.apply(compact(500)).unwrap();
+    whole.settle();
+    let expected = (whole.store.compaction_hashes()[0].clone(), whole.store.usage().live_bytes);
+    let mut interrupted = 0;
+    for slices in 0.. {
+        let mut node = lively();
+        node.apply(compact(500)).unwrap();
+        for _ in 0..slices {
+            node.store.maintain(1).unwrap();
+        }
+        if node.store.compacted() == 500 {
+            break;
+        }
+        interrupted += 1;
+        // Twice, and with a write in between.
+        for value in ["1", "2"] {
+            node.checkpoint();
+            node.reopen();
+            assert_eq!((node.store.compacted(), node.store.compact_revision()), (300, 500));
+            assert_eq!(node.range(&RangeRequest { revision: 499, ..all() }).unwrap_err(), Error::Compacted);
+            node.store.maintain(1).unwrap();
+            node.apply(put("after", value).raft()).unwrap();
+        }
+        node.settle();
+        assert_eq!(node.store.compacted(), 500);
+        let mut hash = node.store.compaction_hashes()[0].clone();
+        hash.header = expected.0.header;
+        assert_eq!(hash, expected.0, "after {slices} slices");
+        idle(&mut node);
+        node.reopen();
+        assert_eq!(node.store.compacted(), 500);
+        assert_eq!(whole.store.hash_kv(500).unwrap().hash, hash.hash);
+        let after = node.range(&range("after", "")).unwrap().kvs;
+        assert_eq!(after[0].version, 2);
+    }
+    assert!(interrupted > 3, "the compaction is over after {interrupted} slices");
 }
 
 #[test]

@@ -170,6 +170,8 @@ fn any_step() -> impl Strategy<Value = Step> {
 fn run(steps: Vec<Step>) {
     let mut node = Node::new();
     let mut model = Model::default();
+    // The last checkpoint was written within a compaction.
+    let mut resumes = false;
     for step in steps {
         match step {
             Step::Apply(requests) => apply(&mut node, &mut model, requests),
@@ -191,10 +193,13 @@ fn run(steps: Vec<Step>) {
                 node.store.maintain(budget).unwrap();
             }
             Step::Settle => node.settle(),
-            Step::Checkpoint => node.checkpoint(),
+            Step::Checkpoint => {
+                resumes = node.store.compacted() < node.store.compact_revision();
+                node.checkpoint();
+            }
             Step::Reopen => {
                 let applied = node.reopen();
-                model.restart(applied);
+                model.restart(applied, resumes);
             }
         }
         assert_eq!(node.store.revision(), model.revision);
@@ -208,7 +213,7 @@ fn run(steps: Vec<Step>) {
     node.checkpoint();
     node.settle();
     let live = node.store.usage().live_bytes;
-    model.restart(node.reopen());
+    model.restart(node.reopen(), false);
     assert_eq!(node.store.usage().live_bytes, live);
     audit(&node, &model);
     for revision in model.compact_revision.max(1)..=model.revision {

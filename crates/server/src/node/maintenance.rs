@@ -20,6 +20,10 @@ pub(super) fn run(node: &Arc<Node>) {
     // When a compaction was first seen to be unfinished.
     let mut compacting = None;
     let mut compacted = node.store.compacted();
+    if compacted < node.store.compact_revision() {
+        let revision = node.store.compact_revision();
+        logging::info("resume scheduled compaction", &[("scheduled-compact-revision", revision.into())]);
+    }
     while !node.stopping.load(Ordering::Relaxed) {
         let is_compacting = node.store.compacted() < node.store.compact_revision();
         if is_compacting && !rest(node, node.config.compaction_pause) {

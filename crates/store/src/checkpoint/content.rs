@@ -53,6 +53,10 @@ pub struct Checkpoint {
     /// The state came whole from another member: no earlier checkpoint beside it is worth anything.
     #[prost(bool, tag = "14")]
     pub installed: bool,
+    /// Compactions up to this revision are finished, and the one at `compact_revision` is not. Missing when there is none that is
+    /// unfinished, and in checkpoints of versions that did not know better.
+    #[prost(int64, optional, tag = "15")]
+    pub compacted: Option<i64>,
 }
 
 impl Checkpoint {
@@ -61,9 +65,17 @@ impl Checkpoint {
         Checkpoint { revision: 1, compact_revision: -1, ..Checkpoint::default() }
     }
 
+    /// Compactions up to this revision are finished: the segments hold everything that it has left.
+    pub(crate) fn finished_compaction(&self) -> i64 {
+        self.compacted.unwrap_or(self.compact_revision)
+    }
+
     /// Says what makes this content impossible, if anything does.
     pub(crate) fn contradiction(&self) -> Option<&'static str> {
-        if self.revision < 1 || self.compact_revision > self.revision {
+        if self.revision < 1
+            || self.compact_revision > self.revision
+            || self.finished_compaction() > self.compact_revision
+        {
             return Some("revisions of a checkpoint that contradict each other");
         }
         if AuthState::load(&self.auth).is_none() {

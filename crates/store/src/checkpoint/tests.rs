@@ -33,6 +33,7 @@ fn sample() -> Checkpoint {
         downgrade: None,
         auth: crate::auth::AuthState { enabled: true, ..Default::default() }.save(),
         installed: false,
+        compacted: Some(12),
     }
 }
 
@@ -71,7 +72,9 @@ fn contradictions_are_found() {
     compacted.compact_revision = 41;
     let mut users = sample();
     users.auth = b"opaque".as_slice().into();
-    for wrong in [behind, unsorted, twice, compacted, users] {
+    let mut finished = sample();
+    finished.compacted = Some(21);
+    for wrong in [behind, unsorted, twice, compacted, users, finished] {
         assert_eq!(decode_checkpoint(&encode_checkpoint(&wrong)).unwrap_err().offset, 32);
     }
 }

@@ -47,6 +47,8 @@ pub(super) fn prepare(
         *entry = SegmentEntry { id: file.id, body_crc: None, ..*entry };
     }
     content.installed = true;
+    // The index is built as the compaction leaves it, whatever the sender has still to do for it.
+    content.compacted = None;
     let sources = open_sources(&content, &files)?;
     let Rebuilt { index, shares } =
         rebuild(&sources, content.compact_revision, store.options.rest).map_err(|error| {

@@ -312,9 +312,11 @@ impl Model {
         Ok(())
     }
 
-    /// A restart forgets the hashes of compactions that are not replayed.
-    pub fn restart(&mut self, applied: u64) {
-        self.compactions.retain(|compaction| compaction.0 > applied);
+    /// A restart forgets the hashes of compactions that are not replayed, but for the last if it `resumes` that.
+    pub fn restart(&mut self, applied: u64, resumes: bool) {
+        let resumed = self.compactions.iter().map(|compaction| compaction.0).filter(|&index| index <= applied).max();
+        let resumed = resumed.filter(|_| resumes);
+        self.compactions.retain(|compaction| compaction.0 > applied || Some(compaction.0) == resumed);
     }
 
     fn hash_with(&self, compact: i64, revision: i64, keep: &[(i64, i64)]) -> u32 {
