@@ -1,7 +1,8 @@
-//! Accepting the connections of peers.
+//! The sockets that peers connect to.
 
 use super::address::prepare;
 use super::connection::{self, HANDSHAKE_TIMEOUT};
+use super::door::Door;
 use super::gate::Security;
 use super::shared::Shared;
 use crate::logging::{self, Value};
@@ -9,13 +10,12 @@ use crate::node::lock;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
 /// Connections that are served at once, streams not counted. Each has a thread and a bounded buffer.
 const CONNECTIONS_MAX: usize = 256;
@@ -23,26 +23,17 @@ const CONNECTIONS_MAX: usize = 256;
 const HOST_CONNECTIONS_MAX: usize = 128;
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
-/// Pause after an accept that failed for want of descriptors or memory.
-const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
 
 /// A socket on which peers are listened for.
 pub(crate) struct Listener {
-    socket: Socket,
+    door: Door,
     /// The file of a Unix socket.
     path: Option<PathBuf>,
     security: Security,
 }
 
-impl From<TcpListener> for Listener {
-    fn from(listener: TcpListener) -> Listener {
-        Listener { socket: listener.into(), path: None, security: Security::Plaintext }
-    }
-}
-
 impl Listener {
-    /// Takes an address without answering there yet: until the member knows who it is, peers are refused at once instead of
-    /// waiting for it.
+    /// Takes an address. Until [`Listener::open`] whoever connects is sent away at once.
     pub(crate) fn bind(address: SocketAddr, reuse_port: bool) -> io::Result<Listener> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
         socket.set_cloexec(true)?;
@@ -50,7 +41,7 @@ impl Listener {
         socket.set_reuse_address(true)?;
         socket.set_reuse_port(reuse_port)?;
         socket.bind(&address.into())?;
-        Ok(Listener { socket, path: None, security: Security::Plaintext })
+        Listener::over(socket)
     }
 
     /// Listens on a Unix socket. A file that is left over from an earlier run is replaced, as etcd does.
@@ -59,8 +50,16 @@ impl Listener {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let socket = Socket::from(OwnedFd::from(UnixListener::bind(&path)?));
-        Ok(Listener { socket, path: Some(path), security: Security::Plaintext })
+        let listener = Listener::over(OwnedFd::from(UnixListener::bind(&path)?))?;
+        Ok(Listener { path: Some(path), ..listener })
+    }
+
+    /// Listens on a socket that has an address.
+    pub(super) fn over(socket: impl Into<Socket>) -> io::Result<Listener> {
+        let socket = socket.into();
+        socket.set_nonblocking(false)?;
+        socket.listen(BACKLOG)?;
+        Ok(Listener { door: Door::close(socket)?, path: None, security: Security::Plaintext })
     }
 
     /// The same socket with TLS, or without.
@@ -69,66 +68,35 @@ impl Listener {
         self
     }
 
-    /// Serves everybody who connects.
-    pub(super) fn start(self, shared: &Arc<Shared>) -> io::Result<Acceptor> {
-        self.socket.set_nonblocking(false)?;
-        self.socket.listen(BACKLOG)?;
-        let listening = self.socket.try_clone()?;
+    /// Serves everybody who connects from now on.
+    pub(super) fn open(&self, shared: &Arc<Shared>) {
         let (shared, security) = (shared.clone(), self.security);
-        let accept = move || accept(&shared, &listening, security);
-        let thread = std::thread::Builder::new().name("peer-accept".into()).spawn(accept)?;
-        Ok(Acceptor { listener: self, thread })
+        let is_full = AtomicBool::new(false);
+        self.door.open(Box::new(move |socket, address| welcome(&shared, socket, security, address, &is_full)));
     }
-}
 
-/// A thread that waits in `accept`.
-pub(super) struct Acceptor {
-    listener: Listener,
-    thread: JoinHandle<()>,
-}
-
-impl Acceptor {
-    /// Ends the thread and closes the socket. To be called after [`Shared::stop`].
+    /// Closes the socket. To be called after [`Shared::stop`].
     pub(super) fn stop(self) {
-        // Makes the accept that is waiting return.
-        if self.listener.socket.shutdown(Shutdown::Both).is_ok() {
-            // It does nothing but accept: a panic there has nothing to tell.
-            let _ = self.thread.join();
-        }
-        if let Some(path) = self.listener.path {
+        drop(self.door);
+        if let Some(path) = self.path {
             // Whoever listens there next replaces it anyway.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-fn accept(shared: &Arc<Shared>, listener: &Socket, security: Security) {
-    let mut is_full = false;
-    while !shared.is_stopping() {
-        let (socket, address) = match listener.accept() {
-            Ok(accepted) => accepted,
-            // The peer has gone before it was accepted, or a signal came.
-            Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {
-                continue;
-            }
-            Err(_) => {
-                shared.pause(SHORTAGE_PAUSE);
-                continue;
-            }
-        };
-        let host = address.as_socket().map(|address| address.ip());
-        let address = show(&address);
-        let Some(guard) = Counted::new(shared, host) else {
-            if !is_full {
-                rejected(&address, &"too many connections are open already");
-            }
-            is_full = true;
-            continue;
-        };
-        is_full = false;
-        if let Err(error) = serve(shared, socket, security, &address, guard) {
-            rejected(&address, &error);
+fn welcome(shared: &Arc<Shared>, socket: Socket, security: Security, address: &SockAddr, is_full: &AtomicBool) {
+    let host = address.as_socket().map(|address| address.ip());
+    let address = show(address);
+    let Some(guard) = Counted::new(shared, host) else {
+        if !is_full.swap(true, Ordering::Relaxed) {
+            rejected(&address, &"too many connections are open already");
         }
+        return;
+    };
+    is_full.store(false, Ordering::Relaxed);
+    if let Err(error) = serve(shared, socket, security, &address, guard) {
+        rejected(&address, &error);
     }
 }
 

@@ -16,6 +16,7 @@ pub(crate) mod client;
 mod codec;
 mod connection;
 mod courier;
+mod door;
 mod encrypted;
 mod fault;
 mod flusher;
@@ -45,7 +46,6 @@ pub(crate) use snapshot::{Export, Intake, Piece};
 
 use api::raftpb::Message;
 use http::{Request, Response};
-use listener::Acceptor;
 use peer::Peer;
 use shared::Shared;
 use std::io;
@@ -127,7 +127,7 @@ pub(crate) struct LogRoom {
 /// The peers of a member.
 pub(crate) struct Peers {
     shared: Arc<Shared>,
-    acceptors: Mutex<Vec<Acceptor>>,
+    listeners: Mutex<Vec<Listener>>,
 }
 
 impl Peers {
@@ -146,8 +146,8 @@ impl Peers {
             handler,
         )?);
         flusher::start(shared.clone())?;
-        let acceptors = listeners.into_iter().map(|listener| listener.start(&shared)).collect::<io::Result<_>>()?;
-        Ok(Arc::new(Peers { shared, acceptors: Mutex::new(acceptors) }))
+        listeners.iter().for_each(|listener| listener.open(&shared));
+        Ok(Arc::new(Peers { shared, listeners: Mutex::new(listeners) }))
     }
 
     /// A member joined or its URLs changed: it is dialled from now on.
@@ -184,8 +184,8 @@ impl Peers {
     /// Ends all connections. Threads that are busy end soon afterwards.
     pub(crate) fn stop(&self) {
         self.shared.stop();
-        for acceptor in crate::node::lock(&self.acceptors).drain(..) {
-            acceptor.stop();
+        for listener in crate::node::lock(&self.listeners).drain(..) {
+            listener.stop();
         }
     }
 }

@@ -36,7 +36,15 @@ pub(super) struct Peer {
     /// What was complained about lately, and when.
     complaints: Mutex<Vec<(String, Instant)>>,
     readers: Mutex<[Option<Breaker>; 2]>,
-    stopped: (Mutex<bool>, Condvar),
+    rest: (Mutex<Rest>, Condvar),
+}
+
+/// What ends the pauses of those who dial the peer.
+#[derive(Default)]
+struct Rest {
+    is_over: bool,
+    /// Streams that the peer has dialled so far: whoever has just done so can be dialled.
+    calls: u64,
 }
 
 impl Peer {
@@ -51,7 +59,7 @@ impl Peer {
             active: Mutex::default(),
             complaints: Mutex::default(),
             readers: Mutex::default(),
-            stopped: (Mutex::new(false), Condvar::new()),
+            rest: Default::default(),
         }
     }
 
@@ -95,6 +103,7 @@ impl Peer {
         let before = links[kind.place()].replace(link);
         drop(links);
         self.activate();
+        self.called();
         shared.flusher.wake();
         let fields = [("stream-writer-type", kind.title().into()), ("remote-peer-id", Value::Shown(&self.name()))];
         if let Some(before) = before {
@@ -201,26 +210,37 @@ impl Peer {
     }
 
     pub(super) fn is_stopped(&self) -> bool {
-        *lock(&self.stopped.0)
+        lock(&self.rest.0).is_over
     }
 
-    /// Sleeps, or until [`Peer::stop`].
-    pub(super) fn pause(&self, time: Duration) {
+    /// The peer has dialled a stream.
+    fn called(&self) {
+        lock(&self.rest.0).calls += 1;
+        self.rest.1.notify_all();
+    }
+
+    /// How often the peer has called: see [`Peer::pause`].
+    pub(super) fn calls(&self) -> u64 {
+        lock(&self.rest.0).calls
+    }
+
+    /// Sleeps, or until [`Peer::stop`], or until the peer has called more often than `calls`.
+    pub(super) fn pause(&self, time: Duration, calls: u64) {
         let deadline = Instant::now() + time;
-        let mut stopped = lock(&self.stopped.0);
-        while !*stopped {
+        let mut rest = lock(&self.rest.0);
+        while !rest.is_over && rest.calls == calls {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
             }
-            stopped = self.stopped.1.wait_timeout(stopped, left).unwrap_or_else(PoisonError::into_inner).0;
+            rest = self.rest.1.wait_timeout(rest, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     /// Ends its threads and closes its streams.
     pub(super) fn stop(&self) {
-        *lock(&self.stopped.0) = true;
-        self.stopped.1.notify_all();
+        lock(&self.rest.0).is_over = true;
+        self.rest.1.notify_all();
         self.courier.stop();
         *lock(&self.links) = [None, None];
         for breaker in lock(&self.readers).iter().flatten() {
@@ -249,4 +269,27 @@ fn flush(links: &mut [Option<Outgoing>; 2], shared: &Shared) -> [Option<io::Erro
         }
     }
     broken
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peers::metrics::Ledger;
+
+    #[test]
+    fn a_pause_ends_when_the_peer_calls() {
+        let peer = Arc::new(Peer::new(2, Vec::new(), true, Ledger::default().of(2)));
+        let calls = peer.calls();
+        let began = Instant::now();
+        let dialler = peer.clone();
+        let pausing = std::thread::spawn(move || dialler.pause(Duration::from_secs(600), calls));
+        peer.called();
+        pausing.join().expect("no panic");
+        // Also when it has called before the pause begins; and the next pause is one again.
+        peer.pause(Duration::from_secs(600), calls);
+        assert!(began.elapsed() < Duration::from_secs(300));
+        let again = Instant::now();
+        peer.pause(Duration::from_millis(50), peer.calls());
+        assert!(again.elapsed() >= Duration::from_millis(50));
+    }
 }

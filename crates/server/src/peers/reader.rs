@@ -65,6 +65,8 @@ impl Reader {
     fn run(&self) {
         let mut pause = RETRY;
         while !self.peer.is_stopped() {
+            // A peer that has come up since the attempt began is not kept waiting: until it has our stream, it posts.
+            let calls = self.peer.calls();
             match self.dial() {
                 Ok((wire, body)) => {
                     pause = RETRY;
@@ -83,7 +85,7 @@ impl Reader {
                     pause = if refused { (pause * 2).min(RETRY_MAX) } else { RETRY };
                 }
             }
-            self.peer.pause(pause);
+            self.peer.pause(pause, calls);
         }
     }
 

@@ -1,9 +1,10 @@
-use super::super::client;
-use super::rig::{Site, alone, append, gate, message};
+use super::super::{Listener, client};
+use super::rig::{PATIENCE, Site, alone, append, gate, message};
 use crate::node::lock;
 use api::raftpb::MessageType;
 use http::Request;
-use std::net::TcpListener;
+use std::io::{ErrorKind, Read};
+use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 #[test]
@@ -160,4 +161,26 @@ fn metrics_have_etcds_names() {
     ] {
         assert!(page.text().contains(line), "{line} is not in\n{}", page.text());
     }
+}
+
+#[test]
+fn whoever_comes_too_early_is_sent_away_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let closed = Listener::over(listener).expect("a thread");
+    for _ in 0..3 {
+        let mut early = TcpStream::connect(address).expect("accepted");
+        early.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        let is_sent_away = match early.read(&mut [0]) {
+            Ok(count) => count == 0,
+            Err(error) => error.kind() == ErrorKind::ConnectionReset,
+        };
+        assert!(is_sent_away, "it is kept waiting");
+    }
+    let (a, b) = (Site::new(1), Site::with(2, closed, format!("http://{address}")));
+    a.meet(&b);
+    drop(b);
+    assert!(TcpStream::connect(address).is_err(), "it still listens");
+    drop(Listener::over(TcpListener::bind(address).expect("its old port")).expect("a thread"));
+    assert!(TcpStream::connect(address).is_err(), "one that was never opened still listens");
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 pub(super) const CLUSTER: u64 = 0xc1;
 pub(super) const MESSAGE_BYTES_MAX: usize = 16 << 20;
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Held by tests that measure memory or need much of it: they share one process.
 pub(super) fn alone() -> MutexGuard<'static, ()> {
@@ -117,7 +117,7 @@ impl Site {
 
     pub(super) fn on(id: u64, listener: TcpListener) -> Site {
         let url = format!("http://{}", listener.local_addr().expect("bound"));
-        Site::with(id, listener.into(), url)
+        Site::with(id, Listener::over(listener).expect("a thread"), url)
     }
 
     pub(super) fn with(id: u64, listener: Listener, url: String) -> Site {
