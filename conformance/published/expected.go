@@ -14,7 +14,6 @@ var kinds = map[string]string{
 	"release":   "needs the binary of an earlier release, which no module holds",
 	"failpoint": "needs a server built with failpoints",
 	"proxy":     "is about the gateway and proxy programs inside etcd's binary, a later issue",
-	"open":      "does not pass yet, and should: a gap of ours",
 	// Such a test, or some of its subtests; none may fail.
 	"itself": "skips itself, whatever the server",
 }
@@ -60,9 +59,6 @@ func compare(list []expectation, results []result, genuine bool) (contradictions
 		case result.outcome != passed && kind == "":
 			contradictions = append(contradictions, fmt.Sprintf("%s %s and is not on the list", result.name, result.outcome))
 		case kind == "itself" && result.outcome != failed:
-		case kind == "open":
-			// Now and then such a test passes; that it does so always is for
-			// whoever mends it to find out.
 		case kind == "itself", result.outcome == passed && kind != "" && !genuine:
 			contradictions = append(contradictions, fmt.Sprintf("%s is on the list (%s) and %s", result.name, kind, result.outcome))
 		}
