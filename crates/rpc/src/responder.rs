@@ -53,7 +53,11 @@ pub struct Responder {
     to: Option<To>,
     /// Told how the call ends.
     told: Option<Box<dyn FnOnce(Code) + Send>>,
+    /// Looks at the reply first.
+    reviewer: Option<Reviewer>,
 }
+
+type Reviewer = Box<dyn FnOnce(Responder, Result<Reply, Status>) + Send>;
 
 enum To {
     /// A stream of a connection.
@@ -64,13 +68,13 @@ enum To {
 
 impl Responder {
     pub(crate) fn new(signal: Arc<Signal>) -> Responder {
-        Responder { to: Some(To::Stream(signal)), told: None }
+        Responder { to: Some(To::Stream(signal)), told: None, reviewer: None }
     }
 
     /// For a call from within the process: what is sent comes out of the receiver. Dropping that cancels the call.
     pub fn local() -> (Responder, oneshot::Receiver<Result<Reply, Status>>) {
         let (sender, receiver) = oneshot::channel();
-        (Responder { to: Some(To::Caller(sender)), told: None }, receiver)
+        (Responder { to: Some(To::Caller(sender)), told: None, reviewer: None }, receiver)
     }
 
     /// Has `told` called when the answer is given, on the thread that gives it.
@@ -80,12 +84,24 @@ impl Responder {
         self
     }
 
+    /// Has `reviewer` called with the reply before the client has it, on the thread that gives it: it sends that on, or another one
+    /// later.
+    #[must_use]
+    pub fn review(mut self, reviewer: impl FnOnce(Responder, Result<Reply, Status>) + Send + 'static) -> Responder {
+        self.reviewer = Some(Box::new(reviewer));
+        self
+    }
+
     /// Sends the reply, or the status that the call ends with. A status that says OK is an empty message.
     pub fn send(mut self, reply: Result<Reply, Status>) {
         self.deliver(reply);
     }
 
     fn deliver(&mut self, reply: Result<Reply, Status>) {
+        if let Some(reviewer) = self.reviewer.take() {
+            let inner = Responder { to: self.to.take(), told: self.told.take(), reviewer: None };
+            return reviewer(inner, reply);
+        }
         if let Some(told) = self.told.take() {
             told(reply.as_ref().map_or_else(|status| status.code, |_| Code::Ok));
         }

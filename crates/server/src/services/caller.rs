@@ -3,6 +3,7 @@
 //! etcd builds these services on its client library, inside the server. Their errors therefore reach clients with etcd's sentences
 //! but without their codes: all are `Unknown`.
 
+use super::again::Tries;
 use super::reply::complete;
 use crate::auth::{Identity, admit};
 use crate::node::{self, Node, lock};
@@ -17,7 +18,7 @@ use bytes::{Bytes, BytesMut};
 use rpc::{Metadata, Peer, Status};
 use std::sync::{Arc, Mutex};
 use store::watch::{Sink, WatchStream};
-use store::{Ask, Author, Response};
+use store::{Ask, Response, Room};
 
 /// Lifetime of the lease that a call without one gets.
 const SESSION_TTL_SECONDS: i64 = 60;
@@ -47,20 +48,14 @@ impl Caller {
         if let Err(error) = self.node.check_space(super::lease::GRANT_COST_BYTES) {
             return then(Err(unknown(error)));
         }
-        admit(
-            &self.node,
-            self.identity.clone(),
-            request,
-            |_| Ask::Login,
-            move |node, request, pass| match pass {
-                Ok(pass) => propose(node, pass.author(), node::LEASE_GRANT, &request, move |answer| {
-                    then(answer.and_then(|response| match response {
-                        Response::LeaseGrant(grant) => Ok(grant.id),
-                        _ => Err(unexpected()),
-                    }));
-                }),
-                Err(error) => then(Err(unknown(error))),
+        let write = Write { request, field: node::LEASE_GRANT, ask: |_| Ask::Login, room: |_, _| Ok(Room::default()) };
+        self.write(
+            write,
+            |response| match response {
+                Response::LeaseGrant(grant) => Some(grant.id),
+                _ => None,
             },
+            then,
         );
     }
 
@@ -72,30 +67,23 @@ impl Caller {
         if let Err(error) = checked {
             return then(Err(unknown(error)));
         }
-        let identity = self.identity.clone();
-        admit(
-            node,
-            identity,
-            request.clone(),
-            |request| Ask::Txn(request),
-            move |node, request, pass| {
-                let room = || node.store.delete_check(node.store.txn_delete_cost_bytes(&request));
-                let (pass, room) = match pass.and_then(|pass| room().map(|room| (pass, room))) {
-                    Ok(both) => both,
-                    Err(error) => return then(Err(unknown(error))),
-                };
-                let own = node.clone();
-                propose(node, pass.author(), node::TXN, &request, move |answer| {
-                    drop(room);
-                    then(answer.and_then(|response| match response {
-                        Response::Txn(mut txn) => {
-                            complete(&own, &mut txn.header);
-                            Ok(txn)
-                        }
-                        _ => Err(unexpected()),
-                    }));
-                });
+        let write = Write {
+            request: request.clone(),
+            field: node::TXN,
+            ask: |request| Ask::Txn(request),
+            room: |node, request| node.store.delete_check(node.store.txn_delete_cost_bytes(request)),
+        };
+        let own = node.clone();
+        self.write(
+            write,
+            move |response| match response {
+                Response::Txn(mut txn) => {
+                    complete(&own, &mut txn.header);
+                    Some(txn)
+                }
+                _ => None,
             },
+            then,
         );
     }
 
@@ -105,29 +93,65 @@ impl Caller {
         if let Err(error) = check::delete_range(&request) {
             return then(Err(unknown(error)));
         }
-        let identity = self.identity.clone();
-        admit(
-            &self.node,
-            identity,
+        let write = Write {
             request,
-            |request| Ask::DeleteRange(request),
-            move |node, request, pass| {
-                let room = || node.store.delete_check(node.store.delete_cost_bytes(KeyRange::One(&request.key)));
-                let (pass, room) = match pass.and_then(|pass| room().map(|room| (pass, room))) {
+            field: node::DELETE_RANGE,
+            ask: |request| Ask::DeleteRange(request),
+            room: |node, request| node.store.delete_check(node.store.delete_cost_bytes(KeyRange::One(&request.key))),
+        };
+        let own = self.node.clone();
+        self.write(
+            write,
+            move |response| match response {
+                Response::DeleteRange(mut deleted) => {
+                    complete(&own, &mut deleted.header);
+                    Some(deleted)
+                }
+                _ => None,
+            },
+            then,
+        );
+    }
+
+    /// Sends a write through the log; `read` takes what is wanted out of the answer.
+    fn write<R: Message + 'static, T>(
+        &self,
+        write: Write<R>,
+        read: impl FnOnce(Response) -> Option<T> + Send + 'static,
+        then: impl FnOnce(Answer<T>) + Send + 'static,
+    ) {
+        let then = move |outcome: node::Outcome| {
+            then(outcome.map_err(unknown).and_then(|response| read(response).ok_or_else(unexpected)));
+        };
+        self.clone().attempt(write, Tries::new(&self.node), Box::new(then));
+    }
+
+    fn attempt<R: Message + 'static>(self, write: Write<R>, tries: Tries, then: node::Done) {
+        let (node, identity) = (self.node.clone(), self.identity.clone());
+        let ask = write.ask;
+        admit(
+            &node,
+            identity,
+            write,
+            move |write| ask(&write.request),
+            move |node, write, pass| {
+                let (pass, room) = match pass.and_then(|pass| Ok((pass, (write.room)(node, &write.request)?))) {
                     Ok(both) => both,
-                    Err(error) => return then(Err(unknown(error))),
+                    Err(error) => return then(Err(error)),
                 };
-                let own = node.clone();
-                propose(node, pass.author(), node::DELETE_RANGE, &request, move |answer| {
+                let (field, encoded) = (write.field, write.request.encode_to_vec());
+                let done = move |outcome: node::Outcome| {
                     drop(room);
-                    then(answer.and_then(|response| match response {
-                        Response::DeleteRange(mut deleted) => {
-                            complete(&own, &mut deleted.header);
-                            Ok(deleted)
-                        }
-                        _ => Err(unexpected()),
-                    }));
-                });
+                    let is_outdated = outcome == Err(Error::AuthOldRevision);
+                    match tries.next(&self.node).filter(|_| is_outdated) {
+                        None => then(outcome),
+                        Some(tries) => self.node.clone().linearize(move |caught_up| match caught_up {
+                            Ok(()) => self.attempt(write, tries, then),
+                            Err(_) => then(outcome),
+                        }),
+                    }
+                };
+                node.propose(pass.author(), field, &encoded, Box::new(done));
             },
         );
     }
@@ -184,15 +208,14 @@ impl Caller {
     }
 }
 
-fn propose(
-    node: &Node,
-    author: Author,
+/// Something that goes through the log.
+struct Write<R> {
+    request: R,
+    /// Of the entry that it goes into.
     field: u32,
-    request: &impl Message,
-    then: impl FnOnce(Answer<Response>) + Send + 'static,
-) {
-    let done = Box::new(move |outcome: node::Outcome| then(outcome.map_err(unknown)));
-    node.propose(author, field, &request.encode_to_vec(), done);
+    ask: fn(&R) -> Ask<'_>,
+    /// Whether there is room for what it does, asked once it is permitted.
+    room: fn(&Node, &R) -> Result<Room, Error>,
 }
 
 /// One response of a watch.

@@ -1,5 +1,6 @@
 //! The gRPC services, from method to handler. One file per service; no generated service code.
 
+mod again;
 mod arrival;
 mod auth;
 mod caller;
@@ -173,62 +174,11 @@ impl Service for Services {
         if let Err(status) = self.admit(&call.metadata) {
             return responder.send(Err(status));
         }
-        match RPCS[method] {
-            Rpc::Range => kv::range(node, call, responder),
-            Rpc::Put => kv::put(node, call, responder),
-            Rpc::DeleteRange => kv::delete_range(node, call, responder),
-            Rpc::Txn => kv::txn(node, call, responder),
-            Rpc::Compact => kv::compact(node, call, responder),
-            Rpc::LeaseGrant => lease::grant(node, call, responder),
-            Rpc::LeaseRevoke => lease::revoke(node, call, responder),
-            Rpc::LeaseTimeToLive => lease::time_to_live(node, call, responder),
-            Rpc::LeaseLeases => lease::leases(node, call, responder),
-            Rpc::MemberAdd => cluster::member_add(node, call, responder),
-            Rpc::MemberRemove => cluster::member_remove(node, call, responder),
-            Rpc::MemberUpdate => cluster::member_update(node, call, responder),
-            Rpc::MemberList => cluster::member_list(node, call, responder),
-            Rpc::MemberPromote => cluster::member_promote(node, call, responder),
-            Rpc::Alarm => maintenance::alarm(node, call, responder),
-            Rpc::Status => maintenance::status(node, call, responder),
-            Rpc::Defragment => maintenance::defragment(node, call, responder),
-            Rpc::Hash => maintenance::hash(node, call, responder),
-            Rpc::HashKv => maintenance::hash_kv(node, call, responder),
-            Rpc::MoveLeader => maintenance::move_leader(node, call, responder),
-            Rpc::Downgrade => downgrade::downgrade(node, call, responder),
-            Rpc::AuthEnable => auth::change::<AuthEnableRequest>(node, call, AUTH_ENABLE, responder),
-            Rpc::AuthDisable => auth::change::<AuthDisableRequest>(node, call, AUTH_DISABLE, responder),
-            Rpc::AuthStatus => auth::status(node, call, responder),
-            Rpc::Authenticate => auth::authenticate(node, call, responder),
-            Rpc::UserAdd => auth::user_add(node, call, responder),
-            Rpc::UserGet => auth::user_get(node, call, responder),
-            Rpc::UserList => auth::user_list(node, call, responder),
-            Rpc::UserDelete => auth::change::<AuthUserDeleteRequest>(node, call, AUTH_USER_DELETE, responder),
-            Rpc::UserChangePassword => auth::user_change_password(node, call, responder),
-            Rpc::UserGrantRole => auth::change::<AuthUserGrantRoleRequest>(node, call, AUTH_USER_GRANT_ROLE, responder),
-            Rpc::UserRevokeRole => {
-                auth::change::<AuthUserRevokeRoleRequest>(node, call, AUTH_USER_REVOKE_ROLE, responder);
-            }
-            Rpc::RoleAdd => auth::change::<AuthRoleAddRequest>(node, call, AUTH_ROLE_ADD, responder),
-            Rpc::RoleGet => auth::role_get(node, call, responder),
-            Rpc::RoleList => auth::role_list(node, call, responder),
-            Rpc::RoleDelete => auth::change::<AuthRoleDeleteRequest>(node, call, AUTH_ROLE_DELETE, responder),
-            Rpc::RoleGrantPermission => {
-                auth::change::<AuthRoleGrantPermissionRequest>(node, call, AUTH_ROLE_GRANT_PERMISSION, responder);
-            }
-            Rpc::RoleRevokePermission => {
-                auth::change::<AuthRoleRevokePermissionRequest>(node, call, AUTH_ROLE_REVOKE_PERMISSION, responder);
-            }
-            Rpc::Lock => lock::lock(node, call, responder),
-            Rpc::Unlock => lock::unlock(node, call, responder),
-            Rpc::Campaign => election::campaign(node, call, responder),
-            Rpc::Proclaim => election::proclaim(node, call, responder),
-            Rpc::Leader => election::leader(node, call, responder),
-            Rpc::Resign => election::resign(node, call, responder),
-            Rpc::HealthCheck => health::check(call, responder),
-            Rpc::HealthList => health::list(responder),
-            Rpc::RangeStream | Rpc::Watch | Rpc::LeaseKeepAlive | Rpc::Snapshot | Rpc::Observe | Rpc::HealthWatch => {
-                responder.send(Err(Status::new(Code::Internal, "a stream was called as a unary method")));
-            }
+        // Authenticate tries again by itself.
+        if node.store.auth().is_enabled() && RPCS[method] != Rpc::Authenticate {
+            again::serve(node, RPCS[method], call, responder);
+        } else {
+            serve(node, RPCS[method], call, responder);
         }
     }
 
@@ -273,5 +223,66 @@ impl Service for Services {
 
     fn turned_away(&self, why: &dyn fmt::Display) {
         self.door.turned_away(why);
+    }
+}
+
+/// Answers a unary call.
+fn serve(node: &Arc<Node>, rpc: Rpc, call: Call, responder: Responder) {
+    match rpc {
+        Rpc::Range => kv::range(node, call, responder),
+        Rpc::Put => kv::put(node, call, responder),
+        Rpc::DeleteRange => kv::delete_range(node, call, responder),
+        Rpc::Txn => kv::txn(node, call, responder),
+        Rpc::Compact => kv::compact(node, call, responder),
+        Rpc::LeaseGrant => lease::grant(node, call, responder),
+        Rpc::LeaseRevoke => lease::revoke(node, call, responder),
+        Rpc::LeaseTimeToLive => lease::time_to_live(node, call, responder),
+        Rpc::LeaseLeases => lease::leases(node, call, responder),
+        Rpc::MemberAdd => cluster::member_add(node, call, responder),
+        Rpc::MemberRemove => cluster::member_remove(node, call, responder),
+        Rpc::MemberUpdate => cluster::member_update(node, call, responder),
+        Rpc::MemberList => cluster::member_list(node, call, responder),
+        Rpc::MemberPromote => cluster::member_promote(node, call, responder),
+        Rpc::Alarm => maintenance::alarm(node, call, responder),
+        Rpc::Status => maintenance::status(node, call, responder),
+        Rpc::Defragment => maintenance::defragment(node, call, responder),
+        Rpc::Hash => maintenance::hash(node, call, responder),
+        Rpc::HashKv => maintenance::hash_kv(node, call, responder),
+        Rpc::MoveLeader => maintenance::move_leader(node, call, responder),
+        Rpc::Downgrade => downgrade::downgrade(node, call, responder),
+        Rpc::AuthEnable => auth::change::<AuthEnableRequest>(node, call, AUTH_ENABLE, responder),
+        Rpc::AuthDisable => auth::change::<AuthDisableRequest>(node, call, AUTH_DISABLE, responder),
+        Rpc::AuthStatus => auth::status(node, call, responder),
+        Rpc::Authenticate => auth::authenticate(node, call, responder),
+        Rpc::UserAdd => auth::user_add(node, call, responder),
+        Rpc::UserGet => auth::user_get(node, call, responder),
+        Rpc::UserList => auth::user_list(node, call, responder),
+        Rpc::UserDelete => auth::change::<AuthUserDeleteRequest>(node, call, AUTH_USER_DELETE, responder),
+        Rpc::UserChangePassword => auth::user_change_password(node, call, responder),
+        Rpc::UserGrantRole => auth::change::<AuthUserGrantRoleRequest>(node, call, AUTH_USER_GRANT_ROLE, responder),
+        Rpc::UserRevokeRole => {
+            auth::change::<AuthUserRevokeRoleRequest>(node, call, AUTH_USER_REVOKE_ROLE, responder);
+        }
+        Rpc::RoleAdd => auth::change::<AuthRoleAddRequest>(node, call, AUTH_ROLE_ADD, responder),
+        Rpc::RoleGet => auth::role_get(node, call, responder),
+        Rpc::RoleList => auth::role_list(node, call, responder),
+        Rpc::RoleDelete => auth::change::<AuthRoleDeleteRequest>(node, call, AUTH_ROLE_DELETE, responder),
+        Rpc::RoleGrantPermission => {
+            auth::change::<AuthRoleGrantPermissionRequest>(node, call, AUTH_ROLE_GRANT_PERMISSION, responder);
+        }
+        Rpc::RoleRevokePermission => {
+            auth::change::<AuthRoleRevokePermissionRequest>(node, call, AUTH_ROLE_REVOKE_PERMISSION, responder);
+        }
+        Rpc::Lock => lock::lock(node, call, responder),
+        Rpc::Unlock => lock::unlock(node, call, responder),
+        Rpc::Campaign => election::campaign(node, call, responder),
+        Rpc::Proclaim => election::proclaim(node, call, responder),
+        Rpc::Leader => election::leader(node, call, responder),
+        Rpc::Resign => election::resign(node, call, responder),
+        Rpc::HealthCheck => health::check(call, responder),
+        Rpc::HealthList => health::list(responder),
+        Rpc::RangeStream | Rpc::Watch | Rpc::LeaseKeepAlive | Rpc::Snapshot | Rpc::Observe | Rpc::HealthWatch => {
+            responder.send(Err(Status::new(Code::Internal, "a stream was called as a unary method")));
+        }
     }
 }
