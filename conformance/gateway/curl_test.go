@@ -16,7 +16,7 @@ import (
 func TestCurl(t *testing.T) {
 	curl, err := exec.LookPath("curl")
 	if err != nil {
-		t.Skip("there is no curl")
+		harness.Unproved(t, "there is no curl")
 	}
 	for _, version := range []string{"--http1.1", "--http2-prior-knowledge"} {
 		t.Run(version, func(t *testing.T) {
