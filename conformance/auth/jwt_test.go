@@ -20,6 +20,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 )
 
 // write puts PEM blocks into a file.
@@ -178,11 +179,52 @@ func TestTokenFlags(t *testing.T) {
 		"complicated", "jwt", "jwt,sign-method=ES256", "jwt,sign-method=none,pub-key=" + public, "jwt,pub-key=" + public,
 		"jwt,sign-method=RS256,pub-key=" + public, "jwt,sign-method=ES384,priv-key=" + private, "jwt,sign-method=ES256,pub-key=/nowhere",
 		"jwt,sign-method=ES256,pub-key=" + public + ",ttl=soon", "jwt,sign-method=ES256,pub-key=" + public + ",priv-key=" + other,
-		"jwt,sign-method=ES256,pub-key=" + public + ",pub-key=" + public, "jwt,colour=red", "simple,ttl=5m",
+		"jwt,sign-method=ES256,pub-key=" + public + ",pub-key=" + public, "jwt,colour=red",
 	} {
 		server := harness.Prepare(t, harness.Subject(), filepath.Join(t.TempDir(), "data"), "--auth-token="+flag)
 		if err := server.TryRun(20 * time.Second); err == nil || !strings.Contains(err.Error(), "auth-token") {
 			t.Errorf("%s: %v", flag, err)
 		}
+	}
+}
+
+// What comes behind the kind of a token is taken or refused as the genuine
+// server does it. What it does not know means nothing.
+func TestTokenOptions(t *testing.T) {
+	_, private, public := newKey(t, jwt.SigningMethodRS256)
+	keys := "jwt,sign-method=RS256,pub-key=" + public + ",priv-key=" + private
+	for _, flag := range []string{
+		"simple", "simple,ttl=5m", "simple,a=b", "simple,=", "simple,", "simple,a", "simple,a=b=c", "simple,a=b,a=c", "Simple",
+		"", ",a=b", ",a", "jwt", keys, keys + ",a=b", keys + ",", keys + ",a", keys + ",a=b,a=c", keys + ",sign-method=RS256",
+	} {
+		var errs [2]error
+		for at, kind := range []harness.Kind{harness.Etcd, harness.Subject()} {
+			server := harness.Prepare(t, kind, filepath.Join(t.TempDir(), "data"), "--auth-token="+flag)
+			if errs[at] = server.TryRun(20 * time.Second); errs[at] == nil {
+				server.Kill()
+			}
+		}
+		if (errs[0] == nil) != (errs[1] == nil) {
+			t.Errorf("%q: etcd %v, %s %v", flag, errs[0], harness.Subject(), errs[1])
+		}
+	}
+}
+
+// With no kind of token at all nobody can log in.
+func TestNoTokens(t *testing.T) {
+	s := startSides(t, "--auth-token=", "--bcrypt-cost=4")
+	for _, request := range []proto.Message{
+		&pb.AuthUserAddRequest{Name: "root", Password: "pw"},
+		&pb.AuthUserGrantRoleRequest{User: "root", Role: "root"},
+		&pb.AuthEnableRequest{},
+		&pb.AuthenticateRequest{Name: "root", Password: "pw"},
+		&pb.AuthenticateRequest{Name: "root", Password: "wrong"},
+		&pb.AuthenticateRequest{Name: "other", Password: "pw"},
+	} {
+		s.same(nobody, request)
+	}
+	for _, user := range []string{nobody, stranger} {
+		s.same(user, &pb.RangeRequest{Key: key("a")})
+		s.same(user, &pb.AuthUserListRequest{})
 	}
 }

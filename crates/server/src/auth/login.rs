@@ -111,6 +111,7 @@ impl Login {
     fn issue(self, node: &Arc<Node>, revision: u64) {
         let (auth, now_ms) = (&node.auth, node.now_ms());
         match &auth.provider {
+            Provider::Nobody => self.fail(Error::AuthFailed),
             Provider::Simple => {
                 let newest =
                     auth.tokens.newest(&self.name, now_ms).filter(|(_, age_ms)| *age_ms < auth.tokens.ttl_ms() / 2);

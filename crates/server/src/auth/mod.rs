@@ -22,6 +22,7 @@ pub(crate) use login::{hand_over, log_in};
 pub(crate) use pass::Pass;
 
 use crate::config::Config;
+use crate::metrics::Page;
 use api::Error;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -58,6 +59,8 @@ pub(crate) struct Auth {
 enum Provider {
     Simple,
     Jwt(Arc<Jwt>),
+    /// Nothing: the flag is empty. Only certificates say who asks.
+    Nobody,
 }
 
 /// Why it is not known who asks.
@@ -78,9 +81,11 @@ impl Auth {
             0 => TOKEN_TTL_DEFAULT,
             seconds => Duration::from_secs(seconds),
         };
-        let provider = match config.token.split_once(',').unwrap_or((&config.token, "")) {
-            ("simple" | "", "") => Provider::Simple,
-            ("jwt", options) => Provider::Jwt(Arc::new(Jwt::open(options)?)),
+        let (kind, options) = jwt::split(&config.token)?;
+        let provider = match kind {
+            "simple" => Provider::Simple,
+            "jwt" => Provider::Jwt(Arc::new(Jwt::open(&options)?)),
+            "" => Provider::Nobody,
             _ => return Err(OptionsError::Kind(config.token.clone())),
         };
         Ok(Auth {
@@ -115,6 +120,16 @@ impl Auth {
         self.tokens.clear();
     }
 
+    /// Appends the metrics about the keys of tokens to a page.
+    pub(crate) fn render(&self, page: &mut Page) {
+        let counts = if let Provider::Jwt(jwt) = &self.provider { jwt.reloads() } else { [0, 0] };
+        let name = "cairn_auth_key_reloads_total";
+        page.family(name, "counter", "Reading the keys of JSON web tokens anew after a change.");
+        for (outcome, count) in ["ok", "failed"].into_iter().zip(counts) {
+            page.labelled(name, &[("outcome", outcome)], count);
+        }
+    }
+
     /// Finds out who asks, with what this member has applied up to now.
     pub(crate) fn pass(&self, store: &Store, identity: &Identity, applied: u64, now_ms: u64) -> Result<Pass, Unknown> {
         let users = store.auth();
@@ -127,6 +142,7 @@ impl Auth {
         let named = |user: &str| users.permissions(user).map_or_else(Pass::stranger, Pass::user);
         match (identity.token(), identity.common_name()) {
             (Some(token), _) => match &self.provider {
+                Provider::Nobody => Err(Unknown::Refused(Error::InvalidAuthToken)),
                 Provider::Simple => match self.tokens.find(token, applied, now_ms) {
                     Found::User(user) => Ok(named(&user)),
                     Found::Later => Err(Unknown::NotYet),

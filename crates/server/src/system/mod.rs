@@ -1,6 +1,7 @@
 //! What a server asks of the operating system: descriptors, signals.
 
 mod disk_priority;
+pub(crate) mod file_stamp;
 mod memory;
 pub(crate) mod notify;
 

@@ -6,9 +6,8 @@ use crate::config::Tls;
 use crate::logging::{self, Value};
 use crate::metrics::Page;
 use crate::node::lock;
+use crate::system::file_stamp::{Stamp, stamps};
 use rustls::{ClientConfig, ServerConfig};
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::UNIX_EPOCH;
@@ -27,17 +26,6 @@ struct State {
     material: Arc<Material>,
     /// How the files looked when they were read last, with success or without.
     stamps: Vec<Option<Stamp>>,
-}
-
-/// Tells a file from what it was before: device, inode, length, and the times of its last changes.
-type Stamp = (u64, u64, u64, (i64, i64), (i64, i64));
-
-fn stamps(files: &[PathBuf]) -> Vec<Option<Stamp>> {
-    let stamp = |path: &PathBuf| {
-        let data = std::fs::metadata(path).ok()?;
-        Some((data.dev(), data.ino(), data.len(), (data.mtime(), data.mtime_nsec()), (data.ctime(), data.ctime_nsec())))
-    };
-    files.iter().map(stamp).collect()
 }
 
 impl Keeper {

@@ -1,23 +1,27 @@
 //! JSON web tokens: signed by a key that every member has, and so known to all of them without the log.
 //!
 //! [`options`] is what `--auth-token=jwt,...` says, [`keys`] the algorithms, [`claims`] what a token says. A token that was found
-//! right is kept with what it says, so that verifying it again costs no signature.
+//! right is kept with what it says, so that verifying it again costs no signature. Files with keys are looked at every second, and read
+//! anew when they have changed: then only what the new keys have signed is good.
 
 mod claims;
 mod der;
 mod keys;
 mod options;
 
-pub(crate) use options::OptionsError;
+pub(crate) use options::{OptionsError, split};
 
+use crate::logging::{self, Value};
 use crate::node::lock;
+use crate::system::file_stamp::{Stamp, stamps};
 use api::Error;
 use claims::Claims;
 use keys::Keys;
 use options::Options;
 use ring::hmac;
 use ring::rand::SystemRandom;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -53,20 +57,78 @@ struct Issued {
 
 /// Signs and verifies.
 pub(crate) struct Jwt {
-    keys: Keys,
+    options: Options,
     ttl_seconds: u64,
     /// Of the kept tokens: their bytes are as good as passwords.
     tags: hmac::Key,
+    signed: RwLock<Arc<Signed>>,
+    /// How the files looked when they were read last, with success or without.
+    stamps: Mutex<Vec<Option<Stamp>>>,
+    /// When that was looked at last, in seconds since 1970.
+    looked_seconds: AtomicU64,
+    reloads: [AtomicU64; 2],
+}
+
+/// Keys, and the tokens that they have signed.
+struct Signed {
+    keys: Keys,
     verified: RwLock<HashMap<[u8; 32], Holder>>,
     issued: Mutex<HashMap<String, Issued>>,
 }
 
+impl Signed {
+    fn by(keys: Keys) -> Arc<Signed> {
+        Arc::new(Signed { keys, verified: RwLock::default(), issued: Mutex::default() })
+    }
+}
+
 impl Jwt {
     /// Reads the keys that the options name.
-    pub(super) fn open(options: &str) -> Result<Jwt, OptionsError> {
-        let Options { keys, ttl } = Options::parse(options)?;
+    pub(super) fn open(options: &BTreeMap<&str, &str>) -> Result<Jwt, OptionsError> {
+        let options = Options::read(options)?;
+        // Taken before: a file that changes while it is read is read again.
+        let stamps = Mutex::new(stamps(&options.files()));
+        let signed = RwLock::new(Signed::by(options.keys()?));
         let tags = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).map_err(|_| OptionsError::Random)?;
-        Ok(Jwt { keys, ttl_seconds: ttl.as_secs().max(1), tags, verified: RwLock::default(), issued: Mutex::default() })
+        let looked_seconds = AtomicU64::new(now_seconds());
+        let ttl_seconds = options.ttl.as_secs().max(1);
+        Ok(Jwt { options, ttl_seconds, tags, signed, stamps, looked_seconds, reloads: Default::default() })
+    }
+
+    /// The keys as the files had them a second ago at most. A file that cannot be used does not end what works.
+    fn current(&self, now_seconds: u64) -> Arc<Signed> {
+        if self.looked_seconds.swap(now_seconds, Ordering::Relaxed) != now_seconds {
+            self.look();
+        }
+        self.signed.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn look(&self) {
+        let mut known = lock(&self.stamps);
+        let now = stamps(&self.options.files());
+        if *known == now {
+            return;
+        }
+        *known = now;
+        match self.options.keys() {
+            Ok(keys) => {
+                *self.signed.write().unwrap_or_else(PoisonError::into_inner) = Signed::by(keys);
+                self.reloads[0].fetch_add(1, Ordering::Relaxed);
+                logging::info("read the keys of tokens anew", &[]);
+            }
+            Err(why) => {
+                self.reloads[1].fetch_add(1, Ordering::Relaxed);
+                logging::warn(
+                    "cannot use a key that has changed: what was read before is used on",
+                    &[("error", Value::Shown(&why))],
+                );
+            }
+        }
+    }
+
+    /// How often changed keys were read, with success and without.
+    pub(super) fn reloads(&self) -> [u64; 2] {
+        self.reloads.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
     /// Whom the token is for, if its signature is right and its time not over.
@@ -75,16 +137,17 @@ impl Jwt {
             return Err(Error::InvalidAuthToken);
         }
         let now = now_seconds();
+        let signed = self.current(now);
         let mut tag = [0; 32];
         tag.copy_from_slice(hmac::sign(&self.tags, token).as_ref());
-        let kept = self.verified.read().unwrap_or_else(PoisonError::into_inner).get(&tag).cloned();
+        let kept = signed.verified.read().unwrap_or_else(PoisonError::into_inner).get(&tag).cloned();
         if let Some(holder) = kept {
             return if holder.expires > now { Ok(holder) } else { Err(Error::InvalidAuthToken) };
         }
         let claims =
-            self.keys.verify(token).and_then(|claims| Claims::parse(&claims, now)).ok_or(Error::InvalidAuthToken)?;
+            signed.keys.verify(token).and_then(|claims| Claims::parse(&claims, now)).ok_or(Error::InvalidAuthToken)?;
         let holder = Holder { user: claims.username.into(), revision: claims.revision, expires: claims.expires };
-        let mut verified = self.verified.write().unwrap_or_else(PoisonError::into_inner);
+        let mut verified = signed.verified.write().unwrap_or_else(PoisonError::into_inner);
         if verified.len() >= KEPT_MAX {
             verified.retain(|_, holder| holder.expires > now);
             if verified.len() >= KEPT_MAX {
@@ -97,16 +160,19 @@ impl Jwt {
 
     /// The token last signed for the user under this revision, while most of its time is left.
     pub(super) fn newest(&self, user: &str, revision: u64, now_ms: u64) -> Option<String> {
-        let issued = lock(&self.issued);
+        let signed = self.current(now_seconds());
+        let issued = lock(&signed.issued);
         let newest = issued.get(user).filter(|issued| issued.revision == revision)?;
         (now_ms < newest.at_ms + self.ttl_seconds * 500).then(|| newest.token.clone())
     }
 
     /// Signs a token.
     pub(super) fn issue(&self, user: &str, revision: u64, now_ms: u64) -> Result<String, SignError> {
-        let claims = Claims { username: user.into(), revision, expires: now_seconds() + self.ttl_seconds };
-        let token = self.keys.sign(&claims.encode())?;
-        let mut issued = lock(&self.issued);
+        let now = now_seconds();
+        let signed = self.current(now);
+        let claims = Claims { username: user.into(), revision, expires: now + self.ttl_seconds };
+        let token = signed.keys.sign(&claims.encode())?;
+        let mut issued = lock(&signed.issued);
         if issued.len() >= KEPT_MAX && !issued.contains_key(user) {
             issued.clear();
         }
@@ -117,4 +183,42 @@ impl Jwt {
 
 fn now_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The keys change, break, and change again: tokens are good for as long as their key.
+    #[test]
+    fn keys_are_read_anew() {
+        let path = std::env::temp_dir().join(format!("cairn-jwt-key-{}", std::process::id()));
+        std::fs::write(&path, "first").expect("written");
+        let file = path.display().to_string();
+        let options = BTreeMap::from([("sign-method", "HS256"), ("priv-key", file.as_str())]);
+        let jwt = Jwt::open(&options).expect("opened");
+        let first = jwt.issue("ann", 1, 0).expect("signed");
+        let is_good = |token: &str| jwt.find(token.as_bytes()).is_ok();
+        assert!(is_good(&first) && jwt.newest("ann", 1, 0).as_ref() == Some(&first));
+        jwt.look();
+        assert_eq!(jwt.reloads(), [0, 0]);
+
+        std::fs::write(&path, "the second").expect("written");
+        jwt.look();
+        assert!(!is_good(&first) && jwt.newest("ann", 1, 0).is_none());
+        let second = jwt.issue("ann", 1, 0).expect("signed");
+        assert!(is_good(&second));
+
+        std::fs::remove_file(&path).expect("removed");
+        jwt.look();
+        jwt.look();
+        assert!(is_good(&second), "what worked goes on");
+        assert_eq!(jwt.reloads(), [1, 1]);
+
+        std::fs::write(&path, "first").expect("written");
+        jwt.look();
+        assert!(is_good(&first) && !is_good(&second));
+        assert_eq!(jwt.reloads(), [2, 1]);
+        std::fs::remove_file(&path).expect("removed");
+    }
 }

@@ -2,7 +2,8 @@
 
 use super::keys::{Algorithm, Keys};
 use crate::config::duration;
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const TTL_DEFAULT: Duration = Duration::from_secs(300);
@@ -34,39 +35,66 @@ pub(crate) enum OptionsError {
     Threads(#[from] std::io::Error),
 }
 
-/// The options of JSON web tokens.
+/// The kind of token and its options, in the form that etcd takes.
+pub(crate) fn split(text: &str) -> Result<(&str, BTreeMap<&str, &str>), OptionsError> {
+    let (kind, rest) = text.split_once(',').map_or((text, None), |(kind, rest)| (kind, Some(rest)));
+    let mut options = BTreeMap::new();
+    for option in rest.into_iter().flat_map(|rest| rest.split(',')) {
+        let malformed = || OptionsError::Form(option.into());
+        let (name, value) = option.split_once('=').filter(|(_, value)| !value.contains('=')).ok_or_else(malformed)?;
+        if options.insert(name, value).is_some() {
+            return Err(malformed());
+        }
+    }
+    Ok((kind, options))
+}
+
+/// The options of JSON web tokens. Those that it does not know mean nothing, as with etcd.
 pub(super) struct Options {
-    pub(super) keys: Keys,
+    pub(super) algorithm: Algorithm,
+    pub(super) public: Option<PathBuf>,
+    pub(super) private: Option<PathBuf>,
     pub(super) ttl: Duration,
 }
 
 impl Options {
-    /// Reads what comes after `jwt,`.
-    pub(super) fn parse(text: &str) -> Result<Options, OptionsError> {
-        let (mut public, mut private, mut method, mut ttl) = (None, None, None, None);
-        for option in text.split(',').filter(|option| !option.is_empty()) {
-            let malformed = || OptionsError::Form(option.into());
-            let (name, value) = option.split_once('=').ok_or_else(malformed)?;
-            let place = match name {
-                "pub-key" => &mut public,
-                "priv-key" => &mut private,
-                "sign-method" => &mut method,
-                "ttl" => &mut ttl,
-                _ => return Err(malformed()),
-            };
-            if place.replace(value).is_some() {
-                return Err(malformed());
-            }
-        }
-        let method = method.ok_or(OptionsError::NoMethod)?;
-        let algorithm = Algorithm::parse(method).ok_or_else(|| OptionsError::Method(method.into()))?;
-        let ttl = match ttl {
+    pub(super) fn read(options: &BTreeMap<&str, &str>) -> Result<Options, OptionsError> {
+        let method = options.get("sign-method").ok_or(OptionsError::NoMethod)?;
+        let algorithm = Algorithm::parse(method).ok_or_else(|| OptionsError::Method((*method).into()))?;
+        let ttl = match options.get("ttl") {
             None => TTL_DEFAULT,
             Some(text) => {
-                duration::parse(text).filter(|ttl| !ttl.is_zero()).ok_or_else(|| OptionsError::Ttl(text.into()))?
+                duration::parse(text).filter(|ttl| !ttl.is_zero()).ok_or_else(|| OptionsError::Ttl((*text).into()))?
             }
         };
-        let file = |path: Option<&str>| path.map(PathBuf::from);
-        Ok(Options { keys: Keys::read(algorithm, file(public), file(private))?, ttl })
+        let file = |name: &str| options.get(name).map(PathBuf::from);
+        Ok(Options { algorithm, public: file("pub-key"), private: file("priv-key"), ttl })
+    }
+
+    /// The keys that are in the files now.
+    pub(super) fn keys(&self) -> Result<Keys, OptionsError> {
+        Keys::read(self.algorithm, self.public.clone(), self.private.clone())
+    }
+
+    /// The files that are named.
+    pub(super) fn files(&self) -> Vec<&Path> {
+        self.public.iter().chain(&self.private).map(PathBuf::as_path).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the genuine server starts with, and what not.
+    #[test]
+    fn options_are_those_of_etcd() {
+        for text in ["simple", "", "simple,a=b", "simple,=", ",a=b", "Simple"] {
+            assert!(split(text).is_ok(), "{text}");
+        }
+        for text in ["simple,", "simple,a", "simple,a=b,a=c", "simple,a=b=c", ",a", "jwt,a=b,"] {
+            assert!(split(text).is_err(), "{text}");
+        }
+        assert_eq!(split("jwt,b=1,a=").expect("options"), ("jwt", BTreeMap::from([("a", ""), ("b", "1")])));
     }
 }
