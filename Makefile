@@ -23,7 +23,7 @@ cluster: build
 	@$(BIN) cluster --size $${SIZE:-3}
 
 # Everything CI runs.
-test: lint unit sim-short build conformance published faults reliability
+test: lint unit sim-short build conformance clients published faults reliability
 
 # The release binary.
 build:

@@ -55,8 +55,9 @@ func (p program) run(t *testing.T, env ...string) {
 	}
 	command := exec.Command(p.command[0], append(p.command[1:], tried...)...)
 	command.Env = append(append(command.Environ(), p.env...), env...)
-	var output bytes.Buffer
-	command.Stdout, command.Stderr = &output, &output
+	// Apart: threads of a package complain in the middle of a line.
+	var output, complaints bytes.Buffer
+	command.Stdout, command.Stderr = &output, &complaints
 	command.WaitDelay = time.Second
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
@@ -76,7 +77,7 @@ func (p program) run(t *testing.T, env ...string) {
 		})
 	}
 	if err != nil || t.Failed() {
-		t.Errorf("%s: %v\n%s", p.name, err, output.Bytes())
+		t.Errorf("%s: %v\n%s\n%s", p.name, err, output.Bytes(), complaints.Bytes())
 	}
 }
 
