@@ -75,9 +75,10 @@ faults: build
 failover: build
 	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 30m ./failover
 
-# What users and permissions cost, in processor time; needs an idle machine.
+# What users, permissions, logins and wrong passwords cost; needs an idle machine.
 auth-speed: build
-	cd conformance && AUTH_SPEED=1 CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 20m -run TestSpeed ./auth
+	$(CARGO) build --release --locked -p cairn-bench
+	cd conformance && AUTH_SPEED=1 CAIRN_BIN=$(BIN) CAIRN_BENCH=$(CARGO_TARGET_DIR)/release/cairn-bench go test -count=1 -v -timeout 20m -run TestSpeed ./auth
 
 # An empty member joins a cluster of 1 GB under load; needs an idle machine.
 catch-up: build

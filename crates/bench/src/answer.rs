@@ -58,11 +58,22 @@ pub(crate) fn put(message: &[u8]) -> Result<(), &'static str> {
     if whole && revision.is_some_and(|revision| revision > 0) { Ok(()) } else { Err("an answer without a revision") }
 }
 
+/// The token in an AuthenticateResponse.
+pub(crate) fn token(message: &[u8]) -> Result<&str, &'static str> {
+    let mut token = None;
+    let whole = wire::fields(message, |field, value| {
+        if let (2, Value::Bytes(bytes)) = (field, value) {
+            token = std::str::from_utf8(bytes).ok().filter(|text| !text.is_empty());
+        }
+    });
+    token.filter(|_| whole).ok_or("an answer without a token")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use api::Message;
-    use api::etcdserverpb::{PutResponse, RangeResponse, ResponseHeader};
+    use api::etcdserverpb::{AuthenticateResponse, PutResponse, RangeResponse, ResponseHeader};
     use api::mvccpb::KeyValue;
 
     #[test]
@@ -88,5 +99,7 @@ mod tests {
         assert_eq!(put(&PutResponse { header, prev_kv: None }.encode_to_vec()), Ok(()));
         assert!(put(&PutResponse::default().encode_to_vec()).is_err());
         assert!(put(b"\x0a").is_err());
+        assert_eq!(token(&AuthenticateResponse { header, token: "t".into() }.encode_to_vec()), Ok("t"));
+        assert!(token(&AuthenticateResponse { header, token: String::new() }.encode_to_vec()).is_err());
     }
 }

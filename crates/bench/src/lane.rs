@@ -18,6 +18,9 @@ use crate::pacer::Due;
 use crate::plan::{Load, Plan};
 use crate::request::Requests;
 
+/// How often the token may be another one on one connection.
+const TOKENS_MAX: usize = 1000;
+
 /// What the lanes of a thread have in common.
 pub(crate) struct Thread {
     pub(crate) requests: RefCell<Requests>,
@@ -51,6 +54,7 @@ struct Slots {
     /// Those that have ended since they were looked at last.
     ended: Vec<(usize, Status)>,
     data_bytes: u64,
+    tokens: Tokens,
 }
 
 #[derive(Default)]
@@ -74,6 +78,7 @@ impl Calls for Slots {
             *messages += 1;
             let verdict = match self.load {
                 Load::Put => answer::put(message),
+                Load::Authenticate => answer::token(message).and_then(|token| self.tokens.note(token)),
                 _ => self.expected.range(*key, message),
             };
             if let Err(why) = verdict {
@@ -84,6 +89,30 @@ impl Calls for Slots {
 
     fn end(&mut self, tag: usize, status: Status) {
         self.ended.push((tag, status));
+    }
+}
+
+/// Tokens that were told.
+#[derive(Default)]
+struct Tokens {
+    /// Mostly the same one comes again and again.
+    last: String,
+    fresh: Vec<String>,
+    changes: usize,
+}
+
+impl Tokens {
+    fn note(&mut self, token: &str) -> Result<(), &'static str> {
+        if self.last == token {
+            return Ok(());
+        }
+        self.changes += 1;
+        if self.changes > TOKENS_MAX {
+            return Err("too many different tokens");
+        }
+        self.last.replace_range(.., token);
+        self.fresh.push(token.to_owned());
+        Ok(())
     }
 }
 
@@ -115,10 +144,15 @@ impl Lane {
         thread: Rc<Thread>,
         due: Option<Rc<RefCell<Due>>>,
     ) -> Lane {
-        let path = if plan.load == Load::Put { "/etcdserverpb.KV/Put" } else { "/etcdserverpb.KV/Range" };
+        let path = match plan.load {
+            Load::Put => "/etcdserverpb.KV/Put",
+            Load::Authenticate => "/etcdserverpb.Auth/Authenticate",
+            _ => "/etcdserverpb.KV/Range",
+        };
+        let metadata = plan.token.iter().map(|token| ("token", token)).collect();
         Lane {
             link,
-            head: RequestHead::new(path, authority),
+            head: RequestHead::new(path, authority).with_metadata(metadata),
             thread,
             threads: plan.threads as u64,
             slots: Slots {
@@ -128,6 +162,7 @@ impl Lane {
                 each: (0..plan.streams).map(|_| Slot::default()).collect(),
                 ended: Vec::with_capacity(plan.streams),
                 data_bytes: 0,
+                tokens: Tokens::default(),
             },
             free: (0..plan.streams).rev().collect(),
             due,
@@ -167,6 +202,7 @@ impl Lane {
             self.free.push(index);
         }
         meter.data_bytes += std::mem::take(&mut self.slots.data_bytes);
+        meter.tokens.extend(self.slots.tokens.fresh.drain(..));
     }
 
     /// Begins as many calls as there can be. True if none will follow.

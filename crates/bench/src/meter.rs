@@ -1,6 +1,6 @@
 //! What a run has shown.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use rpc::Status;
@@ -25,6 +25,8 @@ pub(crate) struct Meter {
     /// Keys of lists, or events.
     pub(crate) items: u64,
     pub(crate) latency: Histogram,
+    /// Different tokens that were told.
+    pub(crate) tokens: BTreeSet<String>,
     /// When the last answer came.
     pub(crate) last: Option<Instant>,
 }
@@ -66,6 +68,7 @@ impl Meter {
         for (&name, count) in &other.wrong {
             *self.wrong.entry(name).or_default() += count;
         }
+        self.tokens.extend(other.tokens.iter().cloned());
         self.latency.merge(&other.latency);
         self.last = self.last.max(other.last);
     }

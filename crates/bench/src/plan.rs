@@ -16,6 +16,7 @@ loads
   put               writes:               --key, --keys N, --sequential true, --value-bytes, --first N
   list              reads many keys:      --key (prefix; empty: all), --limit, --expect N (keys of each answer), --serializable true
   watch             watches one key:      --watchers N, --streams S (altogether), --puts M, --put-streams P, --value-bytes
+  authenticate      logs a user in:       --user, --password; the tokens are told, at most 1,000 different ones
   lease-keep-alive  renews leases:        --streams S (on each connection, one lease each), --ttl seconds
 
 all loads
@@ -27,6 +28,7 @@ all loads
   --seconds S          after so long
   --rate R             open loop: R requests a second altogether, whatever the answers do; latency counts from the intended start
   --timeout S          a run that does not end is given up after this long (600)
+  --token T            sent with each request (not for streams)
   --pids LIST          processes whose CPU time is told, by request
 
 The value of a key is what `put` has written: --value-bytes letters that depend on the key's number.
@@ -38,18 +40,20 @@ pub(crate) enum Load {
     Range,
     Put,
     List,
+    Authenticate,
     Watch,
     KeepAlive,
 }
 
 impl Load {
-    const ALL: [Load; 5] = [Load::Range, Load::Put, Load::List, Load::Watch, Load::KeepAlive];
+    const ALL: [Load; 6] = [Load::Range, Load::Put, Load::List, Load::Authenticate, Load::Watch, Load::KeepAlive];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Load::Range => "range",
             Load::Put => "put",
             Load::List => "list",
+            Load::Authenticate => "authenticate",
             Load::Watch => "watch",
             Load::KeepAlive => "lease-keep-alive",
         }
@@ -81,6 +85,9 @@ pub(crate) struct Plan {
     pub(crate) puts: u64,
     pub(crate) put_streams: usize,
     pub(crate) ttl_seconds: u64,
+    pub(crate) user: String,
+    pub(crate) password: String,
+    pub(crate) token: Option<String>,
 }
 
 impl Plan {
@@ -114,6 +121,9 @@ impl Plan {
             puts: 1,
             put_streams: 1,
             ttl_seconds: 60,
+            user: String::new(),
+            password: String::new(),
+            token: None,
         };
         plan.take_own(&mut flags)?;
         flags.end()?;
@@ -123,7 +133,10 @@ impl Plan {
 
     /// The flags of the load alone.
     fn take_own(&mut self, flags: &mut Arguments) -> Result<(), BenchError> {
-        if self.load != Load::KeepAlive {
+        if !matches!(self.load, Load::KeepAlive | Load::Watch) {
+            self.token = flags.take("token")?;
+        }
+        if !matches!(self.load, Load::KeepAlive | Load::Authenticate) {
             self.key = flags.or("key", self.key.clone())?;
             self.value_bytes = flags.or("value-bytes", self.value_bytes)?;
         }
@@ -142,6 +155,10 @@ impl Plan {
                 self.limit = flags.or("limit", 0)?;
                 self.expect = flags.take("expect")?;
                 self.serializable = flags.or("serializable", false)?;
+            }
+            Load::Authenticate => {
+                self.user = flags.or("user", self.user.clone())?;
+                self.password = flags.or("password", self.password.clone())?;
             }
             Load::Watch => {
                 self.watchers = flags.count("watchers", 1)?;

@@ -23,6 +23,8 @@ pub(crate) struct Report {
     wrong: BTreeMap<&'static str, u64>,
     data_bytes: u64,
     items: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tokens: Vec<String>,
     seconds: f64,
     /// Successes per second; for watches, events per second.
     rate: f64,
@@ -60,6 +62,7 @@ impl Report {
             wrong: meter.wrong.clone(),
             data_bytes: meter.data_bytes,
             items: meter.items,
+            tokens: meter.tokens.iter().cloned().collect(),
             seconds: cost.time.as_secs_f64(),
             rate: meter.succeeded as f64 / cost.time.as_secs_f64().max(1e-9),
             latency_us: Latency {

@@ -16,6 +16,8 @@ pub(crate) struct Requests {
     next: u64,
     random: u64,
     value: Vec<u8>,
+    user: Vec<u8>,
+    password: Vec<u8>,
 }
 
 impl Requests {
@@ -32,6 +34,8 @@ impl Requests {
             next: plan.first + thread as u64,
             random: 0x9e37_79b9_7f4a_7c15 ^ (thread as u64 + 1) << 32,
             value: Vec::new(),
+            user: plan.user.clone().into_bytes(),
+            password: plan.password.clone().into_bytes(),
         }
     }
 
@@ -46,6 +50,10 @@ impl Requests {
                 value_of(number, self.value_bytes, &mut self.value);
                 put_bytes(out, 1, name.as_bytes());
                 put_bytes(out, 2, &self.value);
+            }
+            Load::Authenticate => {
+                put_bytes(out, 1, &self.user);
+                put_bytes(out, 2, &self.password);
             }
             Load::List => {
                 let (from, until) = prefix_range(&self.key);
