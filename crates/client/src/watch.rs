@@ -97,10 +97,8 @@ impl Watcher {
     /// As [`Watcher::next`].
     pub async fn created(&mut self) -> Result<(), Error> {
         while !self.stream.as_ref().is_some_and(|stream| stream.is_created) {
-            if let Some(watched) = self.step().await? {
-                // Nothing comes before the watch is created.
-                unreachable!("a watch that does not exist yet has said {watched:?}");
-            }
+            // Nothing comes before it is: a member that says something all the same has made an error.
+            self.step().await?;
         }
         Ok(())
     }
@@ -183,6 +181,10 @@ impl Watcher {
                 stream.is_created = true;
             }
             return Ok(None);
+        }
+        if !self.stream.as_ref().is_some_and(|stream| stream.is_created) {
+            let why = "it tells of a watch that was not created".into();
+            return Err(self.end(Error::Unreadable { method: WATCH.into(), why }));
         }
         self.fragments.extend(response.events);
         if response.fragment {

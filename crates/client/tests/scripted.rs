@@ -40,6 +40,8 @@ struct Script {
     wants_token: AtomicBool,
     /// What a watch asks for before this is compacted.
     compacted: AtomicUsize,
+    /// Watches tell of events before they are created.
+    is_hasty: AtomicBool,
 }
 
 struct Scripted(Arc<Script>);
@@ -95,7 +97,9 @@ impl StreamHandler for Watch {
             send(WatchResponse { canceled: true, compact_revision: compacted, ..Default::default() });
             return;
         }
-        send(WatchResponse { header: header(REVISION), created: true, ..Default::default() });
+        if !self.0.is_hasty.load(Ordering::SeqCst) {
+            send(WatchResponse { header: header(REVISION), created: true, ..Default::default() });
+        }
         for revision in create.start_revision..create.start_revision + STREAM_EVENTS {
             let kv = KeyValue { key: "key".into(), mod_revision: revision, ..Default::default() };
             let events = vec![Event { kv: Some(kv), ..Default::default() }];
@@ -217,4 +221,14 @@ async fn a_watch_goes_on_elsewhere_without_gap_or_repeat() {
     };
     assert_eq!(error, Error::Compacted { revision: 1000 });
     assert_eq!(watcher.next().await, Err(error), "it stays so");
+}
+
+#[tokio::test]
+async fn a_member_that_tells_of_a_watch_that_is_not_there_is_an_error() {
+    let member = member();
+    member.script.is_hasty.store(true, Ordering::SeqCst);
+    let client = client(std::slice::from_ref(&member.endpoint));
+    let mut watcher = client.watch(WatchCreateRequest { key: "key".into(), start_revision: 3, ..Default::default() });
+    assert!(matches!(watcher.created().await, Err(Error::Unreadable { .. })));
+    assert!(watcher.next().await.is_err());
 }
