@@ -40,6 +40,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 use system::End;
+use system::socket_file::SocketFile;
 
 /// How long open calls and streams may take to end when the member stops; answers on their way get the time of a request.
 const GRACE: Duration = Duration::from_millis(500);
@@ -175,7 +176,7 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
     // Before the data is touched: a port in use and a wrong file are the most common mistakes.
     let tls = tls::Tls::start(&config)?;
     let mut listening = Listening::bind(&config, &tls)?;
-    let paths = listening.take_paths();
+    let socket_files = listening.take_files();
     let bounds = &config.transport;
     let options = rpc::Options {
         threads: config.threads,
@@ -246,10 +247,7 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
     let tracer = running.node.tracer.clone();
     transport.shutdown(GRACE, running.node.config.request_timeout());
     drop(monitoring);
-    for path in paths {
-        // Whoever listens there next replaces it anyway.
-        let _ = std::fs::remove_file(path);
-    }
+    socket_files.into_iter().for_each(SocketFile::remove);
     running.stop();
     let _ = turns.join();
     if let (Some(tracer), Some(exporter)) = (tracer, exporter) {

@@ -3,11 +3,11 @@
 use crate::config::{Config, Listen, Place};
 use crate::logging;
 use crate::peers::{self, Security};
+use crate::system::socket_file::{self, SocketFile};
 use crate::tls::{ClientGate, Tls};
 use rpc::{Acceptor, Gatekeeper, Serves};
 use socket2::{Domain, Socket, Type};
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 
 /// The sockets of a member, bound.
@@ -19,7 +19,7 @@ pub(crate) struct Listening {
     /// For peers.
     pub(crate) peers: Vec<peers::Listener>,
     /// The files of Unix sockets of clients.
-    paths: Vec<std::path::PathBuf>,
+    files: Vec<SocketFile>,
 }
 
 /// One socket, and everything that URLs say about it.
@@ -58,26 +58,30 @@ fn spots<'a>(lists: &[(&'a [Listen], bool, bool)]) -> Vec<Spot<'a>> {
 }
 
 impl Spot<'_> {
-    fn bind(&self, reuse_port: bool) -> Result<Acceptor, String> {
+    fn bind(&self, reuse_port: bool, files: &mut Vec<SocketFile>) -> Result<Acceptor, String> {
         let bound = match self.place {
             Place::Tcp(address) => bind(*address, reuse_port).map(Acceptor::Tcp),
-            Place::Unix(path) => {
-                // A file that is left over from an earlier run is replaced, as etcd does.
-                let _ = std::fs::remove_file(path);
-                UnixListener::bind(path).map(Acceptor::Unix)
-            }
+            Place::Unix(path) => socket_file::listen(path).map(|(listener, file)| {
+                files.push(file);
+                Acceptor::Unix(listener)
+            }),
         };
         bound.map_err(|error| in_use(self.url, &error))
     }
 
-    fn listener(&self, gate: Option<Arc<dyn Gatekeeper>>, reuse_port: bool) -> Result<rpc::Listener, String> {
+    fn listener(
+        &self,
+        gate: Option<Arc<dyn Gatekeeper>>,
+        reuse_port: bool,
+        files: &mut Vec<SocketFile>,
+    ) -> Result<rpc::Listener, String> {
         let serves = match (self.grpc, self.http) {
             (true, false) => Serves::Grpc,
             (false, true) => Serves::Http,
             _ => Serves::All,
         };
         let gatekeeper = gate.filter(|_| self.secure);
-        Ok(rpc::Listener { acceptor: self.bind(reuse_port)?, gatekeeper, plaintext: self.plaintext, serves })
+        Ok(rpc::Listener { acceptor: self.bind(reuse_port, files)?, gatekeeper, plaintext: self.plaintext, serves })
     }
 }
 
@@ -110,14 +114,15 @@ impl Listening {
             true => Some(Arc::new(ClientGate::new(tls.client.clone())?)),
             false => None,
         };
-        let listeners = |spots: &[Spot<'_>]| -> Result<Vec<rpc::Listener>, String> {
-            spots.iter().map(|spot| spot.listener(gate.clone(), config.socket_reuse_port)).collect()
+        let mut files = Vec::new();
+        let mut listeners = |spots: &[Spot<'_>]| -> Result<Vec<rpc::Listener>, String> {
+            spots.iter().map(|spot| spot.listener(gate.clone(), config.socket_reuse_port, &mut files)).collect()
         };
         let mut peers = Vec::new();
         for spot in spots(&[(&config.listen_peer, true, true)]) {
             let bound = match spot.place {
                 Place::Tcp(address) => peers::Listener::bind(*address, config.socket_reuse_port),
-                Place::Unix(path) => peers::Listener::unix(path.clone()),
+                Place::Unix(path) => peers::Listener::unix(path),
             };
             let security = match (spot.secure, spot.plaintext) {
                 (true, true) => Security::Both,
@@ -126,17 +131,13 @@ impl Listening {
             };
             peers.push(bound.map_err(|error| in_use(spot.url, &error))?.with(security));
         }
-        let paths = clients.iter().chain(&metrics).filter_map(|spot| match spot.place {
-            Place::Unix(path) => Some(path.clone()),
-            Place::Tcp(_) => None,
-        });
-        let paths = paths.collect();
-        Ok(Listening { clients: listeners(&clients)?, metrics: listeners(&metrics)?, peers, paths })
+        let (clients, metrics) = (listeners(&clients)?, listeners(&metrics)?);
+        Ok(Listening { clients, metrics, peers, files })
     }
 
     /// Takes the files of Unix sockets, to be removed at the end.
-    pub(crate) fn take_paths(&mut self) -> Vec<std::path::PathBuf> {
-        std::mem::take(&mut self.paths)
+    pub(crate) fn take_files(&mut self) -> Vec<SocketFile> {
+        std::mem::take(&mut self.files)
     }
 }
 

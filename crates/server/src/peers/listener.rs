@@ -7,13 +7,13 @@ use super::gate::Security;
 use super::shared::Shared;
 use crate::logging::{self, Value};
 use crate::node::lock;
+use crate::system::socket_file::{self, SocketFile};
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -28,7 +28,7 @@ const BACKLOG: i32 = 1024;
 pub(crate) struct Listener {
     door: Door,
     /// The file of a Unix socket.
-    path: Option<PathBuf>,
+    file: Option<SocketFile>,
     security: Security,
 }
 
@@ -44,14 +44,11 @@ impl Listener {
         Listener::over(socket)
     }
 
-    /// Listens on a Unix socket. A file that is left over from an earlier run is replaced, as etcd does.
-    pub(crate) fn unix(path: PathBuf) -> io::Result<Listener> {
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let listener = Listener::over(OwnedFd::from(UnixListener::bind(&path)?))?;
-        Ok(Listener { path: Some(path), ..listener })
+    /// Listens on a Unix socket.
+    pub(crate) fn unix(path: &Path) -> io::Result<Listener> {
+        let (listener, file) = socket_file::listen(path)?;
+        let listener = Listener::over(OwnedFd::from(listener))?;
+        Ok(Listener { file: Some(file), ..listener })
     }
 
     /// Listens on a socket that has an address.
@@ -59,7 +56,7 @@ impl Listener {
         let socket = socket.into();
         socket.set_nonblocking(false)?;
         socket.listen(BACKLOG)?;
-        Ok(Listener { door: Door::close(socket)?, path: None, security: Security::Plaintext })
+        Ok(Listener { door: Door::close(socket)?, file: None, security: Security::Plaintext })
     }
 
     /// The same socket with TLS, or without.
@@ -78,9 +75,8 @@ impl Listener {
     /// Closes the socket. To be called after [`Shared::stop`].
     pub(super) fn stop(self) {
         drop(self.door);
-        if let Some(path) = self.path {
-            // Whoever listens there next replaces it anyway.
-            let _ = std::fs::remove_file(path);
+        if let Some(file) = self.file {
+            file.remove();
         }
     }
 }

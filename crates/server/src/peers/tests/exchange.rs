@@ -97,8 +97,8 @@ fn unix_sockets_carry_it_too() {
     let site = |id: u64| {
         let path = path.with_extension(id.to_string());
         // A file that was left over is no hindrance.
-        std::fs::write(&path, "").expect("written");
-        Site::with(id, super::super::Listener::unix(path.clone()).expect("bound"), format!("unix://{}", path.display()))
+        drop(std::os::unix::net::UnixListener::bind(&path).expect("bound"));
+        Site::with(id, super::super::Listener::unix(&path).expect("bound"), format!("unix://{}", path.display()))
     };
     let (a, b) = (site(1), site(2));
     a.meet(&b);
