@@ -113,7 +113,7 @@ fn a_restart_within_a_compaction_goes_on_with_it() {
     let mut whole = lively();
     whole.apply(compact(500)).unwrap();
     whole.settle();
-    let expected = (whole.store.compaction_hashes()[0].clone(), whole.store.usage().live_bytes);
+    let expected = (whole.store.compaction_hashes()[0], whole.store.usage().live_bytes);
     let mut interrupted = 0;
     for slices in 0.. {
         let mut node = lively();
@@ -136,7 +136,7 @@ fn a_restart_within_a_compaction_goes_on_with_it() {
         }
         node.settle();
         assert_eq!(node.store.compacted(), 500);
-        let mut hash = node.store.compaction_hashes()[0].clone();
+        let mut hash = node.store.compaction_hashes()[0];
         hash.header = expected.0.header;
         assert_eq!(hash, expected.0, "after {slices} slices");
         idle(&mut node);
