@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"cairn.dev/conformance/harness"
 	"go.etcd.io/etcd/api/v3/authpb"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 )
 
 // A token is good on every member at once, whoever gave it out, and what a
@@ -86,4 +88,52 @@ func TestThreeMembers(t *testing.T) {
 	away.login(t, "root", "root-pw")
 	away.must(t, "root", &pb.AuthDisableRequest{})
 	members[1].must(t, nobody, &pb.RangeRequest{Key: key("a")})
+}
+
+// Requests that a change of users overtakes are asked again by the member that
+// has them: nobody is refused for it, and nobody is let through by it.
+func TestOvertaken(t *testing.T) {
+	if harness.Subject() == harness.Etcd {
+		t.Skip("the genuine server refuses them, and its clients ask again")
+	}
+	cluster := harness.StartCluster(t, harness.Subject(), 3, nil, "--bcrypt-cost=4")
+	var members []*side
+	for _, member := range cluster.Members {
+		members = append(members, &side{server: member, conn: member.Conn(), tokens: map[string]string{}})
+	}
+	members[0].addUsers(t)
+	var group sync.WaitGroup
+	over := make(chan struct{})
+	for _, member := range members {
+		member.tokens["ann"] = members[0].tokens["ann"]
+		for range 4 {
+			group.Go(func() {
+				for {
+					select {
+					case <-over:
+						return
+					default:
+					}
+					for _, request := range []proto.Message{
+						&pb.PutRequest{Key: key("b"), Value: key("own")}, &pb.RangeRequest{Key: key("b")},
+						&pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: key("b")}}}}},
+						&pb.DeleteRangeRequest{Key: key("b")},
+					} {
+						if _, err := member.ask(t, "ann", request); err != nil {
+							t.Errorf("%T: %v", request, err)
+							return
+						}
+					}
+					member.refused(t, "ann", codes.PermissionDenied, &pb.PutRequest{Key: key("a")})
+				}
+			})
+		}
+	}
+	for number := range 100 {
+		members[number%3].tokens["root"] = members[0].tokens["root"]
+		members[number%3].must(t, "root", grant("r", authpb.READ, fmt.Sprintf("x%d", number), ""))
+		time.Sleep(20 * time.Millisecond)
+	}
+	close(over)
+	group.Wait()
 }
