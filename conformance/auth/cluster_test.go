@@ -66,13 +66,18 @@ func TestThreeMembers(t *testing.T) {
 	}
 	// A member that was away knows users and permissions from the state it is sent or its own log; tokens it does not.
 	away := members[2]
-	// Not the leader: requests on their way to one that is killed are lost.
-	status := away.must(t, "root", &pb.StatusRequest{}).(*pb.StatusResponse)
-	if status.Leader == status.Header.MemberId {
-		other := members[0].must(t, "root", &pb.StatusRequest{}).(*pb.StatusResponse).Header.MemberId
-		away.must(t, "root", &pb.MoveLeaderRequest{TargetID: other})
-	}
+	id := away.must(t, "root", &pb.StatusRequest{}).(*pb.StatusResponse).Header.MemberId
 	away.server.Kill()
+	// Requests on their way to a leader that is killed are lost: the others must know of another one first.
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		leader := members[0].must(t, "root", &pb.StatusRequest{}).(*pb.StatusResponse).Leader
+		if leader != 0 && leader != id {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("no new leader 20 s after the old one was killed")
+		}
+	}
 	members[0].must(t, "root", grant("r", authpb.READ, "c", ""))
 	for range 200 {
 		members[0].must(t, "root", &pb.PutRequest{Key: key("c"), Value: key("x")})
