@@ -106,7 +106,7 @@ func readSpeed(t *testing.T) {
 			var cost float64
 			for user, token := range tokens {
 				cost += load(t, servers, "range", "--key", string(name(user, 7)), "--connections", "8", "--streams", "16",
-					"--requests", "100000", "--token", token).ServerCPU
+					"--requests", "300000", "--token", token).ServerCPU
 			}
 			return cost / float64(len(tokens))
 		})

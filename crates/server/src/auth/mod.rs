@@ -2,7 +2,8 @@
 //!
 //! [`identity`] is what a call says of who makes it, [`pass`] who that turned out to be, [`admission`] the way from one to the
 //! other and through `store`'s one function that decides. [`login`] is the way from a password to a token: through [`failures`],
-//! [`credentials`] and [`hashing`] to [`tokens`], which the log gives out, or [`jwt`], which are signed.
+//! [`credentials`] and [`hashing`] to [`tokens`], which the log gives out and threads remember as [`recent`], or [`jwt`], which are
+//! signed.
 
 mod admission;
 mod credentials;
@@ -12,6 +13,7 @@ mod identity;
 mod jwt;
 mod login;
 mod pass;
+mod recent;
 mod tokens;
 
 pub(crate) use admission::{admit, identify};
@@ -31,6 +33,7 @@ use failures::Failures;
 use hashing::Hashing;
 use jwt::Jwt;
 use login::Waiting;
+use recent::Recent;
 use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,6 +49,7 @@ pub(crate) struct Auth {
     /// `--client-cert-auth`: the name of a certificate is a user's.
     knows_certificates: bool,
     tokens: Tokens,
+    recent: Recent,
     credentials: Credentials,
     failures: Failures,
     hashing: Hashing,
@@ -92,6 +96,7 @@ impl Auth {
             provider,
             knows_certificates,
             tokens: Tokens::new(ttl),
+            recent: Recent::new(ttl.as_millis() as u64),
             credentials: Credentials::new().ok_or(OptionsError::Random)?,
             failures: Failures::default(),
             hashing: Hashing::start(config.bcrypt_cost)?,
@@ -143,11 +148,21 @@ impl Auth {
         match (identity.token(), identity.common_name()) {
             (Some(token), _) => match &self.provider {
                 Provider::Nobody => Err(Unknown::Refused(Error::InvalidAuthToken)),
-                Provider::Simple => match self.tokens.find(token, applied, now_ms) {
-                    Found::User(user) => Ok(named(&user)),
-                    Found::Later => Err(Unknown::NotYet),
-                    Found::Nowhere => Err(Unknown::Refused(Error::InvalidAuthToken)),
-                },
+                Provider::Simple => {
+                    let taken = self.tokens.taken();
+                    if let Some(pass) = self.recent.find(token, taken, users.revision(), now_ms) {
+                        return Ok(pass);
+                    }
+                    match self.tokens.find(token, applied, now_ms) {
+                        Found::User(user) => {
+                            let pass = named(&user);
+                            self.recent.note(token, taken, now_ms, &pass);
+                            Ok(pass)
+                        }
+                        Found::Later => Err(Unknown::NotYet),
+                        Found::Nowhere => Err(Unknown::Refused(Error::InvalidAuthToken)),
+                    }
+                }
                 Provider::Jwt(jwt) => {
                     let holder = jwt.find(token).map_err(Unknown::Refused)?;
                     match holder.revision.cmp(&users.revision()) {

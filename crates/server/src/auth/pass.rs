@@ -20,8 +20,12 @@ enum Kind {
     Stranger,
     /// Somebody whose certificate has no name: a stranger to keys, nobody to the rest.
     Unnamed,
-    User(Arc<Permissions>),
+    User(Arc<User>),
 }
+
+/// Referred to by the copies of one pass alone: those of others, on other threads, count theirs.
+#[derive(Debug)]
+struct User(Arc<Permissions>);
 
 impl Pass {
     pub(super) fn open() -> Pass {
@@ -45,7 +49,15 @@ impl Pass {
     }
 
     pub(super) fn user(permissions: Arc<Permissions>) -> Pass {
-        Pass(Kind::User(permissions))
+        Pass(Kind::User(Arc::new(User(permissions))))
+    }
+
+    /// The auth revision under which a user's holds.
+    pub(super) fn revision(&self) -> Option<u64> {
+        match &self.0 {
+            Kind::User(user) => Some(user.0.revision()),
+            Kind::Open | Kind::Member | Kind::Nobody | Kind::Stranger | Kind::Unnamed => None,
+        }
     }
 
     /// Whether what is asked for may be had.
@@ -56,7 +68,7 @@ impl Pass {
             Kind::Unnamed if ask.is_about_keys() => Err(Error::PermissionDenied),
             Kind::Nobody | Kind::Unnamed => Err(Error::UserEmpty),
             Kind::Stranger => Err(Error::PermissionDenied),
-            Kind::User(permissions) => permissions.decide(ask, store.leases()),
+            Kind::User(user) => user.0.decide(ask, store.leases()),
         }
     }
 
@@ -67,7 +79,7 @@ impl Pass {
             Kind::Member => true,
             Kind::Open => !users.is_enabled(),
             Kind::Nobody | Kind::Stranger | Kind::Unnamed => true,
-            Kind::User(permissions) => permissions.revision() == users.revision(),
+            Kind::User(user) => user.0.revision() == users.revision(),
         };
         if is_unchanged { Ok(()) } else { Err(Error::AuthOldRevision) }
     }
@@ -78,10 +90,10 @@ impl Pass {
             return Ok(());
         }
         let user = match &self.0 {
-            Kind::User(permissions) => permissions.user(),
+            Kind::User(user) => user.0.user(),
             _ => return Err(Error::AuthOldRevision),
         };
-        self.0 = store.auth().permissions(user).map_or(Kind::Stranger, Kind::User);
+        *self = store.auth().permissions(user).map_or_else(Pass::stranger, Pass::user);
         self.decide(ask, store)
     }
 
@@ -90,9 +102,7 @@ impl Pass {
         match &self.0 {
             Kind::Open | Kind::Nobody | Kind::Stranger | Kind::Unnamed => Author::nobody(),
             Kind::Member => Author::member(),
-            Kind::User(permissions) => {
-                Author { user: permissions.user().to_string(), revision: permissions.revision() }
-            }
+            Kind::User(user) => Author { user: user.0.user().to_string(), revision: user.0.revision() },
         }
     }
 }

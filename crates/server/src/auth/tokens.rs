@@ -52,6 +52,8 @@ pub(super) struct Tokens {
     hashing: RandomState,
     owners: Mutex<Owners>,
     ttl_ms: u64,
+    /// How often tokens were taken away before their time.
+    taken: AtomicU64,
 }
 
 impl Tokens {
@@ -61,6 +63,7 @@ impl Tokens {
             hashing: RandomState::new(),
             owners: Mutex::default(),
             ttl_ms: ttl.as_millis() as u64,
+            taken: AtomicU64::new(0),
         }
     }
 
@@ -87,6 +90,11 @@ impl Tokens {
             None if index(token).is_some_and(|index| index > applied) => Found::Later,
             None => Found::Nowhere,
         }
+    }
+
+    /// How often tokens were taken away. What was found out before this is read again holds if it has not changed.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Acquire)
     }
 
     /// The token given to the user last, and the milliseconds since.
@@ -121,6 +129,7 @@ impl Tokens {
 
     fn forget(&self, token: &[u8]) {
         self.shard(token).write().unwrap_or_else(PoisonError::into_inner).remove(token);
+        self.taken.fetch_add(1, Ordering::Release);
     }
 
     /// Lets go of the tokens whose time is over, once in a while, and of all if they are too many.
@@ -163,6 +172,7 @@ impl Tokens {
         for shard in &self.shards {
             shard.write().unwrap_or_else(PoisonError::into_inner).clear();
         }
+        self.taken.fetch_add(1, Ordering::Release);
     }
 }
 

@@ -1,5 +1,6 @@
 //! `etcdserverpb.KV`.
 
+use super::again::TRIES_MAX;
 use super::reply::{decode, outcome, put_varint, refuse, too_large, unreadable, varint_len};
 use crate::auth::{Identity, Pass, admit, identify};
 use crate::metrics::{Answered, Operation};
@@ -41,7 +42,7 @@ pub(super) fn range(node: &Arc<Node>, call: Call, responder: Responder) {
             }
             let heavy = node.store.is_heavy(&request);
             let answer = move |node: &Arc<Node>| {
-                let answer = still(node, &pass, answer_range(node, &request));
+                let answer = answer_permitted(node, pass, &request);
                 if let Some(took) = reading.end(node, answer.is_ok()) {
                     let bytes = answer.as_ref().map_or(0, Reply::len);
                     // What it counts is in the answer, which is encoded already.
@@ -144,6 +145,18 @@ pub(super) fn run_slowly(
     if !queued && let Some(responder) = lock(&slot).take() {
         refuse(responder, Error::TooManyRequests);
     }
+}
+
+/// Reads as often as users and permissions change meanwhile, within reason: the answer is from before the change or from after it.
+fn answer_permitted(node: &Node, mut pass: Pass, request: &RangeRequest) -> Result<Reply, Status> {
+    for _ in 0..TRIES_MAX {
+        let answer = answer_range(node, request);
+        if pass.check_unchanged(&node.store).is_ok() {
+            return answer;
+        }
+        pass.decide_anew(Ask::Range(request), &node.store)?;
+    }
+    Err(Error::AuthOldRevision.into())
 }
 
 fn answer_range(node: &Node, request: &RangeRequest) -> Result<Reply, Status> {

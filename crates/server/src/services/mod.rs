@@ -174,8 +174,9 @@ impl Service for Services {
         if let Err(status) = self.admit(&call.metadata) {
             return responder.send(Err(status));
         }
-        // Authenticate tries again by itself.
-        if node.store.auth().is_enabled() && RPCS[method] != Rpc::Authenticate {
+        // These two try again by themselves.
+        let tries = matches!(RPCS[method], Rpc::Authenticate | Rpc::Range);
+        if node.store.auth().is_enabled() && !tries {
             again::serve(node, RPCS[method], call, responder);
         } else {
             serve(node, RPCS[method], call, responder);

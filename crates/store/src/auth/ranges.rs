@@ -8,6 +8,10 @@ pub(super) struct Ranges {
     /// Starts and ends, one behind the other.
     bytes: Box<[u8]>,
     spans: Box<[Span]>,
+    /// Bytes with which all starts begin.
+    prefix: usize,
+    /// What comes behind them, see [`head`]: a search compares numbers that lie side by side, and hardly ever keys.
+    heads: Box<[u64]>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +55,25 @@ impl Ranges {
             spans.push(Span { start: from, end: middle, behind });
         }
         assert!(u32::try_from(bytes.len()).is_ok(), "a user's permissions are far smaller than 4 GiB");
-        Ranges { bytes: bytes.into(), spans: spans.into() }
+        let mut ranges = Ranges { bytes: bytes.into(), spans: spans.into(), prefix: 0, heads: Box::default() };
+        if let [first, .., last] = ranges.spans[..] {
+            // They are in order, so what the first and the last share all of them do.
+            let (first, last) = (ranges.start(first), ranges.start(last));
+            ranges.prefix = first.iter().zip(last).take_while(|(a, b)| a == b).count();
+        }
+        ranges.heads = ranges.spans.iter().map(|span| head(&ranges.start(*span)[ranges.prefix..])).collect();
+        ranges
+    }
+
+    /// How many spans start at `key` or before.
+    fn starts_up_to(&self, key: &[u8]) -> usize {
+        let Some(first) = self.spans.first() else { return 0 };
+        let prefix = &self.start(*first)[..self.prefix];
+        let Some(rest) = key.strip_prefix(prefix) else { return if key < prefix { 0 } else { self.spans.len() } };
+        let wanted = head(rest);
+        let less = self.heads.partition_point(|head| *head < wanted);
+        let equal = self.heads[less..].partition_point(|head| *head == wanted);
+        less + self.spans[less..less + equal].partition_point(|span| self.start(*span) <= key)
     }
 
     fn start(&self, span: Span) -> &[u8] {
@@ -65,8 +87,7 @@ impl Ranges {
     /// Whether every key of `range` is in one of the spans. A range without keys is inside if its start is.
     pub(super) fn covers(&self, range: KeyRange<'_>) -> bool {
         let start = range.start();
-        let after = self.spans.partition_point(|span| self.start(*span) <= start);
-        let Some(span) = after.checked_sub(1).map(|at| self.spans[at]) else { return false };
+        let Some(span) = self.starts_up_to(start).checked_sub(1).map(|at| self.spans[at]) else { return false };
         let Some(end) = self.end(span) else { return true };
         match range {
             KeyRange::One(key) => key < end,
@@ -74,6 +95,14 @@ impl Ranges {
             KeyRange::From(_) => false,
         }
     }
+}
+
+/// The first eight bytes as a number, in the order of keys but for those that it cannot tell apart.
+fn head(key: &[u8]) -> u64 {
+    let mut head = [0; 8];
+    let len = key.len().min(head.len());
+    head[..len].copy_from_slice(&key[..len]);
+    u64::from_be_bytes(head)
 }
 
 /// The end of a span, the first key behind it.
@@ -98,6 +127,47 @@ impl End {
         match self {
             End::Key(end) => start <= &end[..],
             End::None => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use disk::sim::Random;
+
+    /// Keys that share long beginnings, end early, and hold zeros: what heads cannot tell apart.
+    fn key(random: &mut Random) -> Vec<u8> {
+        let mut key = b"/registry/".to_vec();
+        key.truncate(if random.chance(10) { random.below(10) as usize } else { 10 });
+        for _ in 0..random.below(14) {
+            key.push(b"\0\0\0aab\xff"[random.below(7) as usize]);
+        }
+        key
+    }
+
+    #[test]
+    fn a_search_finds_what_a_look_at_all_would() {
+        let mut random = Random::new(5);
+        for round in 0..2_000 {
+            let mut keys: Vec<Vec<u8>> = (0..random.below(30)).map(|_| key(&mut random)).collect();
+            if random.chance(30) {
+                // Nothing but the common beginning: the search must do without it.
+                keys.retain(|key| key.starts_with(b"/registry/"));
+            }
+            keys.sort();
+            let ranges = Ranges::merge(keys.iter().map(|key| KeyRange::One(key)));
+            for _ in 0..20 {
+                let wanted = if random.chance(50) && !keys.is_empty() {
+                    keys[random.below(keys.len() as u64) as usize].clone()
+                } else {
+                    key(&mut random)
+                };
+                let is_one = keys.binary_search(&wanted).is_ok();
+                assert_eq!(ranges.covers(KeyRange::One(&wanted)), is_one, "round {round}: {wanted:?} in {keys:?}");
+                let all = ranges.spans.iter().filter(|span| ranges.start(**span) <= &wanted[..]).count();
+                assert_eq!(ranges.starts_up_to(&wanted), all);
+            }
         }
     }
 }
