@@ -37,17 +37,17 @@ def small_rows(tools: Tools) -> list[Row]:
     read_local = proto.range_request(KEY, serializable=True)
     put = proto.put_request(KEY, VALUE)
     return [
-        Row("read-serializable", "serializable read", SameRequest(RANGE, read_local, 100, 10), 2.2, 0.40),
-        Row("read-linearizable", "linearizable read", SameRequest(RANGE, read, 100, 10), 2.2, 0.40),
+        Row("read-serializable", "serializable read", SameRequest(RANGE, read_local, 100, 10), 5.0, 0.10),
+        Row("read-linearizable", "linearizable read", SameRequest(RANGE, read, 100, 10), 5.0, 0.10),
         Row("read-tls", "linearizable read over TLS", SameRequest(RANGE, read, 100, 10, secure=True), 2.0),
-        Row("put", "put, one key", SameRequest(PUT, put, 100, 10), 3.0, 0.30),
-        Row("put-keys", "put, 100,000 keys", ManyKeys(tools.generator, keys=100_000), 3.0, 0.30),
-        Row("put-one-client", "put, one client", SameRequest(PUT, put, 1, 1), 1.3),
-        Row("put-3", "put, 3 members", SameRequest(PUT, put, 100, 10), 3.5, 0.30, "leader"),
+        Row("put", "put, one key", SameRequest(PUT, put, 100, 10), 5.0, 0.15),
+        Row("put-keys", "put, 100,000 keys", ManyKeys(tools.generator, keys=100_000), 5.0, 0.15),
+        Row("put-one-client", "put, one client", SameRequest(PUT, put, 1, 1), 1.5),
+        Row("put-3", "put, 3 members", SameRequest(PUT, put, 100, 10), 5.0, 0.15, "leader"),
         Row("put-3-all", "put, 3 members, sent to all", SameRequest(PUT, put, 99, 10), None, None, "all"),
-        Row("put-3-one-client", "put, 3 members, one client", SameRequest(PUT, put, 1, 1), 1.8, None, "leader"),
-        Row("read-3-leader", "linearizable read, 3 members, leader", SameRequest(RANGE, read, 100, 10), 2.0, None, "leader"),
-        Row("read-3-follower", "linearizable read, 3 members, follower", SameRequest(RANGE, read, 100, 10), 2.0, None, "follower"),
+        Row("put-3-one-client", "put, 3 members, one client", SameRequest(PUT, put, 1, 1), 2.0, None, "leader"),
+        Row("read-3-leader", "linearizable read, 3 members, leader", SameRequest(RANGE, read, 100, 10), 4.0, None, "leader"),
+        Row("read-3-follower", "linearizable read, 3 members, follower", SameRequest(RANGE, read, 100, 10), 4.0, None, "follower"),
     ]
 
 

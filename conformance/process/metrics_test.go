@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"cairn.dev/conformance/harness"
@@ -176,6 +177,16 @@ func TestStages(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		// Many at once: one after the other, a write is answered by the thread that read it, and nothing is handed over.
+		var group sync.WaitGroup
+		for i := range 100 {
+			group.Go(func() {
+				if _, err := client.Put(harness.Context(t), fmt.Sprint(i), "value"); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		group.Wait()
 		page := families(t, cluster.Members[0])
 		stages := map[string]*dto.Histogram{}
 		for _, metric := range page["cairn_request_stage_duration_seconds"].Metric {
@@ -184,6 +195,9 @@ func TestStages(t *testing.T) {
 				labels[label.GetName()] = label.GetValue()
 			}
 			stages[labels["op"]+" "+labels["stage"]] = metric.GetHistogram()
+		}
+		if send := stages["any send"]; send.GetSampleCount() == 0 || send.GetSampleSum() <= 0 {
+			t.Errorf("%d members: sending: %v", size, send)
 		}
 		sum := 0.0
 		for _, stage := range []string{"queue", "log_sync", "replication", "apply"} {

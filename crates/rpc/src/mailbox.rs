@@ -38,6 +38,8 @@ pub(crate) struct Mailbox {
 
 struct Inbox {
     mail: Vec<Mail>,
+    /// When the first answer among it came.
+    answered: Option<Instant>,
     /// The thread has looked and found nothing.
     asleep: bool,
     waker: Waker,
@@ -45,11 +47,14 @@ struct Inbox {
 
 impl Mailbox {
     pub(crate) fn new() -> Mailbox {
-        Mailbox { inbox: Mutex::new(Inbox { mail: Vec::new(), asleep: false, waker: Waker::noop().clone() }) }
+        Mailbox { inbox: Mutex::new(Inbox { mail: Vec::new(), answered: None, asleep: false, waker: Waker::noop().clone() }) }
     }
 
     pub(crate) fn post(&self, mail: Mail) {
         let mut inbox = self.lock();
+        if inbox.answered.is_none() && matches!(mail, Mail::Answer(..)) {
+            inbox.answered = Some(Instant::now());
+        }
         inbox.mail.push(mail);
         if inbox.asleep {
             inbox.asleep = false;
@@ -59,12 +64,13 @@ impl Mailbox {
         }
     }
 
-    /// Exchanges the mail for the empty `mail`.
-    pub(crate) fn take(&self, mail: &mut Vec<Mail>) {
+    /// Exchanges the mail for the empty `mail`. Says when the first answer among it came.
+    pub(crate) fn take(&self, mail: &mut Vec<Mail>) -> Option<Instant> {
         assert!(mail.is_empty(), "mail that nobody has read");
         let mut inbox = self.lock();
         inbox.asleep = false;
         std::mem::swap(&mut inbox.mail, mail);
+        inbox.answered.take()
     }
 
     /// The thread has nothing to do: `waker` is for the next mail. False if some has come meanwhile.

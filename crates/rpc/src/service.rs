@@ -1,7 +1,7 @@
 //! What a server answers with: the method table and the two shapes of a call.
 
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -82,6 +82,10 @@ pub trait Service: Send + Sync + 'static {
     fn http_in_pieces(&self, request: http::Request<RequestBody>, responder: HttpResponder) {
         drop((request, responder));
     }
+
+    /// So many answers that other threads have given were handed to the system, as far as clients take them; `took` has passed since the first
+    /// of them was given. Called on the thread of the connections, for each batch.
+    fn sent(&self, _answers: u64, _took: Duration) {}
 
     /// A connection could not be taken, and why. Called on the listener's thread, for each.
     fn turned_away(&self, _why: &dyn fmt::Display) {}

@@ -155,9 +155,11 @@ impl RequestThread {
         }
     }
 
-    fn read_mail(&mut self) {
+    /// Says when the first of the answers came, and how many there were.
+    fn read_mail(&mut self) -> (Option<Instant>, u64) {
         let mut mail = std::mem::take(&mut self.mail);
-        self.shared.mailbox.take(&mut mail);
+        let answered = self.shared.mailbox.take(&mut mail);
+        let mut answers = 0;
         for mail in mail.drain(..) {
             match mail {
                 Mail::Connection(arrival) => self.welcome(arrival),
@@ -167,11 +169,15 @@ impl RequestThread {
                     }
                 }
                 Mail::Wake(signal) => self.notify(signal, Event::Wake),
-                Mail::Answer(signal, answer) => self.notify(signal, Event::Answer(answer)),
+                Mail::Answer(signal, answer) => {
+                    answers += 1;
+                    self.notify(signal, Event::Answer(answer));
+                }
                 Mail::Shutdown(closing) => self.drain(closing),
             }
         }
         self.mail = mail;
+        (answered, answers)
     }
 
     fn welcome(&mut self, arrival: Arrival) {
@@ -338,7 +344,7 @@ impl Future for RequestThread {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         this.shared.now = Instant::now();
-        this.read_mail();
+        let (answered, answers) = this.read_mail();
         this.expire();
         if this.shared.now >= this.next_tick {
             this.tick();
@@ -346,6 +352,9 @@ impl Future for RequestThread {
         let mut due = std::mem::take(&mut this.due);
         for key in due.drain(..) {
             this.turn(key);
+        }
+        if let Some(answered) = answered {
+            this.shared.service.sent(answers, answered.elapsed());
         }
         // Turns that are due again have made a new list.
         due.append(&mut this.due);

@@ -41,6 +41,8 @@ pub(crate) struct Stages {
     pub(crate) read_index: Stage,
     /// Collecting and encoding the answer.
     pub(crate) read: Stage,
+    /// Answers of other threads, writes and linearizable reads: until the batch of which they are part is in the sockets.
+    pub(crate) send: Stage,
     /// The last index of each sync of the log, and its end.
     syncs: Mutex<VecDeque<(u64, Instant)>>,
 }
@@ -87,6 +89,7 @@ impl Stages {
             ("write", "apply", &self.apply),
             ("read", "read_index", &self.read_index),
             ("read", "range", &self.read),
+            ("any", "send", &self.send),
         ] {
             histogram.write_labelled(page, NAME, &[("op", op), ("stage", stage)]);
         }

@@ -41,6 +41,7 @@ use bytes::Bytes;
 use rpc::{Call, HttpResponder, Kind, Method, RequestBody, Responder, Service, Status, StreamCall, StreamHandler};
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 macro_rules! methods {
     ($($name:ident $kind:ident $path:literal)*) => {
@@ -220,6 +221,10 @@ impl Service for Services {
     fn http_in_pieces(&self, request: ::http::Request<RequestBody>, responder: HttpResponder) {
         let Some(own) = self.own.upgrade() else { return };
         self.http.handle_pieces(own, request, responder);
+    }
+
+    fn sent(&self, answers: u64, took: Duration) {
+        self.node.metrics.stages.send.observe_many(took, answers);
     }
 
     fn turned_away(&self, why: &dyn fmt::Display) {
