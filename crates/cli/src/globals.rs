@@ -2,7 +2,9 @@
 
 use crate::failure::{Failure, Outcome, code};
 use crate::flags::{Flag, Parsed, duration, int, switch, text};
-use client::{Client, Endpoint, Options};
+use client::{Client, Endpoint, Options, OptionsError, Security};
+use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 pub(crate) const FLAGS: &[Flag] = &[
@@ -43,18 +45,56 @@ pub(crate) fn environment(parsed: &mut Parsed, read: impl Fn(&str) -> Option<Str
 
 /// The endpoints that are meant.
 pub(crate) fn endpoints(parsed: &Parsed) -> Outcome<Vec<Endpoint>> {
+    if let Some(found) = discovered(parsed)? {
+        return Ok(found);
+    }
     let named = parsed.text("endpoints").split(',').map(str::trim).filter(|text| !text.is_empty());
     let endpoints = named.map(|text| text.parse().map_err(|error| invalid(&error))).collect::<Outcome<Vec<_>>>()?;
     if endpoints.is_empty() { Err(invalid(&client::EndpointError::None)) } else { Ok(endpoints) }
+}
+
+/// The endpoints that `--discovery-srv` leads to.
+fn discovered(parsed: &Parsed) -> Outcome<Option<Vec<Endpoint>>> {
+    let domain = parsed.text("discovery-srv");
+    if domain.is_empty() {
+        return Ok(None);
+    }
+    let found = client::discover(domain, parsed.text("discovery-srv-name"));
+    let found = found.map_err(|error| Failure::new(code::ERROR, error.to_string()))?;
+    let takes_all = parsed.switch("insecure-discovery");
+    let (kept, left): (Vec<_>, Vec<_>) = found.into_iter().partition(|endpoint| takes_all || endpoint.is_encrypted());
+    for endpoint in left {
+        eprintln!("ignoring discovered insecure endpoint {:?}", endpoint.as_str());
+    }
+    Ok(Some(kept).filter(|kept| !kept.is_empty()))
+}
+
+/// What the flags say about TLS. `prefix` is what those flags begin with.
+fn security(parsed: &Parsed, prefix: &str) -> Outcome<Security> {
+    let file = |name: &str| match parsed.text(&format!("{prefix}{name}")) {
+        "" if parsed.is_given(name) => Err(Failure::args(format!("empty string is passed to --{name} option"))),
+        "" => Ok(None),
+        path => Ok(Some(PathBuf::from(path))),
+    };
+    let is_own = prefix.is_empty();
+    let domain = Some(parsed.text("discovery-srv")).filter(|domain| is_own && !domain.is_empty());
+    Ok(Security {
+        cert: file("cert")?,
+        key: file("key")?,
+        authorities: file("cacert")?,
+        server_name: domain.filter(|_| !parsed.switch("insecure-discovery")).map(String::from),
+        skips_verification: is_own && parsed.switch("insecure-skip-tls-verify"),
+        is_wanted: !parsed.switch(&format!("{prefix}insecure-transport")),
+    })
 }
 
 fn invalid(error: &client::EndpointError) -> Failure {
     Failure::new(code::INVALID_INPUT, error.to_string())
 }
 
-/// User and password, which may be asked for on the terminal.
-fn user(parsed: &Parsed) -> Outcome<Option<(String, String)>> {
-    let (user, password) = (parsed.text("user"), parsed.text("password"));
+/// User and password, which may be asked for on the terminal. `prefix` is what the flags begin with.
+fn user(parsed: &Parsed, prefix: &str) -> Outcome<Option<(String, String)>> {
+    let (user, password) = (parsed.text(&format!("{prefix}user")), parsed.text(&format!("{prefix}password")));
     if user.is_empty() {
         return Ok(None);
     }
@@ -63,22 +103,57 @@ fn user(parsed: &Parsed) -> Outcome<Option<(String, String)>> {
     }
     match user.split_once(':') {
         Some((name, password)) => Ok(Some((name.into(), password.into()))),
-        None => Ok(Some((user.into(), crate::terminal::password(&format!("Password for {user}: "))?))),
+        None if prefix.is_empty() => Ok(Some((user.into(), asked()?))),
+        None => Ok(Some((user.into(), crate::terminal::password("Destination Password: ")?))),
     }
+}
+
+/// The password of `--user`, asked for once.
+fn asked() -> Outcome<String> {
+    static PASSWORD: OnceLock<String> = OnceLock::new();
+    if let Some(password) = PASSWORD.get() {
+        return Ok(password.clone());
+    }
+    let password = crate::terminal::password("Password: ")?;
+    Ok(PASSWORD.get_or_init(|| password).clone())
 }
 
 /// A client of `endpoints`. Some commands may take longer than `--command-timeout`.
 pub(crate) fn client(parsed: &Parsed, endpoints: Vec<Endpoint>, call_timeout: Option<Duration>) -> Outcome<Client> {
     let token = Some(parsed.text("auth-jwt-token")).filter(|token| !token.is_empty());
-    let options = Options {
-        endpoints,
-        user: if token.is_some() { None } else { user(parsed)? },
-        token: token.map(String::from),
+    let user = if token.is_some() { None } else { user(parsed, "")? };
+    let security = security(parsed, "")?;
+    make(Options { endpoints, security, user, token: token.map(String::from), ..options(parsed, call_timeout) })
+}
+
+/// A client of another cluster, which has flags of its own that begin with `prefix`.
+pub(crate) fn client_at(
+    parsed: &Parsed,
+    endpoint: Endpoint,
+    prefix: &str,
+    call_timeout: Option<Duration>,
+) -> Outcome<Client> {
+    let (user, security) = (user(parsed, prefix)?, security(parsed, prefix)?);
+    make(Options { endpoints: vec![endpoint], security, user, ..options(parsed, call_timeout) })
+}
+
+fn make(options: Options) -> Outcome<Client> {
+    Client::new(options).map_err(|error| match error {
+        OptionsError::Endpoint(error) => invalid(&error),
+        OptionsError::Security(why) => Failure::args(why),
+    })
+}
+
+fn options(parsed: &Parsed, call_timeout: Option<Duration>) -> Options {
+    let limit = |name: &str| usize::try_from(parsed.int(name)).ok().filter(|bytes| *bytes > 0);
+    let default = Options::default();
+    Options {
         connect_timeout: parsed.duration("dial-timeout"),
         call_timeout,
         keepalive_interval: parsed.duration("keepalive-time").max(Duration::from_secs(10)),
         keepalive_timeout: parsed.duration("keepalive-timeout"),
-        needs_leader: false,
-    };
-    Client::new(options).map_err(|error| invalid(&error))
+        request_bytes_max: limit("max-request-bytes").unwrap_or(default.request_bytes_max),
+        answer_bytes_max: limit("max-recv-bytes").unwrap_or(default.answer_bytes_max),
+        ..default
+    }
 }

@@ -8,7 +8,8 @@ use rpc::Status;
 use rpc::client::Channel;
 
 use crate::retry::Failure;
-use crate::{Endpoint, EndpointError, Options};
+use crate::security::Guard;
+use crate::{Endpoint, EndpointError, Options, OptionsError};
 
 /// How long a member that could not be reached is passed over at first, and at most.
 const ABSENCE_MIN: Duration = Duration::from_millis(100);
@@ -25,31 +26,42 @@ pub(crate) struct Balancer {
 pub(crate) struct Member {
     pub(crate) endpoint: Endpoint,
     pub(crate) channel: Channel,
+    /// How that is encrypted.
+    pub(crate) encryption: Option<rpc::client::Encryption>,
     /// When it is tried again, in milliseconds since the start; 0: it was reached last.
     away_until_ms: AtomicU64,
     failures: AtomicU64,
 }
 
 impl Balancer {
-    pub(crate) fn new(options: &Options) -> Result<Balancer, EndpointError> {
+    pub(crate) fn new(options: &Options) -> Result<Balancer, OptionsError> {
         if options.endpoints.is_empty() {
-            return Err(EndpointError::None);
+            return Err(EndpointError::None.into());
         }
-        if let Some(secure) = options.endpoints.iter().find(|endpoint| endpoint.is_https()) {
-            return Err(EndpointError::Tls(secure.to_string()));
-        }
+        let security = &options.security;
+        let guard = match options.endpoints.iter().any(|endpoint| security.covers(endpoint)) {
+            true => Some(Guard::new(security).map_err(OptionsError::Security)?),
+            false => None,
+        };
         let channel_options = rpc::client::Options {
             connect_timeout: options.connect_timeout,
             keepalive_interval: options.keepalive_interval,
             keepalive_timeout: options.keepalive_timeout,
+            message_bytes_max: options.answer_bytes_max,
             ..Default::default()
         };
         let members = options.endpoints.iter().map(|endpoint| {
-            let channel = Channel::new(endpoint.authority(), channel_options.clone());
+            let mut channel_options = channel_options.clone();
+            if let Some(guard) = guard.as_ref().filter(|_| security.covers(endpoint)) {
+                channel_options.tls = Some(guard.clone().encryption(endpoint).map_err(OptionsError::Security)?);
+            }
+            let encryption = channel_options.tls.clone();
+            let channel = Channel::new(endpoint.address(), channel_options);
             let (away_until_ms, failures) = (AtomicU64::new(0), AtomicU64::new(0));
-            Arc::new(Member { endpoint: endpoint.clone(), channel, away_until_ms, failures })
+            Ok(Arc::new(Member { endpoint: endpoint.clone(), channel, encryption, away_until_ms, failures }))
         });
-        Ok(Balancer { members: members.collect(), next: AtomicUsize::new(0), started: Instant::now() })
+        let members = members.collect::<Result<_, OptionsError>>()?;
+        Ok(Balancer { members, next: AtomicUsize::new(0), started: Instant::now() })
     }
 
     pub(crate) fn len(&self) -> usize {

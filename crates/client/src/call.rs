@@ -26,9 +26,18 @@ impl Client {
         request: &impl Message,
         repeat: Repeat,
     ) -> Result<A, Error> {
-        let message = Bytes::from(request.encode_to_vec());
+        let message = self.encode(request)?;
         let answer = self.within(self.inner.options.call_timeout, self.attempts(path, message, repeat)).await?;
         read(path, answer)
+    }
+
+    fn encode(&self, request: &impl Message) -> Result<Bytes, Status> {
+        let (bytes, max) = (request.encoded_len(), self.inner.options.request_bytes_max);
+        if bytes > max {
+            let text = format!("trying to send message larger than max ({bytes} vs. {max})");
+            return Err(Status::new(Code::ResourceExhausted, text));
+        }
+        Ok(request.encode_to_vec().into())
     }
 
     /// Gives `call` so long. What it failed with last says more than that its time is over, so that is kept.

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use crate::balancer::Balancer;
 use crate::credentials::Credentials;
 use crate::keep_alive::KeepAlives;
-use crate::{Endpoint, EndpointError, Options};
+use crate::{Endpoint, Options, OptionsError};
 
 /// A client of one cluster. Cheap to clone; clones share connections, token and keep-alives.
 #[derive(Clone)]
@@ -28,8 +28,8 @@ impl Client {
     /// A client of the members that `options` names. Nothing is sent before the first call.
     ///
     /// # Errors
-    /// If no endpoint is named.
-    pub fn new(options: Options) -> Result<Client, EndpointError> {
+    /// If no endpoint is named, or files for TLS are of no use.
+    pub fn new(options: Options) -> Result<Client, OptionsError> {
         let balancer = Balancer::new(&options)?;
         let credentials = Credentials::new(options.user.clone(), options.token.as_deref(), options.needs_leader);
         let (keep_alives, last_failure) = (KeepAlives::default(), Mutex::default());
@@ -40,9 +40,9 @@ impl Client {
     ///
     /// # Errors
     /// If one of them cannot be read, or there is none.
-    pub fn connect(endpoints: &str) -> Result<Client, EndpointError> {
+    pub fn connect(endpoints: &str) -> Result<Client, OptionsError> {
         let named = endpoints.split(',').map(str::trim).filter(|text| !text.is_empty());
-        let endpoints = named.map(str::parse).collect::<Result<Vec<Endpoint>, _>>()?;
+        let endpoints = named.map(str::parse).collect::<Result<Vec<Endpoint>, _>>().map_err(OptionsError::Endpoint)?;
         Client::new(Options { endpoints, ..Options::default() })
     }
 

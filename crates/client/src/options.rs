@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::Endpoint;
+use crate::{Endpoint, EndpointError, Security};
 
 /// Settings of a client. The defaults are those of etcd's.
 #[derive(Clone)]
@@ -13,6 +13,8 @@ pub struct Options {
     pub user: Option<(String, String)>,
     /// A token that was made elsewhere (a JWT); it is never refreshed.
     pub token: Option<String>,
+    /// How members are talked to over TLS.
+    pub security: Security,
     /// How long connecting to one member may take.
     pub connect_timeout: Duration,
     /// How long a call may take with all its attempts. None: for ever.
@@ -23,6 +25,21 @@ pub struct Options {
     pub keepalive_timeout: Duration,
     /// Whether members that know of no leader are to refuse at once.
     pub needs_leader: bool,
+    /// Bytes of a request.
+    pub request_bytes_max: usize,
+    /// Bytes of an answer.
+    pub answer_bytes_max: usize,
+}
+
+/// Why no client can be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionsError {
+    /// There is nobody to talk to.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// What TLS needs is of no use.
+    #[error("{0}")]
+    Security(String),
 }
 
 impl Default for Options {
@@ -31,11 +48,14 @@ impl Default for Options {
             endpoints: Vec::new(),
             user: None,
             token: None,
+            security: Security::default(),
             connect_timeout: Duration::from_secs(2),
             call_timeout: Some(Duration::from_secs(5)),
             keepalive_interval: Duration::from_secs(2 * 3600),
             keepalive_timeout: Duration::from_secs(6),
             needs_leader: false,
+            request_bytes_max: 2 << 20,
+            answer_bytes_max: i32::MAX as usize,
         }
     }
 }
@@ -46,6 +66,7 @@ impl std::fmt::Debug for Options {
         f.debug_struct("Options")
             .field("endpoints", &self.endpoints)
             .field("user", &self.user.as_ref().map(|(name, _)| name))
+            .field("security", &self.security)
             .field("connect_timeout", &self.connect_timeout)
             .field("call_timeout", &self.call_timeout)
             .field("needs_leader", &self.needs_leader)

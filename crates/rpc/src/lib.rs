@@ -8,7 +8,7 @@
 //!
 //! [`LocalCall`] is a call without a connection: by whoever brings requests in another way, on a request thread.
 //!
-//! [`client`] is the other end: calls of a gRPC server, over the same frames.
+//! [`client`] is the other end: calls of a gRPC server, over the same frames; [`dns`] finds servers by their service.
 //!
 //! Nothing here knows what etcd is. A [`Service`] gives a table of methods and answers calls, at once or later and from any
 //! thread; nothing is spawned per request.
@@ -22,6 +22,7 @@ mod connection;
 mod deadline;
 mod decoder;
 mod dispatch;
+pub mod dns;
 #[cfg(feature = "driver")]
 mod driver;
 mod encoding;

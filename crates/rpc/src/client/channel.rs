@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use api::Code;
 use bytes::Bytes;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
@@ -19,6 +20,9 @@ use crate::{Metadata, Status};
 /// Deadlines further away than this are none: the sum with the present stays representable.
 const TIMEOUT_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
+/// What the address of a socket with a path begins with.
+const UNIX: &str = "unix:";
+
 /// One server. Clones share its connection, which carries all their calls at once.
 #[derive(Clone)]
 pub struct Channel {
@@ -27,6 +31,8 @@ pub struct Channel {
 
 struct Shared {
     address: String,
+    /// What requests say whom they are for.
+    authority: String,
     options: Options,
     /// Where the present connection takes commands.
     current: Mutex<Option<Connected>>,
@@ -55,10 +61,13 @@ impl Drop for Guard {
 }
 
 impl Channel {
-    /// A channel to `address` (`host:port`). Nothing is sent before the first call.
+    /// A channel to `address` (`host:port`, or `unix:` and the path of a socket). Nothing is sent before the first call.
     pub fn new(address: &str, options: Options) -> Channel {
         let (current, calls) = (Mutex::default(), AtomicU64::new(0));
-        Channel { shared: Arc::new(Shared { address: address.into(), options, current, calls }) }
+        // Sockets with a path have no name that a server could go by.
+        let authority = if address.starts_with(UNIX) { "localhost" } else { address };
+        let (address, authority) = (address.into(), authority.into());
+        Channel { shared: Arc::new(Shared { address, authority, options, current, calls }) }
     }
 
     /// Makes sure that there is a connection. What fails here has sent no call.
@@ -117,7 +126,7 @@ impl Channel {
         reply: Reply,
     ) -> Result<Guard, Status> {
         let number = self.shared.calls.fetch_add(1, Ordering::Relaxed);
-        let head = RequestHead::new(path, &self.shared.address).with_metadata(metadata.clone());
+        let head = RequestHead::new(path, &self.shared.authority).with_metadata(metadata.clone());
         let opening = Opening { number, head, timeout, message, reply, held: Vec::new() };
         let guard = Guard { commands: connected.commands.clone(), number };
         guard.commands.send(Command::Open(Box::new(opening))).map_err(|_| gone())?;
@@ -139,23 +148,36 @@ impl Channel {
         };
         let options = &self.shared.options;
         let connecting = async {
-            let socket = TcpStream::connect(address).await?;
-            socket.set_nodelay(true)?;
-            Ok(match &options.tls {
-                None => spawn(Link::new(socket, options.clone()), options),
-                Some((config, name)) => {
-                    let stream = TlsConnector::from(config.clone()).connect(name.clone(), socket).await?;
-                    spawn(Link::new(stream, options.clone()), options)
+            match address.strip_prefix(UNIX) {
+                Some(path) => {
+                    let socket = UnixStream::connect(path).await.map_err(|error| error.to_string())?;
+                    begin(socket, options).await
                 }
-            })
+                None => {
+                    let socket = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+                    socket.set_nodelay(true).map_err(|error| error.to_string())?;
+                    begin(socket, options).await
+                }
+            }
         };
         let connecting = tokio::time::timeout(options.connect_timeout, connecting).await;
         let connected =
             connecting.map_err(|_| failed(&format!("nothing came within {:?}", options.connect_timeout)))?;
-        let connected = connected.map_err(|error: std::io::Error| failed(&error))?;
+        let connected = connected.map_err(|error: String| failed(&error))?;
         *current = Some(connected.clone());
         Ok(connected)
     }
+}
+
+/// Begins HTTP/2 on a socket, behind TLS if that is asked for.
+async fn begin<S>(socket: S, options: &Options) -> Result<Connected, String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let Some(tls) = &options.tls else { return Ok(spawn(Link::new(socket, options.clone()), options)) };
+    let connecting = TlsConnector::from((tls.config)()?).connect(tls.name.clone(), socket);
+    let stream = connecting.await.map_err(|error| (tls.describe)(&error))?;
+    Ok(spawn(Link::new(stream, options.clone()), options))
 }
 
 fn deadline(timeout: Option<Duration>) -> Option<Instant> {

@@ -21,5 +21,5 @@ pub use call::StreamingCall;
 pub use channel::Channel;
 pub use connection::{CallKey, Calls, Connection, Refused, Release};
 pub use link::{Broken, Link, Room};
-pub use options::Options;
+pub use options::{Encryption, Options, ReadConfig};
 pub use request::RequestHead;

@@ -1,11 +1,32 @@
 //! What can be set about a client's connection.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::limits;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+
+/// What a connection is encrypted with: a configuration that offers `h2`, or why there is none.
+pub type ReadConfig = dyn Fn() -> Result<Arc<ClientConfig>, String> + Send + Sync;
+
+/// How a connection is encrypted, and whom it leads to.
+#[derive(Clone)]
+pub struct Encryption {
+    /// Asked for with every connection that is made: files may have changed since the last one.
+    pub config: Arc<ReadConfig>,
+    /// What the server must prove to be.
+    pub name: ServerName<'static>,
+    /// Puts into words why a handshake failed.
+    pub describe: fn(&io::Error) -> String,
+}
+
+impl std::fmt::Debug for Encryption {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Encryption").field("name", &self.name).finish_non_exhaustive()
+    }
+}
 
 /// Settings of a client's connection: what the server may send.
 #[derive(Clone, Debug)]
@@ -24,8 +45,8 @@ pub struct Options {
     pub keepalive_interval: Duration,
     /// How long the answer to that ping may take.
     pub keepalive_timeout: Duration,
-    /// Connects over TLS, to a server that can prove this name. The configuration must offer `h2`.
-    pub tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+    /// Connects over TLS.
+    pub tls: Option<Encryption>,
 }
 
 impl Default for Options {

@@ -5,8 +5,7 @@ use crate::config::Tls;
 use crate::tls;
 use api::{Code, Message};
 use rpc::Metadata;
-use rpc::client::Options;
-use rustls::ClientConfig;
+use rpc::client::{Encryption, Options};
 use rustls::pki_types::ServerName;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +35,7 @@ pub enum CallError {
 /// Where another cluster is reached.
 pub(super) struct Endpoint {
     authority: String,
-    tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+    tls: Option<Encryption>,
 }
 
 impl Endpoint {
@@ -50,7 +49,12 @@ impl Endpoint {
                 Some(config) => {
                     let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
                     let host = host.trim_matches(['[', ']']).to_owned();
-                    Some((config, ServerName::try_from(host).map_err(|error| format!("`{url}`: {error}"))?))
+                    let name = ServerName::try_from(host).map_err(|error| format!("`{url}`: {error}"))?;
+                    Some(Encryption {
+                        config: Arc::new(move || Ok(config.clone())),
+                        name,
+                        describe: trust::describe_io,
+                    })
                 }
                 None => None,
             };

@@ -15,7 +15,6 @@ pub(crate) mod change;
 pub(crate) mod checkpoints;
 pub(crate) mod corruption;
 mod discovery;
-mod dns;
 pub(crate) mod downgrade;
 pub(crate) mod force;
 pub(crate) mod forward;

@@ -2,9 +2,9 @@
 
 use super::addresses;
 use super::beginning::Founders;
-use super::dns::{self, DnsError, Record};
 use crate::config::Srv;
 use crate::logging;
+use rpc::dns::{self, DnsError, Record};
 use std::hash::{BuildHasher, RandomState};
 
 /// Why DNS does not name the founders.

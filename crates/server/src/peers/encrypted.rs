@@ -1,13 +1,13 @@
 //! A connection between members behind TLS.
 
 use super::stream::{Breaker, Duplex};
-use crate::tls::{describe, describe_io};
 use rustls::Connection;
 use socket2::Socket;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
+use trust::{describe, describe_io};
 
 /// Encrypted bytes that may wait for the socket: what one write is cut to.
 const BUFFER_BYTES_MAX: usize = 256 << 10;

@@ -3,7 +3,7 @@
 use super::address::Address;
 use super::encrypted::Encrypted;
 use super::stream::{Plain, Stream};
-use crate::tls::{Certificate, Keeper};
+use crate::tls::Keeper;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConnection, ServerConnection};
 use socket2::Socket;
@@ -11,6 +11,7 @@ use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+use trust::Certificate;
 
 /// The first byte of a TLS connection: a record of the handshake.
 const RECORD_OF_HANDSHAKE: u8 = 22;

@@ -1,14 +1,14 @@
 //! Lets clients in.
 
-use super::certificate::Certificate;
 use super::keeper::Keeper;
-use super::{describe, describe_io};
 use crate::logging;
 use crate::node::lock;
 use rpc::{Address, Gatekeeper, Refusal};
 use rustls::{ServerConfig, ServerConnection};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
+use trust::Certificate;
+use trust::{describe, describe_io};
 
 /// Lines about refused connections per second: whoever sends nonsense should not fill the disk.
 const LINES_MAX: u32 = 20;

@@ -1,32 +1,17 @@
 //! What connections are secured with, as the files have it at one moment.
 
 use super::Role;
-use super::certificate::Certificate;
-use super::revocation::Revocations;
 use super::suites::{Dialect, dialect};
-use super::verify::{Anybody, Authorities, Hosts, Visitors};
 use crate::config::Tls;
 use rustls::client::{ClientConfig, Resumption};
 use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WantsServerCert;
-use rustls::sign::CertifiedKey;
 use rustls::{ConfigBuilder, RootCertStore, ServerConfig};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
-
-/// Bytes of a file: more is none of ours.
-const FILE_BYTES_MAX: u64 = 16 << 20;
-/// Where systems keep the authorities that everybody trusts.
-const SYSTEM_AUTHORITIES: &[&str] = &[
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
+use trust::{Anybody, Authorities, Certificate, Hosts, Pair, PairError, Revocations, Visitors};
 
 /// What connections of one kind are secured with.
 pub(super) struct Material {
@@ -74,7 +59,9 @@ impl Material {
         let revoked = match &options.crl_file {
             Some(path) => {
                 let flag = if role == Role::Client { "client-crl-file" } else { "peer-crl-file" };
-                read(path).and_then(|bytes| Revocations::parse(&bytes)).map_err(|why| unusable(flag, path, why))?
+                trust::read(path)
+                    .and_then(|bytes| Revocations::parse(&bytes))
+                    .map_err(|why| unusable(flag, path, why))?
             }
             None => Revocations::default(),
         };
@@ -161,7 +148,7 @@ impl Material {
     fn trusted(&self) -> Result<Authorities, String> {
         let certificates = match &self.authorities {
             Some(certificates) => certificates.clone(),
-            None => system_authorities()?,
+            None => trust::system_authorities()?,
         };
         let mut roots = RootCertStore::empty();
         for certificate in &certificates {
@@ -194,25 +181,6 @@ fn unusable(flag: &str, path: &Path, why: impl std::fmt::Display) -> String {
     format!("cannot use {:?} for --{flag}: {why}", path.display().to_string())
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, String> {
-    let told = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::NotFound => format!("open {}: no such file or directory", path.display()),
-        _ => error.to_string(),
-    };
-    let length = std::fs::metadata(path).map_err(told)?.len();
-    if length > FILE_BYTES_MAX {
-        return Err(format!("it has {length} bytes, more than {FILE_BYTES_MAX}"));
-    }
-    std::fs::read(path).map_err(told)
-}
-
-fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
-    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bytes).collect();
-    all.map_err(|error| format!("tls: malformed PEM in certificate input: {error}"))
-}
-
-type Pair = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
-
 /// A certificate and its key, if flags name them.
 fn pair(
     role: Role,
@@ -223,21 +191,10 @@ fn pair(
     let (Some(cert_file), Some(key_file)) = (cert.1, key.1) else { return Ok(None) };
     let (cert_flag, key_flag) = (role.flag(cert.0), role.flag(key.0));
     let bad_cert = |why: String| unusable(&cert_flag, cert_file, why);
-    let bad_key = |why: String| unusable(&key_flag, key_file, why);
-    let chain = read(cert_file).and_then(|bytes| {
-        let chain = certificates(&bytes)?;
-        match chain.is_empty() {
-            true if bytes.windows(5).any(|five| five == b"-----") => {
-                Err("tls: failed to find \"CERTIFICATE\" PEM block in certificate input".into())
-            }
-            true => Err("tls: failed to find any PEM data in certificate input".into()),
-            false => Ok(chain),
-        }
-    });
-    let chain = chain.map_err(bad_cert)?;
-    let bytes = read(key_file).map_err(bad_key)?;
-    let key = PrivateKeyDer::from_pem_slice(&bytes)
-        .map_err(|_| bad_key("tls: failed to find any PEM data in key input".into()))?;
+    let (chain, key) = trust::pair(cert_file, key_file).map_err(|error| match error {
+        PairError::Cert(why) => bad_cert(why),
+        PairError::Key(why) => unusable(&key_flag, key_file, why),
+    })?;
     let leaf = Certificate::parse(&chain[0]).map_err(bad_cert)?;
     let now = SystemTime::now();
     if leaf.not_after < now {
@@ -245,15 +202,6 @@ fn pair(
     }
     if leaf.not_before > now {
         return Err(bad_cert("x509: certificate is not yet valid".into()));
-    }
-    let signer = ring::sign::any_supported_type(&key).map_err(|error| {
-        bad_key(format!(
-            "tls: failed to parse private key: {error} (RSA, ECDSA with P-256 or P-384, and Ed25519 are known)"
-        ))
-    })?;
-    match CertifiedKey::new(chain.clone(), signer).keys_match() {
-        Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {}
-        Err(_) => return Err(bad_key("tls: private key does not match public key".into())),
     }
     expiries.push((cert_file.clone(), leaf.not_after));
     Ok(Some((chain, key)))
@@ -267,34 +215,9 @@ fn authorities(
 ) -> Result<Vec<CertificateDer<'static>>, String> {
     let flag = role.flag("trusted-ca-file");
     let bad = |why: String| unusable(&flag, path, why);
-    let all = read(path).and_then(|bytes| certificates(&bytes)).map_err(bad)?;
-    if all.is_empty() {
-        return Err(bad("it holds no certificate".into()));
-    }
-    let mut first_to_expire = None;
-    for certificate in &all {
-        let parsed = Certificate::parse(certificate).map_err(bad)?;
-        if !parsed.is_authority && !parsed.is_self_issued() {
-            let name = &parsed.common_name;
-            return Err(bad(format!("the certificate of {name:?} is none of an authority, nor signed by itself")));
-        }
-        RootCertStore::empty().add(certificate.clone()).map_err(|error| bad(error.to_string()))?;
-        first_to_expire = Some(first_to_expire.map_or(parsed.not_after, |time: SystemTime| time.min(parsed.not_after)));
-    }
+    let all = trust::authorities(path).map_err(bad)?;
+    let ends = all.iter().filter_map(|certificate| Certificate::parse(certificate).ok());
+    let first_to_expire = ends.map(|parsed| parsed.not_after).min();
     expiries.extend(first_to_expire.map(|time| (path.to_path_buf(), time)));
     Ok(all)
-}
-
-fn system_authorities() -> Result<Vec<CertificateDer<'static>>, String> {
-    let named = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
-    let known = SYSTEM_AUTHORITIES.iter().map(PathBuf::from);
-    for path in named.into_iter().chain(known) {
-        if let Ok(bytes) = read(&path)
-            && let Ok(certificates) = certificates(&bytes)
-            && !certificates.is_empty()
-        {
-            return Ok(certificates);
-        }
-    }
-    Err("no file of authorities is named, and the system has none".into())
 }

@@ -1,23 +1,16 @@
 //! TLS of clients, metrics and peers: what is read from files, who is let in, and what the log says about those who are not.
 //!
 //! A [`Keeper`] holds what one kind of connection is secured with (`material`: certificate, key, authorities, revoked certificates) and
-//! reads it anew when a file has changed: it looks with every handshake. `verify` decides about certificates, `gate` lets clients in,
-//! `text` says what happened as etcd says it.
+//! reads it anew when a file has changed: it looks with every handshake. `gate` lets clients in. The crate `trust` decides about certificates.
 
-mod certificate;
 mod gate;
 mod keeper;
 mod material;
-mod revocation;
 mod selfsigned;
 mod suites;
-mod text;
-mod verify;
 
-pub(crate) use certificate::Certificate;
 pub(crate) use gate::ClientGate;
 pub(crate) use keeper::Keeper;
-pub(crate) use text::{describe, describe_io};
 
 use crate::config::Config;
 use crate::metrics::Page;

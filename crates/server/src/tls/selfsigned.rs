@@ -1,6 +1,5 @@
 //! Certificates that a member makes for itself: `--auto-tls` and `--peer-auto-tls`.
 
-use super::certificate::Certificate;
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
     PKCS_ECDSA_P256_SHA256,
@@ -13,6 +12,7 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+use trust::Certificate;
 
 /// A year as etcd counts it for this.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);

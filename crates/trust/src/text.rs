@@ -10,13 +10,13 @@ thread_local! {
 }
 
 /// Refuses a certificate for `reason`. Whoever presented it is told that it is a bad one.
-pub(super) fn refuse(reason: impl Into<String>) -> Error {
+pub(crate) fn refuse(reason: impl Into<String>) -> Error {
     REASON.set(Some(reason.into()));
     Error::InvalidCertificate(CertificateError::NotValidForName)
 }
 
 /// What is wrong with a session of this thread.
-pub(crate) fn describe(error: &Error) -> String {
+pub fn describe(error: &Error) -> String {
     match error {
         Error::InvalidCertificate(CertificateError::NotValidForName) if REASON.with_borrow(Option::is_some) => {
             REASON.take().unwrap_or_default()
@@ -41,7 +41,7 @@ pub(crate) fn describe(error: &Error) -> String {
 }
 
 /// The same for what reading and writing a session returns.
-pub(crate) fn describe_io(error: &io::Error) -> String {
+pub fn describe_io(error: &io::Error) -> String {
     if let Some(inner) = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
         return describe(inner);
     }

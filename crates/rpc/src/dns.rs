@@ -14,11 +14,11 @@ const JUMPS_MAX: usize = 32;
 
 /// One SRV record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Record {
+pub struct Record {
     /// Where the service is, without the final dot.
-    pub(super) target: String,
+    pub target: String,
     /// Its port.
-    pub(super) port: u16,
+    pub port: u16,
 }
 
 /// Why there are no records.
@@ -38,7 +38,7 @@ pub enum DnsError {
 }
 
 /// The name servers of this machine.
-pub(super) fn servers() -> Vec<SocketAddr> {
+pub fn servers() -> Vec<SocketAddr> {
     let text = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
     let servers = text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
@@ -51,8 +51,11 @@ pub(super) fn servers() -> Vec<SocketAddr> {
     servers
 }
 
-/// The SRV records of a name.
-pub(super) fn srv(servers: &[SocketAddr], name: &str, id: u16) -> Result<Vec<Record>, DnsError> {
+/// The SRV records of a name, asked for under the number `id`.
+///
+/// # Errors
+/// If the name has none, or nobody answers.
+pub fn srv(servers: &[SocketAddr], name: &str, id: u16) -> Result<Vec<Record>, DnsError> {
     let none = || DnsError::NotFound(name.into());
     let question = question(name, id).ok_or_else(none)?;
     let mut reason = String::from("there is none");

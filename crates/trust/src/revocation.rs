@@ -1,6 +1,6 @@
 //! Certificates that were called back before their time.
 
-use super::certificate::{Certificate, trim};
+use crate::certificate::{Certificate, trim};
 use rustls::pki_types::CertificateRevocationListDer;
 use rustls::pki_types::pem::PemObject;
 use std::collections::HashSet;
@@ -10,11 +10,11 @@ use x509_parser::prelude::{CertificateRevocationList, FromDer};
 /// for another authority can refuse too much, but never too little. The signature of the list is not looked at: whoever can write the
 /// file could as well replace the authorities.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Revocations(HashSet<Vec<u8>>);
+pub struct Revocations(HashSet<Vec<u8>>);
 
 impl Revocations {
     /// Reads lists as PEM, or one as DER.
-    pub(super) fn parse(bytes: &[u8]) -> Result<Revocations, String> {
+    pub fn parse(bytes: &[u8]) -> Result<Revocations, String> {
         let mut lists: Vec<Vec<u8>> = Vec::new();
         for list in CertificateRevocationListDer::pem_slice_iter(bytes) {
             lists.push(list.map_err(|error| format!("no PEM: {error}"))?.to_vec());
@@ -35,7 +35,7 @@ impl Revocations {
     }
 
     /// Refuses a certificate that is on the list. The error is etcd's.
-    pub(super) fn check(&self, certificate: &Certificate) -> Result<(), String> {
+    pub fn check(&self, certificate: &Certificate) -> Result<(), String> {
         if !self.0.contains(&certificate.serial) {
             return Ok(());
         }

@@ -1,8 +1,8 @@
 //! Decisions about the certificates of others.
 
-use super::certificate::Certificate;
-use super::revocation::Revocations;
-use super::text::refuse;
+use crate::certificate::Certificate;
+use crate::revocation::Revocations;
+use crate::text::refuse;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -14,15 +14,17 @@ use std::time::{Duration, UNIX_EPOCH};
 
 /// Whom certificates must be signed by, and which are refused all the same.
 #[derive(Debug)]
-pub(super) struct Authorities {
-    pub(super) roots: Arc<RootCertStore>,
+pub struct Authorities {
+    /// Those that may have signed.
+    pub roots: Arc<RootCertStore>,
     /// The certificates that `roots` was made of.
-    pub(super) certificates: Vec<CertificateDer<'static>>,
-    pub(super) revoked: Revocations,
+    pub certificates: Vec<CertificateDer<'static>>,
+    /// Certificates that were called back.
+    pub revoked: Revocations,
     /// Common names, one of which a certificate must have; empty for any.
-    pub(super) allowed_cns: Vec<String>,
+    pub allowed_cns: Vec<String>,
     /// Names, one of which a certificate must be for; empty for any.
-    pub(super) allowed_hostnames: Vec<String>,
+    pub allowed_hostnames: Vec<String>,
 }
 
 impl Authorities {
@@ -51,13 +53,17 @@ impl Authorities {
 
 /// Decides about clients, and about peers that connect.
 #[derive(Debug)]
-pub(super) struct Visitors {
+pub struct Visitors {
     authorities: Authorities,
     inner: Arc<dyn ClientCertVerifier>,
 }
 
 impl Visitors {
-    pub(super) fn new(authorities: Authorities, provider: &Arc<CryptoProvider>) -> Result<Visitors, String> {
+    /// Lets those in whom `authorities` vouch for.
+    ///
+    /// # Errors
+    /// If there are no authorities.
+    pub fn new(authorities: Authorities, provider: &Arc<CryptoProvider>) -> Result<Visitors, String> {
         let inner = WebPkiClientVerifier::builder_with_provider(authorities.roots.clone(), provider.clone())
             .build()
             .map_err(|error| error.to_string())?;
@@ -113,9 +119,11 @@ impl ClientCertVerifier for Visitors {
 
 /// Decides about members that are connected to.
 #[derive(Debug)]
-pub(super) struct Hosts {
-    pub(super) authorities: Authorities,
-    pub(super) provider: Arc<CryptoProvider>,
+pub struct Hosts {
+    /// Who must vouch for them.
+    pub authorities: Authorities,
+    /// How signatures are checked.
+    pub provider: Arc<CryptoProvider>,
 }
 
 impl ServerCertVerifier for Hosts {
@@ -171,11 +179,13 @@ impl ServerCertVerifier for Hosts {
     }
 }
 
-/// Takes every member for what it says it is: `--peer-auto-tls` has no authority that could say otherwise. The connection is
+/// Takes every member for what it says it is: `--peer-auto-tls` has no authority that could say otherwise, and
+/// `--insecure-skip-tls-verify` wants none. The connection is
 /// encrypted, and that is all; so signatures prove nothing and are not looked at, which lets in etcd's certificates of P-521 too.
 #[derive(Debug)]
-pub(super) struct Anybody {
-    pub(super) provider: Arc<CryptoProvider>,
+pub struct Anybody {
+    /// What schemes of signatures are offered.
+    pub provider: Arc<CryptoProvider>,
 }
 
 impl ServerCertVerifier for Anybody {

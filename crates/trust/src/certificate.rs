@@ -8,32 +8,32 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// The parts of a certificate that decisions need.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Certificate {
+pub struct Certificate {
     /// The subject's common name; empty if it has none.
-    pub(crate) common_name: String,
+    pub common_name: String,
     /// Names it is for.
-    pub(crate) dns_names: Vec<String>,
+    pub dns_names: Vec<String>,
     /// Addresses it is for.
-    pub(crate) ips: Vec<IpAddr>,
+    pub ips: Vec<IpAddr>,
     /// Its number among those of its issuer, without leading zeros.
-    pub(crate) serial: Vec<u8>,
+    pub serial: Vec<u8>,
     /// The issuer, encoded.
-    pub(crate) issuer: Vec<u8>,
+    pub issuer: Vec<u8>,
     /// The subject, encoded.
-    pub(crate) subject: Vec<u8>,
+    pub subject: Vec<u8>,
     /// When it begins to be valid.
-    pub(crate) not_before: SystemTime,
+    pub not_before: SystemTime,
     /// When it ends.
-    pub(crate) not_after: SystemTime,
+    pub not_after: SystemTime,
     /// It says that it may sign others.
-    pub(crate) is_authority: bool,
+    pub is_authority: bool,
     /// For what it may be used: servers, clients.
-    pub(crate) usage: (bool, bool),
+    pub usage: (bool, bool),
 }
 
 impl Certificate {
     /// Takes a certificate apart.
-    pub(crate) fn parse(der: &CertificateDer<'_>) -> Result<Certificate, String> {
+    pub fn parse(der: &CertificateDer<'_>) -> Result<Certificate, String> {
         let (_, parsed) = X509Certificate::from_der(der).map_err(|_| "x509: malformed certificate".to_string())?;
         let text = |name: &x509_parser::x509::AttributeTypeAndValue<'_>| name.as_str().unwrap_or_default().to_string();
         // Of several the last counts, as with Go.
@@ -67,17 +67,17 @@ impl Certificate {
     }
 
     /// Whether it is valid at `now`.
-    pub(crate) fn is_valid_at(&self, now: SystemTime) -> bool {
+    pub fn is_valid_at(&self, now: SystemTime) -> bool {
         self.not_before <= now && now <= self.not_after
     }
 
     /// Whether it is signed with its own key, as far as the names tell.
-    pub(crate) fn is_self_issued(&self) -> bool {
+    pub fn is_self_issued(&self) -> bool {
         self.issuer == self.subject
     }
 
     /// Whether it is for `host`, a name or an address. The error is Go's.
-    pub(crate) fn check_host(&self, host: &str) -> Result<(), String> {
+    pub fn check_host(&self, host: &str) -> Result<(), String> {
         if let Ok(ip) = host.parse::<IpAddr>() {
             if self.ips.contains(&ip) {
                 return Ok(());
@@ -129,7 +129,7 @@ fn time(seconds: i64) -> SystemTime {
 }
 
 /// A number without the zeros in front of it.
-pub(super) fn trim(number: &[u8]) -> Vec<u8> {
+pub(crate) fn trim(number: &[u8]) -> Vec<u8> {
     let zeros = number.iter().take_while(|byte| **byte == 0).count();
     number[zeros..].to_vec()
 }
