@@ -10,8 +10,6 @@ use std::time::Duration;
 /// A command, or a group of them.
 pub(crate) struct Command {
     pub(crate) name: &'static str,
-    /// Other names of it.
-    pub(crate) aliases: &'static [&'static str],
     /// Name and arguments, for the usage.
     pub(crate) usage: &'static str,
     pub(crate) help: &'static str,
@@ -32,12 +30,12 @@ pub(crate) const fn command(
     help: &'static str,
     run: fn(&Context) -> Outcome,
 ) -> Command {
-    Command { name, aliases: &[], usage, help, flags: &[], action: Action::Run(run) }
+    Command { name, usage, help, flags: &[], action: Action::Run(run) }
 }
 
 /// Commands under one name.
 pub(crate) const fn group(name: &'static str, help: &'static str, commands: &'static [Command]) -> Command {
-    Command { name, aliases: &[], usage: "", help, flags: &[], action: Action::Group(commands) }
+    Command { name, usage: "", help, flags: &[], action: Action::Group(commands) }
 }
 
 impl Command {

@@ -9,21 +9,32 @@ mod failure;
 mod flags;
 mod globals;
 mod print;
+mod progress;
+mod suggest;
 mod terminal;
 mod usage;
 
 use command::{Action, Command, Context};
-use commands::COMMANDS;
+use commands::{COMMANDS, completion};
 use failure::{Outcome, code};
 use flags::{Flag, Kind, Parsed};
 
 /// Runs a command line (without the program's name); returns the exit code.
 pub fn run(program: &str, args: impl IntoIterator<Item = String>) -> i32 {
     let words: Vec<String> = args.into_iter().collect();
+    match words.split_first() {
+        Some((first, rest)) if first == "help" => return help(program, rest),
+        Some((first, rest)) if first == completion::HIDDEN => return completion::complete(rest),
+        _ => {}
+    }
     let (path, rest) = match find(&words) {
         Ok(found) => found,
         Err(unknown) => {
             eprintln!("Error: unknown command {unknown:?} for \"{program}\"");
+            let meant = suggest::names(COMMANDS, &unknown);
+            if !meant.is_empty() {
+                eprintln!("\nDid you mean this?\n\t{}\n", meant.join("\n\t"));
+            }
             eprintln!("Run '{program} --help' for usage.");
             return code::ERROR;
         }
@@ -39,6 +50,16 @@ pub fn run(program: &str, args: impl IntoIterator<Item = String>) -> i32 {
         eprint!("{}", usage::of(program, &path));
     }
     failure.code
+}
+
+/// `help` and the name of a command.
+fn help(program: &str, words: &[String]) -> i32 {
+    let (path, text) = match find(words) {
+        Ok((path, rest)) if rest.is_empty() => (path, String::new()),
+        _ => (Vec::new(), format!("Unknown help topic `{}`\n", words.join(" "))),
+    };
+    eprint!("{text}");
+    print::out(usage::of(program, &path).as_bytes()).map_or_else(|failure| failure.code, |()| 0)
 }
 
 fn execute(program: &str, path: &[&'static Command], words: &[String]) -> Outcome {
@@ -71,8 +92,7 @@ fn find(words: &[String]) -> Result<(Vec<&'static Command>, Vec<String>), String
             }
             continue;
         }
-        let named = |command: &&Command| command.name == word || command.aliases.contains(&word.as_str());
-        match table.iter().find(named) {
+        match suggest::find(table, word) {
             Some(command) => {
                 path.push(command);
                 table = match command.action {

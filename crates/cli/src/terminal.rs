@@ -11,14 +11,27 @@ pub(crate) fn is_seen() -> bool {
 /// Asks for a password. What is typed is not shown.
 pub(crate) fn password(prompt: &str) -> Outcome<String> {
     let hidden = Hidden::begin();
-    eprint!("{prompt}");
-    std::io::stderr().flush()?;
+    let mut out = std::io::stdout();
+    out.write_all(prompt.as_bytes())?;
+    out.flush()?;
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;
-    if hidden.is_some() {
-        eprintln!();
-    }
+    drop(hidden);
+    // The end of the line was not shown either.
+    out.write_all(b"\n")?;
     Ok(line.trim_end_matches(['\r', '\n']).to_string())
+}
+
+/// The first word of the standard input.
+pub(crate) fn word() -> Outcome<String> {
+    let mut line = String::new();
+    while line.trim().is_empty() {
+        line.clear();
+        if std::io::stdin().lock().read_line(&mut line)? == 0 {
+            break;
+        }
+    }
+    Ok(line.split_whitespace().next().unwrap_or_default().to_string())
 }
 
 /// The terminal does not show what is typed while this lives.

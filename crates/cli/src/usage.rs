@@ -38,6 +38,13 @@ pub(crate) fn of(program: &str, path: &[&'static Command]) -> String {
     out
 }
 
+/// What `options` says.
+pub(crate) fn global_flags() -> String {
+    let mut out = String::new();
+    flags(&mut out, "Every command takes these flags", globals::FLAGS);
+    out
+}
+
 fn list(out: &mut String, commands: &[Command]) {
     out.push_str("Commands:\n");
     for command in commands {

@@ -6,11 +6,8 @@ use crate::flags::{integer, switch};
 use crate::print;
 use api::etcdserverpb::CompactionRequest;
 
-pub(crate) const COMMAND: Command = Command {
-    aliases: &["compact"],
-    ..command("compaction", "<revision>", "Drops the history before a revision", run)
-        .with(&[switch("physical", "wait until its space is free as well")])
-};
+pub(crate) const COMMAND: Command = command("compaction", "<revision>", "Drops the history before a revision", run)
+    .with(&[switch("physical", "wait until its space is free as well")]);
 
 fn run(context: &Context) -> Outcome {
     let [revision] = context.args() else { return Err(Failure::args("compaction command needs 1 argument")) };

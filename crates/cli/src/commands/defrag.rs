@@ -12,6 +12,7 @@ pub(crate) const COMMAND: Command = command("defrag", "", "Has members give back
     .with(&[switch("cluster", "all members of the cluster, not only those of --endpoints")]);
 
 fn run(context: &Context) -> Outcome {
+    context.printer()?;
     let mut failures = 0;
     for endpoint in endpoint::targets(context)? {
         let client = context.client_of(&endpoint)?;

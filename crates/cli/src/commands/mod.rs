@@ -1,42 +1,58 @@
 //! The table of commands, one file per group.
 
 mod alarm;
+mod auth;
+mod check;
 mod compaction;
+pub(crate) mod completion;
 mod defrag;
 mod del;
+mod downgrade;
 mod elect;
 mod endpoint;
 mod get;
 mod keys;
 mod lease;
 mod lock;
+mod make_mirror;
 mod member;
 mod move_leader;
+mod options;
 mod put;
+mod role;
 mod snapshot;
 mod txn;
+mod user;
 mod version;
 mod watch;
 mod words;
 
 use crate::command::Command;
 
-/// Every command.
+/// Every command, in the order in which etcd's tool proposes them.
 pub(crate) const COMMANDS: &[Command] = &[
-    alarm::COMMAND,
-    compaction::COMMAND,
-    defrag::COMMAND,
-    del::COMMAND,
-    elect::COMMAND,
-    endpoint::COMMAND,
     get::COMMAND,
-    lease::COMMAND,
-    lock::COMMAND,
-    member::COMMAND,
-    move_leader::COMMAND,
     put::COMMAND,
-    snapshot::COMMAND,
+    del::COMMAND,
     txn::COMMAND,
-    version::COMMAND,
+    compaction::COMMAND,
+    alarm::COMMAND,
+    defrag::COMMAND,
+    endpoint::COMMAND,
+    move_leader::COMMAND,
     watch::COMMAND,
+    version::COMMAND,
+    lease::COMMAND,
+    member::COMMAND,
+    snapshot::COMMAND,
+    make_mirror::COMMAND,
+    lock::COMMAND,
+    elect::COMMAND,
+    auth::COMMAND,
+    user::COMMAND,
+    role::COMMAND,
+    check::COMMAND,
+    completion::COMMAND,
+    downgrade::COMMAND,
+    options::COMMAND,
 ];

@@ -4,7 +4,7 @@ use crate::command::{Command, Context, command, group};
 use crate::failure::{Failure, Outcome, code};
 use crate::globals;
 use crate::print::{self, go};
-use crate::terminal;
+use crate::progress::Bar;
 use api::Message;
 use api::etcdserverpb::SnapshotResponse;
 use sha2::{Digest, Sha256};
@@ -33,6 +33,7 @@ fn save(context: &Context) -> Outcome {
     // It takes as long as it takes.
     let client = globals::client(&context.parsed, vec![endpoint.clone()], None)?;
     let mut part = Part::create(Path::new(file))?;
+    let mut bar = Bar::new();
     let (version, size) = context.wait(async {
         let mut snapshot = client.snapshot().await?;
         let (mut version, mut size) = (String::new(), 0_u64);
@@ -46,31 +47,18 @@ fn save(context: &Context) -> Outcome {
             size += piece.blob.len() as u64;
             tail.push(&piece.blob);
             part.file.write_all(&piece.blob)?;
-            progress(size, piece.remaining_bytes);
+            let total = size + piece.remaining_bytes;
+            bar.draw(size, total, &go::bytes(total));
         }
         tail.check(size).map(|()| (version, size))
     })?;
     part.finish()?;
-    if terminal::is_seen() {
-        eprintln!("\r\x1b[K{} saved", go::bytes(size));
-    }
+    bar.end(&format!("{} saved", go::bytes(size)));
     print::out(format!("Snapshot saved at {file}\n").as_bytes())?;
     if !version.is_empty() {
         print::out(format!("Server version {version}\n").as_bytes())?;
     }
     Ok(())
-}
-
-/// A bar, for eyes.
-fn progress(done: u64, left: u64) {
-    const WIDTH: u64 = 40;
-    if !terminal::is_seen() {
-        return;
-    }
-    let total = (done + left).max(1);
-    let filled = (done * WIDTH / total) as usize;
-    let bar = format!("{}{}", "█".repeat(filled), "░".repeat(WIDTH as usize - filled));
-    eprint!("\r\x1b[K{bar} {:3} % of {}", done * 100 / total, go::bytes(total));
 }
 
 /// The file while it is not whole: removed again unless it is finished.

@@ -55,6 +55,18 @@ impl Lines {
         if self.hex_ids { self.line(&name, format_args!("{:016x}", kv.lease)) } else { self.line(&name, kv.lease) }
     }
 
+    pub(crate) fn text(&mut self, text: &str) -> &mut Lines {
+        self.out.push_str(text);
+        self
+    }
+
+    /// All that there is to say of an answer without contents.
+    pub(crate) fn of_header(hex: bool, header: Option<&ResponseHeader>) -> String {
+        let mut lines = Lines::with_hex_ids(hex);
+        lines.header(header);
+        lines.end()
+    }
+
     pub(crate) fn empty(&mut self) -> &mut Lines {
         self.out.push('\n');
         self

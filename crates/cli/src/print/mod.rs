@@ -8,6 +8,7 @@ pub(crate) mod table;
 
 use crate::failure::{Failure, Outcome, code};
 use api::Message;
+use api::etcdserverpb::ResponseHeader;
 use json::Style;
 use std::io::Write;
 
@@ -79,6 +80,19 @@ impl Printer {
             (Format::Protobuf, ..) => out(&answer.encode_to_vec()),
             _ => Err(self.unsupported()),
         }
+    }
+
+    /// Prints an answer that says no more than that it is done; `text` says so in the simple form.
+    pub(crate) fn done<A: Message>(
+        self,
+        name: &str,
+        answer: &A,
+        header: Option<&ResponseHeader>,
+        text: &str,
+    ) -> Outcome {
+        let simple = || format!("{text}\n").into_bytes();
+        let fields = || fields::Lines::of_header(self.hex, header);
+        self.answer(name, answer, Some(&simple), Some(&fields))
     }
 
     pub(crate) fn json(self, text: &str) -> Outcome {

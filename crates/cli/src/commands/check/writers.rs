@@ -1,0 +1,54 @@
+//! Clients that each write one key after the other.
+
+use super::report::Report;
+use api::etcdserverpb::PutRequest;
+use bytes::Bytes;
+use client::Client;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Instant;
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::{JoinHandle, spawn_local};
+
+/// Takes keys to be written.
+pub(super) struct Writers {
+    orders: mpsc::Sender<Bytes>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Writers {
+    /// Must be called in a `LocalSet`.
+    pub(super) fn start(clients: &[Client], value_bytes: usize, report: &Rc<RefCell<Report>>) -> Writers {
+        let (orders, work) = mpsc::channel::<Bytes>(clients.len());
+        let work = Rc::new(Mutex::new(work));
+        let begin = |client: &Client| {
+            let (client, work, report) = (client.clone(), work.clone(), report.clone());
+            spawn_local(async move {
+                let value = Bytes::from(vec![0; value_bytes]);
+                loop {
+                    let next = work.lock().await.recv().await;
+                    let Some(key) = next else { return };
+                    let started = Instant::now();
+                    let put = client.put(PutRequest { key, value: value.clone(), ..Default::default() }).await;
+                    report.borrow_mut().add(put.map(|_| started.elapsed()).map_err(|error| error.to_string()));
+                }
+            })
+        };
+        Writers { orders, tasks: clients.iter().map(begin).collect() }
+    }
+
+    /// Has a key written, as soon as somebody is free for it.
+    pub(super) async fn write(&self, key: Bytes) {
+        // Writers go on until this is dropped; one that panicked has said so.
+        let _ = self.orders.send(key).await;
+    }
+
+    /// Waits for all that was to be written.
+    pub(super) async fn finish(self) {
+        drop(self.orders);
+        for task in self.tasks {
+            // As above.
+            let _ = task.await;
+        }
+    }
+}
