@@ -47,7 +47,9 @@ struct Inbox {
 
 impl Mailbox {
     pub(crate) fn new() -> Mailbox {
-        Mailbox { inbox: Mutex::new(Inbox { mail: Vec::new(), answered: None, asleep: false, waker: Waker::noop().clone() }) }
+        Mailbox {
+            inbox: Mutex::new(Inbox { mail: Vec::new(), answered: None, asleep: false, waker: Waker::noop().clone() }),
+        }
     }
 
     pub(crate) fn post(&self, mail: Mail) {
