@@ -6,9 +6,11 @@
 mod journal;
 mod line;
 mod output;
+mod pace;
 mod rotation;
 
 pub(crate) use line::{quote, timestamp};
+pub(crate) use pace::Pace;
 
 use crate::config::{Logs, Output};
 use line::line;

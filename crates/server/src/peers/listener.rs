@@ -5,7 +5,7 @@ use super::connection::{self, HANDSHAKE_TIMEOUT};
 use super::door::Door;
 use super::gate::Security;
 use super::shared::Shared;
-use crate::logging::{self, Value};
+use crate::logging::{self, Pace, Value};
 use crate::node::lock;
 use crate::system::socket_file::{self, SocketFile};
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -163,8 +163,11 @@ fn show(address: &SockAddr) -> String {
 
 /// Says why somebody was turned away.
 pub(super) fn rejected(address: &str, error: &dyn std::fmt::Display) {
-    logging::warn(
-        "rejected connection on peer endpoint",
-        &[("remote-addr", address.into()), ("error", Value::Shown(error))],
-    );
+    static PACE: Pace = Pace::new();
+    if let Some(left_out) = PACE.line() {
+        logging::warn(
+            "rejected connection on peer endpoint",
+            &[("remote-addr", address.into()), ("error", Value::Shown(error)), ("lines-left-out", left_out.into())],
+        );
+    }
 }

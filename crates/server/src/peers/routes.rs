@@ -9,7 +9,7 @@ use super::peer::Peer;
 use super::shared::Shared;
 use super::wire::Wire;
 use super::{Known, probe, snapshot};
-use crate::logging::{self, Value};
+use crate::logging::{self, Pace, Value};
 use api::Message as _;
 use api::raftpb::{Message, MessageType};
 use bytes::BytesMut;
@@ -112,18 +112,22 @@ pub(super) fn require(method: Method, allowed: &'static str, request: &Request<(
 /// Refuses those of other clusters and of versions that are too far away.
 pub(super) fn check(shared: &Shared, headers: &HeaderMap) -> Result<(), Refusal> {
     shared.identity.check(headers).map_err(|mismatch| {
-        let show = |name| identity::text(headers, &name).unwrap_or_default();
-        logging::warn(
-            "refused a request of a peer",
-            &[
-                ("error", Value::Shown(&mismatch)),
-                ("remote-peer-server-name", show(identity::SERVER_FROM).into()),
-                ("remote-peer-server-version", show(SERVER_VERSION).into()),
-                ("remote-peer-server-minimum-cluster-version", show(identity::MIN_CLUSTER_VERSION).into()),
-                ("remote-peer-cluster-id", show(CLUSTER_ID).into()),
-                ("local-member-cluster-id", Value::Shown(&format_args!("{:x}", shared.identity.cluster_id))),
-            ],
-        );
+        static PACE: Pace = Pace::new();
+        if let Some(left_out) = PACE.line() {
+            let show = |name| identity::text(headers, &name).unwrap_or_default();
+            logging::warn(
+                "refused a request of a peer",
+                &[
+                    ("error", Value::Shown(&mismatch)),
+                    ("remote-peer-server-name", show(identity::SERVER_FROM).into()),
+                    ("remote-peer-server-version", show(SERVER_VERSION).into()),
+                    ("remote-peer-server-minimum-cluster-version", show(identity::MIN_CLUSTER_VERSION).into()),
+                    ("remote-peer-cluster-id", show(CLUSTER_ID).into()),
+                    ("lines-left-out", left_out.into()),
+                    ("local-member-cluster-id", Value::Shown(&format_args!("{:x}", shared.identity.cluster_id))),
+                ],
+            );
+        }
         Refusal::from(refusal(StatusCode::PRECONDITION_FAILED, mismatch))
     })
 }
@@ -150,10 +154,16 @@ fn stream_of(shared: &Arc<Shared>, head: &RequestHead, stream: &str) -> Result<(
     let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| not_found("invalid path"))?;
     let from = identity::parse_id(id).ok_or_else(|| not_found("invalid from"))?;
     if shared.handler.knows(from) == Known::Removed {
-        logging::warn(
-            "rejected stream from remote peer because it was removed",
-            &[("remote-peer-id-from", Value::Shown(&format_args!("{from:x}")))],
-        );
+        static PACE: Pace = Pace::new();
+        if let Some(left_out) = PACE.line() {
+            logging::warn(
+                "rejected stream from remote peer because it was removed",
+                &[
+                    ("remote-peer-id-from", Value::Shown(&format_args!("{from:x}"))),
+                    ("lines-left-out", left_out.into()),
+                ],
+            );
+        }
         return Err(refusal(StatusCode::GONE, "removed member").into());
     }
     let Some(peer) = shared.peer(from).filter(|peer| peer.is_dialled.load(Ordering::SeqCst)) else {
@@ -205,10 +215,13 @@ fn message(
     };
     let from = message.from();
     if shared.handler.knows(from) == Known::Removed {
-        logging::warn(
-            "rejected Raft message from removed member",
-            &[("removed-member-id", Value::Shown(&format_args!("{from:x}")))],
-        );
+        static PACE: Pace = Pace::new();
+        if let Some(left_out) = PACE.line() {
+            logging::warn(
+                "rejected Raft message from removed member",
+                &[("removed-member-id", Value::Shown(&format_args!("{from:x}"))), ("lines-left-out", left_out.into())],
+            );
+        }
         return Ok(forbidden("cannot process message from removed member"));
     }
     if message.to() != shared.identity.member_id {
