@@ -232,8 +232,9 @@ impl Store {
         // Deletions may fill the next segment, and what the Raft log has is not to be kept for it a second time.
         let rewrite = own.saturating_sub(self.segments.needed_spare_bytes());
         let spare = self.raft_log_spare_bytes.load(Ordering::Relaxed);
-        self.disk_floor.store(rewrite + self.options.reserve_bytes.saturating_sub(spare), Ordering::Relaxed);
-        self.disk_is_full.store(free + self.segments.spare_bytes() < rewrite, Ordering::Relaxed);
+        let floor = rewrite.saturating_add(self.options.reserve_bytes.saturating_sub(spare));
+        self.disk_floor.store(floor, Ordering::Relaxed);
+        self.disk_is_full.store(free.saturating_add(self.segments.spare_bytes()) < rewrite, Ordering::Relaxed);
         let is_low = free < needed;
         if !self.disk_is_low.swap(is_low, Ordering::Relaxed) && is_low {
             self.maintenance.wants_checkpoints();
