@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -139,10 +140,13 @@ async fn serve(candidate: Candidate, guard: Guard) {
     let common = &guard.common;
     let address = arrival.peer.address;
     let mut server_name = None;
-    let shaken = tokio::time::timeout(common.timeout, shake(arrival, &*gatekeeper, plaintext, &mut server_name)).await;
-    let outcome = match shaken {
-        Ok(outcome) => outcome,
-        Err(_) => Err(Refusal::TimedOut),
+    let outcome = {
+        let mut shaking = pin!(shake(arrival, &*gatekeeper, plaintext, &mut server_name));
+        tokio::time::timeout(common.timeout, shaking.as_mut()).await.unwrap_or_else(|_| {
+            // While the connection is open: whoever sees it closed finds it counted.
+            common.counts.timed_out.fetch_add(1, Ordering::Relaxed);
+            Err(Refusal::TimedOut)
+        })
     };
     match outcome {
         Ok(arrival) => {
@@ -152,11 +156,9 @@ async fn serve(candidate: Candidate, guard: Guard) {
             assign(&common.seats, arrival);
         }
         Err(refusal) => {
-            let counter = match refusal {
-                Refusal::TimedOut => &common.counts.timed_out,
-                _ => &common.counts.failed,
-            };
-            counter.fetch_add(1, Ordering::Relaxed);
+            if !matches!(refusal, Refusal::TimedOut) {
+                common.counts.failed.fetch_add(1, Ordering::Relaxed);
+            }
             gatekeeper.rejected(&address, server_name.as_deref(), &refusal);
         }
     }
