@@ -33,8 +33,8 @@ pub struct DataDir {
 pub enum DataDirError {
     /// etcd's own.
     #[error(
-        "`{dir}` holds the data of an etcd member; it was left untouched. Choose another --data-dir, or move the keys over: \
-         `etcdctl snapshot save` from the running etcd, then copy them with `etcdctl make-mirror`"
+        "`{dir}` holds the data of an etcd member; it was left untouched. Choose another --data-dir, or take the member over: \
+         `cairn util migrate --from DIR --data-dir NEW`, then start with NEW"
     )]
     Etcd {
         /// The data directory.

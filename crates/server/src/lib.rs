@@ -28,6 +28,7 @@ mod tracing;
 
 pub use cluster::BeginError;
 pub use config::{Asked, Config, ConfigError, Gate, Output, Rotation, TlsVersion, parse, usage};
+pub use datadir::{DataDir, DataDirError};
 pub use local::run_local;
 pub use node::{Node, Running, StartError};
 

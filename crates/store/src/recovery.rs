@@ -8,6 +8,7 @@
 
 mod error;
 mod files;
+mod inspect;
 mod rebuild;
 mod source;
 mod tidy;
@@ -17,6 +18,7 @@ mod tidy;
 mod tests;
 
 pub use error::OpenError;
+pub use inspect::{Inspection, inspect};
 pub(crate) use rebuild::{Rebuilt, Share, rebuild};
 pub(crate) use source::Source;
 

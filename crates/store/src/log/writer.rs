@@ -66,6 +66,12 @@ impl Log {
         self.append(rev, Kind::Tombstone, tombstone_len(key), |buffer| encode_tombstone(key, buffer))
     }
 
+    /// Appends a change whose stored bytes there are already. Revisions must ascend.
+    pub(crate) fn append_stored(&mut self, rev: Revision, is_tombstone: bool, stored: &[u8]) -> Loc {
+        let kind = if is_tombstone { Kind::Tombstone } else { Kind::Put };
+        self.append(rev, kind, stored.len(), |buffer| buffer.extend_from_slice(stored))
+    }
+
     /// The stored bytes at `loc` while they are not flushed yet; `None` once they can be had from [`Segments`].
     pub fn pending(&self, loc: Loc) -> Option<&[u8]> {
         let part = self.parts.iter().rev().find(|part| part.id == loc.segment)?;

@@ -1,0 +1,206 @@
+//! Reads database files of bbolt, the library that etcd keeps its data with. The layout is drawn in `docs/formats.md`, "Snapshot image".
+//!
+//! Nothing in a file is believed: places, lengths and page numbers are checked before they are used, no page is gone through twice, and
+//! memory is bounded by the largest page, which is no larger than the file.
+
+mod page;
+
+use crate::Error;
+use page::{Head, Meta, Page};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Levels of a tree: a tree of more than a few is none that was written.
+const DEPTH_MAX: usize = 64;
+/// How often a lock is asked for.
+const LOCK_STEP: Duration = Duration::from_millis(50);
+
+/// A database, opened for reading.
+pub struct Db {
+    path: PathBuf,
+    file: File,
+    meta: Meta,
+}
+
+/// A named part of a database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    /// Its name.
+    pub name: Vec<u8>,
+    root: Root,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Root {
+    Page(u64),
+    /// A small bucket is a page inside the value.
+    Inline(Vec<u8>),
+}
+
+/// What [`Db::walk`] tells of: key, and value unless it is a bucket.
+type Visit<'a> = dyn FnMut(&[u8], Option<&[u8]>) -> Result<(), Error> + 'a;
+
+impl Db {
+    /// Opens the database in a file. Other bytes may follow it.
+    ///
+    /// # Errors
+    /// If there is no file, or no database in it.
+    pub fn open(path: &Path) -> Result<Db, Error> {
+        let file = File::open(path).map_err(Error::io("open", path))?;
+        let bytes = file.metadata().map_err(Error::io("stat", path))?.len();
+        let read = |offset: u64, room: &mut [u8]| file.read_exact_at(room, offset);
+        let no_database = |what| Error::NoDatabase { path: path.into(), what };
+        let meta = Meta::find(bytes, read).map_err(no_database)?;
+        Ok(Db { path: path.into(), file, meta })
+    }
+
+    /// Whoever writes to the file holds a lock on it; this asks for one beside other readers, for as long as `patience`.
+    ///
+    /// # Errors
+    /// If somebody has the file open for writing.
+    pub fn lock(&self, patience: Duration) -> Result<(), Error> {
+        let begun = Instant::now();
+        loop {
+            // SAFETY: a call on an open file of ours, without memory.
+            if unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) } == 0 {
+                return Ok(());
+            }
+            if begun.elapsed() >= patience {
+                return Err(Error::InUse { path: self.path.clone() });
+            }
+            std::thread::sleep(LOCK_STEP);
+        }
+    }
+
+    /// Bytes of the database, without what follows it.
+    pub fn bytes(&self) -> u64 {
+        self.meta.pages * self.meta.page_bytes as u64
+    }
+
+    /// The buckets, in the order of their names.
+    ///
+    /// # Errors
+    /// If the file is damaged.
+    pub fn buckets(&self) -> Result<Vec<Bucket>, Error> {
+        let mut buckets = Vec::new();
+        let mut walk = self.begin();
+        walk.tree(self.meta.root, 0, &mut |name, value, is_bucket| {
+            if !is_bucket {
+                return Err("a value where buckets are expected".into());
+            }
+            let root = match page::bucket(value)? {
+                (0, rest) => Root::Inline(rest.to_vec()),
+                (root, _) => Root::Page(root),
+            };
+            buckets.push(Bucket { name: name.to_vec(), root });
+            Ok(Ok(()))
+        })?;
+        Ok(buckets)
+    }
+
+    /// Goes through a bucket, in the order of its keys.
+    ///
+    /// # Errors
+    /// If the file is damaged, or what `visit` says.
+    pub fn walk(&self, bucket: &Bucket, visit: &mut Visit<'_>) -> Result<(), Error> {
+        let mut walk = self.begin();
+        let each = &mut |key: &[u8], value: &[u8], is_bucket: bool| Ok(visit(key, Some(value).filter(|_| !is_bucket)));
+        match &bucket.root {
+            Root::Page(root) => walk.tree(*root, 0, each),
+            Root::Inline(bytes) => walk.leaf(&Page { id: 0, bytes }, each),
+        }
+    }
+
+    fn begin(&self) -> Walk<'_> {
+        Walk { db: self, pages_left: self.meta.pages, last: None }
+    }
+
+    fn damaged(&self, page: u64, what: impl Into<String>) -> Error {
+        Error::Damaged { path: self.path.clone(), page, what: what.into() }
+    }
+
+    /// A page with those that it goes on into.
+    fn read(&self, id: u64) -> Result<Vec<u8>, Error> {
+        if !(2..self.meta.pages).contains(&id) {
+            return Err(self.damaged(id, "there is no such page"));
+        }
+        let mut bytes = vec![0; self.meta.page_bytes];
+        self.fill(id, 0, &mut bytes)?;
+        let head = Head::of(&bytes);
+        if head.id != id {
+            return Err(self.damaged(id, "it has the number of another page"));
+        }
+        let span = 1 + u64::from(head.overflow);
+        if span > self.meta.pages - id {
+            return Err(self.damaged(id, "it goes on behind the end of the file"));
+        }
+        if span > 1 {
+            let first = bytes.len();
+            bytes.resize(first * span as usize, 0);
+            self.fill(id, first, &mut bytes[first..])?;
+        }
+        Ok(bytes)
+    }
+
+    fn fill(&self, id: u64, offset: usize, room: &mut [u8]) -> Result<(), Error> {
+        let at = id * self.meta.page_bytes as u64 + offset as u64;
+        self.file.read_exact_at(room, at).map_err(Error::io("read", &self.path))
+    }
+}
+
+/// What a walk makes of an element: damage, or what the visitor says.
+type Each<'a> = dyn FnMut(&[u8], &[u8], bool) -> Result<Result<(), Error>, String> + 'a;
+
+/// One way through a tree.
+struct Walk<'a> {
+    db: &'a Db,
+    /// A tree has no more pages than the file.
+    pages_left: u64,
+    last: Option<Vec<u8>>,
+}
+
+impl Walk<'_> {
+    fn tree(&mut self, id: u64, depth: usize, each: &mut Each<'_>) -> Result<(), Error> {
+        if depth > DEPTH_MAX {
+            return Err(self.db.damaged(id, "the tree is too deep"));
+        }
+        self.pages_left = self.pages_left.checked_sub(1).ok_or_else(|| self.db.damaged(id, "pages form a circle"))?;
+        let bytes = self.db.read(id)?;
+        let page = Page { id, bytes: &bytes };
+        match page.kind() {
+            page::BRANCH => {
+                for number in 0..page.count() {
+                    let child = page.child(number).map_err(|what| self.db.damaged(id, what))?;
+                    self.tree(child, depth + 1, each)?;
+                }
+                Ok(())
+            }
+            page::LEAF => self.leaf(&page, each),
+            _ => Err(self.db.damaged(id, "it is neither a branch nor a leaf")),
+        }
+    }
+
+    fn leaf(&mut self, page: &Page<'_>, each: &mut Each<'_>) -> Result<(), Error> {
+        let damaged = |what: &str| self.db.damaged(page.id, what);
+        if page.bytes.len() < page::HEAD_BYTES || page.kind() != page::LEAF {
+            return Err(damaged("it is no leaf"));
+        }
+        for number in 0..page.count() {
+            let element = page.element(number).map_err(damaged)?;
+            if self.last.as_deref().is_some_and(|last| last >= element.key) {
+                return Err(damaged("keys are out of order"));
+            }
+            let last = self.last.get_or_insert_default();
+            last.clear();
+            last.extend_from_slice(element.key);
+            each(element.key, element.value, element.is_bucket).map_err(|what| damaged(&what))??;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! The reader against the writer of our own snapshots, and against bytes that nobody wrote.
+
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use store::Image;
+use store::image::{Bucket as Source, Table};
+
+/// A file that goes when it is dropped.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new(bytes: &[u8]) -> Temporary {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("cairn-bolt-{}-{number}", std::process::id()));
+        std::fs::write(&path, bytes).unwrap();
+        Temporary(path)
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn image(rows: &Rows, others: usize) -> Vec<u8> {
+    let rows = rows.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+    let many = (0..others).map(|number| (format!("k{number:06}").into_bytes(), vec![b'v'; 100])).collect();
+    let buckets: Vec<Box<dyn Source>> = vec![
+        Box::new(Table::new("rows", rows)),
+        Box::new(Table::new("empty", Vec::new())),
+        Box::new(Table::new("many", many)),
+    ];
+    let mut image = Image::new(buckets);
+    let mut bytes = Vec::new();
+    while let Some(part) = image.next(1 << 16) {
+        bytes.extend_from_slice(&part);
+    }
+    bytes
+}
+
+fn read(bytes: &[u8]) -> Result<Vec<(Vec<u8>, Rows)>, Error> {
+    let file = Temporary::new(bytes);
+    let db = Db::open(&file.0)?;
+    let mut all = Vec::new();
+    for bucket in db.buckets()? {
+        let mut rows = Rows::new();
+        db.walk(&bucket, &mut |key, value| {
+            rows.insert(key.to_vec(), value.unwrap_or_default().to_vec());
+            Ok(())
+        })?;
+        all.push((bucket.name, rows));
+    }
+    Ok(all)
+}
+
+#[test]
+fn what_was_written_is_read() {
+    let rows: Rows = [(b"a".to_vec(), b"1".to_vec()), (b"b".to_vec(), vec![7; 20_000])].into();
+    let mut bytes = image(&rows, 5000);
+    // A checksum behind the database is none of it.
+    bytes.extend_from_slice(&[9; 32]);
+    let found = read(&bytes).unwrap();
+    let names: Vec<&[u8]> = found.iter().map(|(name, _)| &name[..]).collect();
+    assert_eq!(names, [&b"empty"[..], b"many", b"rows"]);
+    assert_eq!((found[0].1.len(), found[1].1.len(), &found[2].1), (0, 5000, &rows));
+}
+
+#[test]
+fn one_head_is_enough() {
+    let rows: Rows = [(b"a".to_vec(), b"1".to_vec())].into();
+    for head in [0, 4096] {
+        let mut bytes = image(&rows, 0);
+        bytes[head + 40] ^= 1;
+        assert_eq!(read(&bytes).unwrap()[2].1, rows);
+    }
+    let mut bytes = image(&rows, 0);
+    bytes[40] ^= 1;
+    bytes[4096 + 40] ^= 1;
+    assert!(matches!(read(&bytes), Err(Error::NoDatabase { .. })));
+    assert!(matches!(read(&image(&rows, 100)[..9000]), Err(Error::NoDatabase { .. })));
+    assert!(matches!(read(b""), Err(Error::NoDatabase { .. })));
+}
+
+#[test]
+fn circles_end() {
+    let mut bytes = image(&Rows::new(), 5000);
+    let pages = bytes.len() / 4096;
+    for page in 3..pages {
+        let at = page * 4096;
+        if bytes[at + 8] == 1 {
+            // The second child is the branch itself.
+            let id = (page as u64).to_le_bytes();
+            bytes[at + 16 + 16 + 8..at + 16 + 16 + 16].copy_from_slice(&id);
+        }
+    }
+    assert!(matches!(read(&bytes), Err(Error::Damaged { .. })));
+}
+
+proptest! {
+    #[test]
+    fn any_file_can_be_opened(bytes: Vec<u8>) {
+        prop_assert!(read(&bytes).is_err());
+    }
+
+    #[test]
+    fn any_damage_can_be_read(places in proptest::collection::vec((8192usize..60_000, any::<u8>()), 1..20)) {
+        let mut bytes = image(&[(b"a".to_vec(), vec![1; 9000])].into(), 300);
+        for (place, byte) in places {
+            let place = place.min(bytes.len() - 1);
+            bytes[place] = byte;
+        }
+        let _ = read(&bytes);
+    }
+}

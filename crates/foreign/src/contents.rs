@@ -1,0 +1,192 @@
+//! What a database of etcd holds beside the keys.
+
+use crate::database::revision;
+use crate::{Database, Error};
+use api::Message;
+use api::authpb::{Role, User};
+use api::etcdserverpb::{AlarmMember, DowngradeInfo};
+use api::leasepb::Lease;
+use api::raftpb::ConfState;
+use bytes::Bytes;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use store::Member;
+use store::checkpoint::Checkpoint;
+
+/// Everything in a database but the changes to keys.
+#[derive(Clone, Debug, Default)]
+pub struct Contents {
+    /// Index of the last entry of the log that is in it.
+    pub index: u64,
+    /// Its term.
+    pub term: u64,
+    /// Who votes; versions before 3.5 did not keep that.
+    pub conf_state: Option<ConfState>,
+    /// The revision that the history is compacted to, finished or not; -1 if never.
+    pub compact_revision: i64,
+    /// The version of etcd that it is for; empty before 3.6.
+    pub storage_version: String,
+    /// The leases.
+    pub leases: Vec<Lease>,
+    /// Alarms that are on.
+    pub alarms: Vec<AlarmMember>,
+    /// The version that the cluster has agreed on.
+    pub cluster_version: String,
+    /// The downgrade under way.
+    pub downgrade: Option<DowngradeInfo>,
+    /// The members.
+    pub members: Vec<Member>,
+    /// Those that are no more.
+    pub removed: Vec<u64>,
+    /// Users and roles, as a checkpoint has them.
+    pub auth: Bytes,
+}
+
+/// etcd's JSON for who votes.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Voters {
+    voters: Option<Vec<u64>>,
+    learners: Option<Vec<u64>>,
+    voters_outgoing: Option<Vec<u64>>,
+    learners_next: Option<Vec<u64>>,
+    auto_leave: Option<bool>,
+}
+
+/// etcd's JSON for a downgrade.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Downgrade {
+    #[serde(rename = "target-version")]
+    target_version: String,
+    enabled: bool,
+}
+
+impl Database {
+    /// Reads everything but the keys.
+    ///
+    /// # Errors
+    /// If the file is damaged, or something in it is none of etcd's.
+    pub fn contents(&self) -> Result<Contents, Error> {
+        let mut contents = Contents { compact_revision: -1, ..Contents::default() };
+        let meta = self.table("meta")?;
+        contents.index = number(&meta, "meta", "consistent_index")?.unwrap_or(0);
+        contents.term = number(&meta, "meta", "term")?.unwrap_or(0);
+        contents.storage_version = text(&meta, "meta", "storageVersion")?.unwrap_or_default();
+        if let Some(json) = meta.get(&b"confState"[..]) {
+            let found: Voters = parse("meta", json)?;
+            contents.conf_state = Some(ConfState {
+                voters: found.voters.unwrap_or_default(),
+                learners: found.learners.unwrap_or_default(),
+                voters_outgoing: found.voters_outgoing.unwrap_or_default(),
+                learners_next: found.learners_next.unwrap_or_default(),
+                auto_leave: found.auto_leave,
+            });
+        }
+        for name in ["scheduledCompactRev", "finishedCompactRev"] {
+            if let Some(bytes) = meta.get(name.as_bytes()) {
+                let (rev, _) =
+                    revision(bytes).ok_or_else(|| Error::contents("meta", format!("{name} is no revision")))?;
+                contents.compact_revision = contents.compact_revision.max(rev.main);
+            }
+        }
+        self.walk("lease", &mut |_, value| {
+            contents.leases.push(decode("lease", value)?);
+            Ok(())
+        })?;
+        self.walk("alarm", &mut |key, _| {
+            contents.alarms.push(decode("alarm", key)?);
+            Ok(())
+        })?;
+        self.cluster(&mut contents)?;
+        self.auth(&mut contents)?;
+        Ok(contents)
+    }
+
+    fn cluster(&self, contents: &mut Contents) -> Result<(), Error> {
+        let cluster = self.table("cluster")?;
+        contents.cluster_version = text(&cluster, "cluster", "clusterVersion")?.unwrap_or_default();
+        if let Some(json) = cluster.get(&b"downgrade"[..]) {
+            let Downgrade { target_version, enabled } = parse("cluster", json)?;
+            contents.downgrade = enabled.then_some(DowngradeInfo { enabled, target_version });
+        }
+        self.walk("members", &mut |_, value| {
+            contents.members.push(parse("members", value)?);
+            Ok(())
+        })?;
+        self.walk("members_removed", &mut |key, _| {
+            let id = std::str::from_utf8(key).ok().and_then(|key| u64::from_str_radix(key, 16).ok());
+            contents.removed.push(id.ok_or_else(|| Error::contents("members_removed", "a key that is no id"))?);
+            Ok(())
+        })
+    }
+
+    fn auth(&self, contents: &mut Contents) -> Result<(), Error> {
+        let auth = self.table("auth")?;
+        let enabled = auth.get(&b"authEnabled"[..]).is_some_and(|value| value == &[1]);
+        let revision = number(&auth, "auth", "authRevision")?.unwrap_or(1);
+        let (mut users, mut roles): (Vec<User>, Vec<Role>) = (Vec::new(), Vec::new());
+        self.walk("authUsers", &mut |_, value| {
+            users.push(decode("authUsers", value)?);
+            Ok(())
+        })?;
+        self.walk("authRoles", &mut |_, value| {
+            roles.push(decode("authRoles", value)?);
+            Ok(())
+        })?;
+        contents.auth = store::encode_auth(enabled, revision, users, roles)
+            .ok_or_else(|| Error::contents("authUsers", "a name that is no text"))?;
+        Ok(())
+    }
+
+    /// A bucket of a few rows.
+    fn table(&self, name: &str) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Error> {
+        let mut rows = BTreeMap::new();
+        self.walk(name, &mut |key, value| {
+            rows.insert(key.to_vec(), value.to_vec());
+            Ok(())
+        })?;
+        Ok(rows)
+    }
+}
+
+impl Contents {
+    /// The same as a checkpoint has it, for a store that ends at `revision`.
+    pub(crate) fn checkpoint(self, revision: i64) -> Checkpoint {
+        Checkpoint {
+            applied_index: self.index,
+            applied_term: self.term,
+            revision: revision.max(self.compact_revision).max(1),
+            compact_revision: self.compact_revision,
+            conf_state: self.conf_state.unwrap_or_default(),
+            leases: self.leases,
+            alarms: self.alarms,
+            members: self.members.into_iter().map(Into::into).collect(),
+            removed: self.removed,
+            cluster_version: self.cluster_version,
+            downgrade: self.downgrade,
+            auth: self.auth,
+            ..Checkpoint::initial()
+        }
+    }
+}
+
+fn decode<M: Message + Default>(bucket: &str, bytes: &[u8]) -> Result<M, Error> {
+    M::decode(bytes).map_err(|error| Error::contents(bucket, error.to_string()))
+}
+
+fn parse<'a, T: Deserialize<'a>>(bucket: &str, json: &'a [u8]) -> Result<T, Error> {
+    serde_json::from_slice(json).map_err(|error| Error::contents(bucket, error.to_string()))
+}
+
+fn number(rows: &BTreeMap<Vec<u8>, Vec<u8>>, bucket: &str, name: &str) -> Result<Option<u64>, Error> {
+    let Some(value) = rows.get(name.as_bytes()) else { return Ok(None) };
+    let wrong = |_| Error::contents(bucket, format!("{name} has {} bytes, not 8", value.len()));
+    Ok(Some(u64::from_be_bytes(value[..].try_into().map_err(wrong)?)))
+}
+
+fn text(rows: &BTreeMap<Vec<u8>, Vec<u8>>, bucket: &str, name: &str) -> Result<Option<String>, Error> {
+    let Some(value) = rows.get(name.as_bytes()) else { return Ok(None) };
+    let wrong = |_| Error::contents(bucket, format!("{name} is no text"));
+    Ok(Some(String::from_utf8(value.clone()).map_err(wrong)?))
+}

@@ -1,0 +1,102 @@
+//! A database of etcd.
+
+use crate::Error;
+use crate::bolt::{Bucket, Db};
+use std::path::Path;
+use store::types::Revision;
+
+/// The bucket of all changes to keys.
+pub(crate) const KEYS: &str = "key";
+/// Bytes of a revision as a key.
+const REVISION_BYTES: usize = 17;
+
+/// Told of keys and values.
+type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), Error> + 'a;
+
+/// A database file, opened for reading.
+pub struct Database {
+    pub(crate) db: Db,
+    pub(crate) buckets: Vec<Bucket>,
+}
+
+/// One change to a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// When it was made.
+    pub rev: Revision,
+    /// It deleted the key.
+    pub is_tombstone: bool,
+    /// The revision as it is stored.
+    pub name: &'a [u8],
+    /// The stored `KeyValue`.
+    pub bytes: &'a [u8],
+}
+
+impl Database {
+    /// Opens a database in a file; other bytes may follow it.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn open(path: &Path) -> Result<Database, Error> {
+        let db = Db::open(path)?;
+        let buckets = db.buckets()?;
+        Ok(Database { db, buckets })
+    }
+
+    /// Goes through a bucket; nothing, if there is none of this name.
+    pub(crate) fn walk(&self, name: &str, visit: &mut Visit<'_>) -> Result<(), Error> {
+        let Some(bucket) = self.buckets.iter().find(|bucket| bucket.name == name.as_bytes()) else { return Ok(()) };
+        self.db.walk(bucket, &mut |key, value| match value {
+            Some(value) => visit(key, value),
+            None => Err(Error::contents(name, "there is a bucket in it")),
+        })
+    }
+
+    /// Goes through all changes, in their order.
+    ///
+    /// # Errors
+    /// If the file is damaged, or what `visit` says.
+    pub fn records(&self, visit: &mut dyn FnMut(Record<'_>) -> Result<(), Error>) -> Result<(), Error> {
+        self.walk(KEYS, &mut |name, bytes| {
+            let (rev, is_tombstone) =
+                revision(name).ok_or_else(|| Error::contents(KEYS, format!("{name:02x?} is no revision")))?;
+            visit(Record { rev, is_tombstone, name, bytes })
+        })
+    }
+}
+
+/// A revision as etcd writes it: main and sub revision with `_` between them, and a `t` behind a deletion's.
+pub(crate) fn revision(name: &[u8]) -> Option<(Revision, bool)> {
+    let (name, mark) = name.split_at_checked(REVISION_BYTES)?;
+    let is_tombstone = match mark {
+        b"" => false,
+        b"t" => true,
+        _ => return None,
+    };
+    let main = i64::from_be_bytes(*name.first_chunk()?);
+    let sub = i64::from_be_bytes(*name[9..].first_chunk()?);
+    let rev = Revision { main, sub: u32::try_from(sub).ok()? };
+    (name[8] == b'_' && main > 0).then_some((rev, is_tombstone))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn revisions_are_read() {
+        let rev = |main, sub| Revision { main, sub };
+        assert_eq!(revision(b"\0\0\0\0\0\0\0\x03_\0\0\0\0\0\0\0\x01"), Some((rev(3, 1), false)));
+        assert_eq!(revision(b"\0\0\0\0\0\0\0\x03_\0\0\0\0\0\0\0\x01t"), Some((rev(3, 1), true)));
+        for wrong in [
+            &b""[..],
+            b"\0\0\0\0\0\0\0\x03_\0\0\0\0\0\0\0",
+            b"\0\0\0\0\0\0\0\x03-\0\0\0\0\0\0\0\x01",
+            b"\0\0\0\0\0\0\0\x03_\0\0\0\0\0\0\0\x01x",
+            b"\xff\0\0\0\0\0\0\x03_\0\0\0\0\0\0\0\x01",
+            b"\0\0\0\0\0\0\0\x03_\x01\0\0\0\0\0\0\x01",
+        ] {
+            assert_eq!(revision(wrong), None, "{wrong:?}");
+        }
+    }
+}

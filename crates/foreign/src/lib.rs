@@ -1,0 +1,27 @@
+//! The files of etcd members, which may be anything: a wrong one is refused with the place and what is wrong there, whatever its bytes.
+//!
+//! [`bolt`] reads a database file, page by page; [`Database`] knows what etcd keeps in it; [`Status`] and [`HashKv`] sum it up.
+//! [`SnapshotFile`] is a database with a checksum behind it. [`log`] reads etcd's log, and ours, which has its framing. [`restore`] and
+//! [`migrate`] make data directories of Cairn: they write the store first and the log last, so that half of one is never started on.
+
+pub mod bolt;
+mod contents;
+mod database;
+mod error;
+mod hash;
+pub mod log;
+mod migrate;
+mod restore;
+mod snapshot;
+mod status;
+mod target;
+mod votes;
+
+pub use contents::Contents;
+pub use database::{Database, Record};
+pub use error::Error;
+pub use hash::HashKv;
+pub use migrate::{Migrated, migrate};
+pub use restore::{Restore, restore};
+pub use snapshot::SnapshotFile;
+pub use status::Status;

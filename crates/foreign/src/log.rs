@@ -1,0 +1,265 @@
+//! Reads a Raft log in etcd's framing, which ours has too: for looking at it, and for taking it over.
+//!
+//! A record is a length, `walpb.Record` and zeros up to a multiple of 8; its checksum runs on over all records of all files. The last
+//! file may end in a record that a power cut tore: it was never acknowledged, and counts for nothing.
+
+use crate::Error;
+use crate::votes::Votes;
+use api::Message;
+use api::raftpb::{Entry, HardState};
+use api::walpb;
+use std::path::{Path, PathBuf};
+
+/// Bytes of a sector: a torn write has left some of them as zeros.
+const SECTOR_BYTES: usize = 512;
+/// Bytes of a file that is read: segments have 64 MB, and one record may make one longer.
+const FILE_BYTES_MAX: u64 = 4 << 30;
+
+/// One record.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Record {
+    /// Whose log it is: `etcdserverpb.Metadata`.
+    Metadata(Vec<u8>),
+    /// An entry, which replaces all from its index on.
+    Entry(Entry),
+    /// What the member knows of terms and votes.
+    State(HardState),
+    /// A state that the log goes on behind.
+    Snapshot(walpb::Snapshot),
+}
+
+/// A log, as far as somebody needs it who has everything up to an entry.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tail {
+    pub(crate) metadata: Vec<u8>,
+    pub(crate) hard_state: HardState,
+    /// That entry, if the log has it, and those behind it.
+    pub(crate) entries: Vec<Entry>,
+    /// The changes of the members, and the states that the log goes on behind.
+    pub(crate) votes: Votes,
+}
+
+/// Reads a log from the entry `from` on.
+pub(crate) fn read_tail(dir: &Path, from: u64) -> Result<Tail, Error> {
+    let mut tail = Tail::default();
+    read(dir, &mut |record| match record {
+        Record::Metadata(metadata) => tail.metadata = metadata,
+        Record::State(state) => tail.hard_state = state,
+        Record::Snapshot(snapshot) => tail.votes.snapshot(&snapshot),
+        Record::Entry(entry) => {
+            tail.votes.entry(&entry);
+            while tail.entries.last().is_some_and(|last| last.index() >= entry.index()) {
+                tail.entries.pop();
+            }
+            if entry.index() >= from {
+                tail.entries.push(entry);
+            }
+        }
+    })?;
+    if tail.metadata.is_empty() {
+        return Err(Error::Refused(format!("`{}` holds no log", dir.display())));
+    }
+    Ok(tail)
+}
+
+impl Tail {
+    /// The term of an entry or of a state, if the log has it.
+    pub(crate) fn term_of(&self, index: u64) -> Option<u64> {
+        let entry = self.entries.iter().find(|entry| entry.index() == index).map(Entry::term);
+        entry.or_else(|| self.votes.term_of(index))
+    }
+}
+
+/// Tells of every record of the log in `dir`, and checks their checksums.
+///
+/// # Errors
+/// The first damage, with file and offset.
+pub fn read(dir: &Path, visit: &mut dyn FnMut(Record)) -> Result<(), Error> {
+    read_files(&files(dir)?, visit)
+}
+
+/// Sequence, first index and path of each file, in their order.
+type Files = Vec<(u64, u64, PathBuf)>;
+
+fn files(dir: &Path) -> Result<Files, Error> {
+    let mut files = Files::new();
+    for entry in std::fs::read_dir(dir).map_err(Error::io("open", dir))? {
+        let path = entry.map_err(Error::io("list", dir))?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if let Some((sequence, index)) = name.strip_suffix(".wal").and_then(|name| name.split_once('-'))
+            && let (Ok(sequence), Ok(index)) = (u64::from_str_radix(sequence, 16), u64::from_str_radix(index, 16))
+        {
+            files.push((sequence, index, path));
+        }
+    }
+    files.sort();
+    if files.is_empty() {
+        return Err(Error::Refused(format!("`{}` holds no log", dir.display())));
+    }
+    if let Some(pair) = files.windows(2).find(|pair| pair[0].0 + 1 != pair[1].0) {
+        return Err(Error::Refused(format!("a file of the log is missing before `{}`", pair[1].2.display())));
+    }
+    Ok(files)
+}
+
+fn read_files(files: &[(u64, u64, PathBuf)], visit: &mut dyn FnMut(Record)) -> Result<(), Error> {
+    let mut crc = None;
+    for (number, (_, _, path)) in files.iter().enumerate() {
+        let length = std::fs::metadata(path).map_err(Error::io("stat", path))?.len();
+        if length > FILE_BYTES_MAX {
+            return Err(Error::Log { path: path.clone(), offset: 0, what: format!("it has {length} bytes") });
+        }
+        let bytes = std::fs::read(path).map_err(Error::io("read", path))?;
+        let is_last = number + 1 == files.len();
+        decode(&bytes, &mut crc, is_last, visit).map_err(|(offset, what)| Error::Log {
+            path: path.clone(),
+            offset: offset as u64,
+            what: what.into(),
+        })?;
+    }
+    Ok(())
+}
+
+/// The records of one file. `crc` is the running checksum, none before the first file.
+fn decode(
+    bytes: &[u8],
+    crc: &mut Option<u32>,
+    is_last: bool,
+    visit: &mut dyn FnMut(Record),
+) -> Result<(), (usize, &'static str)> {
+    let mut at = 0;
+    while let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+        let word = u64::from_le_bytes(*word);
+        if word == 0 {
+            // Files are made longer than what is in them.
+            return Ok(());
+        }
+        let (length, pad) =
+            (word & 0x00ff_ffff_ffff_ffff, if word >> 63 == 1 { (word >> 56 & 0x7) as usize } else { 0 });
+        let start = at + 8;
+        let end = usize::try_from(length).ok().and_then(|length| start.checked_add(length)?.checked_add(pad));
+        let Some(framed) = end.and_then(|end| bytes.get(start..end)) else {
+            return if is_last { Ok(()) } else { Err((at, "a record reaches beyond the end of its file")) };
+        };
+        let torn = |what| if is_last && is_torn(framed, start) { Ok(()) } else { Err((at, what)) };
+        let Ok(record) = walpb::Record::decode(&framed[..framed.len() - pad]) else {
+            return torn("a record cannot be read");
+        };
+        let data = record.data.as_deref().unwrap_or_default();
+        const CRC: i64 = 4;
+        if record.r#type() == CRC {
+            match *crc {
+                Some(crc) if crc != 0 && crc != record.crc() => {
+                    return torn("the checksum of the files before is another");
+                }
+                _ => *crc = Some(record.crc()),
+            }
+        } else {
+            let running = crc32c::crc32c_append(crc.unwrap_or(0), data);
+            if running != record.crc() {
+                return torn("the checksum of a record is wrong");
+            }
+            *crc = Some(running);
+            visit(contents(record.r#type(), data).ok_or((at, "a record is not what its type says"))?);
+        }
+        at = start + framed.len();
+    }
+    Ok(())
+}
+
+fn contents(kind: i64, data: &[u8]) -> Option<Record> {
+    Some(match kind {
+        1 => Record::Metadata(data.to_vec()),
+        2 => Record::Entry(Entry::decode(data).ok()?),
+        3 => Record::State(HardState::decode(data).ok()?),
+        5 => Record::Snapshot(walpb::Snapshot::decode(data).ok()?),
+        _ => return None,
+    })
+}
+
+/// Whether a whole sector of a record was never written.
+fn is_torn(framed: &[u8], start: usize) -> bool {
+    let mut rest = framed;
+    let mut at = start;
+    while !rest.is_empty() {
+        let part = (SECTOR_BYTES - at % SECTOR_BYTES).min(rest.len());
+        let (sector, behind) = rest.split_at(part);
+        if sector.iter().all(|byte| *byte == 0) {
+            return true;
+        }
+        (rest, at) = (behind, at + part);
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A file with a head, entries of these indexes, and zeros behind them.
+    fn file(indexes: &[u64]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut crc = 0;
+        let mut push = |kind: i64, data: Vec<u8>| {
+            if kind != 4 {
+                crc = crc32c::crc32c_append(crc, &data);
+            }
+            let record = walpb::Record { r#type: Some(kind), crc: Some(crc), data: Some(data.into()) }.encode_to_vec();
+            let pad = record.len().wrapping_neg() % 8;
+            let mark = if pad == 0 { 0 } else { (0x80 | pad as u64) << 56 };
+            bytes.extend_from_slice(&(record.len() as u64 | mark).to_le_bytes());
+            bytes.extend_from_slice(&record);
+            bytes.resize(bytes.len() + pad, 0);
+        };
+        push(4, Vec::new());
+        push(1, b"whose".to_vec());
+        for index in indexes {
+            let data = Some(vec![7; 700].into());
+            push(2, Entry { index: Some(*index), term: Some(1), r#type: Some(0), data }.encode_to_vec());
+        }
+        bytes.resize(bytes.len() + 4096, 0);
+        bytes
+    }
+
+    fn indexes(bytes: &[u8], is_last: bool) -> Result<Vec<u64>, (usize, &'static str)> {
+        let mut found = Vec::new();
+        decode(bytes, &mut None, is_last, &mut |record| {
+            if let Record::Entry(entry) = record {
+                found.push(entry.index());
+            }
+        })?;
+        Ok(found)
+    }
+
+    #[test]
+    fn torn_ends_count_for_nothing_and_damage_is_refused() {
+        let whole = file(&[1, 2, 3]);
+        assert_eq!(indexes(&whole, true), Ok(vec![1, 2, 3]));
+        let used = whole.len() - 4096;
+        let cut = &whole[..used - 100];
+        assert_eq!(indexes(cut, true), Ok(vec![1, 2]));
+        assert!(indexes(cut, false).is_err());
+        let mut torn = whole.clone();
+        let sector = (used - 1) / SECTOR_BYTES * SECTOR_BYTES;
+        torn[sector - SECTOR_BYTES..used].fill(0);
+        assert_eq!(indexes(&torn, true), Ok(vec![1, 2]));
+        let mut damaged = whole;
+        damaged[used - 300] ^= 1;
+        assert!(indexes(&damaged, true).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_can_be_read(bytes: Vec<u8>, is_last: bool) {
+            let _ = indexes(&bytes, is_last);
+        }
+
+        #[test]
+        fn any_damage_can_be_read(place in 0usize..2000, byte: u8) {
+            let mut bytes = file(&[1, 2]);
+            bytes[place] = byte;
+            let _ = indexes(&bytes, true);
+        }
+    }
+}

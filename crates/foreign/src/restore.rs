@@ -1,0 +1,100 @@
+//! A new cluster from a snapshot: `snapshot restore`.
+
+use crate::target::Target;
+use crate::{Contents, Database, Error, SnapshotFile};
+use api::raftpb::ConfState;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use store::checkpoint::Checkpoint;
+
+/// What is to be made of a snapshot.
+#[derive(Clone, Debug)]
+pub struct Restore {
+    /// The file.
+    pub snapshot: PathBuf,
+    /// Where the data goes.
+    pub data_dir: PathBuf,
+    /// Where the log goes, if not there too.
+    pub wal_dir: Option<PathBuf>,
+    /// Names and peer URLs of the founders.
+    pub cluster: Vec<(String, Vec<String>)>,
+    /// What tells clusters with the same founders apart.
+    pub token: String,
+    /// This member.
+    pub name: String,
+    /// URLs of this member.
+    pub peer_urls: Vec<String>,
+    /// Takes a file without a checksum.
+    pub skips_check: bool,
+    /// By how much the revision is moved on, so that no client that saw later ones is misled.
+    pub revision_bump: i64,
+    /// Compacts everything, so that watches of clients from before begin anew.
+    pub marks_compacted: bool,
+}
+
+/// Makes the data directory of a founding member.
+///
+/// # Errors
+/// If the snapshot is of no use, or there is something already where the data is to go.
+pub fn restore(wanted: &Restore) -> Result<(), Error> {
+    let Restore { name, cluster, token, .. } = wanted;
+    let founding = member::bootstrap(cluster, name, token).ok_or_else(|| {
+        Error::Refused(format!("couldn't find local name {name:?} in the initial cluster configuration"))
+    })?;
+    check_urls(wanted)?;
+    SnapshotFile::check(&wanted.snapshot, wanted.skips_check)?;
+    let database = Database::open(&wanted.snapshot)?;
+    let contents = database.contents()?;
+    let ids: Vec<u64> = founding.entries.iter().filter_map(change_of).collect();
+    let (index, term) = (founding.entries.len() as u64, 1);
+    let conf_state = ConfState { voters: ids, ..ConfState::default() };
+    let members = members(cluster, token);
+    let target = Target::create(&wanted.data_dir, wanted.wal_dir.as_ref())?;
+    let own = conf_state.clone();
+    target.write_store(&database, |last| {
+        let contents = Contents { index, term, conf_state: Some(own), members, removed: Vec::new(), ..contents };
+        let state = contents.checkpoint(last);
+        if !wanted.marks_compacted {
+            return state;
+        }
+        let revision = state.revision.saturating_add(wanted.revision_bump);
+        Checkpoint { revision, compact_revision: revision, ..state }
+    })?;
+    target.write_log(&founding.metadata, (0, 0, ConfState::default()), &founding.entries, &founding.hard_state)
+}
+
+/// The member that an entry of a founder is about.
+fn change_of(entry: &api::raftpb::Entry) -> Option<u64> {
+    use api::Message;
+    Some(api::raftpb::ConfChange::decode(entry.data.clone()?).ok()?.node_id())
+}
+
+fn members(cluster: &[(String, Vec<String>)], token: &str) -> Vec<store::Member> {
+    let member = |(name, urls): &(String, Vec<String>)| store::Member {
+        id: member::member_id(urls, token, None),
+        peer_urls: urls.clone(),
+        name: name.clone(),
+        ..store::Member::default()
+    };
+    cluster.iter().map(member).collect()
+}
+
+/// A member must be known to the others by the URLs that it has.
+fn check_urls(wanted: &Restore) -> Result<(), Error> {
+    let own: BTreeSet<&String> = wanted.peer_urls.iter().collect();
+    let listed = wanted.cluster.iter().find(|(name, _)| *name == wanted.name).map(|(_, urls)| urls);
+    let listed: BTreeSet<&String> = listed.into_iter().flatten().collect();
+    if let Some(missing) = listed.difference(&own).next() {
+        let text = format!(
+            "--initial-cluster has {missing} but missing from --initial-advertise-peer-urls={}",
+            wanted.peer_urls.join(",")
+        );
+        return Err(Error::Refused(text));
+    }
+    match own.difference(&listed).next() {
+        None => Ok(()),
+        Some(missing) => Err(Error::Refused(format!(
+            "--initial-advertise-peer-urls has {missing} but missing from --initial-cluster"
+        ))),
+    }
+}

@@ -1,0 +1,52 @@
+//! A database with the checksum of it behind it, as `snapshot save` writes it.
+
+use crate::Error;
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// Bytes of the checksum.
+const CHECKSUM_BYTES: u64 = 32;
+/// The length of a database is a multiple of it.
+const SECTOR_BYTES: u64 = 512;
+/// Bytes read at once.
+const READ_BYTES: usize = 1 << 20;
+
+/// A file that a member's database was saved to.
+pub struct SnapshotFile;
+
+impl SnapshotFile {
+    /// Compares the file with its checksum. A file without one was copied from a data directory, and is taken only if
+    /// `skips_check`.
+    ///
+    /// # Errors
+    /// If it is not what was saved.
+    pub fn check(path: &Path, skips_check: bool) -> Result<(), Error> {
+        let mut file = File::open(path).map_err(Error::io("open", path))?;
+        let bytes = file.metadata().map_err(Error::io("stat", path))?.len();
+        if skips_check {
+            return Ok(());
+        }
+        if bytes % SECTOR_BYTES != CHECKSUM_BYTES {
+            return Err(Error::Refused("snapshot missing hash but --skip-hash-check=false".into()));
+        }
+        let mut hash = Sha256::new();
+        let mut left = bytes - CHECKSUM_BYTES;
+        let mut room = vec![0; READ_BYTES];
+        while left > 0 {
+            let part = left.min(READ_BYTES as u64) as usize;
+            file.read_exact(&mut room[..part]).map_err(Error::io("read", path))?;
+            hash.update(&room[..part]);
+            left -= part as u64;
+        }
+        let mut wanted = [0; CHECKSUM_BYTES as usize];
+        file.read_exact(&mut wanted).map_err(Error::io("read", path))?;
+        let found = hash.finalize();
+        if found[..] == wanted {
+            return Ok(());
+        }
+        let list = |bytes: &[u8]| bytes.iter().map(u8::to_string).collect::<Vec<_>>().join(" ");
+        Err(Error::Refused(format!("expected sha256 [{}], got [{}]", list(&wanted), list(&found))))
+    }
+}

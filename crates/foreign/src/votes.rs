@@ -1,0 +1,98 @@
+//! Who votes, as a log tells it. A database is not asked: what was restored from a snapshot has the voters of another cluster in it.
+
+use api::Message;
+use api::raftpb::{ConfChange, ConfChangeType, ConfState, Entry, EntryType};
+use api::walpb::Snapshot;
+use std::collections::BTreeSet;
+
+/// The changes of the members, and the states that a log goes on behind.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Votes {
+    snapshots: Vec<Snapshot>,
+    changes: Vec<(u64, ConfChange)>,
+}
+
+impl Votes {
+    pub(crate) fn snapshot(&mut self, snapshot: &Snapshot) {
+        self.snapshots.push(snapshot.clone());
+    }
+
+    /// An entry, which replaces all from its index on.
+    pub(crate) fn entry(&mut self, entry: &Entry) {
+        while self.changes.last().is_some_and(|(index, _)| *index >= entry.index()) {
+            self.changes.pop();
+        }
+        if entry.r#type() == EntryType::EntryConfChange
+            && let Ok(change) = ConfChange::decode(entry.data.clone().unwrap_or_default())
+        {
+            self.changes.push((entry.index(), change));
+        }
+    }
+
+    pub(crate) fn term_of(&self, index: u64) -> Option<u64> {
+        self.snapshots.iter().rev().find(|snapshot| snapshot.index() == index).map(Snapshot::term)
+    }
+
+    /// Who votes after the entry `index`; nothing if the log does not say.
+    pub(crate) fn at(&self, index: u64) -> Option<ConfState> {
+        let known = |snapshot: &&Snapshot| snapshot.index() <= index && snapshot.conf_state.is_some();
+        let base = self.snapshots.iter().rev().find(known);
+        let state = base.and_then(|base| base.conf_state.clone()).unwrap_or_default();
+        let after = base.map_or(0, Snapshot::index);
+        let (mut voters, mut learners): (BTreeSet<u64>, BTreeSet<u64>) =
+            (state.voters.iter().copied().collect(), state.learners.iter().copied().collect());
+        for (_, change) in self.changes.iter().filter(|(at, _)| (after + 1..=index).contains(at)) {
+            let id = change.node_id();
+            match change.r#type() {
+                ConfChangeType::ConfChangeAddNode => {
+                    learners.remove(&id);
+                    voters.insert(id);
+                }
+                ConfChangeType::ConfChangeAddLearnerNode => {
+                    voters.remove(&id);
+                    learners.insert(id);
+                }
+                ConfChangeType::ConfChangeRemoveNode => {
+                    voters.remove(&id);
+                    learners.remove(&id);
+                }
+                ConfChangeType::ConfChangeUpdateNode => {}
+            }
+        }
+        let (voters, learners) = (voters.into_iter().collect(), learners.into_iter().collect());
+        let state = ConfState { voters, learners, ..state };
+        (!state.voters.is_empty()).then_some(state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(index: u64, kind: ConfChangeType, id: u64) -> Entry {
+        let change = ConfChange { r#type: Some(kind as i32), node_id: Some(id), ..ConfChange::default() };
+        let (kind, data) = (EntryType::EntryConfChange as i32, change.encode_to_vec().into());
+        Entry { index: Some(index), term: Some(1), r#type: Some(kind), data: Some(data) }
+    }
+
+    #[test]
+    fn changes_count_behind_the_newest_state() {
+        use ConfChangeType::{
+            ConfChangeAddLearnerNode as Learn, ConfChangeAddNode as Add, ConfChangeRemoveNode as Remove,
+        };
+        let mut votes = Votes::default();
+        assert_eq!(votes.at(9), None);
+        for (index, kind, id) in [(1, Add, 1), (2, Add, 2), (3, Learn, 3), (4, Remove, 2), (5, Add, 3), (6, Add, 9)] {
+            votes.entry(&change(index, kind, id));
+        }
+        // Another leader has put something else in the place of the last one.
+        votes.entry(&Entry { index: Some(6), ..Entry::default() });
+        let found = |votes: &Votes, index| votes.at(index).map(|state| (state.voters, state.learners));
+        assert_eq!(found(&votes, 3), Some((vec![1, 2], vec![3])));
+        assert_eq!(found(&votes, 9), Some((vec![1, 3], vec![])));
+        let conf_state = Some(ConfState { voters: vec![7], ..ConfState::default() });
+        votes.snapshot(&Snapshot { index: Some(4), term: Some(1), conf_state });
+        assert_eq!(found(&votes, 9), Some((vec![3, 7], vec![])));
+        assert_eq!((found(&votes, 3), votes.term_of(4)), (Some((vec![1, 2], vec![3])), Some(1)));
+    }
+}
