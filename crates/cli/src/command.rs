@@ -1,6 +1,6 @@
 //! A command, and what it is given.
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, code};
 use crate::flags::{Flag, Parsed};
 use crate::globals;
 use crate::print::{Format, Printer};
@@ -69,7 +69,19 @@ impl Context {
 
     /// A client of all endpoints; its calls take `--command-timeout` at most.
     pub(crate) fn client(&self) -> Outcome<Client> {
-        globals::client(&self.parsed, globals::endpoints(&self.parsed)?, Some(self.patience()))
+        self.logged_in(globals::client(&self.parsed, globals::endpoints(&self.parsed)?, Some(self.patience()))?)
+    }
+
+    /// A client whose streams end when members know of no leader.
+    pub(crate) fn client_that_needs_a_leader(&self) -> Outcome<Client> {
+        let endpoints = globals::endpoints(&self.parsed)?;
+        self.logged_in(globals::client_that_needs_a_leader(&self.parsed, endpoints, self.patience())?)
+    }
+
+    /// Wrong names and passwords have an exit code of their own.
+    fn logged_in(&self, client: Client) -> Outcome<Client> {
+        self.call(client.login()).map_err(|failure| Failure { code: code::BAD_CONNECTION, ..failure })?;
+        Ok(client)
     }
 
     /// A client of one endpoint.

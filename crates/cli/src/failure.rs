@@ -56,10 +56,19 @@ impl From<client::Error> for Failure {
             }
             client::Error::Compacted { .. } => api::Error::Compacted.message().into(),
             client::Error::LeaseGone(_) => api::Error::LeaseNotFound.message().into(),
+            client::Error::Status(status) => told(status),
             other => other.to_string(),
         };
         Failure::new(code::ERROR, text)
     }
+}
+
+/// What etcd's tools make of an answer: errors of etcd's own catalogue are told by their text, others with their code.
+fn told(status: &rpc::Status) -> String {
+    if status.message.starts_with("etcdserver: ") {
+        return status.message.to_string();
+    }
+    format!("rpc error: code = {} desc = {}", status.code.name(), status.message)
 }
 
 impl From<rpc::Status> for Failure {

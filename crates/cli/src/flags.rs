@@ -10,6 +10,8 @@ use std::time::Duration;
 pub(crate) enum Kind {
     Switch,
     Text,
+    /// Texts separated by commas; given again, they are added.
+    List,
     Int,
     Duration,
 }
@@ -53,7 +55,7 @@ impl Flag {
 
     fn check(&self, value: &str) -> Result<(), String> {
         match self.kind {
-            Kind::Text => Ok(()),
+            Kind::Text | Kind::List => Ok(()),
             Kind::Switch => boolean(value).map(drop).ok_or_else(|| syntax("ParseBool", value)),
             Kind::Int => integer(value).map(drop),
             Kind::Duration => parse_duration(value).map(drop),
@@ -193,7 +195,15 @@ pub(crate) fn parse(words: &[String], flags: &[Flag]) -> Outcome<Parsed> {
 impl Parsed {
     fn set(&mut self, flag: &Flag, value: String) -> Outcome {
         flag.check(&value).map_err(Failure::usage)?;
-        self.values.insert(flag.name, value);
+        match self.values.get_mut(flag.name) {
+            Some(list) if flag.kind == Kind::List => {
+                list.push(',');
+                list.push_str(&value);
+            }
+            _ => {
+                self.values.insert(flag.name, value);
+            }
+        }
         Ok(())
     }
 

@@ -1,14 +1,14 @@
 //! The flags that every command has.
 
 use crate::failure::{Failure, Outcome, code};
-use crate::flags::{Flag, Parsed, duration, int, switch, text};
+use crate::flags::{Flag, Kind, Parsed, duration, int, switch, text};
 use client::{Client, Endpoint, Options, OptionsError, Security};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 pub(crate) const FLAGS: &[Flag] = &[
-    text("endpoints", "127.0.0.1:2379", "members to talk to, separated by commas"),
+    Flag { kind: Kind::List, ..text("endpoints", "127.0.0.1:2379", "members to talk to, separated by commas") },
     switch("debug", "tell more"),
     text("write-out", "simple", "form of the output: simple, fields, json, protobuf or table").or('w'),
     switch("hex", "bytes in hexadecimal"),
@@ -36,7 +36,15 @@ pub(crate) const FLAGS: &[Flag] = &[
 pub(crate) fn environment(parsed: &mut Parsed, read: impl Fn(&str) -> Option<String>) -> Outcome {
     for flag in FLAGS.iter().filter(|flag| flag.name != "help") {
         let variable = format!("ETCDCTL_{}", flag.name.to_ascii_uppercase().replace('-', "_"));
-        if let Some(value) = read(&variable).filter(|value| !value.is_empty()) {
+        let Some(value) = read(&variable) else { continue };
+        if parsed.is_given(flag.name) {
+            // In the form of etcd's log, in which scripts look for it.
+            let text = "conflicting environment variable is shadowed by corresponding command-line flag (either unset \
+                        environment variable or disable flag))";
+            eprintln!("{{\"level\":\"fatal\",\"msg\":\"{text}\",\"environment-variable\":\"{variable}\"}}");
+            return Err(Failure::new(code::ERROR, ""));
+        }
+        if !value.is_empty() {
             parsed.suggest(flag, value)?;
         }
     }
@@ -72,7 +80,9 @@ fn discovered(parsed: &Parsed) -> Outcome<Option<Vec<Endpoint>>> {
 /// What the flags say about TLS. `prefix` is what those flags begin with.
 fn security(parsed: &Parsed, prefix: &str) -> Outcome<Security> {
     let file = |name: &str| match parsed.text(&format!("{prefix}{name}")) {
-        "" if parsed.is_given(name) => Err(Failure::args(format!("empty string is passed to --{name} option"))),
+        "" if prefix.is_empty() && parsed.is_given(name) => {
+            Err(Failure::args(format!("empty string is passed to --{name} option")))
+        }
         "" => Ok(None),
         path => Ok(Some(PathBuf::from(path))),
     };
@@ -120,10 +130,23 @@ fn asked() -> Outcome<String> {
 
 /// A client of `endpoints`. Some commands may take longer than `--command-timeout`.
 pub(crate) fn client(parsed: &Parsed, endpoints: Vec<Endpoint>, call_timeout: Option<Duration>) -> Outcome<Client> {
+    make(own(parsed, endpoints, call_timeout)?)
+}
+
+/// A client whose streams end when members know of no leader.
+pub(crate) fn client_that_needs_a_leader(
+    parsed: &Parsed,
+    endpoints: Vec<Endpoint>,
+    call_timeout: Duration,
+) -> Outcome<Client> {
+    make(Options { needs_leader: true, ..own(parsed, endpoints, Some(call_timeout))? })
+}
+
+fn own(parsed: &Parsed, endpoints: Vec<Endpoint>, call_timeout: Option<Duration>) -> Outcome<Options> {
     let token = Some(parsed.text("auth-jwt-token")).filter(|token| !token.is_empty());
     let user = if token.is_some() { None } else { user(parsed, "")? };
     let security = security(parsed, "")?;
-    make(Options { endpoints, security, user, token: token.map(String::from), ..options(parsed, call_timeout) })
+    Ok(Options { endpoints, security, user, token: token.map(String::from), ..options(parsed, call_timeout) })
 }
 
 /// A client of another cluster, which has flags of its own that begin with `prefix`.

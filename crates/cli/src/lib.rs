@@ -1,4 +1,4 @@
-//! The commands of `etcdctl`, under the name of `cairn ctl` and under etcd's own.
+//! The commands of `etcdctl` and `etcdutl`, under the names of `cairn ctl` and `cairn util` and under etcd's own.
 //!
 //! [`run`] finds the command in the table ([`commands`]), reads flags as Go's `pflag` does ([`flags`]), and prints in etcd's forms
 //! ([`print`]); the work is done by the `client` crate.
@@ -10,28 +10,45 @@ mod flags;
 mod globals;
 mod print;
 mod progress;
+mod raw;
 mod suggest;
 mod terminal;
+mod tool;
 mod usage;
+mod util;
 
 use command::{Action, Command, Context};
-use commands::{COMMANDS, completion};
+use commands::completion;
 use failure::{Outcome, code};
 use flags::{Flag, Kind, Parsed};
+use std::ffi::OsString;
+use tool::Tool;
 
-/// Runs a command line (without the program's name); returns the exit code.
-pub fn run(program: &str, args: impl IntoIterator<Item = String>) -> i32 {
-    let words: Vec<String> = args.into_iter().collect();
+/// Runs a command line of `etcdctl` (without the program's name); returns the exit code.
+pub fn run(program: &str, args: impl IntoIterator<Item = OsString>) -> i32 {
+    tool(program, &tool::CTL, args)
+}
+
+/// Runs a command line of `etcdutl` (without the program's name); returns the exit code.
+pub fn run_util(program: &str, args: impl IntoIterator<Item = OsString>) -> i32 {
+    tool(program, &tool::UTIL, args)
+}
+
+fn tool(program: &str, tool: &Tool, args: impl IntoIterator<Item = OsString>) -> i32 {
+    let words: Vec<String> = args.into_iter().map(|word| raw::word(&word)).collect();
     match words.split_first() {
-        Some((first, rest)) if first == "help" => return help(program, rest),
-        Some((first, rest)) if first == completion::HIDDEN => return completion::complete(rest),
+        Some((first, rest)) if first == completion::HIDDEN => return completion::complete(tool, rest),
         _ => {}
     }
-    let (path, rest) = match find(&words) {
+    let (path, rest) = match find(tool, &words) {
         Ok(found) => found,
+        Err(unknown) if unknown == HELP => {
+            let named = words.iter().skip_while(|word| *word != HELP).skip(1);
+            return help(tool, program, &named.cloned().collect::<Vec<_>>());
+        }
         Err(unknown) => {
             eprintln!("Error: unknown command {unknown:?} for \"{program}\"");
-            let meant = suggest::names(COMMANDS, &unknown);
+            let meant = suggest::names(tool.commands, &unknown);
             if !meant.is_empty() {
                 eprintln!("\nDid you mean this?\n\t{}\n", meant.join("\n\t"));
             }
@@ -39,7 +56,7 @@ pub fn run(program: &str, args: impl IntoIterator<Item = String>) -> i32 {
             return code::ERROR;
         }
     };
-    let failure = match execute(program, &path, &rest) {
+    let failure = match execute(program, tool, &path, &rest) {
         Ok(()) => return 0,
         Err(failure) => failure,
     };
@@ -47,37 +64,42 @@ pub fn run(program: &str, args: impl IntoIterator<Item = String>) -> i32 {
         eprintln!("Error: {}", failure.text);
     }
     if failure.shows_usage {
-        eprint!("{}", usage::of(program, &path));
+        eprint!("{}", usage::brief(tool, program, &path));
     }
     failure.code
 }
 
+/// Tells about the command behind it.
+const HELP: &str = "help";
+
 /// `help` and the name of a command.
-fn help(program: &str, words: &[String]) -> i32 {
-    let (path, text) = match find(words) {
+fn help(tool: &Tool, program: &str, words: &[String]) -> i32 {
+    let (path, text) = match find(tool, words) {
         Ok((path, rest)) if rest.is_empty() => (path, String::new()),
         _ => (Vec::new(), format!("Unknown help topic `{}`\n", words.join(" "))),
     };
     eprint!("{text}");
-    print::out(usage::of(program, &path).as_bytes()).map_or_else(|failure| failure.code, |()| 0)
+    print::out(usage::of(tool, program, &path).as_bytes()).map_or_else(|failure| failure.code, |()| 0)
 }
 
-fn execute(program: &str, path: &[&'static Command], words: &[String]) -> Outcome {
+fn execute(program: &str, tool: &Tool, path: &[&'static Command], words: &[String]) -> Outcome {
     let own = path.last().map_or(&[][..], |command| command.flags);
-    let flags: Vec<Flag> = globals::FLAGS.iter().chain(own).copied().collect();
+    let flags: Vec<Flag> = tool.flags.iter().chain(own).copied().collect();
     let mut parsed: Parsed = flags::parse(words, &flags)?;
     let run = match path.last().map(|command| &command.action) {
         Some(Action::Run(run)) if !parsed.switch("help") => run,
-        _ => return print::out(usage::of(program, path).as_bytes()),
+        _ => return print::out(usage::of(tool, program, path).as_bytes()),
     };
-    globals::environment(&mut parsed, |name| std::env::var(name).ok())?;
+    if tool.has_variables {
+        globals::environment(&mut parsed, |name| std::env::var(name).ok())?;
+    }
     run(&Context::new(parsed)?)
 }
 
 /// The commands that the first words name, and all other words. Flags may stand before them.
-fn find(words: &[String]) -> Result<(Vec<&'static Command>, Vec<String>), String> {
+fn find(tool: &Tool, words: &[String]) -> Result<(Vec<&'static Command>, Vec<String>), String> {
     let (mut path, mut rest, mut table): (Vec<&'static Command>, Vec<String>, &'static [Command]) =
-        (Vec::new(), Vec::new(), COMMANDS);
+        (Vec::new(), Vec::new(), tool.commands);
     let mut words = words.iter();
     while let Some(word) = words.next() {
         if word == "--" || table.is_empty() {
@@ -87,7 +109,7 @@ fn find(words: &[String]) -> Result<(Vec<&'static Command>, Vec<String>), String
         }
         if word.len() > 1 && word.starts_with('-') {
             rest.push(word.clone());
-            if takes_next(word, path.last().map_or(&[][..], |command| command.flags)) {
+            if takes_next(tool, word, path.last().map_or(&[][..], |command| command.flags)) {
                 rest.extend(words.next().cloned());
             }
             continue;
@@ -112,8 +134,8 @@ fn find(words: &[String]) -> Result<(Vec<&'static Command>, Vec<String>), String
 }
 
 /// Whether the flag `word` has its value in the next word.
-fn takes_next(word: &str, own: &[Flag]) -> bool {
-    let known = |test: &dyn Fn(&Flag) -> bool| globals::FLAGS.iter().chain(own).find(|flag| test(flag));
+fn takes_next(tool: &Tool, word: &str, own: &[Flag]) -> bool {
+    let known = |test: &dyn Fn(&Flag) -> bool| tool.flags.iter().chain(own).find(|flag| test(flag));
     if word.contains('=') {
         return false;
     }
@@ -132,7 +154,7 @@ mod tests {
 
     fn names(line: &str) -> (Vec<&'static str>, Vec<String>) {
         let words: Vec<String> = line.split_whitespace().map(String::from).collect();
-        let (path, rest) = find(&words).expect("a command");
+        let (path, rest) = find(&tool::CTL, &words).expect("a command");
         (path.iter().map(|command| command.name).collect(), rest)
     }
 
@@ -146,14 +168,14 @@ mod tests {
         assert_eq!(names("--hex member list").0, ["member", "list"]);
         assert_eq!(names("put -- get x").0, ["put"]);
         assert_eq!(names("compact 5").0, ["compaction"]);
-        assert_eq!(find(&["pit".to_string()]).err(), Some("pit".to_string()));
+        assert_eq!(find(&tool::CTL, &["pit".to_string()]).err(), Some("pit".to_string()));
     }
 
     #[test]
     fn flags_have_one_meaning_each() {
-        fn check(table: &[Command]) {
+        fn check(all: &[Flag], table: &[Command]) {
             for command in table {
-                let flags: Vec<&Flag> = globals::FLAGS.iter().chain(command.flags).collect();
+                let flags: Vec<&Flag> = all.iter().chain(command.flags).collect();
                 for (place, flag) in flags.iter().enumerate() {
                     let twice = flags[..place]
                         .iter()
@@ -161,11 +183,13 @@ mod tests {
                     assert!(!twice, "`{}` of `{}`", flag.name, command.name);
                 }
                 if let Action::Group(commands) = command.action {
-                    check(commands);
+                    check(all, commands);
                 }
             }
         }
-        check(COMMANDS);
+        for tool in [tool::CTL, tool::UTIL] {
+            check(tool.flags, tool.commands);
+        }
     }
 
     #[test]

@@ -1,22 +1,22 @@
 //! What `--help` says.
 
 use crate::command::{Action, Command};
-use crate::commands::COMMANDS;
 use crate::flags::{Flag, Kind};
 use crate::globals;
+use crate::tool::Tool;
 use std::fmt::Write;
 
 /// The usage of the command at the end of `path`; of the program, if that is empty.
-pub(crate) fn of(program: &str, path: &[&'static Command]) -> String {
+pub(crate) fn of(tool: &Tool, program: &str, path: &[&'static Command]) -> String {
     let mut out = String::new();
     let names: Vec<&str> = std::iter::once(program).chain(path.iter().map(|command| command.name)).collect();
     let names = names.join(" ");
     // Writing to a string cannot fail.
     match path.last() {
         None => {
-            let _ = write!(out, "Asks and changes a cluster.\n\nUsage:\n  {names} [flags]\n  {names} [command]\n\n");
-            list(&mut out, COMMANDS);
-            flags(&mut out, "Flags", globals::FLAGS);
+            let _ = write!(out, "{}.\n\nUsage:\n  {names} [command]\n\n", tool.help);
+            list(&mut out, tool.commands);
+            flags(&mut out, "Flags", tool.flags);
         }
         Some(command) => {
             let _ = write!(out, "{}.\n\n", command.help);
@@ -30,11 +30,21 @@ pub(crate) fn of(program: &str, path: &[&'static Command]) -> String {
                         if command.usage.is_empty() { String::new() } else { format!(" {}", command.usage) };
                     let _ = write!(out, "Usage:\n  {names}{arguments} [flags]\n\n");
                     flags(&mut out, "Flags", command.flags);
-                    flags(&mut out, "Flags of all commands", globals::FLAGS);
+                    flags(&mut out, "Flags of all commands", tool.flags);
                 }
             }
         }
     }
+    out
+}
+
+/// What follows an error in the command line: the usage of the command at the end of `path`, and its own flags.
+pub(crate) fn brief(tool: &Tool, program: &str, path: &[&'static Command]) -> String {
+    let Some(command) = path.last() else { return of(tool, program, path) };
+    let names: Vec<&str> = std::iter::once(program).chain(path.iter().map(|command| command.name)).collect();
+    let arguments = if command.usage.is_empty() { String::new() } else { format!(" {}", command.usage) };
+    let mut out = format!("Usage:\n  {}{arguments} [flags]\n\n", names.join(" "));
+    flags(&mut out, "Flags", command.flags);
     out
 }
 
@@ -72,12 +82,13 @@ fn flags(out: &mut String, title: &str, flags: &[Flag]) {
         let kind = match flag.kind {
             Kind::Switch => "",
             Kind::Text => " text",
+            Kind::List => " texts",
             Kind::Int => " number",
             Kind::Duration => " duration",
         };
         let default = match (flag.kind, flag.default) {
             (_, "" | "false" | "0") => String::new(),
-            (Kind::Text, default) => format!(" (default {default:?})"),
+            (Kind::Text | Kind::List, default) => format!(" (default {default:?})"),
             (_, default) => format!(" (default {default})"),
         };
         let _ = writeln!(out, "  {short}--{:<32} {}{default}", format!("{}{kind}", flag.name), flag.help);

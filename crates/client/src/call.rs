@@ -102,6 +102,15 @@ impl Client {
         member.channel.unary(path, &ticket.metadata, message, patience).await.map_err(sent)
     }
 
+    /// Gets a token, if this client has a user and none yet: calls do so of their own accord, but cannot tell that this is what failed.
+    ///
+    /// # Errors
+    /// If name or password is wrong, or nobody can be asked.
+    pub async fn login(&self) -> Result<(), Error> {
+        self.within(self.inner.options.call_timeout, self.ticket(None)).await?;
+        Ok(())
+    }
+
     /// The metadata of the next call.
     pub(crate) async fn ticket(&self, refused: Option<&Ticket>) -> Result<Ticket, Status> {
         self.inner.credentials.ticket(refused, |secret| self.authenticate(secret)).await
@@ -158,6 +167,10 @@ pub(crate) async fn to_member<A: Message + Default>(
     let message = Bytes::from(request.encode_to_vec());
     let call = async {
         let ticket = client.ticket(None).await?;
+        // A member that cannot be reached may only be starting.
+        while let Err(status) = member.channel.connect().await {
+            client.pause(u32::try_from(client.inner.balancer.len()).unwrap_or(1), &status).await;
+        }
         let first = member.channel.unary(path, &ticket.metadata, message.clone(), options.call_timeout).await;
         match first {
             Err(status) if retry::wants_another_token(&status) && client.inner.credentials.can_refresh() => {

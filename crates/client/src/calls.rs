@@ -132,6 +132,36 @@ impl Client {
     }
 }
 
+/// The path of the method that streams a range.
+const RANGE_STREAM: &str = "/etcdserverpb.KV/RangeStream";
+
+impl Client {
+    /// Reads keys that come in many messages, put together again.
+    ///
+    /// # Errors
+    /// As [`Client::range`]; nothing is tried again once it has begun.
+    pub async fn range_stream(&self, request: RangeRequest) -> Result<RangeResponse, Error> {
+        let work = async {
+            let ticket = self.ticket(None).await?;
+            let (_member, mut call) = self.open(RANGE_STREAM, &ticket).await.map_err(|failure| failure.status)?;
+            call.send(api::Message::encode_to_vec(&request).into()).await?;
+            call.finish();
+            let mut whole = RangeResponse::default();
+            while let Some(piece) = call.next().await? {
+                let read = <RangeStreamResponse as api::Message>::decode(piece);
+                let piece = read.map_err(|error| rpc::Status::new(api::Code::Internal, error.to_string()))?;
+                let Some(RangeResponse { header, kvs, more, count }) = piece.range_response else { continue };
+                whole.header = header.or(whole.header);
+                whole.kvs.extend(kvs);
+                whole.more |= more;
+                whole.count = if count == 0 { whole.count } else { count };
+            }
+            Ok(whole)
+        };
+        Ok(self.within(self.inner.options.call_timeout, work).await?)
+    }
+}
+
 /// The path of the method that streams a snapshot.
 const SNAPSHOT: &str = "/etcdserverpb.Maintenance/Snapshot";
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::etcdserverpb::watch_request::RequestUnion;
-use api::etcdserverpb::{WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse};
+use api::etcdserverpb::{ResponseHeader, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse};
 use api::mvccpb::Event;
 use api::{Code, Message};
 use bytes::Bytes;
@@ -34,6 +34,7 @@ pub struct Watcher {
     /// Events of an answer that comes in pieces.
     fragments: Vec<Event>,
     ended: Option<Error>,
+    cancellation: Option<WatchResponse>,
 }
 
 struct Stream {
@@ -72,6 +73,8 @@ pub struct Watched {
     pub events: Vec<Event>,
     /// The revision of the store of which the member answered.
     pub revision: i64,
+    /// What the member says of itself.
+    pub header: ResponseHeader,
 }
 
 impl Client {
@@ -81,7 +84,17 @@ impl Client {
         // The numbers on a stream of its own are of no interest; pieces are put together here.
         let request = WatchCreateRequest { watch_id: 0, fragment: true, ..request };
         let (refused, fragments, ended) = (None, Vec::new(), None);
-        Watcher { client: self.clone(), request, place, stream: None, refused, failures: 0, fragments, ended }
+        Watcher {
+            client: self.clone(),
+            request,
+            place,
+            stream: None,
+            refused,
+            failures: 0,
+            fragments,
+            ended,
+            cancellation: None,
+        }
     }
 }
 
@@ -89,6 +102,11 @@ impl Watcher {
     /// Where the watch would go on: all events before this revision have come. 0 while nothing is known.
     pub fn next_revision(&self) -> i64 {
         self.place.next_revision
+    }
+
+    /// The answer by which a member has ended the watch, if one did.
+    pub fn cancellation(&self) -> Option<&WatchResponse> {
+        self.cancellation.as_ref()
     }
 
     /// Waits until the watch exists on a member, so that no event after this is missed.
@@ -195,10 +213,12 @@ impl Watcher {
             Some(last) => self.place.complete(last.mod_revision),
             None => self.place.complete(revision),
         }
-        Ok(Some(Watched { events, revision }))
+        let header = response.header.unwrap_or_default();
+        Ok(Some(Watched { events, revision, header }))
     }
 
     fn cancelled(&mut self, response: &WatchResponse) -> Result<Option<Watched>, Error> {
+        self.cancellation = Some(response.clone());
         if response.compact_revision != 0 {
             return Err(self.end(Error::Compacted { revision: response.compact_revision }));
         }

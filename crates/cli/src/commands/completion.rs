@@ -1,17 +1,19 @@
 //! `completion`: scripts that have a shell complete command lines. They ask the hidden command [`HIDDEN`], as the scripts of etcd's tool do.
 
-use super::COMMANDS;
 use crate::command::{Action, Command, Context, command};
 use crate::failure::{Failure, Outcome};
 use crate::flags::Kind;
-use crate::{globals, print, suggest};
+use crate::tool::Tool;
+use crate::{print, suggest};
 
-pub(crate) const COMMAND: Command = command(
-    "completion",
-    "bash|zsh|fish|powershell",
-    "Prints a script with which a shell completes command lines",
-    run,
-);
+pub(crate) const COMMAND: Command = of(run);
+
+/// The same of the other program.
+pub(crate) const COMMAND_OF_UTIL: Command = of(run_util);
+
+const fn of(run: fn(&Context) -> Outcome) -> Command {
+    command("completion", "bash|zsh|fish|powershell", "Prints a script with which a shell completes command lines", run)
+}
 
 /// Answers what may stand in the place of the last word.
 pub(crate) const HIDDEN: &str = "__complete";
@@ -24,29 +26,38 @@ const SHELLS: [(&str, &str); 4] = [
 ];
 
 fn run(context: &Context) -> Outcome {
+    script(context, "etcdctl")
+}
+
+fn run_util(context: &Context) -> Outcome {
+    script(context, "etcdutl")
+}
+
+/// The scripts are written for `etcdctl`.
+fn script(context: &Context, program: &str) -> Outcome {
     let [shell] = context.args() else {
         return Err(Failure::usage(format!("accepts 1 arg(s), received {}", context.args().len())));
     };
     match SHELLS.iter().find(|(name, _)| name == shell) {
-        Some((_, script)) => print::out(script.as_bytes()),
-        None => Err(Failure::usage(format!("invalid argument {shell:?} for \"etcdctl completion\""))),
+        Some((_, script)) => print::out(script.replace("etcdctl", program).as_bytes()),
+        None => Err(Failure::usage(format!("invalid argument {shell:?} for \"{program} completion\""))),
     }
 }
 
 /// Prints what may be meant: a word and what it is, on a line each, then a line that tells the shell not to propose files.
-pub(crate) fn complete(words: &[String]) -> i32 {
-    let mut out: String = candidates(words).iter().map(|(word, help)| format!("{word}\t{help}\n")).collect();
+pub(crate) fn complete(tool: &Tool, words: &[String]) -> i32 {
+    let mut out: String = candidates(tool, words).iter().map(|(word, help)| format!("{word}\t{help}\n")).collect();
     // Cobra's number for "no files".
     out.push_str(":4\n");
     print::out(out.as_bytes()).map_or_else(|failure| failure.code, |()| 0)
 }
 
-fn candidates(words: &[String]) -> Vec<(String, &'static str)> {
+fn candidates(tool: &Tool, words: &[String]) -> Vec<(String, &'static str)> {
     let (last, before) = match words.split_last() {
         Some((last, before)) => (last.as_str(), before),
         None => ("", words),
     };
-    let (mut table, mut path): (&'static [Command], Option<&'static Command>) = (COMMANDS, None);
+    let (mut table, mut path): (&'static [Command], Option<&'static Command>) = (tool.commands, None);
     for word in before.iter().filter(|word| !word.starts_with('-')) {
         // The value of a flag may look like a command's name, which misleads nobody for long.
         if let Some(found) = suggest::find(table, word) {
@@ -64,7 +75,7 @@ fn candidates(words: &[String]) -> Vec<(String, &'static str)> {
     }
     if last.starts_with('-') {
         let own = path.map_or(&[][..], |command| command.flags);
-        let flags = own.iter().chain(globals::FLAGS).map(|flag| {
+        let flags = own.iter().chain(tool.flags).map(|flag| {
             let equals = if flag.kind == Kind::Switch { "" } else { "=" };
             (format!("--{}{equals}", flag.name), flag.help)
         });
@@ -81,12 +92,13 @@ fn candidates(words: &[String]) -> Vec<(String, &'static str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tool::CTL;
 
     #[test]
     fn what_may_follow_is_proposed() {
         let proposed = |line: &str| {
             let words: Vec<String> = line.split(' ').map(String::from).collect();
-            candidates(&words).into_iter().map(|(word, _)| word).collect::<Vec<_>>()
+            candidates(&CTL, &words).into_iter().map(|(word, _)| word).collect::<Vec<_>>()
         };
         assert_eq!(proposed("com"), ["compaction", "completion"]);
         assert_eq!(proposed("user g"), ["get", "grant-role"]);

@@ -12,6 +12,8 @@ use std::time::Duration;
 pub(crate) const COMMAND: Command = command("elect", "<election name> [value]", "Takes part in an election", run)
     .with(&[Flag { short: Some('l'), ..switch("listen", "only tell who leads") }]);
 
+const ARGUMENTS: &str = "elect takes one election name argument and an optional proposal argument";
+
 /// A leader whose client is gone leads so much longer.
 const TTL: Duration = Duration::from_secs(60);
 
@@ -19,7 +21,11 @@ fn run(context: &Context) -> Outcome {
     let printer = context.printer()?;
     let client = context.client()?;
     if context.parsed.switch("listen") {
-        let [name] = context.args() else { return Err(Failure::args("elect takes one election name argument")) };
+        let name = match context.args() {
+            [name] => name,
+            [_, _] => return Err(Failure::args("proposal given but -l is set")),
+            _ => return Err(Failure::args(ARGUMENTS)),
+        };
         let mut observer = client.election(name).observe();
         return context.wait(async {
             loop {
@@ -30,15 +36,16 @@ fn run(context: &Context) -> Outcome {
             }
         });
     }
-    let [name, value] = context.args() else {
-        let text = "elect takes one election name argument and an optional proposal argument";
-        return Err(Failure::args(text));
+    let (name, value) = match context.args() {
+        [name, value] => (name, value),
+        [_] => return Err(Failure::args("no proposal argument but -l not set")),
+        _ => return Err(Failure::args(ARGUMENTS)),
     };
     let election = client.election(name);
     let won = context.wait(async {
         let session = client.session(TTL).await?;
         tokio::select! {
-            leadership = election.campaign(session, value.clone().into()) => Ok(Some(leadership?)),
+            leadership = election.campaign(session, crate::raw::bytes(value)) => Ok(Some(leadership?)),
             () = stopped() => Ok(None),
         }
     });

@@ -59,7 +59,9 @@ fn health(context: &Context) -> Outcome {
             Ok(_) => String::new(),
             Err(error) if error.is(api::Error::PermissionDenied) => String::new(),
             Err(error) => {
-                eprintln!("{endpoint}: {error}");
+                if error.code() == Some(api::Code::DeadlineExceeded) {
+                    eprintln!("{endpoint}: {error}");
+                }
                 Failure::from(error).text
             }
         };
@@ -123,25 +125,27 @@ fn ask_all<A>(
     context: &Context,
     what: &str,
     ask: impl Fn(&client::Client, &Endpoint) -> Outcome<A>,
-) -> Outcome<(Vec<(Endpoint, A)>, bool)> {
-    let (mut answers, mut is_whole) = (Vec::new(), true);
+) -> Outcome<(Vec<(Endpoint, A)>, Option<Failure>)> {
+    // Who cannot log in is told so before any member is asked.
+    context.client()?;
+    let (mut answers, mut last) = (Vec::new(), None);
     for endpoint in targets(context)? {
         let client = context.client_of(&endpoint)?;
         match ask(&client, &endpoint) {
             Ok(answer) => answers.push((endpoint, answer)),
             Err(failure) => {
                 eprintln!("Failed to get the {what} of endpoint {endpoint} ({})", failure.text);
-                is_whole = false;
+                last = Some(failure);
             }
         }
     }
-    Ok((answers, is_whole))
+    Ok((answers, last))
 }
 
 fn status(context: &Context) -> Outcome {
     let printer = context.printer()?;
     let ask = |client: &client::Client, endpoint: &Endpoint| context.call(client.status(endpoint, StatusRequest {}));
-    let (answers, is_whole) = ask_all(context, "status", ask)?;
+    let (answers, failed) = ask_all(context, "status", ask)?;
     match printer.format {
         Format::Simple => {
             let lines = answers.iter().map(|(endpoint, status)| row(endpoint, status).join(", ") + "\n");
@@ -175,21 +179,24 @@ fn status(context: &Context) -> Outcome {
             print::out(lines.end().as_bytes())?;
         }
         Format::Json => {
-            let style = Style { hex_ids: printer.hex };
+            // IDs stay decimal here, whatever --hex says: so it is with etcd's tool.
+            let style = Style::default();
             let object = |(endpoint, status): &(Endpoint, StatusResponse)| {
                 let status = json::message("etcdserverpb.StatusResponse", status, style);
                 Object::default().text("Endpoint", endpoint.as_str()).raw("Status", status).end()
             };
-            printer.json(&format!("[{}]", answers.iter().map(object).collect::<Vec<_>>().join(",")))?;
+            printer.json(&list(answers.iter().map(object)))?;
         }
         Format::Protobuf => return Err(printer.unsupported()),
     }
-    whole(is_whole)
+    // Everything was said where it failed.
+    failed.map_or(Ok(()), |_| Err(Failure::new(code::ERROR, "")))
 }
 
-/// Everything was said where it failed.
-fn whole(is_whole: bool) -> Outcome {
-    if is_whole { Ok(()) } else { Err(Failure::new(code::ERROR, "")) }
+/// Go's empty list is no list.
+fn list(objects: impl Iterator<Item = String>) -> String {
+    let objects: Vec<String> = objects.collect();
+    if objects.is_empty() { "null".into() } else { format!("[{}]", objects.join(",")) }
 }
 
 fn row(endpoint: &Endpoint, status: &StatusResponse) -> Vec<String> {
@@ -237,7 +244,7 @@ fn hash_kv(context: &Context) -> Outcome {
     let ask = |client: &client::Client, endpoint: &Endpoint| {
         context.call(client.hash_kv(endpoint, HashKvRequest { revision }))
     };
-    let (answers, is_whole) = ask_all(context, "hash", ask)?;
+    let (answers, failed) = ask_all(context, "hash", ask)?;
     let row = |(endpoint, answer): &(Endpoint, HashKvResponse)| {
         vec![endpoint.to_string(), answer.hash.to_string(), answer.hash_revision.to_string()]
     };
@@ -263,9 +270,9 @@ fn hash_kv(context: &Context) -> Outcome {
                 let hash = json::message("etcdserverpb.HashKVResponse", answer, Style::default());
                 Object::default().text("Endpoint", endpoint.as_str()).raw("HashKV", hash).end()
             };
-            printer.json(&format!("[{}]", answers.iter().map(object).collect::<Vec<_>>().join(",")))?;
+            printer.json(&list(answers.iter().map(object)))?;
         }
         Format::Protobuf => return Err(printer.unsupported()),
     }
-    whole(is_whole)
+    failed.map_or(Ok(()), Err)
 }

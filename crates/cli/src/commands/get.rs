@@ -34,11 +34,18 @@ pub(crate) const FLAGS: &[Flag] = &[
 fn run(context: &Context) -> Outcome {
     let printer = Printer { values_only: context.parsed.switch("print-value-only"), ..context.printer()? };
     let request = request(&context.parsed, context.args())?;
-    if request.count_only && printer.format != Format::Fields && printer.format != Format::Json {
+    let is_count = request.count_only;
+    let client = context.client()?;
+    let answer = match context.parsed.switch("stream") {
+        true => context.call(client.range_stream(request))?,
+        false => context.call(client.range(request))?,
+    };
+    if is_count && printer.format != Format::Fields {
         return Err(Failure::args("--count-only is only for `--write-out=fields`"));
     }
-    let client = context.client()?;
-    let answer = context.call(client.range(request))?;
+    if printer.values_only && printer.format != Format::Simple {
+        return Err(Failure::args("print-value-only is only for `--write-out=simple`"));
+    }
     if printer.format == Format::Simple && !printer.values_only && !printer.hex && terminal::is_seen() {
         return print::out(aligned(&answer).as_bytes());
     }
@@ -63,20 +70,20 @@ pub(crate) fn request(parsed: &crate::flags::Parsed, args: &[String]) -> Outcome
         "s" => true,
         other => return Err(unknown(format!("unknown consistency flag {other:?}"))),
     };
-    let mut sort_order = match parsed.text("order").to_ascii_uppercase().as_str() {
+    let (order, by) = (parsed.text("order"), parsed.text("sort-by"));
+    let mut sort_order = match order.to_ascii_uppercase().as_str() {
         "" => SortOrder::None,
         "ASCEND" => SortOrder::Ascend,
         "DESCEND" => SortOrder::Descend,
-        other => return Err(unknown(format!("bad sort order {other}"))),
+        _ => return Err(unknown(format!("bad sort order {order}"))),
     };
-    let by = parsed.text("sort-by").to_ascii_uppercase();
-    let sort_target = match by.as_str() {
+    let sort_target = match by.to_ascii_uppercase().as_str() {
         "" | "KEY" => SortTarget::Key,
         "CREATE" => SortTarget::Create,
         "MODIFY" => SortTarget::Mod,
         "VALUE" => SortTarget::Value,
         "VERSION" => SortTarget::Version,
-        other => return Err(unknown(format!("bad sort target {other}"))),
+        _ => return Err(unknown(format!("bad sort target {by}"))),
     };
     if sort_order == SortOrder::None && !by.is_empty() {
         sort_order = SortOrder::Ascend;

@@ -2,6 +2,7 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::flags::Parsed;
+use crate::raw;
 use bytes::Bytes;
 
 /// Key and end of the range, from the arguments and `--prefix` and `--from-key`.
@@ -15,7 +16,7 @@ pub(crate) fn range(parsed: &Parsed, args: &[String], command: &str) -> Outcome<
         let text = format!("{command} command needs one argument as key and an optional argument as range_end");
         return Err(Failure::args(text));
     };
-    let key = Bytes::from(key.clone());
+    let key = raw::bytes(key);
     if args.len() > 1 && (prefix || from_key) {
         let text = "too many arguments, only accept one argument when `--prefix` or `--from-key` is set";
         return Err(Failure::args(text));
@@ -24,7 +25,7 @@ pub(crate) fn range(parsed: &Parsed, args: &[String], command: &str) -> Outcome<
     // All keys: the empty one is written as the smallest there is.
     let whole = |key: &Bytes| if key.is_empty() { zero.clone() } else { key.clone() };
     Ok(match args.get(1) {
-        Some(end) => (key, Bytes::from(end.clone())),
+        Some(end) => (key, raw::bytes(end)),
         None if prefix => (whole(&key), client::prefix_end(&key)),
         None if from_key => (whole(&key), zero),
         None => (key, Bytes::new()),

@@ -52,6 +52,9 @@ fn grant(context: &Context) -> Outcome {
 
 fn revoke(context: &Context) -> Outcome {
     let printer = context.printer()?;
+    if context.args().len() != 1 {
+        return Err(Failure::args("lease revoke command needs 1 argument"));
+    }
     let id = id(context, "revoke")?;
     let client = context.client()?;
     let answer = context

@@ -3,7 +3,7 @@
 use crate::command::{Command, Context, command};
 use crate::failure::{Failure, Outcome, code};
 use crate::flags::{Flag, int, switch, text};
-use crate::{globals, print};
+use crate::{globals, print, raw};
 use api::etcdserverpb::*;
 use api::mvccpb::Event;
 use bytes::Bytes;
@@ -82,14 +82,14 @@ impl Mirror {
     }
 
     fn range(&self) -> (Bytes, Bytes) {
-        let key = if self.prefix.is_empty() { Bytes::from_static(b"\0") } else { self.prefix.clone().into() };
-        (key, client::prefix_end(self.prefix.as_bytes()))
+        let key = if self.prefix.is_empty() { Bytes::from_static(b"\0") } else { raw::bytes(&self.prefix) };
+        (key, client::prefix_end(&raw::bytes(&self.prefix)))
     }
 
     /// The key at the destination.
     fn key(&self, key: &Bytes) -> Bytes {
-        let rest = key.strip_prefix(self.prefix.as_bytes()).unwrap_or(key);
-        [self.there.as_bytes(), rest].concat().into()
+        let rest = key.strip_prefix(&raw::bytes(&self.prefix)[..]).unwrap_or(key);
+        [&raw::bytes(&self.there)[..], rest].concat().into()
     }
 
     fn count(&self, keys: usize) {

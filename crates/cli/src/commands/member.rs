@@ -46,9 +46,10 @@ fn add(context: &Context) -> Outcome {
     let name = match context.args() {
         [] => return Err(Failure::args("member name not provided")),
         [name] => name,
-        _ => {
-            let example = "member name and peer urls should be separated: member add NAME --peer-urls=URL";
-            return Err(Failure::args(format!("too many arguments; {example}")));
+        names => {
+            let urls = names.iter().filter(|name| name.starts_with("http://"));
+            let hints: String = urls.map(|url| format!(", did you mean --peer-urls={url}")).collect();
+            return Err(Failure::args(format!("too many arguments{hints}")));
         }
     };
     let (peer_ur_ls, is_learner) = (urls(context)?, context.parsed.switch("learner"));
@@ -84,7 +85,8 @@ fn list(context: &Context) -> Outcome {
     let linearizable = match context.parsed.text("consistency") {
         "l" => true,
         "s" => false,
-        other => return Err(Failure::new(code::BAD_FEATURE, format!("unknown consistency flag {other:?}"))),
+        // etcd's tool names the flag of another command here, which is never set.
+        _ => return Err(Failure::new(code::BAD_FEATURE, "unknown consistency flag \"l\"")),
     };
     let client = context.client()?;
     let answer = context.call(client.member_list(MemberListRequest { linearizable }))?;

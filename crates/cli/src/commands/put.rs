@@ -4,6 +4,7 @@ use crate::command::{Command, Context, command};
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Flag, Parsed, hex, switch, text};
 use crate::print::fields::Lines;
+use crate::raw;
 use api::etcdserverpb::PutRequest;
 use bytes::Bytes;
 use std::io::{IsTerminal, Read};
@@ -43,7 +44,7 @@ pub(crate) fn request(parsed: &Parsed, args: &[String], reads_input: bool) -> Ou
         return Err(Failure::args("put command needs only 1 argument when 'ignore-value' is set"));
     }
     let value = match args.get(1) {
-        Some(value) => Bytes::from(value.clone()),
+        Some(value) => raw::bytes(value),
         None if ignore_value => Bytes::new(),
         None if reads_input && !std::io::stdin().is_terminal() => {
             let mut value = Vec::new();
@@ -55,6 +56,6 @@ pub(crate) fn request(parsed: &Parsed, args: &[String], reads_input: bool) -> Ou
         }
         None => return Err(missing()),
     };
-    let (key, prev_kv) = (Bytes::from(key.clone()), parsed.switch("prev-kv"));
+    let (key, prev_kv) = (raw::bytes(key), parsed.switch("prev-kv"));
     Ok(PutRequest { key, value, lease, prev_kv, ignore_value, ignore_lease })
 }

@@ -5,6 +5,7 @@ use crate::failure::{Failure, Outcome};
 use crate::flags::{Flag, Parsed, switch};
 use crate::print::Printer;
 use crate::print::fields::Lines;
+use crate::raw;
 use api::authpb::Permission;
 use api::authpb::permission::Type;
 use api::etcdserverpb::*;
@@ -162,7 +163,7 @@ fn revoke(context: &Context) -> Outcome {
     let simple = || {
         let what: &[u8] = if range_end.is_empty() { b"key " } else { b"range " };
         let mut out = [b"Permission of ", what].concat();
-        range(&mut out, named.as_bytes(), &range_end);
+        range(&mut out, &raw::bytes(named), &range_end);
         out.extend_from_slice(format!(" is revoked from role {role}\n").as_bytes());
         out
     };
@@ -175,7 +176,7 @@ fn permitted(parsed: &Parsed, keys: &[String]) -> Outcome<(Bytes, Bytes)> {
     let (prefix, from_key) = (parsed.switch("prefix"), parsed.switch("from-key"));
     let zero = Bytes::from_static(b"\0");
     let both = || Failure::args("--from-key and --prefix flags are mutually exclusive");
-    let key = Bytes::from(keys[0].clone());
+    let key = raw::bytes(&keys[0]);
     if key.is_empty() {
         if prefix && from_key {
             return Err(both());
@@ -189,7 +190,7 @@ fn permitted(parsed: &Parsed, keys: &[String]) -> Outcome<(Bytes, Bytes)> {
         None => Bytes::new(),
         Some(_) if prefix => return Err(Failure::args("unexpected endkey argument with --prefix flag")),
         Some(_) if from_key => return Err(Failure::args("unexpected endkey argument with --from-key flag")),
-        Some(end) => Bytes::from(end.clone()),
+        Some(end) => raw::bytes(end),
     };
     Ok((key, end))
 }

@@ -72,8 +72,12 @@ struct Part {
 impl Part {
     fn create(target: &Path) -> Outcome<Part> {
         let path = PathBuf::from(format!("{}.part", target.display()));
-        let named =
-            |error: std::io::Error| Failure::new(code::IO, format!("could not open {} ({error})", path.display()));
+        let named = |error: std::io::Error| {
+            Failure::new(
+                code::INTERRUPTED,
+                format!("could not open {} (open {}: {})", path.display(), path.display(), print::go::io(&error)),
+            )
+        };
         // Nobody else is to read what may hold secrets.
         use std::os::unix::fs::OpenOptionsExt;
         let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&path).map_err(named)?;

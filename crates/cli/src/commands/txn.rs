@@ -4,8 +4,8 @@ use super::{del, get, put, words};
 use crate::command::{Command, Context, command};
 use crate::failure::{Failure, Outcome, code};
 use crate::flags::{self, Flag, switch};
-use crate::print;
 use crate::print::fields::Lines;
+use crate::{print, raw};
 use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::{Compare, RequestOp, TxnRequest};
@@ -20,25 +20,21 @@ fn run(context: &Context) -> Outcome {
         return Err(Failure::args("txn command does not accept argument"));
     }
     let says = context.parsed.switch("interactive");
-    let mut lines = std::io::stdin().lock().lines();
-    let mut block = |title: &str| -> Outcome<Vec<String>> {
-        if says {
+    let mut input = std::io::stdin().lock();
+    let mut line = |title: Option<&str>| -> Outcome<Option<String>> {
+        if let Some(title) = title.filter(|_| says) {
             print::out(format!("{title}\n").as_bytes())?;
         }
-        let mut block = Vec::new();
-        for line in lines.by_ref() {
-            let line = line?;
-            if line.is_empty() {
-                break;
-            }
-            block.push(line);
+        // Every list ends with an empty line, the last one too.
+        let mut line = Vec::new();
+        if input.read_until(b'\n', &mut line)? == 0 || line.pop() != Some(b'\n') {
+            return Err(invalid("EOF".into()));
         }
-        Ok(block)
+        Ok(Some(raw::text(&line)).filter(|line| !line.is_empty()))
     };
-    let compare = block("compares:")?.iter().map(|line| compare(line)).collect::<Outcome<_>>()?;
-    let operations = |lines: Vec<String>| lines.iter().map(|line| operation(line)).collect::<Outcome<_>>();
-    let success = operations(block("success requests (get, put, del):")?)?;
-    let failure = operations(block("failure requests (get, put, del):")?)?;
+    let compare = block(&mut line, "compares:", compare)?;
+    let success = block(&mut line, "success requests (get, put, del):", operation)?;
+    let failure = block(&mut line, "failure requests (get, put, del):", operation)?;
     let client = context.client()?;
     let answer = context.call(client.txn(TxnRequest { compare, success, failure }))?;
     let simple = || printer.simple_txn(&answer);
@@ -48,6 +44,20 @@ fn run(context: &Context) -> Outcome {
         lines.end()
     };
     printer.answer("etcdserverpb.TxnResponse", &answer, Some(&simple), Some(&fields))
+}
+
+/// What the lines up to an empty one say; each is understood before the next is read.
+fn block<T>(
+    line: &mut impl FnMut(Option<&str>) -> Outcome<Option<String>>,
+    title: &str,
+    read: impl Fn(&str) -> Outcome<T>,
+) -> Outcome<Vec<T>> {
+    let mut found = Vec::new();
+    let mut title = Some(title);
+    while let Some(text) = line(title.take())? {
+        found.push(read(&text)?);
+    }
+    Ok(found)
 }
 
 fn invalid(text: String) -> Failure {
@@ -77,7 +87,7 @@ fn compare(line: &str) -> Outcome<Compare> {
         "ver" | "version" => (CompareTarget::Version, TargetUnion::Version(number()?)),
         "c" | "create" => (CompareTarget::Create, TargetUnion::CreateRevision(number()?)),
         "m" | "mod" => (CompareTarget::Mod, TargetUnion::ModRevision(number()?)),
-        "val" | "value" => (CompareTarget::Value, TargetUnion::Value(value.clone().into())),
+        "val" | "value" => (CompareTarget::Value, TargetUnion::Value(raw::bytes(&value))),
         "lease" => {
             let lease = flags::hex(&value, "ParseInt");
             let lease = lease.map_err(|_| invalid(format!("invalid txn compare request: {line}")))?;
@@ -93,14 +103,15 @@ fn compare(line: &str) -> Outcome<Compare> {
         _ => return Err(invalid(format!("invalid txn compare request: {line}"))),
     };
     let (result, target, target_union) = (result as i32, target as i32, Some(target_union));
-    Ok(Compare { result, target, key: key.into(), target_union, ..Default::default() })
+    Ok(Compare { result, target, key: raw::bytes(&key), target_union, ..Default::default() })
 }
 
 /// An operation, as its command is written.
 fn operation(line: &str) -> Outcome<RequestOp> {
     let malformed = || invalid(format!("invalid txn compare request: {line}"));
     let words = words::split(line).filter(|words| words.len() > 1).ok_or_else(malformed)?;
-    let read = |known: &[Flag]| flags::parse(&words[1..], known).map_err(|failure| invalid(failure.text));
+    let unknown = || invalid(format!("invalid txn request: {line}"));
+    let read = |known: &[Flag]| flags::parse(&words[1..], known).map_err(|_| unknown());
     let request = match words[0].as_str() {
         "get" => {
             let parsed = read(get::FLAGS)?;
@@ -114,7 +125,7 @@ fn operation(line: &str) -> Outcome<RequestOp> {
             let parsed = read(del::FLAGS)?;
             Request::RequestDeleteRange(del::request(&parsed, &parsed.args)?)
         }
-        _ => return Err(malformed()),
+        _ => return Err(unknown()),
     };
     Ok(RequestOp { request: Some(request) })
 }
@@ -140,5 +151,7 @@ mod tests {
         };
         assert_eq!((&put.value[..], put.lease), (&b"a value"[..], 31));
         assert_eq!(operation("foo").expect_err("refused").text, "invalid txn compare request: foo");
+        assert_eq!(operation("foo a").expect_err("refused").text, "invalid txn request: foo a");
+        assert_eq!(operation("get a --x").expect_err("refused").text, "invalid txn request: get a --x");
     }
 }

@@ -1,5 +1,7 @@
 //! Lines of `txn` and `watch -i`, taken apart into words.
 
+use crate::raw;
+
 /// The words of a line: in double quotes with escapes, in single quotes as they are, or without blanks. None if a quote has no end.
 pub(crate) fn split(line: &str) -> Option<Vec<String>> {
     let (mut words, mut rest) = (Vec::new(), line.trim_start());
@@ -27,7 +29,7 @@ pub(crate) fn unquote(text: &str) -> Option<(String, &str)> {
     let mut chars = text.strip_prefix('"')?.char_indices();
     while let Some((place, c)) = chars.next() {
         match c {
-            '"' => return Some((String::from_utf8_lossy(&out).into_owned(), &text[place + 2..])),
+            '"' => return Some((raw::text(&out), &text[place + 2..])),
             '\\' => {
                 let (_, escape) = chars.next()?;
                 let digits = match escape {

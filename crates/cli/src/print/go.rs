@@ -79,6 +79,19 @@ pub(crate) fn duration(duration: Duration) -> String {
     }
 }
 
+/// What the operating system says, without the number of it.
+pub(crate) fn io(error: &std::io::Error) -> String {
+    match error.raw_os_error() {
+        Some(number) => {
+            let text = error.to_string();
+            let text = text.strip_suffix(&format!(" (os error {number})")).unwrap_or(&text);
+            let mut chars = text.chars();
+            chars.next().map_or(String::new(), |first| first.to_lowercase().collect::<String>() + chars.as_str())
+        }
+        None => error.to_string(),
+    }
+}
+
 /// A number of bytes in powers of 1,000, as etcd's tools write it.
 pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 7] = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];

@@ -1,0 +1,93 @@
+//! `watch -i`: lines of `watch [flags] key [end]`, each a watch of its own beside the others, and `progress`.
+
+use super::{FLAGS, Variables, request, show};
+use crate::command::Context;
+use crate::commands::lock::stopped;
+use crate::commands::words;
+use crate::failure::{Failure, Outcome, code};
+use crate::flags;
+use crate::print::Printer;
+use client::{Client, Watcher};
+use std::io::BufRead;
+use tokio::sync::{mpsc, watch};
+
+pub(super) fn run(context: &Context, variables: &Variables) -> Outcome {
+    let client = context.client_that_needs_a_leader()?;
+    let printer = context.printer()?;
+    let (lines, mut read) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            if lines.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    let (failed, mut failures) = mpsc::unbounded_channel();
+    // Counts how often everybody was asked for progress.
+    let (asked, ask) = watch::channel(0_u64);
+    context.wait(async {
+        loop {
+            tokio::select! {
+                line = read.recv() => {
+                    let end = || Failure::new(code::INVALID_INPUT, "error reading watch request line: EOF");
+                    match obey(&client, variables, &line.ok_or_else(end)?)? {
+                        Order::Watch(watcher, program) => {
+                            let (ask, failed) = (ask.clone(), failed.clone());
+                            tokio::spawn(async move {
+                                if let Err(failure) = follow(printer, *watcher, &program, ask).await {
+                                    // Nobody is there to be told once the command has ended.
+                                    let _ = failed.send(failure);
+                                }
+                            });
+                        }
+                        Order::Progress => asked.send_modify(|count| *count += 1),
+                        Order::Nothing(text) => eprintln!("{text}"),
+                    }
+                }
+                Some(failure) = failures.recv() => return Err(failure),
+                () = stopped() => return Ok(()),
+            }
+        }
+    })
+}
+
+/// What a line asks for.
+enum Order {
+    Watch(Box<Watcher>, Vec<String>),
+    Progress,
+    /// Nothing: why.
+    Nothing(String),
+}
+
+fn obey(client: &Client, variables: &Variables, line: &str) -> Outcome<Order> {
+    let words = words::split(line).unwrap_or_default();
+    Ok(match words.split_first() {
+        None => Order::Nothing(format!("Invalid command: {line} (watch and progress supported)")),
+        Some((first, [])) if first == "watch" && variables.0.is_empty() => {
+            Order::Nothing(format!("Invalid command {line} (command type or key is not provided)"))
+        }
+        Some((first, rest)) if first == "watch" => {
+            let parsed = flags::parse(rest, FLAGS).map_err(|failure| Failure::args(failure.text))?;
+            let (args, program) = variables.arguments(&parsed)?;
+            match request(&parsed, &args) {
+                Ok(request) => Order::Watch(Box::new(client.watch(request)), program),
+                Err(failure) => Order::Nothing(format!("Invalid command {line} ({})", failure.text)),
+            }
+        }
+        Some((first, _)) if first == "progress" => Order::Progress,
+        Some(_) => Order::Nothing(format!("Invalid command {line} (only support watch)")),
+    })
+}
+
+/// Prints what one watch has to say until it ends.
+async fn follow(printer: Printer, mut watcher: Watcher, program: &[String], mut ask: watch::Receiver<u64>) -> Outcome {
+    loop {
+        tokio::select! {
+            watched = watcher.next() => match watched {
+                Ok(watched) => show::show(printer, &watched, program)?,
+                Err(error) => return show::ended(printer, &watcher, &error),
+            },
+            Ok(()) = ask.changed() => watcher.request_progress().await?,
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Words of a command line as bytes: keys and values need not be text.
+//!
+//! Command lines are handled as texts. A byte that is no UTF-8 stands in them as the character [`FIRST`] plus the byte; of the few
+//! characters that would read the same, the bytes are written like that too. So nothing is lost, and nothing means two things.
+
+use bytes::Bytes;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+/// The character for the byte 0, near the end of the last private plane.
+const FIRST: u32 = 0x10_fe00;
+/// The character for the byte 255.
+const LAST: u32 = FIRST + 255;
+
+/// The text for a word.
+pub(crate) fn word(word: &OsStr) -> String {
+    text(word.as_bytes())
+}
+
+/// The text for bytes.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    let escaped = |byte: &u8| char::from_u32(FIRST + u32::from(*byte));
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match u32::from(c) {
+                FIRST..=LAST => out.extend(c.encode_utf8(&mut [0; 4]).as_bytes().iter().filter_map(escaped)),
+                _ => out.push(c),
+            }
+        }
+        out.extend(chunk.invalid().iter().filter_map(escaped));
+    }
+    out
+}
+
+/// The bytes of a text that [`text`] made.
+pub(crate) fn bytes(text: &str) -> Bytes {
+    if !text.chars().any(|c| (FIRST..=LAST).contains(&u32::from(c))) {
+        return Bytes::copy_from_slice(text.as_bytes());
+    }
+    let mut out = Vec::with_capacity(text.len());
+    for c in text.chars() {
+        match u32::from(c) {
+            code @ FIRST..=LAST => out.push((code - FIRST) as u8),
+            _ => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    out.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_back() {
+        let odd = "\u{10fe41}".as_bytes();
+        for case in [&b"plain"[..], b"", b"\xff\x00\xc3(", "ü€".as_bytes(), odd, &[odd, b"\xfe"].concat()] {
+            assert_eq!(bytes(&text(case)), case);
+        }
+        assert_eq!(text(b"plain"), "plain");
+        assert_ne!(text(odd), text(b"A"));
+    }
+}

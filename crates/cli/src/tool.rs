@@ -1,0 +1,33 @@
+//! The two programs: what commands and flags each has.
+
+use crate::command::Command;
+use crate::flags::Flag;
+use crate::{commands, globals, util};
+
+/// A program.
+#[derive(Clone, Copy)]
+pub(crate) struct Tool {
+    /// What it is for.
+    pub(crate) help: &'static str,
+    pub(crate) commands: &'static [Command],
+    /// Flags of all commands.
+    pub(crate) flags: &'static [Flag],
+    /// Whether flags may be given by `ETCDCTL_*` as well.
+    pub(crate) has_variables: bool,
+}
+
+/// `cairn ctl`, or `etcdctl`: asks and changes a cluster.
+pub(crate) const CTL: Tool = Tool {
+    help: "Asks and changes a cluster",
+    commands: commands::COMMANDS,
+    flags: globals::FLAGS,
+    has_variables: true,
+};
+
+/// `cairn util`, or `etcdutl`: works on the files of members that are stopped.
+pub(crate) const UTIL: Tool = Tool {
+    help: "Works on snapshots, and on the data of members that are stopped",
+    commands: util::COMMANDS,
+    flags: util::FLAGS,
+    has_variables: false,
+};

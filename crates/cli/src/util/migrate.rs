@@ -1,0 +1,43 @@
+//! `migrate`: takes over the data of a stopped etcd.
+
+use crate::command::{Command, Context, command};
+use crate::failure::{Failure, Outcome};
+use crate::flags::{switch, text};
+use crate::print;
+use std::path::{Path, PathBuf};
+
+pub(crate) const COMMAND: Command =
+    command("migrate", "--from <dir> --data-dir <dir>", "Takes over the data of a stopped etcd 3.5 to 3.7", run).with(
+        &[
+            text("from", "", "data directory of the etcd member, which is only read"),
+            text("from-wal-dir", "", "directory of its log, if that is elsewhere"),
+            text("data-dir", "", "where the data of this member goes"),
+            text("wal-dir", "", "where the log goes, if not there too"),
+            text("target-version", "", "of no meaning here: the data suits every version"),
+            switch("force", "of no meaning here"),
+        ],
+    );
+
+fn run(context: &Context) -> Outcome {
+    let parsed = &context.parsed;
+    let optional = |name: &str| Some(parsed.text(name)).filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    let data_dir = super::data_dir(parsed)?;
+    let Some(from) = optional("from") else {
+        return Err(Failure::usage("required flag(s) \"from\" not set"));
+    };
+    super::exists(&from.join("member").join("snap").join("db"))?;
+    let (from_wal, wal_dir) = (optional("from-wal-dir"), optional("wal-dir"));
+    let patience = parsed.duration("timeout");
+    let done = foreign::migrate(&from, from_wal.as_deref(), Path::new(data_dir), wal_dir.as_ref(), patience)?;
+    let text = format!(
+        "member {:x} of cluster {:x}: database of revision {} (entry {} of the log), {} entries behind it\n\
+         start it with --data-dir {} and the other flags that etcd had\n",
+        done.member_id,
+        done.cluster_id,
+        done.revision,
+        done.index,
+        done.entries,
+        data_dir.display()
+    );
+    print::out(text.as_bytes())
+}

@@ -1,0 +1,60 @@
+//! The commands of `etcdutl`, one file per group, and those of our own that work on files.
+
+mod defrag;
+mod hashkv;
+mod migrate;
+mod snapshot;
+mod store;
+mod version;
+mod wal;
+
+use crate::command::Command;
+use crate::commands::completion;
+use crate::failure::{Failure, code};
+use crate::flags::{Flag, duration, switch, text};
+use foreign::Error;
+use std::path::Path;
+
+/// Every command.
+pub(crate) const COMMANDS: &[Command] = &[
+    defrag::COMMAND,
+    snapshot::COMMAND,
+    hashkv::COMMAND,
+    version::COMMAND,
+    completion::COMMAND_OF_UTIL,
+    migrate::COMMAND,
+    store::COMMAND,
+    wal::COMMAND,
+];
+
+/// Flags of all commands.
+pub(crate) const FLAGS: &[Flag] = &[
+    duration("timeout", "10s", "time to wait until nobody uses the files"),
+    text("write-out", "simple", "form of the output: simple, fields, json or table").or('w'),
+    switch("help", "help for the command").or('h'),
+];
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::new(code::ERROR, error.to_string())
+    }
+}
+
+/// Fails as etcd's tool does if there is no such file.
+fn exists(path: &Path) -> Result<(), Failure> {
+    match std::fs::metadata(path) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            let text = format!("stat {}: {}", path.display(), crate::print::go::io(&error));
+            Err(Failure::new(code::ERROR, text))
+        }
+    }
+}
+
+/// The directory of a member's data, which `--data-dir` must name.
+fn data_dir(parsed: &crate::flags::Parsed) -> Result<&Path, Failure> {
+    match parsed.text("data-dir") {
+        "" => Err(Failure::usage("required flag(s) \"data-dir\" not set")),
+        dir => Ok(Path::new(dir)),
+    }
+}

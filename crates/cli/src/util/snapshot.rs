@@ -1,0 +1,131 @@
+//! `snapshot`.
+
+use crate::command::{Command, Context, command, group};
+use crate::failure::{Failure, Outcome, code};
+use crate::flags::{int, switch, text};
+use crate::print::fields::Lines;
+use crate::print::json::Object;
+use crate::print::{self, Format, go, table};
+use foreign::{Database, Restore};
+use std::path::{Path, PathBuf};
+
+pub(crate) const COMMAND: Command = group(
+    "snapshot",
+    "Files that a member's database was saved to",
+    &[
+        command(
+            "restore",
+            "<file> --data-dir <dir>",
+            "Makes the data of a new cluster's member of a snapshot",
+            restore,
+        )
+        .with(&[
+            text("data-dir", "", "where the data goes (default: the name and `.etcd`)"),
+            text("wal-dir", "", "where the log goes, if not there too"),
+            text("initial-cluster", "default=http://localhost:2380", "names and peer URLs of the members"),
+            text("initial-cluster-token", "etcd-cluster", "tells clusters of the same members apart"),
+            text("initial-advertise-peer-urls", "http://localhost:2380", "peer URLs of this member"),
+            text("name", "default", "name of this member"),
+            switch("skip-hash-check", "take a file without a checksum, copied from a data directory"),
+            int("initial-memory-map-size", "0", "of no meaning here"),
+            int("bump-revision", "0", "move the revision on by so much"),
+            switch("mark-compacted", "compact everything, so that clients begin anew"),
+        ]),
+        command("status", "<file>", "Sums a database file up", status),
+    ],
+);
+
+fn status(context: &Context) -> Outcome {
+    let [file] = context.args() else {
+        return Err(Failure::args("snapshot status requires exactly one argument"));
+    };
+    super::exists(Path::new(file))?;
+    let printer = context.printer()?;
+    let status = Database::open(Path::new(file))?.status()?;
+    let foreign::Status { hash, revision, total_key, total_size, version } = status;
+    let row =
+        [format!("{hash:x}"), revision.to_string(), total_key.to_string(), go::bytes(total_size), version.clone()];
+    match printer.format {
+        Format::Simple => print::out((row.join(", ") + "\n").as_bytes()),
+        Format::Table => {
+            let headings = ["hash", "revision", "total keys", "total size", "version"];
+            print::out(table::draw(&headings, &[row.to_vec()]).as_bytes())
+        }
+        Format::Json => {
+            let object = Object::default().raw("hash", hash).raw("revision", revision).raw("totalKey", total_key);
+            printer.json(&object.raw("totalSize", total_size).text("version", &version).end())
+        }
+        Format::Fields => {
+            let mut lines = Lines::new();
+            lines.line("Hash", hash).line("Revision", revision).line("Keys", total_key);
+            lines.line("Size", total_size).line("Version", version);
+            print::out(lines.end().as_bytes())
+        }
+        Format::Protobuf => Err(printer.unsupported()),
+    }
+}
+
+fn restore(context: &Context) -> Outcome {
+    let [file] = context.args() else {
+        return Err(Failure::args("snapshot restore requires exactly one argument"));
+    };
+    let parsed = &context.parsed;
+    let (revision_bump, marks_compacted) = (parsed.int("bump-revision"), parsed.switch("mark-compacted"));
+    if revision_bump < 0 || (revision_bump > 0) != marks_compacted {
+        return Err(Failure::args("--mark-compacted required if --revision-bump > 0"));
+    }
+    let name = parsed.text("name").to_string();
+    let data_dir = match parsed.text("data-dir") {
+        "" => PathBuf::from(format!("{name}.etcd")),
+        dir => PathBuf::from(dir),
+    };
+    let wanted = Restore {
+        snapshot: file.into(),
+        wal_dir: Some(parsed.text("wal-dir")).filter(|dir| !dir.is_empty()).map(PathBuf::from),
+        cluster: cluster(parsed.text("initial-cluster"))?,
+        token: parsed.text("initial-cluster-token").into(),
+        peer_urls: parsed.text("initial-advertise-peer-urls").split(',').map(String::from).collect(),
+        skips_check: parsed.switch("skip-hash-check"),
+        revision_bump,
+        marks_compacted,
+        name,
+        data_dir,
+    };
+    foreign::restore(&wanted)?;
+    eprintln!("restored {file} to {}", wanted.data_dir.display());
+    Ok(())
+}
+
+/// Names and URLs of `name=URL,name=URL`.
+fn cluster(text: &str) -> Outcome<Vec<(String, Vec<String>)>> {
+    let mut members: Vec<(String, Vec<String>)> = Vec::new();
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        let wrong =
+            || Failure::new(code::ERROR, format!("malformed entry {part:?} of --initial-cluster: not name=URL"));
+        let (name, url) = part.split_once('=').ok_or_else(wrong)?;
+        if name.is_empty() || !url.contains("://") {
+            return Err(wrong());
+        }
+        match members.iter_mut().find(|(known, _)| known == name) {
+            Some((_, urls)) => urls.push(url.into()),
+            None => members.push((name.into(), vec![url.into()])),
+        }
+    }
+    Ok(members)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clusters_are_read() {
+        let urls = |urls: &[&str]| urls.iter().map(|url| (*url).to_string()).collect::<Vec<_>>();
+        let found = cluster("a=http://a:1,b=http://b:1,a=http://a:2");
+        let wanted = vec![("a".into(), urls(&["http://a:1", "http://a:2"])), ("b".into(), urls(&["http://b:1"]))];
+        assert_eq!(found, Ok(wanted));
+        for wrong in ["a", "=http://a:1", "a=b"] {
+            assert!(cluster(wrong).is_err(), "{wrong}");
+        }
+    }
+}
