@@ -17,7 +17,11 @@ import (
 //	watch --rev=1 foo @6,1     is ended after 6 lines of output in the first
 //	                           format, 1 in the second
 //	txn <<                     standard input follows, up to a line `<<`
+//	env A=1 B=2 put foo bar    with these variables in the environment
 //	formats: simple json       output formats of the whole script
+//	prose: because             of the next line only the exit code, the first
+//	                           line of errors, and whether there is output at
+//	                           all are compared by TestTools
 //
 // Words may be quoted as in Go. $REV is the current revision, $REV-2 is two
 // before it.
@@ -27,6 +31,9 @@ type step struct {
 	words []string
 	stdin string
 	lines []int
+	env   []string
+	// prose says why not all of the output is compared.
+	prose string
 }
 
 type script struct {
@@ -42,6 +49,7 @@ func parse(path string) (script, error) {
 	}
 	defer file.Close()
 	scanner := bufio.NewScanner(file)
+	prose := ""
 	for number := 1; scanner.Scan(); number++ {
 		line := strings.TrimSpace(scanner.Text())
 		if line == "" || strings.HasPrefix(line, "#") {
@@ -51,9 +59,20 @@ func parse(path string) (script, error) {
 			parsed.formats = strings.Fields(formats)
 			continue
 		}
-		next := step{line: number}
+		if reason, ok := strings.CutPrefix(line, "prose:"); ok {
+			prose = strings.TrimSpace(reason)
+			continue
+		}
+		next := step{line: number, prose: prose}
+		prose = ""
 		if next.words, err = split(line); err != nil {
 			return parsed, fmt.Errorf("%s:%d: %w", path, number, err)
+		}
+		if next.words[0] == "env" {
+			next.words = next.words[1:]
+			for strings.Contains(next.words[0], "=") {
+				next.env, next.words = append(next.env, next.words[0]), next.words[1:]
+			}
 		}
 		if len(next.words) > 2 && next.words[1] == "=" {
 			next.name, next.words = next.words[0], next.words[2:]

@@ -9,6 +9,7 @@ import (
 
 	"cairn.dev/conformance/harness"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // watchMax ends a `watch` that prints less than expected.
@@ -17,11 +18,15 @@ const watchMax = 5 * time.Second
 // session is a script's state on one server: its variables, and what must be
 // masked in its output.
 type session struct {
-	t         testing.TB
-	server    *harness.Server
+	t      testing.TB
+	server *harness.Server
+	// tool is the etcdctl that runs.
+	tool      string
 	client    *clientv3.Client
 	variables map[string]string
 	masks     []mask
+	// ids are the cluster's and the member's as a header has them in protobuf.
+	ids string
 }
 
 // mask replaces what differs between two servers that do the same.
@@ -38,6 +43,9 @@ var commonMasks = []mask{
 	{regexp.MustCompile(`"Took" : .*`), `"Took" : TIME`},
 	// The simple form of `endpoint status`: sizes, then terms and indexes.
 	{regexp.MustCompile(`[\d.]+ [kM]?B, [\d.]+ [kM]?B, \d+%`), `SIZES`},
+	{regexp.MustCompile(`larger than max \(\d+ vs`), `larger than max (N vs`},
+	{regexp.MustCompile(`\b[\d.]+ [kMG]?B │`), `SIZE │`},
+	{regexp.MustCompile(`\b\d+% │`), `N% │`},
 	{regexp.MustCompile(`(true|false), (true|false), \d+, \d+, \d+,`), `$1, $2, TERM, INDEX, INDEX,`},
 	{regexp.MustCompile(`("(?:raft_term|raftTerm|RaftTerm|raftIndex|raftAppliedIndex|RaftIndex|RaftAppliedIndex)"\s*:\s*)\d+`), `${1}N`},
 	{regexp.MustCompile(`("(?:dbSize|dbSizeInUse|DBSize|DBSizeInUse|DBSizeQuota)"\s*:\s*)\d+`), `${1}N`},
@@ -52,7 +60,12 @@ var commonMasks = []mask{
 }
 
 func newSession(t testing.TB, server *harness.Server) *session {
-	s := &session{t: t, server: server, client: server.Client(), variables: map[string]string{}}
+	t.Helper()
+	return newToolSession(t, server, harness.Tool(t, "etcdctl"))
+}
+
+func newToolSession(t testing.TB, server *harness.Server, tool string) *session {
+	s := &session{t: t, server: server, tool: tool, client: server.Client(), variables: map[string]string{}}
 	members, err := s.client.MemberList(harness.Context(t))
 	if err != nil {
 		t.Fatal(err)
@@ -61,6 +74,8 @@ func newSession(t testing.TB, server *harness.Server) *session {
 	s.hide(server.PeerURL(), "PEER")
 	s.hideID(members.Header.ClusterId, "CLUSTER")
 	s.hideID(members.Header.MemberId, "MEMBER")
+	ids := protowire.AppendVarint([]byte{0x08}, members.Header.ClusterId)
+	s.ids = string(protowire.AppendVarint(append(ids, 0x10), members.Header.MemberId))
 	return s
 }
 
@@ -79,7 +94,14 @@ func (s *session) hideID(id uint64, name string) {
 
 // run runs one step and returns the masked result.
 func (s *session) run(step step, format string, lines int) harness.Result {
-	args := []string{"--endpoints=" + s.server.Endpoint()}
+	var args []string
+	if !strings.HasPrefix(step.words[0], "--endpoints=") {
+		args = append(args, "--endpoints="+s.server.Endpoint())
+	}
+	if len(step.env) == 0 {
+		// Passwords take long to check where much else is going on.
+		args = append(args, "--dial-timeout=20s")
+	}
 	if step.name == "" {
 		args = append(args, "-w", format)
 	}
@@ -87,7 +109,7 @@ func (s *session) run(step step, format string, lines int) harness.Result {
 		args = append(args, s.expand(word))
 	}
 	command := harness.Command{
-		Path: harness.Tool(s.t, "etcdctl"), Args: args, Stdin: step.stdin, Lines: lines,
+		Path: s.tool, Args: args, Stdin: step.stdin, Env: step.env, Lines: lines,
 	}
 	if lines > 0 {
 		command.Max = watchMax
@@ -110,6 +132,10 @@ func head(text string, lines int) string {
 }
 
 func (s *session) masked(text string) string {
+	// The length before them depends on them.
+	if at := strings.Index(text, s.ids); at > 0 {
+		text = text[:at-1] + "IDS" + text[at+len(s.ids):]
+	}
 	for _, mask := range append(s.masks[:len(s.masks):len(s.masks)], commonMasks...) {
 		text = mask.pattern.ReplaceAllString(text, mask.text)
 	}

@@ -34,7 +34,7 @@ func (t tools) remove() {
 
 // build builds the genuine tools and the suites, unless the cache has them,
 // and links the server beside the tools under the name `etcd`.
-func build(cache, server string) (tools, error) {
+func build(cache, server, ctl string) (tools, error) {
 	module, err := moduleFolder()
 	if err != nil {
 		return tools{}, err
@@ -79,7 +79,7 @@ func build(cache, server string) (tools, error) {
 	if err != nil {
 		return tools{}, err
 	}
-	bin, err := binFolder(genuine, server)
+	bin, err := binFolder(genuine, server, ctl)
 	return tools{bin: bin, suites: binaries, sources: sources, genuine: server == ""}, err
 }
 
@@ -129,26 +129,32 @@ func suitesFolder(module string) (string, error) {
 	return downloaded.Dir, nil
 }
 
-// binFolder is a new folder with the tools under the names that the suites
-// look for. Cairn reads etcd's flags when it is started as `etcd`.
-func binFolder(genuine, server string) (string, error) {
-	if server == "" {
+// binFolder is a new folder with the programs under the names that the suites
+// look for: Cairn does what its name says. Those not given are the genuine ones.
+func binFolder(genuine, server, ctl string) (string, error) {
+	if server == "" && ctl == "" {
 		return genuine, nil
 	}
-	server, err := filepath.Abs(server)
-	if err != nil {
-		return "", err
-	}
-	if _, err := os.Stat(server); err != nil {
-		return "", fmt.Errorf("no server to test: %w", err)
+	targets := map[string]string{}
+	for name, binary := range map[string]string{"etcd": server, "etcdctl": ctl, "etcdutl": ctl} {
+		if binary == "" {
+			targets[name] = filepath.Join(genuine, name)
+			continue
+		}
+		path, err := filepath.Abs(binary)
+		if err != nil {
+			return "", err
+		}
+		if _, err := os.Stat(path); err != nil {
+			return "", fmt.Errorf("no binary to test: %w", err)
+		}
+		targets[name] = path
 	}
 	bin, err := os.MkdirTemp("", binPrefix)
 	if err != nil {
 		return "", err
 	}
-	for name, target := range map[string]string{
-		"etcd": server, "etcdctl": filepath.Join(genuine, "etcdctl"), "etcdutl": filepath.Join(genuine, "etcdutl"),
-	} {
+	for name, target := range targets {
 		if err := os.Symlink(target, filepath.Join(bin, name)); err != nil {
 			return "", err
 		}

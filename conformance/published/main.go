@@ -19,6 +19,7 @@ func main() {
 	}
 	var (
 		server  = flag.String("server", "", "the server binary; the genuine etcd if empty")
+		ctl     = flag.String("tools", "", "the binary to run as `etcdctl` and `etcdutl`; the genuine ones if empty")
 		suites  = flag.String("suites", "common,e2e", "which suites to run")
 		match   = flag.String("run", ".", "only the tests whose name matches")
 		short   = flag.Bool("short", false, "leave out what takes long or is judged by time, and one shape of clusters: the form of CI")
@@ -32,7 +33,7 @@ func main() {
 		log.Fatalf("-run: %v", err)
 	}
 	started := time.Now()
-	tools, err := build(*folder, *server)
+	tools, err := build(*folder, *server, *ctl)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,0 +1,180 @@
+package utl
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cairn.dev/conformance/harness"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// takeOver makes data of Cairn of a stopped member's, and starts a member on
+// it in its place.
+func takeOver(t *testing.T, from *harness.Server) *harness.Server {
+	t.Helper()
+	before := fingerprint(t, from.DataDir)
+	to := harness.Prepare(t, harness.Cairn, filepath.Join(t.TempDir(), "data"))
+	to.Name, to.ClientPort, to.PeerPort, to.InitialCluster = from.Name, from.ClientPort, from.PeerPort, from.InitialCluster
+	t.Log(run(t, "migrate", "--from", from.DataDir, "--data-dir", to.DataDir))
+	if fingerprint(t, from.DataDir) != before {
+		t.Error("the source was written")
+	}
+	return to
+}
+
+// A member of etcd becomes the same member of Cairn, stopped in peace or killed
+// with entries in its log that its database lacks.
+func TestMigrate(t *testing.T) {
+	for _, end := range []string{"stopped", "killed"} {
+		t.Run(end, func(t *testing.T) {
+			// Snapshots often, so that the log begins somewhere in the middle.
+			server := harness.Start(t, harness.Etcd, "--snapshot-count=100")
+			write(t, server.Client(), 2)
+			settle(t, server)
+			want := observe(t, server)
+			if end == "stopped" {
+				server.Stop()
+			} else {
+				for i := range 50 {
+					if _, err := server.Client().Put(harness.Context(t), fmt.Sprintf("late/%d", i), "value"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				want = observe(t, server)
+				server.Kill()
+			}
+			to := takeOver(t, server)
+			to.Run()
+			got := observe(t, to)
+			compare(t, want, got)
+			if want.header.ClusterId != got.header.ClusterId || want.header.MemberId != got.header.MemberId {
+				t.Errorf("another member: %v, not %v", got.header, want.header)
+			}
+			client := to.Client()
+			put, err := client.Put(harness.Context(t), "after", "the move")
+			if err != nil || put.Header.Revision != want.last+1 {
+				t.Fatalf("the first put: %v, %v", put, err)
+			}
+			if _, err := client.AuthEnable(harness.Context(t)); err != nil {
+				t.Fatal(err)
+			}
+			if result := to.Ctl("--dial-timeout=20s", "--user=ann:word", "get", "key/", "--prefix", "--keys-only"); result.Code != 0 {
+				t.Errorf("a user that was taken over: %+v", result)
+			}
+			if result := to.Ctl("--dial-timeout=20s", "--user=ann:word", "put", "key/1", "x"); result.Code == 0 {
+				t.Error("a permission was not taken over")
+			}
+		})
+	}
+}
+
+// What etcd's own tool has restored from a snapshot is taken over too.
+func TestMigrateRestored(t *testing.T) {
+	server, file := save(t, harness.Etcd)
+	want := observe(t, server)
+	from := harness.Prepare(t, harness.Etcd, filepath.Join(t.TempDir(), "restored"))
+	result := harness.Command{Path: harness.Tool(t, "etcdutl"), Args: []string{
+		"snapshot", "restore", file, "--data-dir", from.DataDir, "--initial-cluster", "default=" + from.PeerURL(),
+		"--initial-advertise-peer-urls", from.PeerURL(),
+	}}.Run(t)
+	if result.Code != 0 {
+		t.Fatal(result)
+	}
+	to := takeOver(t, from)
+	to.Run()
+	compare(t, want, observe(t, to))
+}
+
+// All members of a cluster are taken over, one after the other stopped, and
+// find each other again.
+func TestMigrateCluster(t *testing.T) {
+	var servers []*harness.Server
+	var list []string
+	for i := range 3 {
+		server := harness.Prepare(t, harness.Etcd, filepath.Join(t.TempDir(), "data"))
+		server.Name = fmt.Sprintf("m%d", i)
+		servers, list = append(servers, server), append(list, fmt.Sprintf("m%d=%s", i, server.PeerURL()))
+	}
+	start := func(servers []*harness.Server) {
+		t.Helper()
+		started := make(chan error, len(servers))
+		for _, server := range servers {
+			server.InitialCluster = strings.Join(list, ",")
+			go func() { started <- server.TryRun(60e9) }()
+		}
+		for range servers {
+			if err := <-started; err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	start(servers)
+	write(t, servers[0].Client(), 3)
+	for _, server := range servers {
+		settle(t, server)
+	}
+	want := observe(t, servers[0])
+	for _, server := range servers {
+		server.Stop()
+	}
+	var moved []*harness.Server
+	for _, server := range servers {
+		moved = append(moved, takeOver(t, server))
+	}
+	start(moved)
+	for _, server := range moved {
+		compare(t, want, observe(t, server))
+	}
+	members, err := moved[0].Client().MemberList(harness.Context(t))
+	if err != nil || len(members.Members) != 3 {
+		t.Fatalf("members: %v, %v", members, err)
+	}
+	if _, err := moved[2].Client().Put(harness.Context(t), "after", "the move", clientv3.WithPrevKV()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What cannot be taken over is refused, and nothing is left that looks whole.
+func TestMigrateRefusals(t *testing.T) {
+	server := harness.Start(t, harness.Etcd)
+	write(t, server.Client(), 4)
+	target := filepath.Join(t.TempDir(), "target")
+	if text := refused(t, "--timeout=1s", "migrate", "--from", server.DataDir, "--data-dir", target); !strings.Contains(text, "in use") {
+		t.Errorf("a running member: %s", text)
+	}
+	server.Stop()
+	if text := refused(t, "migrate", "--from", target, "--data-dir", target); !strings.Contains(text, "no such file") {
+		t.Errorf("no member: %s", text)
+	}
+	full := t.TempDir()
+	if err := os.WriteFile(filepath.Join(full, "something"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if text := refused(t, "migrate", "--from", server.DataDir, "--data-dir", full); !strings.Contains(text, "not empty") {
+		t.Errorf("a directory that is not empty: %s", text)
+	}
+	db := filepath.Join(server.DataDir, "member", "snap", "db")
+	content, err := os.ReadFile(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for page := 3; page < len(content)/4096; page++ {
+		copy(content[page*4096+8:], []byte{0xff, 0xff})
+	}
+	if err := os.WriteFile(db, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if text := refused(t, "migrate", "--from", server.DataDir, "--data-dir", target); !strings.Contains(text, "damaged") {
+		t.Errorf("a damaged database: %s", text)
+	}
+	if entries, err := os.ReadDir(filepath.Join(target, "member", "wal")); err == nil {
+		for _, entry := range entries {
+			if strings.HasSuffix(entry.Name(), ".wal") {
+				t.Errorf("%s is left", entry.Name())
+			}
+		}
+	}
+}
