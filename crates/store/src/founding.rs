@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_store_is_opened_with_what_was_added() {
-        let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
+        let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
         let dir = Path::new("/store");
         let mut founding = Founding::begin(disk.clone(), dir, Options::default()).unwrap();
         let rev = |main, sub| Revision { main, sub };

@@ -120,12 +120,15 @@ fn health(context: &Context) -> Outcome {
     if is_healthy { Ok(()) } else { Err(Failure::new(code::ERROR, "unhealthy cluster")) }
 }
 
+/// Who answered what, and why the last one did not that did not.
+type Answers<A> = (Vec<(Endpoint, A)>, Option<Failure>);
+
 /// What all endpoints answered; those that did not are told of, and make the command fail.
 fn ask_all<A>(
     context: &Context,
     what: &str,
     ask: impl Fn(&client::Client, &Endpoint) -> Outcome<A>,
-) -> Outcome<(Vec<(Endpoint, A)>, Option<Failure>)> {
+) -> Outcome<Answers<A>> {
     // Who cannot log in is told so before any member is asked.
     context.client()?;
     let (mut answers, mut last) = (Vec::new(), None);
