@@ -229,21 +229,14 @@ impl Store {
         let Ok(free) = self.disk.free_bytes(&self.dir) else { return };
         let own = lock(&self.checkpoints).needed_reserve_bytes();
         let needed = own.saturating_add(self.options.reserve_bytes);
-        // Deletions may fill the next segment, and what the Raft log has is not to be kept for it a second time.
+        // Deletions may fill the next segment.
         let rewrite = own.saturating_sub(self.segments.needed_spare_bytes());
-        let spare = self.raft_log_spare_bytes.load(Ordering::Relaxed);
-        let floor = rewrite.saturating_add(self.options.reserve_bytes.saturating_sub(spare));
-        self.disk_floor.store(floor, Ordering::Relaxed);
+        self.disk_floor.store(rewrite.saturating_add(self.options.reserve_bytes), Ordering::Relaxed);
         self.disk_is_full.store(free.saturating_add(self.segments.spare_bytes()) < rewrite, Ordering::Relaxed);
         let is_low = free < needed;
         if !self.disk_is_low.swap(is_low, Ordering::Relaxed) && is_low {
             self.maintenance.wants_checkpoints();
         }
-    }
-
-    /// Notes what the Raft log, which has the same disk, has reserved for its next segment.
-    pub fn note_raft_log_spare(&self, bytes: u64) {
-        self.raft_log_spare_bytes.store(bytes, Ordering::Relaxed);
     }
 }
 

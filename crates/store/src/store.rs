@@ -60,8 +60,6 @@ pub struct Store {
     pub(crate) disk_is_full: AtomicBool,
     /// What deletions under way were promised, see [`Store::delete_check`].
     pub(crate) promised_bytes: AtomicU64,
-    /// What the Raft log has reserved for its next segment.
-    pub(crate) raft_log_spare_bytes: AtomicU64,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) dir: PathBuf,
     pub(crate) options: Options,

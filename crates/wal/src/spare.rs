@@ -68,11 +68,6 @@ impl Spare {
         Ok(())
     }
 
-    /// Bytes reserved for the next segment, if it is ready.
-    pub fn ready_bytes(&self) -> u64 {
-        if self.state().ready.is_some() { self.shared.segment_bytes } else { 0 }
-    }
-
     /// The prepared segment, or one prepared now.
     pub(crate) fn take(&self) -> Result<Prepared, Error> {
         let mut state = self.state();

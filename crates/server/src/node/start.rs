@@ -250,7 +250,6 @@ fn prepare_spares(node: &Arc<Node>, log: &wal::Spare, store: &store::log::Spare)
             .prepare()
             .map_err(|error| error.to_string())
             .and_then(|()| store.prepare().map_err(|error| error.to_string()));
-        node.store.note_raft_log_spare(log.ready_bytes());
         // Here and not only in the background work, which looks less often: a fast disk writes the reserve full in between.
         node.store.look_at_disk();
         if node.store.disk_is_low() {
