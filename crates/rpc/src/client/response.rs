@@ -52,8 +52,10 @@ impl ResponseHead {
         }
         match field.name {
             b":status" => {
-                let digits = field.value.iter().all(u8::is_ascii_digit) && field.value.len() == 3;
-                let number = field.value.iter().fold(0, |sum, digit| sum * 10 + u16::from(digit & 0xf));
+                let digits = field.value.len() == 3 && field.value.iter().all(u8::is_ascii_digit);
+                // Anything but three digits may be too much for a number, and is none.
+                let sum = |sum: u16, digit: &u8| sum * 10 + u16::from(digit & 0xf);
+                let number = if digits { field.value.iter().fold(0, sum) } else { 0 };
                 self.malformed |= self.regular || !digits || self.http_status.replace(number).is_some();
             }
             b"content-type" => self.is_grpc = field.value.starts_with(b"application/grpc"),
@@ -186,6 +188,9 @@ mod tests {
             _ => None,
         };
         assert_eq!(code(&[(":status", "404")], false), Some(Code::Unimplemented));
+        for status in ["", "20", "2000", "2x0", "99999999999999999999"] {
+            assert!(head(&[(":status", status)]).is_err(), "{status}");
+        }
         assert_eq!(code(&[(":status", "503"), ("content-type", "text/html")], true), Some(Code::Unavailable));
         assert_eq!(code(&[(":status", "200"), ("content-type", "text/html")], false), Some(Code::Unknown));
         assert_eq!(code(&[(":status", "200"), GRPC], true), Some(Code::Unknown));
