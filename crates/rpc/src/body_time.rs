@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use crate::Limit;
-use crate::call::{Event, Role, Stream};
 use crate::connection::Http2;
+use crate::stream::{Event, Role, Stream};
 use crate::thread::Shared;
 
 /// What must come of a message that has begun within each [`Options::body_timeout`](crate::Options::body_timeout), or the rest of it.

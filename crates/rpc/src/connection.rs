@@ -13,7 +13,6 @@ use api::limits;
 use slab::Slab;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::call::{Event, Stream};
 use crate::frame::{
     Fault, HEAD_BYTES, PAYLOAD_BYTES_DEFAULT, PREFACE, Reason, Settings, WINDOW_BYTES_DEFAULT, setting,
 };
@@ -25,6 +24,7 @@ use crate::receiver::{Receiver, WINDOW_BYTES};
 use crate::sender::Sender;
 use crate::shutdown::Farewell;
 use crate::signal::Signal;
+use crate::stream::{Event, Stream};
 use crate::thread::{ConnectionWaker, Shared};
 use crate::{Limit, Peer, Serves};
 

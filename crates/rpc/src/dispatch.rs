@@ -3,11 +3,11 @@
 use std::time::Instant;
 
 use crate::Limit;
-use crate::call::Event;
 use crate::connection::{Ending, Http2};
 use crate::frame::{Fault, Frame, HEAD_BYTES, Head, PAYLOAD_BYTES_DEFAULT, Reason, Settings, flag, kind};
 use crate::rates::Cost;
 use crate::receiver::Block;
+use crate::stream::Event;
 use crate::thread::Shared;
 
 /// How many streams that were reset are remembered, so that what was on its way for them is no offence.

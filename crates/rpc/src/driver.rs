@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::call::Event;
 use crate::connection::{Http2, Turn};
 use crate::deadline::Deadlines;
 use crate::frame::PREFACE;
 use crate::mailbox::{Mail, Mailbox};
 use crate::routes::Routes;
+use crate::stream::Event;
 use crate::thread::{ConnectionWaker, Shared};
 use crate::{Options, Peer, Serves, Service, Stats};
 

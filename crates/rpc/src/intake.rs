@@ -8,7 +8,7 @@ use api::Code;
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode};
 
-use crate::call::{Handler, Input, Role, Stream, too_much_gathered};
+use crate::call::too_much_gathered;
 use crate::connection::Http2;
 use crate::decoder::{Decoder, sole};
 use crate::dispatch::Ended;
@@ -16,12 +16,14 @@ use crate::encoding::Encoding;
 use crate::exchange::{Exchange, Slot};
 use crate::frame::{self, Fault, HEAD_BYTES, Reason, flag, kind};
 use crate::head::{Grpc, Head, Target};
+use crate::input::Input;
 use crate::outflow::{Opening, Outflow};
 use crate::payload::PREFIX_BYTES;
 use crate::pipe::pipe;
 use crate::responder::{Answer, Responder, inline, plain_response};
 use crate::sender::ContentType;
 use crate::signal::Signal;
+use crate::stream::{Handler, Role, Stream};
 use crate::thread::Shared;
 use crate::{Call, HttpResponder, Kind, Limit, Reply, RequestBody, Serves, Status, StreamCall, StreamWaker};
 

@@ -3,8 +3,9 @@
 //! The path of a request through the files: [`server`] starts the threads, `listener` accepts and hands the connection to a
 //! `thread`, which owns it until it closes (by way of `handshake`, if it is for TLS); `greeting` tells the protocols apart; `connection` drives HTTP/2 in turns; `dispatch`
 //! handles one [`frame`] after the other; `receiver` and `head` make a request of a header block; `intake` turns it into a call of
-//! the [`Service`]; `call` holds the streams that are not answered at once; `outflow` carries replies out as the peer's window
-//! opens, through `sender` and `output`; answers that come from other threads arrive through `mailbox`.
+//! the [`Service`]; `call` holds the streams that are not answered at once: each is a `stream` with its `input`, gets a `turn` when
+//! something happened to it, and comes to its end through `finish`; `outflow` carries replies out as the peer's window opens, through
+//! `sender` and `output`; answers that come from other threads arrive through `mailbox`.
 //!
 //! [`LocalCall`] is a call without a connection: by whoever brings requests in another way, on a request thread.
 //!
@@ -27,6 +28,7 @@ pub mod dns;
 mod driver;
 mod encoding;
 mod exchange;
+mod finish;
 pub mod frame;
 mod greeting;
 mod handshake;
@@ -34,6 +36,7 @@ mod head;
 pub mod hpack;
 mod http1;
 mod ids;
+mod input;
 mod intake;
 mod keepalive;
 mod limit;
@@ -64,9 +67,11 @@ mod signal;
 mod socket;
 mod stats;
 mod status;
+mod stream;
 mod thread;
 mod timeout;
 mod tls_stream;
+mod turn;
 mod upgrade;
 
 pub use body::RequestBody;

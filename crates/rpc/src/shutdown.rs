@@ -6,9 +6,9 @@
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::call::{Role, Stream};
 use crate::connection::Http2;
 use crate::frame::{Reason, WINDOW_BYTES_MAX};
+use crate::stream::{Role, Stream};
 
 /// How long the answer to the ping may take.
 const ANSWER_TIME_MAX: Duration = Duration::from_millis(500);

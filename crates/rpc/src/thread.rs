@@ -12,7 +12,6 @@ use tokio::sync::watch;
 use tokio::time::Sleep;
 
 use crate::arrival::Arrival;
-use crate::call::Event;
 use crate::connection::{Http2, Turn};
 use crate::deadline::Deadlines;
 use crate::greeting::{Greeting, Protocol};
@@ -20,6 +19,7 @@ use crate::mailbox::{Closing, Mail, Mailbox};
 use crate::routes::Routes;
 use crate::signal::Signal;
 use crate::stats::Shard;
+use crate::stream::Event;
 use crate::{Limit, Options, Peer, Serves, Service, http1};
 
 /// How often connections are looked at that do nothing by themselves.
