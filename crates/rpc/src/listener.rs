@@ -20,6 +20,13 @@ use crate::{Options, Peer, Service, Stats};
 /// Pause after an accept that failed for want of descriptors or memory.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
 
+/// Connections that a request thread may have waiting for their first turn. What comes beyond waits in the system's queue: a thread
+/// that had thousands to look at would keep those it serves waiting, and hold memory for each.
+const ARRIVALS_MAX: u64 = 16;
+
+/// Pause while all request threads have that many.
+const ARRIVALS_PAUSE: Duration = Duration::from_micros(200);
+
 /// Where connections come from, and what they may be.
 pub struct Listener {
     /// The socket, bound already.
@@ -69,10 +76,18 @@ pub(crate) struct Seat {
     pub(crate) stats: Arc<Shard>,
 }
 
-/// Gives an arrival to the request thread that has the fewest connections.
+impl Seat {
+    fn is_crowded(&self) -> bool {
+        self.stats.arrivals.load(Ordering::Relaxed) >= ARRIVALS_MAX
+    }
+}
+
+/// Gives an arrival to the request thread that has the fewest connections, of those that keep up.
 pub(crate) fn assign(seats: &[Seat], arrival: Arrival) {
-    if let Some(seat) = seats.iter().min_by_key(|seat| seat.stats.open.load(Ordering::Relaxed)) {
+    let load = |seat: &&Seat| (seat.is_crowded(), seat.stats.open.load(Ordering::Relaxed));
+    if let Some(seat) = seats.iter().min_by_key(load) {
         seat.stats.open.fetch_add(1, Ordering::Relaxed);
+        seat.stats.arrivals.fetch_add(1, Ordering::Relaxed);
         seat.mailbox.post(Mail::Connection(arrival));
     }
 }
@@ -144,6 +159,10 @@ impl Door {
     fn accept(&self) {
         let hall = &self.hall;
         while !self.stopping.load(Ordering::SeqCst) {
+            if hall.seats.iter().all(Seat::is_crowded) {
+                thread::sleep(ARRIVALS_PAUSE);
+                continue;
+            }
             match self.listener.acceptor.accept() {
                 // Closed at once, it tells the client to go elsewhere; left unaccepted, it would only keep it waiting.
                 Ok(_) if !self.has_room() => {}

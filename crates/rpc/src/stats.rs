@@ -166,6 +166,8 @@ pub(crate) struct Shard {
     stream_errors: [Counter; REASONS],
     /// Open connections, counted up by the listener so that it can spread them.
     pub(crate) open: AtomicU64,
+    /// Connections that wait for their first turn; they are open already.
+    pub(crate) arrivals: AtomicU64,
 }
 
 thread_local! {
@@ -195,6 +197,7 @@ impl Shard {
             connection_errors: Default::default(),
             stream_errors: Default::default(),
             open: AtomicU64::new(0),
+            arrivals: AtomicU64::new(0),
         }
     }
 

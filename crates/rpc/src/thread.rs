@@ -181,6 +181,7 @@ impl RequestThread {
     }
 
     fn welcome(&mut self, arrival: Arrival) {
+        self.shared.stats.arrivals.fetch_sub(1, Ordering::Relaxed);
         let (ahead, peer, serves) = (arrival.ahead, arrival.peer.clone(), arrival.serves);
         let (Ok(stream), None) = (arrival.into_stream(), self.closing) else {
             self.shared.stats.open.fetch_sub(1, Ordering::Relaxed);
