@@ -15,7 +15,7 @@ pub const TXN_TREE_OPS_MAX: usize = 10_000;
 pub const TXN_ANSWER_BYTES_MAX: usize = 512 << 20;
 /// Default of `--quota-backend-bytes`.
 pub const QUOTA_BYTES_DEFAULT: i64 = 2 << 30;
-/// What deletions may write at once however full the disk is: the reserve has room for many of them.
+/// What a deletion may write without a look at the disk, as long as that is not low: the reserve has room for many of them.
 pub const DELETE_BYTES_FREE: u64 = 64 << 10;
 /// Committed but unapplied entries before writes are refused.
 pub const APPLY_GAP_MAX: u64 = 5_000;

@@ -167,6 +167,10 @@ impl Maintenance {
         due.left = due.left.max(CHECKPOINTS_PER_REWRITE);
     }
 
+    fn checkpoints_due(&self) -> bool {
+        lock(&self.due).left > 0
+    }
+
     fn rewritten(&self) {
         let mut due = lock(&self.due);
         *due = Due { left: CHECKPOINTS_PER_REWRITE, rewrites: due.rewrites + 1 };
@@ -210,7 +214,7 @@ impl Store {
                 break work;
             }
         };
-        let checkpoint_is_due = lock(&self.maintenance.due).left > 0;
+        let checkpoint_is_due = self.maintenance.checkpoints_due();
         Ok(Progress { work, compacted: self.compacted(), checkpoint_is_due })
     }
 
@@ -222,7 +226,7 @@ impl Store {
         Ok(())
     }
 
-    /// Notes whether the disk has room for what the store does on its own. Space goes in whole segments, so whoever prepares the
+    /// Notes whether the disk has room for what the store does on its own, and what of it is not for deletions. Space goes in whole segments, so whoever prepares the
     /// next one should look: between two looks writes must not take more than the reserve.
     pub fn look_at_disk(&self) {
         // A disk that does not say how much is free is found full by a write, if it is.
@@ -232,7 +236,6 @@ impl Store {
         // Deletions may fill the next segment.
         let rewrite = own.saturating_sub(self.segments.needed_spare_bytes());
         self.disk_floor.store(rewrite.saturating_add(self.options.reserve_bytes), Ordering::Relaxed);
-        self.disk_is_full.store(free.saturating_add(self.segments.spare_bytes()) < rewrite, Ordering::Relaxed);
         let is_low = free < needed;
         if !self.disk_is_low.swap(is_low, Ordering::Relaxed) && is_low {
             self.maintenance.wants_checkpoints();
@@ -274,6 +277,10 @@ impl Desk {
             self.compaction = None;
             return Ok(Work::Busy);
         }
+        // What is kept free is room for one copy: the next one waits for what this one has replaced.
+        if store.disk_is_low() && self.rewriter.is_idle() && store.maintenance.checkpoints_due() {
+            return Ok(Work::Waiting);
+        }
         match self.rewriter.step(&store.index, store.revision(), store.disk_is_low(), budget_bytes) {
             Ok(Step::Idle) => Ok(Work::Idle),
             Ok(Step::Working) => Ok(Work::Busy),
@@ -283,6 +290,7 @@ impl Desk {
             }
             Err(error) if error.is_out_of_space() => {
                 store.disk_is_low.store(true, Ordering::Relaxed);
+                store.maintenance.wants_checkpoints();
                 Ok(Work::Waiting)
             }
             Err(error) => Err(error),

@@ -100,6 +100,11 @@ impl Rewriter {
         Ok(step)
     }
 
+    /// Whether no rewrite is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self.state, State::Idle)
+    }
+
     /// Gives up the rewrite under way: the whole log is to be replaced. What the index was moved to stays known until it is.
     pub(crate) fn abandon(&mut self, segments: &Segments) {
         if let State::Copying(copying) = std::mem::replace(&mut self.state, State::Idle) {

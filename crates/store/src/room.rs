@@ -54,21 +54,23 @@ impl Store {
     }
 
     /// Refuses deletions that write `cost` bytes when the disk has no room for them beyond what the Raft log, a checkpoint and a
-    /// rewrite need: what was deleted so far must be compacted first, and its space must have come back. Small ones have all of the
-    /// reserve but what a rewrite needs, so that there is always a way to begin. The room is held until the answer is dropped.
+    /// rewrite need: what was deleted so far must be compacted first, and its space must have come back. They may fill the segment that
+    /// is reserved as the next one, so that there is a way to begin. The room is held until the answer is dropped.
     pub fn delete_check(self: &Arc<Self>, cost: u64) -> Result<Room, Error> {
-        if cost <= DELETE_BYTES_FREE {
-            let is_shut = cost > 0 && self.disk_is_full.load(Ordering::Relaxed);
-            return if is_shut { Err(Error::NoSpace) } else { Ok(Room::default()) };
+        let is_small = cost <= DELETE_BYTES_FREE && !self.disk_is_low();
+        if is_small || cost == 0 {
+            return Ok(Room::default());
         }
         // A disk that does not say how much is free is found full by a write, if it is.
         let Ok(free) = self.disk.free_bytes(&self.dir) else { return Ok(Room::default()) };
-        // What is reserved for the next segment is theirs, though another one is taken from what is free once it is in use.
+        // Once the reserved segment is in use, another one is taken from what is free.
         let there = free.saturating_add(self.segments.spare_bytes());
         let room = there.saturating_sub(self.disk_floor.load(Ordering::Relaxed));
-        let promised = self.promised_bytes.fetch_add(cost, Ordering::Relaxed);
-        let claim = Room { claim: Some((Arc::clone(self), cost)) };
-        if promised.saturating_add(cost) > room { Err(Error::NoSpace) } else { Ok(claim) }
+        let promise = |promised: u64| promised.checked_add(cost).filter(|sum| *sum <= room);
+        match self.promised_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, promise) {
+            Ok(_) => Ok(Room { claim: Some((Arc::clone(self), cost)) }),
+            Err(_) => Err(Error::NoSpace),
+        }
     }
 }
 

@@ -56,8 +56,6 @@ pub struct Store {
     pub(crate) disk_is_low: AtomicBool,
     /// Free bytes that not even deletions may use, see [`Store::look_at_disk`].
     pub(crate) disk_floor: AtomicU64,
-    /// There is room for a rewrite and no more: nothing is deleted before something is compacted.
-    pub(crate) disk_is_full: AtomicBool,
     /// What deletions under way were promised, see [`Store::delete_check`].
     pub(crate) promised_bytes: AtomicU64,
     pub(crate) disk: Arc<dyn Disk>,
