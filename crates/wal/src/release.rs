@@ -11,10 +11,11 @@ impl Wal {
 
     /// As [`Wal::release`], for a disk that is nearly full: every segment that can go is removed, and none is kept to be reused.
     pub fn release_all(&mut self, below_index: u64) -> Result<(), Error> {
+        self.free(below_index, 1, false)?;
         if let Some(path) = self.spare.take_recycled() {
             self.disk.remove(&path).map_err(Error::io("remove", &path))?;
         }
-        self.free(below_index, 1, false)
+        Ok(())
     }
 
     fn free(&mut self, below_index: u64, segments_min: usize, reuses: bool) -> Result<(), Error> {
