@@ -147,6 +147,10 @@ impl Keys {
                 (Some(secret), _) | (None, Some(secret)) => secret,
                 (None, None) => return Err(OptionsError::NoKey),
             };
+            // Anybody can sign with it. A file that is replaced in place is empty for a moment, and on a full disk for longer.
+            if secret.is_empty() {
+                return Err(unusable(&private.or(public).unwrap_or_default()));
+            }
             let key = hmac::Key::new(kind, &secret);
             return Ok(Keys::new(algorithm, Some(Signing::Secret(key.clone())), Verifying::Secret(key)));
         }

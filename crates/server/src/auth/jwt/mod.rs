@@ -2,7 +2,8 @@
 //!
 //! [`options`] is what `--auth-token=jwt,...` says, [`keys`] the algorithms, [`claims`] what a token says. A token that was found
 //! right is kept with what it says, so that verifying it again costs no signature. Files with keys are looked at every second, and read
-//! anew when they have changed: then only what the new keys have signed is good.
+//! anew when they have changed and look the same twice, so that half of a key is not taken for one: then only what the new keys have
+//! signed is good.
 
 mod claims;
 mod der;
@@ -22,7 +23,7 @@ use ring::hmac;
 use ring::rand::SystemRandom;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Verified tokens that are kept, and users whose token is.
@@ -62,11 +63,18 @@ pub(crate) struct Jwt {
     /// Of the kept tokens: their bytes are as good as passwords.
     tags: hmac::Key,
     signed: RwLock<Arc<Signed>>,
-    /// How the files looked when they were read last, with success or without.
-    stamps: Mutex<Vec<Option<Stamp>>>,
+    files: Mutex<Files>,
     /// When that was looked at last, in seconds since 1970.
     looked_seconds: AtomicU64,
     reloads: [AtomicU64; 2],
+}
+
+/// How the files with keys looked.
+struct Files {
+    /// When they were read last, with success or without.
+    read: Vec<Option<Stamp>>,
+    /// At the last look.
+    seen: Vec<Option<Stamp>>,
 }
 
 /// Keys, and the tokens that they have signed.
@@ -87,12 +95,13 @@ impl Jwt {
     pub(super) fn open(options: &BTreeMap<&str, &str>) -> Result<Jwt, OptionsError> {
         let options = Options::read(options)?;
         // Taken before: a file that changes while it is read is read again.
-        let stamps = Mutex::new(stamps(&options.files()));
+        let read = stamps(&options.files());
+        let files = Mutex::new(Files { seen: read.clone(), read });
         let signed = RwLock::new(Signed::by(options.keys()?));
         let tags = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).map_err(|_| OptionsError::Random)?;
         let looked_seconds = AtomicU64::new(now_seconds());
         let ttl_seconds = options.ttl.as_secs().max(1);
-        Ok(Jwt { options, ttl_seconds, tags, signed, stamps, looked_seconds, reloads: Default::default() })
+        Ok(Jwt { options, ttl_seconds, tags, signed, files, looked_seconds, reloads: Default::default() })
     }
 
     /// The keys as the files had them a second ago at most. A file that cannot be used does not end what works.
@@ -104,12 +113,19 @@ impl Jwt {
     }
 
     fn look(&self) {
-        let mut known = lock(&self.stamps);
+        // Where the file system hangs, one thread is enough to wait for it.
+        let mut files = match self.files.try_lock() {
+            Ok(files) => files,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
         let now = stamps(&self.options.files());
-        if *known == now {
+        let is_settled = files.seen == now;
+        files.seen.clone_from(&now);
+        if files.read == now || !is_settled {
             return;
         }
-        *known = now;
+        files.read = now;
         match self.options.keys() {
             Ok(keys) => {
                 *self.signed.write().unwrap_or_else(PoisonError::into_inner) = Signed::by(keys);
@@ -205,20 +221,32 @@ mod tests {
 
         std::fs::write(&path, "the second").expect("written");
         jwt.look();
+        assert!(is_good(&first), "it may be half written");
+        jwt.look();
         assert!(!is_good(&first) && jwt.newest("ann", 1, 0).is_none());
         let second = jwt.issue("ann", 1, 0).expect("signed");
         assert!(is_good(&second));
 
         std::fs::remove_file(&path).expect("removed");
-        jwt.look();
-        jwt.look();
+        for _ in 0..3 {
+            jwt.look();
+        }
         assert!(is_good(&second), "what worked goes on");
         assert_eq!(jwt.reloads(), [1, 1]);
 
+        let unsigned = Keys::read(keys::Algorithm::parse("HS256").expect("known"), None, Some("/dev/null".into()));
+        assert!(matches!(unsigned.err(), Some(OptionsError::Key { .. })), "anybody can sign with nothing");
+        std::fs::write(&path, "").expect("written");
+        jwt.look();
+        jwt.look();
+        assert!(is_good(&second), "what worked goes on");
+        assert_eq!(jwt.reloads(), [1, 2]);
+
         std::fs::write(&path, "first").expect("written");
         jwt.look();
+        jwt.look();
         assert!(is_good(&first) && !is_good(&second));
-        assert_eq!(jwt.reloads(), [2, 1]);
+        assert_eq!(jwt.reloads(), [2, 2]);
         std::fs::remove_file(&path).expect("removed");
     }
 }
