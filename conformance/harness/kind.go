@@ -14,6 +14,9 @@ type Kind string
 const (
 	// Etcd is the genuine server, built from its module.
 	Etcd Kind = "etcd"
+	// Etcd36 and Etcd35 are the genuine server of the releases before.
+	Etcd36 Kind = "etcd-3.6"
+	Etcd35 Kind = "etcd-3.5"
 	// Cairn is the server that the tests are about.
 	Cairn Kind = "cairn"
 )
@@ -32,8 +35,8 @@ func Subject() Kind {
 // name.
 func Binary(t testing.TB, kind Kind) string {
 	t.Helper()
-	if kind == Etcd {
-		return Tool(t, "etcd")
+	if kind != Cairn {
+		return Tool(t, string(kind))
 	}
 	link := filepath.Join(t.TempDir(), "etcd")
 	if err := os.Symlink(CairnBinary(t), link); err != nil {

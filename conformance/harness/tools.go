@@ -14,6 +14,8 @@ import (
 // module below the module root, and package.
 var tools = map[string][2]string{
 	"etcd":      {".", "./etcd"},
+	"etcd-3.6":  {"earlier/v3.6", "go.etcd.io/etcd/server/v3"},
+	"etcd-3.5":  {"earlier/v3.5", "go.etcd.io/etcd/server/v3"},
 	"etcdctl":   {".", "go.etcd.io/etcd/etcdctl/v3"},
 	"etcdutl":   {".", "go.etcd.io/etcd/etcdutl/v3"},
 	"benchmark": {"benchmark", "go.etcd.io/etcd/v3/tools/benchmark"},
