@@ -47,6 +47,12 @@ impl Failure {
     }
 }
 
+impl From<flags::Error> for Failure {
+    fn from(error: flags::Error) -> Failure {
+        Failure::usage(error.0)
+    }
+}
+
 impl From<client::Error> for Failure {
     fn from(error: client::Error) -> Failure {
         let text = match &error {

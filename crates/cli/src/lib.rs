@@ -1,12 +1,11 @@
 //! The commands of `etcdctl` and `etcdutl`, under the names of `cairn ctl` and `cairn util` and under etcd's own.
 //!
-//! [`run`] finds the command in the table ([`commands`]), reads flags as Go's `pflag` does ([`flags`]), and prints in etcd's forms
+//! [`run`] finds the command in the table ([`commands`]), reads flags as Go's `pflag` does ([`mod@flags`]), and prints in etcd's forms
 //! ([`print`]); the work is done by the `client` crate.
 
 mod command;
 mod commands;
 mod failure;
-mod flags;
 mod globals;
 mod print;
 mod progress;
@@ -17,10 +16,11 @@ mod tool;
 mod usage;
 mod util;
 
+pub(crate) use ::flags;
 use command::{Action, Command, Context};
 use commands::completion;
 use failure::{Outcome, code};
-use flags::{Flag, Kind, Parsed};
+use flags::{Flag, Parsed};
 use std::ffi::OsString;
 use tool::Tool;
 
@@ -109,7 +109,8 @@ fn find(tool: &Tool, words: &[String]) -> Result<(Vec<&'static Command>, Vec<Str
         }
         if word.len() > 1 && word.starts_with('-') {
             rest.push(word.clone());
-            if takes_next(tool, word, path.last().map_or(&[][..], |command| command.flags)) {
+            let own = path.last().map_or(&[][..], |command| command.flags);
+            if flags::takes_next(word, tool.flags.iter().chain(own)) {
                 rest.extend(words.next().cloned());
             }
             continue;
@@ -131,20 +132,6 @@ fn find(tool: &Tool, words: &[String]) -> Result<(Vec<&'static Command>, Vec<Str
         }
     }
     Ok((path, rest))
-}
-
-/// Whether the flag `word` has its value in the next word.
-fn takes_next(tool: &Tool, word: &str, own: &[Flag]) -> bool {
-    let known = |test: &dyn Fn(&Flag) -> bool| tool.flags.iter().chain(own).find(|flag| test(flag));
-    if word.contains('=') {
-        return false;
-    }
-    let flag = match word.strip_prefix("--") {
-        Some(name) => known(&|flag| flag.name == name),
-        None if word.chars().count() == 2 => known(&|flag| flag.short == word.chars().nth(1)),
-        None => return false,
-    };
-    flag.is_none_or(|flag| flag.kind != Kind::Switch)
 }
 
 #[cfg(test)]

@@ -83,7 +83,7 @@ fn flags(out: &mut String, title: &str, flags: &[Flag]) {
             Kind::Switch => "",
             Kind::Text => " text",
             Kind::List => " texts",
-            Kind::Int => " number",
+            Kind::Int | Kind::Uint | Kind::Float => " number",
             Kind::Duration => " duration",
         };
         let default = match (flag.kind, flag.default) {

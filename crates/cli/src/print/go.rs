@@ -1,7 +1,7 @@
 //! Values in the forms of Go's `fmt`, `strconv`, `time` and of the library by which etcd's tools write sizes.
 
+pub(crate) use flags::duration_text as duration;
 use std::fmt::Write;
-use std::time::Duration;
 
 /// A text in quotes, as `%q` writes it. What is not UTF-8 is written byte by byte.
 pub(crate) fn quote(bytes: &[u8]) -> String {
@@ -52,33 +52,6 @@ pub(crate) fn put(out: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(text);
 }
 
-/// A time as `Duration.String` writes it.
-pub(crate) fn duration(duration: Duration) -> String {
-    let nanos = duration.as_nanos();
-    let fraction = |value: u128, unit: u128, name: &str| {
-        let (whole, rest) = (value / unit, value % unit);
-        let digits = unit.ilog10() as usize;
-        let rest = format!("{rest:0digits$}");
-        let rest = rest.trim_end_matches('0');
-        if digits == 0 || rest.is_empty() { format!("{whole}{name}") } else { format!("{whole}.{rest}{name}") }
-    };
-    match nanos {
-        0 => "0s".into(),
-        1..1_000 => format!("{nanos}ns"),
-        1_000..1_000_000 => fraction(nanos, 1_000, "µs"),
-        1_000_000..1_000_000_000 => fraction(nanos, 1_000_000, "ms"),
-        _ => {
-            let minutes = nanos / 60_000_000_000;
-            let seconds = fraction(nanos % 60_000_000_000, 1_000_000_000, "s");
-            match (minutes / 60, minutes % 60) {
-                (0, 0) => seconds,
-                (0, minutes) => format!("{minutes}m{seconds}"),
-                (hours, minutes) => format!("{hours}h{minutes}m{seconds}"),
-            }
-        }
-    }
-}
-
 /// What the operating system says, without the number of it.
 pub(crate) fn io(error: &std::io::Error) -> String {
     match error.raw_os_error() {
@@ -127,6 +100,7 @@ pub(crate) fn base64(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn texts_are_quoted() {

@@ -67,7 +67,7 @@ fn obey(client: &Client, variables: &Variables, line: &str) -> Outcome<Order> {
             Order::Nothing(format!("Invalid command {line} (command type or key is not provided)"))
         }
         Some((first, rest)) if first == "watch" => {
-            let parsed = flags::parse(rest, FLAGS).map_err(|failure| Failure::args(failure.text))?;
+            let parsed = flags::parse(rest, FLAGS).map_err(|error| Failure::args(error.0))?;
             let (args, program) = variables.arguments(&parsed)?;
             match request(&parsed, &args) {
                 Ok(request) => Order::Watch(Box::new(client.watch(request)), program),

@@ -1,54 +1,86 @@
 //! Command lines as Go's `pflag` reads them: `--name value`, `--name=value`, `-n value`, `-nvalue`; switches take a value only behind
 //! `=`; flags and arguments may be mixed; `--` ends the flags; repeats are allowed and the last one wins.
 
-use crate::failure::{Failure, Outcome};
+mod duration;
+
+pub use duration::{duration_text, parse_duration};
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// What a flag takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// On or off: takes a value only behind `=`.
     Switch,
+    /// Any text.
     Text,
     /// Texts separated by commas; given again, they are added.
     List,
+    /// A whole number.
     Int,
+    /// A whole number that is not negative.
+    Uint,
+    /// A number.
+    Float,
+    /// A time, as Go writes it.
     Duration,
 }
 
+/// A command line that cannot be read: why, in Go's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Error(pub String);
+
 /// A flag.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Flag {
-    pub(crate) name: &'static str,
-    pub(crate) short: Option<char>,
-    pub(crate) kind: Kind,
-    pub(crate) default: &'static str,
-    pub(crate) help: &'static str,
+pub struct Flag {
+    /// Behind two dashes.
+    pub name: &'static str,
+    /// Behind one.
+    pub short: Option<char>,
+    /// What it takes.
+    pub kind: Kind,
+    /// Its value when it is not given.
+    pub default: &'static str,
+    /// What it is for.
+    pub help: &'static str,
 }
 
 /// A flag that is on or off.
-pub(crate) const fn switch(name: &'static str, help: &'static str) -> Flag {
+pub const fn switch(name: &'static str, help: &'static str) -> Flag {
     Flag { name, short: None, kind: Kind::Switch, default: "false", help }
 }
 
 /// A flag with a text.
-pub(crate) const fn text(name: &'static str, default: &'static str, help: &'static str) -> Flag {
+pub const fn text(name: &'static str, default: &'static str, help: &'static str) -> Flag {
     Flag { name, short: None, kind: Kind::Text, default, help }
 }
 
 /// A flag with a whole number.
-pub(crate) const fn int(name: &'static str, default: &'static str, help: &'static str) -> Flag {
+pub const fn int(name: &'static str, default: &'static str, help: &'static str) -> Flag {
     Flag { name, short: None, kind: Kind::Int, default, help }
 }
 
+/// A flag with a whole number that is not negative.
+pub const fn uint(name: &'static str, default: &'static str, help: &'static str) -> Flag {
+    Flag { name, short: None, kind: Kind::Uint, default, help }
+}
+
+/// A flag with a number.
+pub const fn float(name: &'static str, default: &'static str, help: &'static str) -> Flag {
+    Flag { name, short: None, kind: Kind::Float, default, help }
+}
+
 /// A flag with a time, as Go writes it.
-pub(crate) const fn duration(name: &'static str, default: &'static str, help: &'static str) -> Flag {
+pub const fn duration(name: &'static str, default: &'static str, help: &'static str) -> Flag {
     Flag { name, short: None, kind: Kind::Duration, default, help }
 }
 
 impl Flag {
     /// The same flag, with a short name as well.
-    pub(crate) const fn or(mut self, short: char) -> Flag {
+    #[must_use]
+    pub const fn or(mut self, short: char) -> Flag {
         self.short = Some(short);
         self
     }
@@ -58,6 +90,8 @@ impl Flag {
             Kind::Text | Kind::List => Ok(()),
             Kind::Switch => boolean(value).map(drop).ok_or_else(|| syntax("ParseBool", value)),
             Kind::Int => integer(value).map(drop),
+            Kind::Uint => unsigned(value).map(drop),
+            Kind::Float => value.parse::<f64>().map(drop).map_err(|_| syntax("ParseFloat", value)),
             Kind::Duration => parse_duration(value).map(drop),
         }
         .map_err(|why| {
@@ -79,28 +113,41 @@ fn boolean(value: &str) -> Option<bool> {
     }
 }
 
+/// A number of Go's `ParseUint(value, 0, 64)`.
+pub fn unsigned(value: &str) -> Result<u64, String> {
+    match magnitude(value) {
+        None => Err(syntax("ParseUint", value)),
+        Some(number) => {
+            u64::try_from(number).map_err(|_| format!("strconv.ParseUint: parsing {value:?}: value out of range"))
+        }
+    }
+}
+
 /// A number of Go's `ParseInt(value, 0, 64)`.
-pub(crate) fn integer(value: &str) -> Result<i64, String> {
+pub fn integer(value: &str) -> Result<i64, String> {
     let (sign, digits) = match value.strip_prefix('-') {
         Some(digits) => (-1, digits),
         None => (1, value.strip_prefix('+').unwrap_or(value)),
     };
+    let magnitude = magnitude(digits).ok_or_else(|| syntax("ParseInt", value))?;
+    i64::try_from(magnitude.saturating_mul(sign))
+        .map_err(|_| format!("strconv.ParseInt: parsing {value:?}: value out of range"))
+}
+
+/// Digits, in base 10 or in the one that their beginning names. Numbers that are too large are the largest.
+fn magnitude(digits: &str) -> Option<i128> {
     let (digits, radix) = match digits.get(..2) {
         Some("0x" | "0X") => (&digits[2..], 16),
         Some("0b" | "0B") => (&digits[2..], 2),
         Some("0o" | "0O") => (&digits[2..], 8),
         _ => (digits, 10),
     };
-    if digits.is_empty() || !digits.chars().all(|digit| digit.is_digit(radix)) {
-        return Err(syntax("ParseInt", value));
-    }
-    let magnitude = i128::from_str_radix(digits, radix).unwrap_or(i128::MAX);
-    i64::try_from(magnitude.saturating_mul(sign))
-        .map_err(|_| format!("strconv.ParseInt: parsing {value:?}: value out of range"))
+    let is_number = !digits.is_empty() && digits.chars().all(|digit| digit.is_digit(radix));
+    is_number.then(|| i128::from_str_radix(digits, radix).unwrap_or(i128::MAX))
 }
 
 /// A number in base 16, as IDs are written.
-pub(crate) fn hex<T: TryFrom<i128>>(value: &str, function: &str) -> Result<T, String> {
+pub fn hex<T: TryFrom<i128>>(value: &str, function: &str) -> Result<T, String> {
     let digits = value.strip_prefix('-').unwrap_or(value);
     if digits.is_empty() || !digits.chars().all(|digit| digit.is_ascii_hexdigit()) {
         return Err(syntax(function, value));
@@ -109,54 +156,19 @@ pub(crate) fn hex<T: TryFrom<i128>>(value: &str, function: &str) -> Result<T, St
     T::try_from(magnitude).map_err(|_| format!("strconv.{function}: parsing {value:?}: value out of range"))
 }
 
-/// A time as Go writes it: `1.5s`, `300ms`, `2h45m`.
-pub(crate) fn parse_duration(value: &str) -> Result<Duration, String> {
-    let bad = || format!("time: invalid duration {value:?}");
-    let mut rest = value.strip_prefix('+').unwrap_or(value);
-    if rest == "0" {
-        return Ok(Duration::ZERO);
-    }
-    let mut total = Duration::ZERO;
-    if rest.is_empty() {
-        return Err(bad());
-    }
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let number: f64 = rest[..digits].parse().map_err(|_| bad())?;
-        rest = &rest[digits..];
-        let unit = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
-        let seconds = match &rest[..unit] {
-            "ns" => 1e-9,
-            "us" | "µs" | "μs" => 1e-6,
-            "ms" => 1e-3,
-            "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            "" => return Err(format!("time: missing unit in duration {value:?}")),
-            other => return Err(format!("time: unknown unit {other:?} in duration {value:?}")),
-        };
-        rest = &rest[unit..];
-        total = Duration::try_from_secs_f64(number * seconds)
-            .ok()
-            .and_then(|part| total.checked_add(part))
-            .ok_or_else(bad)?;
-    }
-    Ok(total)
-}
-
 /// A command line, taken apart.
 #[derive(Debug, Default)]
-pub(crate) struct Parsed {
+pub struct Parsed {
     values: BTreeMap<&'static str, String>,
     defaults: BTreeMap<&'static str, &'static str>,
     /// What is no flag.
-    pub(crate) args: Vec<String>,
+    pub args: Vec<String>,
     /// How many of them stand before `--`, if that is there.
-    pub(crate) dash: Option<usize>,
+    pub dash: Option<usize>,
 }
 
 /// Reads `words` with these flags.
-pub(crate) fn parse(words: &[String], flags: &[Flag]) -> Outcome<Parsed> {
+pub fn parse(words: &[String], flags: &[Flag]) -> Result<Parsed, Error> {
     let mut parsed =
         Parsed { defaults: flags.iter().map(|flag| (flag.name, flag.default)).collect(), ..Parsed::default() };
     let mut words = words.iter();
@@ -172,13 +184,13 @@ pub(crate) fn parse(words: &[String], flags: &[Flag]) -> Outcome<Parsed> {
                 None => (long, None),
             };
             let Some(flag) = flags.iter().find(|flag| flag.name == name) else {
-                return Err(Failure::usage(format!("unknown flag: --{name}")));
+                return Err(Error(format!("unknown flag: --{name}")));
             };
             let value = match (inline, flag.kind) {
                 (Some(value), _) => value,
                 (None, Kind::Switch) => "true".into(),
                 (None, _) => {
-                    let missing = || Failure::usage(format!("flag needs an argument: --{name}"));
+                    let missing = || Error(format!("flag needs an argument: --{name}"));
                     words.next().cloned().ok_or_else(missing)?
                 }
             };
@@ -192,9 +204,23 @@ pub(crate) fn parse(words: &[String], flags: &[Flag]) -> Outcome<Parsed> {
     Ok(parsed)
 }
 
+/// Whether the flag `word`, one of `flags`, has its value in the next word. Flags that are not known have.
+pub fn takes_next<'a>(word: &str, flags: impl IntoIterator<Item = &'a Flag>) -> bool {
+    if word.contains('=') {
+        return false;
+    }
+    let mut flags = flags.into_iter();
+    let flag = match word.strip_prefix("--") {
+        Some(name) => flags.find(|flag| flag.name == name),
+        None if word.chars().count() == 2 => flags.find(|flag| flag.short == word.chars().nth(1)),
+        None => return false,
+    };
+    flag.is_none_or(|flag| flag.kind != Kind::Switch)
+}
+
 impl Parsed {
-    fn set(&mut self, flag: &Flag, value: String) -> Outcome {
-        flag.check(&value).map_err(Failure::usage)?;
+    fn set(&mut self, flag: &Flag, value: String) -> Result<(), Error> {
+        flag.check(&value).map_err(Error)?;
         match self.values.get_mut(flag.name) {
             Some(list) if flag.kind == Kind::List => {
                 list.push(',');
@@ -208,10 +234,15 @@ impl Parsed {
     }
 
     /// Short flags, of which several may stand in one word.
-    fn short<'a>(&mut self, letters: &str, flags: &[Flag], words: &mut impl Iterator<Item = &'a String>) -> Outcome {
+    fn short<'a>(
+        &mut self,
+        letters: &str,
+        flags: &[Flag],
+        words: &mut impl Iterator<Item = &'a String>,
+    ) -> Result<(), Error> {
         let mut rest = letters;
         while let Some(letter) = rest.chars().next() {
-            let unknown = || Failure::usage(format!("unknown shorthand flag: {letter:?} in -{rest}"));
+            let unknown = || Error(format!("unknown shorthand flag: {letter:?} in -{rest}"));
             let flag = flags.iter().find(|flag| flag.short == Some(letter)).ok_or_else(unknown)?;
             let behind = &rest[letter.len_utf8()..];
             if flag.kind == Kind::Switch && !behind.starts_with('=') {
@@ -221,7 +252,7 @@ impl Parsed {
             }
             let value = match behind.strip_prefix('=').unwrap_or(behind) {
                 "" => {
-                    let missing = || Failure::usage(format!("flag needs an argument: {letter:?} in -{rest}"));
+                    let missing = || Error(format!("flag needs an argument: {letter:?} in -{rest}"));
                     words.next().cloned().ok_or_else(missing)?
                 }
                 value => value.to_string(),
@@ -232,31 +263,47 @@ impl Parsed {
     }
 
     /// Takes `value` for a flag that was not given.
-    pub(crate) fn suggest(&mut self, flag: &Flag, value: String) -> Outcome {
+    pub fn suggest(&mut self, flag: &Flag, value: String) -> Result<(), Error> {
         if self.is_given(flag.name) { Ok(()) } else { self.set(flag, value) }
     }
 
-    pub(crate) fn is_given(&self, name: &str) -> bool {
+    /// Whether the flag was given.
+    pub fn is_given(&self, name: &str) -> bool {
         self.values.contains_key(name)
     }
 
-    pub(crate) fn text(&self, name: &str) -> &str {
+    /// The value of a flag, as it was written.
+    pub fn text(&self, name: &str) -> &str {
         match self.values.get(name) {
             Some(value) => value,
             None => self.defaults.get(name).copied().unwrap_or_default(),
         }
     }
 
-    pub(crate) fn switch(&self, name: &str) -> bool {
+    /// The value of a switch.
+    pub fn switch(&self, name: &str) -> bool {
         boolean(self.text(name)).unwrap_or_default()
     }
 
-    /// Values were checked when they were read.
-    pub(crate) fn int(&self, name: &str) -> i64 {
+    // Values were checked when they were read.
+
+    /// The value of a whole number.
+    pub fn int(&self, name: &str) -> i64 {
         integer(self.text(name)).unwrap_or_default()
     }
 
-    pub(crate) fn duration(&self, name: &str) -> Duration {
+    /// The value of a number that is not negative.
+    pub fn uint(&self, name: &str) -> u64 {
+        unsigned(self.text(name)).unwrap_or_default()
+    }
+
+    /// The value of a number.
+    pub fn float(&self, name: &str) -> f64 {
+        self.text(name).parse().unwrap_or_default()
+    }
+
+    /// The value of a time.
+    pub fn duration(&self, name: &str) -> Duration {
         parse_duration(self.text(name)).unwrap_or_default()
     }
 }
@@ -270,6 +317,8 @@ mod tests {
         int("limit", "0", ""),
         text("write-out", "simple", "").or('w'),
         duration("wait", "2s", ""),
+        uint("clients", "1", ""),
+        float("ratio", "1", ""),
     ];
 
     fn words(line: &str) -> Vec<String> {
@@ -287,24 +336,18 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_said_in_gos_words() {
-        let refused = |line: &str| parse(&words(line), FLAGS).expect_err("refused").text;
+        let refused = |line: &str| parse(&words(line), FLAGS).expect_err("refused").0;
         assert_eq!(refused("--nonsense"), "unknown flag: --nonsense");
         assert_eq!(refused("-z"), "unknown shorthand flag: 'z' in -z");
         assert_eq!(refused("--limit"), "flag needs an argument: --limit");
         let number = r#"invalid argument "x" for "--limit" flag: strconv.ParseInt: parsing "x": invalid syntax"#;
         assert_eq!(refused("--limit=x"), number);
         assert!(refused("--limit=99999999999999999999").ends_with("value out of range"));
+        let number = r#"invalid argument "-1" for "--clients" flag: strconv.ParseUint: parsing "-1": invalid syntax"#;
+        assert_eq!(refused("--clients=-1"), number);
+        assert!(refused("--clients=18446744073709551616").ends_with("value out of range"));
+        assert!(refused("--ratio=x").contains("strconv.ParseFloat"));
         assert!(refused("--prefix=maybe").contains("strconv.ParseBool"));
         assert!(refused("--wait=5").contains("time: missing unit in duration \"5\""));
-    }
-
-    #[test]
-    fn durations_are_gos() {
-        for (text, ms) in [("1.5s", 1_500), ("300ms", 300), ("2h45m", 9_900_000), ("0", 0), ("1m0.5s", 60_500)] {
-            assert_eq!(parse_duration(text), Ok(Duration::from_millis(ms)), "{text}");
-        }
-        for text in ["", "s", "1", "1x", "1.2.3s", "-1s"] {
-            assert!(parse_duration(text).is_err(), "{text}");
-        }
     }
 }
