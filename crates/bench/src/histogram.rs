@@ -1,10 +1,10 @@
-//! Latencies, counted in classes that are at most 1.6 % wide.
+//! Latencies, counted in classes that are at most 0.2 % wide.
 
 /// Classes of each power of two: 2 to the power of this.
-const FINE_BITS: u32 = 6;
+const FINE_BITS: u32 = 9;
 const FINE: usize = 1 << FINE_BITS;
 /// Powers of two above the first classes: up to 2^42 ns, more than an hour.
-const POWERS: usize = 36;
+const POWERS: usize = 33;
 
 /// Counts of times in nanoseconds.
 #[derive(Clone, Debug)]
@@ -12,12 +12,21 @@ pub(crate) struct Histogram {
     counts: Vec<u64>,
     total: u64,
     sum_ns: u128,
+    squares_ns: u128,
+    min_ns: u64,
     max_ns: u64,
 }
 
 impl Default for Histogram {
     fn default() -> Histogram {
-        Histogram { counts: vec![0; FINE * (POWERS + 1)], total: 0, sum_ns: 0, max_ns: 0 }
+        Histogram {
+            counts: vec![0; FINE * (POWERS + 1)],
+            total: 0,
+            sum_ns: 0,
+            squares_ns: 0,
+            min_ns: u64::MAX,
+            max_ns: 0,
+        }
     }
 }
 
@@ -26,6 +35,8 @@ impl Histogram {
         self.counts[class(ns)] += 1;
         self.total += 1;
         self.sum_ns += u128::from(ns);
+        self.squares_ns = self.squares_ns.saturating_add(u128::from(ns) * u128::from(ns));
+        self.min_ns = self.min_ns.min(ns);
         self.max_ns = self.max_ns.max(ns);
     }
 
@@ -35,6 +46,8 @@ impl Histogram {
         }
         self.total += other.total;
         self.sum_ns += other.sum_ns;
+        self.squares_ns = self.squares_ns.saturating_add(other.squares_ns);
+        self.min_ns = self.min_ns.min(other.min_ns);
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
@@ -49,6 +62,36 @@ impl Histogram {
             }
         }
         0.0
+    }
+
+    /// How many times there are.
+    pub(crate) fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// The times in order, in nanoseconds, with how often each is there: the least and the greatest as they were, those between as their
+    /// classes have them.
+    pub(crate) fn steps(&self) -> impl Iterator<Item = (u64, u64)> {
+        let ends = u64::from(self.total > 0) + u64::from(self.total > 1);
+        let (first, last) = (class(self.min_ns), class(self.max_ns));
+        let inner = self.counts.iter().enumerate().filter(|(_, count)| **count > 0).map(move |(number, &count)| {
+            let end = u64::from(number == first) + u64::from(number == last && ends == 2);
+            (upper_ns(number).clamp(self.min_ns, self.max_ns), count - end)
+        });
+        let least = (ends > 0).then_some((self.min_ns, 1));
+        let most = (ends == 2).then_some((self.max_ns, 1));
+        least.into_iter().chain(inner.filter(|(_, count)| *count > 0)).chain(most)
+    }
+
+    /// The standard deviation, in nanoseconds.
+    pub(crate) fn deviation_ns(&self) -> f64 {
+        let total = self.total.max(1) as f64;
+        let mean = self.sum_ns as f64 / total;
+        (self.squares_ns as f64 / total - mean * mean).max(0.0).sqrt()
+    }
+
+    pub(crate) fn min_us(&self) -> f64 {
+        if self.total == 0 { 0.0 } else { self.min_ns as f64 / 1e3 }
     }
 
     pub(crate) fn mean_us(&self) -> f64 {
@@ -102,6 +145,21 @@ mod tests {
             let (found, wanted) = (histogram.quantile_us(share), share * 1000.0);
             assert!(found >= wanted && found <= wanted * 1.02, "{share}: {found}");
         }
-        assert_eq!((histogram.mean_us(), histogram.max_us()), (500.5, 1000.0));
+        assert_eq!((histogram.mean_us(), histogram.max_us(), histogram.min_us()), (500.5, 1000.0, 1.0));
+        assert!((histogram.deviation_ns() - 288_675.0).abs() < 1.0);
+        let steps: Vec<_> = histogram.steps().collect();
+        assert_eq!((steps[0], steps.last()), ((1000, 1), Some(&(1_000_000, 1))));
+        assert_eq!(steps.iter().map(|(_, count)| count).sum::<u64>(), 1000);
+        assert!(steps.is_sorted());
+    }
+
+    #[test]
+    fn few_times_are_told_as_they_were() {
+        let mut histogram = Histogram::default();
+        assert_eq!(histogram.steps().count(), 0);
+        histogram.record(1_000_001);
+        assert_eq!(histogram.steps().collect::<Vec<_>>(), [(1_000_001, 1)]);
+        histogram.record(1_000_003);
+        assert_eq!(histogram.steps().collect::<Vec<_>>(), [(1_000_001, 1), (1_000_003, 1)]);
     }
 }

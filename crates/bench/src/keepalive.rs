@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 use rpc::Status;
 use rpc::client::{Broken, CallKey, Calls, Link, Refused, Release, RequestHead};
-use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use crate::BenchError;
 use crate::cutter::Cutter;
 use crate::lane::never;
-use crate::link::{SharedRoom, block_on, connect};
+use crate::link::{Place, SharedRoom, block_on, connect};
 use crate::meter::{Cost, Meter};
 use crate::plan::Plan;
 use crate::report::Report;
+use crate::socket::Socket;
 use crate::usage;
 use crate::wire::{self, put_number};
 
@@ -32,9 +32,9 @@ pub(crate) fn run(plan: &Plan) -> Result<Report, BenchError> {
         let meter = Rc::<RefCell<Meter>>::default();
         let mut lanes = Vec::new();
         for number in 0..plan.connections {
-            let address = plan.endpoints[number % plan.endpoints.len()];
-            let link = connect(address, &room).await?;
-            let mut lane = KeepLane::new(plan, link, &address.to_string(), budget.clone(), meter.clone())?;
+            let place = plan.endpoints[number % plan.endpoints.len()].into();
+            let link = connect(&place, &room).await?;
+            let mut lane = KeepLane::new(plan, link, &place, budget.clone(), meter.clone())?;
             poll_fn(|cx| lane.poll_grants(cx, &room)).await?;
             lanes.push(lane);
         }
@@ -78,7 +78,7 @@ impl Budget {
 
 /// A connection and its leases.
 struct KeepLane {
-    link: Link<TcpStream>,
+    link: Link<Socket>,
     head: RequestHead,
     leases: Leases,
     budget: Rc<Budget>,
@@ -136,21 +136,21 @@ impl Calls for Leases {
 impl KeepLane {
     fn new(
         plan: &Plan,
-        link: Link<TcpStream>,
-        authority: &str,
+        link: Link<Socket>,
+        place: &Place,
         budget: Rc<Budget>,
         meter: Rc<RefCell<Meter>>,
     ) -> Result<KeepLane, BenchError> {
         let mut lane = KeepLane {
             link,
-            head: RequestHead::new("/etcdserverpb.Lease/LeaseKeepAlive", authority),
+            head: place.head("/etcdserverpb.Lease/LeaseKeepAlive"),
             leases: Leases { each: (0..plan.streams).map(|_| Lease::default()).collect(), ..Leases::default() },
             budget,
             meter,
             open: 0,
             message: Vec::new(),
         };
-        let mut head = RequestHead::new("/etcdserverpb.Lease/LeaseGrant", authority);
+        let mut head = place.head("/etcdserverpb.Lease/LeaseGrant");
         put_number(&mut lane.message, 1, plan.ttl_seconds);
         for tag in 0..plan.streams {
             lane.link.connection.unary(&mut head, None, tag, &lane.message).map_err(refused)?;

@@ -5,258 +5,284 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use rpc::Status;
-use rpc::client::{Broken, Calls, Link, Refused, RequestHead};
-use tokio::net::TcpStream;
+use rpc::client::{Broken, Calls, Link, RequestHead};
+use rpc::{Metadata, Status};
 
-use crate::answer::{self, Expected};
-use crate::cutter::Cutter;
-use crate::link::SharedRoom;
-use crate::listing::Listing;
+use crate::link::{Place, SharedRoom};
 use crate::meter::Meter;
-use crate::pacer::Due;
-use crate::plan::{Load, Plan};
-use crate::request::Requests;
-
-/// How often the token may be another one on one connection.
-const TOKENS_MAX: usize = 1000;
+use crate::pacer::{Schedule, Turn};
+use crate::seeker::{Seeker, Seeking};
+use crate::socket::Socket;
+use crate::work::{Request, Work};
 
 /// What the lanes of a thread have in common.
-pub(crate) struct Thread {
-    pub(crate) requests: RefCell<Requests>,
-    pub(crate) meter: RefCell<Meter>,
+pub(crate) struct Thread<W: Work> {
+    pub(crate) work: RefCell<W>,
+    /// One for each group of requests.
+    pub(crate) meters: RefCell<Vec<Meter>>,
     pub(crate) room: SharedRoom,
     /// Requests that may still be sent.
     pub(crate) left: Cell<u64>,
     /// Nothing is sent from then on.
     pub(crate) until: Cell<Instant>,
+    /// Requests that are on their way.
+    pub(crate) under_way: Cell<u64>,
+    /// Longer requests are not sent.
+    pub(crate) request_bytes_max: usize,
+    /// Who finds another connection when one is lost. Without, a lane ends with its connection.
+    pub(crate) seeker: Option<Rc<Seeker>>,
+    /// Sent with every request.
+    pub(crate) metadata: Metadata,
 }
 
+impl<W: Work> Thread<W> {
+    /// Whether there is nothing more to send, or to wait for.
+    pub(crate) fn is_over(&self, now: Instant) -> bool {
+        self.under_way.get() == 0 && (self.left.get() == 0 || now >= self.until.get())
+    }
+
+    /// A request has ended.
+    fn ended(&self) {
+        self.under_way.set(self.under_way.get() - 1);
+    }
+
+    fn heads(&self, place: &Place) -> Vec<RequestHead> {
+        let head = |path: &&str| place.head(path).with_metadata(self.metadata.clone());
+        self.work.borrow().methods().iter().map(head).collect()
+    }
+}
+
+/// So many requests that cannot be sent are counted before others have their turn.
+const REFUSALS_MAX: u32 = 1000;
+
 /// A connection and its calls.
-pub(crate) struct Lane {
-    link: Link<TcpStream>,
-    head: RequestHead,
-    thread: Rc<Thread>,
-    threads: u64,
-    slots: Slots,
+pub(crate) struct Lane<W: Work> {
+    link: Link<Socket>,
+    /// A new one, while the old one is lost.
+    seeking: Option<Seeking>,
+    /// Which place it leads to.
+    place: usize,
+    /// One for each method.
+    heads: Vec<RequestHead>,
+    thread: Rc<Thread<W>>,
+    slots: Slots<W::Answer>,
     free: Vec<usize>,
-    /// The times of an open loop.
-    due: Option<Rc<RefCell<Due>>>,
+    /// The times of an open loop, and what this lane's number is there.
+    schedule: Option<(Rc<Schedule>, usize)>,
+    /// Requests sent.
+    sent: u64,
     message: Vec<u8>,
 }
 
 /// The calls of a connection. Their memory is used again and again.
-struct Slots {
-    load: Load,
-    expected: Expected,
-    keys_due: Option<u64>,
-    each: Vec<Slot>,
+struct Slots<A> {
+    each: Vec<Slot<A>>,
     /// Those that have ended since they were looked at last.
     ended: Vec<(usize, Status)>,
     data_bytes: u64,
-    tokens: Tokens,
 }
 
 #[derive(Default)]
-struct Slot {
+struct Slot<A> {
     since: Option<Instant>,
-    key: u64,
-    cutter: Cutter,
-    listing: Listing,
-    messages: u32,
-    wrong: Option<&'static str>,
+    request: Request,
+    answer: A,
 }
 
-impl Calls for Slots {
+/// The calls, while something comes for them.
+struct Receiving<'a, W: Work> {
+    work: &'a mut W,
+    slots: &'a mut Slots<W::Answer>,
+}
+
+impl<W: Work> Calls for Receiving<'_, W> {
     fn data(&mut self, tag: usize, data: &[u8]) {
-        self.data_bytes += data.len() as u64;
-        let Slot { key, cutter, listing, messages, wrong, .. } = &mut self.each[tag];
-        if self.load == Load::List {
-            return listing.push(data, &self.expected.key, self.expected.value_bytes);
-        }
-        cutter.push(data, |message| {
-            *messages += 1;
-            let verdict = match self.load {
-                Load::Put => answer::put(message),
-                Load::Authenticate => answer::token(message).and_then(|token| self.tokens.note(token)),
-                _ => self.expected.range(*key, message),
-            };
-            if let Err(why) = verdict {
-                *wrong = Some(why);
-            }
-        });
+        self.slots.data_bytes += data.len() as u64;
+        let slot = &mut self.slots.each[tag];
+        self.work.data(slot.request, &mut slot.answer, data);
     }
 
     fn end(&mut self, tag: usize, status: Status) {
-        self.ended.push((tag, status));
+        self.slots.ended.push((tag, status));
     }
 }
 
-/// Tokens that were told.
-#[derive(Default)]
-struct Tokens {
-    /// Mostly the same one comes again and again.
-    last: String,
-    fresh: Vec<String>,
-    changes: usize,
-}
-
-impl Tokens {
-    fn note(&mut self, token: &str) -> Result<(), &'static str> {
-        if self.last == token {
-            return Ok(());
-        }
-        self.changes += 1;
-        if self.changes > TOKENS_MAX {
-            return Err("too many different tokens");
-        }
-        self.last.replace_range(.., token);
-        self.fresh.push(token.to_owned());
-        Ok(())
-    }
-}
-
-impl Slot {
-    fn verdict(&self, load: Load, keys_due: Option<u64>) -> Result<(), &'static str> {
-        match (load, self.wrong) {
-            (Load::List, _) => self.listing.verdict(keys_due),
-            (_, Some(why)) => Err(why),
-            (_, None) if self.messages == 1 && self.cutter.is_empty() => Ok(()),
-            _ => Err("not exactly one message"),
-        }
-    }
-
-    fn begin(&mut self, since: Instant, key: u64, load: Load) {
-        (self.since, self.key, self.messages, self.wrong) = (Some(since), key, 0, None);
-        if load == Load::List {
-            self.listing.clear();
-        } else {
-            self.cutter.clear();
-        }
-    }
-}
-
-impl Lane {
-    pub(crate) fn new(
-        plan: &Plan,
-        link: Link<TcpStream>,
-        authority: &str,
-        thread: Rc<Thread>,
-        due: Option<Rc<RefCell<Due>>>,
-    ) -> Lane {
-        let path = match plan.load {
-            Load::Put => "/etcdserverpb.KV/Put",
-            Load::Authenticate => "/etcdserverpb.Auth/Authenticate",
-            _ => "/etcdserverpb.KV/Range",
-        };
-        let metadata = plan.token.iter().map(|token| ("token", token)).collect();
+impl<W: Work> Lane<W> {
+    /// A lane with so many `calls` in flight, over a connection to place number `number` of those that are known.
+    pub(crate) fn new(link: Link<Socket>, place: &Place, number: usize, calls: usize, thread: Rc<Thread<W>>) -> Self {
+        let slot = |_| Slot { since: None, request: Request::default(), answer: W::Answer::default() };
         Lane {
             link,
-            head: RequestHead::new(path, authority).with_metadata(metadata),
+            seeking: None,
+            place: number,
+            heads: thread.heads(place),
             thread,
-            threads: plan.threads as u64,
-            slots: Slots {
-                load: plan.load,
-                expected: Expected::new(&plan.key, plan.keys, plan.value_bytes),
-                keys_due: plan.expect,
-                each: (0..plan.streams).map(|_| Slot::default()).collect(),
-                ended: Vec::with_capacity(plan.streams),
-                data_bytes: 0,
-                tokens: Tokens::default(),
-            },
-            free: (0..plan.streams).rev().collect(),
-            due,
+            slots: Slots { each: (0..calls).map(slot).collect(), ended: Vec::with_capacity(calls), data_bytes: 0 },
+            free: (0..calls).rev().collect(),
+            schedule: None,
+            sent: 0,
             message: Vec::new(),
         }
     }
 
+    /// How many calls it has in flight at most.
+    pub(crate) fn calls(&self) -> usize {
+        self.slots.each.len()
+    }
+
+    /// Sends as lane `number` of an open loop.
+    pub(crate) fn keep_to(&mut self, schedule: Rc<Schedule>, number: usize) {
+        self.schedule = Some((schedule, number));
+    }
+
     /// One turn: reads what is there, sends what can be sent, writes once. Ready when there is nothing more to do.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let (Some(seeking), Some(seeker)) = (&mut self.seeking, &self.thread.seeker) {
+            let Poll::Ready((link, number)) = seeking.as_mut().poll(cx) else { return Poll::Pending };
+            self.heads = self.thread.heads(&seeker.places[number]);
+            (self.link, self.place, self.seeking) = (link, number, None);
+        }
         let read = {
-            let thread = self.thread.clone();
-            let mut room = thread.room.borrow_mut();
-            self.link.read(cx, &mut room, &mut self.slots)
+            let mut work = self.thread.work.borrow_mut();
+            let mut receiving = Receiving { work: &mut *work, slots: &mut self.slots };
+            self.link.read(cx, &mut self.thread.room.borrow_mut(), &mut receiving)
         };
         let now = Instant::now();
         if let Err(broken) = read {
-            return self.give_up(&broken, now);
+            return self.give_up(&broken, now, cx);
         }
         self.settle(now);
         let over = self.send(cx, now);
         if let Poll::Ready(Err(error)) = self.link.flush(cx) {
-            return self.give_up(&Broken::Io(error), now);
+            return self.give_up(&Broken::Io(error), now, cx);
         }
-        if over && self.free.len() == self.slots.each.len() { Poll::Ready(()) } else { Poll::Pending }
+        let is_idle = self.free.len() == self.slots.each.len();
+        if is_idle && self.link.connection.is_closing() && self.thread.seeker.is_some() {
+            self.seek(cx);
+            return Poll::Pending;
+        }
+        if over && is_idle { Poll::Ready(()) } else { Poll::Pending }
     }
 
     /// Counts the calls that have ended.
     fn settle(&mut self, now: Instant) {
-        let mut meter = self.thread.meter.borrow_mut();
+        let thread = &*self.thread;
+        let (mut meters, mut work) = (thread.meters.borrow_mut(), thread.work.borrow_mut());
         for (index, status) in self.slots.ended.drain(..) {
-            let slot = &mut self.slots.each[index];
-            let verdict = slot.verdict(self.slots.load, self.slots.keys_due);
-            if self.slots.load == Load::List {
-                meter.items += slot.listing.keys;
+            let Slot { since, request, answer } = &mut self.slots.each[index];
+            let meter = &mut meters[request.group];
+            let verdict = if status == Status::OK { work.end(*request, answer, meter) } else { Ok(()) };
+            if status == Status::OK
+                && verdict.is_ok()
+                && let Some(next) = work.follow(*request, answer, &mut self.message)
+            {
+                let sent = self.link.connection.unary(&mut self.heads[next.method], None, index, &self.message);
+                if sent.is_ok() {
+                    work.begin(answer);
+                    *request = next;
+                    continue;
+                }
+                meter.fail(&closing());
+            } else {
+                meter.count(&status, verdict, since.unwrap_or(now), now);
             }
-            meter.count(&status, verdict, slot.since.take().unwrap_or(now), now);
+            *since = None;
+            thread.ended();
             self.free.push(index);
         }
-        meter.data_bytes += std::mem::take(&mut self.slots.data_bytes);
-        meter.tokens.extend(self.slots.tokens.fresh.drain(..));
+        meters[0].data_bytes += std::mem::take(&mut self.slots.data_bytes);
     }
 
     /// Begins as many calls as there can be. True if none will follow.
     fn send(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
+        let thread = self.thread.clone();
+        let mut work = thread.work.borrow_mut();
+        let mut refusals = 0;
         loop {
-            if self.thread.left.get() == 0 || (self.due.is_none() && now >= self.thread.until.get()) {
+            if thread.left.get() == 0 || (self.schedule.is_none() && now >= thread.until.get()) {
                 return true;
             }
-            let since = match &self.due {
+            let since = match &self.schedule {
                 None => now,
-                Some(due) => {
-                    let mut due = due.borrow_mut();
-                    match due.times.front() {
-                        Some(&since) => since,
-                        None if due.over => return true,
-                        None => {
-                            due.waker = Some(cx.waker().clone());
-                            return false;
-                        }
-                    }
-                }
+                Some((schedule, number)) => match schedule.turn(*number, self.sent, now, cx.waker()) {
+                    Turn::Due(at) => at,
+                    Turn::Later => return false,
+                    Turn::Over => return true,
+                },
             };
             let Some(index) = self.free.pop() else { return false };
-            let key = self.thread.requests.borrow_mut().make(self.threads, &mut self.message);
-            match self.link.connection.unary(&mut self.head, None, index, &self.message) {
-                Ok(_) => {}
-                Err(Refused::Full) => {
-                    self.free.push(index);
+            if self.link.connection.free_calls() == 0 {
+                self.free.push(index);
+                if !self.link.connection.is_closing() || thread.seeker.is_some() {
                     return false;
                 }
-                Err(Refused::Closing) => {
-                    self.free.push(index);
-                    let status = Status::new(api::Code::Unavailable, "the server takes no more requests");
-                    self.thread.meter.borrow_mut().fail(&status);
-                    return true;
+                thread.meters.borrow_mut()[0].fail(&closing());
+                return true;
+            }
+            let request = work.make(&mut self.message);
+            self.sent += 1;
+            thread.left.set(thread.left.get() - 1);
+            let mut meters = thread.meters.borrow_mut();
+            meters[request.group].sent += 1;
+            let sent = match self.message.len() > thread.request_bytes_max {
+                true => Err(too_long(self.message.len(), thread.request_bytes_max)),
+                false => {
+                    let head = &mut self.heads[request.method];
+                    // There was room for a call.
+                    self.link.connection.unary(head, None, index, &self.message).map_err(|_| closing())
                 }
+            };
+            if let Err(status) = sent {
+                meters[request.group].count(&status, Ok(()), now, now);
+                self.free.push(index);
+                refusals += 1;
+                if refusals == REFUSALS_MAX {
+                    cx.waker().wake_by_ref();
+                    return false;
+                }
+                continue;
             }
-            self.slots.each[index].begin(since, key, self.slots.load);
-            if let Some(due) = &self.due {
-                due.borrow_mut().times.pop_front();
-            }
-            self.thread.left.set(self.thread.left.get() - 1);
-            self.thread.meter.borrow_mut().sent += 1;
+            thread.under_way.set(thread.under_way.get() + 1);
+            let slot = &mut self.slots.each[index];
+            (slot.since, slot.request) = (Some(since), request);
+            work.begin(&mut slot.answer);
         }
     }
 
-    fn give_up(&mut self, broken: &Broken, now: Instant) -> Poll<()> {
+    fn give_up(&mut self, broken: &Broken, now: Instant, cx: &mut Context<'_>) -> Poll<()> {
         let status = Status::from(broken);
-        self.link.connection.abandon(&status, &mut self.slots);
+        {
+            let mut work = self.thread.work.borrow_mut();
+            let mut receiving = Receiving { work: &mut *work, slots: &mut self.slots };
+            self.link.connection.abandon(&status, &mut receiving);
+        }
         self.settle(now);
+        if self.thread.seeker.is_some() {
+            self.seek(cx);
+            return Poll::Pending;
+        }
         // It would have gone on.
-        self.thread.meter.borrow_mut().fail(&status);
+        self.thread.meters.borrow_mut()[0].fail(&status);
         Poll::Ready(())
     }
+
+    /// Begins to look for another connection.
+    fn seek(&mut self, cx: &mut Context<'_>) {
+        let Some(seeker) = self.thread.seeker.clone() else { return };
+        let first = self.place;
+        self.seeking = Some(Box::pin(async move { seeker.seek(first).await }));
+        cx.waker().wake_by_ref();
+    }
+}
+
+/// What requests fail with that are longer than they may be, as etcd's clients have it.
+fn too_long(bytes: usize, max: usize) -> Status {
+    Status::new(api::Code::ResourceExhausted, format!("trying to send message larger than max ({bytes} vs. {max})"))
+}
+
+/// What requests fail with that a connection does not take any more.
+fn closing() -> Status {
+    Status::new(api::Code::Unavailable, "the server takes no more requests")
 }
 
 /// A time that never comes.

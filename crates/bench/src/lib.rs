@@ -2,8 +2,8 @@
 //!
 //! One thread has many connections and many calls on each; every answer is decoded and compared with what it has to be, and an
 //! error is counted by its code and never as a success. [`run`] reads the command line (`arguments`, `plan`). Loads of single
-//! requests (`range`, `put`, `list`, made by `request`, checked by `answer` and `listing`) are sent by `lane`, one connection
-//! each, in a closed loop or at the times that `pacer` sets; `watch` and `keepalive` are loads of streams. What was measured
+//! requests are some `work` (`plain`: `range`, `put`, `list`, made by `request`, checked by `answer` and `listing`), which `singles`
+//! has sent by `lane`s, one connection each, in a closed loop or at the times that `pacer` sets; `watch` and `keepalive` are loads of streams. What was measured
 //! is gathered in `meter` (with a `histogram`) and told by `report`.
 
 mod answer;
@@ -16,13 +16,19 @@ mod link;
 mod listing;
 mod meter;
 mod pacer;
+mod plain;
 mod plan;
+mod progress;
 mod report;
 mod request;
+mod seeker;
+mod series;
 mod singles;
+mod socket;
 mod usage;
 mod watch;
 mod wire;
+mod work;
 
 /// Why nothing was measured.
 #[derive(Debug, thiserror::Error)]

@@ -7,32 +7,83 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use rpc::client::{Calls, Link, Options, Room};
-use tokio::net::TcpStream;
+use rpc::client::{Calls, Encryption, Link, Options, RequestHead, Room};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use crate::BenchError;
+use crate::socket::Socket;
 
 /// What a server may send ahead, on a stream and on a connection.
 const WINDOW_BYTES: u32 = 8 << 20;
+/// What the address of a socket with a path begins with.
+const UNIX: &str = "unix:";
 
 /// The room that all connections of a thread read into.
 pub(crate) type SharedRoom = Rc<RefCell<Room>>;
 
+/// Where a connection leads.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// `host:port`, or `unix:` and the path of a socket.
+    pub(crate) address: String,
+    pub(crate) encryption: Option<Encryption>,
+}
+
+impl Place {
+    /// The head of requests to this place.
+    pub(crate) fn head(&self, path: &str) -> RequestHead {
+        // Sockets with a path have no name that a server could go by.
+        let authority = if self.address.starts_with(UNIX) { "localhost" } else { &self.address };
+        let head = RequestHead::new(path, authority);
+        if self.encryption.is_some() { head.https() } else { head }
+    }
+}
+
+impl From<SocketAddr> for Place {
+    fn from(address: SocketAddr) -> Place {
+        Place { address: address.to_string(), encryption: None }
+    }
+}
+
 /// Connects, and waits until the server has said what it takes.
-pub(crate) async fn connect(address: SocketAddr, room: &SharedRoom) -> Result<Link<TcpStream>, BenchError> {
-    let failed = |error| BenchError::Io(format!("cannot connect to {address}"), error);
-    let socket = TcpStream::connect(address).await.map_err(failed)?;
-    socket.set_nodelay(true).map_err(failed)?;
+pub(crate) async fn connect(place: &Place, room: &SharedRoom) -> Result<Link<Socket>, BenchError> {
+    let socket = open(place).await?;
     let windows =
         Options { stream_window_bytes: WINDOW_BYTES, connection_window_bytes: 2 * WINDOW_BYTES, ..Options::default() };
     let mut link = Link::new(socket, windows);
     std::future::poll_fn(|cx| greet(&mut link, cx, room))
         .await
-        .map_err(|error| BenchError::Server(format!("{address}: {error}")))?;
+        .map_err(|error| BenchError::Server(format!("{}: {error}", place.address)))?;
     Ok(link)
 }
 
-fn greet(link: &mut Link<TcpStream>, cx: &mut Context<'_>, room: &SharedRoom) -> Poll<Result<(), String>> {
+async fn open(place: &Place) -> Result<Socket, BenchError> {
+    let failed = |error| BenchError::Io(format!("cannot connect to {}", place.address), error);
+    let Some(path) = place.address.strip_prefix(UNIX) else {
+        let socket = TcpStream::connect(&place.address).await.map_err(failed)?;
+        socket.set_nodelay(true).map_err(failed)?;
+        return Ok(match &place.encryption {
+            None => Socket::Tcp(socket),
+            Some(tls) => Socket::TcpTls(Box::new(encrypt(socket, tls).await?)),
+        });
+    };
+    let socket = UnixStream::connect(path).await.map_err(failed)?;
+    Ok(match &place.encryption {
+        None => Socket::Unix(socket),
+        Some(tls) => Socket::UnixTls(Box::new(encrypt(socket, tls).await?)),
+    })
+}
+
+async fn encrypt<S: AsyncRead + AsyncWrite + Unpin>(socket: S, tls: &Encryption) -> Result<TlsStream<S>, BenchError> {
+    let config = (tls.config)().map_err(BenchError::Server)?;
+    let connecting = TlsConnector::from(config).connect(tls.name.clone(), socket);
+    connecting.await.map_err(|error| BenchError::Server((tls.describe)(&error)))
+}
+
+fn greet(link: &mut Link<Socket>, cx: &mut Context<'_>, room: &SharedRoom) -> Poll<Result<(), String>> {
     if let Poll::Ready(Err(error)) = link.flush(cx) {
         return Poll::Ready(Err(error.to_string()));
     }

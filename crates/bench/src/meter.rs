@@ -6,6 +6,12 @@ use std::time::{Duration, Instant};
 use rpc::Status;
 
 use crate::histogram::Histogram;
+use crate::series::Series;
+
+/// So many different texts of errors are kept apart.
+const TEXTS_MAX: usize = 100;
+/// What all others go under.
+const OTHERS: &str = "other errors";
 
 /// Counts of one thread, or of several together.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +24,8 @@ pub(crate) struct Meter {
     pub(crate) failed: BTreeMap<&'static str, u64>,
     /// One error for each code, in words.
     pub(crate) examples: BTreeMap<&'static str, String>,
+    /// All errors and wrong answers, by their words.
+    pub(crate) texts: BTreeMap<String, u64>,
     /// Answers without an error that are not what they have to be, and why.
     pub(crate) wrong: BTreeMap<&'static str, u64>,
     /// Bytes of gRPC messages that came, with their prefixes.
@@ -25,6 +33,8 @@ pub(crate) struct Meter {
     /// Keys of lists, or events.
     pub(crate) items: u64,
     pub(crate) latency: Histogram,
+    /// Seconds told apart, if that is wanted.
+    pub(crate) series: Option<Series>,
     /// Different tokens that were told.
     pub(crate) tokens: BTreeSet<String>,
     /// When the last answer came.
@@ -41,10 +51,27 @@ impl Meter {
         match verdict {
             Ok(()) => {
                 self.succeeded += 1;
-                self.latency.record(now.saturating_duration_since(since).as_nanos() as u64);
+                let latency = now.saturating_duration_since(since);
+                self.latency.record(latency.as_nanos() as u64);
+                if let Some(series) = &mut self.series {
+                    series.record(since, latency);
+                }
             }
-            Err(why) => *self.wrong.entry(why).or_default() += 1,
+            Err(why) => {
+                *self.wrong.entry(why).or_default() += 1;
+                self.note(why.into(), 1);
+            }
         }
+    }
+
+    fn note(&mut self, text: String, count: u64) {
+        let is_full = self.texts.len() >= TEXTS_MAX && !self.texts.contains_key(&text);
+        *self.texts.entry(if is_full { OTHERS.into() } else { text }).or_default() += count;
+    }
+
+    /// Requests that have ended, whichever way.
+    pub(crate) fn done(&self) -> u64 {
+        self.succeeded + self.texts.values().sum::<u64>()
     }
 
     /// A request has failed, or could not be sent.
@@ -52,6 +79,7 @@ impl Meter {
         let name = status.code.name();
         *self.failed.entry(name).or_default() += 1;
         self.examples.entry(name).or_insert_with(|| status.message.to_string());
+        self.note(told(status), 1);
     }
 
     pub(crate) fn merge(&mut self, other: &Meter) {
@@ -68,14 +96,28 @@ impl Meter {
         for (&name, count) in &other.wrong {
             *self.wrong.entry(name).or_default() += count;
         }
+        for (text, &count) in &other.texts {
+            self.note(text.clone(), count);
+        }
+        if let (Some(series), Some(other)) = (&mut self.series, &other.series) {
+            series.merge(other);
+        }
         self.tokens.extend(other.tokens.iter().cloned());
         self.latency.merge(&other.latency);
         self.last = self.last.max(other.last);
     }
 }
 
+/// An error in the words of etcd's tools: those of etcd's own catalogue as they are, others with their code.
+pub(crate) fn told(status: &Status) -> String {
+    if status.message.starts_with("etcdserver: ") {
+        return status.message.to_string();
+    }
+    format!("rpc error: code = {} desc = {}", status.code.name(), status.message)
+}
+
 /// What a run took beside its counts.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
     pub(crate) time: Duration,
     pub(crate) own_cpu: Duration,

@@ -1,10 +1,8 @@
 //! The times at which an open loop sends: fixed before anything is sent, whatever the answers do.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::rc::Rc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -12,52 +10,89 @@ use tokio::io::unix::AsyncFd;
 
 /// Times closer to each other than this share a wake-up.
 const STEP: Duration = Duration::from_micros(100);
+/// Times further away than this do not come.
+const FAR_SECONDS: f64 = 1e9;
 
-/// The requests that one connection has to send, by the times at which they were due.
-#[derive(Debug, Default)]
-pub(crate) struct Due {
-    pub(crate) times: VecDeque<Instant>,
-    /// No more will come.
-    pub(crate) over: bool,
-    pub(crate) waker: Option<Waker>,
-}
-
-/// Gives `connections` their requests in turn, `rate` a second altogether, until `until` or until there were `most`.
-pub(crate) async fn pace(
-    connections: &[Rc<RefCell<Due>>],
+/// Gives the lanes of a thread their requests in turn, `rate` a second altogether. It counts what is due and keeps none of it.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    begin: Instant,
     rate: f64,
     most: u64,
-    begin: Instant,
     until: Instant,
-) -> io::Result<()> {
-    let timer = Timer::new()?;
-    let at = |number: u64| begin + Duration::from_secs_f64(number as f64 / rate);
-    let mut number = 0;
-    while number < most && at(number) < until {
-        let now = Instant::now();
-        let first = number;
-        while number < most && at(number) <= now && at(number) < until {
-            let mut due = connections[number as usize % connections.len()].borrow_mut();
-            due.times.push_back(at(number));
-            number += 1;
-        }
-        // Those who got nothing are not woken.
-        for index in 0..(number - first).min(connections.len() as u64) {
-            wake(&connections[(first + index) as usize % connections.len()]);
-        }
-        timer.sleep_until(at(number).max(now + STEP)).await?;
-    }
-    for due in connections {
-        due.borrow_mut().over = true;
-        wake(due);
-    }
-    Ok(())
+    /// Lanes that have nothing to send yet.
+    asleep: RefCell<Vec<Option<Waker>>>,
 }
 
-fn wake(due: &RefCell<Due>) {
-    let waker = due.borrow_mut().waker.take();
-    if let Some(waker) = waker {
-        waker.wake();
+/// What a lane may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Send the request that was due at this time.
+    Due(Instant),
+    /// Wait for the next one.
+    Later,
+    /// Nothing more will be due.
+    Over,
+}
+
+impl Schedule {
+    /// From `begin` until `until`, or until there were `most`.
+    pub(crate) fn new(lanes: usize, rate: f64, most: u64, begin: Instant, until: Instant) -> Schedule {
+        Schedule { begin, rate, most, until, asleep: RefCell::new(vec![None; lanes]) }
+    }
+
+    fn at(&self, number: u64) -> Instant {
+        self.begin + Duration::from_secs_f64((number as f64 / self.rate).min(FAR_SECONDS))
+    }
+
+    /// How many requests are due by `now`.
+    fn due(&self, now: Instant) -> u64 {
+        let passed = now.min(self.until).saturating_duration_since(self.begin).as_secs_f64();
+        ((passed * self.rate) as u64).saturating_add(1).min(self.most)
+    }
+
+    /// The turn of a lane that has sent `count` requests.
+    pub(crate) fn turn(&self, lane: usize, count: u64, now: Instant, waker: &Waker) -> Turn {
+        let mut asleep = self.asleep.borrow_mut();
+        let number = count.saturating_mul(asleep.len() as u64).saturating_add(lane as u64);
+        let at = self.at(number);
+        if number >= self.most || at >= self.until {
+            return Turn::Over;
+        }
+        if at <= now {
+            return Turn::Due(at);
+        }
+        asleep[lane] = Some(waker.clone());
+        Turn::Later
+    }
+
+    /// Wakes the lanes when they have something to send, until all is due.
+    pub(crate) async fn run(&self) -> io::Result<()> {
+        let timer = Timer::new()?;
+        let lanes = self.asleep.borrow().len() as u64;
+        let mut seen = 0;
+        while seen < self.most && lanes > 0 {
+            let now = Instant::now();
+            let due = self.due(now);
+            // Those who got nothing are not woken.
+            for step in 0..(due - seen).min(lanes) {
+                self.wake((seen % lanes + step) % lanes);
+            }
+            seen = due;
+            if now >= self.until {
+                break;
+            }
+            timer.sleep_until(self.at(due).min(self.until).max(now + STEP)).await?;
+        }
+        (0..lanes).for_each(|lane| self.wake(lane));
+        Ok(())
+    }
+
+    fn wake(&self, lane: u64) {
+        let waker = self.asleep.borrow_mut()[lane as usize].take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     }
 }
 
@@ -114,22 +149,34 @@ mod tests {
 
     #[test]
     fn every_time_is_due_once_and_in_order() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let connections: Vec<Rc<RefCell<Due>>> = (0..3).map(|_| Rc::default()).collect();
         let begin = Instant::now();
-        let done = pace(&connections, 10_000.0, u64::MAX, begin, begin + Duration::from_millis(50));
-        runtime.block_on(done).expect("a timer");
-        assert!(begin.elapsed() >= Duration::from_millis(49));
-        let counts = connections.iter().map(|due| due.borrow().times.len());
-        assert_eq!(counts.sum::<usize>(), 500);
-        for (index, due) in connections.iter().enumerate() {
-            let due = due.borrow();
-            assert!(due.over);
-            for (round, time) in due.times.iter().enumerate() {
-                let wanted = Duration::from_micros(100) * (3 * round + index) as u32;
-                let offset = *time - begin;
-                assert!(offset.abs_diff(wanted) < Duration::from_micros(1), "{offset:?} {wanted:?}");
+        let schedule = Schedule::new(3, 10_000.0, u64::MAX, begin, begin + Duration::from_millis(50));
+        let end = begin + Duration::from_secs(1);
+        let mut total = 0;
+        for lane in 0..3 {
+            let mut count = 0;
+            while let Turn::Due(at) = schedule.turn(lane, count, end, Waker::noop()) {
+                let wanted = Duration::from_micros(100) * (3 * count as u32 + lane as u32);
+                assert!((at - begin).abs_diff(wanted) < Duration::from_micros(1), "{at:?} {wanted:?}");
+                count += 1;
             }
+            total += count;
         }
+        assert_eq!(total, 500);
+        assert_eq!(schedule.turn(1, 9, begin, Waker::noop()), Turn::Later);
+    }
+
+    #[test]
+    fn a_schedule_ends() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let begin = Instant::now();
+        let until = begin + Duration::from_millis(20);
+        for (rate, most) in [(1e12, u64::MAX), (1e-300, u64::MAX), (1e12, 10), (1e-300, 1)] {
+            runtime.block_on(Schedule::new(3, rate, most, begin, until).run()).expect("a timer");
+        }
+        assert!(begin.elapsed() >= Duration::from_millis(20));
+        runtime
+            .block_on(Schedule::new(0, 1.0, u64::MAX, begin, begin + Duration::from_secs(9)).run())
+            .expect("a timer");
     }
 }

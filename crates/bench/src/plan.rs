@@ -98,9 +98,8 @@ impl Plan {
             return Err(BenchError::Usage(format!("`{name}` is no load")));
         };
         let mut flags = Arguments::parse(args)?;
+        let endpoints = endpoints(&flags.or("endpoints", "127.0.0.1:2379".to_owned())?)?;
         let mut plan = Plan {
-            load,
-            endpoints: endpoints(&flags.or("endpoints", "127.0.0.1:2379".to_owned())?)?,
             connections: flags.count("connections", 1)?,
             streams: flags.count("streams", 1)?,
             threads: flags.count("threads", 1)?,
@@ -109,6 +108,27 @@ impl Plan {
             rate: flags.take("rate")?,
             timeout: flags.seconds("timeout")?.unwrap_or(Duration::from_secs(600)),
             pids: pids(&flags.or("pids", String::new())?)?,
+            ..Plan::new(load, endpoints)
+        };
+        plan.take_own(&mut flags)?;
+        flags.end()?;
+        plan.check()?;
+        Ok(plan)
+    }
+
+    /// A load with one client, on which nothing is set. What ends it must be.
+    pub(crate) fn new(load: Load, endpoints: Vec<SocketAddr>) -> Plan {
+        Plan {
+            load,
+            endpoints,
+            connections: 1,
+            streams: 1,
+            threads: 1,
+            requests: None,
+            seconds: None,
+            rate: None,
+            timeout: Duration::from_secs(600),
+            pids: Vec::new(),
             key: "benchkey".into(),
             keys: 1,
             first: 0,
@@ -124,11 +144,7 @@ impl Plan {
             user: String::new(),
             password: String::new(),
             token: None,
-        };
-        plan.take_own(&mut flags)?;
-        flags.end()?;
-        plan.check()?;
-        Ok(plan)
+        }
     }
 
     /// The flags of the load alone.

@@ -45,16 +45,38 @@ struct Latency {
     max: f64,
 }
 
+/// What a run was set to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) load: &'static str,
+    pub(crate) connections: usize,
+    pub(crate) streams: usize,
+    pub(crate) threads: usize,
+    pub(crate) rate: Option<f64>,
+}
+
 impl Report {
     pub(crate) fn new(plan: &Plan, meter: &Meter, cost: Cost) -> Report {
-        let each = |cpu: std::time::Duration| cpu.as_secs_f64() * 1e6 / meter.succeeded.max(1) as f64;
-        let latency = &meter.latency;
-        Report {
+        let shape = Shape {
             load: plan.load.name(),
             connections: plan.connections,
             streams: plan.streams,
             threads: plan.threads,
-            offered_rate: plan.rate,
+            rate: plan.rate,
+        };
+        Report::of(&shape, meter, cost, !plan.pids.is_empty())
+    }
+
+    /// The report of a run of this shape. `knows_servers` if the cost of the servers is known.
+    pub(crate) fn of(shape: &Shape, meter: &Meter, cost: Cost, knows_servers: bool) -> Report {
+        let each = |cpu: std::time::Duration| cpu.as_secs_f64() * 1e6 / meter.succeeded.max(1) as f64;
+        let latency = &meter.latency;
+        Report {
+            load: shape.load,
+            connections: shape.connections,
+            streams: shape.streams,
+            threads: shape.threads,
+            offered_rate: shape.rate,
             requests: meter.sent,
             succeeded: meter.succeeded,
             failed: meter.failed.clone(),
@@ -74,7 +96,7 @@ impl Report {
                 max: latency.max_us(),
             },
             client_cpu_us: each(cost.own_cpu),
-            server_cpu_us: (!plan.pids.is_empty()).then(|| each(cost.servers_cpu)),
+            server_cpu_us: knows_servers.then(|| each(cost.servers_cpu)),
         }
     }
 

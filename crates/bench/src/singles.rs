@@ -1,32 +1,115 @@
-//! Loads of single requests: `range`, `put` and `list`.
+//! Runs loads of single requests: connections and threads of them, in a closed loop or at the times of a schedule.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rpc::Metadata;
 use tokio::task::JoinSet;
 
 use crate::BenchError;
 use crate::lane::{Lane, Thread, never};
-use crate::link::{block_on, connect};
+use crate::link::{Place, SharedRoom, block_on, connect};
 use crate::meter::{Cost, Meter};
-use crate::pacer::{Due, pace};
+use crate::pacer::Schedule;
+use crate::plain::Plain;
 use crate::plan::Plan;
+use crate::progress::Bar;
 use crate::report::Report;
-use crate::request::Requests;
+use crate::seeker::Seeker;
+use crate::series::Series;
 use crate::usage;
+use crate::work::Work;
 
-/// Runs the load on as many threads as the plan has.
+/// How often somebody who looks is shown how far it is.
+const TICK: Duration = Duration::from_millis(50);
+/// How long answers that are on their way are waited for when the time is over.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Somebody has ended a run by Ctrl-C.
+pub(crate) static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// How a load is driven.
+#[derive(Clone, Debug)]
+pub(crate) struct Course {
+    /// Connections go round them.
+    pub(crate) places: Vec<Place>,
+    pub(crate) connections: usize,
+    /// Calls in flight on all connections together, which have them in turn.
+    pub(crate) calls: usize,
+    pub(crate) threads: usize,
+    /// How many groups of requests are counted apart.
+    pub(crate) groups: usize,
+    pub(crate) requests: Option<u64>,
+    pub(crate) time: Option<Duration>,
+    /// Open loop: requests a second.
+    pub(crate) rate: Option<f64>,
+    /// A run that does not end is given up after this long.
+    pub(crate) timeout: Option<Duration>,
+    /// Processes whose use is told.
+    pub(crate) pids: Vec<u32>,
+    /// Sent with every request.
+    pub(crate) metadata: Metadata,
+    /// Longer requests are not sent.
+    pub(crate) request_bytes_max: usize,
+    /// What makes it a run that somebody looks at.
+    pub(crate) attended: Option<Attended>,
+}
+
+/// A run that somebody looks at: connections that are lost are made anew, for as long as it takes; Ctrl-C ends the run with what was
+/// measured until then.
+#[derive(Clone, Debug)]
+pub(crate) struct Attended {
+    /// How long connecting to one place may take.
+    pub(crate) connect_timeout: Duration,
+    /// Tells the seconds apart.
+    pub(crate) in_seconds: bool,
+    /// A bar tells how far it is.
+    pub(crate) shows_bar: bool,
+}
+
+/// Runs the load of a plan.
 pub(crate) fn run(plan: &Plan) -> Result<Report, BenchError> {
-    let threads = plan.threads.min(plan.connections);
+    let (meter, cost) = measure(plan)?;
+    Ok(Report::new(plan, &meter, cost))
+}
+
+/// Runs the load of a plan, and returns what was measured.
+pub(crate) fn measure(plan: &Plan) -> Result<(Meter, Cost), BenchError> {
+    let course = Course {
+        places: plan.endpoints.iter().map(|&address| address.into()).collect(),
+        connections: plan.connections,
+        calls: plan.connections.saturating_mul(plan.streams),
+        threads: plan.threads,
+        groups: 1,
+        requests: plan.requests,
+        time: plan.seconds,
+        rate: plan.rate,
+        timeout: Some(plan.timeout),
+        pids: plan.pids.clone(),
+        metadata: plan.token.iter().map(|token| ("token", token)).collect(),
+        request_bytes_max: usize::MAX,
+        attended: None,
+    };
+    let (mut meters, cost) = drive(&course, |thread, threads| Plain::new(plan, thread, threads))?;
+    Ok((meters.swap_remove(0), cost))
+}
+
+/// Runs a load. `work` makes that of a thread, by its number and by how many there are. Returns what was measured of each group.
+pub(crate) fn drive<W: Work>(
+    course: &Course,
+    work: impl Fn(usize, usize) -> W + Sync,
+) -> Result<(Vec<Meter>, Cost), BenchError> {
+    let threads = course.threads.min(course.connections);
     let barrier = Barrier::new(threads);
     let outcomes: Vec<Result<Outcome, BenchError>> = std::thread::scope(|scope| {
         let running: Vec<_> = (0..threads)
             .map(|thread| {
-                let barrier = &barrier;
-                scope.spawn(move || block_on(run_thread(plan, thread, threads, barrier)))
+                let (barrier, work) = (&barrier, &work);
+                scope.spawn(move || block_on(run_thread(course, thread, threads, barrier, work(thread, threads))))
             })
             .collect();
         running
@@ -34,88 +117,176 @@ pub(crate) fn run(plan: &Plan) -> Result<Report, BenchError> {
             .map(|thread| thread.join().unwrap_or_else(|_| Err(BenchError::Server("a thread has panicked".into()))))
             .collect()
     });
-    let (mut meter, mut began, mut ended) = (Meter::default(), None, None);
+    let mut meters = vec![Meter::default(); course.groups];
+    let (mut began, mut ended) = (None, None);
     let mut servers_cpu = Duration::ZERO;
     let mut own_before = Duration::MAX;
     for outcome in outcomes {
         let outcome = outcome?;
-        meter.merge(&outcome.meter);
+        meters.iter_mut().zip(&outcome.meters).for_each(|(meter, other)| meter.merge(other));
         began = Some(began.map_or(outcome.began, |began: Instant| began.min(outcome.began)));
         ended = ended.max(Some(outcome.ended));
         servers_cpu = servers_cpu.max(outcome.servers_cpu);
         own_before = own_before.min(outcome.own_before);
     }
     let time = ended.zip(began).map_or(Duration::ZERO, |(ended, began)| ended - began);
-    Ok(Report::new(plan, &meter, Cost { time, own_cpu: usage::own() - own_before, servers_cpu }))
+    Ok((meters, Cost { time, own_cpu: usage::own() - own_before, servers_cpu }))
+}
+
+/// Runs a load on this thread, within its runtime.
+pub(crate) async fn drive_here<W: Work>(course: &Course, work: W) -> Result<(Vec<Meter>, Cost), BenchError> {
+    let outcome = run_thread(course, 0, 1, &Barrier::new(1), work).await?;
+    let time = outcome.ended - outcome.began;
+    let own_cpu = usage::own() - outcome.own_before;
+    Ok((outcome.meters, Cost { time, own_cpu, servers_cpu: outcome.servers_cpu }))
 }
 
 struct Outcome {
-    meter: Meter,
+    meters: Vec<Meter>,
     began: Instant,
     ended: Instant,
     own_before: Duration,
     servers_cpu: Duration,
 }
 
-async fn run_thread(plan: &Plan, thread: usize, threads: usize, barrier: &Barrier) -> Result<Outcome, BenchError> {
-    let plan = &Plan { threads, ..plan.clone() };
+async fn run_thread<W: Work>(
+    course: &Course,
+    thread: usize,
+    threads: usize,
+    barrier: &Barrier,
+    work: W,
+) -> Result<Outcome, BenchError> {
+    let room = SharedRoom::default();
+    let attended = course.attended.as_ref();
+    let seeker = attended.map(|attended| Rc::new(Seeker::new(&course.places, &room, attended.connect_timeout)));
+    let series = attended.filter(|attended| attended.in_seconds).map(|_| Series::default());
     let shared = Rc::new(Thread {
-        requests: RefCell::new(Requests::new(plan, thread)),
-        meter: RefCell::default(),
-        room: Rc::default(),
-        left: Cell::new(plan.requests.map_or(u64::MAX, |total| share(total, thread, threads))),
+        work: RefCell::new(work),
+        meters: RefCell::new(vec![Meter { series, ..Meter::default() }; course.groups]),
+        room,
+        left: Cell::new(course.requests.map_or(u64::MAX, |total| share(total, thread, threads))),
         until: Cell::new(never(Instant::now())),
+        under_way: Cell::default(),
+        request_bytes_max: course.request_bytes_max,
+        seeker,
+        metadata: course.metadata.clone(),
     });
-    let mut lanes = Vec::new();
-    let mut dues = Vec::new();
-    let mut failed = None;
-    for number in (thread..plan.connections).step_by(threads) {
-        let address = plan.endpoints[number % plan.endpoints.len()];
-        match connect(address, &shared.room).await {
-            Ok(link) => {
-                let due = plan.rate.map(|_| Rc::<RefCell<Due>>::default());
-                dues.extend(due.clone());
-                lanes.push(Lane::new(plan, link, &address.to_string(), shared.clone(), due));
-            }
-            Err(error) => {
-                failed = Some(error);
-                break;
-            }
-        }
-    }
+    let opened = open(course, thread, threads, &shared).await;
     // All threads begin together, and none waits for one that could not connect.
     barrier.wait();
-    if let Some(error) = failed {
-        return Err(error);
-    }
-    let (servers_before, own_before) = (usage::of(&plan.pids)?, usage::own());
+    let mut lanes = opened?;
+    let (servers_before, own_before) = (usage::of(&course.pids)?, usage::own());
     let began = Instant::now();
-    let until = plan.seconds.map_or(never(began), |seconds| began + seconds);
+    let until = course.time.map_or(never(began), |time| began + time);
     shared.until.set(until);
+    let schedule = course.rate.map(|rate| {
+        // Connections that have no client send nothing.
+        let senders = lanes.iter().filter(|lane| lane.calls() > 0).count();
+        let rate = rate / threads as f64;
+        Rc::new(Schedule::new(senders, rate, shared.left.get(), began, until))
+    });
+    if let Some(schedule) = &schedule {
+        let senders = lanes.iter_mut().filter(|lane| lane.calls() > 0);
+        senders.enumerate().for_each(|(number, lane)| lane.keep_to(schedule.clone(), number));
+    }
     let mut running = JoinSet::new();
     for mut lane in lanes {
         running.spawn_local(async move { poll_fn(|cx| lane.poll(cx)).await });
     }
     let pacing = async {
-        let Some(rate) = plan.rate else { return Ok(()) };
-        let most = shared.left.get();
-        pace(&dues, rate / threads as f64, most, began, until).await
+        match &schedule {
+            None => Ok(()),
+            Some(schedule) => schedule.run().await,
+        }
     };
     let work = async {
         let (paced, ()) = tokio::join!(pacing, async { while running.join_next().await.is_some() {} });
         paced.map_err(|error| BenchError::Io("cannot set a timer".into(), error))
     };
-    if tokio::time::timeout(plan.timeout, work).await.map_or(Ok(false), |paced| paced.map(|()| true))? {
-        let servers_cpu = usage::of(&plan.pids)? - servers_before;
-        let meter = shared.meter.take();
-        let ended = meter.last.unwrap_or_else(Instant::now);
-        return Ok(Outcome { meter, began, ended, own_before, servers_cpu });
+    let timeout = course.timeout.unwrap_or(never_ends());
+    let ended = match attended {
+        None => tokio::time::timeout(timeout, work).await.map_or(Ok(false), |paced| paced.map(|()| true))?,
+        Some(attended) => {
+            let bar = attended.shows_bar.then(|| Bar::new(course.requests));
+            attend(work, &shared, bar).await.map(|()| true)?
+        }
+    };
+    if !ended {
+        let answered: u64 = shared.meters.borrow().iter().map(|meter| meter.succeeded).sum();
+        let sent: u64 = shared.meters.borrow().iter().map(|meter| meter.sent).sum();
+        return Err(BenchError::Server(format!("not done after {timeout:?}: {answered} of {sent} requests answered")));
     }
-    let meter = shared.meter.borrow();
-    let text = format!("not done after {:?}: {} of {} requests answered", plan.timeout, meter.succeeded, meter.sent);
-    Err(BenchError::Server(text))
+    let servers_cpu = usage::of(&course.pids)? - servers_before;
+    let meters = shared.meters.take();
+    let ended = meters.iter().filter_map(|meter| meter.last).max().unwrap_or_else(Instant::now);
+    Ok(Outcome { meters, began, ended, own_before, servers_cpu })
 }
 
-fn share(total: u64, thread: usize, threads: usize) -> u64 {
-    total / threads as u64 + u64::from((thread as u64) < total % threads as u64)
+/// Runs `work` until it ends by itself, there is nothing to wait for, or somebody has enough of it.
+async fn attend<W: Work>(
+    work: impl Future<Output = Result<(), BenchError>>,
+    shared: &Thread<W>,
+    bar: Option<Bar>,
+) -> Result<(), BenchError> {
+    let bar = RefCell::new(bar);
+    let done = || shared.meters.borrow().iter().map(Meter::done).sum();
+    // Lanes that look for a connection do not notice that the others have done all.
+    let over = async {
+        loop {
+            tokio::time::sleep(TICK).await;
+            let now = Instant::now();
+            if shared.is_over(now) || now >= shared.until.get() + GRACE {
+                return;
+            }
+            if let Some(bar) = bar.borrow_mut().as_mut() {
+                bar.draw(done());
+            }
+        }
+    };
+    let outcome = tokio::select! {
+        outcome = work => outcome,
+        () = over => Ok(()),
+        interrupted = tokio::signal::ctrl_c() => {
+            INTERRUPTED.store(true, Ordering::Relaxed);
+            interrupted.map_err(|error| BenchError::Io("cannot wait for signals".into(), error))
+        }
+    };
+    if let Some(mut bar) = bar.into_inner() {
+        bar.end(done());
+    }
+    outcome
+}
+
+/// The connections of a thread.
+async fn open<W: Work>(
+    course: &Course,
+    thread: usize,
+    threads: usize,
+    shared: &Rc<Thread<W>>,
+) -> Result<Vec<Lane<W>>, BenchError> {
+    let mut lanes = Vec::new();
+    for number in (thread..course.connections).step_by(threads) {
+        let calls = share(course.calls as u64, number, course.connections) as usize;
+        let mut number = number % course.places.len();
+        let link = match &shared.seeker {
+            None => connect(&course.places[number], &shared.room).await?,
+            Some(seeker) => {
+                let (link, found) = seeker.seek(number).await;
+                number = found;
+                link
+            }
+        };
+        lanes.push(Lane::new(link, &course.places[number], number, calls, shared.clone()));
+    }
+    Ok(lanes)
+}
+
+/// What number `index` of `all` has of `total`.
+fn share(total: u64, index: usize, all: usize) -> u64 {
+    total / all as u64 + u64::from((index as u64) < total % all as u64)
+}
+
+/// Longer than any run.
+fn never_ends() -> Duration {
+    Duration::from_secs(365 * 24 * 3600)
 }

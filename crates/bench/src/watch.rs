@@ -7,19 +7,19 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use rpc::Status;
-use rpc::client::{Broken, CallKey, Calls, Link, Release, RequestHead};
-use tokio::net::TcpStream;
+use rpc::client::{Broken, CallKey, Calls, Link, Release};
+use rpc::{Metadata, Status};
 use tokio::task::JoinSet;
 
 use crate::BenchError;
 use crate::cutter::Cutter;
 use crate::lane::{Lane, Thread, never};
-use crate::link::{SharedRoom, block_on, connect};
+use crate::link::{Place, SharedRoom, block_on, connect};
 use crate::meter::{Cost, Meter};
+use crate::plain::Plain;
 use crate::plan::{Load, Plan};
 use crate::report::Report;
-use crate::request::Requests;
+use crate::socket::Socket;
 use crate::usage;
 use crate::wire::{self, Value, put_bytes, put_message, put_number};
 
@@ -31,22 +31,21 @@ pub(crate) fn run(plan: &Plan) -> Result<Report, BenchError> {
         for lane in &mut lanes {
             poll_fn(|cx| lane.poll(cx, &room, State::Created)).await?;
         }
-        let puts = Plan {
-            load: Load::Put,
-            connections: 1,
-            streams: plan.put_streams,
-            requests: Some(plan.puts),
-            ..plan.clone()
-        };
+        let puts = Plan { load: Load::Put, ..plan.clone() };
         let putters = Rc::new(Thread {
-            requests: RefCell::new(Requests::new(&puts, 0)),
-            meter: RefCell::default(),
+            work: RefCell::new(Plain::new(&puts, 0, 1)),
+            meters: RefCell::new(vec![Meter::default()]),
             room: room.clone(),
             left: Cell::new(plan.puts),
             until: Cell::new(never(Instant::now())),
+            under_way: Cell::default(),
+            request_bytes_max: usize::MAX,
+            seeker: None,
+            metadata: Metadata::default(),
         });
-        let address = plan.endpoints[0];
-        let mut lane = Lane::new(&puts, connect(address, &room).await?, &address.to_string(), putters.clone(), None);
+        let place = plan.endpoints[0].into();
+        let link = connect(&place, &room).await?;
+        let mut lane = Lane::new(link, &place, 0, plan.put_streams, putters.clone());
 
         let (servers_before, own_before) = (usage::of(&plan.pids)?, usage::own());
         let began = Instant::now();
@@ -75,7 +74,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Report, BenchError> {
             own_cpu: usage::own() - own_before,
             servers_cpu: usage::of(&plan.pids)? - servers_before,
         };
-        let mut meter = putters.meter.take();
+        let mut meter = putters.meters.take().swap_remove(0);
         count(&mut meter, &lanes, plan);
         Ok(Report::new(plan, &meter, cost))
     })
@@ -98,12 +97,12 @@ async fn open(plan: &Plan, room: &SharedRoom) -> Result<Vec<WatchLane>, BenchErr
     let mut lanes = Vec::new();
     let connections = plan.connections.min(plan.streams);
     for number in 0..connections {
-        let address = plan.endpoints[number % plan.endpoints.len()];
-        let link = connect(address, room).await?;
+        let place = plan.endpoints[number % plan.endpoints.len()].into();
+        let link = connect(&place, room).await?;
         let streams = (number..plan.streams).step_by(connections);
         let watchers: Vec<usize> =
             streams.map(|stream| (stream..plan.watchers).step_by(plan.streams).count()).collect();
-        lanes.push(WatchLane::new(plan, link, &address.to_string(), &watchers)?);
+        lanes.push(WatchLane::new(plan, link, &place, &watchers)?);
     }
     Ok(lanes)
 }
@@ -117,7 +116,7 @@ enum State {
 
 /// A connection and its watch streams.
 struct WatchLane {
-    link: Link<TcpStream>,
+    link: Link<Socket>,
     streams: Streams,
 }
 
@@ -149,15 +148,15 @@ struct Watcher {
 }
 
 impl WatchLane {
-    fn new(plan: &Plan, link: Link<TcpStream>, authority: &str, watchers: &[usize]) -> Result<WatchLane, BenchError> {
+    fn new(plan: &Plan, link: Link<Socket>, place: &Place, watchers: &[usize]) -> Result<WatchLane, BenchError> {
         let mut link = link;
-        let mut head = RequestHead::new("/etcdserverpb.Watch/Watch", authority);
+        let mut head = place.head("/etcdserverpb.Watch/Watch");
         let (mut create, mut message) = (Vec::new(), Vec::new());
         let mut each = Vec::new();
         for (tag, &count) in watchers.iter().enumerate() {
             let opened = link.connection.open(&mut head, None, tag, Release::AtOnce);
-            let key: CallKey =
-                opened.map_err(|why| BenchError::Server(format!("{authority} takes no more streams: {why:?}")))?;
+            let key: CallKey = opened
+                .map_err(|why| BenchError::Server(format!("{} takes no more streams: {why:?}", place.address)))?;
             for number in 1..=count {
                 create.clear();
                 message.clear();

@@ -1,0 +1,66 @@
+//! Finds a member to talk to, as long as it takes.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use rpc::client::Link;
+
+use crate::link::{Place, SharedRoom, connect};
+use crate::socket::Socket;
+
+/// The first pause after all members have been tried, and the longest.
+const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// The same trouble is told again after this long.
+const TOLD: Duration = Duration::from_secs(5);
+
+/// A connection that is being made: it comes with the number of its place.
+pub(crate) type Seeking = Pin<Box<dyn Future<Output = (Link<Socket>, usize)>>>;
+
+/// Connects to one of several places.
+pub(crate) struct Seeker {
+    pub(crate) places: Vec<Place>,
+    room: SharedRoom,
+    /// How long one attempt may take.
+    patience: Duration,
+    told: RefCell<Option<(String, Instant)>>,
+}
+
+impl Seeker {
+    pub(crate) fn new(places: &[Place], room: &SharedRoom, patience: Duration) -> Seeker {
+        Seeker { places: places.to_vec(), room: room.clone(), patience, told: RefCell::default() }
+    }
+
+    /// A connection, to place `first` if that can be. Trouble is told on the standard error output.
+    pub(crate) async fn seek(&self, first: usize) -> (Link<Socket>, usize) {
+        let mut pause = PAUSE;
+        loop {
+            for step in 0..self.places.len() {
+                let number = (first + step) % self.places.len();
+                let place = &self.places[number];
+                match tokio::time::timeout(self.patience, connect(place, &self.room)).await {
+                    Ok(Ok(link)) => return (link, number),
+                    Ok(Err(error)) => self.tell(error.to_string()),
+                    Err(_) => {
+                        self.tell(format!(
+                            "cannot connect to {}: nothing came within {:?}",
+                            place.address, self.patience
+                        ));
+                    }
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (2 * pause).min(PAUSE_MAX);
+        }
+    }
+
+    fn tell(&self, text: String) {
+        let mut told = self.told.borrow_mut();
+        if told.as_ref().is_none_or(|(last, at)| *last != text || at.elapsed() > TOLD) {
+            eprintln!("warning: {text}; trying on");
+            *told = Some((text, Instant::now()));
+        }
+    }
+}
