@@ -104,6 +104,25 @@ fn circles_end() {
     assert!(matches!(read(&bytes), Err(Error::Damaged { .. })));
 }
 
+/// Every child of a branch is one leaf that is empty and goes on over half of the file: nothing is out of order there.
+#[test]
+fn long_pages_are_not_read_again_and_again() {
+    let mut bytes = image(&Rows::new(), 5000);
+    let pages = bytes.len() / 4096;
+    let kind = |bytes: &[u8], page: usize| bytes[page * 4096 + 8];
+    let leaf = (3..pages).find(|page| kind(&bytes, *page) == 2).unwrap();
+    let branch = (3..pages).find(|page| kind(&bytes, *page) == 1).unwrap();
+    bytes[leaf * 4096 + 10..leaf * 4096 + 12].fill(0);
+    bytes[leaf * 4096 + 12..leaf * 4096 + 16].copy_from_slice(&(pages as u32 / 2).to_le_bytes());
+    let children = usize::from(u16::from_le_bytes([bytes[branch * 4096 + 10], bytes[branch * 4096 + 11]]));
+    assert!(children > 3);
+    for child in 0..children {
+        let at = branch * 4096 + 16 + child * 16 + 8;
+        bytes[at..at + 8].copy_from_slice(&(leaf as u64).to_le_bytes());
+    }
+    assert!(matches!(read(&bytes), Err(Error::Damaged { what, .. }) if what == "pages form a circle"));
+}
+
 proptest! {
     #[test]
     fn any_file_can_be_opened(bytes: Vec<u8>) {
