@@ -6,6 +6,7 @@ pub mod check;
 pub mod decode;
 pub mod error;
 pub mod limits;
+pub mod probing;
 pub mod range;
 pub mod schema;
 mod secrets;
