@@ -40,6 +40,7 @@ pub use error::Error;
 pub use keep_alive::KeepAlive;
 pub use lock::Lock;
 pub use options::{Options, OptionsError};
+pub use page::Pages;
 pub use ranges::prefix_end;
 pub use security::Security;
 pub use session::Session;
