@@ -17,6 +17,7 @@ fn main() {
         _ => {}
     }
     match args.first().map(String::as_str) {
+        Some("check" | "doctor") => exit(cli::run_checks("cairn", words)),
         Some("cluster") => exit(server::run_local(args.into_iter().skip(1))),
         Some("ctl") => exit(cli::run("cairn ctl", words.into_iter().skip(1))),
         Some("serve") => exit(server::run(args.into_iter().skip(1))),

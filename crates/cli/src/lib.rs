@@ -1,8 +1,10 @@
-//! The commands of `etcdctl` and `etcdutl`, under the names of `cairn ctl` and `cairn util` and under etcd's own.
+//! The commands of `etcdctl` and `etcdutl`, under the names of `cairn ctl` and `cairn util` and under etcd's own; `cairn check` and
+//! `cairn doctor`.
 //!
 //! [`run`] finds the command in the table ([`commands`]), reads flags as Go's `pflag` does ([`mod@flags`]), and prints in etcd's forms
 //! ([`print`]); the work is done by the `client` crate.
 
+mod checks;
 mod command;
 mod commands;
 mod failure;
@@ -32,6 +34,11 @@ pub fn run(program: &str, args: impl IntoIterator<Item = OsString>) -> i32 {
 /// Runs a command line of `etcdutl` (without the program's name); returns the exit code.
 pub fn run_util(program: &str, args: impl IntoIterator<Item = OsString>) -> i32 {
     tool(program, &tool::UTIL, args)
+}
+
+/// Runs a command line of `cairn check` or `cairn doctor` (with that word, without the program's name); returns the exit code.
+pub fn run_checks(program: &str, args: impl IntoIterator<Item = OsString>) -> i32 {
+    tool(program, &tool::CHECKS, args)
 }
 
 fn tool(program: &str, tool: &Tool, args: impl IntoIterator<Item = OsString>) -> i32 {
@@ -174,7 +181,7 @@ mod tests {
                 }
             }
         }
-        for tool in [tool::CTL, tool::UTIL] {
+        for tool in [tool::CTL, tool::UTIL, tool::CHECKS] {
             check(tool.flags, tool.commands);
         }
     }

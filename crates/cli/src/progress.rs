@@ -37,6 +37,13 @@ impl Bar {
             eprintln!("\r\x1b[K{text}");
         }
     }
+
+    /// Takes the bar away.
+    pub(crate) fn clear(self) {
+        if self.is_seen && self.drawn_at.is_some() {
+            eprint!("\r\x1b[K");
+        }
+    }
 }
 
 fn line(done: u64, total: u64, text: &str) -> String {

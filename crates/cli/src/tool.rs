@@ -1,8 +1,8 @@
-//! The two programs: what commands and flags each has.
+//! The programs: what commands and flags each has.
 
 use crate::command::Command;
 use crate::flags::Flag;
-use crate::{commands, globals, util};
+use crate::{checks, commands, globals, util};
 
 /// A program.
 #[derive(Clone, Copy)]
@@ -31,3 +31,7 @@ pub(crate) const UTIL: Tool = Tool {
     flags: util::FLAGS,
     has_variables: false,
 };
+
+/// `cairn check` and `cairn doctor`: whether machine, disk and network are good enough.
+pub(crate) const CHECKS: Tool =
+    Tool { help: "Tests what a member needs", commands: checks::COMMANDS, flags: globals::FLAGS, has_variables: true };

@@ -2,7 +2,7 @@
 
 mod alarm;
 mod auth;
-mod check;
+pub(crate) mod check;
 mod compaction;
 pub(crate) mod completion;
 mod defrag;

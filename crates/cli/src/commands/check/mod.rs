@@ -18,24 +18,23 @@ const COMPACT: Flag = switch("auto-compact", "compact the history afterwards");
 const DEFRAG: Flag = switch("auto-defrag", "defragment the members afterwards");
 const LOAD: Flag = text("load", "s", "how much: s(small), m(medium), l(large) or xl(xLarge)");
 
-pub(crate) const COMMAND: Command = group(
-    "check",
-    "Tests a cluster with a load",
-    &[
-        command("perf", "", "Tests for a minute whether the cluster keeps up with writes", perf::run).with(&[
-            LOAD,
-            text("prefix", "/etcdctl-check-perf/", "what the keys begin with"),
-            COMPACT,
-            DEFRAG,
-        ]),
-        command("datascale", "", "Tells how much memory a member needs for data", datascale::run).with(&[
-            LOAD,
-            text("prefix", "/etcdctl-check-datascale/", "what the keys begin with"),
-            COMPACT,
-            DEFRAG,
-        ]),
-    ],
-);
+pub(crate) const COMMAND: Command = group("check", "Tests a cluster with a load", &[PERF, DATASCALE]);
+
+pub(crate) const PERF: Command =
+    command("perf", "", "Tests for a minute whether the cluster keeps up with writes", perf::run).with(&[
+        LOAD,
+        text("prefix", "/etcdctl-check-perf/", "what the keys begin with"),
+        COMPACT,
+        DEFRAG,
+    ]);
+
+pub(crate) const DATASCALE: Command =
+    command("datascale", "", "Tells how much memory a member needs for data", datascale::run).with(&[
+        LOAD,
+        text("prefix", "/etcdctl-check-datascale/", "what the keys begin with"),
+        COMPACT,
+        DEFRAG,
+    ]);
 
 /// Place of the load in the tables.
 fn load(context: &Context) -> Outcome<usize> {

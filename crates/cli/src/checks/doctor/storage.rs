@@ -1,0 +1,41 @@
+//! What the test of the disk says.
+
+use super::{Finding, Report};
+use crate::checks::disk::{SYNC_MAX, Steady};
+use crate::checks::format::{Grade, bytes, number, time};
+
+/// A member that has less room than this raises the alarm that its disk is full before long.
+const FREE_BYTES_MIN: u64 = 4 << 30;
+
+/// What is to be said about it; `is_named`: somebody has said which directory is meant.
+pub(super) fn findings(report: &Report, is_named: bool) -> Vec<Finding> {
+    let place = match &report.place {
+        Ok(place) => place,
+        Err(failure) if is_named => return vec![Finding::new("disk", Grade::Fail, failure.text.clone())],
+        Err(_) => {
+            let text = "not tested: there is no directory `default.etcd` here; name the data's with --data-dir";
+            return vec![Finding::new("disk", Grade::Info, text)];
+        }
+    };
+    let room = match place.free_bytes() {
+        free if free < FREE_BYTES_MIN => {
+            Finding::new("disk space", Grade::Warn, format!("{} are free in {}", bytes(free), place.shown()))
+        }
+        _ => Finding::new("disk space", Grade::Pass, place.shown()),
+    };
+    let speed = match &report.disk {
+        Some(Ok(_)) if place.is_memory() => {
+            Finding::new("disk", Grade::Warn, "the directory is in memory: acknowledged writes are lost with it")
+        }
+        Some(Ok(steady)) => Finding::new("disk", steady.grade(), speed(steady)),
+        Some(Err(failure)) => Finding::new("disk", Grade::Fail, failure.text.clone()),
+        None => return vec![room],
+    };
+    vec![room, speed]
+}
+
+fn speed(steady: &Steady) -> String {
+    let (p99, iops) = (time(steady.syncs.p99()), number(steady.iops()));
+    let side = if steady.grade() == Grade::Pass { "<" } else { "is not <" };
+    format!("fdatasync p99 {p99} {side} {}, {iops} synced writes a second", time(SYNC_MAX))
+}
