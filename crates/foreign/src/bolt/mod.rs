@@ -170,7 +170,8 @@ impl Walk<'_> {
         let bytes = self.db.read(id)?;
         // Those that it goes on into count as well: an empty leaf could be long, and hang everywhere.
         let span = (bytes.len() / self.db.meta.page_bytes) as u64;
-        self.pages_left = self.pages_left.checked_sub(span).ok_or_else(|| self.db.damaged(id, "pages form a circle"))?;
+        self.pages_left =
+            self.pages_left.checked_sub(span).ok_or_else(|| self.db.damaged(id, "pages form a circle"))?;
         let page = Page { id, bytes: &bytes };
         match page.kind() {
             page::BRANCH => {

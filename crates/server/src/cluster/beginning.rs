@@ -1,7 +1,7 @@
 //! How a member that has no data yet comes to its ids: as a founder of a new cluster, or as one that was added to an existing one.
 
 use super::addresses::{self, AddressError};
-use super::{discovery, remote, srv};
+use super::{discovery, remote, srv, strangers};
 use crate::config::Config;
 use crate::logging::{self, Value};
 use crate::peers::Gate;
@@ -12,6 +12,8 @@ use store::Member;
 
 /// How long a peer that is up may take to say whether it knows this member already.
 const ASK_FOUNDERS: Duration = Duration::from_secs(1);
+/// How soon founders that belong to another cluster are asked again.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// How long a member of the cluster to join may take to name the others.
 const ASK_CLUSTER: Duration = Duration::from_secs(10);
 
@@ -168,20 +170,39 @@ fn bootstrap(config: &Config, founders: &Founders) -> Result<Bootstrap, BeginErr
         .ok_or_else(|| BeginError::NotAFounder(config.name.clone()))
 }
 
-/// Founders that are up know whether this member ran before, and whether they found the same cluster.
+/// Founders that are up know whether this member ran before, and whether they found the same cluster. Members of another cluster may
+/// be on their way out, when those of a new one take their places one after the other: they are waited for.
 fn ask_founders(config: &Config, gate: &Gate, founders: &Founders, first: &Bootstrap) -> Result<(), BeginError> {
-    for url in others(&config.name, founders) {
-        let Ok(cluster) = remote::members(gate, &url, ASK_FOUNDERS) else { continue };
-        if cluster.id != first.cluster_id && config.discovery.is_none() {
-            return Err(BeginError::OtherCluster { url, theirs: cluster.id, ours: first.cluster_id });
+    let deadline = Instant::now() + strangers::PATIENCE;
+    let mut is_told = false;
+    loop {
+        let mut strange = Vec::new();
+        for (_, urls) in founders.iter().filter(|founder| founder.0 != config.name) {
+            let answer = urls.iter().find_map(|url| Some((url, remote::members(gate, url, ASK_FOUNDERS).ok()?)));
+            let Some((url, cluster)) = answer else { continue };
+            let ran = |member: &Member| member.id == first.member_id && !member.client_urls.is_empty();
+            if cluster.id != first.cluster_id && config.discovery.is_none() {
+                strange.push((url, cluster.id));
+            } else if cluster.members.iter().any(ran) {
+                return Err(BeginError::AlreadyBootstrapped(first.member_id));
+            } else {
+                return Ok(());
+            }
         }
-        let ran = |member: &Member| member.id == first.member_id && !member.client_urls.is_empty();
-        if cluster.members.iter().any(ran) {
-            return Err(BeginError::AlreadyBootstrapped(first.member_id));
+        let Some((url, theirs)) = strange.first().filter(|_| founders.len() - strange.len() <= founders.len() / 2)
+        else {
+            return Ok(());
+        };
+        let mismatch = BeginError::OtherCluster { url: (*url).clone(), theirs: *theirs, ours: first.cluster_id };
+        if Instant::now() >= deadline {
+            return Err(mismatch);
         }
-        return Ok(());
+        if !std::mem::replace(&mut is_told, true) {
+            let fields = [("error", Value::Shown(&mismatch))];
+            logging::warn("most founders belong to another cluster; waiting a moment for them to go", &fields);
+        }
+        std::thread::sleep(ASK_AGAIN);
     }
-    Ok(())
 }
 
 /// URLs of the others, in a fixed order.
