@@ -4,7 +4,8 @@ CARGO ?= cargo
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 BIN = $(CARGO_TARGET_DIR)/release/cairn
 
-.PHONY: help run cluster test build lint unit sim sim-short conformance migrate-earlier clients published published-full faults failover auth-speed catch-up reliability neighbours attacks \
+.PHONY: help run cluster test build lint unit sim sim-short conformance migrate-earlier clients published published-full published-tools faults failover auth-speed \
+	check-perf catch-up reliability neighbours attacks \
 	large-lists reliability-full bench-vs-etcd deny fuzz
 
 # Shows the targets.
@@ -71,6 +72,11 @@ published: build
 published-full: build
 	cd conformance/published && go run . -server $(BIN)
 
+# Those suites with our etcdctl and etcdutl in the place of the genuine ones, against our server and the genuine one.
+published-tools: build
+	cd conformance/published && go run . -server $(BIN) -tools $(BIN) -suites common && go run . -server $(BIN) -tools $(BIN) -suites e2e -run "Ctl|utl"
+	cd conformance/published && go run . -tools $(BIN) -suites common && go run . -tools $(BIN) -suites e2e -run "Ctl|utl"
+
 # Three members in networks of their own that lose, delay and partition; needs root.
 faults: build
 	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 20m ./partition
@@ -83,6 +89,10 @@ failover: build
 auth-speed: build
 	$(CARGO) build --release --locked -p cairn-bench
 	cd conformance && AUTH_SPEED=1 CAIRN_BIN=$(BIN) CAIRN_BENCH=$(CARGO_TARGET_DIR)/release/cairn-bench go test -count=1 -v -timeout 20m -run TestSpeed ./auth
+
+# `check perf` by the genuine etcdctl and by ours, on both servers: a load that passes and one that fails; two minutes on an idle machine.
+check-perf: build
+	cd conformance && CHECK_PERF=1 CAIRN_BIN=$(BIN) go test -count=1 -v -run TestPerf ./checks
 
 # An empty member joins a cluster of 1 GB under load; needs an idle machine.
 catch-up: build

@@ -23,6 +23,8 @@ type tools struct {
 	bin, suites, sources string
 	// genuine is true when `etcd` is the genuine server.
 	genuine bool
+	// ours is true when `etcdctl` and `etcdutl` are not the genuine ones.
+	ours bool
 }
 
 // remove removes what only this run needed.
@@ -80,7 +82,7 @@ func build(cache, server, ctl string) (tools, error) {
 		return tools{}, err
 	}
 	bin, err := binFolder(genuine, server, ctl)
-	return tools{bin: bin, suites: binaries, sources: sources, genuine: server == ""}, err
+	return tools{bin: bin, suites: binaries, sources: sources, genuine: server == "", ours: ctl != ""}, err
 }
 
 // once makes a file or folder under another name and renames it, so that what

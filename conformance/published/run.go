@@ -246,11 +246,16 @@ func (r *run) judge(results []result) bool {
 	}
 	fmt.Printf("%s: %d passed, %d failed, %d skipped\n", r.suite.name, count[passed], count[failed], count[skipped])
 	list, err := readList(r.suite.list())
+	if err == nil && r.tools.ours {
+		var more []expectation
+		more, err = readList(toolsList)
+		list = append(list, more...)
+	}
 	if err != nil {
 		log.Print(err)
 		return false
 	}
-	contradictions := compare(list, results, r.tools.genuine)
+	contradictions := compare(list, results, r.tools.genuine || r.tools.ours)
 	for _, line := range contradictions {
 		fmt.Printf("  %s\n", line)
 	}
