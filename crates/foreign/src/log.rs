@@ -15,6 +15,9 @@ const SECTOR_BYTES: usize = 512;
 /// Bytes of a file that is read: segments have 64 MB, and one record may make one longer.
 const FILE_BYTES_MAX: u64 = 4 << 30;
 
+/// The type of a record with the checksum so far.
+const CRC: i64 = 4;
+
 /// One record.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record {
@@ -146,7 +149,6 @@ fn decode(
             return torn("a record cannot be read");
         };
         let data = record.data.as_deref().unwrap_or_default();
-        const CRC: i64 = 4;
         if record.r#type() == CRC {
             match *crc {
                 Some(crc) if crc != 0 && crc != record.crc() => {

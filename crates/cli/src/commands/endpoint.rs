@@ -6,7 +6,7 @@ use crate::flags::{Flag, int, switch};
 use crate::globals;
 use crate::print::fields::Lines;
 use crate::print::json::{Object, Style};
-use crate::print::{self, Format, go, json, table};
+use crate::print::{self, Format, Printer, go, json, table};
 use api::etcdserverpb::*;
 use client::Endpoint;
 use std::time::Instant;
@@ -49,8 +49,15 @@ struct Health {
 
 fn health(context: &Context) -> Outcome {
     let printer = context.printer()?;
-    let mut found = Vec::new();
-    for endpoint in targets(context)? {
+    let found = targets(context)?.into_iter().map(|endpoint| Health::ask(context, endpoint));
+    let found = found.collect::<Outcome<Vec<Health>>>()?;
+    show_health(printer, &found)?;
+    let is_healthy = found.iter().all(|one| one.error.is_empty());
+    if is_healthy { Ok(()) } else { Err(Failure::new(code::ERROR, "unhealthy cluster")) }
+}
+
+impl Health {
+    fn ask(context: &Context, endpoint: Endpoint) -> Outcome<Health> {
         let client = context.client_of(&endpoint)?;
         let started = Instant::now();
         // A key that any user may ask for: being refused is as good an answer.
@@ -77,12 +84,14 @@ fn health(context: &Context) -> Outcome {
                 Err(_) => error = "Unable to fetch the alarm list".into(),
             }
         }
-        found.push(Health { endpoint, took, error });
+        Ok(Health { endpoint, took, error })
     }
-    let is_healthy = found.iter().all(|one| one.error.is_empty());
+}
+
+fn show_health(printer: Printer, found: &[Health]) -> Outcome {
     match printer.format {
         Format::Simple => {
-            for Health { endpoint, took, error } in &found {
+            for Health { endpoint, took, error } in found {
                 if error.is_empty() {
                     let text = format!("{endpoint} is healthy: successfully committed proposal: took = {took}\n");
                     print::out(text.as_bytes())?;
@@ -93,7 +102,7 @@ fn health(context: &Context) -> Outcome {
         }
         Format::Fields => {
             let mut lines = Lines::new();
-            for one in &found {
+            for one in found {
                 lines.quoted("Endpoint", one.endpoint.as_str().as_bytes()).line("Health", one.error.is_empty());
                 lines.line("Took", &one.took).line("Error", &one.error).empty();
             }
@@ -117,7 +126,7 @@ fn health(context: &Context) -> Outcome {
         }
         Format::Protobuf => return Err(printer.unsupported()),
     }
-    if is_healthy { Ok(()) } else { Err(Failure::new(code::ERROR, "unhealthy cluster")) }
+    Ok(())
 }
 
 /// Who answered what, and why the last one did not that did not.

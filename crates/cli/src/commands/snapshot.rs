@@ -10,6 +10,7 @@ use api::etcdserverpb::SnapshotResponse;
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 pub(crate) const COMMAND: Command = group(
@@ -79,7 +80,6 @@ impl Part {
             )
         };
         // Nobody else is to read what may hold secrets.
-        use std::os::unix::fs::OpenOptionsExt;
         let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&path).map_err(named)?;
         Ok(Part { file, path, target: target.into(), is_finished: false })
     }
