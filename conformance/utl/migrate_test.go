@@ -104,8 +104,8 @@ func TestMigrateRestored(t *testing.T) {
 	compare(t, want, observe(t, to))
 }
 
-// All members of a cluster are taken over, one after the other stopped, and
-// find each other again.
+// All members of a cluster are stopped, then taken over, then started, and find
+// each other again.
 func TestMigrateCluster(t *testing.T) {
 	var servers []*harness.Server
 	var list []string
