@@ -13,12 +13,14 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Our make-mirror copies what is there and follows every change, between
-// servers of both kinds.
+// Our make-mirror copies what is there and follows every change, from servers
+// of both kinds to servers of both kinds.
 func TestMirror(t *testing.T) {
-	for _, kind := range []harness.Kind{harness.Etcd, harness.Cairn} {
-		t.Run(string(kind), func(t *testing.T) {
-			from, to := harness.Start(t, kind), harness.Start(t, harness.Etcd)
+	kinds := []harness.Kind{harness.Etcd, harness.Cairn}
+	for i := range 4 {
+		one, other := kinds[i/2], kinds[i%2]
+		t.Run(fmt.Sprintf("%s to %s", one, other), func(t *testing.T) {
+			from, to := harness.Start(t, one), harness.Start(t, other)
 			source, mirror, ctx := from.Client(), to.Client(), harness.Context(t)
 			put := func(key, value string) {
 				t.Helper()

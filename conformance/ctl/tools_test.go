@@ -72,10 +72,21 @@ func TestTools(t *testing.T) {
 	}
 }
 
-// chatter is what each tool says of its own accord on the way to an error: the
-// genuine one logs in JSON what its client library tries and what stty has to
-// say, ours adds the last reason to an error about time.
-var chatter = regexp.MustCompile(`(?m)^(\{"level":.*|stty: .*|context deadline exceeded(: .*)?|[^\n ]+: context deadline exceeded(: .*)?)\n`)
+// overtime is how each tool says what it tried last when its time was over: the
+// genuine one logs it in JSON, perhaps several times, ours has one line. chatter
+// is what the genuine one says of its own accord besides: what its client
+// library tries, and what stty has to say.
+var (
+	overtime = regexp.MustCompile(`(?m)^(\{"level":[^\n]*(?i:deadline ?exceeded)[^\n]*|([^\n ]+: )?context deadline exceeded(: [^\n]*)?)\n`)
+	repeated = regexp.MustCompile(`(OVERTIME\n)+`)
+	chatter  = regexp.MustCompile(`(?m)^(\{"level":.*|stty: .*)\n`)
+)
+
+// unified is the text of errors in the words of both tools.
+func unified(text string) string {
+	text = chatter.ReplaceAllString(overtime.ReplaceAllString(text, "OVERTIME\n"), "")
+	return repeated.ReplaceAllString(text, "OVERTIME\n")
+}
 
 func compareTools(sessions []*session, step step, format string, lines int) string {
 	results := make([]harness.Result, len(sessions))
@@ -83,7 +94,7 @@ func compareTools(sessions []*session, step step, format string, lines int) stri
 	for i, session := range sessions {
 		running.Go(func() {
 			results[i] = session.run(step, format, lines)
-			results[i].Stderr = chatter.ReplaceAllString(results[i].Stderr, "")
+			results[i].Stderr = unified(results[i].Stderr)
 			if step.prose != "" {
 				results[i] = outline(results[i])
 			}

@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"reflect"
+	"strings"
 	"testing"
 
 	"cairn.dev/conformance/harness"
@@ -23,6 +25,14 @@ func TestAuth(t *testing.T) {
 		post("/v3/kv/range", `{"key":"Zm9v"}`), post("/v3/auth/authenticate", `{"name":"anna","password":"a"}`),
 		post("/v3/maintenance/snapshot", `{}`),
 	)
+	// A watch that is refused stays open, so only its first answer is compared.
+	var refused [2]any
+	for place, server := range []*harness.Server{etcd, subject} {
+		refused[place] = begin(t, client, server, "/v3/watch", strings.NewReader(`{"create_request":{"key":"eA=="}}`)).next(t)
+	}
+	if !reflect.DeepEqual(refused[0], refused[1]) {
+		t.Errorf("a watch without a token:\n- %+v\n+ %+v", refused[0], refused[1])
+	}
 	for _, who := range []string{`{"name":"anna","password":"b"}`, `{"name":"root","password":"secret"}`, ""} {
 		tokens := map[harness.Kind]string{}
 		for _, server := range []*harness.Server{etcd, subject} {
