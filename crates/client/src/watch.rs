@@ -30,6 +30,8 @@ pub struct Watcher {
     stream: Option<Stream>,
     /// The token that was refused last.
     refused: Option<Ticket>,
+    /// Another token was asked for since a watch was created last: one that is refused again is refused for another reason.
+    has_renewed: bool,
     failures: u32,
     /// Events of an answer that comes in pieces.
     fragments: Vec<Event>,
@@ -90,6 +92,7 @@ impl Client {
             place,
             stream: None,
             refused,
+            has_renewed: false,
             failures: 0,
             fragments,
             ended,
@@ -165,10 +168,12 @@ impl Watcher {
     }
 
     async fn open(&mut self) -> Result<(), Error> {
-        let ticket = match self.client.ticket(self.refused.take().as_ref()).await {
+        // Forgotten only once there is another: this may be given up at every await.
+        let ticket = match self.client.ticket(self.refused.as_ref()).await {
             Ok(ticket) => ticket,
             Err(status) => return self.lost(status).await.map(drop),
         };
+        self.refused = None;
         let opened = self.client.open(WATCH, &ticket).await;
         let (member, mut call) = match opened {
             Ok(opened) => opened,
@@ -193,7 +198,7 @@ impl Watcher {
             return self.cancelled(&response);
         }
         if response.created {
-            self.failures = 0;
+            (self.failures, self.has_renewed) = (0, false);
             self.place.created(revision);
             if let Some(stream) = &mut self.stream {
                 stream.is_created = true;
@@ -225,10 +230,8 @@ impl Watcher {
         let texts = [api::Error::InvalidAuthToken, api::Error::AuthOldRevision];
         let is_token = texts.iter().any(|error| response.cancel_reason.contains(error.message()));
         let stream = self.stream.take();
-        // Once: a token that is refused at once again is refused for another reason.
-        if is_token && self.client.inner.credentials.can_refresh() && self.failures == 0 {
+        if is_token && self.renew(stream) {
             self.failures += 1;
-            self.refused = stream.map(|stream| stream.ticket);
             return Ok(None);
         }
         Err(self.end(Error::WatchCancelled(response.cancel_reason.clone())))
@@ -239,14 +242,23 @@ impl Watcher {
         let stream = self.stream.take();
         self.fragments.clear();
         let no_leader = status.message == api::Error::NoLeader.message() && self.client.inner.options.needs_leader;
-        if retry::wants_another_token(&status) && self.client.inner.credentials.can_refresh() && self.failures == 0 {
-            self.refused = stream.map(|stream| stream.ticket);
-        } else if no_leader || !retry::is_passing(&status) {
+        let goes_on = retry::wants_another_token(&status) && self.renew(stream);
+        if !goes_on && (no_leader || !retry::is_passing(&status)) {
             return Err(self.end(status.into()));
         }
         self.failures += 1;
         self.client.pause(self.failures, &status).await;
         Ok(None)
+    }
+
+    /// Has the next stream carry another token than `stream` did. False if there is none to be had, or another one was refused just now.
+    fn renew(&mut self, stream: Option<Stream>) -> bool {
+        let Some(stream) = stream else { return false };
+        if self.has_renewed || !self.client.inner.credentials.can_refresh() {
+            return false;
+        }
+        (self.refused, self.has_renewed) = (Some(stream.ticket), true);
+        true
     }
 
     fn end(&mut self, error: Error) -> Error {

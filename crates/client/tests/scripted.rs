@@ -1,8 +1,8 @@
 //! The client against members that do what a test wants of them.
 
 use std::net::TcpListener;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::etcdserverpb::watch_request::RequestUnion;
@@ -12,7 +12,8 @@ use api::{Code, Message};
 use bytes::Bytes;
 use client::{Client, Endpoint, Error, Options};
 use rpc::{
-    Call, HttpResponder, Kind, Method, Outbound, Reply, Responder, Server, Service, Status, StreamCall, StreamHandler,
+    Call, HttpResponder, Kind, Metadata, Method, Outbound, Reply, Responder, Server, Service, Status, StreamCall,
+    StreamHandler,
 };
 
 const METHODS: &[Method] = &[
@@ -42,17 +43,22 @@ struct Script {
     compacted: AtomicUsize,
     /// Watches tell of events before they are created.
     is_hasty: AtomicBool,
+    /// Watches are told in an answer that their token is of no use, as etcd does it.
+    cancels: AtomicBool,
+    /// Those who ask for a token wait.
+    is_slow: AtomicBool,
+    waiting: Mutex<Vec<Responder>>,
 }
 
 struct Scripted(Arc<Script>);
 
 impl Scripted {
-    fn admit(&self, call: &Call) -> Result<(), Status> {
+    fn admit(&self, metadata: &Metadata) -> Result<(), Status> {
         if self.0.is_ill.load(Ordering::SeqCst) {
             return Err(api::Error::NoLeader.into());
         }
         let newest = format!("token.{}", self.0.tokens.load(Ordering::SeqCst));
-        if self.0.wants_token.load(Ordering::SeqCst) && call.metadata.get("token") != Some(newest.as_bytes()) {
+        if self.0.wants_token.load(Ordering::SeqCst) && metadata.get("token") != Some(newest.as_bytes()) {
             return Err(api::Error::InvalidAuthToken.into());
         }
         Ok(())
@@ -67,24 +73,32 @@ impl Service for Scripted {
     fn unary(&self, method: usize, call: Call, responder: Responder) {
         let counter = [&self.0.ranges, &self.0.puts, &self.0.tokens][method];
         counter.fetch_add(1, Ordering::SeqCst);
+        if method == 2 && self.0.is_slow.load(Ordering::SeqCst) {
+            return self.0.waiting.lock().expect("no panic").push(responder);
+        }
         if method == 2 {
             let token = format!("token.{}", self.0.tokens.load(Ordering::SeqCst));
             let answer = AuthenticateResponse { header: None, token };
             return responder.send(Ok(Reply::Whole(answer.encode_to_vec().into())));
         }
-        responder.send(self.admit(&call).map(|()| Reply::Whole(Bytes::new())));
+        responder.send(self.admit(&call.metadata).map(|()| Reply::Whole(Bytes::new())));
     }
 
-    fn stream(&self, _method: usize, _call: StreamCall) -> Result<Box<dyn StreamHandler>, Status> {
+    fn stream(&self, _method: usize, call: StreamCall) -> Result<Box<dyn StreamHandler>, Status> {
         self.0.streams.fetch_add(1, Ordering::SeqCst);
-        Ok(Box::new(Watch(self.0.clone())))
+        match self.admit(&call.metadata) {
+            Err(status) if self.0.cancels.load(Ordering::SeqCst) => {
+                Ok(Box::new(Watch(self.0.clone(), status.message.to_string())))
+            }
+            admitted => admitted.map(|()| -> Box<dyn StreamHandler> { Box::new(Watch(self.0.clone(), String::new())) }),
+        }
     }
 
     fn http(&self, _request: http::Request<Bytes>, _responder: HttpResponder) {}
 }
 
-/// Tells of a few events, then breaks.
-struct Watch(Arc<Script>);
+/// Tells of a few events, then breaks; or is cancelled for a reason.
+struct Watch(Arc<Script>, String);
 
 impl StreamHandler for Watch {
     fn message(&mut self, message: Bytes, out: &mut Outbound<'_>) {
@@ -92,6 +106,10 @@ impl StreamHandler for Watch {
         let Some(RequestUnion::CreateRequest(create)) = request.request_union else { panic!("no creation") };
         let mut send = |response: WatchResponse| out.send(response.encode_to_vec().into());
         let header = |revision| Some(ResponseHeader { revision, ..Default::default() });
+        if !self.1.is_empty() {
+            let cancel_reason = self.1.clone();
+            return send(WatchResponse { created: true, canceled: true, cancel_reason, ..Default::default() });
+        }
         let compacted = self.0.compacted.load(Ordering::SeqCst) as i64;
         if create.start_revision < compacted {
             send(WatchResponse { canceled: true, compact_revision: compacted, ..Default::default() });
@@ -231,4 +249,51 @@ async fn a_member_that_tells_of_a_watch_that_is_not_there_is_an_error() {
     let mut watcher = client.watch(WatchCreateRequest { key: "key".into(), start_revision: 3, ..Default::default() });
     assert!(matches!(watcher.created().await, Err(Error::Unreadable { .. })));
     assert!(watcher.next().await.is_err());
+}
+
+/// Reads on until revision `to`, and checks that none is left out.
+async fn follow(watcher: &mut client::Watcher, to: i64) {
+    while watcher.next_revision() <= to {
+        let wanted = watcher.next_revision();
+        let watched = watcher.next().await.expect("events");
+        assert_eq!(watched.revision, wanted);
+    }
+}
+
+#[tokio::test]
+async fn a_watch_survives_a_member_that_breaks_it_and_forgets_its_token() {
+    for cancels in [false, true] {
+        let member = member();
+        member.script.wants_token.store(true, Ordering::SeqCst);
+        member.script.cancels.store(cancels, Ordering::SeqCst);
+        let client = client(std::slice::from_ref(&member.endpoint));
+        let request = WatchCreateRequest { key: "key".into(), start_revision: 3, ..Default::default() };
+        let mut watcher = client.watch(request);
+        for round in 1..4 {
+            // The last events of a stream: then it breaks, and the token is worth nothing to the next one.
+            follow(&mut watcher, 2 + round * (STREAM_EVENTS - 1)).await;
+            member.script.tokens.fetch_add(1, Ordering::SeqCst);
+        }
+        follow(&mut watcher, 4 + 3 * (STREAM_EVENTS - 1)).await;
+        assert_eq!(member.script.tokens.load(Ordering::SeqCst), 7, "a token for each that was forgotten");
+    }
+}
+
+#[tokio::test]
+async fn a_watch_that_is_given_up_while_it_gets_a_token_goes_on() {
+    let member = member();
+    member.script.wants_token.store(true, Ordering::SeqCst);
+    let client = client(std::slice::from_ref(&member.endpoint));
+    let request = WatchCreateRequest { key: "key".into(), start_revision: 3, ..Default::default() };
+    let mut watcher = client.watch(request);
+    follow(&mut watcher, 4).await;
+    member.script.is_slow.store(true, Ordering::SeqCst);
+    member.script.tokens.fetch_add(1, Ordering::SeqCst);
+    // The rest of this stream, then nothing for want of a token.
+    while member.script.waiting.lock().expect("no panic").is_empty() {
+        let _ = tokio::time::timeout(Duration::from_millis(20), watcher.next()).await;
+    }
+    member.script.is_slow.store(false, Ordering::SeqCst);
+    let to = watcher.next_revision() + STREAM_EVENTS;
+    follow(&mut watcher, to).await;
 }
