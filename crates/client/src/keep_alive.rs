@@ -8,6 +8,7 @@ use api::etcdserverpb::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
 use api::{Code, Message};
 use parking_lot::Mutex;
 use rpc::Status;
+use rpc::client::StreamingCall;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -125,8 +126,9 @@ impl KeepAlive {
 impl Drop for KeepAlive {
     fn drop(&mut self) {
         let mut leases = self.client.inner.keep_alives.leases.lock();
-        // This one still counts itself.
-        if leases.by_id.get(&self.id).is_some_and(|kept| kept.ttl.receiver_count() <= 1) {
+        // This one still counts itself. The lease may have ended, and be kept alive anew by others: that is none of its business.
+        let is_last = |kept: &Kept| kept.ttl.receiver_count() <= 1 && self.ttl.same_channel(&kept.ttl.subscribe());
+        if leases.by_id.get(&self.id).is_some_and(is_last) {
             leases.by_id.remove(&self.id);
             leases.changed.notify_one();
         }
@@ -151,54 +153,69 @@ async fn run(leases: &Mutex<Leases>, client: &Client) {
     let mut attempt = 0;
     loop {
         let opened = async {
-            let ticket = client.ticket(refused.take().as_ref()).await?;
+            let ticket = client.ticket(refused.as_ref()).await?;
             let (member, call) = client.open(KEEP_ALIVE, &ticket).await.map_err(|failure| failure.status)?;
             Ok::<_, Status>((ticket, member, call))
         };
-        let (ticket, _member, mut call) = match opened.await {
-            Ok(opened) => opened,
-            Err(status) => {
-                attempt += 1;
-                client.pause(attempt, &status).await;
-                tokio::time::sleep(RETRY).await;
-                if !tidy(leases) {
-                    return;
-                }
-                continue;
+        let status = match meanwhile(leases, opened).await {
+            None => return,
+            Some(Err(status)) => status,
+            Some(Ok((ticket, _member, call))) => {
+                let Some(status) = speak(leases, call).await else { return };
+                refused = Some(ticket).filter(|_| retry::wants_another_token(&status));
+                status
             }
         };
-        let changed = leases.lock().changed.clone();
-        let status = loop {
-            for id in due(leases) {
-                if let Err(status) = call.send(LeaseKeepAliveRequest { id }.encode_to_vec().into()).await {
-                    // How it ended is told when it is read.
-                    drop(status);
-                    break;
-                }
-            }
-            let Some(wake_at) = next_due(leases) else { return };
-            tokio::select! {
-                answer = call.next() => match answer {
-                    Ok(Some(message)) => take(leases, message),
-                    Ok(None) => break Status::new(Code::Unavailable, "the member ended the stream"),
-                    Err(status) => break status,
-                },
-                () = tokio::time::sleep_until(wake_at) => {}
-                () = changed.notified() => {}
-            }
-        };
-        if retry::wants_another_token(&status) {
-            refused = Some(ticket);
-        }
         attempt += 1;
-        client.pause(attempt, &status).await;
-        tokio::time::sleep(RETRY).await;
-        if !tidy(leases) {
+        let pause = async {
+            client.pause(attempt, &status).await;
+            tokio::time::sleep(RETRY).await;
+        };
+        if meanwhile(leases, pause).await.is_none() {
             return;
         }
         // The new stream is to hear of all that the old one did not answer.
         let now = Instant::now();
         leases.lock().by_id.values_mut().for_each(|kept| kept.due = kept.due.min(now + RETRY));
+    }
+}
+
+/// Keeps alive what there is over one stream; how that ended. None, and the task is to end, if nothing is kept alive any more.
+async fn speak(leases: &Mutex<Leases>, mut call: StreamingCall) -> Option<Status> {
+    let changed = leases.lock().changed.clone();
+    loop {
+        for id in due(leases) {
+            let sent = call.send(LeaseKeepAliveRequest { id }.encode_to_vec().into());
+            if meanwhile(leases, sent).await?.is_err() {
+                // How it ended is told when it is read.
+                break;
+            }
+        }
+        let (wake_at, _) = next_due(leases)?;
+        tokio::select! {
+            answer = call.next() => match answer {
+                Ok(Some(message)) => take(leases, message),
+                Ok(None) => return Some(Status::new(Code::Unavailable, "the member ended the stream")),
+                Err(status) => return Some(status),
+            },
+            () = tokio::time::sleep_until(wake_at) => {}
+            () = changed.notified() => {}
+        }
+    }
+}
+
+/// Waits for `work`, and lets go of leases whose time is over meanwhile, for as long as it takes: their holders must not be kept in the
+/// belief that they have them. None, and the task is to end, if nothing is kept alive any more.
+async fn meanwhile<T>(leases: &Mutex<Leases>, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = std::pin::pin!(work);
+    let changed = leases.lock().changed.clone();
+    loop {
+        let (_, expires) = next_due(leases)?;
+        tokio::select! {
+            done = &mut work => return Some(done),
+            () = tokio::time::sleep_until(expires) => {}
+            () = changed.notified() => {}
+        }
     }
 }
 
@@ -214,23 +231,17 @@ fn due(leases: &Mutex<Leases>) -> Vec<i64> {
     .collect()
 }
 
-/// When there is something to do next. None, and the task is to end, if nothing is kept alive any more.
-fn next_due(leases: &Mutex<Leases>) -> Option<Instant> {
-    if !tidy(leases) {
-        return None;
-    }
-    leases.lock().by_id.values().map(|kept| kept.due.min(kept.expires)).min()
-}
-
-/// Lets go of leases whose time is over. False if none is left: then the task has ended.
-fn tidy(leases: &Mutex<Leases>) -> bool {
+/// Lets go of leases whose time is over; when there is something to do for the others, and when the time of the next one is over. None,
+/// and the task is to end, if there are no others: whoever comes later starts another, which is why all of it is done under one lock.
+fn next_due(leases: &Mutex<Leases>) -> Option<(Instant, Instant)> {
     let now = Instant::now();
     let mut leases = leases.lock();
     leases.by_id.retain(|_, kept| kept.expires > now);
-    if leases.by_id.is_empty() {
-        leases.has_task = false;
-    }
-    leases.has_task
+    let expires = leases.by_id.values().map(|kept| kept.expires).min();
+    let due = leases.by_id.values().map(|kept| kept.due.min(kept.expires)).min();
+    let next = due.zip(expires);
+    leases.has_task = next.is_some();
+    next
 }
 
 fn take(leases: &Mutex<Leases>, message: bytes::Bytes) {
@@ -246,5 +257,82 @@ fn take(leases: &Mutex<Leases>, message: bytes::Bytes) {
         kept.due = now + ttl / 3;
         kept.expires = now + ttl;
         kept.ttl.send_replace(Some(answer.ttl));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    fn client() -> Client {
+        // Nobody is there: what is kept alive hears nothing.
+        Client::connect("127.0.0.1:1").expect("a client")
+    }
+
+    fn kept(expires: Instant) -> Kept {
+        Kept { ttl: watch::Sender::new(None), due: expires, expires }
+    }
+
+    #[test]
+    fn a_task_that_ends_has_said_so() {
+        let later = Instant::now() + Duration::from_secs(3600);
+        for _ in 0..2000 {
+            let leases = Mutex::new(Leases { has_task: true, ..Leases::default() });
+            leases.lock().by_id.insert(1, kept(later));
+            let is_over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                // Handles come and go, and the last one goes at any moment.
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::SeqCst) {
+                        leases.lock().by_id.remove(&1);
+                        let mut leases = leases.lock();
+                        if leases.has_task {
+                            leases.by_id.insert(1, kept(later));
+                        }
+                    }
+                });
+                while next_due(&leases).is_some() {}
+                let has_task = leases.lock().has_task;
+                is_over.store(true, Ordering::SeqCst);
+                assert!(!has_task, "the next lease would find no task");
+            });
+        }
+    }
+
+    #[tokio::test]
+    async fn an_old_handle_leaves_what_is_kept_alive_anew() {
+        let client = client();
+        let old = client.keep_alive(7);
+        // The lease has ended, and there is another of the same ID.
+        client.inner.keep_alives.leases.lock().by_id.remove(&7);
+        let new = client.keep_alive(7);
+        drop(old);
+        assert!(client.inner.keep_alives.leases.lock().by_id.contains_key(&7));
+        drop(new);
+        assert!(client.inner.keep_alives.leases.lock().by_id.is_empty());
+    }
+
+    #[tokio::test]
+    async fn leases_end_in_time_whatever_is_waited_for() {
+        let leases = Arc::new(Mutex::new(Leases { has_task: true, ..Leases::default() }));
+        leases.lock().by_id.insert(1, kept(Instant::now() + Duration::from_secs(3600)));
+        let own = leases.clone();
+        let task = tokio::spawn(async move { meanwhile(&own, std::future::pending::<()>()).await });
+        tokio::task::yield_now().await;
+        // A second one comes while the task waits: its time is over first.
+        let kept = kept(Instant::now() + Duration::from_millis(20));
+        let mut told = kept.ttl.subscribe();
+        leases.lock().by_id.insert(2, kept);
+        leases.lock().changed.notify_one();
+        assert!(told.changed().await.is_err(), "its holder is told");
+        {
+            let mut leases = leases.lock();
+            assert!(leases.has_task && leases.by_id.contains_key(&1));
+            leases.by_id.clear();
+            leases.changed.notify_one();
+        }
+        assert_eq!(task.await.expect("the task ends"), None);
+        assert!(!leases.lock().has_task);
     }
 }
