@@ -5,6 +5,7 @@ use crate::flags::{Flag, Parsed};
 use crate::globals;
 use crate::print::{Format, Printer};
 use client::{Client, Endpoint};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A command, or a group of them.
@@ -49,12 +50,12 @@ impl Command {
 /// What a command is given.
 pub(crate) struct Context {
     pub(crate) parsed: Parsed,
-    runtime: tokio::runtime::Runtime,
+    runtime: Arc<tokio::runtime::Runtime>,
 }
 
 impl Context {
     pub(crate) fn new(parsed: Parsed) -> Outcome<Context> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = Arc::new(tokio::runtime::Builder::new_current_thread().enable_all().build()?);
         Ok(Context { parsed, runtime })
     }
 
@@ -107,6 +108,15 @@ impl Context {
             }
             Failure::from(error)
         })
+    }
+
+    /// Gives connections, and what keeps leases alive, a thread of their own until the process ends: they go on although whoever reads
+    /// the output does not.
+    pub(crate) fn goes_on_beside(&self) -> Outcome {
+        let runtime = self.runtime.clone();
+        let go_on = move || runtime.block_on(std::future::pending::<()>());
+        std::thread::Builder::new().name("client".into()).spawn(go_on)?;
+        Ok(())
     }
 
     /// Within the runtime, for what starts tasks before it is waited for.

@@ -148,6 +148,7 @@ fn keep_alive(context: &Context) -> Outcome {
         })?;
         return kept(printer, &answer);
     }
+    context.goes_on_beside()?;
     let _guard = context.enter();
     let mut keep_alive = client.keep_alive(id);
     while let Ok(ttl) = context.wait(keep_alive.next()) {

@@ -39,7 +39,8 @@ fn run(context: &Context) -> Outcome {
         })
     } else {
         let key = String::from_utf8_lossy(lock.key()).into_owned();
-        run_program(program, &[("ETCD_LOCK_KEY", key), ("ETCD_LOCK_REV", lock.revision().to_string())])
+        let environment = [("ETCD_LOCK_KEY", key), ("ETCD_LOCK_REV", lock.revision().to_string())];
+        context.wait(run_program(program, &environment))
     };
     let freed = context.wait(async { lock.unlock().await?.close().await });
     ended.and(freed.map_err(Failure::from))
@@ -58,13 +59,15 @@ pub(super) async fn stopped() {
     }
 }
 
-/// Runs a program to its end, with the terminal that we have. Its exit code is ours.
-pub(super) fn run_program(program: &[String], environment: &[(&str, String)]) -> Outcome {
+/// Runs a program to its end, with the terminal that we have. Its exit code is ours. Connections, and what keeps leases alive, go on
+/// meanwhile.
+pub(super) async fn run_program(program: &[String], environment: &[(&str, String)]) -> Outcome {
     let Some((name, arguments)) = program.split_first() else { return Ok(()) };
     let mut command = std::process::Command::new(name);
     command.args(arguments).stdin(Stdio::inherit());
     command.envs(environment.iter().map(|(name, value)| (name, value)));
-    let status = command.status().map_err(|error| Failure::new(code::ERROR, format!("exec: {name:?}: {error}")))?;
+    let ended = tokio::task::spawn_blocking(move || command.status()).await.map_err(std::io::Error::from).flatten();
+    let status = ended.map_err(|error| Failure::new(code::ERROR, format!("exec: {name:?}: {error}")))?;
     match status.code() {
         Some(0) => Ok(()),
         Some(code) => Err(Failure::new(code, "")),

@@ -84,7 +84,10 @@ async fn follow(printer: Printer, mut watcher: Watcher, program: &[String], mut 
     loop {
         tokio::select! {
             watched = watcher.next() => match watched {
-                Ok(watched) => show::show(printer, &watched, program)?,
+                Ok(watched) => {
+                    show::show(printer, &watched)?;
+                    show::run(&watched, program).await?;
+                }
                 Err(error) => return show::ended(printer, &watcher, &error),
             },
             Ok(()) = ask.changed() => watcher.request_progress().await?,

@@ -37,7 +37,10 @@ fn run(context: &Context) -> Outcome {
         loop {
             tokio::select! {
                 watched = watcher.next() => match watched {
-                    Ok(watched) => show::show(printer, &watched, &program)?,
+                    Ok(watched) => {
+                        show::show(printer, &watched)?;
+                        show::run(&watched, &program).await?;
+                    }
                     Err(error) => return Ok::<_, Failure>(Some(error)),
                 },
                 () = stopped() => return Ok(None),

@@ -46,8 +46,8 @@ fn object(answer: &WatchResponse) -> String {
     object.raw("Created", answer.created).text("CancelReason", "").end()
 }
 
-/// Prints what a watch has to say, and runs `program` for each event.
-pub(super) fn show(printer: Printer, watched: &Watched, program: &[String]) -> Outcome {
+/// Prints what a watch has to say.
+pub(super) fn show(printer: Printer, watched: &Watched) -> Outcome {
     if watched.events.is_empty() {
         print::out(format!("progress notify: {}\n", watched.revision).as_bytes())?;
     }
@@ -86,6 +86,11 @@ pub(super) fn show(printer: Printer, watched: &Watched, program: &[String]) -> O
         }
         Format::Table => return Err(printer.unsupported()),
     }
+    Ok(())
+}
+
+/// Runs `program` for each event. One that fails ends the watch.
+pub(super) async fn run(watched: &Watched, program: &[String]) -> Outcome {
     for event in watched.events.iter().filter(|_| !program.is_empty()) {
         let kv = event.kv.clone().unwrap_or_default();
         let environment = [
@@ -94,19 +99,14 @@ pub(super) fn show(printer: Printer, watched: &Watched, program: &[String]) -> O
             ("ETCD_WATCH_KEY", go::quote(&kv.key)),
             ("ETCD_WATCH_VALUE", go::quote(&kv.value)),
         ];
-        run(program, &environment)?;
+        run_program(program, &environment).await.map_err(|failure| {
+            let words: Vec<String> = program.iter().map(|word| go::quote(word.as_bytes())).collect();
+            let why = if failure.text.is_empty() { format!("exit status {}", failure.code) } else { failure.text };
+            eprintln!("command [{}] error ({why})", words.join(" "));
+            Failure::new(code::ERROR, "")
+        })?;
     }
     Ok(())
-}
-
-/// A program that fails ends the watch.
-fn run(program: &[String], environment: &[(&str, String)]) -> Outcome {
-    run_program(program, environment).map_err(|failure| {
-        let words: Vec<String> = program.iter().map(|word| go::quote(word.as_bytes())).collect();
-        let why = if failure.text.is_empty() { format!("exit status {}", failure.code) } else { failure.text };
-        eprintln!("command [{}] error ({why})", words.join(" "));
-        Failure::new(code::ERROR, "")
-    })
 }
 
 /// For eyes: one line for an event.
