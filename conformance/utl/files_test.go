@@ -85,6 +85,20 @@ func TestFiles(t *testing.T) {
 	}
 }
 
+// A file that a server works with is waited for, and no longer than asked.
+func TestFilesInUse(t *testing.T) {
+	server := harness.Start(t, harness.Etcd)
+	write(t, server.Client(), 1)
+	file := filepath.Join(server.DataDir, "member", "snap", "db")
+	for _, command := range [][]string{{"hashkv", file}, {"snapshot", "status", file}} {
+		if text := refused(t, append(command, "--timeout=300ms")...); !strings.Contains(text, "in use") {
+			t.Errorf("%v: %s", command, text)
+		}
+	}
+	server.Stop()
+	run(t, "hashkv", file, "--timeout=300ms")
+}
+
 // complaint is the line of a text that tells of an error: the genuine tool logs
 // what it does, and repeats errors behind its usage.
 func complaint(text string) string {

@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::bolt::{Bucket, Db};
 use std::path::Path;
+use std::time::Duration;
 use store::types::Revision;
 
 /// The bucket of all changes to keys.
@@ -38,7 +39,19 @@ impl Database {
     /// # Errors
     /// If there is none.
     pub fn open(path: &Path) -> Result<Database, Error> {
-        let db = Db::open(path)?;
+        Database::of(Db::open(path)?)
+    }
+
+    /// The same of a file that somebody may be working with: waits until nobody does, for `patience` at most, 0 for as long as it takes.
+    /// Nobody can write to it before this is dropped.
+    ///
+    /// # Errors
+    /// Also if it stays in use.
+    pub fn open_unused(path: &Path, patience: Duration) -> Result<Database, Error> {
+        Database::of(Db::open_unused(path, patience)?)
+    }
+
+    fn of(db: Db) -> Result<Database, Error> {
         let buckets = db.buckets()?;
         Ok(Database { db, buckets })
     }

@@ -36,8 +36,7 @@ pub fn migrate(
     patience: Duration,
 ) -> Result<Migrated, Error> {
     let database_path = from.join("member").join("snap").join("db");
-    let database = Database::open(&database_path)?;
-    database.db.lock(patience)?;
+    let database = Database::open_unused(&database_path, patience)?;
     let mut contents = database.contents()?;
     let own_wal = from.join("member").join("wal");
     let tail = log::read_tail(from_wal.unwrap_or(&own_wal), contents.index)?;

@@ -6,7 +6,6 @@ use crate::flags::int;
 use crate::print::fields::Lines;
 use crate::print::json::Object;
 use crate::print::{self, Format, table};
-use foreign::Database;
 use std::path::Path;
 
 pub(crate) const COMMAND: Command = command("hashkv", "<file>", "Hashes the history in a database file", run)
@@ -18,7 +17,7 @@ fn run(context: &Context) -> Outcome {
     };
     let printer = context.printer()?;
     super::exists(Path::new(file))?;
-    let found = Database::open(Path::new(file))?.hash_kv(context.parsed.int("rev"))?;
+    let found = super::open(context, Path::new(file))?.hash_kv(context.parsed.int("rev"))?;
     let (hash, revision, compact) = (found.hash, found.revision, found.compact_revision);
     let row = [i64::from(hash), revision, compact].map(|number| number.to_string()).to_vec();
     match printer.format {

@@ -8,11 +8,11 @@ mod store;
 mod version;
 mod wal;
 
-use crate::command::Command;
+use crate::command::{Command, Context};
 use crate::commands::completion;
-use crate::failure::{Failure, code};
+use crate::failure::{Failure, Outcome, code};
 use crate::flags::{Flag, duration, switch, text};
-use foreign::Error;
+use foreign::{Database, Error};
 use std::path::Path;
 
 /// Every command.
@@ -29,7 +29,7 @@ pub(crate) const COMMANDS: &[Command] = &[
 
 /// Flags of all commands.
 pub(crate) const FLAGS: &[Flag] = &[
-    duration("timeout", "10s", "time to wait until nobody uses the files"),
+    duration("timeout", "10s", "time to wait until nobody uses the files (0: for ever)"),
     text("write-out", "simple", "form of the output: simple, fields, json or table").or('w'),
     switch("help", "help for the command").or('h'),
 ];
@@ -49,6 +49,11 @@ fn exists(path: &Path) -> Result<(), Failure> {
             Err(Failure::new(code::ERROR, text))
         }
     }
+}
+
+/// A database file that nobody works with; whoever does has `--timeout` to end.
+fn open(context: &Context, path: &Path) -> Outcome<Database> {
+    Ok(Database::open_unused(path, context.parsed.duration("timeout"))?)
 }
 
 /// The directory of a member's data, which `--data-dir` must name.

@@ -6,7 +6,7 @@ use crate::flags::{int, switch, text};
 use crate::print::fields::Lines;
 use crate::print::json::Object;
 use crate::print::{self, Format, go, table};
-use foreign::{Database, Restore};
+use foreign::Restore;
 use std::path::{Path, PathBuf};
 
 pub(crate) const COMMAND: Command = group(
@@ -41,7 +41,7 @@ fn status(context: &Context) -> Outcome {
     };
     super::exists(Path::new(file))?;
     let printer = context.printer()?;
-    let status = Database::open(Path::new(file))?.status()?;
+    let status = super::open(context, Path::new(file))?.status()?;
     let foreign::Status { hash, revision, total_key, total_size, version } = status;
     let row =
         [format!("{hash:x}"), revision.to_string(), total_key.to_string(), go::bytes(total_size), version.clone()];

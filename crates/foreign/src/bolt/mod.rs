@@ -49,30 +49,39 @@ impl Db {
     /// # Errors
     /// If there is no file, or no database in it.
     pub fn open(path: &Path) -> Result<Db, Error> {
+        Db::read_head(path, File::open(path).map_err(Error::io("open", path))?)
+    }
+
+    /// Opens a database that somebody may be writing to: whoever does holds a lock on the file, and this asks for one beside other
+    /// readers, for as long as `patience` (0: for ever), before it looks where the trees begin.
+    ///
+    /// # Errors
+    /// As [`Db::open`], or if somebody has the file open for writing.
+    pub fn open_unused(path: &Path, patience: Duration) -> Result<Db, Error> {
         let file = File::open(path).map_err(Error::io("open", path))?;
+        let begun = Instant::now();
+        loop {
+            // SAFETY: a call on an open file of ours, without memory.
+            if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) } == 0 {
+                return Db::read_head(path, file);
+            }
+            let why = std::io::Error::last_os_error();
+            if !matches!(why.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted) {
+                return Err(Error::io("lock", path)(why));
+            }
+            if !patience.is_zero() && begun.elapsed() >= patience {
+                return Err(Error::InUse { path: path.into() });
+            }
+            std::thread::sleep(LOCK_STEP);
+        }
+    }
+
+    fn read_head(path: &Path, file: File) -> Result<Db, Error> {
         let bytes = file.metadata().map_err(Error::io("stat", path))?.len();
         let read = |offset: u64, room: &mut [u8]| file.read_exact_at(room, offset);
         let no_database = |what| Error::NoDatabase { path: path.into(), what };
         let meta = Meta::find(bytes, read).map_err(no_database)?;
         Ok(Db { path: path.into(), file, meta })
-    }
-
-    /// Whoever writes to the file holds a lock on it; this asks for one beside other readers, for as long as `patience`.
-    ///
-    /// # Errors
-    /// If somebody has the file open for writing.
-    pub fn lock(&self, patience: Duration) -> Result<(), Error> {
-        let begun = Instant::now();
-        loop {
-            // SAFETY: a call on an open file of ours, without memory.
-            if unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) } == 0 {
-                return Ok(());
-            }
-            if begun.elapsed() >= patience {
-                return Err(Error::InUse { path: self.path.clone() });
-            }
-            std::thread::sleep(LOCK_STEP);
-        }
     }
 
     /// Bytes of the database, without what follows it.

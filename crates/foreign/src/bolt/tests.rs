@@ -90,6 +90,23 @@ fn one_head_is_enough() {
 }
 
 #[test]
+fn a_file_is_not_looked_at_before_its_writer_is_gone() {
+    let file = Temporary::new(&image(&Rows::new(), 10));
+    let writer = File::options().write(true).open(&file.0).unwrap();
+    // SAFETY: a call on an open file of ours, without memory.
+    assert_eq!(unsafe { libc::flock(writer.as_raw_fd(), libc::LOCK_EX) }, 0);
+    let patience = Duration::from_millis(10);
+    assert!(matches!(Db::open_unused(&file.0, patience), Err(Error::InUse { .. })));
+    let path = file.0.clone();
+    let waiting =
+        std::thread::spawn(move || Db::open_unused(&path, Duration::ZERO).map(|db| db.buckets().unwrap().len()));
+    // The last thing that the writer does.
+    std::fs::write(&file.0, image(&[(b"a".to_vec(), b"1".to_vec())].into(), 500)).unwrap();
+    drop(writer);
+    assert_eq!(waiting.join().unwrap().unwrap(), 3);
+}
+
+#[test]
 fn circles_end() {
     let mut bytes = image(&Rows::new(), 5000);
     let pages = bytes.len() / 4096;
