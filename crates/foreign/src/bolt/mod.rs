@@ -1,7 +1,7 @@
 //! Reads database files of bbolt, the library that etcd keeps its data with. The layout is drawn in `docs/formats.md`, "Snapshot image".
 //!
 //! Nothing in a file is believed: places, lengths and page numbers are checked before they are used, no page is gone through twice, and
-//! memory is bounded by the largest page, which is no larger than the file.
+//! memory is bounded by the largest page, which has [`RUN_BYTES_MAX`] at most, whatever a file with holes says of itself.
 
 mod page;
 
@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// Levels of a tree: a tree of more than a few is none that was written.
 const DEPTH_MAX: usize = 64;
+/// Bytes of a page with those that it goes on into: what etcd has written came in a message, none of which is longer.
+const RUN_BYTES_MAX: u64 = 2 << 30;
 /// How often a lock is asked for.
 const LOCK_STEP: Duration = Duration::from_millis(50);
 
@@ -145,6 +147,9 @@ impl Db {
         let span = 1 + u64::from(head.overflow);
         if span > self.meta.pages - id {
             return Err(self.damaged(id, "it goes on behind the end of the file"));
+        }
+        if span.saturating_mul(self.meta.page_bytes as u64) > RUN_BYTES_MAX {
+            return Err(self.damaged(id, "it is longer than anything that etcd stores"));
         }
         if span > 1 {
             let first = bytes.len();

@@ -67,16 +67,13 @@ impl Meta {
 
     fn parse(bytes: &[u8]) -> Option<Meta> {
         let meta = &bytes[HEAD_BYTES..];
-        let checksum = meta[..56]
-            .iter()
-            .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
         let page_bytes = u32_at(meta, 8) as usize;
         let is_whole = u16_at(bytes, 8) == META
             && u32_at(meta, 0) == MAGIC
             && u32_at(meta, 4) == VERSION
             && page_bytes.is_power_of_two()
             && (PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&page_bytes)
-            && u64_at(meta, 56) == checksum;
+            && u64_at(meta, 56) == checksum(&meta[..56]);
         is_whole.then(|| Meta {
             page_bytes,
             root: u64_at(meta, 16),
@@ -84,6 +81,11 @@ impl Meta {
             transaction: u64_at(meta, 48),
         })
     }
+}
+
+/// FNV-1a, 64 bits.
+pub(super) fn checksum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// The first bytes of a page.

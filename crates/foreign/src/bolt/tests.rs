@@ -90,6 +90,27 @@ fn one_head_is_enough() {
 }
 
 #[test]
+fn a_file_with_holes_takes_no_memory() {
+    let mut bytes = image(&[(b"a".to_vec(), b"1".to_vec())].into(), 300);
+    let pages: u64 = 2 << 20;
+    for head in [0, 4096] {
+        let meta = &mut bytes[head + 16..head + 80];
+        meta[40..48].copy_from_slice(&pages.to_le_bytes());
+        let checksum = page::checksum(&meta[..56]);
+        meta[56..].copy_from_slice(&checksum.to_le_bytes());
+    }
+    for page in 3..bytes.len() / 4096 {
+        bytes[page * 4096 + 12..page * 4096 + 16].copy_from_slice(&(1_u32 << 20).to_le_bytes());
+    }
+    let file = Temporary::new(&bytes);
+    File::options().write(true).open(&file.0).unwrap().set_len(pages * 4096).unwrap();
+    let db = Db::open(&file.0).unwrap();
+    let read =
+        db.buckets().and_then(|buckets| buckets.iter().try_for_each(|bucket| db.walk(bucket, &mut |_, _| Ok(()))));
+    assert!(matches!(read, Err(Error::Damaged { what, .. }) if what.contains("longer than anything")));
+}
+
+#[test]
 fn a_file_is_not_looked_at_before_its_writer_is_gone() {
     let file = Temporary::new(&image(&Rows::new(), 10));
     let writer = File::options().write(true).open(&file.0).unwrap();
