@@ -43,6 +43,7 @@ func TestFiles(t *testing.T) {
 				"hashkv FILE --rev=500", "hashkv FILE --rev=480", "hashkv FILE --rev=9999", "hashkv FILE --rev=2",
 				"hashkv /nowhere", "hashkv", "defrag", "version", "nonsense", "snapshot restore", "snapshot restore /nowhere --data-dir NEW",
 				"snapshot restore FILE --bump-revision=5", "snapshot restore FILE --mark-compacted",
+				"snapshot restore FILE --bump-revision=-5 --mark-compacted", "snapshot restore FILE --bump-revision=0_x --mark-compacted",
 				"snapshot restore FILE --data-dir FULL", "snapshot restore FILE --data-dir NEW --name=other",
 				"snapshot restore BARE --data-dir NEW", "snapshot restore WRONG --data-dir NEW",
 			} {

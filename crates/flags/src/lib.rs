@@ -113,47 +113,70 @@ fn boolean(value: &str) -> Option<bool> {
     }
 }
 
-/// A number of Go's `ParseUint(value, 0, 64)`.
-pub fn unsigned(value: &str) -> Result<u64, String> {
-    match magnitude(value) {
-        None => Err(syntax("ParseUint", value)),
-        Some(number) => {
-            u64::try_from(number).map_err(|_| format!("strconv.ParseUint: parsing {value:?}: value out of range"))
-        }
+/// A number as Go reads it in a flag: base 16, 8 or 2 behind `0x`, `0o` (or just `0`) and `0b`, with `_` between digits and behind that.
+fn any_base(value: &str, function: &str) -> Result<i128, String> {
+    let (_, digits) = signed(value);
+    let prefix = digits.get(..2).filter(|_| digits.len() > 2).unwrap_or_default().to_ascii_lowercase();
+    let (rest, radix) = match prefix.as_str() {
+        "0x" => (&digits[2..], 16),
+        "0o" => (&digits[2..], 8),
+        "0b" => (&digits[2..], 2),
+        _ if digits.len() > 1 && digits.starts_with('0') => (&digits[1..], 8),
+        _ => (digits, 10),
+    };
+    // What stands before the digits counts as one of them.
+    let rest = if rest.len() < digits.len() { rest.strip_prefix('_').unwrap_or(rest) } else { rest };
+    if rest.split('_').any(str::is_empty) {
+        return Err(syntax(function, value));
+    }
+    number(value, &rest.replace('_', ""), radix, function)
+}
+
+/// The sign and what follows it.
+fn signed(value: &str) -> (i128, &str) {
+    match value.strip_prefix('-') {
+        Some(digits) => (-1, digits),
+        None => (1, value.strip_prefix('+').unwrap_or(value)),
     }
 }
 
-/// A number of Go's `ParseInt(value, 0, 64)`.
-pub fn integer(value: &str) -> Result<i64, String> {
-    let (sign, digits) = match value.strip_prefix('-') {
-        Some(digits) => (-1, digits),
-        None => (1, value.strip_prefix('+').unwrap_or(value)),
-    };
-    let magnitude = magnitude(digits).ok_or_else(|| syntax("ParseInt", value))?;
-    i64::try_from(magnitude.saturating_mul(sign))
-        .map_err(|_| format!("strconv.ParseInt: parsing {value:?}: value out of range"))
+/// The number of these digits, with the sign of `value`, of which they are a part.
+fn number(value: &str, digits: &str, radix: u32, function: &str) -> Result<i128, String> {
+    let is_signed = signed(value).1.len() < value.len();
+    if digits.is_empty() || !digits.chars().all(|digit| digit.is_digit(radix)) || (is_signed && function == PARSE_UINT)
+    {
+        return Err(syntax(function, value));
+    }
+    Ok(i128::from_str_radix(digits, radix).unwrap_or(i128::MAX).saturating_mul(signed(value).0))
 }
 
-/// Digits, in base 10 or in the one that their beginning names. Numbers that are too large are the largest.
-fn magnitude(digits: &str) -> Option<i128> {
-    let (digits, radix) = match digits.get(..2) {
-        Some("0x" | "0X") => (&digits[2..], 16),
-        Some("0b" | "0B") => (&digits[2..], 2),
-        Some("0o" | "0O") => (&digits[2..], 8),
-        _ => (digits, 10),
-    };
-    let is_number = !digits.is_empty() && digits.chars().all(|digit| digit.is_digit(radix));
-    is_number.then(|| i128::from_str_radix(digits, radix).unwrap_or(i128::MAX))
+fn fit<T: TryFrom<i128>>(number: i128, value: &str, function: &str) -> Result<T, String> {
+    T::try_from(number).map_err(|_| format!("strconv.{function}: parsing {value:?}: value out of range"))
+}
+
+/// The name of Go's function for numbers with a sign.
+pub const PARSE_INT: &str = "ParseInt";
+/// The name of the one for those without.
+pub const PARSE_UINT: &str = "ParseUint";
+
+/// A number of Go's `ParseInt(value, 0, 64)`.
+pub fn integer(value: &str) -> Result<i64, String> {
+    fit(any_base(value, PARSE_INT)?, value, PARSE_INT)
+}
+
+/// A number of Go's `ParseUint(value, 0, 64)`.
+pub fn unsigned(value: &str) -> Result<u64, String> {
+    fit(any_base(value, PARSE_UINT)?, value, PARSE_UINT)
+}
+
+/// A number in base 10, as arguments are written.
+pub fn decimal(value: &str) -> Result<i64, String> {
+    fit(number(value, signed(value).1, 10, PARSE_INT)?, value, PARSE_INT)
 }
 
 /// A number in base 16, as IDs are written.
 pub fn hex<T: TryFrom<i128>>(value: &str, function: &str) -> Result<T, String> {
-    let digits = value.strip_prefix('-').unwrap_or(value);
-    if digits.is_empty() || !digits.chars().all(|digit| digit.is_ascii_hexdigit()) {
-        return Err(syntax(function, value));
-    }
-    let magnitude = i128::from_str_radix(value, 16).unwrap_or(i128::MAX);
-    T::try_from(magnitude).map_err(|_| format!("strconv.{function}: parsing {value:?}: value out of range"))
+    fit(number(value, signed(value).1, 16, function)?, value, function)
 }
 
 /// A command line, taken apart.
@@ -349,5 +372,37 @@ mod tests {
         assert!(refused("--ratio=x").contains("strconv.ParseFloat"));
         assert!(refused("--prefix=maybe").contains("strconv.ParseBool"));
         assert!(refused("--wait=5").contains("time: missing unit in duration \"5\""));
+    }
+
+    #[test]
+    fn numbers_are_gos() {
+        for (text, number) in [
+            ("0", 0),
+            ("010", 8),
+            ("0_7", 7),
+            ("1_0", 10),
+            ("+5", 5),
+            ("-0x1", -1),
+            ("0x_f", 15),
+            ("0XfF", 255),
+            ("0b_1", 1),
+            ("0o17", 15),
+            ("-9223372036854775808", i64::MIN),
+        ] {
+            assert_eq!(integer(text), Ok(number), "{text}");
+        }
+        for text in ["", "-", "08", "0x", "0b", "1__0", "_1", "1_", "0x_", "0_", "0x-1", "--1", "ä1"] {
+            assert_eq!(integer(text), Err(syntax(PARSE_INT, text)), "{text}");
+        }
+        assert_eq!((decimal("010"), decimal("+5"), decimal("-5")), (Ok(10), Ok(5), Ok(-5)));
+        for text in ["", "0x10", "1_0", "0b1", "x"] {
+            assert_eq!(decimal(text), Err(syntax(PARSE_INT, text)), "{text}");
+        }
+        assert_eq!((hex("+1f", PARSE_INT), hex("-1", PARSE_INT)), (Ok(31_i64), Ok(-1)));
+        for text in ["+1", "-1", "0x1", "1_0"] {
+            assert_eq!(hex::<u64>(text, PARSE_UINT), Err(syntax(PARSE_UINT, text)), "{text}");
+        }
+        assert_eq!((unsigned("0x10"), unsigned("18446744073709551615")), (Ok(16), Ok(u64::MAX)));
+        assert_eq!(unsigned("-1"), Err(syntax(PARSE_UINT, "-1")));
     }
 }

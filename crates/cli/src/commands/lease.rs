@@ -2,7 +2,7 @@
 
 use crate::command::{Command, Context, command, group};
 use crate::failure::{Failure, Outcome, code};
-use crate::flags::{hex, integer, switch};
+use crate::flags::{PARSE_INT, decimal, hex, switch};
 use crate::print::fields::Lines;
 use crate::print::json::{self, Object, Style};
 use crate::print::{self, Format, Printer, go};
@@ -26,13 +26,13 @@ fn id(context: &Context, what: &str) -> Outcome<i64> {
     let [id] = context.args() else {
         return Err(Failure::args(format!("lease {what} command needs lease ID as argument")));
     };
-    hex(id, "ParseInt").map_err(|why| Failure::args(format!("bad lease ID arg ({why}), expecting ID in Hex")))
+    hex(id, PARSE_INT).map_err(|why| Failure::args(format!("bad lease ID arg ({why}), expecting ID in Hex")))
 }
 
 fn grant(context: &Context) -> Outcome {
     let printer = context.printer()?;
     let [ttl] = context.args() else { return Err(Failure::args("lease grant command needs TTL argument")) };
-    let ttl = integer(ttl).map_err(|why| Failure::args(format!("bad TTL ({why})")))?;
+    let ttl = decimal(ttl).map_err(|why| Failure::args(format!("bad TTL ({why})")))?;
     let client = context.client()?;
     let answer = context
         .call(client.lease_grant(LeaseGrantRequest { ttl, id: 0 }))

@@ -2,7 +2,7 @@
 
 use crate::command::{Command, Context, command};
 use crate::failure::{Failure, Outcome, code};
-use crate::flags::{Flag, int, switch, text};
+use crate::flags::{Flag, int, switch, text, uint};
 use crate::{globals, print, raw};
 use api::etcdserverpb::*;
 use api::mvccpb::Event;
@@ -15,7 +15,7 @@ pub(crate) const COMMAND: Command =
     command("make-mirror", "<destination>", "Copies keys to another cluster, and all their changes", run).with(&[
         text("prefix", "", "only keys that begin with this"),
         int("rev", "0", "only changes from this revision on"),
-        int("max-txn-ops", "128", "operations of one transaction at most"),
+        uint("max-txn-ops", "128", "operations of one transaction at most"),
         text("dest-prefix", "", "what keys are to begin with there, instead of --prefix"),
         switch("no-dest-prefix", "leave --prefix out there"),
         text("dest-cert", "", "file of the client certificate for the destination"),
@@ -59,7 +59,7 @@ fn run(context: &Context) -> Outcome {
         false if dest.is_empty() => prefix.clone(),
         false => dest.to_string(),
     };
-    let ops_max = usize::try_from(context.parsed.int("max-txn-ops")).unwrap_or(0).max(1);
+    let ops_max = usize::try_from(context.parsed.uint("max-txn-ops")).unwrap_or(0).max(1);
     let mirror = Mirror { from, to, prefix, there, ops_max, copied: Cell::new(0) };
     context.wait(async {
         let tell = async {

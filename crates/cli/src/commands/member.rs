@@ -2,7 +2,7 @@
 
 use crate::command::{Command, Context, command, group};
 use crate::failure::{Failure, Outcome, code};
-use crate::flags::{hex, switch, text};
+use crate::flags::{PARSE_UINT, hex, switch, text};
 use crate::print::fields::Lines;
 use crate::print::json::Style;
 use crate::print::{self, Format, go, json, table};
@@ -31,7 +31,7 @@ pub(crate) const COMMAND: Command =
 
 fn id(context: &Context) -> Outcome<u64> {
     let [id] = context.args() else { return Err(Failure::args("member ID is not provided")) };
-    hex(id, "ParseUint").map_err(|why| Failure::args(format!("bad member ID arg ({why}), expecting ID in Hex")))
+    hex(id, PARSE_UINT).map_err(|why| Failure::args(format!("bad member ID arg ({why}), expecting ID in Hex")))
 }
 
 fn urls(context: &Context) -> Outcome<Vec<String>> {

@@ -2,7 +2,7 @@
 
 use crate::command::{Command, Context, command};
 use crate::failure::{Failure, Outcome};
-use crate::flags::hex;
+use crate::flags::{PARSE_UINT, hex};
 use crate::globals;
 use crate::print;
 use api::etcdserverpb::{MoveLeaderRequest, StatusRequest};
@@ -12,7 +12,7 @@ pub(crate) const COMMAND: Command =
 
 fn run(context: &Context) -> Outcome {
     let [target] = context.args() else { return Err(Failure::args("move-leader command needs 1 argument")) };
-    let target: u64 = hex(target, "ParseUint").map_err(Failure::args)?;
+    let target: u64 = hex(target, PARSE_UINT).map_err(Failure::args)?;
     // Only the leader can hand leadership over: it has to be among the endpoints.
     for endpoint in globals::endpoints(&context.parsed)? {
         let client = context.client_of(&endpoint)?;

@@ -2,7 +2,7 @@
 
 use crate::command::{Command, Context, command};
 use crate::failure::{Failure, Outcome};
-use crate::flags::{Flag, Parsed, hex, switch, text};
+use crate::flags::{Flag, PARSE_INT, Parsed, hex, switch, text};
 use crate::print::fields::Lines;
 use crate::raw;
 use api::etcdserverpb::PutRequest;
@@ -35,7 +35,7 @@ fn run(context: &Context) -> Outcome {
 
 /// What the flags and arguments ask for. The value may come from the standard input if that is nobody's keyboard.
 pub(crate) fn request(parsed: &Parsed, args: &[String], reads_input: bool) -> Outcome<PutRequest> {
-    let lease = hex(parsed.text("lease"), "ParseInt");
+    let lease = hex(parsed.text("lease"), PARSE_INT);
     let lease = lease.map_err(|why| Failure::args(format!("bad lease ID ({why}), expecting ID in Hex")))?;
     let (ignore_value, ignore_lease) = (parsed.switch("ignore-value"), parsed.switch("ignore-lease"));
     let missing = || Failure::args("put command needs 1 argument and input from stdin or 2 arguments");

@@ -3,7 +3,7 @@
 use super::{del, get, put, words};
 use crate::command::{Command, Context, command};
 use crate::failure::{Failure, Outcome, code};
-use crate::flags::{self, Flag, switch};
+use crate::flags::{self, Flag, PARSE_INT, switch};
 use crate::print::fields::Lines;
 use crate::{print, raw};
 use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
@@ -82,14 +82,14 @@ fn compare(line: &str) -> Outcome<Compare> {
     if read().is_none() {
         return Err(invalid(format!("malformed comparison: {line}; got {target}({key:?}) {sign} {value:?}")));
     }
-    let number = || flags::integer(&value).map_err(|_| invalid(format!("invalid txn compare request: {line}")));
+    let number = || flags::decimal(&value).map_err(|_| invalid(format!("invalid txn compare request: {line}")));
     let (target, target_union) = match target {
         "ver" | "version" => (CompareTarget::Version, TargetUnion::Version(number()?)),
         "c" | "create" => (CompareTarget::Create, TargetUnion::CreateRevision(number()?)),
         "m" | "mod" => (CompareTarget::Mod, TargetUnion::ModRevision(number()?)),
         "val" | "value" => (CompareTarget::Value, TargetUnion::Value(raw::bytes(&value))),
         "lease" => {
-            let lease = flags::hex(&value, "ParseInt");
+            let lease = flags::hex(&value, PARSE_INT);
             let lease = lease.map_err(|_| invalid(format!("invalid txn compare request: {line}")))?;
             (CompareTarget::Lease, TargetUnion::Lease(lease))
         }

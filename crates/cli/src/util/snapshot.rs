@@ -2,7 +2,7 @@
 
 use crate::command::{Command, Context, command, group};
 use crate::failure::{Failure, Outcome, code};
-use crate::flags::{int, switch, text};
+use crate::flags::{int, switch, text, uint};
 use crate::print::fields::Lines;
 use crate::print::json::Object;
 use crate::print::{self, Format, go, table};
@@ -28,7 +28,7 @@ pub(crate) const COMMAND: Command = group(
             text("name", "default", "name of this member"),
             switch("skip-hash-check", "take a file without a checksum, copied from a data directory"),
             int("initial-memory-map-size", "0", "of no meaning here"),
-            int("bump-revision", "0", "move the revision on by so much"),
+            uint("bump-revision", "0", "move the revision on by so much"),
             switch("mark-compacted", "compact everything, so that clients begin anew"),
         ]),
         command("status", "<file>", "Sums a database file up", status),
@@ -70,8 +70,10 @@ fn restore(context: &Context) -> Outcome {
         return Err(Failure::args("snapshot restore requires exactly one argument"));
     };
     let parsed = &context.parsed;
-    let (revision_bump, marks_compacted) = (parsed.int("bump-revision"), parsed.switch("mark-compacted"));
-    if revision_bump < 0 || (revision_bump > 0) != marks_compacted {
+    // More than any revision is too much, whatever it is.
+    let revision_bump = i64::try_from(parsed.uint("bump-revision")).unwrap_or(i64::MAX);
+    let marks_compacted = parsed.switch("mark-compacted");
+    if (revision_bump > 0) != marks_compacted {
         return Err(Failure::args("--mark-compacted required if --revision-bump > 0"));
     }
     let name = parsed.text("name").to_string();
