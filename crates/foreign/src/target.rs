@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::Founding;
 use store::checkpoint::Checkpoint;
-use wal::{EntryRef, Wal};
+use wal::{Contents, EntryRef, Wal};
 
 /// Where a member's data goes.
 pub(crate) struct Target {
@@ -55,7 +55,8 @@ impl Target {
         Ok(revision)
     }
 
-    /// Writes the log, which makes the directory one of a member: it goes on behind the entry `behind`.
+    /// Writes the log, which makes the directory one of a member: it goes on behind the entry `behind`. There is all of it at once, or
+    /// none: a member that started on a part of it would have forgotten what it has acknowledged.
     pub(crate) fn write_log(
         self,
         metadata: &[u8],
@@ -63,18 +64,16 @@ impl Target {
         entries: &[Entry],
         hard_state: &HardState,
     ) -> Result<(), Error> {
-        let options = wal::Options::default();
-        drop(Wal::create(self.disk.clone(), &self.dir.wal, metadata, options)?);
         let (index, term, conf_state) = behind;
         let state = walpb::Snapshot { index: Some(index), term: Some(term), conf_state: Some(conf_state) };
-        let (mut wal, _) = Wal::open(self.disk.clone(), &self.dir.wal, &state, options)?;
         let mut entries = entries.iter().map(|entry| EntryRef {
             term: entry.term(),
             index: entry.index(),
             kind: entry.r#type() as i32,
             data: entry.data.as_deref().unwrap_or_default(),
         });
-        wal.append(&mut entries, Some(hard_state));
-        Ok(wal.commit(true)?)
+        let contents = Contents { state: &state, entries: &mut entries, hard_state };
+        Wal::create_with(self.disk.clone(), &self.dir.wal, metadata, contents, wal::Options::default())?;
+        Ok(())
     }
 }

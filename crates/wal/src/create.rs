@@ -4,13 +4,23 @@ use crate::batch::Batch;
 use crate::log::publish;
 use crate::name::SegmentName;
 use crate::terms::Terms;
-use crate::{Error, Options, Spare, Wal, segment};
+use crate::{EntryRef, Error, Options, Spare, Wal, segment};
 use api::{raftpb, walpb};
 use bytes::Bytes;
 use disk::Disk;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+
+/// What a log begins with.
+pub struct Contents<'a, 'e> {
+    /// The state that the entries follow.
+    pub state: &'a walpb::Snapshot,
+    /// The entries behind it.
+    pub entries: &'a mut dyn Iterator<Item = EntryRef<'e>>,
+    /// What the member knows of terms, votes and of what is committed.
+    pub hard_state: &'a raftpb::HardState,
+}
 
 impl Wal {
     /// True when `dir` holds a log. A directory in which [`Wal::create`] was interrupted does not.
@@ -25,6 +35,19 @@ impl Wal {
     /// Creates a log in `dir`, which is created if need be. `metadata` is an encoded `etcdserverpb.Metadata`, the same for
     /// the life of the log. When it returns the log is durable, as far as the parent of `dir` is; before that there is none.
     pub fn create(disk: Arc<dyn Disk>, dir: &Path, metadata: &[u8], options: Options) -> Result<Wal, Error> {
+        let (state, hard_state) = (walpb::Snapshot::default(), raftpb::HardState::default());
+        let first = Contents { state: &state, entries: &mut std::iter::empty(), hard_state: &hard_state };
+        Wal::create_with(disk, dir, metadata, first, options)
+    }
+
+    /// As [`Wal::create`], with contents: there is a log with all of them, or none.
+    pub fn create_with(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        metadata: &[u8],
+        contents: Contents<'_, '_>,
+        options: Options,
+    ) -> Result<Wal, Error> {
         disk.create_dir(dir).map_err(Error::io("create", dir))?;
         let (segments, temporary) = segment::list(&*disk, dir)?;
         if !segments.is_empty() {
@@ -43,17 +66,14 @@ impl Wal {
         let mut batch = Batch::first(0, options.segment_bytes);
         batch.push_metadata(metadata);
         batch.push_snapshot(&walpb::Snapshot::default());
-        publish(&*disk, dir, &prepared, batch.finish(name.sequence, 0), &dir.join(name.to_string()))?;
-        let offset = batch.len() as u64;
-        batch.clear();
-        Ok(Wal {
+        let mut wal = Wal {
             disk,
             dir: dir.into(),
             options,
             metadata: Bytes::copy_from_slice(metadata),
             segments: [name].into(),
-            file: prepared.file,
-            offset,
+            file: prepared.file.clone(),
+            offset: 0,
             batch,
             hard_state: raftpb::HardState::default(),
             snapshot: walpb::Snapshot::default(),
@@ -61,6 +81,16 @@ impl Wal {
             terms: Terms::default(),
             spare,
             poison: None,
-        })
+        };
+        if contents.state.index() > 0 {
+            wal.save_snapshot(contents.state);
+        }
+        let hard_state = Some(contents.hard_state).filter(|state| **state != raftpb::HardState::default());
+        wal.append(contents.entries, hard_state);
+        let first = wal.batch.finish(name.sequence, 0);
+        publish(&*wal.disk, dir, &prepared, first, &dir.join(name.to_string()))?;
+        wal.offset = first.len() as u64;
+        wal.batch.clear();
+        Ok(wal)
     }
 }

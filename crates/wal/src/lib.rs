@@ -25,6 +25,7 @@ mod spare;
 mod terms;
 mod torn;
 
+pub use create::Contents;
 pub use cut::Cut;
 pub use error::Error;
 pub use log::Wal;

@@ -11,7 +11,7 @@ use disk::{Disk, Mode};
 use proptest::prelude::*;
 use std::path::Path;
 use std::sync::Arc;
-use wal::{EntryRef, Error, Options, Wal};
+use wal::{Contents, EntryRef, Error, Options, Wal};
 
 const DIR: &str = "/member/wal";
 const SMALL: Options = Options { segment_bytes: 8192, segments_min: 2, rest: || {} };
@@ -304,6 +304,51 @@ fn every_cut_of_a_restart_leaves_a_log_behind_the_state() {
             assert_eq!((wal.last_index(), recovered.entries.len(), recovered.hard_state.commit()), (7, 0, 7));
         }
     }
+}
+
+/// A log that begins behind entry 7 with more than a segment of entries.
+fn create_with_contents(disk: &SimDisk) -> Result<Wal, Error> {
+    let mut entries = (8..=20).map(|index| EntryRef { term: 5, index, kind: 0, data: &[6; 700] });
+    let contents = Contents { state: &at(7, 4), entries: &mut entries, hard_state: &state(6, 19) };
+    Wal::create_with(Arc::new(disk.clone()), dir(), &metadata(), contents, SMALL)
+}
+
+#[test]
+fn a_log_is_created_with_all_its_contents_or_not_at_all() {
+    let check = |disk: &SimDisk| {
+        let (wal, recovered) = Wal::open(Arc::new(disk.clone()), dir(), &at(7, 4), SMALL).unwrap();
+        assert_eq!((wal.last_index(), indexes(&recovered.entries)), (20, (8..=20).collect()));
+        assert_eq!((recovered.hard_state, recovered.restarted), (state(6, 19), false));
+        assert_eq!((recovered.snapshot.index(), recovered.snapshot.term()), (7, 4));
+    };
+    let disk = SimDisk::new();
+    let mut wal = create_with_contents(&disk).unwrap();
+    append(&mut wal, 21..=21, 6, b"more");
+    drop(wal);
+    let (_, recovered) = Wal::open(Arc::new(disk), dir(), &at(7, 4), SMALL).unwrap();
+    assert_eq!(indexes(&recovered.entries), (8..=21).collect::<Vec<_>>());
+    let operations = {
+        let disk = SimDisk::new();
+        create_with_contents(&disk).unwrap();
+        disk.operations()
+    };
+    let mut whole = 0;
+    for cut in 0..operations {
+        for seed in 0..20 {
+            let disk = SimDisk::new();
+            disk.cut_at(cut);
+            assert!(create_with_contents(&disk).is_err());
+            let disk = disk.after_cut(seed);
+            if Wal::exists(&disk, dir()).unwrap() {
+                whole += 1;
+                check(&disk);
+            } else {
+                create_with_contents(&disk).unwrap();
+                check(&disk);
+            }
+        }
+    }
+    assert!(whole > 0, "the last step is one that may be lost or not");
 }
 
 #[test]
