@@ -3,6 +3,7 @@ package utl
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -61,6 +62,19 @@ func TestRestoreMovedOn(t *testing.T) {
 	keys, err := client.Get(ctx, "", clientv3.WithPrefix())
 	if err != nil || len(keys.Kvs) != len(want.keys[len(want.keys)-1].Kvs) {
 		t.Errorf("%d keys, %v", len(keys.Kvs), err)
+	}
+}
+
+// A revision that leaves none for later changes is refused, and nothing is left.
+func TestRestoreMovedTooFar(t *testing.T) {
+	_, file := save(t, harness.Etcd)
+	target := filepath.Join(t.TempDir(), "target")
+	for _, bump := range []string{"9223372036854775000", "9223372036854775807", "18446744073709551615"} {
+		text := refused(t, "snapshot", "restore", file, "--data-dir", target, "--bump-revision="+bump, "--mark-compacted")
+		if !strings.Contains(text, "leaves no revisions") {
+			t.Errorf("--bump-revision=%s: %s", bump, text)
+		}
+		os.RemoveAll(target)
 	}
 }
 

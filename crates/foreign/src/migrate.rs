@@ -60,7 +60,7 @@ pub fn migrate(
     let hard_state = hard_state(&tail.hard_state, index, term, entries);
     let (count, behind) = (entries.len(), (index, term, conf_state));
     let target = Target::create(data_dir, wal_dir)?;
-    let revision = target.write_store(&database, |last| contents.checkpoint(last))?;
+    let revision = target.write_store(&database, |last| Ok(contents.checkpoint(last)))?;
     target.write_log(&metadata, behind, entries, &hard_state)?;
     Ok(Migrated { member_id: identity.node_id(), cluster_id: identity.cluster_id(), revision, index, entries: count })
 }

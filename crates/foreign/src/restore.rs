@@ -5,6 +5,7 @@ use crate::{Contents, Database, Error, SnapshotFile};
 use api::raftpb::ConfState;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use store::FOUNDING_REVISION_MAX;
 use store::checkpoint::Checkpoint;
 
 /// What is to be made of a snapshot.
@@ -55,10 +56,16 @@ pub fn restore(wanted: &Restore) -> Result<(), Error> {
         let contents = Contents { index, term, conf_state: Some(own), members, removed: Vec::new(), ..contents };
         let state = contents.checkpoint(last);
         if !wanted.marks_compacted {
-            return state;
+            return Ok(state);
         }
-        let revision = state.revision.saturating_add(wanted.revision_bump);
-        Checkpoint { revision, compact_revision: revision, ..state }
+        let moved = state.revision.checked_add(wanted.revision_bump);
+        let Some(revision) = moved.filter(|revision| *revision <= FOUNDING_REVISION_MAX) else {
+            return Err(Error::Refused(format!(
+                "--bump-revision={} leaves no revisions for later changes: the last one is {}, and it may be moved on to {} at most",
+                wanted.revision_bump, state.revision, FOUNDING_REVISION_MAX
+            )));
+        };
+        Ok(Checkpoint { revision, compact_revision: revision, ..state })
     })?;
     target.write_log(&founding.metadata, (0, 0, ConfState::default()), &founding.entries, &founding.hard_state)
 }

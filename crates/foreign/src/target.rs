@@ -38,7 +38,11 @@ impl Target {
     }
 
     /// Writes the store: all changes of `database`, then the state that `state` makes of the last revision.
-    pub(crate) fn write_store(&self, database: &Database, state: impl FnOnce(i64) -> Checkpoint) -> Result<i64, Error> {
+    pub(crate) fn write_store(
+        &self,
+        database: &Database,
+        state: impl FnOnce(i64) -> Result<Checkpoint, Error>,
+    ) -> Result<i64, Error> {
         let mut founding = Founding::begin(self.disk.clone(), &self.dir.store, store::log::Options::default())?;
         let mut last = 1;
         database.records(&mut |record| {
@@ -49,7 +53,7 @@ impl Target {
             }
             Ok(founding.add(record.rev, record.is_tombstone, record.bytes)?)
         })?;
-        let state = state(last);
+        let state = state(last)?;
         let revision = state.revision;
         founding.finish(state)?;
         Ok(revision)

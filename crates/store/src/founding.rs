@@ -13,6 +13,8 @@ use std::sync::Arc;
 
 /// Bytes of records that gather in memory.
 const BUFFER_BYTES_MAX: u64 = 4 << 20;
+/// The last revision that a store may begin with: as many again are left for what is written to it.
+pub const FOUNDING_REVISION_MAX: i64 = i64::MAX / 2;
 
 /// A store that is being filled: every record there is, in order, then the state they belong to. Given up before that, it stays an
 /// empty store.
@@ -71,6 +73,9 @@ impl Founding {
         if rev <= self.last || rev.main < 2 {
             return Err(wrong("it is out of order"));
         }
+        if rev.main > FOUNDING_REVISION_MAX {
+            return Err(wrong("no revisions are left for later changes"));
+        }
         let view = KvView::parse(stored).ok_or_else(|| wrong("its bytes are not those of a key and a value"))?;
         let is_bare = view == KvView { key: view.key, ..KvView::default() };
         if is_tombstone != is_bare || (!is_tombstone && (view.modified != rev.main || view.create > rev.main)) {
@@ -93,6 +98,9 @@ impl Founding {
         let listing = self.log.listing();
         // What is there from before is the empty store, to which nobody may go back.
         let state = Checkpoint { segments: listing.entries().to_vec(), installed: true, ..state };
+        if state.revision > FOUNDING_REVISION_MAX {
+            return Err(FoundingError::State("its revision leaves none for later changes"));
+        }
         if let Some(contradiction) = state.contradiction() {
             return Err(FoundingError::State(contradiction));
         }
@@ -136,12 +144,16 @@ mod tests {
             (rev(4, 0), true, put(4, b"c")),
             (rev(4, 0), false, vec![0x0a, 1, b'c']),
             (rev(4, 0), false, Vec::new()),
+            (rev(i64::MAX, 0), false, put(i64::MAX, b"c")),
         ] {
             assert!(founding.add(rev, tombstone, &bytes).is_err(), "{rev:?} {bytes:?}");
         }
         founding.add(rev(4, 1), true, &[0x0a, 1, b'a']).unwrap();
         let state = Checkpoint { applied_index: 7, applied_term: 2, revision: 6, ..Checkpoint::initial() };
         founding.finish(state).unwrap();
+        let late = Checkpoint { applied_index: 7, applied_term: 2, revision: i64::MAX, ..Checkpoint::initial() };
+        let founding = Founding::begin(disk.clone(), Path::new("/late"), Options::default()).unwrap();
+        assert!(matches!(founding.finish(late).err().unwrap(), FoundingError::State(_)));
         assert!(matches!(
             Founding::begin(disk.clone(), dir, Options::default()).err().unwrap(),
             FoundingError::Occupied(_)

@@ -56,7 +56,7 @@ pub use applier::{Applier, Fatal, Response, Sink};
 pub use auth::{Ask, Auth, AuthEvent, Author, Password, Permissions, ROOT};
 pub use capture::CheckpointJob;
 pub use command::is_request;
-pub use founding::{Founding, FoundingError, encode_auth};
+pub use founding::{FOUNDING_REVISION_MAX, Founding, FoundingError, encode_auth};
 pub use image::Image;
 pub use kvs::Kvs;
 pub use leases::{Lease, Leases};
