@@ -165,6 +165,14 @@ func TestMigrateRefusals(t *testing.T) {
 	if text := refused(t, "migrate", "--from", target, "--data-dir", target); !strings.Contains(text, "no such file") {
 		t.Errorf("no member: %s", text)
 	}
+	for _, inside := range []string{server.DataDir, filepath.Join(server.DataDir, "a", "b")} {
+		if text := refused(t, "migrate", "--from", server.DataDir, "--data-dir", inside); !strings.Contains(text, "only read") {
+			t.Errorf("into the source: %s", text)
+		}
+	}
+	if text := refused(t, "migrate", "--from", server.DataDir, "--data-dir", target, "--wal-dir", filepath.Join(server.DataDir, "w")); !strings.Contains(text, "only read") {
+		t.Errorf("the log into the source: %s", text)
+	}
 	full := t.TempDir()
 	if err := os.WriteFile(filepath.Join(full, "something"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -186,11 +194,17 @@ func TestMigrateRefusals(t *testing.T) {
 	if text := refused(t, "migrate", "--from", server.DataDir, "--data-dir", target); !strings.Contains(text, "damaged") {
 		t.Errorf("a damaged database: %s", text)
 	}
-	if entries, err := os.ReadDir(filepath.Join(target, "member", "wal")); err == nil {
-		for _, entry := range entries {
-			if strings.HasSuffix(entry.Name(), ".wal") {
-				t.Errorf("%s is left", entry.Name())
-			}
-		}
+	if _, err := os.Stat(target); !os.IsNotExist(err) {
+		t.Errorf("the target is left: %v", err)
+	}
+	// A directory that was there stays, empty.
+	empty := t.TempDir()
+	refused(t, "migrate", "--from", server.DataDir, "--data-dir", empty, "--wal-dir", target)
+	entries, err := os.ReadDir(empty)
+	if err != nil || len(entries) > 0 {
+		t.Errorf("%v is left: %v", entries, err)
+	}
+	if _, err := os.Stat(target); !os.IsNotExist(err) {
+		t.Errorf("the directory of the log is left: %v", err)
 	}
 }

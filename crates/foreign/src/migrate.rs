@@ -1,6 +1,6 @@
 //! A member of etcd, stopped, as a member of Cairn: the same member of the same cluster.
 
-use crate::target::Target;
+use crate::target::{Target, check_apart};
 use crate::{Database, Error, log};
 use api::Message;
 use api::etcdserverpb::Metadata;
@@ -36,6 +36,10 @@ pub fn migrate(
     patience: Duration,
 ) -> Result<Migrated, Error> {
     let database_path = from.join("member").join("snap").join("db");
+    for target in [Some(data_dir), wal_dir.map(PathBuf::as_path)].into_iter().flatten() {
+        check_apart(from, target)?;
+        from_wal.map_or(Ok(()), |from_wal| check_apart(from_wal, target))?;
+    }
     let database = Database::open_unused(&database_path, patience)?;
     let mut contents = database.contents()?;
     let own_wal = from.join("member").join("wal");

@@ -4,37 +4,64 @@ use crate::{Database, Error};
 use api::raftpb::{ConfState, Entry, HardState};
 use api::walpb;
 use disk::{Disk, OsDisk};
-use server::DataDir;
+use server::{DataDir, DataDirError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::Founding;
 use store::checkpoint::Checkpoint;
 use wal::{Contents, EntryRef, Wal};
 
-/// Where a member's data goes.
+/// Where a member's data goes. Given up before the log is written, it takes along what it has made.
 pub(crate) struct Target {
     disk: Arc<dyn Disk>,
     dir: DataDir,
+    made: Made,
+}
+
+/// What was not there before.
+#[derive(Default)]
+struct Made(Vec<PathBuf>);
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for dir in &self.0 {
+            // What cannot be removed is no member's: there is no log. The next attempt says that it is in the way.
+            let _ = std::fs::remove_dir_all(dir);
+        }
+    }
 }
 
 impl Target {
     /// Takes a directory that is empty or not there yet.
     pub(crate) fn create(dir: &Path, wal_dir: Option<&PathBuf>) -> Result<Target, Error> {
         let is_empty = |dir: &Path| std::fs::read_dir(dir).map(|mut entries| entries.next().is_none());
-        match is_empty(dir) {
-            Ok(true) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        // An empty directory may be one that only another user can make: it stays.
+        let mut made = match is_empty(dir) {
+            Ok(true) => Made(vec![dir.join("member")]),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Made(vec![dir.into()]),
             _ => {
                 let dir = dir.display().to_string();
                 return Err(Error::Refused(format!("data-dir {dir:?} not empty or could not be read")));
             }
-        }
-        if let Some(wal_dir) = wal_dir.filter(|wal_dir| wal_dir.exists()) {
-            return Err(Error::Refused(format!("wal-dir {:?} exists", wal_dir.display().to_string())));
+        };
+        if let Some(wal_dir) = wal_dir {
+            if wal_dir.exists() {
+                made.0.clear();
+                return Err(Error::Refused(format!("wal-dir {:?} exists", wal_dir.display().to_string())));
+            }
+            made.0.push(wal_dir.clone());
         }
         let disk: Arc<dyn Disk> = Arc::new(OsDisk { unsafe_no_sync: false });
-        let dir = DataDir::open(&*disk, dir, wal_dir.map(PathBuf::as_path))?;
-        Ok(Target { disk, dir })
+        match DataDir::open(&*disk, dir, wal_dir.map(PathBuf::as_path)) {
+            Ok(dir) => Ok(Target { disk, dir, made }),
+            Err(error) => {
+                if let DataDirError::Locked { .. } = error {
+                    // Somebody else has begun at the same moment.
+                    made.0.clear();
+                }
+                Err(error.into())
+            }
+        }
     }
 
     /// Writes the store: all changes of `database`, then the state that `state` makes of the last revision.
@@ -62,7 +89,7 @@ impl Target {
     /// Writes the log, which makes the directory one of a member: it goes on behind the entry `behind`. There is all of it at once, or
     /// none: a member that started on a part of it would have forgotten what it has acknowledged.
     pub(crate) fn write_log(
-        self,
+        mut self,
         metadata: &[u8],
         behind: (u64, u64, ConfState),
         entries: &[Entry],
@@ -78,6 +105,21 @@ impl Target {
         });
         let contents = Contents { state: &state, entries: &mut entries, hard_state };
         Wal::create_with(self.disk.clone(), &self.dir.wal, metadata, contents, wal::Options::default())?;
+        self.made.0.clear();
         Ok(())
     }
+}
+
+/// Refuses a target within what is only to be read.
+pub(crate) fn check_apart(source: &Path, target: &Path) -> Result<(), Error> {
+    let Ok(whole) = source.canonicalize() else { return Ok(()) };
+    // The part of the target that is there, and what will be made in it.
+    let target = std::path::absolute(target).map_err(Error::io("find", target))?;
+    let there = target.ancestors().find_map(|part| part.canonicalize().ok().map(|found| (found, part)));
+    let found = there.map_or(target.clone(), |(found, part)| found.join(target.strip_prefix(part).unwrap_or(&target)));
+    if !found.starts_with(&whole) {
+        return Ok(());
+    }
+    let text = format!("`{}` is inside `{}`, which is only read: choose another", target.display(), source.display());
+    Err(Error::Refused(text))
 }
