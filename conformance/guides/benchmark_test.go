@@ -3,6 +3,8 @@
 package guides
 
 import (
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -22,12 +24,25 @@ var commands = []struct {
 	{"benchmark --endpoints=H --conns=1 --clients=1 range foo --consistency=s --total=10000", 0},
 	{"benchmark --endpoints=H --conns=100 --clients=1000 range foo --consistency=l --total=100000", 0},
 	{"benchmark --endpoints=H --conns=100 --clients=1000 range foo --consistency=s --total=100000", 0},
+	{"benchmark --endpoints=H --target-leader --conns=1 --clients=1 put --key-size=8 --sequential-keys --total=10000 --val-size=256", 10_000},
+	{"benchmark --endpoints=H --target-leader --conns=100 --clients=1000 put --key-size=8 --sequential-keys --total=100000 --val-size=256", 100_000},
 }
 
 var requestsPerSecond = regexp.MustCompile(`Requests/sec:\s*([\d.]+)`)
 
-// The commands run without an error, and every put that they count was made.
+// The commands run without an error, and every put that they count was made:
+// with the genuine tool, and with our binary under its name.
 func TestBenchmarkCommands(t *testing.T) {
+	ours := filepath.Join(t.TempDir(), "benchmark")
+	if err := os.Symlink(harness.CairnBinary(t), ours); err != nil {
+		t.Fatal(err)
+	}
+	for name, tool := range map[string]string{"genuine": harness.Tool(t, "benchmark"), "ours": ours} {
+		t.Run(name, func(t *testing.T) { testCommands(t, tool) })
+	}
+}
+
+func testCommands(t *testing.T, tool string) {
 	server := harness.Start(t, harness.Subject())
 	client := server.Client()
 	server.MustCtl("put", "foo", "bar")
@@ -46,7 +61,7 @@ func TestBenchmarkCommands(t *testing.T) {
 		}
 		words := strings.Fields(line)
 		before := revision()
-		result := harness.Command{Path: harness.Tool(t, words[0]), Args: words[1:], Max: 3 * time.Minute}.Run(t)
+		result := harness.Command{Path: tool, Args: words[1:], Max: 3 * time.Minute}.Run(t)
 		rate := requestsPerSecond.FindStringSubmatch(result.Stdout)
 		if result.Code != 0 || rate == nil || strings.Contains(result.Stdout, "Error distribution") {
 			t.Fatalf("%s: exit %d\n%s%s", line, result.Code, result.Stdout, result.Stderr)

@@ -5,6 +5,8 @@
 //! requests are some `work` (`plain`: `range`, `put`, `list`, made by `request`, checked by `answer` and `listing`), which `singles`
 //! has sent by `lane`s, one connection each, in a closed loop or at the times that `pacer` sets; `watch` and `keepalive` are loads of streams. What was measured
 //! is gathered in `meter` (with a `histogram`) and told by `report`.
+//!
+//! [`run_tool`] is etcd's `benchmark` on the same engine: `tool`.
 
 mod answer;
 mod arguments;
@@ -16,6 +18,7 @@ mod link;
 mod listing;
 mod meter;
 mod pacer;
+mod perfdash;
 mod plain;
 mod plan;
 mod progress;
@@ -25,10 +28,23 @@ mod seeker;
 mod series;
 mod singles;
 mod socket;
+mod tool;
 mod usage;
 mod watch;
 mod wire;
 mod work;
+
+/// Runs a command line of `cairn bench`, which is etcd's `benchmark` and more; returns the exit code. `program` is what it was started as.
+pub fn run_tool(program: &str, args: impl IntoIterator<Item = String>) -> i32 {
+    let words: Vec<String> = args.into_iter().collect();
+    // Sub-commands that etcd's tool does not have, and that read their own command lines, go first here.
+    let code = tool::run(program, &words);
+    // Whoever has ended a run by Ctrl-C has its report, and nothing that looks like a success.
+    if code == 0 && singles::INTERRUPTED.load(std::sync::atomic::Ordering::Relaxed) { INTERRUPTED } else { code }
+}
+
+/// What a process ends with that was stopped by Ctrl-C.
+const INTERRUPTED: i32 = 130;
 
 /// Why nothing was measured.
 #[derive(Debug, thiserror::Error)]

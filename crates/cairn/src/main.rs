@@ -11,12 +11,14 @@ fn main() {
     let words: Vec<_> = words.collect();
     let args: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     match name {
+        "benchmark" => exit(bench::run_tool(name, args)),
         "etcd" => exit(server::run(args)),
         "etcdctl" => exit(cli::run(name, words)),
         "etcdutl" => exit(cli::run_util(name, words)),
         _ => {}
     }
     match args.first().map(String::as_str) {
+        Some("bench") => exit(bench::run_tool("cairn bench", args.into_iter().skip(1))),
         Some("check" | "doctor") => exit(cli::run_checks("cairn", words)),
         Some("cluster") => exit(server::run_local(args.into_iter().skip(1))),
         Some("ctl") => exit(cli::run("cairn ctl", words.into_iter().skip(1))),

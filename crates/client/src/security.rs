@@ -43,6 +43,19 @@ impl Security {
         endpoint.is_encrypted() || (is_asked_for && endpoint.leaves_open())
     }
 
+    /// How a connection to `endpoint` is encrypted, if it is.
+    ///
+    /// # Errors
+    /// If files are of no use, also where this endpoint needs none.
+    pub fn encryption(&self, endpoint: &Endpoint) -> Result<Option<rpc::client::Encryption>, String> {
+        let is_covered = self.covers(endpoint);
+        if !is_covered && self.cert.is_none() && self.key.is_none() && self.authorities.is_none() {
+            return Ok(None);
+        }
+        let guard = Guard::new(self)?;
+        if is_covered { guard.encryption(endpoint).map(Some) } else { Ok(None) }
+    }
+
     fn config(&self) -> Result<ClientConfig, String> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())

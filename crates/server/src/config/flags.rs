@@ -131,6 +131,7 @@ pub fn usage() -> String {
     let mut text = String::from(
         "Usage:\n\n  cairn serve [flags]      start a member (also: cairn [flags], or under the name etcd)\n  \
          cairn cluster            start a cluster on this machine, for trying out (cairn cluster --help)\n  \
+         cairn bench              measure a cluster, as etcd's benchmark (also under that name)\n  \
          cairn ctl                ask and change a cluster, as etcdctl (also under that name)\n  \
          cairn util               work on snapshots and data of stopped members, as etcdutl (also under that name)\n  \
          cairn check              test the disk, the network to other members, and a cluster under load\n  \

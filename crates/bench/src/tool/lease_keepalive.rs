@@ -1,0 +1,135 @@
+//! `lease-keepalive`: renews leases, each time on a stream of its own, as etcd's clients do it once.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use flags::{Parsed, int};
+
+use super::command::{Action, Command};
+use super::failure::{Failure, Outcome};
+use super::say;
+use super::session::{Pace, Session};
+use super::single::Single;
+use crate::meter::Meter;
+use crate::wire::{self, put_number};
+use crate::work::{Request, Work};
+
+/// How long the leases live, in seconds.
+const TTL: u64 = 100;
+
+pub(crate) const COMMAND: Command = Command {
+    name: "lease-keepalive",
+    arguments: "",
+    short: "Benchmark lease keepalive",
+    long: "Benchmark lease keepalive: renews leases, as many as there are clients",
+    flags: &[
+        int(
+            "rate",
+            "0",
+            "renewals per second, sent whatever the answers do (0: each client sends when it has its answer)",
+        ),
+        int("total", "10000", "renewals altogether"),
+    ],
+    action: Action::Run(run),
+};
+
+fn run(parsed: &Parsed) -> Outcome {
+    let session = Session::open(parsed)?;
+    let pace = session.pace()?;
+    let ids = Arc::<Mutex<Vec<u64>>>::default();
+    if pace.total != Some(0) {
+        let grants = Pace { total: Some(session.clients() as u64), rate: 0, shows_bar: false };
+        let (meters, _) = session.measure(grants, 1, || Grants { ids: ids.clone() })?;
+        if let Some(text) = meters[0].texts.keys().next() {
+            return Err(Failure::new(format!("cannot grant a lease: {text}")));
+        }
+    }
+    let ids = std::mem::take(&mut *ids.lock().unwrap_or_else(PoisonError::into_inner));
+    if ids.is_empty() && pace.total != Some(0) && session.has_work() {
+        // Somebody had enough before there were any.
+        return Ok(());
+    }
+    let (meters, cost) = session.measure(pace, 1, || Renewals { ids: ids.clone(), next: 0 })?;
+    say(&session.tell("lease-keepalive", &meters[0], cost)?);
+    Ok(())
+}
+
+/// Makes leases.
+struct Grants {
+    ids: Arc<Mutex<Vec<u64>>>,
+}
+
+/// ID and time of a lease, which LeaseGrantResponse and LeaseKeepAliveResponse have in the same fields. A lease that is no more has no
+/// time left.
+fn lease(message: &[u8]) -> Result<u64, &'static str> {
+    match (wire::number(message, 2), wire::number(message, 3)) {
+        (Some(id @ 1..), Some(ttl)) if i64::try_from(ttl).is_ok_and(|ttl| ttl > 0) => Ok(id),
+        (Some(_), Some(_)) => Err("etcdserver: requested lease not found"),
+        _ => Err("an answer that cannot be read"),
+    }
+}
+
+impl Work for Grants {
+    type Answer = Single;
+
+    fn methods(&self) -> &'static [&'static str] {
+        &["/etcdserverpb.Lease/LeaseGrant"]
+    }
+
+    fn make(&mut self, message: &mut Vec<u8>) -> Request {
+        message.clear();
+        put_number(message, 1, TTL);
+        Request::default()
+    }
+
+    fn begin(&mut self, answer: &mut Single) {
+        answer.clear();
+    }
+
+    fn data(&mut self, _: Request, answer: &mut Single, data: &[u8]) {
+        answer.push(data, |message| {
+            self.ids.lock().unwrap_or_else(PoisonError::into_inner).push(lease(message)?);
+            Ok(())
+        });
+    }
+
+    fn end(&mut self, _: Request, answer: &mut Single, _: &mut Meter) -> Result<(), &'static str> {
+        answer.verdict()
+    }
+}
+
+/// Renews leases in turn.
+struct Renewals {
+    ids: Vec<u64>,
+    next: usize,
+}
+
+impl Work for Renewals {
+    type Answer = Single;
+
+    fn methods(&self) -> &'static [&'static str] {
+        &["/etcdserverpb.Lease/LeaseKeepAlive"]
+    }
+
+    fn make(&mut self, message: &mut Vec<u8>) -> Request {
+        message.clear();
+        let number = self.ids[self.next % self.ids.len()];
+        self.next = self.next.wrapping_add(1);
+        put_number(message, 1, number);
+        Request { number, ..Request::default() }
+    }
+
+    fn begin(&mut self, answer: &mut Single) {
+        answer.clear();
+    }
+
+    fn data(&mut self, request: Request, answer: &mut Single, data: &[u8]) {
+        answer.push(data, |message| match lease(message)? {
+            id if id == request.number => Ok(()),
+            _ => Err("the answer to another lease"),
+        });
+    }
+
+    fn end(&mut self, _: Request, answer: &mut Single, _: &mut Meter) -> Result<(), &'static str> {
+        answer.verdict()
+    }
+}

@@ -1,0 +1,350 @@
+//! What the flags of all sub-commands come to: where connections lead, who the user is, how a load is driven.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use api::etcdserverpb::{
+    AuthenticateRequest, AuthenticateResponse, MemberListRequest, MemberListResponse, StatusRequest, StatusResponse,
+};
+use api::{Code, Message};
+use client::{Client, Endpoint, Options, Security};
+use flags::Parsed;
+use rpc::client::Channel;
+use rpc::{Metadata, Status};
+
+use super::failure::{Failure, Outcome};
+use super::{password, summary};
+use crate::link::{Place, block_on};
+use crate::meter::{Cost, Meter, told};
+use crate::report::{Report, Shape};
+use crate::series::Series;
+use crate::singles::{Attended, Course, drive, drive_here};
+use crate::work::Work;
+use crate::{BenchError, perfdash};
+
+/// Longer requests are not sent, as with etcd's clients.
+const REQUEST_BYTES_MAX: usize = 2 << 20;
+/// So many clients are the most.
+const CLIENTS_MAX: u64 = 1 << 20;
+/// Open files beside the connections.
+const FILES: u64 = 32;
+/// How long one attempt to connect may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The pause between two rounds of attempts.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// A run of a sub-command.
+pub(crate) struct Session<'a> {
+    parsed: &'a Parsed,
+    security: Security,
+    /// Connections go round them.
+    endpoints: Vec<Endpoint>,
+    places: Vec<Place>,
+    user: Option<(String, String)>,
+    token: Option<String>,
+}
+
+/// How a sub-command sends requests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// None: as long as the time lasts.
+    pub(crate) total: Option<u64>,
+    /// A second; 0: as fast as answers come.
+    pub(crate) rate: i64,
+    /// A bar tells how far it is.
+    pub(crate) shows_bar: bool,
+}
+
+impl<'a> Session<'a> {
+    /// Reads the flags, finds the leader if that is asked for, and logs in.
+    pub(crate) fn open(parsed: &'a Parsed) -> Outcome<Session<'a>> {
+        check_counts(parsed)?;
+        let security = security(parsed);
+        let named = parsed.text("endpoints").split(',').map(str::trim).filter(|text| !text.is_empty());
+        let endpoints: Vec<Endpoint> = named.map(endpoint).collect::<Outcome<_>>()?;
+        if endpoints.is_empty() {
+            return Err(Failure::new("expected --endpoints with at least one endpoint"));
+        }
+        let places = places(&security, &endpoints)?;
+        let user = user(parsed)?;
+        let mut session = Session { parsed, security, endpoints, places, user, token: None };
+        if !session.has_work() {
+            return Ok(session);
+        }
+        session.token = session.login()?;
+        if parsed.switch("target-leader") {
+            session.move_to(|members, leader| members.filter(|member| member.0 == leader).collect(), true)?;
+        } else if parsed.duration("auto-sync-interval") > Duration::ZERO {
+            session.move_to(|members, _| members.collect(), false)?;
+        }
+        Ok(session)
+    }
+
+    /// Connections shall go to other members: those that `choose` takes of all, who have ids and addresses.
+    fn move_to(
+        &mut self,
+        choose: impl Fn(&mut dyn Iterator<Item = (u64, Vec<String>)>, u64) -> Vec<(u64, Vec<String>)>,
+        wants_leader: bool,
+    ) -> Outcome {
+        let failed = |status: Status| Failure::new(format!("failed to get a member list: {}", told(&status)));
+        let list: MemberListResponse =
+            self.ask("/etcdserverpb.Cluster/MemberList", &MemberListRequest::default()).map_err(failed)?;
+        let leader = if wants_leader {
+            let status: Result<StatusResponse, _> =
+                self.ask("/etcdserverpb.Maintenance/Status", &StatusRequest::default());
+            status.map_or(0, |status| status.leader)
+        } else {
+            0
+        };
+        let mut members = list.members.into_iter().map(|member| (member.id, member.client_ur_ls));
+        let chosen: Vec<String> = choose(&mut members, leader).into_iter().flat_map(|(_, urls)| urls).collect();
+        if chosen.is_empty() {
+            return Err(Failure::new("failed to find a leader endpoint"));
+        }
+        self.endpoints = chosen.iter().map(|url| endpoint(url)).collect::<Outcome<_>>()?;
+        self.places = places(&self.security, &self.endpoints)?;
+        Ok(())
+    }
+
+    /// A token, if there is a user and the cluster wants one.
+    fn login(&self) -> Outcome<Option<String>> {
+        let Some((name, password)) = self.user.clone() else { return Ok(None) };
+        match self.ask("/etcdserverpb.Auth/Authenticate", &AuthenticateRequest { name, password }) {
+            Ok(AuthenticateResponse { token, .. }) => Ok(Some(token)),
+            Err(status) if status.message == api::Error::AuthNotEnabled.message() => Ok(None),
+            Err(status) => Err(Failure::new(format!("dial error: {}", told(&status)))),
+        }
+    }
+
+    /// Whether anything is to be sent at all.
+    pub(crate) fn has_work(&self) -> bool {
+        self.clients() > 0
+    }
+
+    pub(crate) fn clients(&self) -> usize {
+        self.parsed.uint("clients") as usize
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.parsed.uint("conns") as usize
+    }
+
+    pub(crate) fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    /// As it was given.
+    pub(crate) fn first_endpoint(&self) -> String {
+        self.parsed.text("endpoints").split(',').next().unwrap_or_default().trim().to_string()
+    }
+
+    pub(crate) fn metadata(&self) -> Metadata {
+        self.token.iter().map(|token| ("token", token)).collect()
+    }
+
+    pub(crate) fn patience(&self) -> Duration {
+        Some(self.parsed.duration("dial-timeout")).filter(|time| !time.is_zero()).unwrap_or(PATIENCE)
+    }
+
+    pub(crate) fn channel(&self, place: usize) -> Channel {
+        let place = &self.places[place % self.places.len()];
+        let connect_timeout = self.patience();
+        Channel::new(
+            &place.address,
+            rpc::client::Options { tls: place.encryption.clone(), connect_timeout, ..Default::default() },
+        )
+    }
+
+    /// A call outside of what is measured. Waits for a member to be there, as long as it takes.
+    pub(crate) fn ask<A: Message + Default>(&self, path: &str, request: &impl Message) -> Result<A, Status> {
+        let message = request.encode_to_vec();
+        let call = async {
+            let answer = self.reach().await.unary(path, &self.metadata(), message.into(), None).await;
+            let read = |answer| A::decode(answer).map_err(|error| Status::new(Code::Internal, error.to_string()));
+            Ok(answer.and_then(read))
+        };
+        block_on(call).unwrap_or_else(|error: BenchError| Err(Status::new(Code::Internal, error.to_string())))
+    }
+
+    /// A member that is there. Waits for one as long as it takes.
+    pub(crate) async fn reach(&self) -> Channel {
+        let mut number = 0;
+        loop {
+            let channel = self.channel(number);
+            let Err(status) = channel.connect().await else { return channel };
+            eprintln!("warning: {}; trying on", status.message);
+            tokio::time::sleep(PAUSE).await;
+            number += 1;
+        }
+    }
+
+    /// A client of endpoint `number`.
+    pub(crate) fn client(&self, number: usize) -> Outcome<Client> {
+        let options = Options {
+            endpoints: vec![self.endpoints[number % self.endpoints.len()].clone()],
+            user: self.user.clone().filter(|_| self.token.is_some()),
+            security: self.security.clone(),
+            connect_timeout: self.patience(),
+            call_timeout: None,
+            ..Options::default()
+        };
+        Client::new(options).map_err(|error| Failure::new(error.to_string()))
+    }
+
+    /// The pace that `--total`, `--rate` and `--duration` set.
+    pub(crate) fn pace(&self) -> Outcome<Pace> {
+        let rate = self.parsed.int("rate");
+        if rate < 0 {
+            return Err(Failure::new(format!("expected --rate of 0 or more, got ({rate})")));
+        }
+        let is_timed = self.time().is_some() && !self.parsed.is_given("total");
+        let total = (!is_timed).then(|| self.parsed.int("total").max(0) as u64);
+        Ok(Pace { total, rate, shows_bar: true })
+    }
+
+    /// How long the run is to take.
+    pub(crate) fn time(&self) -> Option<Duration> {
+        Some(self.parsed.duration("duration")).filter(|time| !time.is_zero())
+    }
+
+    /// Sends the requests of `work` and returns what was measured of each of `groups`.
+    pub(crate) fn measure<W: Work>(
+        &self,
+        pace: Pace,
+        groups: usize,
+        work: impl Fn() -> W + Sync,
+    ) -> Outcome<(Vec<Meter>, Cost)> {
+        if pace.total == Some(0) || !self.has_work() {
+            return Ok((vec![Meter::default(); groups], Cost::default()));
+        }
+        Ok(drive(&self.course(pace, groups), |_, _| work())?)
+    }
+
+    /// Sends the requests of `work` on this thread, within its runtime.
+    pub(crate) async fn measure_here<W: Work>(&self, pace: Pace, work: W) -> Outcome<(Meter, Cost)> {
+        let (mut meters, cost) = drive_here(&self.course(pace, 1), work).await?;
+        Ok((meters.swap_remove(0), cost))
+    }
+
+    fn course(&self, pace: Pace, groups: usize) -> Course {
+        Course {
+            places: self.places.clone(),
+            connections: self.connections(),
+            calls: self.clients(),
+            threads: 1,
+            groups,
+            requests: pace.total,
+            time: self.time(),
+            rate: Some(pace.rate as f64).filter(|rate| *rate > 0.0),
+            timeout: None,
+            pids: Vec::new(),
+            metadata: self.metadata(),
+            request_bytes_max: REQUEST_BYTES_MAX,
+            attended: Some(Attended {
+                connect_timeout: self.patience(),
+                in_seconds: self.parsed.switch("sample"),
+                shows_bar: pace.shows_bar,
+            }),
+        }
+    }
+
+    /// A meter that tells the seconds apart if that is asked for.
+    pub(crate) fn meter(&self) -> Meter {
+        Meter { series: self.parsed.switch("sample").then(Series::default), ..Meter::default() }
+    }
+
+    /// The report of what was measured; written to files too, if that is asked for. `name` is that of the load.
+    pub(crate) fn tell(&self, name: &'static str, meter: &Meter, cost: Cost) -> Outcome<String> {
+        if let Some(path) = Some(self.parsed.text("json")).filter(|path| !path.is_empty()) {
+            let shape = Shape {
+                load: name,
+                connections: self.connections(),
+                streams: self.clients().div_ceil(self.connections()),
+                threads: 1,
+                rate: Some(self.parsed.int("rate") as f64).filter(|rate| *rate > 0.0),
+            };
+            append(Path::new(path), &Report::of(&shape, meter, cost, false).json())?;
+        }
+        let mut text = summary::text(meter, cost.time, self.parsed.switch("precise"));
+        if self.parsed.switch("report-perfdash") && meter.latency.total() > 0 {
+            let path = perfdash::write(name, &meter.latency)?;
+            text = format!("Successfully created a JSON perf report at {}\n{text}", path.display());
+        }
+        Ok(text)
+    }
+}
+
+/// Adds a line to a file: whole, or not at all as far as the file system lets it.
+fn append(path: &Path, line: &str) -> Outcome {
+    use std::io::Write;
+    let failed = |error| Failure::new(format!("cannot write `{}`: {error}", path.display()));
+    let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path).map_err(failed)?;
+    file.write_all(format!("{line}\n").as_bytes()).map_err(failed)
+}
+
+/// Clients and connections that can be.
+fn check_counts(parsed: &Parsed) -> Outcome {
+    let (clients, connections) = (parsed.uint("clients"), parsed.uint("conns"));
+    if connections == 0 {
+        return Err(Failure::new("expected positive --conns, got (0)"));
+    }
+    if clients > CLIENTS_MAX {
+        return Err(Failure::new(format!("expected --clients of {CLIENTS_MAX} or less, got ({clients})")));
+    }
+    let files = raise_file_limit();
+    if connections.saturating_add(FILES) > files {
+        let most = files.saturating_sub(FILES);
+        let text =
+            format!("expected --conns of {most} or less (the limit of open files is {files}), got ({connections})");
+        return Err(Failure::new(text));
+    }
+    Ok(())
+}
+
+/// Open files: the hard limit is taken as the soft one.
+fn raise_file_limit() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a struct of ours for the kernel to write to.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
+        return 1024;
+    }
+    let raised = libc::rlimit { rlim_cur: limit.rlim_max, ..limit };
+    // SAFETY: the kernel only reads `raised`.
+    let outcome = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) };
+    if outcome == 0 { raised.rlim_cur } else { limit.rlim_cur }
+}
+
+fn endpoint(text: &str) -> Outcome<Endpoint> {
+    text.parse().map_err(|error: client::EndpointError| Failure::new(error.to_string()))
+}
+
+fn security(parsed: &Parsed) -> Security {
+    let file = |name: &str| Some(parsed.text(name)).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let (cert, key, authorities) = (file("cert"), file("key"), file("cacert"));
+    let skips_verification = parsed.switch("insecure-skip-tls-verify");
+    Security { cert, key, authorities, skips_verification, ..Security::default() }
+}
+
+fn places(security: &Security, endpoints: &[Endpoint]) -> Outcome<Vec<Place>> {
+    let has_files = security.cert.is_some() || security.key.is_some() || security.authorities.is_some();
+    let bad = |why| Failure::new(format!("bad tls config: {why}"));
+    let place = |endpoint: &Endpoint| {
+        // Not to check certificates is no reason for TLS.
+        let skips_verification = security.skips_verification && (has_files || endpoint.is_encrypted());
+        let security = Security { skips_verification, ..security.clone() };
+        let encryption = security.encryption(endpoint).map_err(bad)?;
+        Ok(Place { address: endpoint.address().to_string(), encryption })
+    };
+    endpoints.iter().map(place).collect()
+}
+
+fn user(parsed: &Parsed) -> Outcome<Option<(String, String)>> {
+    let user = parsed.text("user");
+    if user.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(match user.split_once(':') {
+        Some((name, password)) => (name.into(), password.into()),
+        None => (user.into(), password::ask()?),
+    }))
+}
