@@ -26,7 +26,7 @@ func TestSnapshot(t *testing.T) {
 
 	checkStatus(t, file, revision)
 	// etcdutl hashkv opens the file for writing, which changes it.
-	if output := utl(t, "hashkv", copyOf(t, file), "-w", "simple"); !strings.HasPrefix(output, fmt.Sprint(wantHash.Hash)) {
+	if output := utl(t, "hashkv", harness.CopyOf(t, file), "-w", "simple"); !strings.HasPrefix(output, fmt.Sprint(wantHash.Hash)) {
 		t.Errorf("etcdutl hashkv: %q, the server says %d", output, wantHash.Hash)
 	}
 
@@ -130,19 +130,6 @@ func checkStatus(t *testing.T, file string, revision int64) {
 	if info.Size()%512 != 32 {
 		t.Errorf("a snapshot of %d bytes", info.Size())
 	}
-}
-
-func copyOf(t *testing.T, file string) string {
-	t.Helper()
-	content, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "copy.db")
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 func utl(t *testing.T, args ...string) string {

@@ -41,19 +41,6 @@ func refused(t testing.TB, args ...string) string {
 	return result.Stderr
 }
 
-func copyOf(t testing.TB, file string) string {
-	t.Helper()
-	content, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "copy.db")
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 // fingerprint is a checksum of everything in a directory, names and times
 // included.
 func fingerprint(t testing.TB, dir string) string {
