@@ -33,6 +33,9 @@ impl Database {
             let is_keys = bucket.name == KEYS.as_bytes();
             status.hash = crc32c::crc32c_append(status.hash, &bucket.name);
             self.db.walk(bucket, &mut |key, value| {
+                if is_keys && value.is_none() {
+                    return Err(Error::contents(KEYS, "there is a bucket in it"));
+                }
                 let value = value.unwrap_or_default();
                 status.hash = crc32c::crc32c_append(crc32c::crc32c_append(status.hash, key), value);
                 if !is_keys {
