@@ -72,7 +72,7 @@ fn ask(context: &Context, target: &Target, count: usize, step: &mut dyn FnMut())
             (requests, context.wait(async { clock(&mut of_peer.pages(peer).await.ok()?).await }))
         }
         None if target.name.is_empty() => context.wait(async {
-            let mut pages = of_peer.pages(peer).await?;
+            let mut pages = of_peer.pages(peer).await.map_err(plain)?;
             let requests = versions(&mut pages, count, step).await?;
             Ok::<_, Failure>((requests, clock(&mut pages).await))
         })?,
@@ -113,7 +113,7 @@ async fn statuses(client: &Client, endpoint: &Endpoint, count: usize, step: &mut
     // The first one connects.
     for place in 0..=count {
         let started = Instant::now();
-        client.status(endpoint, StatusRequest {}).await?;
+        client.status(endpoint, StatusRequest {}).await.map_err(plain)?;
         if place > 0 {
             nanos.push(since(started));
             step();
@@ -127,7 +127,7 @@ async fn versions(pages: &mut Pages, count: usize, step: &mut dyn FnMut()) -> Ou
     let mut nanos = Vec::with_capacity(count);
     for _ in 0..count {
         let started = Instant::now();
-        pages.get(VERSION).await?;
+        pages.get(VERSION).await.map_err(plain)?;
         nanos.push(since(started));
         step();
         tokio::time::sleep(PAUSE).await;
@@ -146,6 +146,15 @@ async fn clock(pages: &mut Pages) -> Option<Clock> {
         Err(behind) => -behind.duration().as_secs_f64(),
     };
     Some(Clock { ahead_seconds, error_seconds: half.as_secs_f64() })
+}
+
+/// The reason alone: codes are for programs.
+fn plain(error: client::Error) -> Failure {
+    let text = match error {
+        client::Error::Status(status) => status.message.to_string(),
+        other => other.to_string(),
+    };
+    Failure::new(code::ERROR, text)
 }
 
 fn since(started: Instant) -> u64 {
