@@ -163,3 +163,14 @@ async fn a_silent_server_is_given_up() {
     let outcome = unary(&Channel::new(&address, patience), "Now", b"x").await;
     assert_eq!(code(outcome.clone()), Code::Unavailable, "{outcome:?}");
 }
+
+/// So it is with TLS 1.3 when the server does not take the certificate: it says so only after the handshake.
+#[tokio::test]
+async fn a_server_that_hangs_up_before_its_settings_was_never_connected() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound").to_string();
+    std::thread::spawn(move || listener.incoming().for_each(drop));
+    let outcome = Channel::new(&address, Options::default()).connect().await;
+    let status = outcome.expect_err("nobody is there");
+    assert!(status.message.starts_with(&format!("cannot connect to `{address}`: ")), "{status:?}");
+}

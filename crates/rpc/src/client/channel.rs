@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use super::call::StreamingCall;
-use super::task::{Command, Opening, Reply, spawn};
+use super::task::{Command, Opening, Reply, start};
 use super::{Link, Options, RequestHead};
 use crate::{Metadata, Status};
 
@@ -174,10 +174,13 @@ async fn begin<S>(socket: S, options: &Options) -> Result<Connected, String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let Some(tls) = &options.tls else { return Ok(spawn(Link::new(socket, options.clone()), options)) };
+    let told = |status: Status| status.message.to_string();
+    let Some(tls) = &options.tls else {
+        return start(Link::new(socket, options.clone()), options).await.map_err(told);
+    };
     let connecting = TlsConnector::from((tls.config)()?).connect(tls.name.clone(), socket);
     let stream = connecting.await.map_err(|error| (tls.describe)(&error))?;
-    Ok(spawn(Link::new(stream, options.clone()), options))
+    start(Link::new(stream, options.clone()), options).await.map_err(told)
 }
 
 fn deadline(timeout: Option<Duration>) -> Option<Instant> {

@@ -170,6 +170,8 @@ struct Task<S> {
     pulse: PeerPulse,
     /// The server's settings must have come by then.
     greet_by: Instant,
+    /// Told when they have come.
+    greeted: Option<oneshot::Sender<Result<(), Status>>>,
     /// When the pulse is looked at.
     timer: Pin<Box<Sleep>>,
     /// Nobody is there who could begin a call.
@@ -179,8 +181,23 @@ struct Task<S> {
 /// How often the pulse is looked at, at most.
 const PULSE_STEP_MIN: Duration = Duration::from_millis(10);
 
-/// Starts the task that drives `link`.
-pub(super) fn spawn<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(link: Link<S>, options: &Options) -> Connected {
+/// Starts the task that drives `link`, and waits for the server's settings: one that refuses the certificate says so only after the
+/// handshake, and no call has left until then.
+pub(super) async fn start<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    link: Link<S>,
+    options: &Options,
+) -> Result<Connected, Status> {
+    let (greeted, greeting) = oneshot::channel();
+    let connected = spawn(link, options, greeted);
+    greeting.await.unwrap_or_else(|_| Err(super::channel::gone()))?;
+    Ok(connected)
+}
+
+fn spawn<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    link: Link<S>,
+    options: &Options,
+    greeted: oneshot::Sender<Result<(), Status>>,
+) -> Connected {
     let (commands, receiver) = mpsc::unbounded_channel();
     let closing = Arc::new(AtomicBool::new(false));
     let step = pulse_step(options);
@@ -194,6 +211,7 @@ pub(super) fn spawn<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(link: Li
         message_bytes_max: options.message_bytes_max,
         pulse: PeerPulse::of(options.keepalive_interval, options.keepalive_timeout, Instant::now()),
         greet_by: Instant::now() + options.connect_timeout,
+        greeted: Some(greeted),
         timer: Box::pin(tokio::time::sleep(step.min(options.connect_timeout))),
         orphaned: false,
     };
@@ -309,6 +327,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Task<S> {
             // How many it takes is not known yet; it would refuse the others.
             return;
         }
+        if let Some(greeted) = self.greeted.take() {
+            // Whoever is gone has given up.
+            let _ = greeted.send(Ok(()));
+        }
         while let Some(mut opening) = self.waiting.pop_front() {
             let slot = self.entries.each.vacant_key();
             let release = if opening.message.is_some() { Release::AtOnce } else { Release::ByCaller };
@@ -341,6 +363,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Task<S> {
     /// The connection is over: so are its calls, and those that were to come.
     fn end(&mut self, why: &Status) {
         self.closing.store(true, Ordering::Release);
+        if let Some(greeted) = self.greeted.take() {
+            // As above.
+            let _ = greeted.send(Err(why.clone()));
+        }
         self.link.connection.abandon(why, &mut self.entries);
         self.commands.close();
         while let Ok(command) = self.commands.try_recv() {
