@@ -32,6 +32,9 @@ pub(crate) const FLAGS: &[Flag] = &[
     switch("help", "help for the command").or('h'),
 ];
 
+/// Time to connect to a member when `--dial-timeout` is 0.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// Puts `ETCDCTL_*` where no flag was given.
 pub(crate) fn environment(parsed: &mut Parsed, read: impl Fn(&str) -> Option<String>) -> Outcome {
     for flag in FLAGS.iter().filter(|flag| flag.name != "help") {
@@ -171,7 +174,11 @@ fn options(parsed: &Parsed, call_timeout: Option<Duration>) -> Options {
     let limit = |name: &str| usize::try_from(parsed.int(name)).ok().filter(|bytes| *bytes > 0);
     let default = Options::default();
     Options {
-        connect_timeout: parsed.duration("dial-timeout"),
+        // None is what gRPC has then.
+        connect_timeout: match parsed.duration("dial-timeout") {
+            Duration::ZERO => DIAL_TIMEOUT,
+            timeout => timeout,
+        },
         call_timeout,
         keepalive_interval: parsed.duration("keepalive-time").max(Duration::from_secs(10)),
         keepalive_timeout: parsed.duration("keepalive-timeout"),

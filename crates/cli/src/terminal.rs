@@ -22,15 +22,10 @@ pub(crate) fn password(prompt: &str) -> Outcome<String> {
     Ok(line.trim_end_matches(['\r', '\n']).to_string())
 }
 
-/// The first word of the standard input.
+/// The first word of the next line of the standard input; an empty line has none.
 pub(crate) fn word() -> Outcome<String> {
     let mut line = String::new();
-    while line.trim().is_empty() {
-        line.clear();
-        if std::io::stdin().lock().read_line(&mut line)? == 0 {
-            break;
-        }
-    }
+    std::io::stdin().lock().read_line(&mut line)?;
     Ok(line.split_whitespace().next().unwrap_or_default().to_string())
 }
 

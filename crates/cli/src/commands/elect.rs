@@ -1,6 +1,6 @@
 //! `elect`: takes part in an election, or listens to it.
 
-use super::lock::stopped;
+use super::lock::{leave, stopped};
 use crate::command::{Command, Context, command};
 use crate::failure::{Failure, Outcome, code};
 use crate::flags::{Flag, switch};
@@ -44,9 +44,10 @@ fn run(context: &Context) -> Outcome {
     let election = client.election(name);
     let won = context.wait(async {
         let session = client.session(TTL).await?;
+        let lease = session.lease();
         tokio::select! {
             leadership = election.campaign(session, crate::raw::bytes(value)) => Ok(Some(leadership?)),
-            () = stopped() => Ok(None),
+            () = stopped() => leave(&client, lease).await.map(|()| None),
         }
     });
     let Some(mut leadership) = won.map_err(|error: client::Error| Failure::from(error))? else {

@@ -71,7 +71,7 @@ pub(crate) fn request(parsed: &crate::flags::Parsed, args: &[String]) -> Outcome
         other => return Err(unknown(format!("unknown consistency flag {other:?}"))),
     };
     let (order, by) = (parsed.text("order"), parsed.text("sort-by"));
-    let mut sort_order = match order.to_ascii_uppercase().as_str() {
+    let sort_order = match order.to_ascii_uppercase().as_str() {
         "" => SortOrder::None,
         "ASCEND" => SortOrder::Ascend,
         "DESCEND" => SortOrder::Descend,
@@ -85,9 +85,11 @@ pub(crate) fn request(parsed: &crate::flags::Parsed, args: &[String]) -> Outcome
         "VERSION" => SortTarget::Version,
         _ => return Err(unknown(format!("bad sort target {by}"))),
     };
-    if sort_order == SortOrder::None && !by.is_empty() {
-        sort_order = SortOrder::Ascend;
-    }
+    // Keys come in their order anyway; where one is asked for, a server that streams refuses.
+    let sort_order = match (sort_target, sort_order) {
+        (SortTarget::Key, SortOrder::Ascend) => SortOrder::None,
+        _ => sort_order,
+    };
     Ok(RangeRequest {
         key,
         range_end,
@@ -120,4 +122,24 @@ fn aligned(answer: &RangeResponse) -> String {
         format!("\x1b[36m{key}\x1b[0m{space}  {value}\n")
     };
     pairs.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags;
+
+    #[test]
+    fn what_is_asked_for_is_no_more_than_what_was_said() {
+        let order = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+            let request = request(&flags::parse(&words, FLAGS).expect("a command line"), &["k".into()]);
+            request.map(|request| (request.sort_target(), request.sort_order())).expect("a request")
+        };
+        assert_eq!(order(&[]), (SortTarget::Key, SortOrder::None));
+        assert_eq!(order(&["--sort-by=CREATE"]), (SortTarget::Create, SortOrder::None));
+        assert_eq!(order(&["--sort-by=key", "--order=ascend"]), (SortTarget::Key, SortOrder::None));
+        assert_eq!(order(&["--order=DESCEND"]), (SortTarget::Key, SortOrder::Descend));
+        assert_eq!(order(&["--sort-by=VALUE", "--order=ASCEND"]), (SortTarget::Value, SortOrder::Ascend));
+    }
 }

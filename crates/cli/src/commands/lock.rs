@@ -4,6 +4,8 @@ use crate::command::{Command, Context, command};
 use crate::failure::{Failure, Outcome, code};
 use crate::flags::int;
 use crate::print;
+use api::etcdserverpb::LeaseRevokeRequest;
+use client::Client;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -21,9 +23,10 @@ fn run(context: &Context) -> Outcome {
     let client = context.client()?;
     let held = context.wait(async {
         let session = client.session(ttl).await?;
+        let lease = session.lease();
         tokio::select! {
             lock = session.lock(name) => Ok(Some(lock?)),
-            () = stopped() => Ok(None),
+            () = stopped() => leave(&client, lease).await.map(|()| None),
         }
     });
     let Some(mut lock) = held.map_err(|error: client::Error| Failure::from(error))? else {
@@ -44,6 +47,11 @@ fn run(context: &Context) -> Outcome {
     };
     let freed = context.wait(async { lock.unlock().await?.close().await });
     ended.and(freed.map_err(Failure::from))
+}
+
+/// Gives up a place in a line: with its lease goes the key that others wait for.
+pub(super) async fn leave(client: &Client, lease: i64) -> Result<(), client::Error> {
+    client.lease_revoke(LeaseRevokeRequest { id: lease }).await.map(drop)
 }
 
 /// Waits for Ctrl-C or SIGTERM.

@@ -17,6 +17,10 @@ fn run(context: &Context) -> Outcome {
             "these are the files of etcd: have its own tool do it, or take them over with `migrate`".into(),
         ));
     }
-    eprintln!("nothing to do: members give space back while they run");
+    // Scripts wait for the words of etcd's tool.
+    eprintln!(
+        "finished defragmenting directory {}: nothing to do, members give space back while they run",
+        dir.display()
+    );
     Ok(())
 }

@@ -94,7 +94,11 @@ fn restore(context: &Context) -> Outcome {
         data_dir,
     };
     foreign::restore(&wanted)?;
-    eprintln!("restored {file} to {}", wanted.data_dir.display());
+    // What scripts wait for, in the words of etcd's log.
+    for (name, urls) in &wanted.cluster {
+        eprintln!("added member {name} ({})", urls.join(","));
+    }
+    eprintln!("restored snapshot {file} to {}", wanted.data_dir.display());
     Ok(())
 }
 
