@@ -99,8 +99,10 @@ impl Meter {
         for (text, &count) in &other.texts {
             self.note(text.clone(), count);
         }
-        if let (Some(series), Some(other)) = (&mut self.series, &other.series) {
-            series.merge(other);
+        match (&mut self.series, &other.series) {
+            (Some(series), Some(other)) => series.merge(other),
+            (series @ None, Some(other)) => *series = Some(other.clone()),
+            (_, None) => {}
         }
         self.tokens.extend(other.tokens.iter().cloned());
         self.latency.merge(&other.latency);

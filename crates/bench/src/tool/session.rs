@@ -72,36 +72,31 @@ impl<'a> Session<'a> {
             return Ok(session);
         }
         session.token = session.login()?;
-        if parsed.switch("target-leader") {
-            session.move_to(|members, leader| members.filter(|member| member.0 == leader).collect(), true)?;
-        } else if parsed.duration("auto-sync-interval") > Duration::ZERO {
-            session.move_to(|members, _| members.collect(), false)?;
+        let targets_leader = parsed.switch("target-leader");
+        if targets_leader || parsed.duration("auto-sync-interval") > Duration::ZERO {
+            session.find_members(targets_leader)?;
         }
         Ok(session)
     }
 
-    /// Connections shall go to other members: those that `choose` takes of all, who have ids and addresses.
-    fn move_to(
-        &mut self,
-        choose: impl Fn(&mut dyn Iterator<Item = (u64, Vec<String>)>, u64) -> Vec<(u64, Vec<String>)>,
-        wants_leader: bool,
-    ) -> Outcome {
+    /// Connections go to the members that the cluster names from now on: to all, or to its leader.
+    fn find_members(&mut self, targets_leader: bool) -> Outcome {
         let failed = |status: Status| Failure::new(format!("failed to get a member list: {}", told(&status)));
         let list: MemberListResponse =
             self.ask("/etcdserverpb.Cluster/MemberList", &MemberListRequest::default()).map_err(failed)?;
-        let leader = if wants_leader {
-            let status: Result<StatusResponse, _> =
-                self.ask("/etcdserverpb.Maintenance/Status", &StatusRequest::default());
-            status.map_or(0, |status| status.leader)
-        } else {
-            0
+        let leader = match targets_leader {
+            false => None,
+            true => {
+                let status = self.ask("/etcdserverpb.Maintenance/Status", &StatusRequest::default());
+                Some(status.map_or(0, |status: StatusResponse| status.leader))
+            }
         };
-        let mut members = list.members.into_iter().map(|member| (member.id, member.client_ur_ls));
-        let chosen: Vec<String> = choose(&mut members, leader).into_iter().flat_map(|(_, urls)| urls).collect();
-        if chosen.is_empty() {
+        let is_meant = |id| leader.is_none_or(|leader| leader == id);
+        let urls = list.members.iter().filter(|member| is_meant(member.id)).flat_map(|member| &member.client_ur_ls);
+        self.endpoints = urls.map(|url| endpoint(url)).collect::<Outcome<_>>()?;
+        if self.endpoints.is_empty() {
             return Err(Failure::new("failed to find a leader endpoint"));
         }
-        self.endpoints = chosen.iter().map(|url| endpoint(url)).collect::<Outcome<_>>()?;
         self.places = places(&self.security, &self.endpoints)?;
         Ok(())
     }

@@ -257,13 +257,18 @@ async fn apply(client: &Client, isolation: Isolation, keys: &BTreeMap<Vec<u8>, O
             let found = match known.remove(key) {
                 Some(found) => found,
                 None => {
-                    let request = RangeRequest {
-                        key: key.clone().into(),
-                        revision: at_revision,
-                        serializable: at_revision > 0,
-                        ..RangeRequest::default()
+                    // As etcd's clients do it: a read is a transaction too.
+                    let read = range(key, at_revision);
+                    let txn = TxnRequest { success: vec![read], ..TxnRequest::default() };
+                    let answer = client.txn(txn).await?;
+                    let revision = answer.header.map_or(0, |header| header.revision);
+                    let Some(Response::ResponseRange(found)) =
+                        answer.responses.into_iter().next().and_then(|op| op.response)
+                    else {
+                        let text = "a transaction was answered without what it read";
+                        return Err(Status::new(api::Code::Internal, text).into());
                     };
-                    of(&client.range(request).await?)
+                    (changed(&found), revision)
                 }
             };
             if matches!(isolation, Isolation::Serializable | Isolation::Snapshot) && at_revision == 0 {
@@ -280,16 +285,22 @@ async fn apply(client: &Client, isolation: Isolation, keys: &BTreeMap<Vec<u8>, O
         let revision = answer.header.map_or(0, |header| header.revision);
         for (key, response) in keys.keys().zip(answer.responses).filter(|_| is_kept) {
             if let Some(Response::ResponseRange(range)) = response.response {
-                known.insert(key.clone(), (of(&range).0, revision));
+                known.insert(key.clone(), (changed(&range), revision));
             }
         }
     }
 }
 
-/// The revision in which a key was changed last, 0 if it is not there, and that of the store.
-fn of(answer: &RangeResponse) -> (i64, i64) {
-    let changed = answer.kvs.first().map_or(0, |kv| kv.mod_revision);
-    (changed, answer.header.as_ref().map_or(0, |header| header.revision))
+/// The revision in which a key was changed last, 0 if it is not there.
+fn changed(answer: &RangeResponse) -> i64 {
+    answer.kvs.first().map_or(0, |kv| kv.mod_revision)
+}
+
+/// Reads a key: as of a revision, without asking the leader, if there is one.
+fn range(key: &[u8], revision: i64) -> RequestOp {
+    let key = key.to_vec().into();
+    let range = RangeRequest { key, revision, serializable: revision > 0, ..RangeRequest::default() };
+    RequestOp { request: Some(Operation::RequestRange(range)) }
 }
 
 fn commit(
@@ -297,7 +308,7 @@ fn commit(
     keys: &BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     seen: &BTreeMap<&Vec<u8>, (i64, i64)>,
 ) -> TxnRequest {
-    let changed = |key: &Vec<u8>, result: CompareResult, revision| Compare {
+    let compared = |key: &Vec<u8>, result: CompareResult, revision| Compare {
         result: result.into(),
         target: CompareTarget::Mod.into(),
         key: key.clone().into(),
@@ -306,22 +317,21 @@ fn commit(
     };
     let mut compare = Vec::new();
     if isolation != Isolation::ReadCommitted {
-        compare.extend(seen.iter().map(|(key, (revision, _))| changed(key, CompareResult::Equal, *revision)));
+        compare.extend(seen.iter().map(|(key, (revision, _))| compared(key, CompareResult::Equal, *revision)));
     }
     let first = seen.values().map(|(_, revision)| *revision).min().unwrap_or(0);
     let written = keys.iter().filter_map(|(key, value)| value.as_ref().map(|value| (key, value)));
     let mut success = Vec::new();
     for (key, value) in written {
         if isolation == Isolation::Snapshot {
-            compare.push(changed(key, CompareResult::Less, first + 1));
+            compare.push(compared(key, CompareResult::Less, first + 1));
         }
         let put = PutRequest { key: key.clone().into(), value: value.clone().into(), ..PutRequest::default() };
         success.push(RequestOp { request: Some(Operation::RequestPut(put)) });
     }
     let mut failure = Vec::new();
     if matches!(isolation, Isolation::Serializable | Isolation::Snapshot) {
-        let read = |key: &Vec<u8>| RangeRequest { key: key.clone().into(), ..RangeRequest::default() };
-        failure.extend(keys.keys().map(|key| RequestOp { request: Some(Operation::RequestRange(read(key))) }));
+        failure.extend(keys.keys().map(|key| range(key, 0)));
     }
     TxnRequest { compare, success, failure }
 }

@@ -66,7 +66,7 @@ pub(crate) fn add_put(message: &mut Vec<u8>, key: &[u8], value: &[u8], room: &mu
 }
 
 /// Adds an operation to those that are done if a transaction succeeds: one of the kind that `field` says.
-pub(crate) fn add(message: &mut Vec<u8>, field: u32, request: &mut Vec<u8>) {
+pub(crate) fn add(message: &mut Vec<u8>, field: u32, request: &[u8]) {
     let mut operation = Vec::with_capacity(request.len() + 8);
     put_message(&mut operation, field, request);
     put_message(message, 2, &operation);
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!((keys, txn.compare.len(), txn.failure.len()), (vec![18, 0, 2], 0, 0));
         let header = Some(ResponseHeader { revision: 7, ..ResponseHeader::default() });
         let answer = |header, succeeded| TxnResponse { header, succeeded, responses: Vec::new() }.encode_to_vec();
-        assert_eq!(check(&answer(header.clone(), true)), Ok(()));
+        assert_eq!(check(&answer(header, true)), Ok(()));
         assert!(check(&answer(header, false)).is_err() && check(&answer(None, true)).is_err());
     }
 }

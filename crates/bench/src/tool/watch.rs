@@ -90,6 +90,8 @@ async fn watch(session: &Session<'_>, order: &Order, hall: &Rc<RefCell<Hall>>, p
             if let Some(text) = meter.texts.keys().next() {
                 return Err(Failure::new(format!("cannot put: {text}")));
             }
+            // The time may have been over before all were made.
+            hall.borrow_mut().expect(due(order, meter.sent));
             complete.notified().await;
         }
         hall.borrow_mut().tell(session)
@@ -129,6 +131,14 @@ impl Hall {
         let series = self.meter.series.take().map(|_| Series::default());
         self.meter = Meter { series, ..Meter::default() };
         (self.bar, self.began, self.is_listening) = (Bar::new(Some(self.due)), Instant::now(), true);
+    }
+
+    /// So many events are to come.
+    fn expect(&mut self, due: u64) {
+        self.due = due;
+        if self.meter.succeeded >= due {
+            self.complete.notify_one();
+        }
     }
 
     fn count(&mut self, since: Instant, now: Instant, all: u64) {

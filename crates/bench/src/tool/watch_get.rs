@@ -87,10 +87,11 @@ async fn watch(session: &Session<'_>, order: &Order, events: u64, meter: &RefCel
         is_done: all.clone(),
     }));
     let mut bar = Bar::new(Some(events.saturating_mul(order.watchers as u64)));
+    // Connected before there is anything to hear of, so that reads go on all the while.
+    let channel = session.reach().await;
     let lanes = watching::open(session, order, &crowd).await?;
     let is_over = Cell::new(false);
     let read = async {
-        let channel = session.channel(0);
         let request = RangeRequest { key: READ.into(), serializable: true, ..RangeRequest::default() };
         let message = bytes::Bytes::from(request.encode_to_vec());
         while !is_over.get() {
@@ -107,10 +108,11 @@ async fn watch(session: &Session<'_>, order: &Order, events: u64, meter: &RefCel
         }
     };
     let work = async {
-        tokio::select! {
-            () = all.notified() => {}
-            () = read => {}
-        }
+        let listening = async {
+            all.notified().await;
+            is_over.set(true);
+        };
+        tokio::join!(listening, read);
         Ok(())
     };
     let outcome = watching::attend(lanes, work).await;

@@ -100,8 +100,14 @@ async fn watch(session: &Session<'_>, order: &Order, load: &Load, room: &Rc<RefC
         let channel = session.channel(0);
         room.borrow_mut().began = Instant::now();
         let began = tokio::time::Instant::now();
+        let until = session.time().map(|time| began + time);
         for number in 0..load.puts {
-            tokio::time::sleep_until(began + Duration::from_secs_f64(number as f64 / load.rate)).await;
+            // As with etcd's tool, the puts of the first second go out as fast as they are answered.
+            let due = ((number + 1) as f64 - load.rate).max(0.0) / load.rate;
+            tokio::time::sleep_until(began + Duration::from_secs_f64(due.min(1e9))).await;
+            if until.is_some_and(|until| tokio::time::Instant::now() >= until) {
+                break;
+            }
             let since = Instant::now();
             let answer = channel.unary("/etcdserverpb.KV/Put", &session.metadata(), load.message.clone(), None).await;
             let failed = |why: String| Failure::new(format!("Failed to Put for watch latency benchmark: {why}"));
@@ -113,7 +119,8 @@ async fn watch(session: &Session<'_>, order: &Order, load: &Load, room: &Rc<RefC
             room.put.count(&Status::OK, Ok(()), since, now);
             room.answered.push(now);
         }
-        while room.borrow().events.succeeded < load.puts.saturating_mul(watchers) {
+        let puts = room.borrow().put.succeeded;
+        while room.borrow().events.succeeded < puts.saturating_mul(watchers) {
             came.notified().await;
         }
         Ok(())
