@@ -117,7 +117,7 @@ fn user(parsed: &Parsed, prefix: &str) -> Outcome<Option<(String, String)>> {
     match user.split_once(':') {
         Some((name, password)) => Ok(Some((name.into(), password.into()))),
         None if prefix.is_empty() => Ok(Some((user.into(), asked()?))),
-        None => Ok(Some((user.into(), crate::terminal::password("Destination Password: ")?))),
+        None => Ok(Some((user.into(), crate::flags::password("Destination Password: ")?))),
     }
 }
 
@@ -127,7 +127,7 @@ fn asked() -> Outcome<String> {
     if let Some(password) = PASSWORD.get() {
         return Ok(password.clone());
     }
-    let password = crate::terminal::password("Password: ")?;
+    let password = crate::flags::password("Password: ")?;
     Ok(PASSWORD.get_or_init(|| password).clone())
 }
 

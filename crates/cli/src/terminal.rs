@@ -1,25 +1,11 @@
 //! What a person sees and types.
 
 use crate::failure::Outcome;
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{BufRead, IsTerminal};
 
 /// Whether a person reads the output.
 pub(crate) fn is_seen() -> bool {
     std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()
-}
-
-/// Asks for a password. What is typed is not shown.
-pub(crate) fn password(prompt: &str) -> Outcome<String> {
-    let hidden = Hidden::begin();
-    let mut out = std::io::stdout();
-    out.write_all(prompt.as_bytes())?;
-    out.flush()?;
-    let mut line = String::new();
-    std::io::stdin().lock().read_line(&mut line)?;
-    drop(hidden);
-    // The end of the line was not shown either.
-    out.write_all(b"\n")?;
-    Ok(line.trim_end_matches(['\r', '\n']).to_string())
 }
 
 /// The first word of the next line of the standard input; an empty line has none.
@@ -27,30 +13,4 @@ pub(crate) fn word() -> Outcome<String> {
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;
     Ok(line.split_whitespace().next().unwrap_or_default().to_string())
-}
-
-/// The terminal does not show what is typed while this lives.
-struct Hidden(libc::termios);
-
-impl Hidden {
-    fn begin() -> Option<Hidden> {
-        // SAFETY: a plain structure of numbers, filled in by the call; nothing is used if that fails.
-        let mut before: libc::termios = unsafe { std::mem::zeroed() };
-        // SAFETY: as above.
-        if unsafe { libc::tcgetattr(libc::STDIN_FILENO, &raw mut before) } != 0 {
-            return None;
-        }
-        let mut silent = before;
-        silent.c_lflag &= !libc::ECHO;
-        // SAFETY: the structure came from the terminal.
-        (unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSANOW, &raw const silent) } == 0)
-            .then_some(Hidden(before))
-    }
-}
-
-impl Drop for Hidden {
-    fn drop(&mut self) {
-        // SAFETY: what the terminal had before.
-        unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSANOW, &raw const self.0) };
-    }
 }

@@ -2,8 +2,10 @@
 //! `=`; flags and arguments may be mixed; `--` ends the flags; repeats are allowed and the last one wins.
 
 mod duration;
+mod prompt;
 
 pub use duration::{duration_text, parse_duration};
+pub use prompt::password;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

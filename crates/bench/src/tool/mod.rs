@@ -11,7 +11,6 @@ mod help;
 mod keys;
 mod lease_keepalive;
 mod mvcc;
-mod password;
 mod put;
 mod range;
 mod session;

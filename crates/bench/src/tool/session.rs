@@ -13,7 +13,7 @@ use rpc::client::Channel;
 use rpc::{Metadata, Status};
 
 use super::failure::{Failure, Outcome};
-use super::{password, summary};
+use super::summary;
 use crate::link::{Place, block_on};
 use crate::meter::{Cost, Meter, told};
 use crate::report::{Report, Shape};
@@ -340,6 +340,9 @@ fn user(parsed: &Parsed) -> Outcome<Option<(String, String)>> {
     }
     Ok(Some(match user.split_once(':') {
         Some((name, password)) => (name.into(), password.into()),
-        None => (user.into(), password::ask()?),
+        None => (
+            user.into(),
+            flags::password("Password: ").map_err(|error| Failure::new(format!("bad user information: {error}")))?,
+        ),
     }))
 }

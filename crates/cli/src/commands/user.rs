@@ -62,11 +62,11 @@ fn password(context: &Context, name: &str) -> Outcome<String> {
     if !context.parsed.switch("interactive") {
         return terminal::word();
     }
-    let first = terminal::password(&format!("Password of {name}: "))?;
+    let first = crate::flags::password(&format!("Password of {name}: "))?;
     if first.is_empty() {
         return Err(Failure::args("empty password"));
     }
-    let second = terminal::password(&format!("Type password of {name} again for confirmation: "))?;
+    let second = crate::flags::password(&format!("Type password of {name} again for confirmation: "))?;
     if first != second {
         return Err(Failure::args("given passwords are different"));
     }

@@ -1,20 +1,22 @@
-//! Asks for a password.
+//! A question that is answered on the terminal.
 
-use std::io::{BufRead, Write};
+use std::io::{self, BufRead, Write};
 
-use super::failure::{Failure, Outcome};
-
-/// Asks on the terminal. What is typed is not shown.
-pub(crate) fn ask() -> Outcome<String> {
-    let failed = |error: std::io::Error| Failure::new(format!("bad user information: {error}"));
+/// Asks for a password. What is typed is not shown.
+///
+/// # Errors
+///
+/// Those of the standard input and output.
+pub fn password(prompt: &str) -> io::Result<String> {
     let hidden = Hidden::begin();
-    let mut out = std::io::stdout();
-    out.write_all(b"Password: ").and_then(|()| out.flush()).map_err(failed)?;
+    let mut out = io::stdout();
+    out.write_all(prompt.as_bytes())?;
+    out.flush()?;
     let mut line = String::new();
-    std::io::stdin().lock().read_line(&mut line).map_err(failed)?;
+    io::stdin().lock().read_line(&mut line)?;
     drop(hidden);
     // The end of the line was not shown either.
-    println!();
+    out.write_all(b"\n")?;
     Ok(line.trim_end_matches(['\r', '\n']).to_string())
 }
 
