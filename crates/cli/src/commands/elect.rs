@@ -20,6 +20,7 @@ const TTL: Duration = Duration::from_secs(60);
 fn run(context: &Context) -> Outcome {
     let printer = context.printer()?;
     let client = context.client()?;
+    let mut stopped = std::pin::pin!(stopped());
     if context.parsed.switch("listen") {
         let name = match context.args() {
             [name] => name,
@@ -31,7 +32,7 @@ fn run(context: &Context) -> Outcome {
             loop {
                 tokio::select! {
                     leader = observer.next() => show(printer, leader?)?,
-                    () = stopped() => return Ok(()),
+                    () = &mut stopped => return Ok(()),
                 }
             }
         });
@@ -47,7 +48,7 @@ fn run(context: &Context) -> Outcome {
         let lease = session.lease();
         tokio::select! {
             leadership = election.campaign(session, crate::raw::bytes(value)) => Ok(Some(leadership?)),
-            () = stopped() => leave(&client, lease).await.map(|()| None),
+            () = &mut stopped => leave(&client, lease).await.map(|()| None),
         }
     });
     let Some(mut leadership) = won.map_err(|error: client::Error| Failure::from(error))? else {
@@ -58,7 +59,7 @@ fn run(context: &Context) -> Outcome {
     let ended = context.wait(async {
         tokio::select! {
             () = leadership.lost() => Err(Failure::new(code::ERROR, "elect: session expired")),
-            () = stopped() => Ok(()),
+            () = &mut stopped => Ok(()),
         }
     });
     let freed = context.wait(async { leadership.resign().await?.close().await });

@@ -21,12 +21,13 @@ fn run(context: &Context) -> Outcome {
     };
     let ttl = Duration::from_secs(context.parsed.int("ttl").max(1).unsigned_abs());
     let client = context.client()?;
+    let mut stopped = std::pin::pin!(stopped());
     let held = context.wait(async {
         let session = client.session(ttl).await?;
         let lease = session.lease();
         tokio::select! {
             lock = session.lock(name) => Ok(Some(lock?)),
-            () = stopped() => leave(&client, lease).await.map(|()| None),
+            () = &mut stopped => leave(&client, lease).await.map(|()| None),
         }
     });
     let Some(mut lock) = held.map_err(|error: client::Error| Failure::from(error))? else {
@@ -37,7 +38,7 @@ fn run(context: &Context) -> Outcome {
         context.wait(async {
             tokio::select! {
                 () = lock.lost() => Err(Failure::new(code::ERROR, "session expired")),
-                () = stopped() => Ok(()),
+                () = &mut stopped => Ok(()),
             }
         })
     } else {
@@ -54,7 +55,7 @@ pub(super) async fn leave(client: &Client, lease: i64) -> Result<(), client::Err
     client.lease_revoke(LeaseRevokeRequest { id: lease }).await.map(drop)
 }
 
-/// Waits for Ctrl-C or SIGTERM.
+/// Waits for Ctrl-C or SIGTERM. One such wait must go on as long as the command: what comes between two of them is lost.
 pub(super) async fn stopped() {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))

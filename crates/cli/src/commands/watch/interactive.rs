@@ -25,6 +25,7 @@ pub(super) fn run(context: &Context, variables: &Variables) -> Outcome {
     let (failed, mut failures) = mpsc::unbounded_channel();
     // Counts how often everybody was asked for progress.
     let (asked, ask) = watch::channel(0_u64);
+    let mut stopped = std::pin::pin!(stopped());
     context.wait(async {
         loop {
             tokio::select! {
@@ -45,7 +46,7 @@ pub(super) fn run(context: &Context, variables: &Variables) -> Outcome {
                     }
                 }
                 Some(failure) = failures.recv() => return Err(failure),
-                () = stopped() => return Ok(()),
+                () = &mut stopped => return Ok(()),
             }
         }
     })

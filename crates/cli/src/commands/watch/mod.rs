@@ -33,6 +33,7 @@ fn run(context: &Context) -> Outcome {
     let client = context.client_that_needs_a_leader()?;
     let printer = context.printer()?;
     let mut watcher = client.watch(request(&context.parsed, &args)?);
+    let mut stopped = std::pin::pin!(stopped());
     let error = context.wait(async {
         loop {
             tokio::select! {
@@ -43,7 +44,7 @@ fn run(context: &Context) -> Outcome {
                     }
                     Err(error) => return Ok::<_, Failure>(Some(error)),
                 },
-                () = stopped() => return Ok(None),
+                () = &mut stopped => return Ok(None),
             }
         }
     })?;
