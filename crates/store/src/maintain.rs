@@ -277,9 +277,9 @@ impl Desk {
             self.compaction = None;
             return Ok(Work::Busy);
         }
-        // What is kept free is room for one copy: the next one waits for what this one has replaced.
+        // What is kept free is room for one copy: there is nothing to do before checkpoints have let go what the last one replaced.
         if store.disk_is_low() && self.rewriter.is_idle() && store.maintenance.checkpoints_due() {
-            return Ok(Work::Waiting);
+            return Ok(Work::Idle);
         }
         match self.rewriter.step(&store.index, store.revision(), store.disk_is_low(), budget_bytes) {
             Ok(Step::Idle) => Ok(Work::Idle),
