@@ -7,37 +7,52 @@
 //! is gathered in `meter` (with a `histogram`) and told by `report`.
 //!
 //! [`run_tool`] is etcd's `benchmark` on the same engine: `tool`.
+//!
+//! Studies are on top of it: `run_study`. A `runfile` has the rows of many loads, `report_page` makes a page of it, beside figures
+//! that were `published`.
 
 mod answer;
 mod arguments;
+mod compare;
 mod cutter;
 mod histogram;
 mod keepalive;
 mod lane;
 mod link;
 mod listing;
+mod measure;
 mod meter;
 mod pacer;
 mod perfdash;
 mod plain;
 mod plan;
 mod progress;
+mod published;
 mod report;
+mod report_page;
 mod request;
+mod runfile;
 mod seeker;
 mod series;
 mod singles;
 mod socket;
+mod sweep;
 mod tool;
 mod usage;
 mod watch;
 mod wire;
+mod words;
 mod work;
 
 /// Runs a command line of `cairn bench`, which is etcd's `benchmark` and more; returns the exit code. `program` is what it was started as.
 pub fn run_tool(program: &str, args: impl IntoIterator<Item = String>) -> i32 {
     let words: Vec<String> = args.into_iter().collect();
     // Sub-commands that etcd's tool does not have, and that read their own command lines, go first here.
+    if let Some((command, rest)) = words.split_first()
+        && let Some(code) = run_study(command, rest.iter().cloned())
+    {
+        return code;
+    }
     let code = tool::run(program, &words);
     // Whoever has ended a run by Ctrl-C has its report, and nothing that looks like a success.
     if code == 0 && singles::INTERRUPTED.load(std::sync::atomic::Ordering::Relaxed) { INTERRUPTED } else { code }
@@ -58,6 +73,16 @@ pub enum BenchError {
     /// A server.
     #[error("{0}")]
     Server(String),
+}
+
+/// Runs `sweep`, `report` or `compare` with what stands behind that word, and returns the exit code. None: `command` is none of them.
+fn run_study(command: &str, args: impl Iterator<Item = String>) -> Option<i32> {
+    match command {
+        "compare" => Some(compare::run(args)),
+        "report" => Some(report_page::run(args)),
+        "sweep" => Some(sweep::run(args)),
+        _ => None,
+    }
 }
 
 /// Runs the load that the arguments describe and prints what came of it as JSON. Returns the exit code: 0 if every request was

@@ -60,7 +60,7 @@ pub(crate) async fn connect(place: &Place, room: &SharedRoom) -> Result<Link<Soc
     Ok(link)
 }
 
-async fn open(place: &Place) -> Result<Socket, BenchError> {
+pub(crate) async fn open(place: &Place) -> Result<Socket, BenchError> {
     let failed = |error| BenchError::Io(format!("cannot connect to {}", place.address), error);
     let Some(path) = place.address.strip_prefix(UNIX) else {
         let socket = TcpStream::connect(&place.address).await.map_err(failed)?;

@@ -1,0 +1,245 @@
+package benchpages
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"cairn.dev/conformance/harness"
+)
+
+// sweepFlags are a sweep of all tables that takes seconds.
+func sweepFlags(server *harness.Server, path string, more ...string) []string {
+	return append(slowSweepFlags(server, path, "0.1"), more...)
+}
+
+// slowSweepFlags are one with rows of so many seconds.
+func slowSweepFlags(server *harness.Server, path, seconds string, more ...string) []string {
+	flags := []string{"sweep", "--endpoints=" + server.Endpoint(), "--out=" + path, "--quick", "--row-seconds=" + seconds,
+		"--get-keys=10000", "--data-dir=" + server.DataDir, "--label=" + string(server.Kind)}
+	return append(flags, more...)
+}
+
+// A sweep that is interrupted goes on where it was, on both servers; what it has written is gone at its end.
+func TestSweepGoesOnAfterAnInterrupt(t *testing.T) {
+	for _, kind := range []harness.Kind{harness.Subject(), harness.Etcd} {
+		t.Run(string(kind), func(t *testing.T) {
+			server := harness.Start(t, kind)
+			path := filepath.Join(t.TempDir(), "run.json")
+			flags := sweepFlags(server, path)
+			output := interruptedBench(t, path, 3, flags...)
+			cut := readRun(t, path)
+			if cut.Finished != nil || !strings.Contains(output, "the same command goes on after them") {
+				t.Fatalf("finished %v\n%s", cut.Finished, output)
+			}
+			output = mustBench(t, 0, flags...)
+			if !strings.Contains(output, "going on after "+strconv.Itoa(len(cut.Rows))+" rows") {
+				t.Errorf("nothing about going on:\n%s", output)
+			}
+			t.Log(output)
+			whole := readRun(t, path)
+			if whole.Finished == nil || len(whole.Rows) <= len(cut.Rows) {
+				t.Fatalf("%d rows, %d before", len(whole.Rows), len(cut.Rows))
+			}
+			seen, tables := map[string]bool{}, map[string]bool{}
+			for number, row := range whole.Rows {
+				name := row.Table + string(row.Parameters)
+				if seen[name] {
+					t.Errorf("%s is there twice", name)
+				}
+				seen[name], tables[row.Table] = true, true
+				result := row.Result
+				if result.State != "measured" || result.Succeeded == 0 || result.Succeeded != result.Requests || result.LatencyUs == nil {
+					t.Errorf("row %d: %s %+v", number, name, result)
+				}
+				if result.ServerCPU == nil || result.ServerMemory == nil || *result.ServerMemory < 1<<20 {
+					t.Errorf("row %d: nothing about the server: %+v", number, result)
+				}
+			}
+			if len(tables) != 6 {
+				t.Errorf("tables: %v", tables)
+			}
+			if keys := server.MustCtl("get", "", "--prefix", "--keys-only"); strings.TrimSpace(keys) != "" {
+				t.Errorf("keys are left: %.200s", keys)
+			}
+			if output := mustBench(t, 0, flags...); !strings.Contains(output, "is finished") {
+				t.Errorf("a finished run: %s", output)
+			}
+			refusals(t, path)
+		})
+	}
+}
+
+// What cannot be gone on with is refused, and left as it is.
+func refusals(t *testing.T, path string) {
+	other := harness.Start(t, harness.Subject())
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for wanted, flags := range map[string][]string{
+		"it is of cluster":    sweepFlags(other, path),
+		"its plan has":        sweepFlags(other, path, "--threads=2"),
+		"is no table":         sweepFlags(other, path, "--only=puts"),
+		"127.0.0.1:1":         {"sweep", "--endpoints=127.0.0.1:1", "--out=" + path, "--quick"},
+		"is no run of `cairn": {"sweep", "--endpoints=" + other.Endpoint(), "--out=/proc/self/comm"},
+	} {
+		if output := mustBench(t, 2, flags...); !strings.Contains(output, wanted) {
+			t.Errorf("%v: %s", flags, output)
+		}
+	}
+	after, err := os.ReadFile(path)
+	if err != nil || string(after) != string(before) {
+		t.Errorf("the run was changed: %v", err)
+	}
+}
+
+// A server that ends, or is full, ends the sweep; the rows before it stay, and are gone on with.
+func TestSweepStopsWithTheServer(t *testing.T) {
+	server := harness.Start(t, harness.Subject(), "--quota-backend-bytes=30000000")
+	path := filepath.Join(t.TempDir(), "run.json")
+	// 100,000 puts of 1 kB do not fit: the row has fewer, by the quota that the server tells.
+	output := mustBench(t, 0, slowSweepFlags(server, path, "0.3", "--only=put")...)
+	if !strings.Contains(output, "no more than") {
+		t.Errorf("no row was cut to what there is room for:\n%s", output)
+	}
+	for _, row := range readRun(t, path).Rows {
+		if row.Result.Succeeded != row.Result.Requests {
+			t.Errorf("%s%s: %+v", row.Table, row.Parameters, row.Result)
+		}
+	}
+
+	path = filepath.Join(t.TempDir(), "run.json")
+	flags := slowSweepFlags(server, path, "1", "--only=read")
+	done := make(chan harness.Result)
+	go func() { done <- bench(t, flags...) }()
+	waitForRows(t, path, 1)
+	server.Kill()
+	result := <-done
+	if result.Code != 3 || !strings.Contains(result.Stderr, "the same command goes on after them") {
+		t.Fatalf("exit %d\n%s%s", result.Code, result.Stdout, result.Stderr)
+	}
+	server.Run()
+	mustBench(t, 0, flags...)
+	if r := readRun(t, path); r.Finished == nil || len(r.Rows) != 4 {
+		t.Errorf("%d rows, finished %v", len(r.Rows), r.Finished)
+	}
+}
+
+// A store that is full stops the sweep in words; once there is space, it goes on.
+func TestSweepStopsWithoutSpace(t *testing.T) {
+	server := harness.Start(t, harness.Subject())
+	alarm := func(action pb.AlarmRequest_AlarmAction) {
+		request := &pb.AlarmRequest{Action: action, Alarm: pb.AlarmType_NOSPACE}
+		if _, err := pb.NewMaintenanceClient(server.Client().ActiveConnection()).Alarm(harness.Context(t), request); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "run.json")
+	flags := slowSweepFlags(server, path, "1", "--only=put")
+	done := make(chan harness.Result)
+	go func() { done <- bench(t, flags...) }()
+	waitForRows(t, path, 1)
+	alarm(pb.AlarmRequest_ACTIVATE)
+	result := <-done
+	if result.Code != 3 || !strings.Contains(result.Stderr, "cairn ctl alarm disarm") {
+		t.Fatalf("exit %d\n%s%s", result.Code, result.Stdout, result.Stderr)
+	}
+	rows := readRun(t, path).Rows
+	if last := rows[len(rows)-1].Result; last.State != "stopped" {
+		t.Errorf("the last row: %+v", last)
+	}
+	alarm(pb.AlarmRequest_DEACTIVATE)
+	mustBench(t, 0, flags...)
+	if r := readRun(t, path); r.Finished == nil || len(r.Rows) != 9 {
+		t.Errorf("%d rows, finished %v", len(r.Rows), r.Finished)
+	}
+}
+
+// Runs of both servers, and their comparison, have pages whose charts are drawn, whatever the window and its colours.
+func TestPages(t *testing.T) {
+	etcd, subject := harness.StartPair(t)
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	for _, server := range []*harness.Server{etcd, subject} {
+		mustBench(t, 0, sweepFlags(server, file(string(server.Kind)+".json"))...)
+	}
+	own := string(subject.Kind)
+	compared := mustBench(t, 0, "compare", "--endpoints="+subject.Endpoint(), "--peer-endpoints="+etcd.Endpoint(), "--pairs=3",
+		"--seconds=0.2", "--connections=10", "--keys=1000", "--out="+file("compare.json"))
+	t.Log(compared)
+	mustBench(t, 0, "report", file(own+".json"), "--out="+file("alone.html"))
+	mustBench(t, 0, "report", file(own+".json"), "--baseline="+file("etcd.json"), "--out="+file("beside.html"),
+		"--markdown="+file("beside.md"), "--json="+file("beside.json"))
+	mustBench(t, 0, "report", file("compare.json"), "--out="+file("compare.html"))
+	for name, wanted := range map[string]string{"beside.md": "| rate ratio |", "beside.json": "\"rate_ratio\": "} {
+		if content, err := os.ReadFile(file(name)); err != nil || !strings.Contains(string(content), wanted) {
+			t.Errorf("%s: %v, `%s` is not there", name, err, wanted)
+		}
+	}
+	browser := startBrowser(t)
+	for _, page := range []struct {
+		name   string
+		charts int
+	}{{"alone", 20}, {"beside", 22}, {"compare", 6}} {
+		for _, width := range []int{1280, 400} {
+			for _, scheme := range []string{"light", "dark"} {
+				browser.open(file(page.name+".html"), width, scheme)
+				look(t, browser, page.name+" "+scheme+" "+strconv.Itoa(width), page.charts)
+				if pictures := os.Getenv("PICTURES"); pictures != "" {
+					browser.picture(filepath.Join(pictures, page.name+"-"+scheme+"-"+strconv.Itoa(width)+".png"))
+				}
+			}
+		}
+	}
+	if len(browser.complaints) > 0 {
+		t.Errorf("the console says: %s", strings.Join(browser.complaints, "\n"))
+	}
+}
+
+// look looks at the page that is open: every chart has a size and marks in it, letters can be read, nothing goes over the edge.
+func look(t *testing.T, browser *browser, name string, charts int) {
+	t.Helper()
+	var seen struct {
+		Charts, Empty, Bad, Asked int
+		Letters                   float64
+		Over                      bool
+	}
+	browser.evaluate(`(() => {
+		const charts = [...document.querySelectorAll("svg.chart")];
+		const box = e => e.getBoundingClientRect();
+		const marks = c => c.querySelectorAll(".dot, .bar, .cell, .strip").length;
+		const size = c => box(c).width / c.viewBox.baseVal.width;
+		return {
+			Charts: charts.length,
+			Empty: charts.filter(c => box(c).width < 200 || box(c).height < 30 || marks(c) == 0).length,
+			Bad: (document.documentElement.outerHTML.match(/NaN|Infinity|undefined/g) || []).length,
+			Asked: performance.getEntriesByType("resource").length,
+			Letters: Math.min(...charts.map(c => size(c) * 12)),
+			Over: document.documentElement.scrollWidth > window.innerWidth,
+		};
+	})()`, &seen)
+	if seen.Charts < charts || seen.Empty > 0 || seen.Bad > 0 || seen.Asked > 0 || seen.Letters < 9 || seen.Over {
+		t.Errorf("%s: %+v, at least %d charts are wanted", name, seen, charts)
+	}
+
+	// The first value shows under the pointer, and nowhere else.
+	var place struct{ X, Y float64 }
+	browser.evaluate(`(() => {
+		const area = document.querySelector(".hit .area");
+		area.scrollIntoView({block: "center"});
+		const box = area.getBoundingClientRect();
+		return {X: box.x + box.width / 2, Y: box.y + box.height / 2};
+	})()`, &place)
+	browser.point(place.X, place.Y)
+	var shown []string
+	browser.evaluate(`[...document.querySelectorAll(".tip")].filter(e => getComputedStyle(e).visibility == "visible").map(e => e.textContent)`, &shown)
+	if len(shown) != 1 || shown[0] == "" {
+		t.Errorf("%s: under the pointer: %q", name, shown)
+	}
+	browser.point(0, 0)
+}

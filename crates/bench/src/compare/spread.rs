@@ -1,0 +1,130 @@
+//! Ratios of pairs, and how far they lie apart.
+
+use crate::runfile::{Measured, Run};
+
+/// The table that a comparison is kept in: parameters `load`, `pair` and `side`.
+pub(crate) const TABLE: &str = "compare";
+/// The values of `side`, in the order of `Run::sides`.
+pub(crate) const SIDES: [&str; 2] = ["A", "B"];
+
+/// What two servers are compared by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Metric {
+    Rate,
+    P99,
+    ServerCpu,
+    ClientCpu,
+}
+
+/// All of them, in the order they are told in.
+pub(crate) const METRICS: [Metric; 4] = [Metric::Rate, Metric::P99, Metric::ServerCpu, Metric::ClientCpu];
+
+impl Metric {
+    /// In words.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Metric::Rate => "requests per second",
+            Metric::P99 => "p99 latency",
+            Metric::ServerCpu => "server CPU per request",
+            Metric::ClientCpu => "client CPU per request",
+        }
+    }
+
+    /// What a row says of it. None if nothing was measured, or nothing succeeded.
+    fn of(self, row: &Measured) -> Option<f64> {
+        let value = match self {
+            _ if !row.is_measured() => None,
+            Metric::Rate => Some(row.rate),
+            Metric::P99 => row.latency_us.map(|latency| latency.p99),
+            Metric::ServerCpu => row.server_cpu_us,
+            Metric::ClientCpu => row.client_cpu_us,
+        };
+        value.filter(|value| *value > 0.0)
+    }
+}
+
+/// A load and a metric over all pairs.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Spread {
+    pub(crate) load: String,
+    pub(crate) metric: Metric,
+    /// Medians of both sides.
+    pub(crate) sides: [f64; 2],
+    /// Median of the pairs' ratios, A to B; the smallest and the largest of them.
+    pub(crate) ratio: f64,
+    pub(crate) least: f64,
+    pub(crate) most: f64,
+    pub(crate) pairs: usize,
+}
+
+/// The spreads of all loads of a comparison, load by load. Pairs of which one side has nothing do not count.
+pub(crate) fn spreads(run: &Run) -> Vec<Spread> {
+    let mut loads: Vec<&str> = Vec::new();
+    for row in run.rows.iter().filter(|row| row.table == TABLE) {
+        let load = row.parameters.text("load").unwrap_or_default();
+        if !loads.contains(&load) {
+            loads.push(load);
+        }
+    }
+    let each = loads.iter().flat_map(|load| METRICS.iter().map(move |metric| (*load, *metric)));
+    each.filter_map(|(load, metric)| spread(run, load, metric)).collect()
+}
+
+fn spread(run: &Run, load: &str, metric: Metric) -> Option<Spread> {
+    let of_side = |side: &str| -> Vec<(u64, f64)> {
+        let rows = run.rows.iter().filter(|row| row.table == TABLE);
+        let own =
+            rows.filter(|row| row.parameters.text("load") == Some(load) && row.parameters.text("side") == Some(side));
+        own.filter_map(|row| Some((row.parameters.count("pair")?, metric.of(&row.result)?))).collect()
+    };
+    let [a, b] = SIDES.map(of_side);
+    let partner = |pair: u64| b.iter().find(|(own, _)| *own == pair).map(|(_, value)| *value);
+    let pairs: Vec<(f64, f64)> = a.iter().filter_map(|(pair, value)| Some((*value, partner(*pair)?))).collect();
+    let ratios: Vec<f64> = pairs.iter().map(|(a, b)| a / b).collect();
+    Some(Spread {
+        load: load.to_owned(),
+        metric,
+        sides: [median(pairs.iter().map(|pair| pair.0))?, median(pairs.iter().map(|pair| pair.1))?],
+        ratio: median(ratios.iter().copied())?,
+        least: ratios.iter().copied().fold(f64::INFINITY, f64::min),
+        most: ratios.iter().copied().fold(0.0, f64::max),
+        pairs: pairs.len(),
+    })
+}
+
+/// The middle of `values`; of an even number the mean of the two in the middle.
+fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let last = values.len().checked_sub(1)?;
+    Some(f64::midpoint(values[last / 2], values[last.div_ceil(2)]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runfile::{Kind, Parameters, Row, State};
+
+    fn row(pair: u64, side: &str, rate: f64) -> Row {
+        let parameters = Parameters::default().with("load", "put").with("pair", pair).with("side", side);
+        Row { table: TABLE.into(), parameters, result: Measured { rate, ..Measured::default() } }
+    }
+
+    #[test]
+    fn pairs_are_compared_with_each_other_alone() {
+        let mut run = Run::begin(Kind::Compare, String::new(), vec![], Parameters::default(), vec![]);
+        assert!(spreads(&run).is_empty());
+        // The machine became slower, the ratio did not.
+        for (pair, a, b) in [(1, 800.0, 100.0), (2, 400.0, 50.0), (3, 90.0, 10.0), (4, 70.0, 0.0)] {
+            run.rows.push(row(pair, "A", a));
+            run.rows.push(row(pair, "B", b));
+        }
+        run.rows.push(row(5, "A", 1e9));
+        run.rows.push(Row { result: Measured::without(State::Stopped, String::new()), ..row(5, "B", 1.0) });
+        let found = spreads(&run);
+        assert_eq!(found.len(), 1);
+        let Spread { sides, ratio, least, most, pairs, .. } = found[0];
+        assert_eq!((sides, ratio, least, most, pairs), ([400.0, 50.0], 8.0, 8.0, 9.0, 3));
+        assert_eq!(median([1.0, 4.0, 2.0, 3.0].into_iter()), Some(2.5));
+    }
+}

@@ -1,0 +1,91 @@
+//! Runs one load between two looks at the servers.
+
+use std::time::Duration;
+
+use super::load::Load;
+use super::metrics::Use;
+use super::requests::Requests;
+use crate::BenchError;
+use crate::link::Place;
+use crate::meter::{Cost, Meter};
+use crate::runfile::{Latency, Measured};
+use crate::singles::{Course, drive};
+
+/// How a load is run.
+#[derive(Clone, Debug)]
+pub(crate) struct Task {
+    pub(crate) load: Load,
+    /// Connections go round them.
+    pub(crate) places: Vec<Place>,
+    pub(crate) connections: usize,
+    /// Calls in flight on all connections together.
+    pub(crate) calls: usize,
+    pub(crate) threads: usize,
+    /// It ends after so many requests, or after so long, whichever comes first.
+    pub(crate) requests: Option<u64>,
+    pub(crate) time: Option<Duration>,
+    /// Open loop: requests a second.
+    pub(crate) rate: Option<f64>,
+    pub(crate) token: Option<String>,
+}
+
+/// No request of these loads is larger.
+const REQUEST_BYTES_MAX: usize = 2 << 20;
+/// A load that does not end after its time is given up after so much more.
+const LATE: Duration = Duration::from_secs(120);
+
+impl Task {
+    /// Runs it. Nothing but the engine's own failure is an error: requests that fail are in what was measured.
+    pub(crate) fn run(&self) -> Result<(Meter, Cost), BenchError> {
+        let course = Course {
+            places: self.places.clone(),
+            connections: self.connections,
+            calls: self.calls,
+            threads: self.threads,
+            groups: 1,
+            requests: self.requests,
+            time: self.time,
+            rate: self.rate,
+            timeout: self.time.map(|time| time + LATE),
+            pids: Vec::new(),
+            metadata: self.token.iter().map(|token| ("token", token)).collect(),
+            request_bytes_max: REQUEST_BYTES_MAX,
+            attended: None,
+        };
+        let (mut meters, cost) = drive(&course, |thread, threads| Requests::new(&self.load, thread, threads))?;
+        Ok((meters.swap_remove(0), cost))
+    }
+}
+
+/// What came of a load. `all` is the number of successes that processes were used for, other loads included.
+pub(super) fn measured(meter: &Meter, cost: &Cost, used: &Use, all: u64) -> Measured {
+    let seconds = cost.time.as_secs_f64();
+    let each = |seconds: f64| (all > 0).then(|| seconds * 1e6 / all as f64);
+    let wrong = meter.wrong.iter().map(|(why, count)| ((*why).to_owned(), *count));
+    let errors = meter.failed.iter().map(|(name, count)| ((*name).to_owned(), *count)).chain(wrong);
+    Measured {
+        requests: meter.sent,
+        succeeded: meter.succeeded,
+        errors: errors.collect(),
+        examples: meter.examples.iter().map(|(name, text)| ((*name).to_owned(), text.clone())).collect(),
+        seconds,
+        rate: meter.succeeded as f64 / seconds.max(1e-9),
+        latency_us: latency(meter),
+        client_cpu_us: each(cost.own_cpu.as_secs_f64()),
+        server_cpu_us: used.cpu_seconds.and_then(each),
+        server_memory_bytes: used.memory_bytes,
+        ..Measured::default()
+    }
+}
+
+fn latency(meter: &Meter) -> Option<Latency> {
+    let all = &meter.latency;
+    (meter.succeeded > 0).then(|| Latency {
+        mean: all.mean_us(),
+        p50: all.quantile_us(0.5),
+        p90: all.quantile_us(0.9),
+        p99: all.quantile_us(0.99),
+        p999: all.quantile_us(0.999),
+        max: all.max_us(),
+    })
+}

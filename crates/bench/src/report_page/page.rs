@@ -1,0 +1,211 @@
+//! The page as a whole: one file without scripts that asks nobody for anything.
+
+use super::numbers::{bytes, count, ratio as times, time_us};
+use super::sections::{SECTIONS, Section};
+use super::table::{Table, heading};
+use super::text::escape;
+use super::view::{View, ratio};
+use crate::published;
+use crate::runfile::{Kind, Row, Run, State, Value};
+
+const STYLE: &str = include_str!("style.css");
+/// Tables longer than this are folded away at first.
+const ROWS_SHOWN: usize = 30;
+
+/// The page about `view`.
+pub(super) fn html(view: View<'_>) -> String {
+    let run = view.run;
+    let title = if run.label.trim().is_empty() { title_of(run) } else { run.label.trim().to_owned() };
+    let mut html = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+         <title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<header>\n<h1>{}</h1>\n<p class=\"dim\">{}</p>\n</header>\n",
+        escape(&title),
+        escape(&title),
+        escape(&subtitle(view)),
+    );
+    html.push_str(&warnings(run));
+    html.push_str(&tiles(view));
+    html.push_str(&place(view));
+    let mut is_empty = true;
+    for section in &SECTIONS {
+        if !view.rows(section.table).is_empty() {
+            is_empty = false;
+            html.push_str(&part(view, section));
+        }
+    }
+    if is_empty {
+        html.push_str("<p class=\"warn\">No row of this run is finished: there is nothing to show.</p>\n");
+    }
+    html.push_str(&foot(view));
+    html.push_str("</main>\n</body>\n</html>\n");
+    html
+}
+
+fn title_of(run: &Run) -> String {
+    let names: Vec<&str> = run.sides.iter().map(|side| side.name.as_str()).filter(|name| !name.is_empty()).collect();
+    match run.kind {
+        Kind::Sweep => format!("Benchmark of {}", names.first().unwrap_or(&"a cluster")),
+        Kind::Compare => names.join(" beside "),
+    }
+}
+
+fn subtitle(view: View<'_>) -> String {
+    let run = view.run;
+    let rows = run.rows.iter().filter(|row| row.result.is_measured()).count();
+    let ended = run.finished.as_ref().map_or(", not finished".to_owned(), |finished| format!(" to {finished}"));
+    let baseline =
+        view.baseline.map_or(String::new(), |other| format!(" · baseline: {}, {}", view.names()[1], other.started));
+    format!("{}{ended} · {} rows · {}{baseline}", run.started, count(rows as u64), run.tool)
+}
+
+/// What a reader has to know before the figures.
+fn warnings(run: &Run) -> String {
+    let rows = |state: State| run.rows.iter().filter(|row| row.result.state == state).count();
+    let errors = run.rows.iter().filter(|row| row.result.errors_all() > 0).count();
+    let said = [
+        (run.finished.is_none(), "The run is not finished: rows are missing.".to_owned()),
+        (rows(State::Stopped) > 0, format!("{} rows were stopped before their end.", rows(State::Stopped))),
+        (rows(State::LeftOut) > 0, format!("{} rows were left out; the tables say why.", rows(State::LeftOut))),
+        (
+            errors > 0,
+            format!("{errors} rows have requests that failed; rates and latencies are of those that did not."),
+        ),
+    ];
+    let said: Vec<String> = said.into_iter().filter(|(is_so, _)| *is_so).map(|(_, text)| text).collect();
+    if said.is_empty() { String::new() } else { format!("<p class=\"warn\">{}</p>\n", said.join("<br>")) }
+}
+
+/// The best row of each table.
+fn tiles(view: View<'_>) -> String {
+    let mut html = String::from("<div class=\"tiles\">\n");
+    let mut number = 0;
+    for (table, what) in [("put", "puts"), ("write", "puts"), ("get", "reads"), ("read", "reads"), ("auth", "logins")] {
+        let [rows, _] = view.both(table);
+        let Some(best) = rows.into_iter().max_by(|a, b| a.result.rate.total_cmp(&b.result.rate)) else { continue };
+        number += 1;
+        html.push_str(&format!("<div class=\"tile\"><b>{}/s</b>", escape(&super::numbers::rate(best.result.rate))));
+        html.push_str(&format!("<span>{}, {}</span>", escape(what), escape(&parameters(best))));
+        if let Some(latency) = best.result.latency_us {
+            html.push_str(&format!("<span>p50 {}, p99 {}</span>", time_us(latency.p50), time_us(latency.p99)));
+        }
+        let base = view.base(best).map(|base| base.result.rate);
+        if let Some(ratio) = ratio(Some(best.result.rate), base) {
+            html.push_str(&format!("<span>{} of {}</span>", times(ratio), escape(&view.names()[1])));
+        }
+        html.push_str("</div>\n");
+    }
+    html.push_str("</div>\n");
+    if number == 0 { String::new() } else { html }
+}
+
+/// What a row is about, in few words.
+fn parameters(row: &Row) -> String {
+    let told = row.parameters.without(&published::AMOUNTS).without(&["connections", "operation"]);
+    let words = told.iter().filter_map(|(name, value)| match (name, value) {
+        (_, Value::Text(text)) => Some(text.clone()),
+        ("clients", Value::Count(1)) => Some("1 client".into()),
+        ("clients", Value::Count(clients)) => Some(format!("{} clients", count(*clients))),
+        ("keys_per_answer", Value::Count(1)) => Some("1 key each".into()),
+        ("keys_per_answer", Value::Count(keys)) => Some(format!("{} keys each", count(*keys))),
+        _ => None,
+    });
+    words.collect::<Vec<_>>().join(", ")
+}
+
+/// Machine, disk, servers, command.
+fn place(view: View<'_>) -> String {
+    let run = view.run;
+    let machine = &run.machine;
+    let mut facts = vec![
+        ("processor", machine.cpu.clone()),
+        ("cores", count(machine.cores)),
+        ("memory", bytes(machine.memory_bytes as f64)),
+        ("kernel", machine.kernel.clone()),
+    ];
+    if let Some(disk) = &run.disk {
+        let model = disk.model.as_ref().map_or(String::new(), |model| format!(", {model}"));
+        facts.push(("disk", format!("{} ({}){model}", disk.device, disk.file_system)));
+        facts.push(("data", disk.path.clone()));
+    }
+    let mut html = format!("<h2>Where and how</h2>\n<div class=\"place\">\n{}", card("Machine of the load", &facts));
+    for (run, of) in [(Some(run), ""), (view.baseline, "Baseline: ")] {
+        for side in run.iter().flat_map(|run| &run.sides) {
+            let names: Vec<&str> = side.members.iter().map(|member| member.name.as_str()).collect();
+            let mut facts = vec![
+                ("version", side.version.clone()),
+                ("cluster", side.cluster.clone()),
+                ("members", format!("{}: {}", names.len(), names.join(", "))),
+                ("endpoints", side.endpoints.join(", ")),
+            ];
+            facts.extend(side.settings.iter().map(|(name, value)| (name.as_str(), value.clone())));
+            html.push_str(&card(&format!("{of}{}", side.name), &facts));
+        }
+    }
+    if let Some(other) = view.baseline {
+        let machine = &other.machine;
+        let facts = [
+            ("processor", machine.cpu.clone()),
+            ("cores", count(machine.cores)),
+            ("kernel", machine.kernel.clone()),
+            ("started", other.started.clone()),
+        ];
+        html.push_str(&card("Baseline: machine of the load", &facts));
+    }
+    let plan: Vec<(String, String)> = run.plan.iter().map(|(name, value)| (heading(name), value.to_string())).collect();
+    let mut how: Vec<(&str, String)> = plan.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+    how.push(("command", run.command.join(" ")));
+    html.push_str(&card("Plan", &how));
+    html.push_str("</div>\n");
+    html
+}
+
+fn card(title: &str, facts: &[(&str, String)]) -> String {
+    let mut html = format!("<div><h3>{}</h3><dl>", escape(title));
+    for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
+        html.push_str(&format!("<dt>{}</dt><dd>{}</dd>", escape(name), escape(value)));
+    }
+    html.push_str("</dl></div>\n");
+    html
+}
+
+fn part(view: View<'_>, section: &Section) -> String {
+    let mut html =
+        format!("<section>\n<h2>{}</h2>\n<p class=\"dim\">{}</p>\n", escape(section.title), escape(section.text));
+    let charts: String = (section.charts)(view).concat();
+    if !charts.is_empty() {
+        html.push_str(&format!("<div class=\"charts\">\n{charts}</div>\n"));
+    }
+    if section.table == crate::compare::TABLE {
+        html.push_str(&Table::compared(view).html());
+    }
+    let table = Table::of(view, section.table);
+    let open = if table.rows.len() <= ROWS_SHOWN { " open" } else { "" };
+    let rows =
+        if table.rows.len() == 1 { "1 row".into() } else { format!("All {} rows", count(table.rows.len() as u64)) };
+    html.push_str(&format!("<details{open}><summary>{rows}</summary>\n{}</details>\n</section>\n", table.html()));
+    html
+}
+
+fn foot(view: View<'_>) -> String {
+    let mut html = String::from("<div class=\"foot\">\n");
+    let mut setups: Vec<(&str, &str)> = Vec::new();
+    for figure in view.run.rows.iter().flat_map(published::figures) {
+        if !setups.contains(&(figure.study.name, figure.study.setup)) {
+            setups.push((figure.study.name, figure.study.setup));
+        }
+    }
+    if !setups.is_empty() {
+        html.push_str(&format!("<p>* {}</p>\n<ul>\n", escape(published::CAVEAT)));
+        for (name, setup) in setups {
+            html.push_str(&format!("<li><b>{}</b>: {}</li>\n", escape(name), escape(setup)));
+        }
+        html.push_str("</ul>\n");
+    }
+    html.push_str(
+        "<p>Rates and costs are of requests that were answered as they should be. CPU of the servers is that of all members together, \
+         memory that of the member with most of it, both by their metrics; resident memory includes files that are mapped.</p>\n</div>\n",
+    );
+    html
+}

@@ -1,0 +1,203 @@
+//! A sweep from its first row to its last.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::case::{Case, Target};
+use super::options::Options;
+use super::screen::{Screen, say, words};
+use super::stock::{Room, Stock};
+use super::stop::{on_interrupt, undisturbed};
+use super::{MEASURED, STOPPED, WITH_ERRORS, resume, tables};
+use crate::measure::{Cluster, Kind, Load, Task, raise_file_limit};
+use crate::runfile::{self, Measured, Row, Run, State, utc_now};
+use crate::{BenchError, link};
+
+/// Rows with writes beside them take no longer: what is offered and not taken waits.
+const MIXED_TIME_MAX: Duration = Duration::from_secs(10);
+/// What the error of a full store has in it.
+const NO_SPACE: &str = "database space exceeded";
+
+/// Measures what is missing. Returns the exit code.
+pub(super) fn run(options: &Options) -> Result<i32, BenchError> {
+    let cases = tables::cases(options);
+    // Signals are to be held back by every thread that follows.
+    let done = Arc::new(AtomicUsize::new(0));
+    let (all, out, seen) = (cases.len(), options.out.display().to_string(), done.clone());
+    on_interrupt(move || match seen.load(Ordering::Relaxed) {
+        0 => "interrupted before the first row was finished".to_owned(),
+        rows => format!("interrupted: {rows} of {all} rows are in `{out}`; the same command goes on after them"),
+    })?;
+    raise_file_limit(cases.iter().map(|case| case.connections).max().unwrap_or(0))?;
+    let cluster = Cluster::connect(&options.access)?;
+    let side = cluster.describe(&options.name)?;
+    let run = resume::begin(options, side)?;
+    Sweep { options, cluster: &cluster, cases, run, done }.run()
+}
+
+struct Sweep<'a> {
+    options: &'a Options,
+    cluster: &'a Cluster,
+    cases: Vec<Case>,
+    run: Run,
+    /// Rows that need not be measured again.
+    done: Arc<AtomicUsize>,
+}
+
+impl Sweep<'_> {
+    fn run(mut self) -> Result<i32, BenchError> {
+        let all = self.cases.len();
+        self.run.rows.retain(|row| row.result.is_measured());
+        let before = self.run.rows.len();
+        self.done.store(before, Ordering::Relaxed);
+        let out = self.options.out.display().to_string();
+        if self.run.finished.is_some() && before == all {
+            say(format_args!(
+                "`{out}` is finished: it has all {all} rows. Make a page of it: cairn bench report {out}"
+            ));
+            return Ok(MEASURED);
+        }
+        self.greet(before, all);
+        let mut stock = Stock::new(self.cluster, self.options)?;
+        let mut screen = Screen::new(self.run.sides.first().map_or(0, |side| side.members.len()));
+        // The file is there before the first row: what cannot be written shows at once.
+        self.save()?;
+        for (number, case) in self.cases.clone().into_iter().enumerate() {
+            if self.run.row(case.table, &case.parameters).is_some() {
+                continue;
+            }
+            screen.doing(number + 1, all, &words(case.table, &case.parameters));
+            let (result, stopped) = self.measure(&case, &mut stock);
+            let row = Row { table: case.table.into(), parameters: case.parameters, result };
+            screen.row(&row);
+            self.run.rows.push(row);
+            self.save()?;
+            if let Some(why) = stopped {
+                screen.foot();
+                eprintln!("\nstopped: {why}");
+                // What is full has to be emptied before anything else can be done with it; if the server is gone this fails, too.
+                let _ = stock.clear();
+                eprintln!("{} rows are in `{out}`; the same command goes on after them", self.finished());
+                return Ok(STOPPED);
+            }
+        }
+        stock.clear()?;
+        self.run.finished = Some(utc_now());
+        self.save()?;
+        screen.foot();
+        say(format_args!(
+            "\n{} rows are in `{out}`. Make a page of them: cairn bench report {out}",
+            self.run.rows.len()
+        ));
+        let has_errors = self.run.rows.iter().any(|row| row.result.errors_all() > 0);
+        Ok(if has_errors { WITH_ERRORS } else { MEASURED })
+    }
+
+    fn greet(&self, before: usize, all: usize) {
+        self.run.sides.iter().for_each(|side| say(format_args!("{}", side.words())));
+        let machine = &self.run.machine;
+        say(format_args!("load from {}, {} cores, {}", machine.cpu, machine.cores, machine.kernel));
+        match self.options.row_time {
+            Some(time) => say(format_args!("{} rows of at most {} s each", all - before, time.as_secs_f64())),
+            None => say(format_args!("{} rows, each until all its queries are done", all - before)),
+        }
+        if before > 0 {
+            say(format_args!("going on after {before} rows in `{}`", self.options.out.display()));
+        }
+    }
+
+    fn finished(&self) -> usize {
+        self.run.rows.iter().filter(|row| row.result.is_measured()).count()
+    }
+
+    fn save(&self) -> Result<(), BenchError> {
+        let written = undisturbed(|| {
+            let written = runfile::write(&self.options.out, &self.run);
+            if written.is_ok() {
+                self.done.store(self.finished(), Ordering::Relaxed);
+            }
+            written
+        });
+        written.map_err(|error| BenchError::Server(error.to_string()))
+    }
+
+    /// What came of a row, and why the sweep cannot go on, if it cannot.
+    fn measure(&self, case: &Case, stock: &mut Stock<'_>) -> (Measured, Option<String>) {
+        let stop = |why: String| (Measured::without(State::Stopped, why.clone()), Some(why));
+        let room = match stock.prepare(case) {
+            Ok(room) => room,
+            Err(error) => return stop(error.to_string()),
+        };
+        let (requests, note) = match room {
+            Room::Enough(requests) => (requests, None),
+            Room::Less(requests, why) => (Some(requests), Some(format!("no more than {requests} requests: {why}"))),
+            Room::None(why) => return (Measured::without(State::LeftOut, why), None),
+        };
+        let measured = self.task(case, requests).and_then(|(task, other)| self.cluster.measure(&task, other.as_ref()));
+        let mut result = match measured {
+            Ok(result) => result,
+            Err(error) => return stop(error.to_string()),
+        };
+        result.reason = note;
+        let why = self.ending(&result);
+        if let Some(why) = &why {
+            (result.state, result.reason) = (State::Stopped, Some(why.clone()));
+        }
+        (result, why)
+    }
+
+    /// Why nothing more can be measured after this row.
+    fn ending(&self, result: &Measured) -> Option<String> {
+        if result.errors_all() == 0 {
+            return None;
+        }
+        if result.examples.values().any(|text| text.contains(NO_SPACE)) {
+            return Some(
+                "the store has no space left: raise `--quota-backend-bytes`, then `cairn ctl alarm disarm`".to_owned(),
+            );
+        }
+        self.cluster.answers().err().map(|error| format!("a server does not answer any more: {error}"))
+    }
+
+    /// The load of a row, and the writes beside it.
+    fn task(&self, case: &Case, requests: Option<u64>) -> Result<(Task, Option<Task>), BenchError> {
+        let all = self.cluster.places()?;
+        let places: Vec<link::Place> = match case.target {
+            Target::All => all.clone(),
+            Target::Leader => match self.cluster.leader()? {
+                Some(leader) => vec![leader],
+                None => return Err(BenchError::Server("the leader is none of the endpoints: name all members".into())),
+            },
+        };
+        let is_mixed = case.writes.is_some();
+        let time = match self.options.row_time {
+            Some(time) if is_mixed => Some(time.min(MIXED_TIME_MAX)),
+            None if is_mixed => Some(MIXED_TIME_MAX),
+            time => time,
+        };
+        let task = Task {
+            load: case.load.clone(),
+            places,
+            connections: case.connections,
+            calls: case.clients,
+            threads: self.options.threads,
+            requests,
+            time,
+            rate: None,
+            token: None,
+        };
+        let writes = case.writes.filter(|rate| *rate > 0).map(|rate| Task {
+            load: Load { kind: Kind::Put, ..case.load.clone() },
+            places: all,
+            connections: case.connections,
+            calls: case.clients * 10,
+            threads: 1,
+            requests: None,
+            time,
+            rate: Some(rate as f64),
+            token: None,
+        });
+        Ok((task, writes))
+    }
+}
