@@ -4,7 +4,7 @@ CARGO ?= cargo
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 BIN = $(CARGO_TARGET_DIR)/release/cairn
 
-.PHONY: help run cluster test build lint unit sim sim-short conformance migrate-earlier clients published published-full published-tools faults failover auth-speed \
+.PHONY: help run cluster test build lint unit sim sim-short conformance migrate-earlier pages clients published published-full published-tools faults failover auth-speed \
 	check-perf catch-up reliability neighbours attacks \
 	large-lists reliability-full bench-vs-etcd deny fuzz
 
@@ -53,12 +53,16 @@ sim-short:
 
 # etcd's own clients and tools against the release binary.
 conformance: build
-	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -timeout 20m $$(go list ./... | grep -v -e /reliability -e /attacks -e /partition -e /failover -e /catchup -e /clients)
+	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -timeout 20m $$(go list ./... | grep -v -e /reliability -e /attacks -e /partition -e /failover -e /catchup -e /clients -e /benchpages)
 	cd conformance/published && go test -count=1 .
 
 # Data directories of etcd 3.5 and 3.6 are taken over too; builds both servers once, which takes minutes.
 migrate-earlier: build
 	cd conformance && EARLIER=1 CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 20m -run 'TestMigrate$$' ./utl
+
+# Studies of `cairn bench` that are interrupted or lose their server, and their pages in a browser (Debian's chromium, installed if it is missing).
+pages: build
+	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 20m ./benchpages
 
 # Client packages for Python, Java, Node and Rust, from their registries, against the release binary.
 clients: build
