@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -81,6 +82,28 @@ func TestNoEvents(t *testing.T) {
 	const heading = "Get during watch summary:"
 	if !strings.Contains(shape(want.Stdout), heading) || strings.TrimSpace(shape(got.Stdout)) != heading {
 		t.Errorf("%s\nnot\n%s", shape(got.Stdout), shape(want.Stdout))
+	}
+}
+
+// Without a server, in a directory of the working directory that goes away.
+func TestStorage(t *testing.T) {
+	t.Chdir(t.TempDir())
+	genuine, own := harness.Tool(t, "benchmark"), ours(t)
+	for _, line := range []string{
+		"mvcc put --total=2000 --batch-limit=100",
+		"--precise mvcc put --total=500 --key-size=16 --value-size=1000",
+		"mvcc --batch-interval 1 put --total=300 --txn --txn-ops=7",
+	} {
+		want, got := run(t, genuine, "", line), run(t, own, "", line)
+		// The genuine tool prints a line of its engine's log first.
+		_, report, _ := strings.Cut(want.Stdout, "\n")
+		if got.Code != 0 || shape(got.Stdout) != shape(report) {
+			t.Errorf("%s: exit %d\n%s%s\nnot\n%s", line, got.Code, got.Stderr, shape(got.Stdout), shape(report))
+		}
+	}
+	left, err := os.ReadDir(".")
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
 

@@ -16,9 +16,14 @@ const BAR: u64 = 40;
 
 /// The report of what was measured in `time`. With `precise` numbers have all their digits.
 pub(crate) fn text(meter: &Meter, time: Duration, precise: bool) -> String {
+    weighted(meter, time, 1, precise)
+}
+
+/// The report of requests that count as `weight` each.
+pub(crate) fn weighted(meter: &Meter, time: Duration, weight: u64, precise: bool) -> String {
     let mut out = String::new();
     if meter.latency.total() > 0 {
-        put(&mut out, meter, time, precise);
+        put(&mut out, meter, time, weight, precise);
     }
     if !meter.texts.is_empty() {
         out.push_str("\nError distribution:\n");
@@ -29,7 +34,7 @@ pub(crate) fn text(meter: &Meter, time: Duration, precise: bool) -> String {
     out
 }
 
-fn put(out: &mut String, meter: &Meter, time: Duration, precise: bool) {
+fn put(out: &mut String, meter: &Meter, time: Duration, weight: u64, precise: bool) {
     let latency = &meter.latency;
     let number = |number: f64| if precise { general(number) } else { format!("{number:.4}") };
     out.push_str("\nSummary:\n");
@@ -42,7 +47,7 @@ fn put(out: &mut String, meter: &Meter, time: Duration, precise: bool) {
     ] {
         line(out, format_args!("  {name}:\t{} secs.", number(seconds)));
     }
-    let rate = latency.total() as f64 / time.as_secs_f64().max(1e-9);
+    let rate = latency.total() as f64 * weight as f64 / time.as_secs_f64().max(1e-9);
     line(out, format_args!("  Requests/sec:\t{}", number(rate)));
     out.push_str("\nResponse time histogram:\n");
     let rows = rows(meter);
