@@ -2,6 +2,7 @@ package checks
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"cairn.dev/conformance/harness"
 	"github.com/google/go-cmp/cmp"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // etcdctl is the binary under the name of etcd's tool.
@@ -93,4 +95,46 @@ func TestPerf(t *testing.T) {
 	t.Run("fail", func(t *testing.T) {
 		compareLoads(t, narrow, 1, append(tooMany, "FAIL"), "check", "perf", "--load=m")
 	})
+}
+
+// Ctrl-C in the middle of a load leaves no keys behind. `check perf` judges
+// what there is, as etcd's does.
+func TestLoadInterrupted(t *testing.T) {
+	for load, want := range map[string]struct {
+		codes []int
+		line  string
+	}{
+		"perf":      {[]int{0, 1}, "Throughput"},
+		"datascale": {[]int{5}, "Start data scale check"},
+	} {
+		server := harness.Start(t, harness.Subject())
+		client, ctx := server.Client(), harness.Context(t)
+		command := exec.Command(etcdctl(t), "--endpoints="+server.Endpoint(), "check", load, "--load=xl")
+		var stdout strings.Builder
+		command.Stdout = &stdout
+		if err := command.Start(); err != nil {
+			t.Fatal(err)
+		}
+		count := func() int64 {
+			found, err := client.Get(ctx, "/etcdctl-check", clientv3.WithPrefix(), clientv3.WithCountOnly())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return found.Count
+		}
+		for deadline := time.Now().Add(30 * time.Second); count() < 100; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				command.Process.Kill()
+				t.Fatalf("%s writes nothing", load)
+			}
+		}
+		command.Process.Signal(os.Interrupt)
+		command.Wait()
+		if code := command.ProcessState.ExitCode(); !slices.Contains(want.codes, code) || !strings.Contains(stdout.String(), want.line) {
+			t.Errorf("%s: exit %d\n%s", load, code, stdout.String())
+		}
+		if left := count(); left > 0 {
+			t.Errorf("%s left %d keys", load, left)
+		}
+	}
 }

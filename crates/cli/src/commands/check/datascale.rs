@@ -4,7 +4,6 @@ use super::report::Report;
 use super::writers::Writers;
 use super::{Keys, is_free, load, tidy, tidy_space};
 use crate::command::Context;
-use crate::commands::lock::stopped;
 use crate::failure::{Failure, Outcome, code};
 use crate::globals;
 use crate::print;
@@ -36,10 +35,11 @@ pub(super) fn run(context: &Context) -> Outcome {
     let mut keys = Keys::new(context, PAIR_BYTES / 2);
     let report = Rc::new(RefCell::new(Report::begin()));
     let is_whole = context.wait(tokio::task::LocalSet::new().run_until(async {
-        tokio::select! {
-            () = write(&clients, pairs, &mut keys, &report) => true,
-            () = stopped() => false,
-        }
+        let mut bar = Bar::new();
+        let writers = Writers::start(&clients, PAIR_BYTES / 2, &report);
+        let is_whole = writers.work(async |writers| fill(writers, pairs, &mut keys, &mut bar).await).await;
+        bar.end(&format!("{} pairs", report.borrow().count()));
+        is_whole
     }));
     let after = memory(context, first, &endpoints[0], "after");
     tidy(context, first)?;
@@ -56,15 +56,11 @@ pub(super) fn run(context: &Context) -> Outcome {
     print::out(format!("PASS: Approximate system memory used : {used:.2} MB.\n").as_bytes())
 }
 
-async fn write(clients: &[Client], pairs: u64, keys: &mut Keys, report: &Rc<RefCell<Report>>) {
-    let writers = Writers::start(clients, PAIR_BYTES / 2, report);
-    let mut bar = Bar::new();
+async fn fill(writers: &Writers, pairs: u64, keys: &mut Keys, bar: &mut Bar) {
     for number in 0..pairs {
         writers.write(keys.next()).await;
         bar.draw(number, pairs, &format!("{number} pairs"));
     }
-    writers.finish().await;
-    bar.end(&format!("{pairs} pairs"));
 }
 
 fn memory(context: &Context, client: &Client, endpoint: &Endpoint, when: &str) -> Outcome<f64> {

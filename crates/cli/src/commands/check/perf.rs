@@ -4,7 +4,6 @@ use super::report::Report;
 use super::writers::Writers;
 use super::{Keys, is_free, load, print_line, tidy, tidy_space};
 use crate::command::Context;
-use crate::commands::lock::stopped;
 use crate::failure::{Failure, Outcome, code};
 use crate::print;
 use crate::progress::Bar;
@@ -34,10 +33,11 @@ pub(super) fn run(context: &Context) -> Outcome {
     let mut keys = Keys::new(context, KEY_BYTES);
     let report = Rc::new(RefCell::new(Report::begin()));
     let is_whole = context.wait(tokio::task::LocalSet::new().run_until(async {
-        tokio::select! {
-            () = write(&clients, wanted, &mut keys, &report) => true,
-            () = stopped() => false,
-        }
+        let mut bar = Bar::new();
+        let writers = Writers::start(&clients, VALUE_BYTES, &report);
+        let is_whole = writers.work(async |writers| pace(writers, wanted, &mut keys, &report, &mut bar).await).await;
+        bar.end(&format!("{} writes", report.borrow().count()));
+        is_whole
     }));
     let per_second = report.borrow().per_second();
     if let Err(error) = tidy(context, first) {
@@ -45,7 +45,8 @@ pub(super) fn run(context: &Context) -> Outcome {
     }
     tidy_space(context, first)?;
     if !is_whole {
-        return Err(Failure::new(code::INTERRUPTED, "check interrupted"));
+        // As etcd's tool does: the verdict is on what there is.
+        eprintln!("check interrupted");
     }
     let (text, is_good) = report.borrow().verdict(per_second, wanted);
     print::out(text.as_bytes())?;
@@ -53,9 +54,7 @@ pub(super) fn run(context: &Context) -> Outcome {
 }
 
 /// Every client writes one key after the other, all of them together no more than `wanted` a second.
-async fn write(clients: &[Client], wanted: u32, keys: &mut Keys, report: &Rc<RefCell<Report>>) {
-    let writers = Writers::start(clients, VALUE_BYTES, report);
-    let mut bar = Bar::new();
+async fn pace(writers: &Writers, wanted: u32, keys: &mut Keys, report: &RefCell<Report>, bar: &mut Bar) {
     let (started, rate) = (Instant::now(), f64::from(wanted));
     let mut begun = 0.0;
     while started.elapsed() < DURATION {
@@ -69,6 +68,4 @@ async fn write(clients: &[Client], wanted: u32, keys: &mut Keys, report: &Rc<Ref
         bar.draw(seconds, DURATION.as_secs(), &format!("{} writes", report.borrow().count()));
         tokio::time::sleep(STEP).await;
     }
-    writers.finish().await;
-    bar.end(&format!("{} writes", report.borrow().count()));
 }

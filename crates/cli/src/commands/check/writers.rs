@@ -1,6 +1,7 @@
 //! Clients that each write one key after the other.
 
 use super::report::Report;
+use crate::commands::lock::stopped;
 use api::etcdserverpb::PutRequest;
 use bytes::Bytes;
 use client::Client;
@@ -43,8 +44,20 @@ impl Writers {
         let _ = self.orders.send(key).await;
     }
 
-    /// Waits for all that was to be written.
-    pub(super) async fn finish(self) {
+    /// Has `feed` say what is to be written until it has said all or somebody has enough of it, and waits for what is under way:
+    /// it would stay behind if the keys were deleted before. False after Ctrl-C; a second one ends the waiting as well.
+    pub(super) async fn work(self, feed: impl AsyncFnOnce(&Writers)) -> bool {
+        let is_whole = tokio::select! {
+            () = feed(&self) => true,
+            () = stopped() => false,
+        };
+        tokio::select! {
+            () = self.finish() => is_whole,
+            () = stopped() => false,
+        }
+    }
+
+    async fn finish(self) {
         drop(self.orders);
         for task in self.tasks {
             // As above.
