@@ -3,6 +3,8 @@ package bench
 import (
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -56,6 +58,31 @@ func TestServerThatRestarts(t *testing.T) {
 	}
 	if metric(t, server, "grpc_server_started_total", "Put") == 0 || !strings.Contains(stdout.String(), "code = Unavailable") {
 		t.Errorf("%s%s", stdout, stderr)
+	}
+}
+
+// Tokens that a server does not know any more are replaced: each client has
+// one refusal.
+func TestTokensThatAreForgotten(t *testing.T) {
+	server := harness.Start(t, harness.Subject())
+	for _, args := range []string{"user add root:secret", "user grant-role root root", "auth enable"} {
+		server.MustCtl(strings.Fields(args)...)
+	}
+	command, stdout, stderr := start(t, server.Endpoint(), "--user=root:secret --conns=4 --clients=20 --duration=5s put")
+	for metric(t, server, "grpc_server_started_total", "Put") < 50 {
+		time.Sleep(10 * time.Millisecond)
+	}
+	server.Kill()
+	server.Run()
+	if err := command.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, stderr)
+	}
+	refused := 0
+	if found := regexp.MustCompile(`\[(\d+)\]\t.*invalid auth token`).FindStringSubmatch(stdout.String()); found != nil {
+		refused, _ = strconv.Atoi(found[1])
+	}
+	if puts := metric(t, server, "grpc_server_started_total", "Put"); refused < 1 || refused > 20 || puts < 200 {
+		t.Errorf("%d puts, %d refused\n%s%s", puts, refused, stdout, stderr)
 	}
 }
 

@@ -5,12 +5,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use rpc::Status;
 use rpc::client::{Broken, Calls, Link, RequestHead};
-use rpc::{Metadata, Status};
 
 use crate::link::{Place, SharedRoom};
 use crate::meter::Meter;
 use crate::pacer::{Schedule, Turn};
+use crate::pass::Pass;
 use crate::seeker::{Seeker, Seeking};
 use crate::socket::Socket;
 use crate::work::{Request, Work};
@@ -31,8 +32,7 @@ pub(crate) struct Thread<W: Work> {
     pub(crate) request_bytes_max: usize,
     /// Who finds another connection when one is lost. Without, a lane ends with its connection.
     pub(crate) seeker: Option<Rc<Seeker>>,
-    /// Sent with every request.
-    pub(crate) metadata: Metadata,
+    pub(crate) pass: Rc<Pass>,
 }
 
 impl<W: Work> Thread<W> {
@@ -47,7 +47,7 @@ impl<W: Work> Thread<W> {
     }
 
     fn heads(&self, place: &Place) -> Vec<RequestHead> {
-        let head = |path: &&str| place.head(path).with_metadata(self.metadata.clone());
+        let head = |path: &&str| place.head(path).with_metadata(self.pass.metadata());
         self.work.borrow().methods().iter().map(head).collect()
     }
 }
@@ -64,6 +64,10 @@ pub(crate) struct Lane<W: Work> {
     place: usize,
     /// One for each method.
     heads: Vec<RequestHead>,
+    /// Number of the pass that they carry.
+    pass: u64,
+    /// That pass was refused: nothing is sent until there is another.
+    is_refused: bool,
     thread: Rc<Thread<W>>,
     slots: Slots<W::Answer>,
     free: Vec<usize>,
@@ -116,6 +120,8 @@ impl<W: Work> Lane<W> {
             seeking: None,
             place: number,
             heads: thread.heads(place),
+            pass: thread.pass.number(),
+            is_refused: false,
             thread,
             slots: Slots { each: (0..calls).map(slot).collect(), ended: Vec::with_capacity(calls), data_bytes: 0 },
             free: (0..calls).rev().collect(),
@@ -140,6 +146,7 @@ impl<W: Work> Lane<W> {
         if let (Some(seeking), Some(seeker)) = (&mut self.seeking, &self.thread.seeker) {
             let Poll::Ready((link, number)) = seeking.as_mut().poll(cx) else { return Poll::Pending };
             self.heads = self.thread.heads(&seeker.places[number]);
+            (self.pass, self.is_refused) = (self.thread.pass.number(), false);
             (self.link, self.place, self.seeking) = (link, number, None);
         }
         let read = {
@@ -157,7 +164,7 @@ impl<W: Work> Lane<W> {
             return self.give_up(&Broken::Io(error), now, cx);
         }
         let is_idle = self.free.len() == self.slots.each.len();
-        if is_idle && self.link.connection.is_closing() && self.thread.seeker.is_some() {
+        if is_idle && !over && (self.link.connection.is_closing() || self.is_refused) && self.thread.seeker.is_some() {
             self.seek(cx);
             return Poll::Pending;
         }
@@ -184,6 +191,7 @@ impl<W: Work> Lane<W> {
                 }
                 meter.fail(&closing());
             } else {
+                self.is_refused |= thread.pass.is_stale(&status);
                 meter.count(&status, verdict, since.unwrap_or(now), now);
             }
             *since = None;
@@ -201,6 +209,9 @@ impl<W: Work> Lane<W> {
         loop {
             if thread.left.get() == 0 || (self.schedule.is_none() && now >= thread.until.get()) {
                 return true;
+            }
+            if self.is_refused {
+                return false;
             }
             let since = match &self.schedule {
                 None => now,
@@ -270,7 +281,13 @@ impl<W: Work> Lane<W> {
     fn seek(&mut self, cx: &mut Context<'_>) {
         let Some(seeker) = self.thread.seeker.clone() else { return };
         let first = self.place;
-        self.seeking = Some(Box::pin(async move { seeker.seek(first).await }));
+        let refused = self.is_refused.then_some(self.pass);
+        self.seeking = Some(Box::pin(async move {
+            if let Some(number) = refused {
+                seeker.renew(number, first).await;
+            }
+            seeker.seek(first).await
+        }));
         cx.waker().wake_by_ref();
     }
 }

@@ -23,6 +23,7 @@ mod listing;
 mod measure;
 mod meter;
 mod pacer;
+mod pass;
 mod perfdash;
 mod plain;
 mod plan;

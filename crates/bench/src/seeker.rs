@@ -3,11 +3,13 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use rpc::client::Link;
 
 use crate::link::{Place, SharedRoom, connect};
+use crate::pass::Pass;
 use crate::socket::Socket;
 
 /// The first pause after all members have been tried, and the longest.
@@ -26,11 +28,17 @@ pub(crate) struct Seeker {
     /// How long one attempt may take.
     patience: Duration,
     told: RefCell<Option<(String, Instant)>>,
+    pass: Rc<Pass>,
 }
 
 impl Seeker {
-    pub(crate) fn new(places: &[Place], room: &SharedRoom, patience: Duration) -> Seeker {
-        Seeker { places: places.to_vec(), room: room.clone(), patience, told: RefCell::default() }
+    pub(crate) fn new(places: &[Place], room: &SharedRoom, patience: Duration, pass: &Rc<Pass>) -> Seeker {
+        Seeker { places: places.to_vec(), room: room.clone(), patience, told: RefCell::default(), pass: pass.clone() }
+    }
+
+    /// Replaces a pass that place `place` has refused.
+    pub(crate) async fn renew(&self, number: u64, place: usize) {
+        self.pass.renew(number, &self.places[place], self.patience).await;
     }
 
     /// A connection, to place `first` if that can be. Trouble is told on the standard error output.

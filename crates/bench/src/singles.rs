@@ -15,6 +15,7 @@ use crate::lane::{Lane, Thread, never};
 use crate::link::{Place, SharedRoom, block_on, connect};
 use crate::meter::{Cost, Meter};
 use crate::pacer::Schedule;
+use crate::pass::{Pass, User};
 use crate::plain::Plain;
 use crate::plan::Plan;
 use crate::progress::Bar;
@@ -69,6 +70,8 @@ pub(crate) struct Attended {
     pub(crate) in_seconds: bool,
     /// A bar tells how far it is.
     pub(crate) shows_bar: bool,
+    /// Logs in again when its token is refused.
+    pub(crate) user: Option<User>,
 }
 
 /// Runs the load of a plan.
@@ -158,7 +161,8 @@ async fn run_thread<W: Work>(
 ) -> Result<Outcome, BenchError> {
     let room = SharedRoom::default();
     let attended = course.attended.as_ref();
-    let seeker = attended.map(|attended| Rc::new(Seeker::new(&course.places, &room, attended.connect_timeout)));
+    let pass = Rc::new(Pass::new(&course.metadata, attended.and_then(|attended| attended.user.clone())));
+    let seeker = attended.map(|attended| Rc::new(Seeker::new(&course.places, &room, attended.connect_timeout, &pass)));
     let series = attended.filter(|attended| attended.in_seconds).map(|_| Series::default());
     let shared = Rc::new(Thread {
         work: RefCell::new(work),
@@ -169,7 +173,7 @@ async fn run_thread<W: Work>(
         under_way: Cell::default(),
         request_bytes_max: course.request_bytes_max,
         seeker,
-        metadata: course.metadata.clone(),
+        pass,
     });
     let opened = open(course, thread, threads, &shared).await;
     // All threads begin together, and none waits for one that could not connect.

@@ -16,6 +16,7 @@ use crate::cutter::Cutter;
 use crate::lane::{Lane, Thread, never};
 use crate::link::{Place, SharedRoom, block_on, connect};
 use crate::meter::{Cost, Meter};
+use crate::pass::Pass;
 use crate::plain::Plain;
 use crate::plan::{Load, Plan};
 use crate::report::Report;
@@ -41,7 +42,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Report, BenchError> {
             under_way: Cell::default(),
             request_bytes_max: usize::MAX,
             seeker: None,
-            metadata: Metadata::default(),
+            pass: Rc::new(Pass::new(&Metadata::default(), None)),
         });
         let place = plan.endpoints[0].into();
         let link = connect(&place, &room).await?;

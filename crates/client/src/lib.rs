@@ -42,6 +42,7 @@ pub use lock::Lock;
 pub use options::{Options, OptionsError};
 pub use page::Pages;
 pub use ranges::prefix_end;
+pub use retry::wants_another_token;
 pub use security::Security;
 pub use session::Session;
 pub use watch::{Watched, Watcher};

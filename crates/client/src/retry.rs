@@ -43,7 +43,7 @@ pub(crate) fn pause(attempt: u32, endpoints: usize) -> Option<Duration> {
 }
 
 /// Whether the member did not know the token: another one may help.
-pub(crate) fn wants_another_token(status: &Status) -> bool {
+pub fn wants_another_token(status: &Status) -> bool {
     let texts = [api::Error::InvalidAuthToken, api::Error::AuthOldRevision, api::Error::UserEmpty];
     texts.iter().any(|error| status.message == error.message())
 }

@@ -3,9 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use api::etcdserverpb::{
-    AuthenticateRequest, AuthenticateResponse, MemberListRequest, MemberListResponse, StatusRequest, StatusResponse,
-};
+use api::etcdserverpb::{MemberListRequest, MemberListResponse, StatusRequest, StatusResponse};
 use api::{Code, Message};
 use client::{Client, Endpoint, Options, Security};
 use flags::Parsed;
@@ -16,11 +14,12 @@ use super::failure::{Failure, Outcome};
 use super::summary;
 use crate::link::{Place, block_on};
 use crate::meter::{Cost, Meter, told};
+use crate::pass::User;
 use crate::report::{Report, Shape};
 use crate::series::Series;
 use crate::singles::{Attended, Course, drive, drive_here};
 use crate::work::Work;
-use crate::{BenchError, perfdash};
+use crate::{BenchError, pass, perfdash};
 
 /// Longer requests are not sent, as with etcd's clients.
 const REQUEST_BYTES_MAX: usize = 2 << 20;
@@ -40,7 +39,7 @@ pub(crate) struct Session<'a> {
     /// Connections go round them.
     endpoints: Vec<Endpoint>,
     places: Vec<Place>,
-    user: Option<(String, String)>,
+    user: Option<User>,
     token: Option<String>,
 }
 
@@ -104,11 +103,8 @@ impl<'a> Session<'a> {
     /// A token, if there is a user and the cluster wants one.
     fn login(&self) -> Outcome<Option<String>> {
         let Some((name, password)) = self.user.clone() else { return Ok(None) };
-        match self.ask("/etcdserverpb.Auth/Authenticate", &AuthenticateRequest { name, password }) {
-            Ok(AuthenticateResponse { token, .. }) => Ok(Some(token)),
-            Err(status) if status.message == api::Error::AuthNotEnabled.message() => Ok(None),
-            Err(status) => Err(Failure::new(format!("dial error: {}", told(&status)))),
-        }
+        let answer = block_on(async { Ok(pass::login(&self.reach().await, name, password).await) });
+        answer?.map_err(|status| Failure::new(format!("dial error: {}", told(&status))))
     }
 
     /// Whether anything is to be sent at all.
@@ -239,6 +235,7 @@ impl<'a> Session<'a> {
                 connect_timeout: self.patience(),
                 in_seconds: self.parsed.switch("sample"),
                 shows_bar: pace.shows_bar,
+                user: self.user.clone(),
             }),
         }
     }
@@ -333,7 +330,7 @@ fn places(security: &Security, endpoints: &[Endpoint]) -> Outcome<Vec<Place>> {
     endpoints.iter().map(place).collect()
 }
 
-fn user(parsed: &Parsed) -> Outcome<Option<(String, String)>> {
+fn user(parsed: &Parsed) -> Outcome<Option<User>> {
     let user = parsed.text("user");
     if user.is_empty() {
         return Ok(None);

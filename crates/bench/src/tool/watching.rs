@@ -16,6 +16,7 @@ use super::session::Session;
 use crate::cutter::Cutter;
 use crate::link::SharedRoom;
 use crate::meter::told;
+use crate::pass::Pass;
 use crate::seeker::Seeker;
 use crate::singles::INTERRUPTED;
 use crate::socket::Socket;
@@ -65,7 +66,8 @@ pub(crate) async fn open<A: Audience + 'static>(
     // Without watchers nobody is to be asked.
     let streams = if order.watchers == 0 { 0 } else { order.streams };
     let connections = session.connections().min(session.clients()).min(streams);
-    let seeker = Seeker::new(session.places(), &room, session.patience());
+    let pass = Rc::new(Pass::new(&session.metadata(), None));
+    let seeker = Seeker::new(session.places(), &room, session.patience(), &pass);
     let mut lanes = Vec::new();
     for number in 0..connections {
         let (mut link, found) = seeker.seek(number % session.places().len()).await;
