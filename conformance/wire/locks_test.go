@@ -117,6 +117,8 @@ func TestWaitersThatGiveUp(t *testing.T) {
 	grantLeases(both)
 	both.sameMessage(lockPath, &lock.LockRequest{Name: []byte("a"), Lease: 7})
 	both.sameMessage(campaignPath, &election.CampaignRequest{Name: []byte("e"), Lease: 7, Value: []byte("v")})
+	// Server and client end a call at its deadline, and the client's words are those of the first.
+	both.textOpen = true
 	for _, step := range []struct {
 		path    string
 		request proto.Message
