@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use rpc::client::{Calls, Encryption, Link, Options, RequestHead, Room};
+use rpc::client::{Calls, Encryption, Link, Options, RequestHead, Room, authority};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
@@ -35,9 +35,7 @@ pub(crate) struct Place {
 impl Place {
     /// The head of requests to this place.
     pub(crate) fn head(&self, path: &str) -> RequestHead {
-        // Sockets with a path have no name that a server could go by.
-        let authority = if self.address.starts_with(UNIX) { "localhost" } else { &self.address };
-        let head = RequestHead::new(path, authority);
+        let head = RequestHead::new(path, authority(&self.address));
         if self.encryption.is_some() { head.https() } else { head }
     }
 }

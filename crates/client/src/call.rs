@@ -61,7 +61,7 @@ impl Client {
 
     async fn attempts(&self, path: &str, message: Bytes, repeat: Repeat) -> Result<Bytes, Status> {
         let patience = self.inner.options.call_timeout;
-        let (mut refused, mut has_renewed) = (None, false);
+        let mut refused = None;
         let mut attempt = 0;
         loop {
             let ticket = self.ticket(refused.as_ref()).await?;
@@ -70,9 +70,11 @@ impl Client {
                 Err(failure) => failure,
             };
             attempt += 1;
-            let is_token = retry::wants_another_token(&failure.status);
-            if is_token && self.inner.credentials.can_refresh() && !has_renewed {
-                (refused, has_renewed) = (Some(ticket), true);
+            if self.can_ask_again(&failure.status) && attempt < ATTEMPTS_MAX {
+                refused = Some(ticket);
+                if attempt > 1 {
+                    self.pause(attempt, &failure.status).await;
+                }
                 continue;
             }
             if !repeat.allows(&failure) || attempt >= ATTEMPTS_MAX {
@@ -80,6 +82,13 @@ impl Client {
             }
             self.pause(attempt, &failure.status).await;
         }
+    }
+
+    /// Whether a member refused what it will not refuse for ever: a token, which is replaced, or because users were changed just
+    /// now, which happens to those without a token as well.
+    fn can_ask_again(&self, status: &Status) -> bool {
+        retry::wants_another_token(status)
+            && (self.inner.credentials.can_refresh() || status.message != api::Error::UserEmpty.message())
     }
 
     /// What is to be done between two attempts.
@@ -173,7 +182,7 @@ pub(crate) async fn to_member<A: Message + Default>(
         }
         let first = member.channel.unary(path, &ticket.metadata, message.clone(), options.call_timeout).await;
         match first {
-            Err(status) if retry::wants_another_token(&status) && client.inner.credentials.can_refresh() => {
+            Err(status) if client.can_ask_again(&status) => {
                 let ticket = client.ticket(Some(&ticket)).await?;
                 member.channel.unary(path, &ticket.metadata, message, options.call_timeout).await
             }

@@ -60,13 +60,19 @@ impl Drop for Guard {
     }
 }
 
+/// What a server at `address` is called: with a path the name of its file, as etcd's clients have it, if that can be a name.
+pub fn authority(address: &str) -> &str {
+    let Some(path) = address.strip_prefix(UNIX) else { return address };
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:[]".contains(&byte);
+    if !name.is_empty() && name.bytes().all(is_name) { name } else { "localhost" }
+}
+
 impl Channel {
     /// A channel to `address` (`host:port`, or `unix:` and the path of a socket). Nothing is sent before the first call.
     pub fn new(address: &str, options: Options) -> Channel {
         let (current, calls) = (Mutex::default(), AtomicU64::new(0));
-        // Sockets with a path have no name that a server could go by.
-        let authority = if address.starts_with(UNIX) { "localhost" } else { address };
-        let (address, authority) = (address.into(), authority.into());
+        let (address, authority) = (address.into(), authority(address).into());
         Channel { shared: Arc::new(Shared { address, authority, options, current, calls }) }
     }
 
@@ -190,4 +196,22 @@ fn deadline(timeout: Option<Duration>) -> Option<Instant> {
 /// What a call ends with whose connection has gone while it was begun.
 pub(super) fn gone() -> Status {
     Status::new(Code::Unavailable, "connection lost: it was closed before the call began")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_have_names() {
+        for (address, name) in [
+            ("127.0.0.1:2379", "127.0.0.1:2379"),
+            ("unix:localhost:20000", "localhost:20000"),
+            ("unix:/run/cairn/a.sock", "a.sock"),
+            ("unix:/run/an odd name", "localhost"),
+            ("unix:/run/", "localhost"),
+        ] {
+            assert_eq!(authority(address), name);
+        }
+    }
 }
