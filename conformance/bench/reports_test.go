@@ -87,8 +87,8 @@ func TestNoEvents(t *testing.T) {
 
 // Without a server, in a directory of the working directory that goes away.
 func TestStorage(t *testing.T) {
-	t.Chdir(t.TempDir())
 	genuine, own := harness.Tool(t, "benchmark"), ours(t)
+	t.Chdir(t.TempDir())
 	for _, line := range []string{
 		"mvcc put --total=2000 --batch-limit=100",
 		"--precise mvcc put --total=500 --key-size=16 --value-size=1000",

@@ -82,7 +82,7 @@ fn run(parsed: &Parsed) -> Outcome {
     let measured = measure(dir, &load);
     let removed = std::fs::remove_dir_all(dir);
     let Measured { meter, time } = measured?;
-    say(&format!("{}\n", summary::weighted(&meter, time, load.weight(), parsed.switch("precise"))));
+    say(&summary::weighted(&meter, time, load.weight(), parsed.switch("precise")));
     removed.map_err(|error| Failure::new(format!("cannot remove `{DIR}`: {error}")))
 }
 
