@@ -1,15 +1,20 @@
 //! Files that are there whole or not at all.
 
-use std::fs::File;
-use std::io::Write;
-use std::path::Path;
+use std::fs::{File, Metadata, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use super::Run;
+
+/// As many links as the kernel follows.
+const LINKS_MAX: usize = 40;
 
 /// Why a file could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write `{0}`: {1}")]
-pub(crate) struct WriteError(String, std::io::Error);
+pub(crate) struct WriteError(String, io::Error);
 
 /// Puts `run` in the place of what `path` was.
 pub(crate) fn write(path: &Path, run: &Run) -> Result<(), WriteError> {
@@ -19,22 +24,166 @@ pub(crate) fn write(path: &Path, run: &Run) -> Result<(), WriteError> {
     replace(path, &text)
 }
 
-/// Puts `content` in the place of what `path` was. If it fails, or the power does, the old content is still there.
+/// Puts `content` in the place of what `path` was. If it fails, or the power does, the old content is still there. A link stays one:
+/// what it leads to is replaced. What is no file, a device or a pipe, is written to.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<(), WriteError> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".tmp");
-    let temporary = path.with_file_name(name);
+    let put = || match std::fs::metadata(path) {
+        Ok(found) => match named(path, &found) {
+            Some(file) => exchange(&file, content, Some(found)),
+            None => OpenOptions::new().write(true).open(path)?.write_all(content),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => exchange(&end_of_links(path)?, content, None),
+        Err(error) => Err(error),
+    };
+    put().map_err(|error| WriteError(path.display().to_string(), error))
+}
+
+/// Whether two paths lead to the same file, be it there already or not. Of what is no file any number may write to.
+pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
+    match (std::fs::metadata(one), std::fs::metadata(other)) {
+        (Ok(one), Ok(other)) => one.is_file() && is_same(&one, &other),
+        (Err(_), Err(_)) => matches!((place(one), place(other)), (Some(one), Some(other)) if one == other),
+        _ => false,
+    }
+}
+
+fn is_same(one: &Metadata, other: &Metadata) -> bool {
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+/// The name by which a file can be replaced, if it is one: links of `/proc` lead to what has none.
+fn named(path: &Path, found: &Metadata) -> Option<PathBuf> {
+    let name = std::fs::canonicalize(path).ok().filter(|_| found.is_file())?;
+    std::fs::metadata(&name).is_ok_and(|there| is_same(&there, found)).then_some(name)
+}
+
+/// Where a file that is not there would be: its directory, and its name in it.
+fn place(path: &Path) -> Option<PathBuf> {
+    let end = end_of_links(path).ok()?;
+    Some(std::fs::canonicalize(parent(&end)).ok()?.join(end.file_name()?))
+}
+
+/// What the links that `path` is lead to, though nothing is there.
+fn end_of_links(path: &Path) -> io::Result<PathBuf> {
+    let mut end = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        match std::fs::read_link(&end) {
+            Ok(next) => end = parent(&end).join(next),
+            Err(_) => return Ok(end),
+        }
+    }
+    Err(io::Error::from_raw_os_error(libc::ELOOP))
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Writes a file of its own and puts it in the place of `path`, with the rights of what was there.
+fn exchange(path: &Path, content: &[u8], before: Option<Metadata>) -> io::Result<()> {
+    let directory = parent(path);
+    let (temporary, mut file) = create(directory)?;
     let put = || {
-        let mut file = File::create(&temporary)?;
         file.write_all(content)?;
+        if let Some(before) = before {
+            file.set_permissions(before.permissions())?;
+        }
         file.sync_all()?;
         std::fs::rename(&temporary, path)?;
-        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+        File::open(directory)?.sync_all()
     };
-    put().map_err(|error| {
+    put().inspect_err(|_| {
         // What is left of it is of no use; the error that counts is the first.
         let _ = std::fs::remove_file(&temporary);
-        WriteError(path.display().to_string(), error)
     })
+}
+
+/// A new file under a name that nobody has, and that nobody can have made beforehand.
+fn create(directory: &Path) -> io::Result<(PathBuf, File)> {
+    let path = directory.join(format!(".cairn-bench.{:016x}.tmp", RandomState::new().hash_one(0_u8)));
+    let file = OpenOptions::new().write(true).create_new(true).open(&path)?;
+    Ok((path, file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CString;
+    use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+
+    /// An empty directory with a name of its own.
+    fn directory(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("cairn-writing-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).expect("a directory");
+        dir
+    }
+
+    fn node(path: &Path, mode: u32, device: libc::dev_t) -> bool {
+        let path = CString::new(path.to_str().expect("text")).expect("no zero");
+        // SAFETY: the path is valid for the call.
+        unsafe { libc::mknod(path.as_ptr(), mode | 0o600, device) == 0 }
+    }
+
+    #[test]
+    fn links_stay_and_so_do_the_files_of_others() {
+        let dir = directory("links");
+        let [link, target, absent, loose, other] =
+            ["link", "target", "absent", "loose", "link.tmp"].map(|name| dir.join(name));
+        std::fs::write(&target, "old").expect("written");
+        std::fs::set_permissions(&target, PermissionsExt::from_mode(0o640)).expect("ours");
+        std::fs::write(&other, "mine").expect("written");
+        symlink("target", &link).expect("linked");
+        symlink("absent", &loose).expect("linked");
+        replace(&link, b"new").expect("room");
+        replace(&loose, b"new").expect("room");
+        for path in [&link, &loose] {
+            assert!(path.is_symlink() && std::fs::read(path).is_ok_and(|text| text == b"new"), "{}", path.display());
+        }
+        assert!(target.is_file() && absent.is_file());
+        assert_eq!(std::fs::metadata(&target).expect("there").mode() & 0o777, 0o640);
+        assert_eq!(std::fs::read(&other).expect("there"), b"mine");
+        assert_eq!(std::fs::read_dir(&dir).expect("a directory").count(), 5, "no temporary file stays");
+        let round = dir.join("round");
+        symlink("round", &round).expect("linked");
+        assert!(replace(&round, b"x").is_err() && round.is_symlink());
+        std::fs::remove_dir_all(&dir).expect("ours");
+    }
+
+    #[test]
+    fn what_is_no_file_is_written_to() {
+        let dir = directory("devices");
+        let pipe = dir.join("pipe");
+        assert!(node(&pipe, libc::S_IFIFO, 0));
+        let reader = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || std::fs::read(pipe)
+        });
+        replace(&pipe, b"through").expect("a reader");
+        assert_eq!(reader.join().expect("no panic").expect("read"), b"through");
+        // Only root can make one, and not in each container.
+        let null = dir.join("null");
+        if node(&null, libc::S_IFCHR, libc::makedev(1, 3)) && std::fs::write(&null, "x").is_ok() {
+            replace(&null, b"nowhere").expect("it takes everything");
+            assert!(std::fs::metadata(&null).expect("there").file_type().is_char_device());
+            assert!(!is_same_file(&null, &null), "two may write to it");
+        }
+        assert!(replace(&dir, b"x").is_err() && dir.is_dir());
+        std::fs::remove_dir_all(&dir).expect("ours");
+    }
+
+    #[test]
+    fn files_are_known_by_whatever_name() {
+        let dir = directory("names");
+        let [file, hard, soft, new] = ["file", "hard", "soft", "new"].map(|name| dir.join(name));
+        std::fs::write(&file, "").expect("written");
+        std::fs::hard_link(&file, &hard).expect("linked");
+        symlink(&file, &soft).expect("linked");
+        for other in [&file, &hard, &soft, &dir.join("./file")] {
+            assert!(is_same_file(&file, other), "{}", other.display());
+        }
+        assert!(is_same_file(&new, &dir.join(".").join("new")), "it is not there yet");
+        assert!(!is_same_file(&file, &new) && !is_same_file(&new, &dir.join("newer")));
+        std::fs::remove_dir_all(&dir).expect("ours");
+    }
 }
