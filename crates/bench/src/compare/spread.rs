@@ -1,5 +1,7 @@
 //! Ratios of pairs, and how far they lie apart.
 
+use std::collections::{BTreeMap, HashMap};
+
 use crate::runfile::{Measured, Run};
 
 /// The table that a comparison is kept in: parameters `load`, `pair` and `side`.
@@ -57,29 +59,31 @@ pub(crate) struct Spread {
     pub(crate) pairs: usize,
 }
 
+/// Values of one load by pair, of A and of B.
+type Pairs<'a> = [BTreeMap<u64, &'a Measured>; 2];
+
 /// The spreads of all loads of a comparison, load by load. Pairs of which one side has nothing do not count.
 pub(crate) fn spreads(run: &Run) -> Vec<Spread> {
-    let mut loads: Vec<&str> = Vec::new();
+    let mut loads: Vec<(&str, Pairs<'_>)> = Vec::new();
+    let mut places: HashMap<&str, usize> = HashMap::new();
     for row in run.rows.iter().filter(|row| row.table == TABLE) {
         let load = row.parameters.text("load").unwrap_or_default();
-        if !loads.contains(&load) {
-            loads.push(load);
+        let place = *places.entry(load).or_insert_with(|| {
+            loads.push((load, Pairs::default()));
+            loads.len() - 1
+        });
+        let side = SIDES.iter().position(|side| row.parameters.text("side") == Some(side));
+        if let (Some(side), Some(pair)) = (side, row.parameters.count("pair")) {
+            loads[place].1[side].entry(pair).or_insert(&row.result);
         }
     }
-    let each = loads.iter().flat_map(|load| METRICS.iter().map(move |metric| (*load, *metric)));
-    each.filter_map(|(load, metric)| spread(run, load, metric)).collect()
+    let each = loads.iter().flat_map(|load| METRICS.iter().map(move |metric| (load, *metric)));
+    each.filter_map(|((load, pairs), metric)| spread(load, pairs, metric)).collect()
 }
 
-fn spread(run: &Run, load: &str, metric: Metric) -> Option<Spread> {
-    let of_side = |side: &str| -> Vec<(u64, f64)> {
-        let rows = run.rows.iter().filter(|row| row.table == TABLE);
-        let own =
-            rows.filter(|row| row.parameters.text("load") == Some(load) && row.parameters.text("side") == Some(side));
-        own.filter_map(|row| Some((row.parameters.count("pair")?, metric.of(&row.result)?))).collect()
-    };
-    let [a, b] = SIDES.map(of_side);
-    let partner = |pair: u64| b.iter().find(|(own, _)| *own == pair).map(|(_, value)| *value);
-    let pairs: Vec<(f64, f64)> = a.iter().filter_map(|(pair, value)| Some((*value, partner(*pair)?))).collect();
+fn spread(load: &str, [a, b]: &Pairs<'_>, metric: Metric) -> Option<Spread> {
+    let both = a.iter().filter_map(|(pair, own)| Some((metric.of(own)?, metric.of(b.get(pair)?)?)));
+    let pairs: Vec<(f64, f64)> = both.collect();
     let ratios: Vec<f64> = pairs.iter().map(|(a, b)| a / b).collect();
     Some(Spread {
         load: load.to_owned(),

@@ -1,6 +1,6 @@
 //! The tables of the page as Markdown.
 
-use super::numbers::{bytes, count};
+use super::facts::{Facts, facts, warnings};
 use super::sections::SECTIONS;
 use super::table::{Table, markdown_text};
 use super::view::View;
@@ -11,20 +11,22 @@ pub(super) fn markdown(view: View<'_>) -> String {
     let run = view.run;
     let names: Vec<String> = run.sides.iter().map(|side| format!("{} ({})", side.name, side.version)).collect();
     let label = if run.label.is_empty() { "Benchmark" } else { &run.label };
-    let machine = &run.machine;
     let mut text = format!(
-        "# {}\n\n{}, measured {} by {} on {}, {} cores, {}, {}.\n",
+        "# {}\n\n{}, measured {} by {}.\n",
         markdown_text(label),
         markdown_text(&names.join(" beside ")),
         markdown_text(&run.started),
         markdown_text(&run.tool),
-        markdown_text(&machine.cpu),
-        count(machine.cores),
-        bytes(machine.memory_bytes as f64),
-        markdown_text(&machine.kernel),
     );
-    if run.finished.is_none() {
-        text.push_str("\nThe run is not finished: rows are missing.\n");
+    for warning in warnings(view) {
+        text.push_str(&format!("\n**{}**\n", markdown_text(&warning)));
+    }
+    text.push_str("\n## Where and how\n");
+    for Facts { title, list } in facts(view) {
+        text.push_str(&format!("\n{}:\n\n", markdown_text(&title)));
+        for (name, value) in list {
+            text.push_str(&format!("- {}: {}\n", markdown_text(&name), markdown_text(&value)));
+        }
     }
     let mut is_published = false;
     for section in SECTIONS.iter().filter(|section| !view.rows(section.table).is_empty()) {

@@ -1,9 +1,10 @@
 //! `bench report`: a run as a page to look at.
 //!
 //! [`run`] reads the command line and the files; `view` finds rows in them, `sections` makes `chart`s of them and `table` tables,
-//! and `page`, `markdown` and `summary` put those together.
+//! `facts` is what else is told, and `page`, `markdown` and `summary` put those together.
 
 mod chart;
+mod facts;
 mod markdown;
 mod numbers;
 mod page;
@@ -19,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use numbers::{bytes, count, rate, ratio, time_us};
 pub(crate) use table::heading;
-use view::View;
+use view::{Partners, View};
 
 use crate::runfile::{self, Kind, Run};
 use crate::{BenchError, words};
@@ -31,8 +32,8 @@ Makes one HTML file of a run of `bench sweep` or `bench compare`: charts, the ma
 
   --out FILE       the page (RUN.html)
   --baseline FILE  another run of `bench sweep` to stand beside it, with ratios
-  --markdown FILE  the tables as Markdown, too
-  --json FILE      rows, ratios and published figures for programs, too
+  --markdown FILE  the same without charts as Markdown, too
+  --json FILE      the same for programs, too
 ";
 
 /// Runs the command. Returns the exit code: 0 if the files were written, 2 if not.
@@ -68,17 +69,18 @@ fn make(args: Vec<String>) -> Result<String, BenchError> {
     let [baseline, markdown, json] = ["baseline", "markdown", "json"].map(|name| flags.take::<PathBuf>(name));
     let (baseline, markdown, json) = (baseline?, markdown?, json?);
     flags.end()?;
-    let outputs = [Some(&out), markdown.as_ref(), json.as_ref()];
-    if outputs.into_iter().flatten().any(|out| out == path || Some(out) == baseline.as_ref()) {
-        return Err(BenchError::Usage("a run cannot be replaced by what is said about it: choose another file".into()));
-    }
+    let outputs: Vec<&Path> =
+        [Some(&out), markdown.as_ref(), json.as_ref()].into_iter().flatten().map(PathBuf::as_path).collect();
+    check_outputs(&outputs, &[Some(path), baseline.as_deref()].into_iter().flatten().collect::<Vec<_>>())?;
     let read = |path: &Path| runfile::read(path).map_err(|error| BenchError::Server(error.to_string()));
     let run = read(path)?;
     let other = baseline.as_deref().map(read).transpose()?;
     if let Some(other) = &other {
         check(&run, other)?;
     }
-    let view = View { run: &run, baseline: other.as_ref() };
+    let partners = Partners::of(other.as_ref());
+    let view = View::new(&run, other.as_ref(), &partners);
+    facts::of_baseline(view).iter().for_each(|text| eprintln!("{text}"));
     let mut written = Vec::new();
     let mut write = |path: &Path, text: String| {
         written.push(format!("`{}`", path.display()));
@@ -92,6 +94,24 @@ fn make(args: Vec<String>) -> Result<String, BenchError> {
         write(path, summary::json(view).map_err(|error| BenchError::Server(error.to_string()))?)?;
     }
     Ok(format!("{} rows written to {}", run.rows.len(), written.join(", ")))
+}
+
+/// Nothing may be written over what it is made of, and no two things into one file.
+fn check_outputs(outputs: &[&Path], inputs: &[&Path]) -> Result<(), BenchError> {
+    for (number, out) in outputs.iter().enumerate() {
+        if inputs.iter().any(|input| runfile::is_same_file(input, out)) {
+            let text = format!(
+                "`{}` is a run, and would be replaced by what is said about it: choose another file",
+                out.display()
+            );
+            return Err(BenchError::Usage(text));
+        }
+        if outputs[..number].iter().any(|other| runfile::is_same_file(other, out)) {
+            let text = format!("`{}` is named twice: page, Markdown and JSON are three files", out.display());
+            return Err(BenchError::Usage(text));
+        }
+    }
+    Ok(())
 }
 
 /// Two runs that can stand beside each other.

@@ -1,12 +1,13 @@
 //! The page as a whole: one file without scripts that asks nobody for anything.
 
-use super::numbers::{bytes, count, ratio as times, time_us};
+use super::facts::{Facts, facts, warnings};
+use super::numbers::{count, ratio as times, time_us};
 use super::sections::{SECTIONS, Section};
-use super::table::{Table, heading};
+use super::table::Table;
 use super::text::escape;
-use super::view::{View, ratio};
+use super::view::{View, is_thinned, ratio};
 use crate::published;
-use crate::runfile::{Kind, Row, Run, State, Value};
+use crate::runfile::{Kind, Row, Run, Value};
 
 const STYLE: &str = include_str!("style.css");
 /// Tables longer than this are folded away at first.
@@ -25,7 +26,7 @@ pub(super) fn html(view: View<'_>) -> String {
         escape(&title),
         escape(&subtitle(view)),
     );
-    html.push_str(&warnings(run));
+    html.push_str(&warned(view));
     html.push_str(&tiles(view));
     html.push_str(&place(view));
     let mut is_empty = true;
@@ -60,20 +61,8 @@ fn subtitle(view: View<'_>) -> String {
     format!("{}{ended} · {} rows · {}{baseline}", run.started, count(rows as u64), run.tool)
 }
 
-/// What a reader has to know before the figures.
-fn warnings(run: &Run) -> String {
-    let rows = |state: State| run.rows.iter().filter(|row| row.result.state == state).count();
-    let errors = run.rows.iter().filter(|row| row.result.errors_all() > 0).count();
-    let said = [
-        (run.finished.is_none(), "The run is not finished: rows are missing.".to_owned()),
-        (rows(State::Stopped) > 0, format!("{} rows were stopped before their end.", rows(State::Stopped))),
-        (rows(State::LeftOut) > 0, format!("{} rows were left out; the tables say why.", rows(State::LeftOut))),
-        (
-            errors > 0,
-            format!("{errors} rows have requests that failed; rates and latencies are of those that did not."),
-        ),
-    ];
-    let said: Vec<String> = said.into_iter().filter(|(is_so, _)| *is_so).map(|(_, text)| text).collect();
+fn warned(view: View<'_>) -> String {
+    let said: Vec<String> = warnings(view).iter().map(|text| escape(text)).collect();
     if said.is_empty() { String::new() } else { format!("<p class=\"warn\">{}</p>\n", said.join("<br>")) }
 }
 
@@ -116,57 +105,15 @@ fn parameters(row: &Row) -> String {
 
 /// Machine, disk, servers, command.
 fn place(view: View<'_>) -> String {
-    let run = view.run;
-    let machine = &run.machine;
-    let mut facts = vec![
-        ("processor", machine.cpu.clone()),
-        ("cores", count(machine.cores)),
-        ("memory", bytes(machine.memory_bytes as f64)),
-        ("kernel", machine.kernel.clone()),
-    ];
-    if let Some(disk) = &run.disk {
-        let model = disk.model.as_ref().map_or(String::new(), |model| format!(", {model}"));
-        facts.push(("disk", format!("{} ({}){model}", disk.device, disk.file_system)));
-        facts.push(("data", disk.path.clone()));
-    }
-    let mut html = format!("<h2>Where and how</h2>\n<div class=\"place\">\n{}", card("Machine of the load", &facts));
-    for (run, of) in [(Some(run), ""), (view.baseline, "Baseline: ")] {
-        for side in run.iter().flat_map(|run| &run.sides) {
-            let names: Vec<&str> = side.members.iter().map(|member| member.name.as_str()).collect();
-            let mut facts = vec![
-                ("version", side.version.clone()),
-                ("cluster", side.cluster.clone()),
-                ("members", format!("{}: {}", names.len(), names.join(", "))),
-                ("endpoints", side.endpoints.join(", ")),
-            ];
-            facts.extend(side.settings.iter().map(|(name, value)| (name.as_str(), value.clone())));
-            html.push_str(&card(&format!("{of}{}", side.name), &facts));
+    let mut html = String::from("<h2>Where and how</h2>\n<div class=\"place\">\n");
+    for Facts { title, list } in facts(view) {
+        html.push_str(&format!("<div><h3>{}</h3><dl>", escape(&title)));
+        for (name, value) in &list {
+            html.push_str(&format!("<dt>{}</dt><dd>{}</dd>", escape(name), escape(value)));
         }
+        html.push_str("</dl></div>\n");
     }
-    if let Some(other) = view.baseline {
-        let machine = &other.machine;
-        let facts = [
-            ("processor", machine.cpu.clone()),
-            ("cores", count(machine.cores)),
-            ("kernel", machine.kernel.clone()),
-            ("started", other.started.clone()),
-        ];
-        html.push_str(&card("Baseline: machine of the load", &facts));
-    }
-    let plan: Vec<(String, String)> = run.plan.iter().map(|(name, value)| (heading(name), value.to_string())).collect();
-    let mut how: Vec<(&str, String)> = plan.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
-    how.push(("command", run.command.join(" ")));
-    html.push_str(&card("Plan", &how));
     html.push_str("</div>\n");
-    html
-}
-
-fn card(title: &str, facts: &[(&str, String)]) -> String {
-    let mut html = format!("<div><h3>{}</h3><dl>", escape(title));
-    for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
-        html.push_str(&format!("<dt>{}</dt><dd>{}</dd>", escape(name), escape(value)));
-    }
-    html.push_str("</dl></div>\n");
     html
 }
 
@@ -176,15 +123,23 @@ fn part(view: View<'_>, section: &Section) -> String {
     let charts: String = (section.charts)(view).concat();
     if !charts.is_empty() {
         html.push_str(&format!("<div class=\"charts\">\n{charts}</div>\n"));
+        if is_thinned(&view.rows(section.table)) {
+            html.push_str(
+                "<p class=\"dim\">There are more rows than the charts have room for: the table has all.</p>\n",
+            );
+        }
     }
     if section.table == crate::compare::TABLE {
-        html.push_str(&Table::compared(view).html());
+        html.push_str(&Table::compared(view).html(&format!("{}: ratios", section.title)));
     }
     let table = Table::of(view, section.table);
     let open = if table.rows.len() <= ROWS_SHOWN { " open" } else { "" };
     let rows =
         if table.rows.len() == 1 { "1 row".into() } else { format!("All {} rows", count(table.rows.len() as u64)) };
-    html.push_str(&format!("<details{open}><summary>{rows}</summary>\n{}</details>\n</section>\n", table.html()));
+    html.push_str(&format!(
+        "<details{open}><summary>{rows}</summary>\n{}</details>\n</section>\n",
+        table.html(section.title)
+    ));
     html
 }
 

@@ -2,20 +2,58 @@
 
 use serde::Serialize;
 
+use super::facts::warnings;
 use super::view::{View, ratio};
 use crate::compare::spreads;
 use crate::published;
-use crate::runfile::{Measured, Parameters, Side};
+use crate::runfile::{Disk, Kind, Machine, Measured, Parameters, Run, Side};
+
+/// What the field `format` says, and the version of what follows.
+const FORMAT: &str = "cairn-bench-report";
+const VERSION: u32 = 1;
 
 #[derive(Serialize)]
 struct Summary<'a> {
-    label: &'a str,
-    started: &'a str,
-    finished: Option<&'a str>,
-    sides: &'a [Side],
-    baseline: Option<&'a str>,
+    format: &'static str,
+    version: u32,
+    #[serde(flatten)]
+    run: About<'a>,
+    baseline: Option<About<'a>>,
+    warnings: Vec<String>,
     rows: Vec<Line<'a>>,
     ratios: Vec<Compared>,
+}
+
+/// A run without its rows.
+#[derive(Serialize)]
+struct About<'a> {
+    kind: Kind,
+    tool: &'a str,
+    label: &'a str,
+    command: &'a [String],
+    started: &'a str,
+    finished: Option<&'a str>,
+    plan: &'a Parameters,
+    machine: &'a Machine,
+    disk: Option<&'a Disk>,
+    sides: &'a [Side],
+}
+
+impl<'a> About<'a> {
+    fn of(run: &'a Run) -> About<'a> {
+        About {
+            kind: run.kind,
+            tool: &run.tool,
+            label: &run.label,
+            command: &run.command,
+            started: &run.started,
+            finished: run.finished.as_deref(),
+            plan: &run.plan,
+            machine: &run.machine,
+            disk: run.disk.as_ref(),
+            sides: &run.sides,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -92,11 +130,11 @@ pub(super) fn json(view: View<'_>) -> Result<String, serde_json::Error> {
         pairs: spread.pairs,
     });
     let summary = Summary {
-        label: &run.label,
-        started: &run.started,
-        finished: run.finished.as_deref(),
-        sides: &run.sides,
-        baseline: view.baseline.map(|other| other.label.as_str()),
+        format: FORMAT,
+        version: VERSION,
+        run: About::of(run),
+        baseline: view.baseline.map(About::of),
+        warnings: warnings(view),
         rows: rows.collect(),
         ratios: ratios.collect(),
     };

@@ -4,8 +4,11 @@ use super::numbers::{bytes, count, rate, ratio as times, time_us};
 use super::text::escape;
 use super::view::{View, ratio};
 use crate::compare::{Spread, spreads};
-use crate::published::{self, AMOUNTS, Study};
+use crate::published::{self, AMOUNTS, Figure, Study};
 use crate::runfile::{Row, State, Value};
+
+/// No table has more parameters than this: those of ours have half a dozen.
+const NAMES_MAX: usize = 40;
 
 /// Names over columns, and rows of as many cells.
 pub(super) struct Table {
@@ -38,7 +41,7 @@ impl Table {
             let name = &view.names()[1];
             head.extend([format!("{name}: rate /s"), "rate ratio".into(), format!("{name}: p99"), "p99 ratio".into()]);
         }
-        head.extend(studies.iter().map(|study| format!("{}* /s", study.name)));
+        head.extend(studies.iter().map(|study| format!("{}*", study.name)));
         if rows.iter().any(|row| !note(row).is_empty()) {
             head.push("note".into());
         }
@@ -55,7 +58,7 @@ impl Table {
             }
             let told = published::figures(row);
             let figure = |study: &&Study| told.iter().find(|figure| figure.study == *study);
-            cells.extend(studies.iter().map(|study| figure(study).map_or(String::new(), |figure| rate(figure.rate))));
+            cells.extend(studies.iter().map(|study| figure(study).map_or(String::new(), published_words)));
             if cells.len() < width {
                 cells.push(note(row));
             }
@@ -92,14 +95,20 @@ impl Table {
         Table { head: head.into(), rows: spreads(view.run).into_iter().map(line).collect(), words: 2 }
     }
 
-    pub(super) fn html(&self) -> String {
+    /// `name` is what the table is called where it is read aloud.
+    pub(super) fn html(&self, name: &str) -> String {
         let class = |column: usize| {
             let is_note = self.head.get(column).is_some_and(|name| name == "note");
             if column < self.words || is_note { " class=\"word\"" } else { "" }
         };
-        let mut html = String::from("<div class=\"wide\"><table>\n<thead><tr>");
+        let name = escape(name);
+        // It can be wider than the page: then it scrolls, with the keys as well.
+        let mut html = format!(
+            "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"{name}\"><table>\n\
+             <caption class=\"aloud\">{name}</caption>\n<thead><tr>"
+        );
         for (column, name) in self.head.iter().enumerate() {
-            html.push_str(&format!("<th{}>{}</th>", class(column), escape(name)));
+            html.push_str(&format!("<th scope=\"col\"{}>{}</th>", class(column), escape(name)));
         }
         html.push_str("</tr></thead>\n<tbody>\n");
         for row in &self.rows {
@@ -141,13 +150,14 @@ pub(super) fn markdown_text(text: &str) -> String {
 fn names<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
     let mut names: Vec<&str> = Vec::new();
     for (name, _) in rows.iter().flat_map(|row| row.parameters.iter()) {
-        let first = rows.first().and_then(|row| row.parameters.get(name));
-        let is_constant = rows.iter().all(|row| row.parameters.get(name) == first);
-        let is_told = names.contains(&name) || (is_constant && AMOUNTS.contains(&name));
-        if !is_told {
+        if names.len() < NAMES_MAX && !names.contains(&name) {
             names.push(name);
         }
     }
+    names.retain(|name| {
+        let first = rows.first().and_then(|row| row.parameters.get(name));
+        !AMOUNTS.contains(name) || rows.iter().any(|row| row.parameters.get(name) != first)
+    });
     // Words come first.
     let is_word = |name: &&str| rows.iter().any(|row| row.parameters.text(name).is_some());
     let (mut words, numbers): (Vec<&str>, Vec<&str>) = names.into_iter().partition(is_word);
@@ -191,6 +201,13 @@ fn measured(row: &Row) -> Vec<String> {
         each(result.server_cpu_us),
         each(result.client_cpu_us),
     ]
+}
+
+/// What a study says of a row, in a cell.
+fn published_words(figure: &Figure) -> String {
+    let mean = figure.mean_us.map(|us| format!(", mean {}", time_us(us)));
+    let memory = figure.memory_bytes.map(|memory| format!(", {}", bytes(memory as f64)));
+    format!("{}/s{}{}", rate(figure.rate), mean.unwrap_or_default(), memory.unwrap_or_default())
 }
 
 fn beside(view: View<'_>, row: &Row) -> Vec<String> {

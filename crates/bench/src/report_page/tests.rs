@@ -1,8 +1,8 @@
 //! Pages of runs that are unusual.
 
-use super::view::View;
+use super::view::{Partners, View};
 use super::{markdown, page, summary};
-use crate::runfile::{Beside, Kind, Latency, Measured, Member, Parameters, Row, Run, Side, State};
+use crate::runfile::{Beside, Disk, Kind, Latency, Measured, Member, Parameters, Row, Run, Side, State};
 
 const EVIL: &str = "<script>alert(1)</script>\"'&|`\u{0}";
 
@@ -69,7 +69,8 @@ fn sweep(rows: Vec<Row>) -> Run {
 fn pages(run: &Run) -> Vec<String> {
     let mut pages = Vec::new();
     for baseline in [None, Some(run)] {
-        let view = View { run, baseline };
+        let partners = Partners::of(baseline);
+        let view = View::new(run, baseline, &partners);
         pages.extend([page::html(view), markdown::markdown(view), summary::json(view).expect("plain data")]);
     }
     for page in &pages {
@@ -128,9 +129,8 @@ fn values_may_be_as_large_or_small_as_numbers_are() {
                     (Some(size), Some(u64::MAX), u64::MAX);
             }
         }));
-        for page in
-            [page::html(View { run: &run, baseline: None }), page::html(View { run: &run, baseline: Some(&run) })]
-        {
+        for baseline in [None, Some(&run)] {
+            let page = page::html(View::new(&run, baseline, &Partners::of(baseline)));
             assert!(!page.contains("NaN") && !page.contains("inf"), "{size:e}");
         }
     }
@@ -150,4 +150,95 @@ fn comparisons_have_ratios() {
     let page = &pages(&run)[0];
     assert!(page.contains("cairn beside etcd") || page.contains("8.00x"), "the ratio is there");
     assert!(page.matches("<figure>").count() >= 6 && !page.contains("<script"));
+}
+
+#[test]
+fn all_forms_say_where_and_how() {
+    let mut run = sweep(rows(|_, _| {}));
+    run.command = vec!["cairn".into(), "bench".into(), "--mark".into()];
+    run.plan = Parameters::default().with("quick", "planned");
+    run.disk = Some(Disk { path: "/data".into(), device: "sdx9".into(), ..Disk::default() });
+    run.sides[0].version = "9.8.7".into();
+    for page in pages(&run) {
+        let page = page.replace('\\', "");
+        for wanted in ["--mark", "planned", "sdx9", "9.8.7", run.machine.kernel.as_str(), run.tool.as_str()] {
+            assert!(page.contains(wanted), "no `{wanted}` in {page:.1500}");
+        }
+    }
+    let partners = Partners::of(None);
+    let json: serde_json::Value =
+        serde_json::from_str(&summary::json(View::new(&run, None, &partners)).expect("plain data")).expect("JSON");
+    assert_eq!((json["kind"].as_str(), json["version"].as_u64()), (Some("sweep"), Some(1)));
+}
+
+#[test]
+fn a_baseline_of_another_kind_is_told_of() {
+    let mut run = sweep(rows(|_, _| {}));
+    run.finished = Some(run.started.clone());
+    run.plan = Parameters::default().with("quick", "no").with("keys_to_read", 1000_u64);
+    let mut other = run.clone();
+    let said = |other: &Run| {
+        let partners = Partners::of(Some(other));
+        let view = View::new(&run, Some(other), &partners);
+        let said = super::facts::of_baseline(view).join("\n");
+        for page in [page::html(view), markdown::markdown(view), summary::json(view).expect("plain data")] {
+            assert_eq!(page.contains("under other conditions"), said.contains("under other conditions"));
+        }
+        said
+    };
+    assert_eq!(said(&other), "");
+    other.plan = Parameters::default().with("quick", "yes").with("rate", 5_u64);
+    other.sides[0].members.push(Member::default());
+    (other.machine.cores, other.machine.cpu) = (999, "other".into());
+    other.rows.pop();
+    let text = said(&other);
+    for wanted in [
+        "quick no, baseline yes",
+        "keys to read 1000, baseline nothing",
+        "rate nothing, baseline 5",
+        "members 1, baseline 2",
+        "baseline 999",
+        "baseline other",
+        "1 of 43 rows have no partner",
+    ] {
+        assert!(text.contains(wanted), "no `{wanted}` in {text}");
+    }
+}
+
+#[test]
+fn many_different_rows_take_no_time() {
+    let mut all = Vec::new();
+    for number in 0..2000_u64 {
+        let parameters = Parameters::default()
+            .with("clients", number)
+            .with("keys_per_answer", number)
+            .with("key_prefix_bytes", number)
+            .with("value_prefix_bytes", number)
+            .with("writes_per_second", number)
+            .with(&format!("other_{}", number % 100), number);
+        for table in ["put", "get", "read", "mixed"] {
+            all.push(Row { table: table.into(), parameters: parameters.clone(), result: measured(1.0, 1.0) });
+        }
+        let parameters = Parameters::default().with("load", format!("{number}")).with("pair", 1_u64).with("side", "A");
+        all.push(Row { table: "compare".into(), parameters, result: measured(1.0, 1.0) });
+    }
+    let run = sweep(all);
+    let begun = std::time::Instant::now();
+    let pages = pages(&run);
+    assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
+    assert!(pages[0].contains("more rows than the charts have room for"));
+}
+
+#[test]
+fn tables_and_charts_are_told_to_those_who_do_not_see_them() {
+    let page = &pages(&sweep(rows(|_, _| {})))[0];
+    assert_eq!(page.matches("<svg class=\"chart\"").count(), page.matches("<desc>").count());
+    assert!(page.contains("<desc>") && !page.contains("<desc></desc>"));
+    assert!(!page.contains("<th>") && !page.contains("<th class") && page.contains("<th scope=\"col\""));
+    assert_eq!(page.matches("<table>").count(), page.matches("<caption").count());
+    assert_eq!(
+        page.matches("<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=").count(),
+        page.matches("<table>").count()
+    );
+    assert!(page.contains("@media print"));
 }

@@ -1,5 +1,7 @@
 //! The runs that a page is about, and looking for rows in them.
 
+use std::collections::{HashMap, HashSet};
+
 use super::text::clip;
 use crate::published::AMOUNTS;
 use crate::runfile::{Measured, Row, Run};
@@ -7,14 +9,42 @@ use crate::runfile::{Measured, Row, Run};
 /// A name has no more letters than this in a legend.
 const NAME_LETTERS_MAX: usize = 34;
 
+/// A chart has no more steps, lines of a matrix or groups than this: the tables have all rows.
+pub(super) const STEPS_MAX: usize = 12;
+
 /// A run, and the one it is held against.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
     pub(super) run: &'a Run,
     pub(super) baseline: Option<&'a Run>,
+    partners: &'a Partners<'a>,
+}
+
+/// The rows of a baseline that have something to show, by what they are about.
+#[derive(Default)]
+pub(super) struct Partners<'a>(HashMap<String, &'a Row>);
+
+impl<'a> Partners<'a> {
+    pub(super) fn of(baseline: Option<&'a Run>) -> Partners<'a> {
+        let mut partners = HashMap::new();
+        for row in baseline.into_iter().flat_map(|run| &run.rows).filter(|row| shows(&row.result)) {
+            partners.entry(Self::name(row)).or_insert(row);
+        }
+        Partners(partners)
+    }
+
+    /// Table and parameters, but for those that say how much was done.
+    fn name(row: &Row) -> String {
+        format!("{} {:?}", row.table, row.parameters.without(&AMOUNTS))
+    }
 }
 
 impl<'a> View<'a> {
+    /// `partners` are those of `baseline`.
+    pub(super) fn new(run: &'a Run, baseline: Option<&'a Run>, partners: &'a Partners<'a>) -> View<'a> {
+        View { run, baseline, partners }
+    }
+
     /// All rows of a table.
     pub(super) fn rows(self, table: &str) -> Vec<&'a Row> {
         self.run.rows.iter().filter(|row| row.table == table).collect()
@@ -30,9 +60,7 @@ impl<'a> View<'a> {
 
     /// The same row of the baseline, if it was measured there.
     pub(super) fn base(self, row: &Row) -> Option<&'a Row> {
-        let wanted = row.parameters.without(&AMOUNTS);
-        let mut rows = self.baseline?.rows.iter();
-        rows.find(|own| own.table == row.table && own.parameters.without(&AMOUNTS) == wanted && shows(&own.result))
+        self.partners.0.get(&Partners::name(row)).copied()
     }
 
     /// What both are called where they stand side by side.
@@ -52,18 +80,52 @@ pub(super) fn shows(result: &Measured) -> bool {
     result.is_measured() && result.succeeded > 0 && result.rate > 0.0
 }
 
-/// All values of a parameter, ascending, each once.
+/// Values of a parameter, ascending, each once: all of them, or as many as a chart has room for.
 pub(super) fn axis(rows: &[&Row], name: &str) -> Vec<u64> {
-    let mut values: Vec<u64> = rows.iter().filter_map(|row| row.parameters.count(name)).collect();
-    values.sort_unstable();
-    values.dedup();
-    values
+    steps(rows.iter().filter_map(|row| row.parameters.count(name)).collect())
 }
 
-/// The row with these parameters.
-pub(super) fn at<'a>(rows: &[&'a Row], wanted: &[(&str, u64)]) -> Option<&'a Row> {
-    let has = |row: &&&Row| wanted.iter().all(|(name, value)| row.parameters.count(name) == Some(*value));
-    rows.iter().find(has).copied()
+/// `all` ascending, each once, and evenly thinned out to what a chart has room for.
+pub(super) fn steps<T: Copy + Ord>(mut all: Vec<T>) -> Vec<T> {
+    all.sort_unstable();
+    all.dedup();
+    if all.len() <= STEPS_MAX {
+        return all;
+    }
+    (0..STEPS_MAX).map(|step| all[step * (all.len() - 1) / (STEPS_MAX - 1)]).collect()
+}
+
+/// Whether charts of these rows leave some out.
+pub(super) fn is_thinned(rows: &[&Row]) -> bool {
+    let mut values: HashMap<&str, HashSet<String>> = HashMap::new();
+    for (name, value) in rows.iter().flat_map(|row| row.parameters.iter()) {
+        if !AMOUNTS.contains(&name) {
+            values.entry(name).or_default().insert(value.to_string());
+        }
+    }
+    // Each row is a step of its own in charts of single loads.
+    let is_flat = !values.contains_key("key_prefix_bytes") && rows.len() > STEPS_MAX && !values.contains_key("load");
+    is_flat || values.values().any(|values| values.len() > STEPS_MAX)
+}
+
+/// Rows by the values of some parameters.
+pub(super) struct Index<'a, const N: usize>(HashMap<[u64; N], &'a Row>);
+
+impl<'a, const N: usize> Index<'a, N> {
+    pub(super) fn of(rows: &[&'a Row], names: [&str; N]) -> Index<'a, N> {
+        let mut index = HashMap::new();
+        for row in rows {
+            let values = names.map(|name| row.parameters.count(name));
+            if values.iter().all(Option::is_some) {
+                index.entry(values.map(Option::unwrap_or_default)).or_insert(*row);
+            }
+        }
+        Index(index)
+    }
+
+    pub(super) fn get(&self, values: [u64; N]) -> Option<&'a Row> {
+        self.0.get(&values).copied()
+    }
 }
 
 /// How many times the first is the second, if both are more than zero.

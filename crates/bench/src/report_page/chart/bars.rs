@@ -12,7 +12,7 @@ const GAP: f64 = 8.0;
 /// Room for the value behind the longest bar.
 const VALUE: f64 = 86.0;
 /// And for what stands behind it.
-const TAG: f64 = 84.0;
+const TAG: f64 = 112.0;
 
 /// A chart of bars.
 pub(in super::super) struct Bars<'a> {

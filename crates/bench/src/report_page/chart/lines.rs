@@ -53,7 +53,8 @@ impl Lines<'_> {
         for series in self.series.iter().rev() {
             self.draw(&mut svg, &scale, series);
         }
-        let legend = self.series.iter().map(|series| Key {
+        let is_drawn = |series: &&Series| series.values.iter().flatten().any(|value| scale.has(*value));
+        let legend = self.series.iter().filter(is_drawn).map(|series| Key {
             name: series.name.clone(),
             look: series.look,
             is_dashed: series.is_dashed,

@@ -15,6 +15,8 @@ pub(super) struct Svg {
     height: f64,
     body: String,
     tips: String,
+    /// What the tips say.
+    told: Vec<String>,
 }
 
 /// Where text stands from its place.
@@ -27,7 +29,7 @@ pub(super) enum Anchor {
 
 impl Svg {
     pub(super) fn new(height: f64) -> Svg {
-        Svg { height, body: String::new(), tips: String::new() }
+        Svg { height, body: String::new(), tips: String::new(), told: Vec::new() }
     }
 
     pub(super) fn path(&mut self, class: &str, points: &str) {
@@ -63,6 +65,7 @@ impl Svg {
 
     /// Shows `lines` while the pointer is over the area around a point.
     pub(super) fn tip(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), lines: &[String]) {
+        self.told.push(lines.join(", "));
         let lines: Vec<String> = lines.iter().map(|line| clip(line, TIP_LETTERS_MAX)).collect();
         let letters = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);
         let (wide, high) = (letters as f64 * LETTER + 16.0, lines.len() as f64 * TIP_LINE + 8.0);
@@ -83,12 +86,14 @@ impl Svg {
         self.tips.push_str(&tip);
     }
 
-    /// The element. `label` says to those who do not see it what it shows.
+    /// The element. `label` says to those who do not see it what it shows; all values are told to them, too. (A `title` would show
+    /// under the pointer, over the values.)
     pub(super) fn element(self, label: &str) -> String {
         format!(
-            "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {}\" role=\"img\" aria-label=\"{}\">\n{}{}</svg>\n",
+            "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {}\" role=\"img\" aria-label=\"{}\">\n<desc>{}</desc>\n{}{}</svg>\n",
             self.height,
             escape(label),
+            escape(&self.told.join("; ")),
             self.body,
             self.tips
         )

@@ -2,7 +2,7 @@
 
 use super::super::chart::{Bar, Bars, Look, Ratio, Ratios};
 use super::super::numbers::{Unit, ratio};
-use super::super::view::View;
+use super::super::view::{STEPS_MAX, View};
 use crate::compare::{METRICS, Metric, Spread, spreads};
 
 pub(super) fn charts(view: View<'_>) -> Vec<String> {
@@ -41,5 +41,5 @@ pub(super) fn charts(view: View<'_>) -> Vec<String> {
 }
 
 fn of(spreads: &[Spread], metric: Metric) -> impl Iterator<Item = &Spread> {
-    spreads.iter().filter(move |spread| spread.metric == metric)
+    spreads.iter().filter(move |spread| spread.metric == metric).take(STEPS_MAX)
 }

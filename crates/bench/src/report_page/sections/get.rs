@@ -2,92 +2,128 @@
 
 use super::super::chart::{Heat, Lines, Look, Series};
 use super::super::numbers::{Unit, count};
-use super::super::view::{View, at, axis, ratio};
-use super::{of_clients, percentiles, sized, sizes};
+use super::super::view::{Index, View, axis, ratio};
+use super::{SIZED, of_clients, percentiles, sizes};
 use crate::published;
+use crate::runfile::Row;
 
 /// Sizes of answers are held against each other at this many clients, or at the most below.
 const CLIENTS_SHOWN: u64 = 100;
+const ACROSS: &str = "keys in an answer";
+
+/// The rows, and the values along each side.
+struct Matrix<'a> {
+    view: View<'a>,
+    /// Of the run and of the baseline, by clients, keys in an answer, prefix of keys and of values.
+    rows: [Index<'a, 4>; 2],
+    clients: Vec<u64>,
+    answers: Vec<u64>,
+    sizes: Vec<(u64, u64)>,
+    /// The size that is looked at more closely.
+    middle: (u64, u64),
+    /// The number of clients that is.
+    shown: u64,
+}
 
 pub(super) fn charts(view: View<'_>) -> Vec<String> {
-    let rows = view.both("get");
-    let (clients, answers, sizes) = (axis(&rows[0], "clients"), axis(&rows[0], "keys_per_answer"), sizes(&rows[0]));
-    let Some(middle) = sizes.get(sizes.len() / 2).copied() else { return Vec::new() };
-    let shown = clients.iter().copied().rfind(|clients| *clients <= CLIENTS_SHOWN).or(clients.first().copied());
-    let Some(shown) = shown else { return Vec::new() };
-    let names = view.names();
-    let find = |which: usize, clients: u64, keys: u64, size| {
-        at(&rows[which], &[&[("clients", clients), ("keys_per_answer", keys)], &sized(size)[..]].concat())
-    };
-    let steps: Vec<String> = answers.iter().map(|keys| count(*keys)).collect();
-    let mut series = Vec::new();
-    for which in 0..=usize::from(view.baseline.is_some()) {
-        for (number, clients) in clients.iter().enumerate() {
-            let name = of_clients(*clients);
-            series.push(Series {
-                name: if which == 0 { name } else { format!("{name}, {}", names[1]) },
-                look: Look::Colour(number),
-                is_dashed: which == 1,
-                values: answers.iter().map(|keys| Some(find(which, *clients, *keys, middle)?.result.rate)).collect(),
-            });
-        }
-    }
-    series.push(Series {
-        name: format!("{}, etcd elsewhere", of_clients(shown)),
-        look: Look::Published,
-        is_dashed: true,
-        values: answers
-            .iter()
-            .map(|keys| Some(published::figures(find(0, shown, *keys, middle)?).first()?.rate))
-            .collect(),
-    });
-    series.retain(|series| series.values.iter().any(Option::is_some));
-    let (key, value) = middle;
-    let by_clients = |title: &str, unit, of: &dyn Fn(u64, u64) -> Option<f64>| {
-        let cells = clients.iter().map(|clients| answers.iter().map(|keys| of(*clients, *keys)).collect()).collect();
-        let names = clients.iter().map(|clients| count(*clients)).collect();
-        Heat { title, unit, across: "keys in an answer", columns: steps.clone(), down: "clients", rows: names, cells }
-            .html()
-    };
+    let Some(matrix) = Matrix::of(view) else { return Vec::new() };
     let mut charts = vec![
-        Lines {
-            title: &format!("Reads by keys in an answer, prefixes of {key} and {value} B"),
-            unit: Unit::Rate,
-            across: "keys in an answer",
-            steps: steps.clone(),
-            series,
-        }
-        .html(),
-        Lines {
-            title: &format!("Latency, {}, prefixes of {key} and {value} B", of_clients(shown)),
-            unit: Unit::Time,
-            across: "keys in an answer",
-            steps: steps.clone(),
-            series: percentiles(&answers, &names, |which, keys| find(which, shown, *keys, middle)),
-        }
-        .html(),
-        by_clients("Reads, clients x answers", Unit::Rate, &|clients, keys| {
-            Some(find(0, clients, keys, middle)?.result.rate)
-        }),
-        by_clients("Reads beside the baseline", Unit::Ratio, &|clients, keys| {
-            let row = find(0, clients, keys, middle)?;
+        matrix.throughput(),
+        matrix.latency(),
+        matrix.by_clients("Reads, clients x answers", Unit::Rate, |row| Some(row.result.rate)),
+        matrix.by_clients("Reads beside the baseline", Unit::Ratio, |row| {
             ratio(Some(row.result.rate), view.base(row).map(|base| base.result.rate))
         }),
     ];
-    if sizes.len() > 1 {
-        let cell = |size, keys: &u64| Some(find(0, shown, *keys, size)?.result.rate);
-        charts.push(
-            Heat {
-                title: &format!("Reads, all sizes, {}", of_clients(shown)),
-                unit: Unit::Rate,
-                across: "keys in an answer",
-                columns: steps.clone(),
-                down: "key + value prefix, B",
-                rows: sizes.iter().map(|(key, value)| format!("{key}+{value}")).collect(),
-                cells: sizes.iter().map(|size| answers.iter().map(|keys| cell(*size, keys)).collect()).collect(),
-            }
-            .html(),
-        );
+    if matrix.sizes.len() > 1 {
+        charts.push(matrix.by_sizes());
     }
     charts
+}
+
+impl<'a> Matrix<'a> {
+    /// None if there is nothing to draw.
+    fn of(view: View<'a>) -> Option<Matrix<'a>> {
+        let both = view.both("get");
+        let [key, value] = SIZED;
+        let rows = both.each_ref().map(|rows| Index::of(rows, ["clients", "keys_per_answer", key, value]));
+        let (clients, answers) = (axis(&both[0], "clients"), axis(&both[0], "keys_per_answer"));
+        let sizes = sizes(&both[0]);
+        let middle = *sizes.get(sizes.len() / 2)?;
+        let shown = clients.iter().copied().rfind(|clients| *clients <= CLIENTS_SHOWN).or(clients.first().copied())?;
+        Some(Matrix { view, rows, clients, answers, sizes, middle, shown })
+    }
+
+    fn find(&self, which: usize, clients: u64, keys: u64, (key, value): (u64, u64)) -> Option<&'a Row> {
+        self.rows[which].get([clients, keys, key, value])
+    }
+
+    fn steps(&self) -> Vec<String> {
+        self.answers.iter().map(|keys| count(*keys)).collect()
+    }
+
+    /// A line for each number of clients, the same of the baseline, and what was published.
+    fn throughput(&self) -> String {
+        let line = |of: &dyn Fn(u64) -> Option<f64>| self.answers.iter().map(|keys| of(*keys)).collect::<Vec<_>>();
+        let mut series = Vec::new();
+        for which in 0..=usize::from(self.view.baseline.is_some()) {
+            for (number, clients) in self.clients.iter().enumerate() {
+                let name = of_clients(*clients);
+                series.push(Series {
+                    name: if which == 0 { name } else { format!("{name}, {}", self.view.names()[1]) },
+                    look: Look::Colour(number),
+                    is_dashed: which == 1,
+                    values: line(&|keys| Some(self.find(which, *clients, keys, self.middle)?.result.rate)),
+                });
+            }
+        }
+        let told = |keys| Some(published::figures(self.find(0, self.shown, keys, self.middle)?).first()?.rate);
+        series.push(Series {
+            name: format!("{}, etcd elsewhere", of_clients(self.shown)),
+            look: Look::Published,
+            is_dashed: true,
+            values: line(&told),
+        });
+        series.retain(|series| series.values.iter().any(Option::is_some));
+        let (key, value) = self.middle;
+        let title = format!("Reads by keys in an answer, prefixes of {key} and {value} B");
+        Lines { title: &title, unit: Unit::Rate, across: ACROSS, steps: self.steps(), series }.html()
+    }
+
+    fn latency(&self) -> String {
+        let (key, value) = self.middle;
+        let title = format!("Latency, {}, prefixes of {key} and {value} B", of_clients(self.shown));
+        let series = percentiles(&self.answers, &self.view.names(), |which, keys| {
+            self.find(which, self.shown, *keys, self.middle)
+        });
+        Lines { title: &title, unit: Unit::Time, across: ACROSS, steps: self.steps(), series }.html()
+    }
+
+    fn by_clients(&self, title: &str, unit: Unit, of: impl Fn(&Row) -> Option<f64>) -> String {
+        let cell = |clients: u64, keys: &u64| of(self.find(0, clients, *keys, self.middle)?);
+        Heat {
+            title,
+            unit,
+            across: ACROSS,
+            columns: self.steps(),
+            down: "clients",
+            rows: self.clients.iter().map(|clients| count(*clients)).collect(),
+            cells: self.clients.iter().map(|all| self.answers.iter().map(|keys| cell(*all, keys)).collect()).collect(),
+        }
+        .html()
+    }
+
+    fn by_sizes(&self) -> String {
+        let cell = |size, keys: &u64| Some(self.find(0, self.shown, *keys, size)?.result.rate);
+        Heat {
+            title: &format!("Reads, all sizes, {}", of_clients(self.shown)),
+            unit: Unit::Rate,
+            across: ACROSS,
+            columns: self.steps(),
+            down: "key + value prefix, B",
+            rows: self.sizes.iter().map(|(key, value)| format!("{key}+{value}")).collect(),
+            cells: self.sizes.iter().map(|size| self.answers.iter().map(|keys| cell(*size, keys)).collect()).collect(),
+        }
+        .html()
+    }
 }

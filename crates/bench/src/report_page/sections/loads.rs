@@ -1,10 +1,10 @@
 //! Tables of single loads: writes, reads, large values, logging in.
 
 use super::super::chart::{Bar, Bars, Look, Strip, Strips};
-use super::super::numbers::{Unit, time_us};
-use super::super::view::{View, axis};
+use super::super::numbers::{Unit, bytes, time_us};
+use super::super::view::{STEPS_MAX, View, axis};
 use super::of_clients;
-use crate::published;
+use crate::published::{self, Figure};
 use crate::runfile::Row;
 
 pub(super) fn write(view: View<'_>) -> Vec<String> {
@@ -34,16 +34,20 @@ fn charts(view: View<'_>, table: &str, what: &str, name: &dyn Fn(&Row) -> String
     let mut charts = Vec::new();
     for clients in axis(&rows, "clients") {
         let own = rows.iter().filter(|row| row.parameters.count("clients") == Some(clients));
-        let groups = own.map(|row| (name(row), rates(view, row))).collect();
+        let groups = own.take(STEPS_MAX).map(|row| (name(row), rates(view, row))).collect();
         charts.push(Bars { title: &format!("{what}, {}", of_clients(clients)), unit: Unit::Rate, groups }.html());
     }
     let whole = |row: &Row| format!("{}, {}", name(row), of_clients(row.parameters.count("clients").unwrap_or(0)));
     let strips = rows.iter().map(|row| (whole(row), strips(view, row))).filter(|(_, strips)| !strips.is_empty());
-    charts.push(Strips { title: &format!("{what}: latency"), groups: strips.collect() }.html());
+    charts.push(Strips { title: &format!("{what}: latency"), groups: strips.take(STEPS_MAX).collect() }.html());
     let costs = rows.iter().map(|row| (whole(row), costs(view, row))).filter(|(_, bars)| !bars.is_empty());
     charts.push(
-        Bars { title: &format!("{what}: CPU of the servers for one"), unit: Unit::Time, groups: costs.collect() }
-            .html(),
+        Bars {
+            title: &format!("{what}: CPU of the servers for one"),
+            unit: Unit::Time,
+            groups: costs.take(STEPS_MAX).collect(),
+        }
+        .html(),
     );
     charts
 }
@@ -65,9 +69,18 @@ fn rates(view: View<'_>, row: &Row) -> Vec<Bar> {
         tag: figure.study.name,
         look: Look::Published,
         value: figure.rate,
-        notes: figure.mean_us.map(|us| format!("{}, mean {}", figure.study.name, time_us(us))).into_iter().collect(),
+        notes: told(&figure),
     });
     own.chain(others).collect()
+}
+
+/// What a study tells beside the rate.
+fn told(figure: &Figure) -> Vec<String> {
+    let mean = figure.mean_us.map(|us| format!("mean {}", time_us(us)));
+    let memory = figure.memory_bytes.map(|memory| format!("server memory {}", bytes(memory as f64)));
+    let all: Vec<String> = [mean, memory].into_iter().flatten().collect();
+    let line = if all.is_empty() { String::new() } else { format!(", {}", all.join(", ")) };
+    vec![format!("{}{line}", figure.study.name)]
 }
 
 fn strips(view: View<'_>, row: &Row) -> Vec<Strip> {

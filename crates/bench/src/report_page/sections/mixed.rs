@@ -2,7 +2,7 @@
 
 use super::super::chart::{Lines, Look, Series};
 use super::super::numbers::{Unit, count};
-use super::super::view::{View, at, axis};
+use super::super::view::{Index, View, axis};
 use super::percentiles;
 
 pub(super) fn charts(view: View<'_>) -> Vec<String> {
@@ -10,7 +10,8 @@ pub(super) fn charts(view: View<'_>) -> Vec<String> {
     let offered = axis(&rows[0], "writes_per_second");
     let names = view.names();
     let steps: Vec<String> = offered.iter().map(|rate| count(*rate)).collect();
-    let find = |which: usize, rate: u64| at(&rows[which], &[("writes_per_second", rate)]);
+    let indices = rows.each_ref().map(|rows| Index::of(rows, ["writes_per_second"]));
+    let find = |which: usize, rate: u64| indices[which].get([rate]);
     let mut reads = Vec::new();
     let mut writes = Vec::new();
     for (which, name) in names.iter().enumerate().take(1 + usize::from(view.baseline.is_some())) {

@@ -8,7 +8,7 @@ mod put;
 
 use super::chart::{Look, Series};
 use super::numbers::count;
-use super::view::View;
+use super::view::{View, steps};
 use crate::runfile::{Latency, Row};
 
 /// A part of the page.
@@ -111,20 +111,15 @@ fn some_of<T: Copy + PartialEq>(all: &[T]) -> Vec<T> {
     chosen
 }
 
-/// Lengths of the prefixes of keys and values that rows have, ascending, each once.
+/// Lengths of the prefixes of keys and values that rows have, as [`steps`] has them.
 fn sizes(rows: &[&Row]) -> Vec<(u64, u64)> {
     let of =
         |row: &&Row| Some((row.parameters.count("key_prefix_bytes")?, row.parameters.count("value_prefix_bytes")?));
-    let mut sizes: Vec<(u64, u64)> = rows.iter().filter_map(of).collect();
-    sizes.sort_unstable();
-    sizes.dedup();
-    sizes
+    steps(rows.iter().filter_map(of).collect())
 }
 
 /// The parameters that name a size.
-fn sized((key, value): (u64, u64)) -> [(&'static str, u64); 2] {
-    [("key_prefix_bytes", key), ("value_prefix_bytes", value)]
-}
+const SIZED: [&str; 2] = ["key_prefix_bytes", "value_prefix_bytes"];
 
 /// So many clients, in words.
 fn of_clients(clients: u64) -> String {

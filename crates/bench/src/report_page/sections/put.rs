@@ -2,8 +2,8 @@
 
 use super::super::chart::{Heat, Lines, Look, Series};
 use super::super::numbers::{Unit, count};
-use super::super::view::{View, at, axis, ratio};
-use super::{percentiles, sized, sizes, some_of};
+use super::super::view::{Index, View, axis, ratio};
+use super::{SIZED, percentiles, sizes, some_of};
 use crate::published;
 use crate::runfile::Row;
 
@@ -12,8 +12,8 @@ pub(super) fn charts(view: View<'_>) -> Vec<String> {
     let (clients, sizes) = (axis(&rows[0], "clients"), sizes(&rows[0]));
     let Some(middle) = sizes.get(sizes.len() / 2).copied() else { return Vec::new() };
     let names = view.names();
-    let find =
-        |which: usize, clients: u64, size| at(&rows[which], &[&[("clients", clients)], &sized(size)[..]].concat());
+    let indices = rows.each_ref().map(|rows| Index::of(rows, ["clients", SIZED[0], SIZED[1]]));
+    let find = |which: usize, clients: u64, (key, value): (u64, u64)| indices[which].get([clients, key, value]);
     let steps = || clients.iter().map(|clients| count(*clients)).collect::<Vec<_>>();
     let (key, value) = middle;
     let of_middle = format!("Latency, prefixes of {key} and {value} B");
