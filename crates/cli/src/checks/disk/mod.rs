@@ -34,8 +34,10 @@ pub(super) const SYNC_MAX: Duration = Duration::from_millis(10);
 /// As much as guides write, all or at random.
 const STEADY_BYTES: u64 = 22 << 20;
 const MIXED_BYTES: u64 = 256 << 20;
-/// More would only take longer; times are kept in memory.
+/// More would only take longer.
 const BYTES_MAX: u64 = 4 << 30;
+/// The time of each write and each sync is kept in memory, in 8 bytes.
+const WRITES_MAX: u64 = 4 << 20;
 /// A write that is larger than a request may be says nothing.
 const BLOCK_BYTES_MAX: i64 = 16 << 20;
 
@@ -60,6 +62,12 @@ fn run(context: &Context) -> Outcome {
         let text = format!("--block-size must be between 1 and {BLOCK_BYTES_MAX}, and no more than --size");
         return Err(Failure::args(text));
     }
+    let writes = size / block.unsigned_abs();
+    if writes > WRITES_MAX {
+        let (all, most) = (number(writes as f64), number(WRITES_MAX as f64));
+        let text = format!("--size and --block-size make {all} writes, and {most} are the most: choose larger blocks");
+        return Err(Failure::args(text));
+    }
     let steady = measure(context, &place, size, block.unsigned_abs() as usize)?;
     let grade = steady.grade();
     if wants_json {
@@ -76,12 +84,11 @@ pub(super) fn measure(context: &Context, place: &Place, size: u64, block: usize)
         let _runtime = context.enter();
         Signals::new()?
     };
-    let scratch = place.scratch(size)?;
-    let file = scratch.open(0)?;
-    let path = scratch.path().to_path_buf();
+    let file = place.scratch(size)?.file;
+    let dir = place.dir().to_path_buf();
     let name = format!("writing {} to `{}`", bytes(size), place.dir().display());
     watched::run(context, &mut signals, (&name, size), move |progress| {
-        steady::write(&file, size, block, progress).map_err(|error| failed(&path, &error))
+        steady::write(&file, size, block, progress).map_err(|error| failed(&dir, &error))
     })
 }
 
@@ -94,23 +101,21 @@ fn run_mixed(context: &Context, place: &Place, size: u64, wants_json: bool) -> O
         Signals::new()?
     };
     let scratch = place.scratch(size)?;
-    let (file, is_direct) = match scratch.open(libc::O_DIRECT) {
-        Ok(file) => (file, true),
-        // Some file systems have nothing but the page cache.
-        Err(_) => (scratch.open(0)?, false),
-    };
-    let path = scratch.path().to_path_buf();
+    // Some file systems have nothing but the page cache.
+    let is_direct = scratch.direct.is_some();
+    let file = scratch.direct.unwrap_or(scratch.file);
+    let dir = place.dir().to_path_buf();
     let name = format!("reading and writing {} in `{}`", bytes(size), place.dir().display());
     // Once to fill the file, once to read and write it.
     let mixed = watched::run(context, &mut signals, (&name, 2 * size), move |progress| {
-        mixed::run(&file, is_direct, size, progress).map_err(|error| failed(&path, &error))
+        mixed::run(&file, is_direct, size, progress).map_err(|error| failed(&dir, &error))
     })?;
     let text = if wants_json { mixed.json(place) + "\n" } else { shown_mixed(place, &mixed) };
     print::out(text.as_bytes())
 }
 
-fn failed(path: &std::path::Path, error: &std::io::Error) -> Failure {
-    Failure::new(code::IO, format!("cannot test the disk with `{}`: {error}", path.display()))
+fn failed(dir: &std::path::Path, error: &std::io::Error) -> Failure {
+    Failure::new(code::IO, format!("cannot test the disk with a file in `{}`: {error}", dir.display()))
 }
 
 /// A size as `fio` reads it: `22m`, `4G`.

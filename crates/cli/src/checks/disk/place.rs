@@ -6,6 +6,7 @@ use crate::print::json::Object;
 use disk::{Disk, OsDisk};
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -78,35 +79,25 @@ impl Place {
     }
 }
 
-/// A file that is there as long as this.
-pub(super) struct Scratch(PathBuf);
+/// A file that has no name any more: it is gone with the process, however that ends.
+pub(super) struct Scratch {
+    pub(super) file: File,
+    /// The same past the page cache; none where the file system has nothing else.
+    pub(super) direct: Option<File>,
+}
 
 impl Scratch {
     fn create(dir: &Path, size: u64) -> Outcome<Scratch> {
-        let path = dir.join(format!("cairn-check-disk.{}", std::process::id()));
+        // In containers all processes have the same number.
+        let path = dir.join(format!("cairn-check-disk.{:016x}", RandomState::new().hash_one(0_u8)));
         let bad = |error: std::io::Error| Failure::new(code::IO, format!("cannot make `{}`: {error}", path.display()));
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(bad)?;
-        let scratch = Scratch(path.clone());
+        let options = || OpenOptions::new().read(true).write(true).mode(0o600).to_owned();
+        let file = options().create_new(true).open(&path).map_err(bad)?;
+        let direct = options().custom_flags(libc::O_DIRECT).open(&path).ok();
+        // It is still empty: there is little that a kill could leave behind, and nothing from now on.
+        std::fs::remove_file(&path).map_err(bad)?;
         reserve(&file, size).map_err(bad)?;
-        Ok(scratch)
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.0
-    }
-
-    /// Opens it, with these flags of `open(2)` as well.
-    pub(super) fn open(&self, flags: i32) -> Outcome<File> {
-        let opened = OpenOptions::new().read(true).write(true).custom_flags(flags).open(&self.0);
-        opened.map_err(|error| Failure::new(code::IO, format!("cannot open `{}`: {error}", self.0.display())))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(&self.0) {
-            eprintln!("cannot remove `{}`: {error}", self.0.display());
-        }
+        Ok(Scratch { file, direct })
     }
 }
 
@@ -156,20 +147,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_goes_with_its_owner() {
+    fn the_file_has_no_name() {
         let dir = std::env::temp_dir().join(format!("cairn-check-place-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("made");
+        // What an earlier one has left behind is in nobody's way.
+        let left = dir.join(format!("cairn-check-disk.{}", std::process::id()));
+        std::fs::write(&left, "left").expect("written");
         let place = Place::find(&dir.to_string_lossy()).expect("a directory");
-        let scratch = place.scratch(4096).expect("made");
-        let path = scratch.path().to_path_buf();
-        assert!(std::fs::metadata(&path).is_ok_and(|found| found.len() == 4096 || found.len() == 0));
-        assert!(place.scratch(4096).is_err(), "a file that is there is left alone");
-        assert!(path.exists());
-        drop(scratch);
-        assert!(!path.exists());
+        let scratches = [place.scratch(4096), place.scratch(4096)];
+        for scratch in scratches {
+            let file = scratch.expect("made").file;
+            assert!(file.metadata().is_ok_and(|found| found.len() == 4096 || found.len() == 0));
+        }
+        assert_eq!(std::fs::read_dir(&dir).expect("a directory").count(), 1, "what was there before");
         assert!(place.scratch(u64::MAX / 2).is_err_and(|failure| failure.text.starts_with("no room in")));
         let other = Place::find(&dir.join("absent").to_string_lossy());
         assert!(other.is_err_and(|failure| failure.text.contains("absent`: No such file")));
-        std::fs::remove_dir(&dir).expect("nothing is left in it");
+        std::fs::remove_dir_all(&dir).expect("ours");
     }
 }
