@@ -74,6 +74,31 @@ func TestNetworkOfPeers(t *testing.T) {
 	}
 }
 
+// Of several URLs of a member, those that lead nowhere from here do no harm:
+// it passes, and is asked for all that it says of itself.
+func TestNetworkBesideDeadURLs(t *testing.T) {
+	for _, kind := range []harness.Kind{harness.Etcd, harness.Cairn} {
+		server := harness.Prepare(t, kind, t.TempDir()+"/data")
+		dead := fmt.Sprintf("http://127.0.0.1:%d", harness.Port(t))
+		client, peer := "http://"+server.Endpoint(), server.PeerURL()
+		// The servers sort them: one that is dead comes before, one behind.
+		behind := "http://127.0.0.9:65000"
+		server.SetFlags("--listen-client-urls="+client, "--advertise-client-urls="+dead+","+client+","+behind, "--listen-peer-urls="+peer,
+			"--initial-advertise-peer-urls="+peer+","+behind, "--initial-cluster=default="+peer+",default="+behind)
+		server.Run()
+		var found network
+		result := object(t, &found, append([]string{"check", "network", "--endpoints", server.Endpoint()}, patient...)...)
+		checkVerdict(t, result, found.Verdict, true)
+		var seen report
+		result = object(t, &seen, "doctor", "--endpoints", server.Endpoint(), "--data-dir", t.TempDir())
+		for _, name := range []string{"quota", "history"} {
+			if len(seen.texts(name)) != 1 {
+				t.Errorf("%s: nothing about `%s`: %s", kind, name, result.Stdout)
+			}
+		}
+	}
+}
+
 // Certificates are looked at as etcdctl looks at them.
 func TestNetworkWithCertificates(t *testing.T) {
 	server := harness.Prepare(t, harness.Cairn, t.TempDir()+"/data")

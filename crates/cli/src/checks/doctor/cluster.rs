@@ -36,15 +36,26 @@ pub(super) fn ask(context: &Context) -> Outcome<Vec<Told>> {
     let client = context.client()?;
     let listed = context.call(client.member_list(MemberListRequest { linearizable: false }))?;
     let mut told = Vec::new();
-    // Members that do not answer are told of by the test of the network.
-    for url in listed.members.iter().filter_map(|member| member.client_ur_ls.first()) {
-        let Ok(endpoint) = url.parse::<Endpoint>() else { continue };
-        let client = globals::client(&context.parsed, vec![endpoint.clone()], Some(context.patience()))?;
-        let Ok(status) = context.wait(client.status(&endpoint, StatusRequest {})) else { continue };
-        let metrics = context.wait(client.page(&endpoint, "/metrics")).unwrap_or_default();
-        told.push(Told { endpoint, status, metrics });
+    for member in &listed.members {
+        // Members that do not answer are told of by the test of the network; of several URLs one is enough.
+        let urls = member.client_ur_ls.iter().filter_map(|url| url.parse::<Endpoint>().ok());
+        for endpoint in urls {
+            let client = globals::client(&context.parsed, vec![endpoint.clone()], Some(context.patience()))?;
+            let Ok(status) = context.wait(client.status(&endpoint, StatusRequest {})) else { continue };
+            let metrics = context.wait(client.page(&endpoint, "/metrics")).unwrap_or_default();
+            told.push(Told { endpoint, status, metrics });
+            break;
+        }
     }
     Ok(told)
+}
+
+/// How many revisions are kept, if older ones have been compacted.
+pub(super) fn kept(members: &[Told]) -> Option<u64> {
+    let member = members.first()?;
+    let compacted =
+        metric(&member.metrics, "etcd_debugging_mvcc_compact_revision").filter(|revision| *revision > 0.0)?;
+    Some((member.status.header.as_ref()?.revision as f64 - compacted).max(0.0) as u64)
 }
 
 /// What is to be said about them.
@@ -178,6 +189,9 @@ mod tests {
             (history(10_001, never), history(9, never), history(9, "")),
             (Some(Grade::Warn), Some(Grade::Pass), None)
         );
+        let compacted = "etcd_debugging_mvcc_compact_revision 49000\n";
+        assert_eq!(kept(&[told(1, 0, 50_000, compacted)]), Some(1000));
+        assert_eq!((kept(&[told(1, 0, 9, never)]), kept(&[])), (None, None));
         assert_eq!(history(50_000, "etcd_debugging_mvcc_compact_revision 49000\n"), Some(Grade::Pass));
     }
 

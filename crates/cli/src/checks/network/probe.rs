@@ -8,11 +8,15 @@ use crate::globals;
 use crate::progress::Bar;
 use api::etcdserverpb::StatusRequest;
 use client::{Client, Endpoint, Pages};
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant, SystemTime};
-use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio::net::{TcpStream, UnixStream};
 
 /// Connections that are made; members write a line for each that brings nothing.
 const CONNECTS: usize = 5;
+/// Time for a connection when `--dial-timeout` is 0.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(20);
 /// Between two requests, so that a round trip is measured and not a load.
 const PAUSE: Duration = Duration::from_millis(2);
 /// What a peer answers to anybody, and what it says the time by.
@@ -46,31 +50,36 @@ pub(in crate::checks) fn measure(context: &Context, targets: Vec<Target>, count:
     let mut bar = Bar::new();
     let mut done = 0;
     let mut trips = Vec::with_capacity(targets.len());
-    for target in targets {
+    for mut target in targets {
         let text = format!("asking {target}");
         let mut step = || {
             done += 1;
             bar.draw(done, total, &text);
         };
-        let outcome = ask(context, &target, count, &mut step);
+        let outcome = ask(context, &mut target, count, &mut step);
         trips.push(Trip { target, outcome });
     }
     bar.clear();
     Ok(trips)
 }
 
-fn ask(context: &Context, target: &Target, count: usize, step: &mut dyn FnMut()) -> Outcome<Reached> {
-    let Some(peer) = &target.peer else { return Err(Failure::new(code::ERROR, "it has no peer URL")) };
-    let limit = context.parsed.duration("dial-timeout");
-    let connects = context.wait(async { connects(peer, limit).await })?;
+fn ask(context: &Context, target: &mut Target, count: usize, step: &mut dyn FnMut()) -> Outcome<Reached> {
+    let limit = match context.parsed.duration("dial-timeout") {
+        Duration::ZERO => DIAL_TIMEOUT,
+        limit => limit,
+    };
+    let (place, connects) = first(&target.peers, |peer| context.wait(connects(peer, limit)))
+        .unwrap_or_else(|| Err(Failure::new(code::ERROR, "it has no peer URL")))?;
+    target.peers.swap(0, place);
+    let peer = &target.peers[0];
     let of_peer = globals::client(&context.parsed, vec![peer.clone()], Some(context.patience()))?;
-    let (requests, clock) = match &target.client {
-        Some(endpoint) => {
-            let client = context.client_of(endpoint)?;
-            let requests = context.wait(statuses(&client, endpoint, count, step))?;
-            // Members with TLS may let nobody in there but members.
-            (requests, context.wait(async { clock(&mut of_peer.pages(peer).await.ok()?).await }))
-        }
+    let asked = first(&target.clients, |endpoint| {
+        let client = context.client_of(endpoint)?;
+        context.wait(statuses(&client, endpoint, count, step))
+    });
+    let (requests, clock) = match asked {
+        // Members with TLS may let nobody in there but members.
+        Some(asked) => (asked?.1, context.wait(async { clock(&mut of_peer.pages(peer).await.ok()?).await })),
         None if target.name.is_empty() => context.wait(async {
             let mut pages = of_peer.pages(peer).await.map_err(plain)?;
             let requests = versions(&mut pages, count, step).await?;
@@ -81,30 +90,69 @@ fn ask(context: &Context, target: &Target, count: usize, step: &mut dyn FnMut())
     Ok(Reached { requests, connects, clock })
 }
 
+/// What the first of them brings that brings anything, and which that is; what went wrong with the last, if none does. A member may
+/// have URLs that lead to it from elsewhere only. None: there is none.
+fn first<A, T>(all: &[A], mut ask: impl FnMut(&A) -> Outcome<T>) -> Option<Outcome<(usize, T)>> {
+    let mut found = None;
+    for (place, one) in all.iter().enumerate() {
+        found = Some(ask(one).map(|brought| (place, brought)));
+        if matches!(found, Some(Ok(_))) {
+            break;
+        }
+    }
+    found
+}
+
 /// Connects, and hangs up. Names are looked up before.
 async fn connects(peer: &Endpoint, limit: Duration) -> Outcome<Times> {
-    let failed = |error: std::io::Error| Failure::new(code::ERROR, format!("cannot connect: {error}"));
-    let path = peer.address().strip_prefix("unix:");
-    let address = match path {
-        Some(_) => None,
-        None => lookup_host(peer.address()).await.map_err(failed)?.next(),
-    };
+    if let Some(path) = peer.address().strip_prefix("unix:") {
+        return times(limit, || UnixStream::connect(path)).await;
+    }
+    connects_to(&look_up(peer.address(), limit).await?, limit).await
+}
+
+/// Connects to the first of them that answers: not every address of a name needs to be one that the member listens on.
+async fn connects_to(addresses: &[SocketAddr], limit: Duration) -> Outcome<Times> {
+    let mut failure = Failure::new(code::ERROR, "cannot connect: the name has no address");
+    for address in addresses {
+        match times(limit, || TcpStream::connect(address)).await {
+            Ok(times) => return Ok(times),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+/// How long each connection takes.
+async fn times<T, F: Future<Output = io::Result<T>>>(limit: Duration, connect: impl Fn() -> F) -> Outcome<Times> {
     let mut nanos = Vec::with_capacity(CONNECTS);
     for _ in 0..CONNECTS {
         let started = Instant::now();
-        let connecting = async {
-            match (address, path) {
-                (Some(address), _) => TcpStream::connect(address).await.map(drop),
-                (None, Some(path)) => UnixStream::connect(path).await.map(drop),
-                (None, None) => Err(std::io::Error::other("the name has no address")),
-            }
-        };
-        let connected = tokio::time::timeout(limit, connecting).await;
+        let connected = tokio::time::timeout(limit, connect()).await;
         let late = |_| Failure::new(code::ERROR, format!("cannot connect: no answer within {limit:?}"));
-        connected.map_err(late)?.map_err(failed)?;
+        connected.map_err(late)?.map_err(|error| failed(&error))?;
         nanos.push(since(started));
     }
     Ok(Times::new(nanos))
+}
+
+fn failed(error: &io::Error) -> Failure {
+    Failure::new(code::ERROR, format!("cannot connect: {error}"))
+}
+
+/// The addresses of `host:port`. Name servers that do not answer are waited for on a thread of its own, which nobody has to wait for.
+async fn look_up(address: &str, limit: Duration) -> Outcome<Vec<SocketAddr>> {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let name = address.to_owned();
+    std::thread::Builder::new().name("names".into()).spawn(move || {
+        // Nobody listens any more after the time is over.
+        let _ = tell.send(name.to_socket_addrs().map(Iterator::collect));
+    })?;
+    match tokio::time::timeout(limit, told).await {
+        Ok(Ok(found)) => found.map_err(|error| failed(&error)),
+        Ok(Err(_)) => Err(Failure::new(code::ERROR, "the look-up of the name broke off")),
+        Err(_) => Err(Failure::new(code::ERROR, format!("cannot connect: no address within {limit:?}"))),
+    }
 }
 
 /// Round trips of the smallest call that members answer.
@@ -159,4 +207,29 @@ fn plain(error: client::Error) -> Failure {
 
 fn since(started: Instant) -> u64 {
     u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn every_address_and_every_url_is_tried() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let gone = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let there = listener.local_addr().expect("an address");
+        let connect = |addresses: &[SocketAddr]| runtime.block_on(connects_to(addresses, Duration::from_secs(9)));
+        assert!(connect(&[gone, there]).is_ok_and(|times| times.len() == CONNECTS));
+        assert!(connect(&[gone]).is_err_and(|failure| failure.text.contains("Connection refused")));
+        assert!(connect(&[]).is_err_and(|failure| failure.text.contains("has no address")));
+        let found = runtime.block_on(look_up(&there.to_string(), Duration::from_secs(9)));
+        assert_eq!(found.ok(), Some(vec![there]));
+
+        let good = |wanted: i32| move |one: &i32| if *one == wanted { Ok(*one) } else { Err(Failure::new(*one, "")) };
+        assert_eq!(first(&[1, 2, 3], good(2)).and_then(Result::ok), Some((1, 2)));
+        assert_eq!(first(&[1, 3], good(2)).and_then(Result::err).map(|failure| failure.code), Some(3));
+        assert!(first(&[], good(2)).is_none());
+    }
 }

@@ -11,15 +11,15 @@ use std::fmt;
 pub(in crate::checks) struct Target {
     /// Its name, or nothing if only a URL was given.
     pub(in crate::checks) name: String,
-    /// Where other members reach it.
-    pub(super) peer: Option<Endpoint>,
+    /// Where other members reach it, the one that is used first.
+    pub(super) peers: Vec<Endpoint>,
     /// Where clients do; only if the cluster was asked.
-    pub(super) client: Option<Endpoint>,
+    pub(super) clients: Vec<Endpoint>,
 }
 
 impl Target {
     pub(in crate::checks) fn shown_url(&self) -> &str {
-        self.peer.as_ref().or(self.client.as_ref()).map_or("", Endpoint::as_str)
+        self.peers.first().or(self.clients.first()).map_or("", Endpoint::as_str)
     }
 }
 
@@ -43,7 +43,7 @@ pub(super) fn find(context: &Context) -> Outcome<Vec<Target>> {
     if named.is_empty() {
         return Err(Failure::args("--peers names nobody"));
     }
-    let target = |url: &str| Ok(Target { name: String::new(), peer: Some(read(url)?), client: None });
+    let target = |url: &str| Ok(Target { name: String::new(), peers: vec![read(url)?], clients: Vec::new() });
     named.into_iter().map(target).collect()
 }
 
@@ -56,9 +56,14 @@ pub(in crate::checks) fn of_cluster(context: &Context) -> Outcome<Vec<Target>> {
 }
 
 fn of_member(member: &Member) -> Outcome<Target> {
-    let first = |urls: &[String]| urls.first().map(|url| read(url)).transpose();
     let name = if member.name.is_empty() { format!("{:x}", member.id) } else { member.name.clone() };
-    Ok(Target { name, peer: first(&member.peer_ur_ls)?, client: first(&member.client_ur_ls)? })
+    Ok(Target { name, peers: all(&member.peer_ur_ls)?, clients: all(&member.client_ur_ls)? })
+}
+
+/// Those of `urls` that can be read; an error if none can.
+fn all(urls: &[String]) -> Outcome<Vec<Endpoint>> {
+    let read: Vec<Outcome<Endpoint>> = urls.iter().map(|url| read(url)).collect();
+    if read.iter().any(Result::is_ok) { Ok(read.into_iter().flatten().collect()) } else { read.into_iter().collect() }
 }
 
 fn read(url: &str) -> Outcome<Endpoint> {
