@@ -72,6 +72,7 @@ pub(super) struct Part {
 /// What the machine is good for.
 pub(super) struct Fit {
     pub(super) parts: Vec<Part>,
+    knows_memory: bool,
 }
 
 /// Holds the machine, and its disk if that was tested, against the classes.
@@ -81,27 +82,24 @@ pub(super) fn fit(machine: &Machine, disk: Option<&Steady>) -> Fit {
         let next = CLASSES.get(classes).map(|class| format!("{} for {}", shown(wanted(class)), class.name));
         Part { name, here, classes, next }
     };
-    let mut parts = vec![
-        part(
-            "processors",
-            machine.processors.to_string(),
-            machine.processors as f64,
-            &|class| class.processors as f64,
-            &number,
-        ),
-        part(
+    let count = machine.processors;
+    let mut parts =
+        vec![part("processors", count.to_string(), count as f64, &|class| class.processors as f64, &number)];
+    // What is not known keeps nothing from anything.
+    if let Some(memory) = machine.memory_bytes {
+        parts.push(part(
             "memory",
-            bytes(machine.memory_bytes),
-            machine.memory_bytes as f64 / MEMORY_SHARE,
+            bytes(memory),
+            memory as f64 / MEMORY_SHARE,
             &|class| class.memory_bytes as f64,
             &|wanted| bytes(wanted as u64),
-        ),
-    ];
+        ));
+    }
     if let Some(steady) = disk {
         let shown = |iops: f64| format!("{}/s", number(iops));
         parts.push(part("synced writes", shown(steady.iops()), steady.iops(), &|class| class.iops, &shown));
     }
-    Fit { parts }
+    Fit { parts, knows_memory: machine.memory_bytes.is_some() }
 }
 
 impl Fit {
@@ -122,9 +120,10 @@ impl Fit {
             reasons if reasons.is_empty() => String::new(),
             reasons => format!("; what keeps it there: {}", reasons.join(", ")),
         };
+        let unknown = if self.knows_memory { "" } else { "; its memory is not known" };
         match self.class() {
-            Some(class) => format!("{} ({}){kept}", class.name, class.load),
-            None => format!("below small{kept}"),
+            Some(class) => format!("{} ({}){kept}{unknown}", class.name, class.load),
+            None => format!("below small{kept}{unknown}"),
         }
     }
 
@@ -173,7 +172,7 @@ mod tests {
     #[test]
     fn the_weakest_part_decides() {
         let of = |processors, gib: u64, iops| {
-            let machine = Machine { processors, memory_bytes: gib * GIB, ..Machine::default() };
+            let machine = Machine { processors, memory_bytes: Some(gib * GIB), ..Machine::default() };
             let fit = fit(&machine, Some(&disk(iops)));
             (fit.class().map(|class| class.name), fit.reasons())
         };
@@ -181,6 +180,9 @@ mod tests {
         assert_eq!(of(16, 15, 5000), (Some("medium"), vec!["memory"]), "15 of 16 GiB are what is left of 16");
         assert_eq!(of(16, 64, 499), (Some("medium"), vec!["synced writes"]));
         assert_eq!(of(16, 64, 500), (Some("xlarge"), vec![]));
+        let unknown = Machine { processors: 2, memory_bytes: None, ..Machine::default() };
+        let verdict = fit(&unknown, Some(&disk(5000))).verdict();
+        assert!(verdict.starts_with("small (") && verdict.ends_with("memory is not known"), "{verdict}");
         assert_eq!(of(1, 64, 10), (None, vec!["processors", "synced writes"]));
     }
 }

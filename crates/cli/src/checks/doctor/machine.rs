@@ -8,10 +8,10 @@ use std::path::Path;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Machine {
     pub(super) processors: u64,
-    /// What a process may take: of a container, what its group may.
-    pub(super) memory_bytes: u64,
-    pub(super) available_bytes: u64,
-    pub(super) swap_bytes: u64,
+    /// What a process may take: of a container, what its group may. None: the kernel does not say.
+    pub(super) memory_bytes: Option<u64>,
+    pub(super) available_bytes: Option<u64>,
+    pub(super) swap_bytes: Option<u64>,
     /// Open files: what a process has, and what it may raise that to.
     pub(super) open_files: (u64, u64),
     /// The mode of transparent huge pages.
@@ -26,6 +26,8 @@ pub(super) struct Machine {
 pub(super) const OPEN_FILES_MIN: u64 = 65_536;
 /// What etcd's guide begins with is eight times as much.
 const MEMORY_MIN: u64 = 1 << 30;
+/// Groups of the first kind have a number even where there is no limit: one that is larger than all memory.
+const NO_LIMIT: u64 = 1 << 60;
 /// The class of `ioprio_get(2)` whose requests wait for all others.
 const IO_CLASS_IDLE: u32 = 3;
 
@@ -33,12 +35,13 @@ impl Machine {
     /// Looks at everything; `dir` is where the data is to be.
     pub(super) fn look(dir: Option<&Path>) -> Machine {
         let meminfo = read("/proc/meminfo");
-        let line = |name: &str| kilobytes(&meminfo, name).unwrap_or_default();
-        let limit = group_limit().unwrap_or(u64::MAX);
+        let line = |name: &str| kilobytes(&meminfo, name);
+        let limit = group_limit();
+        let limited = |bytes: Option<u64>| [bytes, limit].into_iter().flatten().min();
         Machine {
             processors: std::thread::available_parallelism().map_or(1, |count| count.get() as u64),
-            memory_bytes: line("MemTotal").min(limit),
-            available_bytes: line("MemAvailable").min(limit),
+            memory_bytes: limited(line("MemTotal")),
+            available_bytes: line("MemAvailable").and_then(|bytes| limited(Some(bytes))),
             swap_bytes: line("SwapTotal"),
             open_files: open_files(),
             huge_pages: selected(&read("/sys/kernel/mm/transparent_hugepage/enabled")),
@@ -84,7 +87,8 @@ fn group_limit() -> Option<u64> {
         let path = path.trim_start_matches('/');
         Path::new(path).ancestors().map(|group| Path::new(root).join(group).join(file)).collect()
     });
-    limits.filter_map(|path| std::fs::read_to_string(path).ok()?.trim().parse().ok()).min()
+    let limits = limits.filter_map(|path| std::fs::read_to_string(path).ok()?.trim().parse().ok());
+    limits.filter(|limit| *limit < NO_LIMIT).min()
 }
 
 fn open_files() -> (u64, u64) {
@@ -131,13 +135,18 @@ fn processors(machine: &Machine) -> Finding {
 }
 
 fn memory(machine: &Machine) -> Finding {
-    let amount = format!("{}, {} of it available", bytes(machine.memory_bytes), bytes(machine.available_bytes));
-    if machine.memory_bytes < MEMORY_MIN {
+    let Some(all) = machine.memory_bytes else {
+        return Finding::new("memory", Grade::Info, "how much there is, is not known: /proc/meminfo does not say");
+    };
+    let available = machine.available_bytes.map(|available| format!(", {} of it available", bytes(available)));
+    let amount = bytes(all) + &available.unwrap_or_default();
+    if all < MEMORY_MIN {
         return Finding::new("memory", Grade::Warn, format!("{amount}: little for more than a trial"));
     }
     match machine.swap_bytes {
-        0 => Finding::new("memory", Grade::Pass, format!("{amount}, no swap")),
-        swap => {
+        None => Finding::new("memory", Grade::Pass, amount),
+        Some(0) => Finding::new("memory", Grade::Pass, format!("{amount}, no swap")),
+        Some(swap) => {
             let text = format!("{amount}, {} of swap: a member that is swapped out misses heartbeats", bytes(swap));
             Finding::new("memory", Grade::Warn, text)
         }
@@ -198,17 +207,22 @@ mod tests {
     #[test]
     fn this_machine_has_something_of_everything() {
         let machine = Machine::look(Some(Path::new("/")));
-        assert!(machine.processors > 0 && machine.memory_bytes > 0 && machine.open_files.1 > 0, "{machine:?}");
+        assert!(machine.processors > 0 && machine.memory_bytes > Some(0) && machine.open_files.1 > 0, "{machine:?}");
         assert!(machine.available_bytes <= machine.memory_bytes);
     }
 
     #[test]
     fn what_is_too_little_is_told() {
-        let good = Machine { processors: 2, memory_bytes: 8 << 30, open_files: (1024, 1 << 20), ..Machine::default() };
+        let good =
+            Machine { processors: 2, memory_bytes: Some(8 << 30), open_files: (1024, 1 << 20), ..Machine::default() };
         assert!(findings(&good).iter().all(|finding| finding.grade != Grade::Warn), "{:?}", findings(&good));
-        let bad = Machine { processors: 1, memory_bytes: 1 << 29, open_files: (1024, 4096), io_class: Some(3), ..good };
+        let bad =
+            Machine { processors: 1, memory_bytes: Some(1 << 29), open_files: (1024, 4096), io_class: Some(3), ..good };
         let warned = findings(&bad).iter().filter(|finding| finding.grade == Grade::Warn).count();
         assert_eq!(warned, 4);
+        let unknown = memory(&Machine { memory_bytes: None, available_bytes: None, swap_bytes: None, ..bad.clone() });
+        assert_eq!(unknown.grade, Grade::Info, "{unknown:?}");
+        assert!(!unknown.text.contains("0 B"), "{unknown:?}");
         assert!(files(&bad).text.starts_with("4096 may be open: 3072 connections"), "{:?}", files(&bad));
     }
 }

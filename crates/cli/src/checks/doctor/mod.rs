@@ -37,6 +37,8 @@ struct Report {
     disk: Option<Outcome<Steady>>,
     machine: Machine,
     trips: Option<Outcome<Vec<Trip>>>,
+    /// Revisions that are kept by a cluster that is compacted.
+    kept: Option<u64>,
     findings: Vec<Finding>,
 }
 
@@ -75,7 +77,8 @@ fn examine(context: &Context) -> Outcome<Report> {
         }
         _ => None,
     };
-    let mut report = Report { place, disk, machine, trips, findings: Vec::new() };
+    let kept = asked.as_ref().and_then(|asked| cluster::kept(asked.as_ref().ok()?));
+    let mut report = Report { place, disk, machine, trips, kept, findings: Vec::new() };
     let is_named = context.parsed.is_given("data-dir") || std::env::var_os("ETCD_DATA_DIR").is_some();
     let mut findings = machine::findings(&report.machine);
     findings.extend(storage::findings(&report, is_named));
