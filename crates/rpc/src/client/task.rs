@@ -168,8 +168,8 @@ struct Task<S> {
     closing: Arc<AtomicBool>,
     message_bytes_max: usize,
     pulse: PeerPulse,
-    /// The server's settings must have come by then.
-    greet_by: Instant,
+    /// The server's settings must have come by then. None: whenever.
+    greet_by: Option<Instant>,
     /// Told when they have come.
     greeted: Option<oneshot::Sender<Result<(), Status>>>,
     /// When the pulse is looked at.
@@ -178,8 +178,9 @@ struct Task<S> {
     orphaned: bool,
 }
 
-/// How often the pulse is looked at, at most.
+/// How often the pulse is looked at, at most and at least: sums with the present stay representable.
 const PULSE_STEP_MIN: Duration = Duration::from_millis(10);
+const PULSE_STEP_MAX: Duration = Duration::from_secs(3600);
 
 /// Starts the task that drives `link`, and waits for the server's settings: one that refuses the certificate says so only after the
 /// handshake, and no call has left until then.
@@ -210,7 +211,7 @@ fn spawn<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         closing: closing.clone(),
         message_bytes_max: options.message_bytes_max,
         pulse: PeerPulse::of(options.keepalive_interval, options.keepalive_timeout, Instant::now()),
-        greet_by: Instant::now() + options.connect_timeout,
+        greet_by: Instant::now().checked_add(options.connect_timeout),
         greeted: Some(greeted),
         timer: Box::pin(tokio::time::sleep(step.min(options.connect_timeout))),
         orphaned: false,
@@ -223,7 +224,7 @@ fn spawn<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 }
 
 fn pulse_step(options: &Options) -> Duration {
-    (options.keepalive_interval.min(options.keepalive_timeout) / 4).max(PULSE_STEP_MIN)
+    (options.keepalive_interval.min(options.keepalive_timeout) / 4).clamp(PULSE_STEP_MIN, PULSE_STEP_MAX)
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Task<S> {
@@ -253,7 +254,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Task<S> {
         while self.timer.as_mut().poll(cx).is_ready() {
             self.timer.as_mut().reset(tokio::time::Instant::now() + step);
             let now = Instant::now();
-            if now >= self.greet_by && !self.link.connection.is_greeted() {
+            if self.greet_by.is_some_and(|by| now >= by) && !self.link.connection.is_greeted() {
                 return Poll::Ready(Connection::lost("the server has not said what it takes"));
             }
             match self.pulse.check(now) {
