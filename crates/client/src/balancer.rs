@@ -1,25 +1,36 @@
 //! Which member the next call goes to.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use rpc::Status;
+use parking_lot::Mutex;
 use rpc::client::Channel;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
 
-use crate::retry::Failure;
 use crate::security::Guard;
 use crate::{Endpoint, EndpointError, Options, OptionsError};
 
-/// How long a member that could not be reached is passed over at first, and at most.
+/// How long a member that could not be reached is left alone at first, and at most.
 const ABSENCE_MIN: Duration = Duration::from_millis(100);
 const ABSENCE_MAX: Duration = Duration::from_secs(5);
 
-/// The members, in turn. One that cannot be reached is passed over for a while, unless all are.
+/// The members that are connected, in turn. Connections are made beside the calls: a member that cannot be reached, or that does not
+/// speak, holds nobody up for as long as there is another.
 pub(crate) struct Balancer {
     members: Vec<Arc<Member>>,
     next: AtomicUsize,
-    started: Instant,
+    news: Arc<News>,
+}
+
+/// What those who wait for a connection are told.
+#[derive(Default)]
+struct News {
+    /// Somebody was reached, or not.
+    changed: Notify,
+    /// What went wrong last, of what was tried again since.
+    failure: Mutex<Option<String>>,
 }
 
 /// One endpoint and the connection to it.
@@ -28,9 +39,17 @@ pub(crate) struct Member {
     pub(crate) channel: Channel,
     /// How that is encrypted.
     pub(crate) encryption: Option<rpc::client::Encryption>,
-    /// When it is tried again, in milliseconds since the start; 0: it was reached last.
-    away_until_ms: AtomicU64,
-    failures: AtomicU64,
+    dialling: Mutex<Dialling>,
+}
+
+/// How a member's next connection comes along.
+#[derive(Default)]
+struct Dialling {
+    is_under_way: bool,
+    /// How often it was in vain since the member was reached last.
+    failures: u32,
+    /// When it was in vain last.
+    failed_at: Option<Instant>,
 }
 
 impl Balancer {
@@ -57,11 +76,10 @@ impl Balancer {
             }
             let encryption = channel_options.tls.clone();
             let channel = Channel::new(endpoint.address(), channel_options);
-            let (away_until_ms, failures) = (AtomicU64::new(0), AtomicU64::new(0));
-            Ok(Arc::new(Member { endpoint: endpoint.clone(), channel, encryption, away_until_ms, failures }))
+            Ok(Arc::new(Member { endpoint: endpoint.clone(), channel, encryption, dialling: Mutex::default() }))
         });
         let members = members.collect::<Result<_, OptionsError>>()?;
-        Ok(Balancer { members, next: AtomicUsize::new(0), started: Instant::now() })
+        Ok(Balancer { members, next: AtomicUsize::new(0), news: Arc::default() })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -72,33 +90,83 @@ impl Balancer {
         &self.members
     }
 
-    /// A member with a connection. What fails here has sent nothing.
-    pub(crate) async fn pick(&self) -> Result<Arc<Member>, Failure> {
-        let first = self.next.fetch_add(1, Ordering::Relaxed);
-        let in_turn = (0..self.members.len()).map(|step| &self.members[first.wrapping_add(step) % self.members.len()]);
-        let now_ms = self.now_ms();
-        let present = in_turn.clone().find(|member| member.away_until_ms.load(Ordering::Relaxed) <= now_ms);
-        // All are away: the one that is due next.
-        let due_next = || in_turn.min_by_key(|member| member.away_until_ms.load(Ordering::Relaxed));
-        let Some(member) = present.or_else(due_next) else { unreachable!("a balancer has members") };
-        match member.channel.connect().await {
-            Ok(()) => {
-                member.failures.store(0, Ordering::Relaxed);
-                member.away_until_ms.store(0, Ordering::Relaxed);
-                Ok(member.clone())
+    /// Why the last attempt failed that was followed by another.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.news.failure.lock().clone()
+    }
+
+    /// Keeps why an attempt failed that is followed by another.
+    pub(crate) fn failed(&self, why: &str) {
+        *self.news.failure.lock() = Some(why.into());
+    }
+
+    /// A member that is connected, the next in turn. Waits for as long as there is none.
+    pub(crate) async fn pick(&self) -> Arc<Member> {
+        let turn = self.next.fetch_add(1, Ordering::Relaxed);
+        loop {
+            let mut changed = std::pin::pin!(self.news.changed.notified());
+            // What happens from here on is heard of.
+            changed.as_mut().enable();
+            let connected: Vec<_> = self.members.iter().filter(|member| member.channel.is_connected()).collect();
+            let (now, is_waited_for) = (Instant::now(), connected.is_empty());
+            if connected.len() < self.members.len() {
+                self.members.iter().for_each(|member| member.dial(now, is_waited_for, &self.news));
             }
-            Err(status) => Err(self.lose(member, status)),
+            if let Some(member) = connected.get(turn.wrapping_rem(connected.len().max(1))) {
+                return Arc::clone(member);
+            }
+            // Then some member may be dialled again.
+            let _ = timeout_at(now + ABSENCE_MIN, changed).await;
         }
     }
+}
 
-    fn lose(&self, member: &Member, status: Status) -> Failure {
-        let failures = member.failures.fetch_add(1, Ordering::Relaxed).min(10);
-        let absence = (ABSENCE_MIN * (1 << failures)).min(ABSENCE_MAX);
-        member.away_until_ms.store(self.now_ms() + absence.as_millis() as u64, Ordering::Relaxed);
-        Failure { status, is_unsent: true }
+impl Member {
+    /// Has the connection made, unless there is one, or it is too early for another attempt. A member that calls wait for is not left
+    /// alone for long.
+    fn dial(self: &Arc<Self>, now: Instant, is_waited_for: bool, news: &Arc<News>) {
+        {
+            let mut dialling = self.dialling.lock();
+            let absence = if is_waited_for { ABSENCE_MIN } else { absence(dialling.failures) };
+            let is_early = dialling.failed_at.is_some_and(|at| now < at + absence);
+            if dialling.is_under_way || is_early || self.channel.is_connected() {
+                return;
+            }
+            dialling.is_under_way = true;
+        }
+        let attempt = Attempt { member: self.clone(), news: news.clone() };
+        tokio::spawn(async move {
+            let connected = attempt.member.channel.connect().await;
+            let mut dialling = attempt.member.dialling.lock();
+            match connected {
+                Ok(()) => {
+                    (dialling.failures, dialling.failed_at) = (0, None);
+                    *attempt.news.failure.lock() = None;
+                }
+                Err(status) => {
+                    (dialling.failures, dialling.failed_at) =
+                        (dialling.failures.saturating_add(1), Some(Instant::now()));
+                    *attempt.news.failure.lock() = Some(status.message.to_string());
+                }
+            }
+        });
     }
+}
 
-    fn now_ms(&self) -> u64 {
-        self.started.elapsed().as_millis() as u64
+/// How long a member is left alone that could not be reached so often.
+fn absence(failures: u32) -> Duration {
+    (ABSENCE_MIN * (1 << failures.saturating_sub(1).min(10))).min(ABSENCE_MAX)
+}
+
+/// An attempt to reach a member. Its end is told however it came, even with the runtime that it was made on.
+struct Attempt {
+    member: Arc<Member>,
+    news: Arc<News>,
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        self.member.dialling.lock().is_under_way = false;
+        self.news.changed.notify_waiters();
     }
 }

@@ -49,7 +49,7 @@ impl Client {
         match patience {
             None => call.await,
             Some(patience) => tokio::time::timeout(patience, call).await.unwrap_or_else(|_| {
-                let reason = self.inner.last_failure.lock().clone();
+                let reason = self.inner.balancer.failure();
                 let text = match reason {
                     None => "context deadline exceeded".to_string(),
                     Some(reason) => format!("context deadline exceeded: {reason}"),
@@ -77,7 +77,8 @@ impl Client {
                 }
                 continue;
             }
-            if !repeat.allows(&failure) || attempt >= ATTEMPTS_MAX {
+            // What was not sent is no attempt of the members'.
+            if !repeat.allows(&failure) || (attempt >= ATTEMPTS_MAX && !failure.is_unsent) {
                 return Err(failure.status);
             }
             self.pause(attempt, &failure.status).await;
@@ -93,7 +94,7 @@ impl Client {
 
     /// What is to be done between two attempts.
     pub(crate) async fn pause(&self, attempt: u32, status: &Status) {
-        *self.inner.last_failure.lock() = Some(status.message.to_string());
+        self.inner.balancer.failed(&status.message);
         if let Some(pause) = retry::pause(attempt, self.inner.balancer.len()) {
             tokio::time::sleep(pause).await;
         }
@@ -106,9 +107,9 @@ impl Client {
         message: Bytes,
         patience: Option<Duration>,
     ) -> Result<Bytes, Failure> {
-        let member = self.inner.balancer.pick().await?;
-        let sent = |status| Failure { status, is_unsent: false };
-        member.channel.unary(path, &ticket.metadata, message, patience).await.map_err(sent)
+        let member = self.inner.balancer.pick().await;
+        let ended = |status| Failure { is_unsent: rpc::client::is_unsent(&status), status };
+        member.channel.unary(path, &ticket.metadata, message, patience).await.map_err(ended)
     }
 
     /// Gets a token, if this client has a user and none yet: calls do so of their own accord, but cannot tell that this is what failed.
@@ -131,22 +132,17 @@ impl Client {
         let metadata = self.inner.credentials.anonymous();
         let mut attempt = 0;
         loop {
-            let failure = match self.inner.balancer.pick().await {
-                Err(failure) => failure,
-                Ok(member) => {
-                    let answer =
-                        member.channel.unary(AUTHENTICATE, &metadata, message.clone(), self.inner.options.call_timeout);
-                    match answer.await {
-                        Ok(answer) => {
-                            let read: Result<AuthenticateResponse, Error> = read(AUTHENTICATE, answer);
-                            return read.map(|answer| answer.token).map_err(|error| match error {
-                                Error::Status(status) => status,
-                                other => Status::new(Code::Internal, other.to_string()),
-                            });
-                        }
-                        Err(status) => Failure { status, is_unsent: false },
-                    }
+            let member = self.inner.balancer.pick().await;
+            let patience = self.inner.options.call_timeout;
+            let failure = match member.channel.unary(AUTHENTICATE, &metadata, message.clone(), patience).await {
+                Ok(answer) => {
+                    let read: Result<AuthenticateResponse, Error> = read(AUTHENTICATE, answer);
+                    return read.map(|answer| answer.token).map_err(|error| match error {
+                        Error::Status(status) => status,
+                        other => Status::new(Code::Internal, other.to_string()),
+                    });
                 }
+                Err(status) => Failure { status, is_unsent: false },
             };
             attempt += 1;
             if !Repeat::Always.allows(&failure) || attempt >= ATTEMPTS_MAX {
@@ -158,7 +154,7 @@ impl Client {
 
     /// Begins a stream on whichever member is next. Waits for a member to be there, as long as it takes.
     pub(crate) async fn open(&self, path: &str, ticket: &Ticket) -> Result<(Arc<Member>, StreamingCall), Failure> {
-        let member = self.inner.balancer.pick().await?;
+        let member = self.inner.balancer.pick().await;
         let unsent = |status| Failure { status, is_unsent: true };
         let call = member.channel.stream(path, &ticket.metadata, None).await.map_err(unsent)?;
         Ok((member, call))

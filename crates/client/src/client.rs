@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use crate::balancer::Balancer;
 use crate::credentials::Credentials;
 use crate::keep_alive::KeepAlives;
@@ -20,8 +18,6 @@ pub(crate) struct Inner {
     pub(crate) balancer: Balancer,
     pub(crate) credentials: Credentials,
     pub(crate) keep_alives: KeepAlives,
-    /// Why the last attempt failed that was followed by another.
-    pub(crate) last_failure: Mutex<Option<String>>,
 }
 
 impl Client {
@@ -32,8 +28,8 @@ impl Client {
     pub fn new(options: Options) -> Result<Client, OptionsError> {
         let balancer = Balancer::new(&options)?;
         let credentials = Credentials::new(options.user.clone(), options.token.as_deref(), options.needs_leader);
-        let (keep_alives, last_failure) = (KeepAlives::default(), Mutex::default());
-        Ok(Client { inner: Arc::new(Inner { options, balancer, credentials, keep_alives, last_failure }) })
+        let keep_alives = KeepAlives::default();
+        Ok(Client { inner: Arc::new(Inner { options, balancer, credentials, keep_alives }) })
     }
 
     /// A client of the endpoints in a list with commas, everything else as by default.

@@ -195,6 +195,51 @@ async fn calls_end_in_time_and_say_why() {
     assert!(error.to_string().contains("cannot connect to"), "{error}");
 }
 
+/// An endpoint that takes connections and never speaks.
+fn hung() -> (TcpListener, Endpoint) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let endpoint = listener.local_addr().expect("an address").to_string().parse().expect("an endpoint");
+    (listener, endpoint)
+}
+
+#[tokio::test]
+async fn a_member_that_never_speaks_holds_nobody_up() {
+    let (_listener, hung) = hung();
+    let well = member();
+    let endpoints = vec![hung, nobody(), well.endpoint.clone()];
+    // The call is over long before the connection would be given up.
+    let (connect_timeout, call_timeout) = (Duration::from_secs(600), Some(Duration::from_secs(20)));
+    let client =
+        Client::new(Options { endpoints, connect_timeout, call_timeout, ..Options::default() }).expect("a client");
+    let begun = std::time::Instant::now();
+    for _ in 0..10 {
+        client.put(PutRequest::default()).await.expect("an answer of the one that is well");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert_eq!(well.script.puts.load(Ordering::SeqCst), 10);
+}
+
+#[tokio::test]
+async fn a_call_without_a_deadline_waits_for_a_member_to_come() {
+    let late = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = late.local_addr().expect("an address");
+    drop(late);
+    let endpoint: Endpoint = address.to_string().parse().expect("an endpoint");
+    // No time to connect is too long to be reckoned with.
+    let options = Options { call_timeout: None, connect_timeout: Duration::MAX, ..Options::default() };
+    let client = Client::new(Options { endpoints: vec![endpoint], ..options }).expect("a client");
+    let put = tokio::spawn(async move { client.put(PutRequest::default()).await });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(!put.is_finished(), "nobody was there to answer");
+    let script = Arc::new(Script::default());
+    let options = rpc::Options { threads: 1, ..rpc::Options::default() };
+    let listener = TcpListener::bind(address).expect("the same port");
+    let _server = Server::start(vec![listener], Arc::new(Scripted(script.clone())), options).expect("a server");
+    let answer = tokio::time::timeout(Duration::from_secs(20), put).await.expect("an answer soon");
+    answer.expect("the task ends").expect("an answer");
+    assert_eq!(script.puts.load(Ordering::SeqCst), 1);
+}
+
 #[tokio::test]
 async fn one_token_serves_all_calls_until_it_is_refused() {
     let member = member();

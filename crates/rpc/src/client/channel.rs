@@ -8,7 +8,7 @@ use api::Code;
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 
@@ -34,8 +34,10 @@ struct Shared {
     /// What requests say whom they are for.
     authority: String,
     options: Options,
-    /// Where the present connection takes commands.
-    current: Mutex<Option<Connected>>,
+    /// Where the present connection takes commands. Never held for long: whether there is one can be asked at any time.
+    current: parking_lot::Mutex<Option<Connected>>,
+    /// Held while a connection is being made, so that one is made for all who wait.
+    connecting: tokio::sync::Mutex<()>,
     calls: AtomicU64,
 }
 
@@ -71,14 +73,19 @@ pub fn authority(address: &str) -> &str {
 impl Channel {
     /// A channel to `address` (`host:port`, or `unix:` and the path of a socket). Nothing is sent before the first call.
     pub fn new(address: &str, options: Options) -> Channel {
-        let (current, calls) = (Mutex::default(), AtomicU64::new(0));
+        let (current, connecting, calls) = Default::default();
         let (address, authority) = (address.into(), authority(address).into());
-        Channel { shared: Arc::new(Shared { address, authority, options, current, calls }) }
+        Channel { shared: Arc::new(Shared { address, authority, options, current, connecting, calls }) }
     }
 
     /// Makes sure that there is a connection. What fails here has sent no call.
     pub async fn connect(&self) -> Result<(), Status> {
         self.connected().await.map(drop)
+    }
+
+    /// Whether there is a connection that takes calls.
+    pub fn is_connected(&self) -> bool {
+        self.present().is_some()
     }
 
     /// One request, one answer. Without `timeout` it may take for ever, though connecting may not. Dropping the future gives the
@@ -94,7 +101,9 @@ impl Channel {
             let connected = self.connected().await?;
             let (reply, answer) = oneshot::channel();
             let _guard = self.open(&connected, path, metadata, Some(message), timeout, Reply::whole(reply))?;
-            answer.await.unwrap_or_else(|_| Err(gone()))
+            answer
+                .await
+                .unwrap_or_else(|_| Err(Status::new(Code::Unavailable, "connection lost: nobody reads it any more")))
         };
         match deadline(timeout) {
             None => call.await,
@@ -139,14 +148,22 @@ impl Channel {
         Ok(guard)
     }
 
+    /// The present connection, if that takes calls.
+    fn present(&self) -> Option<Connected> {
+        let takes_calls =
+            |connected: &&Connected| !connected.closing.load(Ordering::Acquire) && !connected.commands.is_closed();
+        self.shared.current.lock().as_ref().filter(takes_calls).cloned()
+    }
+
     /// The present connection, or a new one if that takes no more calls.
     async fn connected(&self) -> Result<Connected, Status> {
-        let mut current = self.shared.current.lock().await;
-        if let Some(connected) = &*current
-            && !connected.closing.load(Ordering::Acquire)
-            && !connected.commands.is_closed()
-        {
-            return Ok(connected.clone());
+        if let Some(connected) = self.present() {
+            return Ok(connected);
+        }
+        let _connecting = self.shared.connecting.lock().await;
+        // Another call may have made one meanwhile.
+        if let Some(connected) = self.present() {
+            return Ok(connected);
         }
         let address = &self.shared.address;
         let failed = |error: &dyn std::fmt::Display| {
@@ -170,7 +187,7 @@ impl Channel {
         let connected =
             connecting.map_err(|_| failed(&format!("nothing came within {:?}", options.connect_timeout)))?;
         let connected = connected.map_err(|error: String| failed(&error))?;
-        *current = Some(connected.clone());
+        *self.shared.current.lock() = Some(connected.clone());
         Ok(connected)
     }
 }
@@ -193,9 +210,16 @@ fn deadline(timeout: Option<Duration>) -> Option<Instant> {
     timeout.filter(|timeout| *timeout < TIMEOUT_MAX).map(|timeout| Instant::now() + timeout)
 }
 
+const GONE: &str = "connection lost: it was closed before the call began";
+
 /// What a call ends with whose connection has gone while it was begun.
 pub(super) fn gone() -> Status {
-    Status::new(Code::Unavailable, "connection lost: it was closed before the call began")
+    Status::new(Code::Unavailable, GONE)
+}
+
+/// Whether a call that ended like this has certainly not been sent.
+pub fn is_unsent(status: &Status) -> bool {
+    status.code == Code::Unavailable && status.message == GONE
 }
 
 #[cfg(test)]
