@@ -4,7 +4,8 @@ use crate::target::{Target, check_apart};
 use crate::{Database, Error, log};
 use api::Message;
 use api::etcdserverpb::Metadata;
-use api::raftpb::{Entry, HardState};
+use api::raftpb::{ConfState, Entry, HardState};
+use api::walpb::Snapshot;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -40,33 +41,65 @@ pub fn migrate(
         check_apart(from, target)?;
         from_wal.map_or(Ok(()), |from_wal| check_apart(from_wal, target))?;
     }
-    let database = Database::open_unused(&database_path, patience)?;
-    let mut contents = database.contents()?;
+    let own = Database::open_unused(&database_path, patience)?;
+    let mut contents = own.contents()?;
     let own_wal = from.join("member").join("wal");
     let tail = log::read_tail(from_wal.unwrap_or(&own_wal), contents.index)?;
+    // The member's own database stays open: whoever holds it keeps the member from starting meanwhile.
+    let received = match tail.votes.newest(tail.hard_state.commit()) {
+        Some(snapshot) if snapshot.index() > contents.index => {
+            let database = received(&database_path, snapshot, contents.index, patience)?;
+            contents = database.contents()?;
+            // It has all up to there, as its name says.
+            contents.index = contents.index.max(snapshot.index());
+            Some(database)
+        }
+        _ => None,
+    };
+    let database = received.as_ref().unwrap_or(&own);
     let metadata = tail.metadata.clone();
     let identity = Metadata::decode(&metadata[..])
         .map_err(|error| Error::Refused(format!("the log does not say whose it is: {error}")))?;
-    contents.conf_state = tail.votes.at(contents.index).or(contents.conf_state);
-    let Some(conf_state) = contents.conf_state.clone() else {
-        let text =
-            "neither the database nor the log says who votes: start this member once with etcd 3.5, then try again";
-        return Err(Error::Refused(text.into()));
-    };
     let index = contents.index;
+    let entries = continuous(&tail.entries, index)?;
+    contents.conf_state = tail.votes.at(index).or(contents.conf_state);
+    let conf_state = match contents.conf_state.clone() {
+        Some(conf_state) => conf_state,
+        // Nothing was applied yet: the log says it all, from its first entry on.
+        None if index == 0 && !entries.is_empty() => ConfState::default(),
+        None => {
+            let text = "neither the database nor the log says who votes: start this member once with etcd, 3.5 or \
+                        later, until it has answered, stop it, then try again";
+            return Err(Error::Refused(text.into()));
+        }
+    };
     let term = match tail.term_of(index) {
         Some(term) => term,
         None if index == 0 => 0,
         None => contents.term,
     };
     contents.term = term;
-    let entries = continuous(&tail.entries, index)?;
-    let hard_state = hard_state(&tail.hard_state, index, term, entries);
+    let hard_state = hard_state(&tail.hard_state, index, term, entries)?;
     let (count, behind) = (entries.len(), (index, term, conf_state));
     let target = Target::create(data_dir, wal_dir)?;
-    let revision = target.write_store(&database, |last| Ok(contents.checkpoint(last)))?;
+    let revision = target.write_store(database, |last| Ok(contents.checkpoint(last)))?;
     target.write_log(&metadata, behind, entries, &hard_state)?;
     Ok(Migrated { member_id: identity.node_id(), cluster_id: identity.cluster_id(), revision, index, entries: count })
+}
+
+/// The database that came with a snapshot of the leader, where the member's own is not yet replaced by it: the log goes on behind the
+/// snapshot, and what lies between is in this file alone.
+fn received(own: &Path, snapshot: &Snapshot, index: u64, patience: Duration) -> Result<Database, Error> {
+    let path = own.with_file_name(format!("{:016x}.snap.db", snapshot.index()));
+    if path.exists() {
+        return Database::open_unused(&path, patience);
+    }
+    Err(Error::Refused(format!(
+        "the log goes on behind a snapshot of entry {}, but the database ends at entry {index} and `{}` is not there: \
+         this member has lost what it received; take over another one, and add this one to its cluster anew",
+        snapshot.index(),
+        path.display()
+    )))
 }
 
 /// The entries behind `index`, which must follow it without a gap.
@@ -84,16 +117,19 @@ fn continuous(entries: &[Entry], index: u64) -> Result<&[Entry], Error> {
     )))
 }
 
-/// What the member knows of votes and of what is agreed. What is in the database was agreed, whatever the log had heard of that.
-fn hard_state(found: &HardState, index: u64, term: u64, entries: &[Entry]) -> HardState {
+/// What the member knows of votes and of what is agreed. What is in the database was agreed, whatever the log had heard of that; what
+/// was agreed must be in one of them, or the member has lost what it acknowledged.
+fn hard_state(found: &HardState, index: u64, term: u64, entries: &[Entry]) -> Result<HardState, Error> {
     let last = entries.last().map_or(index, Entry::index);
     let newest = entries.last().map_or(term, Entry::term);
-    let vote = if found.term() >= newest { found.vote() } else { 0 };
-    HardState {
-        term: Some(found.term().max(newest)),
-        vote: Some(vote),
-        commit: Some(found.commit().clamp(index, last)),
+    if found.commit() > last {
+        return Err(Error::Refused(format!(
+            "the log ends at entry {last}, but the member knows that entry {} was committed: parts of the log are missing",
+            found.commit()
+        )));
     }
+    let vote = if found.term() >= newest { found.vote() } else { 0 };
+    Ok(HardState { term: Some(found.term().max(newest)), vote: Some(vote), commit: Some(found.commit().max(index)) })
 }
 
 #[cfg(test)]
@@ -116,9 +152,10 @@ mod tests {
     #[test]
     fn what_is_applied_is_committed() {
         let found = HardState { term: Some(3), vote: Some(9), commit: Some(2) };
-        let state = hard_state(&found, 5, 3, &[entry(6, 3)]);
+        let state = hard_state(&found, 5, 3, &[entry(6, 3)]).expect("a state");
         assert_eq!((state.term(), state.vote(), state.commit()), (3, 9, 5));
-        let state = hard_state(&HardState { commit: Some(99), ..found }, 5, 3, &[entry(6, 4)]);
+        let state = hard_state(&HardState { commit: Some(6), ..found }, 5, 3, &[entry(6, 4)]).expect("a state");
         assert_eq!((state.term(), state.vote(), state.commit()), (4, 0, 6));
+        assert!(hard_state(&HardState { commit: Some(7), ..found }, 5, 3, &[entry(6, 4)]).is_err());
     }
 }

@@ -17,6 +17,11 @@ impl Votes {
         self.snapshots.push(snapshot.clone());
     }
 
+    /// The newest state that the log goes on behind, of those that were committed.
+    pub(crate) fn newest(&self, commit: u64) -> Option<&Snapshot> {
+        self.snapshots.iter().filter(|snapshot| snapshot.index() <= commit).max_by_key(|snapshot| snapshot.index())
+    }
+
     /// An entry, which replaces all from its index on.
     pub(crate) fn entry(&mut self, entry: &Entry) {
         while self.changes.last().is_some_and(|(index, _)| *index >= entry.index()) {
@@ -94,5 +99,6 @@ mod tests {
         votes.snapshot(&Snapshot { index: Some(4), term: Some(1), conf_state });
         assert_eq!(found(&votes, 9), Some((vec![3, 7], vec![])));
         assert_eq!((found(&votes, 3), votes.term_of(4)), (Some((vec![1, 2], vec![3])), Some(1)));
+        assert_eq!((votes.newest(3), votes.newest(4).map(Snapshot::index)), (None, Some(4)));
     }
 }
