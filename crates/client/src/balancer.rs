@@ -1,5 +1,6 @@
 //! Which member the next call goes to.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -79,7 +80,9 @@ impl Balancer {
             Ok(Arc::new(Member { endpoint: endpoint.clone(), channel, encryption, dialling: Mutex::default() }))
         });
         let members = members.collect::<Result<_, OptionsError>>()?;
-        Ok(Balancer { members, next: AtomicUsize::new(0), news: Arc::default() })
+        // Clients that each make one call go to all members, too.
+        let first = RandomState::new().hash_one(0_u8) as usize;
+        Ok(Balancer { members, next: AtomicUsize::new(first), news: Arc::default() })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -110,7 +113,8 @@ impl Balancer {
             let connected: Vec<_> = self.members.iter().filter(|member| member.channel.is_connected()).collect();
             let (now, is_waited_for) = (Instant::now(), connected.is_empty());
             if connected.len() < self.members.len() {
-                self.members.iter().for_each(|member| member.dial(now, is_waited_for, &self.news));
+                let (before, after) = self.members.split_at(turn.wrapping_rem(self.members.len()));
+                after.iter().chain(before).for_each(|member| member.dial(now, is_waited_for, &self.news));
             }
             if let Some(member) = connected.get(turn.wrapping_rem(connected.len().max(1))) {
                 return Arc::clone(member);

@@ -131,10 +131,10 @@ fn differences(run: &Run, other: &Run) -> Vec<String> {
             found.push(format!("{name} {own}, baseline {there}"));
         }
     }
-    if let (Some(own), Some(there)) = (disks(run), disks(other)) {
-        if own != there {
-            found.push(format!("disk {} ({}), baseline {} ({})", own.0, own.1, there.0, there.1));
-        }
+    if let (Some(own), Some(there)) = (disks(run), disks(other))
+        && own != there
+    {
+        found.push(format!("disk {} ({}), baseline {} ({})", own.0, own.1, there.0, there.1));
     }
     found
 }
