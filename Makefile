@@ -54,6 +54,7 @@ sim-short:
 # etcd's own clients and tools against the release binary.
 conformance: build
 	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -timeout 20m $$(go list ./... | grep -v -e /reliability -e /attacks -e /partition -e /failover -e /catchup -e /clients -e /benchpages)
+	cd conformance && CAIRN_BIN=$(BIN) go test -short -count=1 -timeout 10m -run 'TestPages$$' ./benchpages
 	cd conformance/published && go test -count=1 .
 
 # Data directories of etcd 3.5 and 3.6 are taken over too; builds both servers once, which takes minutes.

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"cairn.dev/conformance/harness"
 )
 
 // answerMax is how long the browser may take for one answer.
@@ -45,7 +47,7 @@ func chromium(t testing.TB) string {
 	}
 	install := exec.Command("sh", "-c", "apt-get update -qq && apt-get install -y -qq chromium")
 	if output, err := install.CombinedOutput(); err != nil {
-		t.Fatalf("install chromium: %v\n%s", err, output)
+		harness.Unproved(t, fmt.Sprintf("pages are looked at with chromium, and it cannot be installed: %v\n%s", err, output))
 	}
 	path, err := exec.LookPath("chromium")
 	if err != nil {
@@ -171,10 +173,27 @@ func (b *browser) open(path string, width int, scheme string) {
 		"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600,
 	}, nil)
 	b.call("Emulation.setEmulatedMedia", map[string]any{
+		"media":    "screen",
 		"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}},
 	}, nil)
 	b.call("Page.navigate", map[string]any{"url": "file://" + path}, nil)
 	b.await("load", func(m message) bool { return m.Method == "Page.loadEventFired" })
+}
+
+// paper shows the page that is open as it is printed, as wide as A4 on its side
+// between its margins.
+func (b *browser) paper() {
+	b.t.Helper()
+	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": 1039, "height": 720, "deviceScaleFactor": 1, "mobile": false}, nil)
+	b.call("Emulation.setEmulatedMedia", map[string]any{"media": "print"}, nil)
+}
+
+// pdf prints the page into a file.
+func (b *browser) pdf(path string) {
+	b.t.Helper()
+	var printed struct{ Data string }
+	b.call("Page.printToPDF", map[string]any{"preferCSSPageSize": true, "printBackground": true}, &printed)
+	b.keep(path, printed.Data)
 }
 
 // evaluate is the value of an expression in the page.
@@ -204,7 +223,13 @@ func (b *browser) picture(path string) {
 	b.t.Helper()
 	var shot struct{ Data string }
 	b.call("Page.captureScreenshot", map[string]any{"format": "png", "captureBeyondViewport": true}, &shot)
-	content, err := base64.StdEncoding.DecodeString(shot.Data)
+	b.keep(path, shot.Data)
+}
+
+// keep writes what the browser has sent.
+func (b *browser) keep(path, data string) {
+	b.t.Helper()
+	content, err := base64.StdEncoding.DecodeString(data)
 	if err == nil {
 		err = os.WriteFile(path, content, 0o600)
 	}

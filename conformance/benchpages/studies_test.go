@@ -160,44 +160,95 @@ func TestSweepStopsWithoutSpace(t *testing.T) {
 	}
 }
 
+// page is a page with so many charts at least.
+type page struct {
+	name   string
+	charts int
+}
+
 // Runs of both servers, and their comparison, have pages whose charts are drawn, whatever the window and its colours.
+// In short: smaller runs, and a telephone in the dark beside a screen in the light.
 func TestPages(t *testing.T) {
 	etcd, subject := harness.StartPair(t)
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
-	for _, server := range []*harness.Server{etcd, subject} {
-		mustBench(t, 0, sweepFlags(server, file(string(server.Kind)+".json"))...)
+	seconds, pairs := "0.1", []string{"--pairs=3", "--seconds=0.2"}
+	tables := map[*harness.Server]string{etcd: "put,get,write,read,mixed,large", subject: "put,get,write,read,mixed,large"}
+	pages := []page{{"alone", 20}, {"beside", 22}, {"compare", 6}}
+	if testing.Short() {
+		seconds, pairs = "0.02", []string{"--pairs=1", "--seconds=0.1"}
+		// Answers of megabytes to 1,000 clients take most of the time, whatever a row may take.
+		tables = map[*harness.Server]string{etcd: "put,read", subject: "put,get,write,read,mixed"}
+		pages = []page{{"alone", 16}, {"beside", 17}, {"compare", 6}}
+	}
+	for server, tables := range tables {
+		mustBench(t, 0, append(slowSweepFlags(server, file(string(server.Kind)+".json"), seconds), "--only="+tables)...)
 	}
 	own := string(subject.Kind)
-	compared := mustBench(t, 0, "compare", "--endpoints="+subject.Endpoint(), "--peer-endpoints="+etcd.Endpoint(), "--pairs=3",
-		"--seconds=0.2", "--connections=10", "--keys=1000", "--out="+file("compare.json"))
+	compared := mustBench(t, 0, append([]string{"compare", "--endpoints=" + subject.Endpoint(), "--peer-endpoints=" + etcd.Endpoint(),
+		"--connections=10", "--keys=1000", "--out=" + file("compare.json")}, pairs...)...)
 	t.Log(compared)
 	mustBench(t, 0, "report", file(own+".json"), "--out="+file("alone.html"))
 	mustBench(t, 0, "report", file(own+".json"), "--baseline="+file("etcd.json"), "--out="+file("beside.html"),
 		"--markdown="+file("beside.md"), "--json="+file("beside.json"))
 	mustBench(t, 0, "report", file("compare.json"), "--out="+file("compare.html"))
-	for name, wanted := range map[string]string{"beside.md": "| rate ratio |", "beside.json": "\"rate_ratio\": "} {
+	parts := map[string]string{"beside.md": "| rate ratio |", "beside.json": "\"rate_ratio\": "}
+	if testing.Short() {
+		parts["beside.html"] = "The baseline was made under other conditions"
+	}
+	for name, wanted := range parts {
 		if content, err := os.ReadFile(file(name)); err != nil || !strings.Contains(string(content), wanted) {
 			t.Errorf("%s: %v, `%s` is not there", name, err, wanted)
 		}
 	}
 	browser := startBrowser(t)
-	for _, page := range []struct {
-		name   string
-		charts int
-	}{{"alone", 20}, {"beside", 22}, {"compare", 6}} {
-		for _, width := range []int{1280, 400} {
-			for _, scheme := range []string{"light", "dark"} {
-				browser.open(file(page.name+".html"), width, scheme)
-				look(t, browser, page.name+" "+scheme+" "+strconv.Itoa(width), page.charts)
-				if pictures := os.Getenv("PICTURES"); pictures != "" {
-					browser.picture(filepath.Join(pictures, page.name+"-"+scheme+"-"+strconv.Itoa(width)+".png"))
-				}
+	pictures := os.Getenv("PICTURES")
+	for _, page := range pages {
+		for _, window := range []struct {
+			width  int
+			scheme string
+			always bool
+		}{{1280, "light", true}, {400, "dark", true}, {1280, "dark", false}, {400, "light", false}} {
+			if testing.Short() && !window.always {
+				continue
 			}
+			name := page.name + "-" + window.scheme + "-" + strconv.Itoa(window.width)
+			browser.open(file(page.name+".html"), window.width, window.scheme)
+			look(t, browser, name, page.charts)
+			if pictures != "" {
+				browser.picture(filepath.Join(pictures, name+".png"))
+			}
+		}
+		checkPaper(t, browser, page.name)
+		if pictures != "" {
+			browser.pdf(filepath.Join(pictures, page.name+".pdf"))
 		}
 	}
 	if len(browser.complaints) > 0 {
 		t.Errorf("the console says: %s", strings.Join(browser.complaints, "\n"))
+	}
+}
+
+// checkPaper looks at the page that is open as it is printed: tables are unfolded, and nothing is cut off.
+func checkPaper(t *testing.T, browser *browser, name string) {
+	t.Helper()
+	browser.paper()
+	var seen struct {
+		Folded, Cut []string
+		Over        bool
+	}
+	browser.evaluate(`(() => {
+		const tables = [...document.querySelectorAll("table")];
+		const box = e => e.getBoundingClientRect();
+		const name = e => e.caption.textContent + " " + box(e).width + " x " + box(e).height;
+		return {
+			Folded: tables.filter(e => box(e.rows[1]).height < 5).map(name),
+			Cut: tables.filter(e => box(e).right > window.innerWidth || e.parentElement.scrollWidth > e.parentElement.clientWidth + 1).map(name),
+			Over: document.documentElement.scrollWidth > window.innerWidth,
+		};
+	})()`, &seen)
+	if len(seen.Folded)+len(seen.Cut) > 0 || seen.Over {
+		t.Errorf("%s on paper: %+v", name, seen)
 	}
 }
 
