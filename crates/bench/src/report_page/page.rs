@@ -10,6 +10,8 @@ use crate::published;
 use crate::runfile::{Kind, Row, Run, Value};
 
 const STYLE: &str = include_str!("style.css");
+/// A value longer than this stands below its name.
+const LETTERS_BESIDE: usize = 60;
 /// Tables longer than this are folded away at first.
 const ROWS_SHOWN: usize = 30;
 
@@ -109,7 +111,8 @@ fn place(view: View<'_>) -> String {
     for Facts { title, list } in facts(view) {
         html.push_str(&format!("<div><h3>{}</h3><dl>", escape(&title)));
         for (name, value) in &list {
-            html.push_str(&format!("<dt>{}</dt><dd>{}</dd>", escape(name), escape(value)));
+            let class = if value.chars().count() > LETTERS_BESIDE { " class=\"long\"" } else { "" };
+            html.push_str(&format!("<dt>{}</dt><dd{class}>{}</dd>", escape(name), escape(value)));
         }
         html.push_str("</dl></div>\n");
     }

@@ -242,3 +242,32 @@ fn tables_and_charts_are_told_to_those_who_do_not_see_them() {
     );
     assert!(page.contains("@media print"));
 }
+
+#[test]
+fn nothing_is_written_over_what_it_is_made_of() {
+    let dir = std::env::temp_dir().join(format!("cairn-report-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(&dir).expect("a directory");
+    for name in ["run.json", "base.json"] {
+        crate::runfile::write(&dir.join(name), &sweep(rows(|_, _| {}))).expect("room");
+    }
+    std::os::unix::fs::symlink("base.json", dir.join("link")).expect("linked");
+    let before = std::fs::read(dir.join("base.json")).expect("there");
+    let make = |line: &str| {
+        let words = line.split(' ').map(|word| if word.starts_with("--") { word.into() } else { dir.join(word) });
+        super::make(words.map(|word| word.to_string_lossy().into_owned()).collect()).map_err(|error| error.to_string())
+    };
+    for (line, wanted) in [
+        ("run.json --json ./run.json", "is a run, and would be replaced"),
+        ("run.json --baseline link --markdown base.json", "is a run, and would be replaced"),
+        ("base.json --out link", "is a run, and would be replaced"),
+        ("run.json --out x --markdown y --json ./x", "is named twice"),
+        ("run.json --markdown run.html", "is named twice"),
+    ] {
+        assert!(make(line).is_err_and(|error| error.contains(wanted)), "{line}");
+    }
+    assert_eq!(std::fs::read_dir(&dir).expect("a directory").count(), 3, "nothing was written");
+    assert_eq!(std::fs::read(dir.join("base.json")).expect("there"), before);
+    assert!(make("run.json --baseline link --out x --markdown y --json z").is_ok());
+    std::fs::remove_dir_all(&dir).expect("ours");
+}
