@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::etcdserverpb::{RangeRequest, WatchCreateRequest};
 use api::mvccpb::event::EventType;
@@ -17,6 +18,8 @@ use crate::{Error, ranges};
 
 /// Keys that one page of the list has.
 const PAGE_KEYS: i64 = 1_000;
+/// The pause before a list is begun again that could not be had.
+const RETRY: Duration = Duration::from_millis(500);
 
 /// The keys under a prefix as of one revision, which follows the cluster. Reads take no call. Dropping it ends the watch.
 pub struct CachedPrefix {
@@ -137,7 +140,10 @@ async fn list(client: &Client, prefix: &Bytes) -> Result<Pairs, Error> {
             };
             let answer = match client.range(request).await {
                 // The revision of the first page was compacted meanwhile.
-                Err(error) if pairs.revision != 0 && error.is(api::Error::Compacted) => continue 'anew,
+                Err(error) if pairs.revision != 0 && error.is(api::Error::Compacted) => {
+                    tokio::time::sleep(RETRY).await;
+                    continue 'anew;
+                }
                 answer => answer?,
             };
             if pairs.revision == 0 {
@@ -151,6 +157,12 @@ async fn list(client: &Client, prefix: &Bytes) -> Result<Pairs, Error> {
             }
         }
     }
+}
+
+/// Whether a list that failed like this can be had later: a watch goes on after the same.
+fn is_passing(error: &Error) -> bool {
+    let Error::Status(status) = error else { return false };
+    status.code == api::Code::DeadlineExceeded || crate::retry::is_passing(status)
 }
 
 /// Follows the cluster for as long as that is possible.
@@ -173,15 +185,19 @@ async fn follow(client: &Client, prefix: &Bytes, pairs: &RwLock<Pairs>, told: &w
                     told.send_modify(|progress| progress.revision = revision);
                 }
                 // Too far behind for a watch: what is there now is listed, and shown at once.
-                Err(Error::Compacted { .. }) => match list(client, prefix).await {
-                    Ok(listed) => {
-                        let revision = listed.revision;
-                        *pairs.write() = listed;
-                        told.send_modify(|progress| progress.revision = revision);
-                        break;
-                    }
-                    Err(error) => return error,
-                },
+                Err(Error::Compacted { .. }) => {
+                    let listed = loop {
+                        match list(client, prefix).await {
+                            Ok(listed) => break listed,
+                            Err(error) if is_passing(&error) => tokio::time::sleep(RETRY).await,
+                            Err(error) => return error,
+                        }
+                    };
+                    let revision = listed.revision;
+                    *pairs.write() = listed;
+                    told.send_modify(|progress| progress.revision = revision);
+                    break;
+                }
                 Err(error) => return error,
             }
         }

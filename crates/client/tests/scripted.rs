@@ -37,6 +37,8 @@ struct Script {
     streams: AtomicUsize,
     /// It answers that it has no leader.
     is_ill: AtomicBool,
+    /// It answers to ranges that it has no leader.
+    is_unread: AtomicBool,
     /// It wants the newest token.
     wants_token: AtomicBool,
     /// What a watch asks for before this is compacted.
@@ -80,6 +82,9 @@ impl Service for Scripted {
             let token = format!("token.{}", self.0.tokens.load(Ordering::SeqCst));
             let answer = AuthenticateResponse { header: None, token };
             return responder.send(Ok(Reply::Whole(answer.encode_to_vec().into())));
+        }
+        if method == 0 && self.0.is_unread.load(Ordering::SeqCst) {
+            return responder.send(Err(api::Error::NoLeader.into()));
         }
         responder.send(self.admit(&call.metadata).map(|()| Reply::Whole(Bytes::new())));
     }
@@ -284,6 +289,23 @@ async fn a_watch_goes_on_elsewhere_without_gap_or_repeat() {
     };
     assert_eq!(error, Error::Compacted { revision: 1000 });
     assert_eq!(watcher.next().await, Err(error), "it stays so");
+}
+
+#[tokio::test]
+async fn a_cached_prefix_outlives_a_list_that_cannot_be_had() {
+    let member = member();
+    // Every watch has to list anew, which nobody answers in time.
+    member.script.compacted.store(1000, Ordering::SeqCst);
+    let endpoints = vec![member.endpoint.clone()];
+    let call_timeout = Some(Duration::from_millis(200));
+    let client = Client::new(Options { endpoints, call_timeout, ..Options::default() }).expect("a client");
+    let cached = client.cached_prefix("key").await.expect("a list");
+    member.script.is_unread.store(true, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    member.script.compacted.store(0, Ordering::SeqCst);
+    member.script.is_unread.store(false, Ordering::SeqCst);
+    let reached = tokio::time::timeout(Duration::from_secs(20), cached.reached(STREAM_EVENTS - 1)).await;
+    reached.expect("it follows again").expect("it has not ended");
 }
 
 #[tokio::test]
