@@ -57,6 +57,9 @@ var commonMasks = []mask{
 	{regexp.MustCompile(`  +`), `  `},
 	// Keys of locks and elections end in a lease id.
 	{regexp.MustCompile(`/[0-9a-f]{12,16}\b`), `/LEASE`},
+	// The same in JSON, for a lock named mutex and an election named chair.
+	{regexp.MustCompile(`"(bXV0ZXgv|Y2hhaXIv)[^"]*"`), `"$1LEASE"`},
+	{regexp.MustCompile(`("[lL]ease"\s*:\s*)\d{12,}`), `${1}N`},
 }
 
 func newSession(t testing.TB, server *harness.Server) *session {

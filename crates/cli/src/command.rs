@@ -73,6 +73,16 @@ impl Context {
         self.logged_in(globals::client(&self.parsed, globals::endpoints(&self.parsed)?, Some(self.patience()))?)
     }
 
+    /// A client of `endpoints` whose calls take as long as they take: for commands that wait until what they are for can be done.
+    pub(crate) fn patient_client(&self, endpoints: Vec<Endpoint>) -> Outcome<Client> {
+        self.logged_in(globals::client(&self.parsed, endpoints, None)?)
+    }
+
+    /// The same of all endpoints.
+    pub(crate) fn patient_client_of_all(&self) -> Outcome<Client> {
+        self.patient_client(globals::endpoints(&self.parsed)?)
+    }
+
     /// A client whose streams end when members know of no leader.
     pub(crate) fn client_that_needs_a_leader(&self) -> Outcome<Client> {
         let endpoints = globals::endpoints(&self.parsed)?;
@@ -81,7 +91,8 @@ impl Context {
 
     /// Wrong names and passwords have an exit code of their own.
     fn logged_in(&self, client: Client) -> Outcome<Client> {
-        self.call(client.login()).map_err(|failure| Failure { code: code::BAD_CONNECTION, ..failure })?;
+        self.call(client.login(Some(self.patience())))
+            .map_err(|failure| Failure { code: code::BAD_CONNECTION, ..failure })?;
         Ok(client)
     }
 
@@ -93,6 +104,14 @@ impl Context {
     /// How long a call may take.
     pub(crate) fn patience(&self) -> Duration {
         self.parsed.duration("command-timeout")
+    }
+
+    /// What a call of a patient client brings that is not worth waiting for longer than others.
+    pub(crate) async fn briefly<T>(&self, call: impl Future<Output = Result<T, client::Error>>) -> Outcome<T> {
+        match tokio::time::timeout(self.patience(), call).await {
+            Ok(ended) => ended.map_err(Failure::from),
+            Err(_) => Err(Failure::new(code::ERROR, "context deadline exceeded")),
+        }
     }
 
     pub(crate) fn wait<T>(&self, work: impl Future<Output = T>) -> T {

@@ -135,10 +135,10 @@ async fn elections(client: &Client) -> Outcome {
     let mut observer = election.observe();
     let session = client.session(Duration::from_secs(5)).await?;
     let mut leadership = election.campaign(session, "one".into()).await?;
-    check(&election.leader().await?.value[..] == b"one", "one leads")?;
-    check(&observer.next().await?.value[..] == b"one", "one is seen to lead")?;
+    check(&election.leader().await?.kvs[0].value[..] == b"one", "one leads")?;
+    check(&observer.next().await?.kvs[0].value[..] == b"one", "one is seen to lead")?;
     leadership.proclaim("uno".into()).await?;
-    check(&observer.next().await?.value[..] == b"uno", "what it proclaims is seen")?;
+    check(&observer.next().await?.kvs[0].value[..] == b"uno", "what it proclaims is seen")?;
     let (own, session) = (election.clone(), client.session(Duration::from_secs(5)).await?);
     let waiting =
         tokio::spawn(async move { own.campaign(session, "two".into()).await.map_err(|error| error.to_string()) });
@@ -146,7 +146,7 @@ async fn elections(client: &Client) -> Outcome {
     check(!waiting.is_finished(), "two waits")?;
     leadership.resign().await?.close().await?;
     let leadership = waiting.await??;
-    check(&observer.next().await?.value[..] == b"two", "two is seen to lead")?;
+    check(&observer.next().await?.kvs[0].value[..] == b"two", "two is seen to lead")?;
     leadership.resign().await?.close().await?;
     Ok(())
 }

@@ -112,12 +112,13 @@ impl Client {
         member.channel.unary(path, &ticket.metadata, message, patience).await.map_err(ended)
     }
 
-    /// Gets a token, if this client has a user and none yet: calls do so of their own accord, but cannot tell that this is what failed.
+    /// Gets a token within `patience` (none: however long it takes), if this client has a user and none yet: calls do so of their own
+    /// accord, but cannot tell that this is what failed.
     ///
     /// # Errors
     /// If name or password is wrong, or nobody can be asked.
-    pub async fn login(&self) -> Result<(), Error> {
-        self.within(self.inner.options.call_timeout, self.ticket(None)).await?;
+    pub async fn login(&self, patience: Option<Duration>) -> Result<(), Error> {
+        self.within(patience, self.ticket(None)).await?;
         Ok(())
     }
 

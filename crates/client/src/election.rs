@@ -1,8 +1,7 @@
 //! Elections among sessions, by etcd's recipe.
 
 use api::etcdserverpb::request_op::Request;
-use api::etcdserverpb::{PutRequest, TxnRequest, WatchCreateRequest};
-use api::mvccpb::KeyValue;
+use api::etcdserverpb::{PutRequest, RangeResponse, ResponseHeader, TxnRequest, WatchCreateRequest};
 use api::mvccpb::event::EventType;
 use bytes::Bytes;
 
@@ -15,13 +14,13 @@ use crate::{Error, Session, Watcher};
 #[derive(Clone)]
 pub struct Election {
     client: Client,
-    name: String,
+    name: Bytes,
 }
 
 /// Being leader. It ends with [`Leadership::resign`], or with the session.
 pub struct Leadership {
     session: Session,
-    name: String,
+    name: Bytes,
     turn: Turn,
 }
 
@@ -34,37 +33,33 @@ pub struct Observer {
 }
 
 impl Client {
-    /// The election `name`.
-    pub fn election(&self, name: &str) -> Election {
+    /// The election `name`, which need not be text.
+    pub fn election(&self, name: impl Into<Bytes>) -> Election {
         Election { client: self.clone(), name: name.into() }
     }
 }
 
 impl Election {
-    /// Waits until `session` is leader, with `value` to be seen by all.
+    /// Waits until `session` is leader, with `value` to be seen by all. If that fails the place in the line is given up.
     ///
     /// # Errors
     /// [`Error::LeaseGone`] if the session ended first, or what the members answered.
-    pub async fn campaign(&self, mut session: Session, value: Bytes) -> Result<Leadership, Error> {
+    pub async fn campaign(&self, session: Session, value: Bytes) -> Result<Leadership, Error> {
         let turn = Turn::join(&session, &self.name, value.clone()).await?;
-        let is_old = turn.revision != turn.seen_revision;
         let mut leadership = Leadership { name: self.name.clone(), turn, session };
-        if is_old {
-            // This session campaigned before: its value is not the one wanted.
-            leadership.proclaim(value).await?;
+        match leadership.come(value).await {
+            Ok(()) => Ok(leadership),
+            Err(error) => Err(leadership.turn.forsake(leadership.session.client(), error).await),
         }
-        session = leadership.session;
-        leadership.turn.wait(&mut session).await?;
-        Ok(Leadership { session, name: leadership.name, turn: leadership.turn })
     }
 
-    /// The present leader's key and value.
+    /// The answer that has the present leader's key and value.
     ///
     /// # Errors
     /// [`Error::NoLeader`], or what the members answered.
-    pub async fn leader(&self) -> Result<KeyValue, Error> {
-        let (first, _) = Turn::first(&self.client, &with_slash(&self.name)).await?;
-        first.ok_or_else(|| Error::NoLeader(self.name.clone()))
+    pub async fn leader(&self) -> Result<RangeResponse, Error> {
+        let answer = Turn::first(&self.client, &with_slash(&self.name)).await?;
+        if answer.kvs.is_empty() { Err(Error::NoLeader(told(&self.name))) } else { Ok(answer) }
     }
 
     /// Tells of each leader from the present one on.
@@ -73,7 +68,21 @@ impl Election {
     }
 }
 
+/// A name in an error.
+fn told(name: &Bytes) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}
+
 impl Leadership {
+    /// Waits until it has come.
+    async fn come(&mut self, value: Bytes) -> Result<(), Error> {
+        if self.turn.revision != self.turn.seen_revision {
+            // This session campaigned before: its value is not the one wanted.
+            self.proclaim(value).await?;
+        }
+        self.turn.wait(&mut self.session).await.map(drop)
+    }
+
     /// The key that stands for the leadership.
     pub fn key(&self) -> &Bytes {
         &self.turn.key
@@ -102,7 +111,7 @@ impl Leadership {
             failure: Vec::new(),
         };
         let answer = self.session.client().txn(txn).await?;
-        if answer.succeeded { Ok(()) } else { Err(Error::NotLeader(self.name.clone())) }
+        if answer.succeeded { Ok(()) } else { Err(Error::NotLeader(told(&self.name))) }
     }
 
     /// Lets somebody else lead.
@@ -116,11 +125,12 @@ impl Leadership {
 }
 
 impl Observer {
-    /// The next leader, or what the present one proclaims next. Waits while there is none.
+    /// The next leader, or what the present one proclaims next: its key and value, as of the revision in the header. Waits while there
+    /// is none.
     ///
     /// # Errors
     /// What the members answered.
-    pub async fn next(&mut self) -> Result<KeyValue, Error> {
+    pub async fn next(&mut self) -> Result<RangeResponse, Error> {
         loop {
             let Some(watcher) = &mut self.watcher else {
                 if let Some(found) = self.find().await? {
@@ -143,7 +153,11 @@ impl Observer {
                     // Anybody is awaited.
                     None if !is_delete => self.watcher = None,
                     Some((key, _)) if *key == kv.key && is_delete => self.watcher = None,
-                    Some((key, made)) if *key == kv.key && kv.create_revision == *made => return Ok(kv),
+                    Some((key, made)) if *key == kv.key && kv.create_revision == *made => {
+                        // Events of several revisions may come together.
+                        let header = ResponseHeader { revision: kv.mod_revision, ..watched.header };
+                        return Ok(RangeResponse { header: Some(header), kvs: vec![kv], ..Default::default() });
+                    }
                     _ => {}
                 }
             }
@@ -151,9 +165,11 @@ impl Observer {
     }
 
     /// Looks who is leader, and watches it; or watches for somebody.
-    async fn find(&mut self) -> Result<Option<KeyValue>, Error> {
+    async fn find(&mut self) -> Result<Option<RangeResponse>, Error> {
         let prefix = with_slash(&self.election.name);
-        let (first, revision) = Turn::first(&self.election.client, &prefix).await?;
+        let RangeResponse { header, kvs, .. } = Turn::first(&self.election.client, &prefix).await?;
+        let revision = header.as_ref().map_or(0, |header| header.revision);
+        let first = kvs.into_iter().next();
         let (key, range_end) = match &first {
             Some(leader) => (leader.key.clone(), Bytes::new()),
             None => (prefix.clone(), prefix_end(&prefix)),
@@ -161,6 +177,6 @@ impl Observer {
         let request = WatchCreateRequest { key, range_end, start_revision: revision + 1, ..Default::default() };
         self.watcher = Some(self.election.client.watch(request));
         self.leader = first.as_ref().map(|leader| (leader.key.clone(), leader.create_revision));
-        Ok(first)
+        Ok(first.map(|leader| RangeResponse { header, kvs: vec![leader], ..Default::default() }))
     }
 }

@@ -72,7 +72,7 @@ impl Client {
         KeepAlive { id, client: self.clone(), ttl }
     }
 
-    /// Keeps the lease `id` alive once; returns the seconds it has from now on.
+    /// Keeps the lease `id` alive once; returns the seconds it has from now on. Waits for a member as long as a call may take.
     ///
     /// # Errors
     /// [`Error::LeaseGone`], or what the members answered.
@@ -86,7 +86,7 @@ impl Client {
                     Err(status) => status,
                 };
                 attempt += 1;
-                if !retry::is_passing(&status) || attempt >= retry::ATTEMPTS_MAX {
+                if !retry::is_passing(&status) {
                     return Err(status);
                 }
                 self.pause(attempt, &status).await;

@@ -10,32 +10,40 @@ use crate::{Error, Session};
 pub struct Lock {
     session: Session,
     turn: Turn,
+    seen_revision: i64,
 }
 
 impl Session {
-    /// Waits for the lock `name`.
+    /// Waits for the lock `name`, which need not be text. If that fails the place in the line is given up.
     ///
     /// # Errors
     /// [`Error::LeaseGone`] if the session ended first, or what the members answered.
-    pub async fn lock(mut self, name: &str) -> Result<Lock, Error> {
-        let turn = Turn::join(&self, name, Bytes::new()).await?;
-        turn.wait(&mut self).await?;
-        // The lease may have run out, and its key with it, while others were waited for.
-        if !turn.is_held(self.client()).await? {
-            return Err(Error::LeaseGone(self.lease()));
+    pub async fn lock(mut self, name: impl AsRef<[u8]>) -> Result<Lock, Error> {
+        let turn = Turn::join(&self, name.as_ref(), Bytes::new()).await?;
+        match self.wait(&turn).await {
+            Ok(seen_revision) => Ok(Lock { session: self, turn, seen_revision }),
+            Err(error) => Err(turn.forsake(self.client(), error).await),
         }
-        Ok(Lock { session: self, turn })
+    }
+
+    /// Waits until the lock is held; the revision of the answer that says so.
+    async fn wait(&mut self, turn: &Turn) -> Result<i64, Error> {
+        let has_waited = turn.wait(self).await?;
+        // The lease may have run out, and its key with it, while others were waited for.
+        let held = turn.held(self.client()).await?.ok_or(Error::LeaseGone(self.lease()))?;
+        Ok(if has_waited { held } else { turn.seen_revision })
     }
 
     /// The lock `name` if nobody holds it; the session back if somebody does.
     ///
     /// # Errors
     /// What the members answered.
-    pub async fn try_lock(self, name: &str) -> Result<Result<Lock, Session>, Error> {
-        let turn = Turn::join(&self, name, Bytes::new()).await?;
-        let (first, _) = Turn::first(self.client(), &crate::turn::with_slash(name)).await?;
-        if first.is_some_and(|first| first.key == turn.key && first.create_revision == turn.revision) {
-            return Ok(Ok(Lock { session: self, turn }));
+    pub async fn try_lock(self, name: impl AsRef<[u8]>) -> Result<Result<Lock, Session>, Error> {
+        let turn = Turn::join(&self, name.as_ref(), Bytes::new()).await?;
+        let first = Turn::first(self.client(), &crate::turn::with_slash(name.as_ref())).await?;
+        if first.kvs.first().is_some_and(|first| first.key == turn.key && first.create_revision == turn.revision) {
+            let seen_revision = turn.seen_revision;
+            return Ok(Ok(Lock { session: self, turn, seen_revision }));
         }
         turn.leave(self.client()).await?;
         Ok(Err(self))
@@ -51,6 +59,11 @@ impl Lock {
     /// The create revision of that key: it grows from holder to holder.
     pub fn revision(&self) -> i64 {
         self.turn.revision
+    }
+
+    /// The cluster's revision when the lock was had.
+    pub fn seen_revision(&self) -> i64 {
+        self.seen_revision
     }
 
     /// Waits until the lock is lost with its session.

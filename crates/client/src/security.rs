@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use rustls::ClientConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::ServerName;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use trust::{Anybody, Authorities, Hosts, PairError, Revocations};
 
@@ -87,7 +87,7 @@ impl Security {
 
     fn trusted(&self) -> Result<Authorities, String> {
         let certificates = match &self.authorities {
-            Some(path) => trust::authorities(path)?,
+            Some(path) => trust::authorities(path).map_err(|why| named(path, why))?,
             None => trust::system_authorities()?,
         };
         let mut roots = rustls::RootCertStore::empty();
@@ -124,6 +124,12 @@ impl Guard {
     }
 }
 
+/// What is wrong with the file `path`, which it does not always say itself.
+fn named(path: &Path, why: String) -> String {
+    let name = path.display().to_string();
+    if why.contains(&name) { why } else { format!("`{name}`: {why}") }
+}
+
 fn describe(error: &std::io::Error) -> String {
     format!("authentication handshake failed: {}", trust::describe_io(error))
 }
@@ -154,5 +160,7 @@ mod tests {
         assert_eq!(lone.config().err(), Some(text.to_string()));
         let absent = Security { authorities: Some("/nowhere/ca.pem".into()), ..Security::default() };
         assert_eq!(absent.config().err(), Some("open /nowhere/ca.pem: no such file or directory".to_string()));
+        let odd = Security { authorities: Some("/dev/null".into()), ..Security::default() };
+        assert_eq!(odd.config().err(), Some("`/dev/null`: it holds no certificate".to_string()));
     }
 }

@@ -5,9 +5,9 @@ use api::etcdserverpb::range_request::{SortOrder, SortTarget};
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::response_op::Response;
 use api::etcdserverpb::*;
-use api::mvccpb::KeyValue;
 use api::mvccpb::event::EventType;
 use bytes::Bytes;
+use std::time::Duration;
 
 use crate::client::Client;
 use crate::ranges::prefix_end;
@@ -39,13 +39,17 @@ pub(crate) fn op(request: Request) -> RequestOp {
     RequestOp { request: Some(request) }
 }
 
-pub(crate) fn with_slash(name: &str) -> Bytes {
-    format!("{name}/").into()
+/// What the keys of all who stand in line for `name` begin with. Names need not be text.
+pub(crate) fn with_slash(name: &[u8]) -> Bytes {
+    [name, b"/"].concat().into()
 }
+
+/// How long a place may take to be given up whose holder no longer wants it: longer than that, its lease does it.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Turn {
     /// Takes a place in the line, or finds the one that this session has.
-    pub(crate) async fn join(session: &Session, name: &str, value: Bytes) -> Result<Turn, Error> {
+    pub(crate) async fn join(session: &Session, name: &[u8], value: Bytes) -> Result<Turn, Error> {
         let (prefix, lease) = (with_slash(name), session.lease());
         let key = Bytes::from([&prefix[..], format!("{lease:x}").as_bytes()].concat());
         let put = PutRequest { key: key.clone(), value, lease, ..Default::default() };
@@ -67,8 +71,8 @@ impl Turn {
         Ok(Turn { prefix, key, revision, seen_revision })
     }
 
-    /// Who stands first in the line under `prefix`.
-    pub(crate) async fn first(client: &Client, prefix: &Bytes) -> Result<(Option<KeyValue>, i64), Error> {
+    /// The answer that has who stands first in the line under `prefix`.
+    pub(crate) async fn first(client: &Client, prefix: &Bytes) -> Result<RangeResponse, Error> {
         let request = RangeRequest {
             key: prefix.clone(),
             range_end: prefix_end(prefix),
@@ -77,19 +81,19 @@ impl Turn {
             sort_target: SortTarget::Create as i32,
             ..Default::default()
         };
-        let answer = client.range(request).await?;
-        let revision = answer.header.as_ref().map_or(0, |header| header.revision);
-        Ok((answer.kvs.into_iter().next(), revision))
+        client.range(request).await
     }
 
-    /// Waits until nobody stands before it.
-    pub(crate) async fn wait(&self, session: &mut Session) -> Result<(), Error> {
+    /// Waits until nobody stands before it. Whether somebody did.
+    pub(crate) async fn wait(&self, session: &mut Session) -> Result<bool, Error> {
         let client = session.client().clone();
         let waited = async {
+            let mut has_waited = false;
             while let Some((key, revision)) = self.before(&client).await? {
+                has_waited = true;
                 wait_for_end(&client, key, revision).await?;
             }
-            Ok(())
+            Ok(has_waited)
         };
         let lease = session.lease();
         tokio::select! {
@@ -115,11 +119,19 @@ impl Turn {
         Ok(answer.kvs.into_iter().next().map(|kv| (kv.key, revision)))
     }
 
-    /// Whether the place is still held, and the answer's revision.
-    pub(crate) async fn is_held(&self, client: &Client) -> Result<bool, Error> {
+    /// The answer's revision, if the place is still held.
+    pub(crate) async fn held(&self, client: &Client) -> Result<Option<i64>, Error> {
         let request = RangeRequest { key: self.key.clone(), keys_only: true, ..Default::default() };
         let answer = client.range(request).await?;
-        Ok(answer.kvs.first().is_some_and(|kv| kv.create_revision == self.revision))
+        let is_held = answer.kvs.first().is_some_and(|kv| kv.create_revision == self.revision);
+        Ok(is_held.then(|| answer.header.map_or(0, |header| header.revision)))
+    }
+
+    /// Gives the place up because of `error`: nobody is to wait for one who does not come.
+    pub(crate) async fn forsake(&self, client: &Client, error: Error) -> Error {
+        // Why it could not be had says more than why it could not be given up.
+        let _ = tokio::time::timeout(LEAVE_PATIENCE, self.leave(client)).await;
+        error
     }
 
     /// Gives the place up. What somebody else has made under the same key stays.

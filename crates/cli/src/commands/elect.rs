@@ -4,9 +4,7 @@ use super::lock::{leave, stopped};
 use crate::command::{Command, Context, command};
 use crate::failure::{Failure, Outcome, code};
 use crate::flags::{Flag, switch};
-use crate::print::{self, Printer};
-use api::etcdserverpb::RangeResponse;
-use api::mvccpb::KeyValue;
+use crate::raw;
 use std::time::Duration;
 
 pub(crate) const COMMAND: Command = command("elect", "<election name> [value]", "Takes part in an election", run)
@@ -19,7 +17,7 @@ const TTL: Duration = Duration::from_secs(60);
 
 fn run(context: &Context) -> Outcome {
     let printer = context.printer()?;
-    let client = context.client()?;
+    let client = context.patient_client_of_all()?;
     let mut stopped = std::pin::pin!(stopped());
     if context.parsed.switch("listen") {
         let name = match context.args() {
@@ -27,11 +25,11 @@ fn run(context: &Context) -> Outcome {
             [_, _] => return Err(Failure::args("proposal given but -l is set")),
             _ => return Err(Failure::args(ARGUMENTS)),
         };
-        let mut observer = client.election(name).observe();
+        let mut observer = client.election(raw::bytes(name)).observe();
         return context.wait(async {
             loop {
                 tokio::select! {
-                    leader = observer.next() => show(printer, leader?)?,
+                    leader = observer.next() => printer.range(&leader?)?,
                     () = &mut stopped => return Ok(()),
                 }
             }
@@ -42,31 +40,25 @@ fn run(context: &Context) -> Outcome {
         [_] => return Err(Failure::args("no proposal argument but -l not set")),
         _ => return Err(Failure::args(ARGUMENTS)),
     };
-    let election = client.election(name);
-    let won = context.wait(async {
+    let election = client.election(raw::bytes(name));
+    let won: Outcome<Option<_>> = context.wait(async {
         let session = client.session(TTL).await?;
         let lease = session.lease();
         tokio::select! {
-            leadership = election.campaign(session, crate::raw::bytes(value)) => Ok(Some(leadership?)),
-            () = &mut stopped => leave(&client, lease).await.map(|()| None),
+            leadership = election.campaign(session, raw::bytes(value)) => Ok(Some(leadership?)),
+            () = &mut stopped => context.briefly(leave(&client, lease)).await.map(|()| None),
         }
     });
-    let Some(mut leadership) = won.map_err(|error: client::Error| Failure::from(error))? else {
+    let Some(mut leadership) = won? else {
         return Err(Failure::new(code::INTERRUPTED, "elect interrupted"));
     };
-    let leader = context.wait(election.leader())?;
-    show(printer, leader)?;
     let ended = context.wait(async {
+        printer.range(&election.leader().await?)?;
         tokio::select! {
             () = leadership.lost() => Err(Failure::new(code::ERROR, "elect: session expired")),
             () = &mut stopped => Ok(()),
         }
     });
-    let freed = context.wait(async { leadership.resign().await?.close().await });
-    ended.and(freed.map_err(Failure::from))
-}
-
-fn show(printer: Printer, leader: KeyValue) -> Outcome {
-    let answer = RangeResponse { kvs: vec![leader], ..Default::default() };
-    print::out(&printer.simple_range(&answer))
+    let freed = context.wait(context.briefly(async { leadership.resign().await?.close().await }));
+    ended.and(freed)
 }

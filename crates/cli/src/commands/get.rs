@@ -4,7 +4,6 @@ use super::keys;
 use crate::command::{Command, Context, command};
 use crate::failure::{Failure, Outcome, code};
 use crate::flags::{Flag, int, switch, text};
-use crate::print::fields::Lines;
 use crate::print::{self, Format, Printer, go};
 use crate::terminal;
 use api::etcdserverpb::range_request::{SortOrder, SortTarget};
@@ -49,13 +48,7 @@ fn run(context: &Context) -> Outcome {
     if printer.format == Format::Simple && !printer.values_only && !printer.hex && terminal::is_seen() {
         return print::out(aligned(&answer).as_bytes());
     }
-    let simple = || printer.simple_range(&answer);
-    let fields = || {
-        let mut lines = Lines::with_hex_ids(printer.hex);
-        lines.range(&answer);
-        lines.end()
-    };
-    printer.answer("etcdserverpb.RangeResponse", &answer, Some(&simple), Some(&fields))
+    printer.range(&answer)
 }
 
 /// What the flags and arguments ask for.

@@ -8,7 +8,7 @@ pub(crate) mod table;
 
 use crate::failure::{Failure, Outcome, code};
 use api::Message;
-use api::etcdserverpb::ResponseHeader;
+use api::etcdserverpb::{RangeResponse, ResponseHeader};
 use json::Style;
 use std::io::Write;
 
@@ -93,6 +93,17 @@ impl Printer {
         let simple = || format!("{text}\n").into_bytes();
         let fields = || fields::Lines::of_header(self.hex, header);
         self.answer(name, answer, Some(&simple), Some(&fields))
+    }
+
+    /// Prints the answer to a range.
+    pub(crate) fn range(self, answer: &RangeResponse) -> Outcome {
+        let simple = || self.simple_range(answer);
+        let fields = || {
+            let mut lines = fields::Lines::with_hex_ids(self.hex);
+            lines.range(answer);
+            lines.end()
+        };
+        self.answer("etcdserverpb.RangeResponse", answer, Some(&simple), Some(&fields))
     }
 
     pub(crate) fn json(self, text: &str) -> Outcome {

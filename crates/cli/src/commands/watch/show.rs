@@ -5,7 +5,7 @@ use crate::failure::{Failure, Outcome, code};
 use crate::print::fields::Lines;
 use crate::print::json::{self, Object, Style};
 use crate::print::{self, Format, Printer, go};
-use crate::terminal;
+use crate::{raw, terminal};
 use api::Message;
 use api::etcdserverpb::WatchResponse;
 use api::mvccpb::Event;
@@ -94,15 +94,14 @@ pub(super) async fn run(watched: &Watched, program: &[String]) -> Outcome {
     for event in watched.events.iter().filter(|_| !program.is_empty()) {
         let kv = event.kv.clone().unwrap_or_default();
         let environment = [
-            ("ETCD_WATCH_REVISION", watched.revision.to_string()),
-            ("ETCD_WATCH_EVENT_TYPE", go::quote(event.r#type().as_str_name().as_bytes())),
-            ("ETCD_WATCH_KEY", go::quote(&kv.key)),
-            ("ETCD_WATCH_VALUE", go::quote(&kv.value)),
+            ("ETCD_WATCH_REVISION", watched.revision.to_string().into()),
+            ("ETCD_WATCH_EVENT_TYPE", go::quote(event.r#type().as_str_name().as_bytes()).into()),
+            ("ETCD_WATCH_KEY", go::quote(&kv.key).into()),
+            ("ETCD_WATCH_VALUE", go::quote(&kv.value).into()),
         ];
         run_program(program, &environment).await.map_err(|failure| {
-            let words: Vec<String> = program.iter().map(|word| go::quote(word.as_bytes())).collect();
-            let why = if failure.text.is_empty() { format!("exit status {}", failure.code) } else { failure.text };
-            eprintln!("command [{}] error ({why})", words.join(" "));
+            let words: Vec<String> = program.iter().map(|word| go::quote(&raw::bytes(word))).collect();
+            eprintln!("command [{}] error ({})", words.join(" "), failure.text);
             Failure::new(code::ERROR, "")
         })?;
     }
