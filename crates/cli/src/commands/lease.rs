@@ -140,7 +140,7 @@ fn list(context: &Context) -> Outcome {
 fn keep_alive(context: &Context) -> Outcome {
     let printer = context.printer()?;
     let id = id(context, "keep-alive")?;
-    let client = context.client()?;
+    let client = context.patient_client_of_all()?;
     if context.parsed.switch("once") {
         let answer = context.wait(client.keep_alive_once(id)).map_err(|error| {
             let failure = Failure::from(error);

@@ -46,8 +46,9 @@ fn run(context: &Context) -> Outcome {
         return Err(Failure::args("make-mirror takes one destination argument"));
     };
     let endpoint = destination.parse().map_err(|error| Failure::new(code::INVALID_INPUT, format!("{error}")))?;
-    let to = globals::client_at(&context.parsed, endpoint, "dest-", Some(context.patience()))?;
-    let from = context.client()?;
+    let to = globals::client_at(&context.parsed, endpoint, "dest-", None)?;
+    // Either cluster may be away for a while: the other waits for it.
+    let from = context.patient_client_of_all()?;
     context.printer()?;
     let (prefix, dest) = (context.parsed.text("prefix").to_string(), context.parsed.text("dest-prefix"));
     let there = match context.parsed.switch("no-dest-prefix") {
