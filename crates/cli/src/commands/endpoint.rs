@@ -49,19 +49,28 @@ struct Health {
 
 fn health(context: &Context) -> Outcome {
     let printer = context.printer()?;
-    let found = targets(context)?.into_iter().map(|endpoint| Health::ask(context, endpoint));
-    let found = found.collect::<Outcome<Vec<Health>>>()?;
+    let clients = targets(context)?.into_iter().map(|endpoint| Ok((context.client_of(&endpoint)?, endpoint)));
+    let clients = clients.collect::<Outcome<Vec<_>>>()?;
+    // Who does not answer keeps nobody waiting but itself.
+    let found = context.wait(async {
+        let asked = clients.into_iter().map(|(client, endpoint)| tokio::spawn(Health::ask(client, endpoint)));
+        let asked: Vec<_> = asked.collect();
+        let mut found = Vec::with_capacity(asked.len());
+        for asked in asked {
+            found.push(asked.await.map_err(std::io::Error::from)?);
+        }
+        Ok::<_, Failure>(found)
+    })?;
     show_health(printer, &found)?;
     let is_healthy = found.iter().all(|one| one.error.is_empty());
     if is_healthy { Ok(()) } else { Err(Failure::new(code::ERROR, "unhealthy cluster")) }
 }
 
 impl Health {
-    fn ask(context: &Context, endpoint: Endpoint) -> Outcome<Health> {
-        let client = context.client_of(&endpoint)?;
+    async fn ask(client: client::Client, endpoint: Endpoint) -> Health {
         let started = Instant::now();
         // A key that any user may ask for: being refused is as good an answer.
-        let asked = context.wait(client.range(RangeRequest { key: "health".into(), ..Default::default() }));
+        let asked = client.range(RangeRequest { key: "health".into(), ..Default::default() }).await;
         let mut error = match asked {
             Ok(_) => String::new(),
             Err(error) if error.is(api::Error::PermissionDenied) => String::new(),
@@ -75,7 +84,7 @@ impl Health {
         let took = go::duration(started.elapsed());
         if error.is_empty() {
             let request = AlarmRequest { action: alarm_request::AlarmAction::Get as i32, ..Default::default() };
-            match context.wait(client.alarm(request)) {
+            match client.alarm(request).await {
                 Ok(answer) if answer.alarms.is_empty() => {}
                 Ok(answer) => {
                     let names: Vec<&str> = answer.alarms.iter().map(|alarm| alarm.alarm().as_str_name()).collect();
@@ -84,7 +93,7 @@ impl Health {
                 Err(_) => error = "Unable to fetch the alarm list".into(),
             }
         }
-        Ok(Health { endpoint, took, error })
+        Health { endpoint, took, error }
     }
 }
 
