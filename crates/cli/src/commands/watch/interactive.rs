@@ -7,8 +7,9 @@ use crate::commands::words;
 use crate::failure::{Failure, Outcome, code};
 use crate::flags;
 use crate::print::Printer;
+use crate::raw;
 use client::{Client, Watcher};
-use std::io::BufRead;
+use std::io::{BufRead, Write};
 use tokio::sync::{mpsc, watch};
 
 pub(super) fn run(context: &Context, variables: &Variables) -> Outcome {
@@ -16,10 +17,15 @@ pub(super) fn run(context: &Context, variables: &Variables) -> Outcome {
     let printer = context.printer()?;
     let (lines, mut read) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
-        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-            if lines.send(line).is_err() {
+        let mut stdin = std::io::stdin().lock();
+        let mut line = Vec::new();
+        while stdin.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
+            let end = line.strip_suffix(b"\n").unwrap_or(&line);
+            let text = raw::text(end.strip_suffix(b"\r").unwrap_or(end));
+            if lines.send(text).is_err() {
                 return;
             }
+            line.clear();
         }
     });
     let (failed, mut failures) = mpsc::unbounded_channel();
@@ -33,7 +39,9 @@ pub(super) fn run(context: &Context, variables: &Variables) -> Outcome {
                     let end = || Failure::new(code::INVALID_INPUT, "error reading watch request line: EOF");
                     match obey(&client, variables, &line.ok_or_else(end)?)? {
                         Order::Watch(watcher, program) => {
-                            let (ask, failed) = (ask.clone(), failed.clone());
+                            let (mut ask, failed) = (ask.clone(), failed.clone());
+                            // What was asked before it was there is none of its business.
+                            ask.mark_unchanged();
                             tokio::spawn(async move {
                                 if let Err(failure) = follow(printer, *watcher, &program, ask).await {
                                     // Nobody is there to be told once the command has ended.
@@ -42,7 +50,10 @@ pub(super) fn run(context: &Context, variables: &Variables) -> Outcome {
                             });
                         }
                         Order::Progress => asked.send_modify(|count| *count += 1),
-                        Order::Nothing(text) => eprintln!("{text}"),
+                        Order::Nothing(text) => {
+                            // Nobody is there who could be told that this cannot be told.
+                            let _ = std::io::stderr().write_all(&raw::bytes(&(text + "\n")));
+                        }
                     }
                 }
                 Some(failure) = failures.recv() => return Err(failure),
@@ -69,9 +80,10 @@ fn obey(client: &Client, variables: &Variables, line: &str) -> Outcome<Order> {
         }
         Some((first, rest)) if first == "watch" => {
             let parsed = flags::parse(rest, FLAGS).map_err(|error| Failure::args(error.0))?;
-            let (args, program) = variables.arguments(&parsed)?;
-            match request(&parsed, &args) {
-                Ok(request) => Order::Watch(Box::new(client.watch(request)), program),
+            let found =
+                variables.arguments(&parsed).and_then(|(args, program)| Ok((request(&parsed, &args)?, program)));
+            match found {
+                Ok((request, program)) => Order::Watch(Box::new(client.watch(request)), program),
                 Err(failure) => Order::Nothing(format!("Invalid command {line} ({})", failure.text)),
             }
         }
