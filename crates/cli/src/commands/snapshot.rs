@@ -5,13 +5,17 @@ use crate::failure::{Failure, Outcome, code};
 use crate::globals;
 use crate::print::{self, go};
 use crate::progress::Bar;
+use crate::raw;
 use api::Message;
 use api::etcdserverpb::SnapshotResponse;
 use sha2::{Digest, Sha256};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 pub(crate) const COMMAND: Command = group(
     "snapshot",
@@ -26,16 +30,24 @@ fn save(context: &Context) -> Outcome {
     let [file] = context.args() else {
         return Err(Failure::args("snapshot save expects one argument <filename>"));
     };
+    context.printer()?;
     let endpoints = globals::endpoints(&context.parsed)?;
-    let [endpoint] = &endpoints[..] else {
-        let text = format!("snapshot must be requested to one selected node, not multiple {endpoints:?}");
-        return Err(Failure::args(text));
-    };
-    // It takes as long as it takes.
-    let client = globals::client(&context.parsed, vec![endpoint.clone()], None)?;
-    let mut part = Part::create(Path::new(file))?;
+    if endpoints.len() != 1 {
+        let named: Vec<&str> = endpoints.iter().map(client::Endpoint::as_str).collect();
+        let text = format!("snapshot must be requested to one selected node, not multiple [{}]", named.join(" "));
+        return Err(Failure::new(code::INTERRUPTED, text));
+    }
+    let client = context.patient_client(endpoints)?;
+    fetch(context, &client, file).map_err(|failure| Failure { code: code::INTERRUPTED, ..failure })
+}
+
+fn fetch(context: &Context, client: &client::Client, file: &str) -> Outcome {
+    let target = PathBuf::from(OsString::from_vec(raw::bytes(file).to_vec()));
+    let mut part = Part::create(&target)?;
     let mut bar = Bar::new();
-    let (version, size) = context.wait(async {
+    // It takes as long as it takes, unless that was said.
+    let patience = context.parsed.is_given("command-timeout").then(|| context.patience());
+    let (version, size) = context.wait(within(patience, async {
         let mut snapshot = client.snapshot().await?;
         let (mut version, mut size) = (String::new(), 0_u64);
         let mut tail = Tail::default();
@@ -47,19 +59,29 @@ fn save(context: &Context) -> Outcome {
             }
             size += piece.blob.len() as u64;
             tail.push(&piece.blob);
-            part.file.write_all(&piece.blob)?;
+            part.write(&piece.blob)?;
             let total = size + piece.remaining_bytes;
             bar.draw(size, total, &go::bytes(total));
         }
         tail.check(size).map(|()| (version, size))
-    })?;
+    }))?;
     part.finish()?;
     bar.end(&format!("{} saved", go::bytes(size)));
-    print::out(format!("Snapshot saved at {file}\n").as_bytes())?;
+    print::out(&[b"Snapshot saved at ", &raw::bytes(file)[..], b"\n"].concat())?;
     if !version.is_empty() {
         print::out(format!("Server version {version}\n").as_bytes())?;
     }
     Ok(())
+}
+
+/// Gives `work` so long.
+async fn within<T>(patience: Option<Duration>, work: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+    match patience {
+        None => work.await,
+        Some(patience) => tokio::time::timeout(patience, work)
+            .await
+            .unwrap_or_else(|_| Err(Failure::new(code::ERROR, "context deadline exceeded"))),
+    }
 }
 
 /// The file while it is not whole: removed again unless it is finished.
@@ -72,7 +94,9 @@ struct Part {
 
 impl Part {
     fn create(target: &Path) -> Outcome<Part> {
-        let path = PathBuf::from(format!("{}.part", target.display()));
+        let mut path = target.as_os_str().to_owned();
+        path.push(".part");
+        let path = PathBuf::from(path);
         let named = |error: std::io::Error| {
             Failure::new(
                 code::INTERRUPTED,
@@ -84,9 +108,21 @@ impl Part {
         Ok(Part { file, path, target: target.into(), is_finished: false })
     }
 
+    fn write(&mut self, bytes: &[u8]) -> Outcome {
+        self.file.write_all(bytes).map_err(|error| {
+            let why = format!("could not write snapshot: write {}: {}", self.path.display(), go::io(&error));
+            Failure::new(code::INTERRUPTED, why)
+        })
+    }
+
     fn finish(&mut self) -> Outcome {
-        self.file.sync_all()?;
-        std::fs::rename(&self.path, &self.target)?;
+        let (path, target) = (self.path.display(), self.target.display());
+        let failed = |what: String, error: &std::io::Error| {
+            Failure::new(code::INTERRUPTED, format!("could not {what}: {})", go::io(error)))
+        };
+        self.file.sync_all().map_err(|error| failed(format!("fsync snapshot (fsync {path}"), &error))?;
+        std::fs::rename(&self.path, &self.target)
+            .map_err(|error| failed(format!("rename {path} to {target} (rename {path} {target}"), &error))?;
         self.is_finished = true;
         // The name is as durable as the bytes.
         let parent = self.target.parent().filter(|parent| !parent.as_os_str().is_empty());
