@@ -59,6 +59,9 @@ pub(crate) fn endpoints(parsed: &Parsed) -> Outcome<Vec<Endpoint>> {
     if let Some(found) = discovered(parsed)? {
         return Ok(found);
     }
+    if parsed.text("endpoints").is_empty() {
+        return Err(Failure::new(code::BAD_CONNECTION, "etcdclient: no available endpoints"));
+    }
     let named = parsed.text("endpoints").split(',').map(str::trim).filter(|text| !text.is_empty());
     let endpoints = named.map(|text| text.parse().map_err(|error| invalid(&error))).collect::<Outcome<Vec<_>>>()?;
     if endpoints.is_empty() { Err(invalid(&client::EndpointError::None)) } else { Ok(endpoints) }
@@ -101,8 +104,9 @@ fn security(parsed: &Parsed, prefix: &str) -> Outcome<Security> {
     })
 }
 
+/// Etcd's tool tries in vain to reach what is no endpoint: its exit code, but at once and with the reason.
 fn invalid(error: &client::EndpointError) -> Failure {
-    Failure::new(code::INVALID_INPUT, error.to_string())
+    Failure::new(code::ERROR, error.to_string())
 }
 
 /// User and password, which may be asked for on the terminal. `prefix` is what the flags begin with.
