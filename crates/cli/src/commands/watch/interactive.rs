@@ -1,6 +1,6 @@
 //! `watch -i`: lines of `watch [flags] key [end]`, each a watch of its own beside the others, and `progress`.
 
-use super::{FLAGS, Variables, request, show};
+use super::{BAD_NUMBER, FLAGS, Variables, request, show};
 use crate::command::Context;
 use crate::commands::lock::stopped;
 use crate::commands::words;
@@ -80,8 +80,12 @@ fn obey(client: &Client, variables: &Variables, line: &str) -> Outcome<Order> {
         }
         Some((first, rest)) if first == "watch" => {
             let parsed = flags::parse(rest, FLAGS).map_err(|error| Failure::args(error.0))?;
-            let found =
-                variables.arguments(&parsed).and_then(|(args, program)| Ok((request(&parsed, &args)?, program)));
+            let found = match variables.arguments(&parsed) {
+                Ok((args, program)) => request(&parsed, &args).map(|request| (request, program)),
+                // No key: the next line may have one.
+                Err(failure) if failure.text == BAD_NUMBER => Err(failure),
+                Err(failure) => return Err(failure),
+            };
             match found {
                 Ok((request, program)) => Order::Watch(Box::new(client.watch(request)), program),
                 Err(failure) => Order::Nothing(format!("Invalid command {line} ({})", failure.text)),
