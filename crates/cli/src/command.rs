@@ -53,6 +53,13 @@ pub(crate) struct Context {
     runtime: Arc<tokio::runtime::Runtime>,
 }
 
+impl Drop for Context {
+    /// The process ends: that is not held up by connections that are still being made, or names that are still being looked up.
+    fn drop(&mut self) {
+        std::mem::forget(self.runtime.clone());
+    }
+}
+
 impl Context {
     pub(crate) fn new(parsed: Parsed) -> Outcome<Context> {
         let runtime = Arc::new(tokio::runtime::Builder::new_current_thread().enable_all().build()?);
