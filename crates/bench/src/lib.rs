@@ -92,7 +92,7 @@ pub fn run(args: impl Iterator<Item = String>) -> i32 {
     let plan = match plan::Plan::parse(args) {
         Ok(plan) => plan,
         Err(error) => {
-            eprintln!("{error}\n\n{}", plan::USAGE);
+            flags::say!("{error}\n\n{}", plan::USAGE);
             return 2;
         }
     };
@@ -107,7 +107,7 @@ pub fn run(args: impl Iterator<Item = String>) -> i32 {
             i32::from(!report.is_clean())
         }
         Err(error) => {
-            eprintln!("{error}");
+            flags::say!("{error}");
             2
         }
     }

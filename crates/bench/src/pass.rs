@@ -60,7 +60,7 @@ impl Pass {
         match login(&channel, name, password).await {
             Ok(token) => *self.metadata.borrow_mut() = token.iter().map(|token| ("token", token)).collect(),
             Err(status) => {
-                eprintln!("warning: cannot log in again: {}", status.message);
+                flags::say!("warning: cannot log in again: {}", status.message);
                 tokio::time::sleep(PAUSE).await;
             }
         }

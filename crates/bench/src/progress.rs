@@ -31,7 +31,7 @@ impl Bar {
             return;
         }
         self.drawn_at = Some(Instant::now());
-        eprint!("\r{}", line(done, self.total, self.began.elapsed(), width));
+        flags::say_part!("\r{}", line(done, self.total, self.began.elapsed(), width));
         // A terminal that is gone needs no bar.
         let _ = std::io::stderr().flush();
     }
@@ -41,7 +41,7 @@ impl Bar {
         self.drawn_at = None;
         self.draw(done);
         if self.width.is_some() {
-            eprintln!();
+            flags::say!();
         }
     }
 }

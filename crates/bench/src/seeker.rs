@@ -67,7 +67,7 @@ impl Seeker {
     fn tell(&self, text: String) {
         let mut told = self.told.borrow_mut();
         if told.as_ref().is_none_or(|(last, at)| *last != text || at.elapsed() > TOLD) {
-            eprintln!("warning: {text}; trying on");
+            flags::say!("warning: {text}; trying on");
             *told = Some((text, Instant::now()));
         }
     }

@@ -130,7 +130,7 @@ impl Context {
     pub(crate) fn call<T>(&self, work: impl Future<Output = Result<T, client::Error>>) -> Outcome<T> {
         self.wait(work).map_err(|error| {
             if error.code() == Some(api::Code::DeadlineExceeded) {
-                eprintln!("{error}");
+                flags::say!("{error}");
             }
             Failure::from(error)
         })

@@ -26,7 +26,7 @@ impl Bar {
             return;
         }
         self.drawn_at = Some(Instant::now());
-        eprint!("\r\x1b[K{}", line(done, total, text));
+        flags::say_part!("\r\x1b[K{}", line(done, total, text));
         // A terminal that is gone needs no bar.
         let _ = std::io::stderr().flush();
     }
@@ -34,14 +34,14 @@ impl Bar {
     /// Takes the bar away, and leaves `text` in its place.
     pub(crate) fn end(self, text: &str) {
         if self.is_seen && self.drawn_at.is_some() {
-            eprintln!("\r\x1b[K{text}");
+            flags::say!("\r\x1b[K{text}");
         }
     }
 
     /// Takes the bar away.
     pub(crate) fn clear(self) {
         if self.is_seen && self.drawn_at.is_some() {
-            eprint!("\r\x1b[K");
+            flags::say_part!("\r\x1b[K");
         }
     }
 }

@@ -3,9 +3,11 @@
 
 mod duration;
 mod prompt;
+mod say;
 
 pub use duration::{duration_text, parse_duration};
 pub use prompt::password;
+pub use say::say_bytes;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -44,7 +44,7 @@ pub(super) fn run(options: &Options) -> Result<i32, BenchError> {
     // Also of one that still answers when the other does not.
     let cleared = clusters.iter().map(|cluster| cluster.delete(OWN.as_bytes())).fold(Ok(()), Result::and);
     if let Err(error) = measured.and(cleared) {
-        eprintln!("stopped: {error}");
+        flags::say!("stopped: {error}");
         return Ok(3);
     }
     comparison.run.finished = Some(utc_now());
@@ -146,7 +146,7 @@ impl Comparison<'_> {
     fn push(&mut self, load: &str, pair: u64, side: usize, result: Measured) -> Result<(), BenchError> {
         if result.errors_all() > 0 {
             let told: Vec<String> = result.errors.iter().map(|(name, count)| format!("{name} {count}")).collect();
-            eprintln!("{load}, pair {pair}, {}: {}", SIDES[side], told.join(", "));
+            flags::say!("{load}, pair {pair}, {}: {}", SIDES[side], told.join(", "));
         }
         if result.succeeded == 0 {
             self.clusters[side].answers()?;

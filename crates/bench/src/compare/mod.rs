@@ -21,11 +21,11 @@ pub(crate) fn run(args: impl Iterator<Item = String>) -> i32 {
     match options::Options::parse(&args).and_then(|options| course::run(&options)) {
         Ok(code) => code,
         Err(BenchError::Usage(text)) => {
-            eprintln!("{text}\n\n{}", options::usage());
+            flags::say!("{text}\n\n{}", options::usage());
             2
         }
         Err(error) => {
-            eprintln!("{error}");
+            flags::say!("{error}");
             2
         }
     }

@@ -49,11 +49,11 @@ pub(crate) fn run(args: impl Iterator<Item = String>) -> i32 {
             0
         }
         Err(BenchError::Usage(text)) => {
-            eprintln!("{text}\n\n{USAGE}");
+            flags::say!("{text}\n\n{USAGE}");
             2
         }
         Err(error) => {
-            eprintln!("{error}");
+            flags::say!("{error}");
             2
         }
     }

@@ -75,12 +75,12 @@ impl Sweep<'_> {
             self.save()?;
             if let Some(why) = stopped {
                 screen.foot();
-                eprintln!("\nstopped: {why}");
+                flags::say!("\nstopped: {why}");
                 // What is full has to be emptied before anything else can be done with it. If that fails, it is what `why` says.
                 if self.cluster.answers().is_ok() {
                     let _ = stock.clear();
                 }
-                eprintln!("{} rows are in `{out}`; the same command goes on after them", self.finished());
+                flags::say!("{} rows are in `{out}`; the same command goes on after them", self.finished());
                 return Ok(STOPPED);
             }
         }

@@ -36,11 +36,11 @@ pub(crate) fn run(args: impl Iterator<Item = String>) -> i32 {
     match outcome {
         Ok(code) => code,
         Err(BenchError::Usage(text)) => {
-            eprintln!("{text}\n\n{}", options::usage());
+            flags::say!("{text}\n\n{}", options::usage());
             NOT_BEGUN
         }
         Err(error) => {
-            eprintln!("{error}");
+            flags::say!("{error}");
             NOT_BEGUN
         }
     }

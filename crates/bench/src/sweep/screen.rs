@@ -36,7 +36,7 @@ impl Screen {
     /// Says what is on its way, where somebody looks; the row takes its place.
     pub(super) fn doing(&self, number: usize, all: usize, what: &str) {
         if self.is_seen {
-            eprint!("\r\x1b[Krow {number} of {all}: {what} ...");
+            flags::say_part!("\r\x1b[Krow {number} of {all}: {what} ...");
             // A terminal that is gone needs no line.
             let _ = std::io::stderr().flush();
         }
@@ -45,7 +45,7 @@ impl Screen {
     /// Prints a row, under the names of the columns if it is the first of its table.
     pub(super) fn row(&mut self, row: &Row) {
         if self.is_seen {
-            eprint!("\r\x1b[K");
+            flags::say_part!("\r\x1b[K");
         }
         if self.table != row.table {
             self.table.clone_from(&row.table);

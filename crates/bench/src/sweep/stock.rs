@@ -43,7 +43,7 @@ impl<'a> Stock<'a> {
         let (own, all) = cluster.keys(OWN.as_bytes())?;
         let compacts = options.compacts || own == all;
         if !compacts {
-            eprintln!(
+            flags::say!(
                 "The store has {} keys that are not of the sweep: nothing is compacted between rows (`--compact` does it nevertheless).",
                 all - own
             );

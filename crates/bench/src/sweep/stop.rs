@@ -41,7 +41,7 @@ pub(crate) fn on_interrupt(text: impl Fn() -> String + Send + 'static) -> Result
         undisturbed(|| {
             // In the place of what is said to be on its way.
             let clear = if std::io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
-            eprintln!("{clear}{}", text());
+            flags::say!("{clear}{}", text());
             std::process::exit(INTERRUPTED)
         })
     });

@@ -42,7 +42,7 @@ pub(crate) fn run(program: &str, words: &[String]) -> i32 {
     let (path, outcome) = match command::find(words, globals::FLAGS) {
         Err(unknown) => {
             let text = format!("unknown command {unknown:?} for {program:?}");
-            eprintln!("Error: {text}\nRun '{program} --help' for usage.\n{text}");
+            flags::say!("Error: {text}\nRun '{program} --help' for usage.\n{text}");
             return Failure::unreadable("").code;
         }
         Ok(found) => {
@@ -54,12 +54,12 @@ pub(crate) fn run(program: &str, words: &[String]) -> i32 {
     // As etcd's tool does: the error stands before the usage and behind it, so that it is seen.
     if failure.shows_usage {
         if !failure.text.is_empty() {
-            eprintln!("Error: {}", failure.text);
+            flags::say!("Error: {}", failure.text);
         }
-        eprint!("{}", help::usage(program, &path));
+        flags::say_part!("{}", help::usage(program, &path));
     }
     if !failure.text.is_empty() {
-        eprintln!("{}", failure.text);
+        flags::say!("{}", failure.text);
     }
     failure.code
 }

@@ -78,7 +78,7 @@ fn compact(session: &Session, delta: i64, every: Duration, stopped: &std::sync::
             session.ask::<CompactionResponse>("/etcdserverpb.KV/Compact", &request)
         });
         if let Err(status) = compacted {
-            eprintln!("warning: cannot compact: {}", told(&status));
+            flags::say!("warning: cannot compact: {}", told(&status));
         }
     }
 }

@@ -163,7 +163,7 @@ impl<'a> Session<'a> {
         loop {
             let channel = self.channel(number);
             let Err(status) = channel.connect().await else { return channel };
-            eprintln!("warning: {}; trying on", status.message);
+            flags::say!("warning: {}; trying on", status.message);
             tokio::time::sleep(PAUSE).await;
             number += 1;
         }

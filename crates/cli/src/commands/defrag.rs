@@ -26,7 +26,7 @@ fn run(context: &Context) -> Outcome {
             }
             Err(failure) => {
                 let text = failure.text;
-                eprintln!("Failed to defragment etcd member[{endpoint}]. took {took}. ({text})");
+                flags::say!("Failed to defragment etcd member[{endpoint}]. took {took}. ({text})");
                 failures += 1;
             }
         }

@@ -76,7 +76,7 @@ impl Health {
             Err(error) if error.is(api::Error::PermissionDenied) => String::new(),
             Err(error) => {
                 if error.code() == Some(api::Code::DeadlineExceeded) {
-                    eprintln!("{endpoint}: {error}");
+                    flags::say!("{endpoint}: {error}");
                 }
                 Failure::from(error).text
             }
@@ -105,7 +105,7 @@ fn show_health(printer: Printer, found: &[Health]) -> Outcome {
                     let text = format!("{endpoint} is healthy: successfully committed proposal: took = {took}\n");
                     print::out(text.as_bytes())?;
                 } else {
-                    eprintln!("{endpoint} is unhealthy: failed to commit proposal: {error}");
+                    flags::say!("{endpoint} is unhealthy: failed to commit proposal: {error}");
                 }
             }
         }
@@ -155,7 +155,7 @@ fn ask_all<A>(
         match ask(&client, &endpoint) {
             Ok(answer) => answers.push((endpoint, answer)),
             Err(failure) => {
-                eprintln!("Failed to get the {what} of endpoint {endpoint} ({})", failure.text);
+                flags::say!("Failed to get the {what} of endpoint {endpoint} ({})", failure.text);
                 last = Some(failure);
             }
         }

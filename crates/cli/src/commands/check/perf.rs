@@ -46,7 +46,7 @@ pub(super) fn run(context: &Context) -> Outcome {
     tidy_space(context, first)?;
     if !is_whole {
         // As etcd's tool does: the verdict is on what there is.
-        eprintln!("check interrupted");
+        flags::say!("check interrupted");
     }
     let (text, is_good) = report.borrow().verdict(per_second, wanted);
     print::out(text.as_bytes())?;

@@ -18,7 +18,7 @@ pub(super) fn ended(printer: Printer, watcher: &Watcher, error: &Error) -> Outco
         Error::WatchCancelled(reason) => reason.clone(),
         other => other.to_string(),
     };
-    eprintln!("watch was canceled ({reason})");
+    flags::say!("watch was canceled ({reason})");
     watcher.cancellation().map_or(Ok(()), |answer| show_end(printer, answer))
 }
 
@@ -101,7 +101,7 @@ pub(super) async fn run(watched: &Watched, program: &[String]) -> Outcome {
         ];
         run_program(program, &environment).await.map_err(|failure| {
             let words: Vec<String> = program.iter().map(|word| go::quote(&raw::bytes(word))).collect();
-            eprintln!("command [{}] error ({})", words.join(" "), failure.text);
+            flags::say!("command [{}] error ({})", words.join(" "), failure.text);
             Failure::new(code::ERROR, "")
         })?;
     }
