@@ -2,39 +2,60 @@
 
 use std::time::Duration;
 
-/// A time as Go writes it: `1.5s`, `300ms`, `2h45m`.
+/// Nanoseconds that a time of Go's has at most.
+const NANOS_MAX: u128 = i64::MAX as u128;
+
+/// A time as Go writes it: `1.5s`, `300ms`, `2h45m`. One before now, `-1s`, is over, as is none.
+///
+/// # Errors
+/// Those of Go, also for what is longer than its times can be.
 pub fn parse_duration(value: &str) -> Result<Duration, String> {
     let bad = || format!("time: invalid duration {value:?}");
-    let mut rest = value.strip_prefix('+').unwrap_or(value);
+    let (is_negative, mut rest) = match value.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, value.strip_prefix('+').unwrap_or(value)),
+    };
     if rest == "0" {
         return Ok(Duration::ZERO);
     }
-    let mut total = Duration::ZERO;
+    let mut total = 0;
     if rest.is_empty() {
         return Err(bad());
     }
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let number: f64 = rest[..digits].parse().map_err(|_| bad())?;
+        let number = &rest[..digits];
         rest = &rest[digits..];
         let unit = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
-        let seconds = match &rest[..unit] {
-            "ns" => 1e-9,
-            "us" | "µs" | "μs" => 1e-6,
-            "ms" => 1e-3,
-            "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
+            return Err(bad());
+        }
+        let nanos: u128 = match &rest[..unit] {
+            "ns" => 1,
+            "us" | "µs" | "μs" => 1_000,
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            "m" => 60_000_000_000,
+            "h" => 3_600_000_000_000,
             "" => return Err(format!("time: missing unit in duration {value:?}")),
             other => return Err(format!("time: unknown unit {other:?} in duration {value:?}")),
         };
         rest = &rest[unit..];
-        total = Duration::try_from_secs_f64(number * seconds)
-            .ok()
-            .and_then(|part| total.checked_add(part))
-            .ok_or_else(bad)?;
+        let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| bad())? };
+        // Digits behind those that count are cut off.
+        let fraction = &fraction[..fraction.len().min(18)];
+        let part = match fraction {
+            "" => 0,
+            digits => digits.parse::<u128>().map_err(|_| bad())? * nanos / 10_u128.pow(digits.len() as u32),
+        };
+        total =
+            whole.checked_mul(nanos).and_then(|nanos| nanos.checked_add(part)?.checked_add(total)).ok_or_else(bad)?;
+        if total > NANOS_MAX + u128::from(is_negative) {
+            return Err(bad());
+        }
     }
-    Ok(total)
+    Ok(if is_negative { Duration::ZERO } else { Duration::from_nanos(total as u64) })
 }
 
 /// A time as `Duration.String` writes it.
@@ -73,7 +94,13 @@ mod tests {
         for (text, ms) in [("1.5s", 1_500), ("300ms", 300), ("2h45m", 9_900_000), ("0", 0), ("1m0.5s", 60_500)] {
             assert_eq!(parse_duration(text), Ok(Duration::from_millis(ms)), "{text}");
         }
-        for text in ["", "s", "1", "1x", "1.2.3s", "-1s"] {
+        assert_eq!(parse_duration("-1m.5s"), Ok(Duration::ZERO));
+        assert_eq!(parse_duration("9223372036854775807ns"), Ok(Duration::from_nanos(i64::MAX as u64)));
+        assert_eq!(parse_duration("-9223372036854775808ns"), Ok(Duration::ZERO));
+        assert_eq!(parse_duration("0.0000000019s"), Ok(Duration::from_nanos(1)));
+        let over =
+            ["9223372036854775808ns", "-9223372036854775809ns", "5000000000000000h", "2562048h", "-", "+-1s", ".s"];
+        for text in ["", "s", "1", "1x", "1.2.3s"].into_iter().chain(over) {
             assert!(parse_duration(text).is_err(), "{text}");
         }
     }
