@@ -1,6 +1,7 @@
 //! A question that is answered on the terminal.
 
 use std::io::{self, BufRead, Write};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Asks for a password. What is typed is not shown.
 ///
@@ -9,11 +10,13 @@ use std::io::{self, BufRead, Write};
 /// Those of the standard input and output.
 pub fn password(prompt: &str) -> io::Result<String> {
     let hidden = Hidden::begin();
+    let guarded = hidden.as_ref().map(Guarded::begin);
     let mut out = io::stdout();
     out.write_all(prompt.as_bytes())?;
     out.flush()?;
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line)?;
+    drop(guarded);
     drop(hidden);
     // The end of the line was not shown either.
     out.write_all(b"\n")?;
@@ -43,5 +46,46 @@ impl Drop for Hidden {
     fn drop(&mut self) {
         // SAFETY: what the terminal had before.
         unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSANOW, &raw const self.0) };
+    }
+}
+
+/// Signals by which somebody ends a question: whoever sent them is to see again what is typed.
+const SIGNALS: [libc::c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
+
+/// What the terminal had before, for the handler of signals.
+static BEFORE: AtomicPtr<libc::termios> = AtomicPtr::new(std::ptr::null_mut());
+
+/// While this lives, a signal that ends the process gives the terminal back first.
+struct Guarded([libc::sighandler_t; SIGNALS.len()]);
+
+impl Guarded {
+    fn begin(hidden: &Hidden) -> Guarded {
+        // Leaked, since a handler may run at any time: a few bytes per question.
+        BEFORE.store(Box::into_raw(Box::new(hidden.0)), Ordering::SeqCst);
+        let handler: extern "C" fn(libc::c_int) = give_back;
+        // SAFETY: the handler does only what one may.
+        Guarded(SIGNALS.map(|signal| unsafe { libc::signal(signal, handler as libc::sighandler_t) }))
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        for (signal, before) in SIGNALS.into_iter().zip(self.0) {
+            // SAFETY: what was there before.
+            unsafe { libc::signal(signal, before) };
+        }
+    }
+}
+
+/// Restores the terminal, and has the signal do what it does without a handler.
+extern "C" fn give_back(signal: libc::c_int) {
+    let before = BEFORE.load(Ordering::SeqCst);
+    // SAFETY: these functions may be called in handlers; the structure lives for ever once it is there.
+    unsafe {
+        if !before.is_null() {
+            libc::tcsetattr(libc::STDIN_FILENO, libc::TCSANOW, before);
+        }
+        libc::signal(signal, libc::SIG_DFL);
+        libc::raise(signal);
     }
 }
