@@ -10,6 +10,7 @@ pub mod probing;
 pub mod range;
 pub mod schema;
 mod secrets;
+pub mod url;
 pub mod version;
 
 pub use error::{Code, Error};

@@ -3,9 +3,11 @@
 //! Command lines are handled as texts. A byte that is no UTF-8 stands in them as the character [`FIRST`] plus the byte; of the few
 //! characters that would read the same, the bytes are written like that too. So nothing is lost, and nothing means two things.
 
+use crate::failure::{Failure, Outcome, code};
 use bytes::Bytes;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
 
 /// The character for the byte 0, near the end of the last private plane.
 const FIRST: u32 = 0x10_fe00;
@@ -48,6 +50,18 @@ pub(crate) fn bytes(text: &str) -> Bytes {
     out.into()
 }
 
+/// The same as text, as the API has names.
+pub(crate) fn string(text: &str) -> Outcome<String> {
+    // In the words of the library that etcd's tool sends requests with.
+    let refused = "rpc error: code = Internal desc = grpc: error while marshaling: string field contains invalid UTF-8";
+    String::from_utf8(bytes(text).into()).map_err(|_| Failure::new(code::ERROR, refused))
+}
+
+/// The same as the name of a file.
+pub(crate) fn path(text: &str) -> PathBuf {
+    OsString::from_vec(bytes(text).into()).into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,6 +73,9 @@ mod tests {
             assert_eq!(bytes(&text(case)), case);
         }
         assert_eq!(text(b"plain"), "plain");
+        assert_eq!(string(&text(odd)).as_deref(), Ok("\u{10fe41}"));
+        assert!(string(&text(b"\xff")).is_err());
+        assert_eq!(path(&text(b"a\xff")).as_os_str().as_bytes(), b"a\xff");
         assert_ne!(text(odd), text(b"A"));
     }
 }

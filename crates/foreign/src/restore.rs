@@ -43,6 +43,7 @@ pub fn restore(wanted: &Restore) -> Result<(), Error> {
         Error::Refused(format!("couldn't find local name {name:?} in the initial cluster configuration"))
     })?;
     check_urls(wanted)?;
+    check_founders(cluster)?;
     SnapshotFile::check(&wanted.snapshot, wanted.skips_check)?;
     let database = Database::open(&wanted.snapshot)?;
     let contents = database.contents()?;
@@ -86,6 +87,19 @@ fn members(cluster: &[(String, Vec<String>)], token: &str) -> Vec<store::Member>
     cluster.iter().map(member).collect()
 }
 
+/// No two members can be at one URL.
+fn check_founders(cluster: &[(String, Vec<String>)]) -> Result<(), Error> {
+    let mut pairs: Vec<(&String, &String)> =
+        cluster.iter().flat_map(|(name, urls)| urls.iter().map(move |url| (url, name))).collect();
+    pairs.sort_unstable();
+    if pairs.windows(2).all(|pair| pair[0].0 != pair[1].0) {
+        return Ok(());
+    }
+    let mut shown: Vec<String> = pairs.iter().map(|(url, name)| format!("{name}={url}")).collect();
+    shown.sort_unstable();
+    Err(Error::Refused(format!("initial cluster {} has duplicate url", shown.join(","))))
+}
+
 /// A member must be known to the others by the URLs that it has.
 fn check_urls(wanted: &Restore) -> Result<(), Error> {
     let own: BTreeSet<&String> = wanted.peer_urls.iter().collect();
@@ -103,5 +117,22 @@ fn check_urls(wanted: &Restore) -> Result<(), Error> {
         Some(missing) => Err(Error::Refused(format!(
             "--initial-advertise-peer-urls has {missing} but missing from --initial-cluster"
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn founders_are_at_different_places() {
+        let cluster = |pairs: &[(&str, &str)]| {
+            let cluster: Vec<_> =
+                pairs.iter().map(|(name, url)| ((*name).to_string(), vec![(*url).to_string()])).collect();
+            check_founders(&cluster).map_err(|error| error.to_string())
+        };
+        assert_eq!(cluster(&[("a", "http://a:1"), ("b", "http://a:2")]), Ok(()));
+        let wanted = "initial cluster a=http://a:1,b=http://a:1 has duplicate url";
+        assert_eq!(cluster(&[("b", "http://a:1"), ("a", "http://a:1")]), Err(wanted.into()));
     }
 }

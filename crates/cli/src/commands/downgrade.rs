@@ -2,6 +2,7 @@
 
 use crate::command::{Command, Context, command, group};
 use crate::failure::{Failure, Outcome};
+use crate::raw;
 use api::etcdserverpb::DowngradeRequest;
 use api::etcdserverpb::downgrade_request::DowngradeAction;
 
@@ -31,7 +32,7 @@ fn version(context: &Context) -> Outcome<String> {
     match context.args() {
         [] => Err(Failure::args("TARGET_VERSION not provided")),
         [version] if version.is_empty() => Err(Failure::args("target version not provided")),
-        [version] => Ok(version.clone()),
+        [version] => raw::string(version),
         _ => Err(Failure::args("too many arguments")),
     }
 }

@@ -6,6 +6,7 @@ use crate::flags::{PARSE_UINT, hex, switch, text};
 use crate::print::fields::Lines;
 use crate::print::json::Style;
 use crate::print::{self, Format, go, json, table};
+use crate::raw;
 use api::etcdserverpb::*;
 
 pub(crate) const COMMAND: Command =
@@ -37,12 +38,20 @@ fn id(context: &Context) -> Outcome<u64> {
 fn urls(context: &Context) -> Outcome<Vec<String>> {
     match context.parsed.text("peer-urls") {
         "" => Err(Failure::args("member peer urls not provided")),
-        urls => Ok(urls.split(',').map(String::from).collect()),
+        urls => urls.split(',').map(url).collect(),
+    }
+}
+
+/// A URL that members have.
+fn url(text: &str) -> Outcome<String> {
+    let url = raw::string(text)?;
+    match api::url::split(url.trim()) {
+        Ok(_) => Ok(url),
+        Err(why) => Err(Failure::new(code::ERROR, why)),
     }
 }
 
 fn add(context: &Context) -> Outcome {
-    let printer = context.printer()?;
     let name = match context.args() {
         [] => return Err(Failure::args("member name not provided")),
         [name] => name,
@@ -53,21 +62,24 @@ fn add(context: &Context) -> Outcome {
         }
     };
     let (peer_ur_ls, is_learner) = (urls(context)?, context.parsed.switch("learner"));
+    let printer = context.printer()?;
     let client = context.client()?;
     let answer = context.call(client.member_add(MemberAddRequest { peer_ur_ls, is_learner }))?;
+    let name = raw::bytes(name);
     let added = answer.member.clone().unwrap_or_default();
     let cluster = answer.header.as_ref().map_or(0, |header| header.cluster_id);
     let simple = || {
         let kind = if is_learner { " as learner" } else { "" };
         let mut out = format!("Member {:16x} added{kind} to cluster {cluster:16x}\n", added.id);
-        let mut peers: Vec<String> = Vec::new();
+        let mut peers: Vec<Vec<u8>> = Vec::new();
         for member in &answer.members {
-            let name = if member.id == added.id { name } else { &member.name };
-            peers.extend(member.peer_ur_ls.iter().map(|url| format!("{name}={url}")));
+            let name = if member.id == added.id { &name[..] } else { member.name.as_bytes() };
+            peers.extend(member.peer_ur_ls.iter().map(|url| [name, b"=", url.as_bytes()].concat()));
         }
-        go::put(&mut out, format_args!("\nETCD_NAME={name:?}\nETCD_INITIAL_CLUSTER={:?}\n", peers.join(",")));
-        let own = added.peer_ur_ls.join(",");
-        go::put(&mut out, format_args!("ETCD_INITIAL_ADVERTISE_PEER_URLS={own:?}\n"));
+        let (name, peers) = (go::quote(&name), go::quote(&peers.join(&b',')));
+        go::put(&mut out, format_args!("\nETCD_NAME={name}\nETCD_INITIAL_CLUSTER={peers}\n"));
+        let own = go::quote(added.peer_ur_ls.join(",").as_bytes());
+        go::put(&mut out, format_args!("ETCD_INITIAL_ADVERTISE_PEER_URLS={own}\n"));
         out += "ETCD_INITIAL_CLUSTER_STATE=\"existing\"\n";
         out.into_bytes()
     };
@@ -81,13 +93,13 @@ fn add(context: &Context) -> Outcome {
 }
 
 fn list(context: &Context) -> Outcome {
-    let printer = context.printer()?;
     let linearizable = match context.parsed.text("consistency") {
         "l" => true,
         "s" => false,
         // etcd's tool names the flag of another command here, which is never set.
         _ => return Err(Failure::new(code::BAD_FEATURE, "unknown consistency flag \"l\"")),
     };
+    let printer = context.printer()?;
     let client = context.client()?;
     let answer = context.call(client.member_list(MemberListRequest { linearizable }))?;
     let rows = || {

@@ -28,11 +28,11 @@ pub(crate) const COMMAND: Command = group(
     ],
 );
 
-fn name<'a>(context: &'a Context, command: &str) -> Outcome<&'a String> {
+fn name(context: &Context, command: &str) -> Outcome<String> {
     let [name] = context.args() else {
         return Err(Failure::args(format!("role {command} command requires role name as its argument")));
     };
-    Ok(name)
+    raw::string(name)
 }
 
 fn add(context: &Context) -> Outcome {
@@ -58,7 +58,7 @@ fn get(context: &Context) -> Outcome {
     let printer = context.printer()?;
     let client = context.client()?;
     let answer = context.call(client.role_get(AuthRoleGetRequest { role: name.clone() }))?;
-    show(printer, name, &answer)
+    show(printer, &name, &answer)
 }
 
 /// Prints what a role permits.
@@ -140,6 +140,7 @@ fn grant(context: &Context) -> Outcome {
     let (key, range_end) = permitted(&context.parsed, keys)?;
     let printer = context.printer()?;
     let client = context.client()?;
+    let role = raw::string(role)?;
     let perm = Some(Permission { perm_type: perm_type as i32, key, range_end });
     let request = AuthRoleGrantPermissionRequest { name: role.clone(), perm };
     let answer = context.call(client.role_grant_permission(request))?;
@@ -158,6 +159,7 @@ fn revoke(context: &Context) -> Outcome {
     let (key, range_end) = permitted(&context.parsed, keys)?;
     let printer = context.printer()?;
     let client = context.client()?;
+    let role = raw::string(role)?;
     let request = AuthRoleRevokePermissionRequest { role: role.clone(), key, range_end: range_end.clone() };
     let answer = context.call(client.role_revoke_permission(request))?;
     let simple = || {

@@ -4,7 +4,7 @@ use super::role;
 use crate::command::{Command, Context, command, group};
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Flag, switch, text};
-use crate::{print, terminal};
+use crate::{print, raw, terminal};
 use api::authpb::UserAddOptions;
 use api::etcdserverpb::*;
 
@@ -31,22 +31,23 @@ pub(crate) const COMMAND: Command = group(
     ],
 );
 
-fn name<'a>(context: &'a Context, command: &str) -> Outcome<&'a String> {
+fn name(context: &Context, command: &str) -> Outcome<String> {
     let [name] = context.args() else {
         return Err(Failure::args(format!("user {command} command requires user name as its argument")));
     };
-    Ok(name)
+    raw::string(name)
 }
 
 fn add(context: &Context) -> Outcome {
     let given = name(context, "add")?;
-    let (no_password, from_flag) = (context.parsed.switch("no-password"), context.parsed.text("new-user-password"));
+    let no_password = context.parsed.switch("no-password");
+    let from_flag = raw::string(context.parsed.text("new-user-password"))?;
     let (name, password) = match given.split_once(':') {
         _ if no_password => (&given[..], String::new()),
-        _ if !from_flag.is_empty() => (&given[..], from_flag.into()),
+        _ if !from_flag.is_empty() => (&given[..], from_flag),
         Some(("", _)) => return Err(Failure::args("empty user name is not allowed")),
         Some((name, password)) => (name, password.into()),
-        None => (&given[..], password(context, given)?),
+        None => (&given[..], password(context, &given)?),
     };
     let printer = context.printer()?;
     let client = context.client()?;
@@ -116,7 +117,7 @@ fn list(context: &Context) -> Outcome {
 
 fn passwd(context: &Context) -> Outcome {
     let name = name(context, "passwd")?;
-    let password = password(context, name)?;
+    let password = password(context, &name)?;
     let printer = context.printer()?;
     let client = context.client()?;
     let request = AuthUserChangePasswordRequest { name: name.clone(), password, ..Default::default() };
@@ -129,6 +130,7 @@ fn grant_role(context: &Context) -> Outcome {
     let [user, role] = context.args() else {
         return Err(Failure::args("user grant command requires user name and role name as its argument"));
     };
+    let (user, role) = (raw::string(user)?, raw::string(role)?);
     let printer = context.printer()?;
     let client = context.client()?;
     let request = AuthUserGrantRoleRequest { user: user.clone(), role: role.clone() };
@@ -141,6 +143,7 @@ fn revoke_role(context: &Context) -> Outcome {
     let [user, role] = context.args() else {
         return Err(Failure::args("user revoke-role requires user name and role name as its argument"));
     };
+    let (user, role) = (raw::string(user)?, raw::string(role)?);
     let printer = context.printer()?;
     let client = context.client()?;
     let request = AuthUserRevokeRoleRequest { name: user.clone(), role: role.clone() };

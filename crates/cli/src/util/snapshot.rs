@@ -6,8 +6,8 @@ use crate::flags::{int, switch, text, uint};
 use crate::print::fields::Lines;
 use crate::print::json::Object;
 use crate::print::{self, Format, go, table};
+use crate::raw;
 use foreign::Restore;
-use std::path::{Path, PathBuf};
 
 pub(crate) const COMMAND: Command = group(
     "snapshot",
@@ -39,9 +39,10 @@ fn status(context: &Context) -> Outcome {
     let [file] = context.args() else {
         return Err(Failure::args("snapshot status requires exactly one argument"));
     };
-    super::exists(Path::new(file))?;
+    let path = raw::path(file);
+    super::exists(&path)?;
     let printer = context.printer()?;
-    let status = super::open(context, Path::new(file))?.status()?;
+    let status = super::open(context, &path)?.status()?;
     let foreign::Status { hash, revision, total_key, total_size, version } = status;
     let row =
         [format!("{hash:x}"), revision.to_string(), total_key.to_string(), go::bytes(total_size), version.clone()];
@@ -76,17 +77,20 @@ fn restore(context: &Context) -> Outcome {
     if (revision_bump > 0) != marks_compacted {
         return Err(Failure::args("--mark-compacted required if --revision-bump > 0"));
     }
-    let name = parsed.text("name").to_string();
+    let name = raw::string(parsed.text("name"))?;
     let data_dir = match parsed.text("data-dir") {
-        "" => PathBuf::from(format!("{name}.etcd")),
-        dir => PathBuf::from(dir),
+        "" => raw::path(&format!("{}.etcd", parsed.text("name"))),
+        dir => raw::path(dir),
     };
     let wanted = Restore {
-        snapshot: file.into(),
-        wal_dir: Some(parsed.text("wal-dir")).filter(|dir| !dir.is_empty()).map(PathBuf::from),
-        cluster: cluster(parsed.text("initial-cluster"))?,
-        token: parsed.text("initial-cluster-token").into(),
-        peer_urls: parsed.text("initial-advertise-peer-urls").split(',').map(String::from).collect(),
+        snapshot: raw::path(file),
+        wal_dir: Some(parsed.text("wal-dir")).filter(|dir| !dir.is_empty()).map(raw::path),
+        cluster: cluster(&raw::string(parsed.text("initial-cluster"))?)?,
+        token: raw::string(parsed.text("initial-cluster-token"))?,
+        peer_urls: raw::string(parsed.text("initial-advertise-peer-urls"))?
+            .split(',')
+            .map(url)
+            .collect::<Outcome<_>>()?,
         skips_check: parsed.switch("skip-hash-check"),
         revision_bump,
         marks_compacted,
@@ -96,9 +100,10 @@ fn restore(context: &Context) -> Outcome {
     foreign::restore(&wanted)?;
     // What scripts wait for, in the words of etcd's log.
     for (name, urls) in &wanted.cluster {
-        eprintln!("added member {name} ({})", urls.join(","));
+        flags::say!("added member {name} ({})", urls.join(","));
     }
-    eprintln!("restored snapshot {file} to {}", wanted.data_dir.display());
+    let dir = raw::word(wanted.data_dir.as_os_str());
+    flags::say_bytes(&raw::bytes(&format!("restored snapshot {file} to {dir}\n")));
     Ok(())
 }
 
@@ -109,15 +114,25 @@ fn cluster(text: &str) -> Outcome<Vec<(String, Vec<String>)>> {
         let wrong =
             || Failure::new(code::ERROR, format!("malformed entry {part:?} of --initial-cluster: not name=URL"));
         let (name, url) = part.split_once('=').ok_or_else(wrong)?;
-        if name.is_empty() || !url.contains("://") {
+        if name.is_empty() {
             return Err(wrong());
         }
+        let found = self::url(url)?;
         match members.iter_mut().find(|(known, _)| known == name) {
-            Some((_, urls)) => urls.push(url.into()),
-            None => members.push((name.into(), vec![url.into()])),
+            Some((_, urls)) => urls.push(found),
+            None => members.push((name.into(), vec![found])),
         }
     }
     Ok(members)
+}
+
+/// A URL of a member.
+fn url(text: &str) -> Outcome<String> {
+    let url = text.trim();
+    match api::url::split(url) {
+        Ok(_) => Ok(url.into()),
+        Err(why) => Err(Failure::new(code::ERROR, why)),
+    }
 }
 
 #[cfg(test)]
@@ -130,7 +145,7 @@ mod tests {
         let found = cluster("a=http://a:1,b=http://b:1,a=http://a:2");
         let wanted = vec![("a".into(), urls(&["http://a:1", "http://a:2"])), ("b".into(), urls(&["http://b:1"]))];
         assert_eq!(found, Ok(wanted));
-        for wrong in ["a", "=http://a:1", "a=b"] {
+        for wrong in ["a", "=http://a:1", "a=b", "a=ftp://a:1", "a=http://a", "a=http://a:1/x"] {
             assert!(cluster(wrong).is_err(), "{wrong}");
         }
     }

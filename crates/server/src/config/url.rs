@@ -2,6 +2,7 @@
 
 use super::ConfigError;
 use super::values::unusable;
+use api::url::{At, Parts, split};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -32,54 +33,6 @@ impl fmt::Display for Place {
             Place::Tcp(address) => address.fmt(out),
             Place::Unix(path) => path.display().fmt(out),
         }
-    }
-}
-
-/// The parts of a URL that matter here.
-struct Parts<'a> {
-    secure: bool,
-    at: At<'a>,
-}
-
-enum At<'a> {
-    Host(&'a str, u16),
-    Path(&'a str),
-}
-
-/// Takes a URL apart, or says in etcd's words what is wrong with it.
-fn split(url: &str) -> Result<Parts<'_>, String> {
-    let scheme = || format!("URL scheme must be http, https, unix, or unixs: {url}");
-    let (name, rest) = url.split_once(':').ok_or_else(scheme)?;
-    let secure = match name {
-        "http" | "unix" => false,
-        "https" | "unixs" => true,
-        _ => return Err(scheme()),
-    };
-    if url.contains(|c: char| c.is_control() || c == ' ') {
-        return Err(format!("invalid character in URL: {url:?}"));
-    }
-    let rest = rest.strip_prefix("//");
-    if name.starts_with("unix") {
-        // One slash less is the same: unix:/run/x and unix:///run/x.
-        let path = rest.or_else(|| url.split_once(':').map(|parts| parts.1)).unwrap_or_default();
-        return match path {
-            "" => Err(format!("URL names no socket: {url}")),
-            path => Ok(Parts { secure, at: At::Path(path) }),
-        };
-    }
-    let form = || format!("URL address does not have the form \"host:port\": {url}");
-    let rest = rest.ok_or_else(form)?;
-    let (authority, path) = rest.find(['/', '?', '#']).map_or((rest, ""), |at| rest.split_at(at));
-    let (host, port) = authority.rsplit_once(':').ok_or_else(form)?;
-    if host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) {
-        return Err(form());
-    }
-    if !path.is_empty() {
-        return Err(format!("URL must not contain a path: {url}"));
-    }
-    match port.parse() {
-        Ok(port) => Ok(Parts { secure, at: At::Host(host, port) }),
-        Err(_) => Err(format!("the port must be in 0..=65535: {url}")),
     }
 }
 
