@@ -2,9 +2,10 @@
 
 use crate::failure::{Failure, Outcome, code};
 use crate::flags::{Flag, Kind, Parsed, duration, int, switch, text};
+use crate::print::go;
+use crate::raw;
 use client::{Client, Endpoint, Options, OptionsError, Security};
-use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 use std::time::Duration;
 
 pub(crate) const FLAGS: &[Flag] = &[
@@ -35,23 +36,79 @@ pub(crate) const FLAGS: &[Flag] = &[
 /// Time to connect to a member when `--dial-timeout` is 0.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Puts `ETCDCTL_*` where no flag was given.
+/// What all variables of the tool begin with.
+const VARIABLES: &str = "ETCDCTL_";
+
+/// The variable of a flag. `--help` has none.
+fn variable(flag: &Flag) -> Option<String> {
+    (flag.name != "help").then(|| format!("{VARIABLES}{}", flag.name.to_ascii_uppercase().replace('-', "_")))
+}
+
+/// Puts `ETCDCTL_*` where no flag was given. What cannot be read counts for nothing, as it does with etcd's tool.
 pub(crate) fn environment(parsed: &mut Parsed, read: impl Fn(&str) -> Option<String>) -> Outcome {
-    for flag in FLAGS.iter().filter(|flag| flag.name != "help") {
-        let variable = format!("ETCDCTL_{}", flag.name.to_ascii_uppercase().replace('-', "_"));
+    for flag in FLAGS {
+        let Some(variable) = variable(flag) else { continue };
         let Some(value) = read(&variable) else { continue };
         if parsed.is_given(flag.name) {
             // In the form of etcd's log, in which scripts look for it.
             let text = "conflicting environment variable is shadowed by corresponding command-line flag (either unset \
                         environment variable or disable flag))";
-            eprintln!("{{\"level\":\"fatal\",\"msg\":\"{text}\",\"environment-variable\":\"{variable}\"}}");
+            flags::say!("{{\"level\":\"fatal\",\"msg\":\"{text}\",\"environment-variable\":\"{variable}\"}}");
             return Err(Failure::new(code::ERROR, ""));
         }
         if !value.is_empty() {
-            parsed.suggest(flag, value)?;
+            let _ = parsed.suggest(flag, value);
         }
     }
     Ok(())
+}
+
+/// Says once, before the first connection, which variables mean nothing, and with `--debug` what all flags are.
+fn announce(parsed: &Parsed) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let variables: Vec<(String, String)> =
+            std::env::vars_os().map(|(name, value)| (raw::word(&name), raw::word(&value))).collect();
+        for (name, value) in unrecognized(&variables) {
+            let text = go::quote(&raw::bytes(&format!("{name}={value}")));
+            flags::say!(
+                "{{\"level\":\"warn\",\"msg\":\"unrecognized environment variable\",\"environment-variable\":{text}}}"
+            );
+        }
+        if parsed.switch("debug") {
+            flags::say_bytes(&raw::bytes(&settings(parsed)));
+        }
+    });
+}
+
+/// Variables that look as if they meant something. Those of flags do only if they are not empty.
+fn unrecognized(variables: &[(String, String)]) -> impl Iterator<Item = &(String, String)> {
+    let is_known = |name: &str| FLAGS.iter().any(|flag| variable(flag).as_deref() == Some(name));
+    variables.iter().filter(move |(name, value)| name.starts_with(VARIABLES) && (value.is_empty() || !is_known(name)))
+}
+
+/// All flags as variables would say them, secrets left out.
+fn settings(parsed: &Parsed) -> String {
+    let line = |flag: &Flag| {
+        let name = variable(flag)?;
+        let text = parsed.text(flag.name);
+        let value = match (flag.name, flag.kind) {
+            (_, Kind::List) => format!("[{text}]"),
+            (_, Kind::Switch) => parsed.switch(flag.name).to_string(),
+            (_, Kind::Int) => parsed.int(flag.name).to_string(),
+            (_, Kind::Duration) => go::duration(parsed.duration(flag.name)),
+            ("password" | "auth-jwt-token", _) if !text.is_empty() => "***".into(),
+            ("user", _) => match text.split_once(':') {
+                Some((name, _)) => format!("{name}:***"),
+                None => text.into(),
+            },
+            _ => text.into(),
+        };
+        Some(format!("{name}={value}\n"))
+    };
+    let mut lines: Vec<String> = FLAGS.iter().filter_map(line).collect();
+    lines.sort();
+    lines.concat()
 }
 
 /// The endpoints that are meant.
@@ -78,7 +135,7 @@ fn discovered(parsed: &Parsed) -> Outcome<Option<Vec<Endpoint>>> {
     let takes_all = parsed.switch("insecure-discovery");
     let (kept, left): (Vec<_>, Vec<_>) = found.into_iter().partition(|endpoint| takes_all || endpoint.is_encrypted());
     for endpoint in left {
-        eprintln!("ignoring discovered insecure endpoint {:?}", endpoint.as_str());
+        flags::say!("ignoring discovered insecure endpoint {:?}", endpoint.as_str());
     }
     Ok(Some(kept).filter(|kept| !kept.is_empty()))
 }
@@ -90,7 +147,7 @@ fn security(parsed: &Parsed, prefix: &str) -> Outcome<Security> {
             Err(Failure::args(format!("empty string is passed to --{name} option")))
         }
         "" => Ok(None),
-        path => Ok(Some(PathBuf::from(path))),
+        path => Ok(Some(raw::path(path))),
     };
     let is_own = prefix.is_empty();
     let domain = Some(parsed.text("discovery-srv")).filter(|domain| is_own && !domain.is_empty());
@@ -111,17 +168,22 @@ fn invalid(error: &client::EndpointError) -> Failure {
 
 /// User and password, which may be asked for on the terminal. `prefix` is what the flags begin with.
 fn user(parsed: &Parsed, prefix: &str) -> Outcome<Option<(String, String)>> {
-    let (user, password) = (parsed.text(&format!("{prefix}user")), parsed.text(&format!("{prefix}password")));
+    // Logging in has an exit code of its own, whatever it fails with.
+    let given = |name: &str| {
+        let text = raw::string(parsed.text(&format!("{prefix}{name}")));
+        text.map_err(|failure| Failure { code: code::BAD_CONNECTION, ..failure })
+    };
+    let (user, password) = (given("user")?, given("password")?);
     if user.is_empty() {
         return Ok(None);
     }
     if !password.is_empty() {
-        return Ok(Some((user.into(), password.into())));
+        return Ok(Some((user, password)));
     }
     match user.split_once(':') {
         Some((name, password)) => Ok(Some((name.into(), password.into()))),
-        None if prefix.is_empty() => Ok(Some((user.into(), asked()?))),
-        None => Ok(Some((user.into(), crate::flags::password("Destination Password: ")?))),
+        None if prefix.is_empty() => Ok(Some((user, asked()?))),
+        None => Ok(Some((user, crate::flags::password("Destination Password: ")?))),
     }
 }
 
@@ -137,7 +199,7 @@ fn asked() -> Outcome<String> {
 
 /// A client of `endpoints`. Some commands may take longer than `--command-timeout`.
 pub(crate) fn client(parsed: &Parsed, endpoints: Vec<Endpoint>, call_timeout: Option<Duration>) -> Outcome<Client> {
-    make(own(parsed, endpoints, call_timeout)?)
+    make(parsed, own(parsed, endpoints, call_timeout)?)
 }
 
 /// A client whose streams end when members know of no leader.
@@ -146,7 +208,7 @@ pub(crate) fn client_that_needs_a_leader(
     endpoints: Vec<Endpoint>,
     call_timeout: Duration,
 ) -> Outcome<Client> {
-    make(Options { needs_leader: true, ..own(parsed, endpoints, Some(call_timeout))? })
+    make(parsed, Options { needs_leader: true, ..own(parsed, endpoints, Some(call_timeout))? })
 }
 
 fn own(parsed: &Parsed, endpoints: Vec<Endpoint>, call_timeout: Option<Duration>) -> Outcome<Options> {
@@ -164,10 +226,11 @@ pub(crate) fn client_at(
     call_timeout: Option<Duration>,
 ) -> Outcome<Client> {
     let (user, security) = (user(parsed, prefix)?, security(parsed, prefix)?);
-    make(Options { endpoints: vec![endpoint], security, user, ..options(parsed, call_timeout) })
+    make(parsed, Options { endpoints: vec![endpoint], security, user, ..options(parsed, call_timeout) })
 }
 
-fn make(options: Options) -> Outcome<Client> {
+fn make(parsed: &Parsed, options: Options) -> Outcome<Client> {
+    announce(parsed);
     Client::new(options).map_err(|error| match error {
         OptionsError::Endpoint(error) => invalid(&error),
         OptionsError::Security(why) => Failure::args(why),
@@ -189,5 +252,34 @@ fn options(parsed: &Parsed, call_timeout: Option<Duration>) -> Options {
         request_bytes_max: limit("max-request-bytes").unwrap_or(default.request_bytes_max),
         answer_bytes_max: limit("max-recv-bytes").unwrap_or(default.answer_bytes_max),
         ..default
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_taken_named_or_passed_over() {
+        let mut parsed = crate::flags::parse(&[], FLAGS).expect("a command line");
+        let read = |name: &str| match name {
+            "ETCDCTL_HEX" => Some("bogus".into()),
+            "ETCDCTL_USER" => Some("ann:word".into()),
+            "ETCDCTL_DIAL_TIMEOUT" => Some("90s".into()),
+            _ => None,
+        };
+        assert_eq!(environment(&mut parsed, read), Ok(()));
+        let told = settings(&parsed);
+        assert!(told.contains("ETCDCTL_HEX=false\n") && told.contains("ETCDCTL_DIAL_TIMEOUT=1m30s\n"), "{told}");
+        assert!(
+            told.contains("ETCDCTL_USER=ann:***\n") && told.contains("ETCDCTL_ENDPOINTS=[127.0.0.1:2379]\n"),
+            "{told}"
+        );
+        assert!(!told.contains("HELP"), "{told}");
+        let pair = |name: &str, value: &str| (name.to_string(), value.to_string());
+        let variables =
+            [pair("ETCDCTL_HEX", ""), pair("ETCDCTL_KEY", "k"), pair("ETCDCTL_API", "3"), pair("ETCDCTLX", "1")];
+        let named: Vec<&str> = unrecognized(&variables).map(|(name, _)| &name[..]).collect();
+        assert_eq!(named, ["ETCDCTL_HEX", "ETCDCTL_API"]);
     }
 }
