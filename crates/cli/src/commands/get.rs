@@ -31,8 +31,8 @@ pub(crate) const FLAGS: &[Flag] = &[
 ];
 
 fn run(context: &Context) -> Outcome {
-    let printer = Printer { values_only: context.parsed.switch("print-value-only"), ..context.printer()? };
     let request = request(&context.parsed, context.args())?;
+    let printer = Printer { values_only: context.parsed.switch("print-value-only"), ..context.printer()? };
     let is_count = request.count_only;
     let client = context.client()?;
     let answer = match context.parsed.switch("stream") {

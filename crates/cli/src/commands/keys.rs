@@ -13,8 +13,7 @@ pub(crate) fn range(parsed: &Parsed, args: &[String], command: &str) -> Outcome<
         return Err(Failure::args(text));
     }
     let Some(key) = args.first() else {
-        let text = format!("{command} command needs one argument as key and an optional argument as range_end");
-        return Err(Failure::args(text));
+        return Err(missing(command));
     };
     let key = raw::bytes(key);
     if args.len() > 1 && (prefix || from_key) {
@@ -30,4 +29,9 @@ pub(crate) fn range(parsed: &Parsed, args: &[String], command: &str) -> Outcome<
         None if from_key => (whole(&key), zero),
         None => (key, Bytes::new()),
     })
+}
+
+/// No key, or too many.
+pub(super) fn missing(command: &str) -> Failure {
+    Failure::args(format!("{command} command needs one argument as key and an optional argument as range_end"))
 }

@@ -7,7 +7,7 @@ use crate::print::fields::Lines;
 use crate::raw;
 use api::etcdserverpb::PutRequest;
 use bytes::Bytes;
-use std::io::{IsTerminal, Read};
+use std::io::Read;
 
 pub(crate) const COMMAND: Command =
     command("put", "<key> <value> (or the value from the standard input)", "Writes a key", run).with(FLAGS);
@@ -20,8 +20,8 @@ pub(crate) const FLAGS: &[Flag] = &[
 ];
 
 fn run(context: &Context) -> Outcome {
-    let printer = context.printer()?;
     let request = request(&context.parsed, context.args(), true)?;
+    let printer = context.printer()?;
     let client = context.client()?;
     let answer = context.call(client.put(request))?;
     let simple = || printer.simple_put(&answer);
@@ -33,7 +33,7 @@ fn run(context: &Context) -> Outcome {
     printer.answer("etcdserverpb.PutResponse", &answer, Some(&simple), Some(&fields))
 }
 
-/// What the flags and arguments ask for. The value may come from the standard input if that is nobody's keyboard.
+/// What the flags and arguments ask for. The value may come from the standard input.
 pub(crate) fn request(parsed: &Parsed, args: &[String], reads_input: bool) -> Outcome<PutRequest> {
     let lease = hex(parsed.text("lease"), PARSE_INT);
     let lease = lease.map_err(|why| Failure::args(format!("bad lease ID ({why}), expecting ID in Hex")))?;
@@ -46,7 +46,7 @@ pub(crate) fn request(parsed: &Parsed, args: &[String], reads_input: bool) -> Ou
     let value = match args.get(1) {
         Some(value) => raw::bytes(value),
         None if ignore_value => Bytes::new(),
-        None if reads_input && !std::io::stdin().is_terminal() => {
+        None if reads_input => {
             let mut value = Vec::new();
             std::io::stdin().lock().read_to_end(&mut value)?;
             if value.is_empty() {
