@@ -15,7 +15,6 @@ pub(crate) const COMMAND: Command = command("txn", "", "Compares, and does one o
     .with(&[Flag { short: Some('i'), ..switch("interactive", "say what is to be typed") }]);
 
 fn run(context: &Context) -> Outcome {
-    let printer = context.printer()?;
     if !context.args().is_empty() {
         return Err(Failure::args("txn command does not accept argument"));
     }
@@ -30,11 +29,12 @@ fn run(context: &Context) -> Outcome {
         if input.read_until(b'\n', &mut line)? == 0 || line.pop() != Some(b'\n') {
             return Err(invalid("EOF".into()));
         }
-        Ok(Some(raw::text(&line)).filter(|line| !line.is_empty()))
+        Ok(Some(raw::text(&line).trim().to_string()).filter(|line| !line.is_empty()))
     };
     let compare = block(&mut line, "compares:", compare)?;
     let success = block(&mut line, "success requests (get, put, del):", operation)?;
     let failure = block(&mut line, "failure requests (get, put, del):", operation)?;
+    let printer = context.printer()?;
     let client = context.client()?;
     let answer = context.call(client.txn(TxnRequest { compare, success, failure }))?;
     let simple = || printer.simple_txn(&answer);
@@ -70,7 +70,7 @@ fn compare(line: &str) -> Outcome<Compare> {
     let (target, rest) = line.split_once('(').ok_or_else(malformed)?;
     let (mut key, mut sign, mut value) = (String::new(), "", String::new());
     let mut read = || -> Option<()> {
-        let (text, rest) = words::unquote(rest)?;
+        let (text, rest) = words::unquote(rest.trim_start())?;
         key = text;
         let rest = rest.strip_prefix(')')?.trim_start();
         let end = rest.find(char::is_whitespace)?;
@@ -109,7 +109,10 @@ fn compare(line: &str) -> Outcome<Compare> {
 /// An operation, as its command is written.
 fn operation(line: &str) -> Outcome<RequestOp> {
     let malformed = || invalid(format!("invalid txn compare request: {line}"));
-    let words = words::split(line).filter(|words| words.len() > 1).ok_or_else(malformed)?;
+    let words = words::split(line).ok_or_else(|| invalid("invalid syntax".into()))?;
+    if words.len() < 2 {
+        return Err(malformed());
+    }
     let unknown = || invalid(format!("invalid txn request: {line}"));
     let read = |known: &[Flag]| flags::parse(&words[1..], known).map_err(|_| unknown());
     let request = match words[0].as_str() {
@@ -138,6 +141,9 @@ mod tests {
     fn conditions_are_read() {
         let found = compare(r#"mod("a b") > "0""#).expect("a condition");
         assert_eq!((&found.key[..], found.target_union), (&b"a b"[..], Some(TargetUnion::ModRevision(0))));
+        for line in [r#"val( "a") = "2""#, r#"val(`a`)  =  "2" x"#] {
+            assert_eq!(compare(line).map(|found| found.key), Ok("a".into()), "{line}");
+        }
         let refused = |line: &str| compare(line).expect_err("refused").text;
         assert_eq!(refused("foo"), "malformed comparison: foo");
         assert_eq!(refused("mod(a) >> 0"), r#"malformed comparison: mod(a) >> 0; got mod("")  """#);
@@ -150,6 +156,8 @@ mod tests {
             panic!()
         };
         assert_eq!((&put.value[..], put.lease), (&b"a value"[..], 31));
+        assert_eq!(operation(r#"put k "\q""#).expect_err("refused").text, "invalid syntax");
+        assert_eq!(operation("del k y z").expect_err("refused").code, 128);
         assert_eq!(operation("foo").expect_err("refused").text, "invalid txn compare request: foo");
         assert_eq!(operation("foo a").expect_err("refused").text, "invalid txn request: foo a");
         assert_eq!(operation("get a --x").expect_err("refused").text, "invalid txn request: get a --x");

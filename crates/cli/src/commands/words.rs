@@ -2,11 +2,19 @@
 
 use crate::raw;
 
-/// The words of a line: in double quotes with escapes, in single quotes as they are, or without blanks. None if a quote has no end.
+/// The words of a line: in double quotes with escapes, in single quotes as they are, or without blanks. A quote without an end reaches to
+/// the end of the line, escapes as they are. None if an escape is none.
 pub(crate) fn split(line: &str) -> Option<Vec<String>> {
-    let (mut words, mut rest) = (Vec::new(), line.trim_start());
+    let (mut words, mut rest) = (Vec::new(), line.trim());
     while let Some(first) = rest.chars().next() {
         let (word, behind) = match first {
+            '"' | '\'' if closing(rest, first).is_none() => {
+                // The quote alone is nothing.
+                if rest.len() > 1 {
+                    words.push(rest[1..].to_string());
+                }
+                break;
+            }
             '"' => unquote(rest)?,
             '\'' => {
                 let (word, behind) = rest[1..].split_once('\'')?;
@@ -23,8 +31,21 @@ pub(crate) fn split(line: &str) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// Reads a text in double quotes, with Go's escapes, and what stands behind it.
+/// Where the quote ends that `text` begins with.
+fn closing(text: &str, quote: char) -> Option<usize> {
+    let mut is_escaped = false;
+    text.char_indices().skip(1).find_map(|(place, c)| {
+        let ends = c == quote && !is_escaped;
+        is_escaped = c == '\\' && quote == '"' && !is_escaped;
+        ends.then_some(place)
+    })
+}
+
+/// Reads a text in double quotes, with Go's escapes, or in backquotes, without; and what stands behind it.
 pub(crate) fn unquote(text: &str) -> Option<(String, &str)> {
+    if let Some(plain) = text.strip_prefix('`') {
+        return plain.split_once('`').map(|(word, behind)| (word.to_string(), behind));
+    }
     let mut out = Vec::new();
     let mut chars = text.strip_prefix('"')?.char_indices();
     while let Some((place, c)) = chars.next() {
@@ -34,6 +55,14 @@ pub(crate) fn unquote(text: &str) -> Option<(String, &str)> {
                 let (_, escape) = chars.next()?;
                 let digits = match escape {
                     'x' => Some(2),
+                    '0'..='7' => {
+                        let mut number = escape.to_digit(8)?;
+                        for _ in 0..2 {
+                            number = number * 8 + chars.next()?.1.to_digit(8)?;
+                        }
+                        out.push(u8::try_from(number).ok()?);
+                        continue;
+                    }
                     'u' => Some(4),
                     'U' => Some(8),
                     _ => None,
@@ -84,7 +113,17 @@ mod tests {
         assert_eq!(words(r#"put "a b" 'c "d' --lease=5"#), ["put", "a b", "c \"d", "--lease=5"]);
         assert_eq!(words(r#"  put "a\n\x41ä" ""  "#), ["put", "a\nAä", ""]);
         assert_eq!(words(""), Vec::<String>::new());
-        assert_eq!((split("put \"a"), split("put 'a"), split(r#"put "\q""#)), (None, None, None));
+        assert_eq!(split(r#"put "\q""#), None);
+        assert_eq!(words("put \"a\\tb c"), ["put", "a\\tb c"], "no end, no escapes");
+        assert_eq!(
+            (words("put 'a b"), words("put \""), words("put k'a\r")),
+            (vec!["put".into(), "a b".into()], vec!["put".into()], vec!["put".into(), "k'a".into()])
+        );
+        assert_eq!(words(r#"put "\377" "a\"b"c"#), ["put", &raw::text(b"\xff"), "a\"b", "c"]);
+        for wrong in [r#""\400""#, r#""\8""#, r#""\18""#] {
+            assert_eq!(unquote(wrong), None, "{wrong}");
+        }
+        assert_eq!(unquote("`a\\n` x"), Some(("a\\n".into(), " x")));
         assert_eq!(unquote(r#""k") > "0""#), Some(("k".into(), ") > \"0\"")));
     }
 }
