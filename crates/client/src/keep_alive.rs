@@ -37,8 +37,8 @@ struct Leases {
 }
 
 struct Kept {
-    /// Seconds granted by the last answer; 0: the lease is no more.
-    ttl: watch::Sender<Option<i64>>,
+    /// The last answer.
+    answer: watch::Sender<Option<LeaseKeepAliveResponse>>,
     due: Instant,
     expires: Instant,
 }
@@ -47,7 +47,7 @@ struct Kept {
 pub struct KeepAlive {
     id: i64,
     client: Client,
-    ttl: watch::Receiver<Option<i64>>,
+    answer: watch::Receiver<Option<LeaseKeepAliveResponse>>,
 }
 
 impl Client {
@@ -56,11 +56,11 @@ impl Client {
         let mut leases = self.inner.keep_alives.leases.lock();
         let now = Instant::now();
         let kept = leases.by_id.entry(id).or_insert_with(|| Kept {
-            ttl: watch::Sender::new(None),
+            answer: watch::Sender::new(None),
             due: now,
             expires: now + FIRST,
         });
-        let ttl = kept.ttl.subscribe();
+        let answer = kept.answer.subscribe();
         if !leases.has_task {
             leases.has_task = true;
             let (own, client) = (self.inner.keep_alives.leases.clone(), self.clone());
@@ -69,7 +69,7 @@ impl Client {
         }
         leases.changed.notify_one();
         drop(leases);
-        KeepAlive { id, client: self.clone(), ttl }
+        KeepAlive { id, client: self.clone(), answer }
     }
 
     /// Keeps the lease `id` alive once; returns the seconds it has from now on. Waits for a member as long as a call may take.
@@ -108,11 +108,19 @@ impl KeepAlive {
     /// # Errors
     /// [`Error::LeaseGone`] once the lease has expired or was revoked.
     pub async fn next(&mut self) -> Result<i64, Error> {
-        if self.ttl.changed().await.is_err() {
+        Ok(self.next_answer().await?.ttl)
+    }
+
+    /// [`KeepAlive::next`] with all that the member has answered.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn next_answer(&mut self) -> Result<LeaseKeepAliveResponse, Error> {
+        if self.answer.changed().await.is_err() {
             return Err(Error::LeaseGone(self.id));
         }
-        match *self.ttl.borrow_and_update() {
-            Some(ttl) if ttl > 0 => Ok(ttl),
+        match *self.answer.borrow_and_update() {
+            Some(answer) if answer.ttl > 0 => Ok(answer),
             _ => Err(Error::LeaseGone(self.id)),
         }
     }
@@ -127,7 +135,8 @@ impl Drop for KeepAlive {
     fn drop(&mut self) {
         let mut leases = self.client.inner.keep_alives.leases.lock();
         // This one still counts itself. The lease may have ended, and be kept alive anew by others: that is none of its business.
-        let is_last = |kept: &Kept| kept.ttl.receiver_count() <= 1 && self.ttl.same_channel(&kept.ttl.subscribe());
+        let is_last =
+            |kept: &Kept| kept.answer.receiver_count() <= 1 && self.answer.same_channel(&kept.answer.subscribe());
         if leases.by_id.get(&self.id).is_some_and(is_last) {
             leases.by_id.remove(&self.id);
             leases.changed.notify_one();
@@ -256,7 +265,7 @@ fn take(leases: &Mutex<Leases>, message: bytes::Bytes) {
         let (now, ttl) = (Instant::now(), Duration::from_secs(answer.ttl.unsigned_abs()));
         kept.due = now + ttl / 3;
         kept.expires = now + ttl;
-        kept.ttl.send_replace(Some(answer.ttl));
+        kept.answer.send_replace(Some(answer));
     }
 }
 
@@ -270,7 +279,7 @@ mod tests {
     }
 
     fn kept(expires: Instant) -> Kept {
-        Kept { ttl: watch::Sender::new(None), due: expires, expires }
+        Kept { answer: watch::Sender::new(None), due: expires, expires }
     }
 
     #[test]
@@ -310,7 +319,7 @@ mod tests {
         tokio::task::yield_now().await;
         // A second one comes while the task waits: its time is over first.
         let kept = kept(Instant::now() + Duration::from_millis(20));
-        let mut told = kept.ttl.subscribe();
+        let mut told = kept.answer.subscribe();
         leases.lock().by_id.insert(2, kept);
         leases.lock().changed.notify_one();
         assert!(told.changed().await.is_err(), "its holder is told");

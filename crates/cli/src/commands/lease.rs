@@ -30,9 +30,9 @@ fn id(context: &Context, what: &str) -> Outcome<i64> {
 }
 
 fn grant(context: &Context) -> Outcome {
-    let printer = context.printer()?;
     let [ttl] = context.args() else { return Err(Failure::args("lease grant command needs TTL argument")) };
     let ttl = decimal(ttl).map_err(|why| Failure::args(format!("bad TTL ({why})")))?;
+    let printer = context.printer()?;
     let client = context.client()?;
     let answer = context
         .call(client.lease_grant(LeaseGrantRequest { ttl, id: 0 }))
@@ -44,30 +44,30 @@ fn grant(context: &Context) -> Outcome {
         }
         _ => {
             let simple = || format!("lease {:016x} granted with TTL({}s)\n", answer.id, answer.ttl).into_bytes();
-            let fields = || lines(answer.header.as_ref(), &[("ID", answer.id), ("TTL", answer.ttl)]).end();
+            let fields = || lines(printer, answer.header.as_ref(), &[("ID", answer.id), ("TTL", answer.ttl)]).end();
             printer.answer("etcdserverpb.LeaseGrantResponse", &answer, Some(&simple), Some(&fields))
         }
     }
 }
 
 fn revoke(context: &Context) -> Outcome {
-    let printer = context.printer()?;
     if context.args().len() != 1 {
         return Err(Failure::args("lease revoke command needs 1 argument"));
     }
     let id = id(context, "revoke")?;
+    let printer = context.printer()?;
     let client = context.client()?;
     let answer = context
         .call(client.lease_revoke(LeaseRevokeRequest { id }))
         .map_err(|failure| Failure { text: format!("failed to revoke lease ({})", failure.text), ..failure })?;
     let simple = || format!("lease {id:016x} revoked\n").into_bytes();
-    let fields = || lines(answer.header.as_ref(), &[]).end();
+    let fields = || lines(printer, answer.header.as_ref(), &[]).end();
     printer.answer("etcdserverpb.LeaseRevokeResponse", &answer, Some(&simple), Some(&fields))
 }
 
 fn time_to_live(context: &Context) -> Outcome {
-    let printer = context.printer()?;
     let (id, keys) = (id(context, "timetolive")?, context.parsed.switch("keys"));
+    let printer = context.printer()?;
     let client = context.client()?;
     let answer = context.call(client.lease_time_to_live(LeaseTimeToLiveRequest { id, keys }))?;
     match printer.format {
@@ -81,7 +81,7 @@ fn time_to_live(context: &Context) -> Outcome {
             let simple = || simple_time_to_live(&answer, keys);
             let fields = || {
                 let named = [("ID", answer.id), ("TTL", answer.ttl), ("GrantedTTL", answer.granted_ttl)];
-                let mut lines = lines(answer.header.as_ref(), &named);
+                let mut lines = lines(printer, answer.header.as_ref(), &named);
                 for key in &answer.keys {
                     lines.quoted("Key", key);
                 }
@@ -128,7 +128,7 @@ fn list(context: &Context) -> Outcome {
             };
             let fields = || {
                 let named: Vec<_> = answer.leases.iter().map(|lease| ("ID", lease.id)).collect();
-                lines(answer.header.as_ref(), &named).end()
+                lines(printer, answer.header.as_ref(), &named).end()
             };
             // In protobuf etcd's tool writes the header alone.
             let header = answer.header.unwrap_or_default();
@@ -138,8 +138,8 @@ fn list(context: &Context) -> Outcome {
 }
 
 fn keep_alive(context: &Context) -> Outcome {
-    let printer = context.printer()?;
     let id = id(context, "keep-alive")?;
+    let printer = context.printer()?;
     let client = context.patient_client_of_all()?;
     if context.parsed.switch("once") {
         let answer = context.wait(client.keep_alive_once(id)).map_err(|error| {
@@ -151,8 +151,8 @@ fn keep_alive(context: &Context) -> Outcome {
     context.goes_on_beside()?;
     let _guard = context.enter();
     let mut keep_alive = client.keep_alive(id);
-    while let Ok(ttl) = context.wait(keep_alive.next()) {
-        kept(printer, &LeaseKeepAliveResponse { header: None, id, ttl })?;
+    while let Ok(answer) = context.wait(keep_alive.next_answer()) {
+        kept(printer, &answer)?;
     }
     if printer.format == Format::Simple {
         print::out(format!("lease {id:016x} expired or revoked.\n").as_bytes())?;
@@ -165,7 +165,7 @@ fn kept(printer: Printer, answer: &LeaseKeepAliveResponse) -> Outcome {
         Format::Json => printer.json(&header(answer.header.as_ref()).raw("ID", answer.id).raw("TTL", answer.ttl).end()),
         _ => {
             let simple = || format!("lease {:016x} keepalived with TTL({})\n", answer.id, answer.ttl).into_bytes();
-            let fields = || lines(answer.header.as_ref(), &[("ID", answer.id), ("TTL", answer.ttl)]).end();
+            let fields = || lines(printer, answer.header.as_ref(), &[("ID", answer.id), ("TTL", answer.ttl)]).end();
             printer.answer("etcdserverpb.LeaseKeepAliveResponse", answer, Some(&simple), Some(&fields))
         }
     }
@@ -177,11 +177,15 @@ fn header(header: Option<&ResponseHeader>) -> Object {
     Object::begin(text.trim_end_matches('}'))
 }
 
-fn lines(header: Option<&ResponseHeader>, named: &[(&str, i64)]) -> Lines {
-    let mut lines = Lines::new();
+/// The lines of the header, and those of numbers with their names.
+fn lines(printer: Printer, header: Option<&ResponseHeader>, named: &[(&str, i64)]) -> Lines {
+    let mut lines = Lines::with_hex_ids(printer.hex);
     lines.header(header);
     for (name, value) in named {
-        lines.line(name, value);
+        match *name {
+            "ID" if printer.hex => lines.line(name, format_args!("{value:016x}")),
+            _ => lines.line(name, value),
+        };
     }
     lines
 }
