@@ -18,7 +18,8 @@ pub struct HashKv {
 }
 
 impl Database {
-    /// Hashes the history up to `revision`, 0 for all of it. Keeps the names of all keys in memory.
+    /// Hashes the history up to `revision`, 0 for all of it. Keeps the names of all keys in memory. Before the first revision there is
+    /// nothing, which has a checksum too as long as nothing was compacted.
     ///
     /// # Errors
     /// If the file is damaged, or the revision is not there.
@@ -28,7 +29,7 @@ impl Database {
         let mut newest: HashMap<Vec<u8>, (Revision, bool)> = HashMap::new();
         self.records(&mut |Record { rev, is_tombstone, bytes, .. }| {
             last = last.max(rev.main);
-            if (revision <= 0 || rev.main <= revision)
+            if (revision == 0 || rev.main <= revision)
                 && let Some(view) = KvView::parse(bytes)
             {
                 newest.insert(view.key.to_vec(), (rev, is_tombstone));

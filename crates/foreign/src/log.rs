@@ -78,8 +78,22 @@ impl Tail {
 /// # Errors
 /// The first damage, with file and offset.
 pub fn read(dir: &Path, visit: &mut dyn FnMut(Record)) -> Result<(), Error> {
+    read_while(dir, &mut |record| {
+        visit(record);
+        true
+    })
+}
+
+/// The same up to the first record after which `visit` wants no more.
+///
+/// # Errors
+/// The first damage before that.
+pub fn read_while(dir: &Path, visit: &mut Visit<'_>) -> Result<(), Error> {
     read_files(&files(dir)?, visit)
 }
+
+/// Told of records; says whether it wants more.
+type Visit<'a> = dyn FnMut(Record) -> bool + 'a;
 
 /// Sequence, first index and path of each file, in their order.
 type Files = Vec<(u64, u64, PathBuf)>;
@@ -105,7 +119,7 @@ fn files(dir: &Path) -> Result<Files, Error> {
     Ok(files)
 }
 
-fn read_files(files: &[(u64, u64, PathBuf)], visit: &mut dyn FnMut(Record)) -> Result<(), Error> {
+fn read_files(files: &[(u64, u64, PathBuf)], visit: &mut Visit<'_>) -> Result<(), Error> {
     let mut crc = None;
     for (number, (_, _, path)) in files.iter().enumerate() {
         let length = std::fs::metadata(path).map_err(Error::io("stat", path))?.len();
@@ -114,37 +128,40 @@ fn read_files(files: &[(u64, u64, PathBuf)], visit: &mut dyn FnMut(Record)) -> R
         }
         let bytes = std::fs::read(path).map_err(Error::io("read", path))?;
         let is_last = number + 1 == files.len();
-        decode(&bytes, &mut crc, is_last, visit).map_err(|(offset, what)| Error::Log {
+        let wants_more = decode(&bytes, &mut crc, is_last, visit).map_err(|(offset, what)| Error::Log {
             path: path.clone(),
             offset: offset as u64,
             what: what.into(),
         })?;
+        if !wants_more {
+            break;
+        }
     }
     Ok(())
 }
 
-/// The records of one file. `crc` is the running checksum, none before the first file.
+/// The records of one file, and whether those of the next are wanted. `crc` is the running checksum, none before the first file.
 fn decode(
     bytes: &[u8],
     crc: &mut Option<u32>,
     is_last: bool,
-    visit: &mut dyn FnMut(Record),
-) -> Result<(), (usize, &'static str)> {
+    visit: &mut Visit<'_>,
+) -> Result<bool, (usize, &'static str)> {
     let mut at = 0;
     while let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
         let word = u64::from_le_bytes(*word);
         if word == 0 {
             // Files are made longer than what is in them.
-            return Ok(());
+            return Ok(true);
         }
         let (length, pad) =
             (word & 0x00ff_ffff_ffff_ffff, if word >> 63 == 1 { (word >> 56 & 0x7) as usize } else { 0 });
         let start = at + 8;
         let end = usize::try_from(length).ok().and_then(|length| start.checked_add(length)?.checked_add(pad));
         let Some(framed) = end.and_then(|end| bytes.get(start..end)) else {
-            return if is_last { Ok(()) } else { Err((at, "a record reaches beyond the end of its file")) };
+            return if is_last { Ok(true) } else { Err((at, "a record reaches beyond the end of its file")) };
         };
-        let torn = |what| if is_last && is_torn(framed, start) { Ok(()) } else { Err((at, what)) };
+        let torn = |what| if is_last && is_torn(framed, start) { Ok(true) } else { Err((at, what)) };
         let Ok(record) = walpb::Record::decode(&framed[..framed.len() - pad]) else {
             return torn("a record cannot be read");
         };
@@ -162,11 +179,13 @@ fn decode(
                 return torn("the checksum of a record is wrong");
             }
             *crc = Some(running);
-            visit(contents(record.r#type(), data).ok_or((at, "a record is not what its type says"))?);
+            if !visit(contents(record.r#type(), data).ok_or((at, "a record is not what its type says"))?) {
+                return Ok(false);
+            }
         }
         at = start + framed.len();
     }
-    Ok(())
+    Ok(true)
 }
 
 fn contents(kind: i64, data: &[u8]) -> Option<Record> {
@@ -230,6 +249,7 @@ mod tests {
             if let Record::Entry(entry) = record {
                 found.push(entry.index());
             }
+            found.len() < 3
         })?;
         Ok(found)
     }
@@ -238,6 +258,7 @@ mod tests {
     fn torn_ends_count_for_nothing_and_damage_is_refused() {
         let whole = file(&[1, 2, 3]);
         assert_eq!(indexes(&whole, true), Ok(vec![1, 2, 3]));
+        assert_eq!(indexes(&file(&[1, 2, 3, 4]), true), Ok(vec![1, 2, 3]), "no more than is wanted");
         let used = whole.len() - 4096;
         let cut = &whole[..used - 100];
         assert_eq!(indexes(cut, true), Ok(vec![1, 2]));

@@ -6,7 +6,7 @@ use crate::flags::int;
 use crate::print::fields::Lines;
 use crate::print::json::Object;
 use crate::print::{self, Format, table};
-use std::path::Path;
+use crate::raw;
 
 pub(crate) const COMMAND: Command = command("hashkv", "<file>", "Hashes the history in a database file", run)
     .with(&[int("rev", "0", "up to this revision (0: all)")]);
@@ -16,8 +16,9 @@ fn run(context: &Context) -> Outcome {
         return Err(Failure::usage(format!("accepts 1 arg(s), received {}", context.args().len())));
     };
     let printer = context.printer()?;
-    super::exists(Path::new(file))?;
-    let found = super::open(context, Path::new(file))?.hash_kv(context.parsed.int("rev"))?;
+    let path = raw::path(file);
+    super::exists(&path)?;
+    let found = super::open(context, &path)?.hash_kv(context.parsed.int("rev"))?;
     let (hash, revision, compact) = (found.hash, found.revision, found.compact_revision);
     let row = [i64::from(hash), revision, compact].map(|number| number.to_string()).to_vec();
     match printer.format {

@@ -4,7 +4,7 @@ use crate::command::{Command, Context, command};
 use crate::failure::{Failure, Outcome};
 use crate::flags::{switch, text};
 use crate::print;
-use std::path::{Path, PathBuf};
+use crate::raw;
 
 pub(crate) const COMMAND: Command =
     command("migrate", "--from <dir> --data-dir <dir>", "Takes over the data of a stopped etcd 3.5 to 3.7", run).with(
@@ -20,7 +20,7 @@ pub(crate) const COMMAND: Command =
 
 fn run(context: &Context) -> Outcome {
     let parsed = &context.parsed;
-    let optional = |name: &str| Some(parsed.text(name)).filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    let optional = |name: &str| Some(parsed.text(name)).filter(|dir| !dir.is_empty()).map(raw::path);
     let data_dir = super::data_dir(parsed)?;
     let Some(from) = optional("from") else {
         return Err(Failure::usage("required flag(s) \"from\" not set"));
@@ -28,7 +28,7 @@ fn run(context: &Context) -> Outcome {
     super::exists(&from.join("member").join("snap").join("db"))?;
     let (from_wal, wal_dir) = (optional("from-wal-dir"), optional("wal-dir"));
     let patience = parsed.duration("timeout");
-    let done = foreign::migrate(&from, from_wal.as_deref(), Path::new(data_dir), wal_dir.as_ref(), patience)?;
+    let done = foreign::migrate(&from, from_wal.as_deref(), &data_dir, wal_dir.as_ref(), patience)?;
     let text = format!(
         "member {:x} of cluster {:x}: database of revision {} (entry {} of the log), {} entries behind it\n\
          start it with --data-dir {} and the other flags that etcd had\n",
@@ -37,7 +37,7 @@ fn run(context: &Context) -> Outcome {
         done.revision,
         done.index,
         done.entries,
-        data_dir.display()
+        raw::word(data_dir.as_os_str())
     );
-    print::out(text.as_bytes())
+    print::out(&raw::bytes(&text))
 }

@@ -12,8 +12,9 @@ use crate::command::{Command, Context};
 use crate::commands::completion;
 use crate::failure::{Failure, Outcome, code};
 use crate::flags::{Flag, duration, switch, text};
+use crate::raw;
 use foreign::{Database, Error};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Every command.
 pub(crate) const COMMANDS: &[Command] = &[
@@ -45,7 +46,7 @@ fn exists(path: &Path) -> Result<(), Failure> {
     match std::fs::metadata(path) {
         Ok(_) => Ok(()),
         Err(error) => {
-            let text = format!("stat {}: {}", path.display(), crate::print::go::io(&error));
+            let text = format!("stat {}: {}", raw::word(path.as_os_str()), crate::print::go::io(&error));
             Err(Failure::new(code::ERROR, text))
         }
     }
@@ -57,9 +58,9 @@ fn open(context: &Context, path: &Path) -> Outcome<Database> {
 }
 
 /// The directory of a member's data, which `--data-dir` must name.
-fn data_dir(parsed: &crate::flags::Parsed) -> Result<&Path, Failure> {
+fn data_dir(parsed: &crate::flags::Parsed) -> Result<PathBuf, Failure> {
     match parsed.text("data-dir") {
         "" => Err(Failure::usage("required flag(s) \"data-dir\" not set")),
-        dir => Ok(Path::new(dir)),
+        dir => Ok(raw::path(dir)),
     }
 }

@@ -5,17 +5,21 @@ use crate::failure::{Failure, Outcome, code};
 use crate::flags::text;
 use crate::print::json::Object;
 use crate::print::{self, Format, go};
+use crate::raw;
 use disk::{Disk, Mode, OsDisk};
+use foreign::log::Record;
 use std::path::Path;
 use store::Inspection;
 
-pub(crate) const COMMAND: Command =
-    group(
-        "store",
-        "The store of a stopped member",
-        &[command("verify", "--data-dir <dir>", "Checks every checksum, and says what there is", verify)
-            .with(&[text("data-dir", "", "directory of a member's data")])],
-    );
+pub(crate) const COMMAND: Command = group(
+    "store",
+    "The store of a stopped member",
+    &[command("verify", "--data-dir <dir>", "Checks every checksum of store and log, and says what there is", verify)
+        .with(&[
+            text("data-dir", "", "directory of a member's data"),
+            text("wal-dir", "", "directory of its log, if that is elsewhere"),
+        ])],
+);
 
 fn verify(context: &Context) -> Outcome {
     let printer = context.printer()?;
@@ -26,21 +30,58 @@ fn verify(context: &Context) -> Outcome {
     let _lock = lock(&disk, &dir)?;
     let found = store::inspect(&disk, &dir.join("store"));
     let found = found.map_err(|error| Failure::new(code::ERROR, error.to_string()))?;
+    let wal_dir = match context.parsed.text("wal-dir") {
+        "" => dir.join("wal"),
+        named => raw::path(named),
+    };
+    let log = check_log(&wal_dir)?;
     match printer.format {
-        Format::Simple => print::out(told(&found).as_bytes())?,
+        Format::Simple => print::out((told(&found) + &log.told()).as_bytes())?,
         Format::Json => {
             let object = Object::default().raw("revision", found.revision);
             let object = object.raw("compactRevision", found.compact_revision).raw("appliedIndex", found.applied_index);
             let object = object.raw("appliedTerm", found.applied_term).raw("segments", found.segments);
             let object = object.raw("records", found.records).raw("bytes", found.bytes);
             let object = object.raw("liveBytes", found.live_bytes).raw("leases", found.leases);
-            printer.json(&object.raw("damagedCheckpoints", found.damaged.len()).end())?;
+            let object = object.raw("damagedCheckpoints", found.damaged.len());
+            let object = object.raw("logFirstIndex", log.first).raw("logLastIndex", log.last);
+            printer.json(&object.raw("logRecords", log.records).end())?;
         }
         _ => return Err(printer.unsupported()),
     }
     match found.damaged.first() {
         None => Ok(()),
         Some(damage) => Err(Failure::new(code::ERROR, format!("one of two checkpoints is damaged: {damage}"))),
+    }
+}
+
+/// What a log has; its entries may have been replaced by others of the same index.
+#[derive(Default)]
+struct Log {
+    records: u64,
+    first: u64,
+    last: u64,
+}
+
+/// Reads all of a log, which checks it.
+fn check_log(dir: &Path) -> Outcome<Log> {
+    let mut log = Log::default();
+    foreign::log::read(dir, &mut |record| {
+        log.records += 1;
+        if let Record::Entry(entry) = record {
+            log.first = if log.first == 0 { entry.index() } else { log.first.min(entry.index()) };
+            log.last = entry.index();
+        }
+    })?;
+    Ok(log)
+}
+
+impl Log {
+    fn told(&self) -> String {
+        match self.last {
+            0 => format!("log: {} records, no entries\n", self.records),
+            last => format!("log: {} records, entries {} to {last}\n", self.records, self.first),
+        }
     }
 }
 

@@ -4,11 +4,11 @@ use crate::command::{Command, Context, command, group};
 use crate::failure::{Failure, Outcome};
 use crate::flags::text;
 use crate::print::{self, go};
+use crate::raw;
 use api::Message;
 use api::etcdserverpb::{InternalRaftRequest, Metadata};
 use api::raftpb::{ConfChange, Entry, EntryType};
 use foreign::log::{self, Record};
-use std::path::PathBuf;
 
 pub(crate) const COMMAND: Command = group(
     "wal",
@@ -22,17 +22,17 @@ const SHOWN_CHARS_MAX: usize = 240;
 
 fn dump(context: &Context) -> Outcome {
     let dir = match (context.args(), context.parsed.text("data-dir")) {
-        ([dir], "") => PathBuf::from(dir),
-        ([], dir) if !dir.is_empty() => PathBuf::from(dir).join("member").join("wal"),
+        ([dir], "") => raw::path(dir),
+        ([], dir) if !dir.is_empty() => raw::path(dir).join("member").join("wal"),
         _ => return Err(Failure::args("wal dump requires the directory of a log, or --data-dir")),
     };
     let mut failed = None;
-    log::read(&dir, &mut |record| {
-        if failed.is_none() {
-            failed = print::out((line(&record) + "\n").as_bytes()).err();
-        }
-    })?;
-    failed.map_or(Ok(()), Err)
+    let read = log::read_while(&dir, &mut |record| {
+        failed = print::out((line(&record) + "\n").as_bytes()).err();
+        failed.is_none()
+    });
+    // Who takes no more lines is not told of damage behind them.
+    failed.map_or(Ok(read?), Err)
 }
 
 fn line(record: &Record) -> String {
