@@ -1,5 +1,6 @@
 //! The one binary: subcommands, or, started under the name of one of etcd's programs, that program.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::exit;
 
@@ -19,6 +20,7 @@ fn main() {
     }
     match args.first().map(String::as_str) {
         Some("bench") => exit(bench::run_tool("cairn bench", args.into_iter().skip(1))),
+        Some("__complete") => exit(complete(words)),
         Some("check" | "doctor") => exit(cli::run_checks("cairn", words)),
         Some("cluster") => exit(server::run_local(args.into_iter().skip(1))),
         Some("ctl") => exit(cli::run("cairn ctl", words.into_iter().skip(1))),
@@ -33,3 +35,26 @@ fn main() {
         _ => exit(server::run(args)),
     }
 }
+
+/// Answers a shell that asks what may stand in the place of the last word: the commands of the programs in here know theirs.
+fn complete(words: Vec<OsString>) -> i32 {
+    let (asked, rest) = words.split_at(1);
+    let behind = |known: &str| rest.len() > 1 && rest[0] == known;
+    let ask = |words: &[OsString]| asked.iter().chain(words).cloned().collect::<Vec<_>>();
+    if behind("ctl") {
+        return cli::run("cairn ctl", ask(&rest[1..]));
+    }
+    if behind("util") {
+        return cli::run_util("cairn util", ask(&rest[1..]));
+    }
+    if behind("check") || behind("doctor") {
+        return cli::run_checks("cairn", ask(rest));
+    }
+    let begun = rest.last().filter(|_| rest.len() == 1).and_then(|word| word.to_str());
+    let found = COMMANDS.iter().filter(|name| begun.is_some_and(|begun| name.starts_with(begun)));
+    print!("{}:4\n", found.map(|name| format!("{name}\n")).collect::<String>());
+    0
+}
+
+/// What is proposed for the first word.
+const COMMANDS: [&str; 9] = ["bench", "check", "cluster", "ctl", "doctor", "help", "serve", "util", "version"];

@@ -4,6 +4,9 @@
 //! [`run`] finds the command in the table ([`commands`]), reads flags as Go's `pflag` does ([`mod@flags`]), and prints in etcd's forms
 //! ([`print`]); the work is done by the `client` crate.
 
+// `print!` and `eprint!` end the process where nobody reads.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod checks;
 mod command;
 mod commands;
@@ -44,7 +47,8 @@ pub fn run_checks(program: &str, args: impl IntoIterator<Item = OsString>) -> i3
 fn tool(program: &str, tool: &Tool, args: impl IntoIterator<Item = OsString>) -> i32 {
     let words: Vec<String> = args.into_iter().map(|word| raw::word(&word)).collect();
     match words.split_first() {
-        Some((first, rest)) if first == completion::HIDDEN => return completion::complete(tool, rest),
+        Some((first, rest)) if first == completion::HIDDEN => return completion::complete(tool, rest, true),
+        Some((first, rest)) if first == completion::HIDDEN_BARE => return completion::complete(tool, rest, false),
         _ => {}
     }
     let (path, rest) = match find(tool, &words) {
@@ -54,12 +58,13 @@ fn tool(program: &str, tool: &Tool, args: impl IntoIterator<Item = OsString>) ->
             return help(tool, program, &named.cloned().collect::<Vec<_>>());
         }
         Err(unknown) => {
-            eprintln!("Error: unknown command {unknown:?} for \"{program}\"");
+            let quoted = print::go::quote(&raw::bytes(&unknown));
+            flags::say!("Error: unknown command {quoted} for \"{program}\"");
             let meant = suggest::names(tool.commands, &unknown);
             if !meant.is_empty() {
-                eprintln!("\nDid you mean this?\n\t{}\n", meant.join("\n\t"));
+                flags::say!("\nDid you mean this?\n\t{}\n", meant.join("\n\t"));
             }
-            eprintln!("Run '{program} --help' for usage.");
+            flags::say!("Run '{program} --help' for usage.");
             return code::ERROR;
         }
     };
@@ -68,10 +73,10 @@ fn tool(program: &str, tool: &Tool, args: impl IntoIterator<Item = OsString>) ->
         Err(failure) => failure,
     };
     if !failure.text.is_empty() {
-        eprintln!("Error: {}", failure.text);
+        flags::say_bytes(&raw::bytes(&format!("Error: {}\n", failure.text)));
     }
     if failure.shows_usage {
-        eprint!("{}", usage::brief(tool, program, &path));
+        flags::say_part!("{}", usage::brief(tool, program, &path));
     }
     failure.code
 }
@@ -85,7 +90,7 @@ fn help(tool: &Tool, program: &str, words: &[String]) -> i32 {
         Ok((path, rest)) if rest.is_empty() => (path, String::new()),
         _ => (Vec::new(), format!("Unknown help topic `{}`\n", words.join(" "))),
     };
-    eprint!("{text}");
+    flags::say_part!("{text}");
     print::out(usage::of(tool, program, &path).as_bytes()).map_or_else(|failure| failure.code, |()| 0)
 }
 
@@ -98,7 +103,7 @@ fn execute(program: &str, tool: &Tool, path: &[&'static Command], words: &[Strin
         _ => return print::out(usage::of(tool, program, path).as_bytes()),
     };
     if tool.has_variables {
-        globals::environment(&mut parsed, |name| std::env::var(name).ok())?;
+        globals::environment(&mut parsed, |name| std::env::var_os(name).map(|value| raw::word(&value)))?;
     }
     run(&Context::new(parsed)?)
 }

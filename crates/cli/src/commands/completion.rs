@@ -5,6 +5,7 @@ use crate::failure::{Failure, Outcome};
 use crate::flags::Kind;
 use crate::tool::Tool;
 use crate::{print, suggest};
+use std::path::Path;
 
 pub(crate) const COMMAND: Command = of(run);
 
@@ -17,6 +18,8 @@ const fn of(run: fn(&Context) -> Outcome) -> Command {
 
 /// Answers what may stand in the place of the last word.
 pub(crate) const HIDDEN: &str = "__complete";
+/// The same without what each is for.
+pub(crate) const HIDDEN_BARE: &str = "__completeNoDesc";
 
 const SHELLS: [(&str, &str); 4] = [
     ("bash", include_str!("completion/bash.sh")),
@@ -33,20 +36,27 @@ fn run_util(context: &Context) -> Outcome {
     script(context, "etcdutl")
 }
 
-/// The scripts are written for `etcdctl`.
-fn script(context: &Context, program: &str) -> Outcome {
+/// The scripts are written for `etcdctl`; where the commands are those of the one binary, they are registered under its name.
+fn script(context: &Context, tool: &str) -> Outcome {
+    let started = std::env::args_os().next().unwrap_or_default();
+    let started = Path::new(&started).file_name().and_then(|name| name.to_str()).unwrap_or(tool);
+    let program = if ["etcdctl", "etcdutl"].contains(&started) { tool } else { started };
     let [shell] = context.args() else {
         return Err(Failure::usage(format!("accepts 1 arg(s), received {}", context.args().len())));
     };
     match SHELLS.iter().find(|(name, _)| name == shell) {
         Some((_, script)) => print::out(script.replace("etcdctl", program).as_bytes()),
-        None => Err(Failure::usage(format!("invalid argument {shell:?} for \"{program} completion\""))),
+        None => Err(Failure::usage(format!("invalid argument {shell:?} for \"{tool} completion\""))),
     }
 }
 
 /// Prints what may be meant: a word and what it is, on a line each, then a line that tells the shell not to propose files.
-pub(crate) fn complete(tool: &Tool, words: &[String]) -> i32 {
-    let mut out: String = candidates(tool, words).iter().map(|(word, help)| format!("{word}\t{help}\n")).collect();
+pub(crate) fn complete(tool: &Tool, words: &[String], describes: bool) -> i32 {
+    let line = |(word, help): &(String, &str)| match describes {
+        true => format!("{word}\t{help}\n"),
+        false => format!("{word}\n"),
+    };
+    let mut out: String = candidates(tool, words).iter().map(line).collect();
     // Cobra's number for "no files".
     out.push_str(":4\n");
     print::out(out.as_bytes()).map_or_else(|failure| failure.code, |()| 0)
