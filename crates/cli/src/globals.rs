@@ -33,6 +33,8 @@ pub(crate) const FLAGS: &[Flag] = &[
     switch("help", "help for the command").or('h'),
 ];
 
+/// Time to answer a ping when `--keepalive-timeout` is 0, which gRPC has then.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time to connect to a member when `--dial-timeout` is 0.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -248,7 +250,10 @@ fn options(parsed: &Parsed, call_timeout: Option<Duration>) -> Options {
         },
         call_timeout,
         keepalive_interval: parsed.duration("keepalive-time").max(Duration::from_secs(10)),
-        keepalive_timeout: parsed.duration("keepalive-timeout"),
+        keepalive_timeout: match parsed.duration("keepalive-timeout") {
+            Duration::ZERO => KEEPALIVE_TIMEOUT,
+            timeout => timeout,
+        },
         request_bytes_max: limit("max-request-bytes").unwrap_or(default.request_bytes_max),
         answer_bytes_max: limit("max-recv-bytes").unwrap_or(default.answer_bytes_max),
         ..default

@@ -73,7 +73,7 @@ fn tool(program: &str, tool: &Tool, args: impl IntoIterator<Item = OsString>) ->
         Err(failure) => failure,
     };
     if !failure.text.is_empty() {
-        flags::say_bytes(&raw::bytes(&format!("Error: {}\n", failure.text)));
+        flags::say_bytes(&raw::message(&format!("Error: {}\n", failure.text)));
     }
     if failure.shows_usage {
         flags::say_part!("{}", usage::brief(tool, program, &path));

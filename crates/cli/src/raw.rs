@@ -50,6 +50,22 @@ pub(crate) fn bytes(text: &str) -> Bytes {
     out.into()
 }
 
+/// The bytes of a message in which such texts are, as they were given or quoted: what a debug form has made of a byte is shown as Go
+/// shows it, `\xff`.
+pub(crate) fn message(text: &str) -> Bytes {
+    let mut parts = text.split("\\u{10f");
+    let mut out = parts.next().unwrap_or_default().to_string();
+    for part in parts {
+        let digits = part.split_once('}').filter(|(digits, _)| digits.len() == 3);
+        let code = digits.and_then(|(digits, _)| u32::from_str_radix(digits, 16).ok()).map(|digits| 0x10_f000 + digits);
+        match code {
+            Some(code @ FIRST..=LAST) => out += &format!("\\x{:02x}{}", code - FIRST, &part[4..]),
+            _ => out += &format!("\\u{{10f{part}"),
+        }
+    }
+    bytes(&out)
+}
+
 /// The same as text, as the API has names.
 pub(crate) fn string(text: &str) -> Outcome<String> {
     // In the words of the library that etcd's tool sends requests with.
@@ -75,6 +91,9 @@ mod tests {
         assert_eq!(text(b"plain"), "plain");
         assert_eq!(string(&text(odd)).as_deref(), Ok("\u{10fe41}"));
         assert!(string(&text(b"\xff")).is_err());
+        let quoted = format!("parsing {:?}: {}", text(b"a\xff\xfe"), text(b"\xfd"));
+        assert_eq!(message(&quoted), &b"parsing \"a\\xff\\xfe\": \xfd"[..]);
+        assert_eq!(message("\\u{10fdff} \\u{10f"), "\\u{10fdff} \\u{10f");
         assert_eq!(path(&text(b"a\xff")).as_os_str().as_bytes(), b"a\xff");
         assert_ne!(text(odd), text(b"A"));
     }

@@ -63,8 +63,16 @@ impl Guarded {
         // Leaked, since a handler may run at any time: a few bytes per question.
         BEFORE.store(Box::into_raw(Box::new(hidden.0)), Ordering::SeqCst);
         let handler: extern "C" fn(libc::c_int) = give_back;
-        // SAFETY: the handler does only what one may.
-        Guarded(SIGNALS.map(|signal| unsafe { libc::signal(signal, handler as libc::sighandler_t) }))
+        Guarded(SIGNALS.map(|signal| {
+            // SAFETY: the handler does only what one may.
+            let before = unsafe { libc::signal(signal, handler as libc::sighandler_t) };
+            if before == libc::SIG_IGN {
+                // Whoever started this does not want it to end so.
+                // SAFETY: what was there before.
+                unsafe { libc::signal(signal, before) };
+            }
+            before
+        }))
     }
 }
 

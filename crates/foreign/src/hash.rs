@@ -19,7 +19,7 @@ pub struct HashKv {
 
 impl Database {
     /// Hashes the history up to `revision`, 0 for all of it. Keeps the names of all keys in memory. Before the first revision there is
-    /// nothing, which has a checksum too as long as nothing was compacted.
+    /// nothing, which has a checksum too.
     ///
     /// # Errors
     /// If the file is damaged, or the revision is not there.
@@ -39,7 +39,7 @@ impl Database {
         let revision = match revision {
             0 => last,
             wanted if wanted > last => return Err(told(api::Error::FutureRev)),
-            wanted if wanted < compact_revision => return Err(told(api::Error::Compacted)),
+            wanted if (0..compact_revision).contains(&wanted) => return Err(told(api::Error::Compacted)),
             wanted => wanted,
         };
         // What a read at that revision sees.
