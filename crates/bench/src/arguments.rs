@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::BenchError;
+use crate::limits::{CALLS_MAX, TIME_MAX, connections_max};
 
 /// `--name value` and `--name=value` pairs that were not taken yet.
 pub(crate) struct Arguments(BTreeMap<String, String>);
@@ -58,8 +59,23 @@ impl Arguments {
     /// A time in seconds.
     pub(crate) fn seconds(&mut self, name: &str) -> Result<Option<Duration>, BenchError> {
         let Some(seconds) = self.take::<f64>(name)? else { return Ok(None) };
-        let time = Duration::try_from_secs_f64(seconds);
-        time.map(Some).map_err(|error| BenchError::Usage(format!("`{seconds}` is no value of `--{name}`: {error}")))
+        match Duration::try_from_secs_f64(seconds) {
+            Ok(time) if time <= TIME_MAX => Ok(Some(time)),
+            Ok(_) => Err(BenchError::Usage(format!("`--{name}` must be no more than {}", TIME_MAX.as_secs()))),
+            Err(error) => Err(BenchError::Usage(format!("`{seconds}` is no value of `--{name}`: {error}"))),
+        }
+    }
+
+    /// Connections, and the calls in flight on each of them.
+    pub(crate) fn connections(&mut self, connections: usize, streams: usize) -> Result<(usize, usize), BenchError> {
+        let (connections, streams) = (self.count("connections", connections)?, self.count("streams", streams)?);
+        check_connections(connections)?;
+        if connections.saturating_mul(streams) as u64 > CALLS_MAX {
+            return Err(BenchError::Usage(format!(
+                "`--connections` times `--streams` must be no more than {CALLS_MAX}"
+            )));
+        }
+        Ok((connections, streams))
     }
 
     /// Fails if a flag was not taken.
@@ -69,4 +85,14 @@ impl Arguments {
             None => Ok(()),
         }
     }
+}
+
+/// Refuses connections that there are no files for.
+pub(crate) fn check_connections(connections: usize) -> Result<(), BenchError> {
+    let (most, files) = connections_max();
+    if connections as u64 <= most {
+        return Ok(());
+    }
+    let text = format!("{connections} connections are too many: {files} open files allow {most}; raise `ulimit -n`");
+    Err(BenchError::Usage(text))
 }

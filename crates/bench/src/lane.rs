@@ -26,8 +26,8 @@ pub(crate) struct Thread<W: Work> {
     pub(crate) left: Cell<u64>,
     /// Nothing is sent from then on.
     pub(crate) until: Cell<Instant>,
-    /// Requests that are on their way.
-    pub(crate) under_way: Cell<u64>,
+    /// Requests that are on their way, of each group.
+    pub(crate) under_way: Vec<Cell<u64>>,
     /// Longer requests are not sent.
     pub(crate) request_bytes_max: usize,
     /// Who finds another connection when one is lost. Without, a lane ends with its connection.
@@ -36,14 +36,9 @@ pub(crate) struct Thread<W: Work> {
 }
 
 impl<W: Work> Thread<W> {
-    /// Whether there is nothing more to send, or to wait for.
-    pub(crate) fn is_over(&self, now: Instant) -> bool {
-        self.under_way.get() == 0 && (self.left.get() == 0 || now >= self.until.get())
-    }
-
-    /// A request has ended.
-    fn ended(&self) {
-        self.under_way.set(self.under_way.get() - 1);
+    /// Whether no answer is waited for.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.under_way.iter().all(|count| count.get() == 0)
     }
 
     fn heads(&self, place: &Place) -> Vec<RequestHead> {
@@ -75,6 +70,8 @@ pub(crate) struct Lane<W: Work> {
     schedule: Option<(Rc<Schedule>, usize)>,
     /// Requests sent.
     sent: u64,
+    /// What was due before the end was sent for the last time.
+    is_late: bool,
     message: Vec<u8>,
 }
 
@@ -127,6 +124,7 @@ impl<W: Work> Lane<W> {
             free: (0..calls).rev().collect(),
             schedule: None,
             sent: 0,
+            is_late: false,
             message: Vec::new(),
         }
     }
@@ -148,7 +146,9 @@ impl<W: Work> Lane<W> {
             self.heads = self.thread.heads(&seeker.places[number]);
             (self.pass, self.is_refused) = (self.thread.pass.number(), false);
             (self.link, self.place, self.seeking) = (link, number, None);
+            self.is_late = Instant::now() >= self.thread.until.get();
         }
+        let idle = self.free.len();
         let read = {
             let mut work = self.thread.work.borrow_mut();
             let mut receiving = Receiving { work: &mut *work, slots: &mut self.slots };
@@ -159,7 +159,8 @@ impl<W: Work> Lane<W> {
             return self.give_up(&broken, now, cx);
         }
         self.settle(now);
-        let over = self.send(cx, now);
+        let most = self.most(now, idle);
+        let over = self.send(cx, now, most);
         if let Poll::Ready(Err(error)) = self.link.flush(cx) {
             return self.give_up(&Broken::Io(error), now, cx);
         }
@@ -192,22 +193,37 @@ impl<W: Work> Lane<W> {
                 meter.fail(&closing());
             } else {
                 self.is_refused |= thread.pass.is_stale(&status);
+                let before = meter.succeeded;
                 meter.count(&status, verdict, since.unwrap_or(now), now);
+                if now <= thread.until.get() {
+                    meter.in_time += meter.succeeded - before;
+                }
             }
             *since = None;
-            thread.ended();
+            let under_way = &thread.under_way[request.group];
+            under_way.set(under_way.get() - 1);
             self.free.push(index);
         }
         meters[0].data_bytes += std::mem::take(&mut self.slots.data_bytes);
     }
 
-    /// Begins as many calls as there can be. True if none will follow.
-    fn send(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
+    /// How many requests may be sent in a turn at whose beginning so many calls were idle. After the end there is one such turn in an open
+    /// loop, for what was due before and waited for nothing but to be woken.
+    fn most(&mut self, now: Instant, idle: usize) -> usize {
+        match now < self.thread.until.get() {
+            true => usize::MAX,
+            false if self.schedule.is_none() || std::mem::replace(&mut self.is_late, true) => 0,
+            false => idle,
+        }
+    }
+
+    /// Begins as many calls as there can be, `most` of them. True if none will follow.
+    fn send(&mut self, cx: &mut Context<'_>, now: Instant, most: usize) -> bool {
         let thread = self.thread.clone();
         let mut work = thread.work.borrow_mut();
-        let mut refusals = 0;
+        let (mut refusals, first) = (0, self.sent);
         loop {
-            if thread.left.get() == 0 || (self.schedule.is_none() && now >= thread.until.get()) {
+            if thread.left.get() == 0 || self.sent - first >= most as u64 {
                 return true;
             }
             if self.is_refused {
@@ -253,7 +269,8 @@ impl<W: Work> Lane<W> {
                 }
                 continue;
             }
-            thread.under_way.set(thread.under_way.get() + 1);
+            let under_way = &thread.under_way[request.group];
+            under_way.set(under_way.get() + 1);
             let slot = &mut self.slots.each[index];
             (slot.since, slot.request) = (Some(since), request);
             work.begin(&mut slot.answer);

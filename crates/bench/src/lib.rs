@@ -16,8 +16,10 @@ mod arguments;
 mod compare;
 mod cutter;
 mod histogram;
+mod interrupt;
 mod keepalive;
 mod lane;
+mod limits;
 mod link;
 mod listing;
 mod measure;
@@ -56,11 +58,8 @@ pub fn run_tool(program: &str, args: impl IntoIterator<Item = String>) -> i32 {
     }
     let code = tool::run(program, &words);
     // Whoever has ended a run by Ctrl-C has its report, and nothing that looks like a success.
-    if code == 0 && singles::INTERRUPTED.load(std::sync::atomic::Ordering::Relaxed) { INTERRUPTED } else { code }
+    if code == 0 && interrupt::is_interrupted() { interrupt::EXIT_CODE } else { code }
 }
-
-/// What a process ends with that was stopped by Ctrl-C.
-const INTERRUPTED: i32 = 130;
 
 /// Why nothing was measured.
 #[derive(Debug, thiserror::Error)]

@@ -12,6 +12,8 @@ use crate::series::Series;
 const TEXTS_MAX: usize = 100;
 /// What all others go under.
 const OTHERS: &str = "other errors";
+/// What requests go under that an open loop did not get to.
+const UNSENT: &str = "not sent: due before the end, when all clients were waiting for answers";
 
 /// Counts of one thread, or of several together.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +22,10 @@ pub(crate) struct Meter {
     pub(crate) sent: u64,
     /// Requests that were answered as they should be.
     pub(crate) succeeded: u64,
+    /// Those of them whose answers came before the planned end.
+    pub(crate) in_time: u64,
+    /// Requests of an open loop that were due and never sent.
+    pub(crate) unsent: u64,
     /// Errors, by the name of their code.
     pub(crate) failed: BTreeMap<&'static str, u64>,
     /// One error for each code, in words.
@@ -82,9 +88,25 @@ impl Meter {
         self.note(told(status), 1);
     }
 
+    /// So many requests have no answer, and are not waited for any longer.
+    pub(crate) fn lose(&mut self, count: u64) {
+        let status = Status::new(api::Code::DeadlineExceeded, "no answer by the end of the run");
+        (0..count).for_each(|_| self.fail(&status));
+    }
+
+    /// So many requests were due and are never sent.
+    pub(crate) fn miss(&mut self, count: u64) {
+        if count > 0 {
+            self.unsent += count;
+            self.note(UNSENT.into(), count);
+        }
+    }
+
     pub(crate) fn merge(&mut self, other: &Meter) {
         self.sent += other.sent;
         self.succeeded += other.succeeded;
+        self.in_time += other.in_time;
+        self.unsent += other.unsent;
         self.data_bytes += other.data_bytes;
         self.items += other.items;
         for (&name, count) in &other.failed {

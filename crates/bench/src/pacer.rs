@@ -1,6 +1,6 @@
 //! The times at which an open loop sends: fixed before anything is sent, whatever the answers do.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::task::Waker;
@@ -19,7 +19,7 @@ pub(crate) struct Schedule {
     begin: Instant,
     rate: f64,
     most: u64,
-    until: Instant,
+    until: Cell<Instant>,
     /// Lanes that have nothing to send yet.
     asleep: RefCell<Vec<Option<Waker>>>,
 }
@@ -38,7 +38,7 @@ pub(crate) enum Turn {
 impl Schedule {
     /// From `begin` until `until`, or until there were `most`.
     pub(crate) fn new(lanes: usize, rate: f64, most: u64, begin: Instant, until: Instant) -> Schedule {
-        Schedule { begin, rate, most, until, asleep: RefCell::new(vec![None; lanes]) }
+        Schedule { begin, rate, most, until: Cell::new(until), asleep: RefCell::new(vec![None; lanes]) }
     }
 
     fn at(&self, number: u64) -> Instant {
@@ -47,8 +47,28 @@ impl Schedule {
 
     /// How many requests are due by `now`.
     fn due(&self, now: Instant) -> u64 {
-        let passed = now.min(self.until).saturating_duration_since(self.begin).as_secs_f64();
+        let passed = now.min(self.until.get()).saturating_duration_since(self.begin).as_secs_f64();
         ((passed * self.rate) as u64).saturating_add(1).min(self.most)
+    }
+
+    /// How many requests are due before it is over.
+    pub(crate) fn all(&self) -> u64 {
+        let until = self.until.get();
+        let passed = until.saturating_duration_since(self.begin).as_secs_f64();
+        let about = ((passed * self.rate) as u64).min(self.most);
+        // Rounding may have gone one too far, or not far enough.
+        match about {
+            0.. if about < self.most && self.at(about) < until => about + 1,
+            1.. if self.at(about - 1) >= until => about - 1,
+            _ => about,
+        }
+    }
+
+    /// Nothing is due from now on.
+    pub(crate) fn stop(&self, now: Instant) {
+        self.until.set(self.until.get().min(now));
+        let lanes = self.asleep.borrow().len() as u64;
+        (0..lanes).for_each(|lane| self.wake(lane));
     }
 
     /// The turn of a lane that has sent `count` requests.
@@ -56,7 +76,7 @@ impl Schedule {
         let mut asleep = self.asleep.borrow_mut();
         let number = count.saturating_mul(asleep.len() as u64).saturating_add(lane as u64);
         let at = self.at(number);
-        if number >= self.most || at >= self.until {
+        if number >= self.most || at >= self.until.get() {
             return Turn::Over;
         }
         if at <= now {
@@ -79,10 +99,10 @@ impl Schedule {
                 self.wake((seen % lanes + step) % lanes);
             }
             seen = due;
-            if now >= self.until {
+            if now >= self.until.get() {
                 break;
             }
-            timer.sleep_until(self.at(due).min(self.until).max(now + STEP)).await?;
+            timer.sleep_until(self.at(due).min(self.until.get()).max(now + STEP)).await?;
         }
         (0..lanes).for_each(|lane| self.wake(lane));
         Ok(())
@@ -162,8 +182,22 @@ mod tests {
             }
             total += count;
         }
-        assert_eq!(total, 500);
+        assert_eq!((total, schedule.all()), (500, 500));
         assert_eq!(schedule.turn(1, 9, begin, Waker::noop()), Turn::Later);
+        schedule.stop(begin + Duration::from_micros(950));
+        assert_eq!((schedule.turn(1, 3, begin, Waker::noop()), schedule.all()), (Turn::Over, 10));
+    }
+
+    #[test]
+    fn all_that_is_due_is_known_at_any_rate() {
+        let begin = Instant::now();
+        let all = |rate, most, ms| Schedule::new(1, rate, most, begin, begin + Duration::from_millis(ms)).all();
+        for rate in [1.0, 7.0, 50.0, 333.0, 9_999.0] {
+            for ms in [0, 1, 999, 1000, 4000, 12_345] {
+                assert_eq!(all(rate, u64::MAX, ms), (rate * ms as f64 / 1000.0).ceil() as u64, "{rate} {ms}");
+            }
+        }
+        assert_eq!((all(1e300, 5, 1), all(1e300, u64::MAX, 1), all(1e-300, u64::MAX, 1)), (5, u64::MAX, 1));
     }
 
     #[test]

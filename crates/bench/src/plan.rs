@@ -99,9 +99,10 @@ impl Plan {
         };
         let mut flags = Arguments::parse(args)?;
         let endpoints = endpoints(&flags.or("endpoints", "127.0.0.1:2379".to_owned())?)?;
+        let (connections, streams) = flags.connections(1, 1)?;
         let mut plan = Plan {
-            connections: flags.count("connections", 1)?,
-            streams: flags.count("streams", 1)?,
+            connections,
+            streams,
             threads: flags.count("threads", 1)?,
             requests: flags.take("requests")?,
             seconds: flags.seconds("seconds")?,
@@ -256,6 +257,11 @@ mod tests {
             ("range --seconds", "`--seconds` has no value"),
             ("range --seconds 1 --seconds 1", "`--seconds` is there twice"),
             ("range --seconds 1 --streams 0", "`--streams` must be at least 1"),
+            ("range --seconds 1e19", "`--seconds` must be no more than 31536000"),
+            (
+                "range --seconds 1 --streams 18446744073709551615",
+                "`--connections` times `--streams` must be no more than 1048576",
+            ),
             ("range --seconds 1 --rate 0", "`--rate` must be more than 0"),
             ("watch --watchers 1 --streams 2", "there must be a watcher for each of `--streams`"),
             ("put 7", "`7` is no flag"),

@@ -17,6 +17,8 @@ pub(crate) struct Report {
     offered_rate: Option<f64>,
     /// Requests that were sent; for watches, events that were due.
     requests: u64,
+    /// Requests of an open loop that were due and never sent.
+    unsent: u64,
     succeeded: u64,
     failed: BTreeMap<&'static str, u64>,
     errors: BTreeMap<&'static str, String>,
@@ -78,6 +80,7 @@ impl Report {
             threads: shape.threads,
             offered_rate: shape.rate,
             requests: meter.sent,
+            unsent: meter.unsent,
             succeeded: meter.succeeded,
             failed: meter.failed.clone(),
             errors: meter.examples.clone(),
@@ -102,7 +105,8 @@ impl Report {
 
     /// Whether every request was answered as it should be.
     pub(crate) fn is_clean(&self) -> bool {
-        self.requests > 0 && self.succeeded == self.requests && self.failed.is_empty() && self.wrong.is_empty()
+        let all = self.requests + self.unsent;
+        all > 0 && self.succeeded == all && self.failed.is_empty() && self.wrong.is_empty()
     }
 
     pub(crate) fn json(&self) -> String {

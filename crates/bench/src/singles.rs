@@ -4,13 +4,13 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rpc::Metadata;
 use tokio::task::JoinSet;
 
 use crate::BenchError;
+use crate::interrupt::{interrupt, is_interrupted};
 use crate::lane::{Lane, Thread, never};
 use crate::link::{Place, SharedRoom, block_on, connect};
 use crate::meter::{Cost, Meter};
@@ -27,11 +27,6 @@ use crate::work::Work;
 
 /// How often somebody who looks is shown how far it is.
 const TICK: Duration = Duration::from_millis(50);
-/// How long answers that are on their way are waited for when the time is over.
-const GRACE: Duration = Duration::from_secs(5);
-
-/// Somebody has ended a run by Ctrl-C.
-pub(crate) static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// How a load is driven.
 #[derive(Clone, Debug)]
@@ -48,8 +43,10 @@ pub(crate) struct Course {
     pub(crate) time: Option<Duration>,
     /// Open loop: requests a second.
     pub(crate) rate: Option<f64>,
-    /// A run that does not end is given up after this long.
+    /// A run that does not end is given up after this long: an error.
     pub(crate) timeout: Option<Duration>,
+    /// How long answers that are on their way are waited for when the time is over. Then those requests have failed.
+    pub(crate) grace: Duration,
     /// Processes whose use is told.
     pub(crate) pids: Vec<u32>,
     /// Sent with every request.
@@ -92,6 +89,7 @@ pub(crate) fn measure(plan: &Plan) -> Result<(Meter, Cost), BenchError> {
         time: plan.seconds,
         rate: plan.rate,
         timeout: Some(plan.timeout),
+        grace: plan.timeout,
         pids: plan.pids.clone(),
         metadata: plan.token.iter().map(|token| ("token", token)).collect(),
         request_bytes_max: usize::MAX,
@@ -159,79 +157,77 @@ async fn run_thread<W: Work>(
     barrier: &Barrier,
     work: W,
 ) -> Result<Outcome, BenchError> {
-    let room = SharedRoom::default();
-    let attended = course.attended.as_ref();
-    let pass = Rc::new(Pass::new(&course.metadata, attended.and_then(|attended| attended.user.clone())));
-    let seeker = attended.map(|attended| Rc::new(Seeker::new(&course.places, &room, attended.connect_timeout, &pass)));
-    let series = attended.filter(|attended| attended.in_seconds).map(|_| Series::default());
-    let shared = Rc::new(Thread {
-        work: RefCell::new(work),
-        meters: RefCell::new(vec![Meter { series, ..Meter::default() }; course.groups]),
-        room,
-        left: Cell::new(course.requests.map_or(u64::MAX, |total| share(total, thread, threads))),
-        until: Cell::new(never(Instant::now())),
-        under_way: Cell::default(),
-        request_bytes_max: course.request_bytes_max,
-        seeker,
-        pass,
-    });
+    let shared = share_out(course, thread, threads, work);
+    let all = shared.left.get();
     let opened = open(course, thread, threads, &shared).await;
     // All threads begin together, and none waits for one that could not connect.
     barrier.wait();
     let mut lanes = opened?;
     let (servers_before, own_before) = (usage::of(&course.pids)?, usage::own());
     let began = Instant::now();
-    let until = course.time.map_or(never(began), |time| began + time);
-    shared.until.set(until);
-    let schedule = course.rate.map(|rate| {
-        // Connections that have no client send nothing.
-        let senders = lanes.iter().filter(|lane| lane.calls() > 0).count();
-        let rate = rate / threads as f64;
-        Rc::new(Schedule::new(senders, rate, shared.left.get(), began, until))
-    });
-    if let Some(schedule) = &schedule {
-        let senders = lanes.iter_mut().filter(|lane| lane.calls() > 0);
-        senders.enumerate().for_each(|(number, lane)| lane.keep_to(schedule.clone(), number));
-    }
+    shared.until.set(course.time.map_or(never(began), |time| began + time));
+    let schedule = course.rate.map(|rate| keep_time(rate / threads as f64, &mut lanes, &shared, began));
+    attend(course, send(lanes, schedule.as_deref()), &shared, schedule.as_deref()).await?;
+    let servers_cpu = usage::of(&course.pids)? - servers_before;
+    let ended = close(&shared, schedule.map(|schedule| schedule.all()), all);
+    Ok(Outcome { meters: shared.meters.take(), began, ended, own_before, servers_cpu })
+}
+
+/// What the lanes of a thread have in common.
+fn share_out<W: Work>(course: &Course, thread: usize, threads: usize, work: W) -> Rc<Thread<W>> {
+    let room = SharedRoom::default();
+    let attended = course.attended.as_ref();
+    let pass = Rc::new(Pass::new(&course.metadata, attended.and_then(|attended| attended.user.clone())));
+    let seeker = attended.map(|attended| Rc::new(Seeker::new(&course.places, &room, attended.connect_timeout, &pass)));
+    let series = attended.filter(|attended| attended.in_seconds).map(|_| Series::default());
+    Rc::new(Thread {
+        work: RefCell::new(work),
+        meters: RefCell::new(vec![Meter { series, ..Meter::default() }; course.groups]),
+        room,
+        left: Cell::new(course.requests.map_or(u64::MAX, |total| share(total, thread, threads))),
+        until: Cell::new(never(Instant::now())),
+        under_way: vec![Cell::default(); course.groups],
+        request_bytes_max: course.request_bytes_max,
+        seeker,
+        pass,
+    })
+}
+
+/// Has lanes send at the times of an open loop.
+fn keep_time<W: Work>(rate: f64, lanes: &mut [Lane<W>], shared: &Thread<W>, began: Instant) -> Rc<Schedule> {
+    // Connections that have no client send nothing.
+    let senders = lanes.iter().filter(|lane| lane.calls() > 0).count();
+    let schedule = Rc::new(Schedule::new(senders, rate, shared.left.get(), began, shared.until.get()));
+    let senders = lanes.iter_mut().filter(|lane| lane.calls() > 0);
+    senders.enumerate().for_each(|(number, lane)| lane.keep_to(schedule.clone(), number));
+    schedule
+}
+
+/// Runs lanes until none has anything to do.
+async fn send<W: Work>(lanes: Vec<Lane<W>>, schedule: Option<&Schedule>) -> Result<(), BenchError> {
     let mut running = JoinSet::new();
     for mut lane in lanes {
         running.spawn_local(async move { poll_fn(|cx| lane.poll(cx)).await });
     }
     let pacing = async {
-        match &schedule {
+        match schedule {
             None => Ok(()),
             Some(schedule) => schedule.run().await,
         }
     };
-    let work = async {
-        let (paced, ()) = tokio::join!(pacing, async { while running.join_next().await.is_some() {} });
-        paced.map_err(|error| BenchError::Io("cannot set a timer".into(), error))
-    };
-    let timeout = course.timeout.unwrap_or(never_ends());
-    let ended = match attended {
-        None => tokio::time::timeout(timeout, work).await.map_or(Ok(false), |paced| paced.map(|()| true))?,
-        Some(attended) => {
-            let bar = attended.shows_bar.then(|| Bar::new(course.requests));
-            attend(work, &shared, bar).await.map(|()| true)?
-        }
-    };
-    if !ended {
-        let answered: u64 = shared.meters.borrow().iter().map(|meter| meter.succeeded).sum();
-        let sent: u64 = shared.meters.borrow().iter().map(|meter| meter.sent).sum();
-        return Err(BenchError::Server(format!("not done after {timeout:?}: {answered} of {sent} requests answered")));
-    }
-    let servers_cpu = usage::of(&course.pids)? - servers_before;
-    let meters = shared.meters.take();
-    let ended = meters.iter().filter_map(|meter| meter.last).max().unwrap_or_else(Instant::now);
-    Ok(Outcome { meters, began, ended, own_before, servers_cpu })
+    let (paced, ()) = tokio::join!(pacing, async { while running.join_next().await.is_some() {} });
+    paced.map_err(|error| BenchError::Io("cannot set a timer".into(), error))
 }
 
 /// Runs `work` until it ends by itself, there is nothing to wait for, or somebody has enough of it.
 async fn attend<W: Work>(
+    course: &Course,
     work: impl Future<Output = Result<(), BenchError>>,
     shared: &Thread<W>,
-    bar: Option<Bar>,
+    schedule: Option<&Schedule>,
 ) -> Result<(), BenchError> {
+    let attended = course.attended.as_ref();
+    let bar = attended.filter(|attended| attended.shows_bar).map(|_| Bar::new(course.requests));
     let bar = RefCell::new(bar);
     let done = || shared.meters.borrow().iter().map(Meter::done).sum();
     // Lanes that look for a connection do not notice that the others have done all.
@@ -239,7 +235,12 @@ async fn attend<W: Work>(
         loop {
             tokio::time::sleep(TICK).await;
             let now = Instant::now();
-            if shared.is_over(now) || now >= shared.until.get() + GRACE {
+            if is_interrupted() && now < shared.until.get() {
+                shared.until.set(now);
+                schedule.inspect(|schedule| schedule.stop(now));
+            }
+            let until = shared.until.get();
+            if now >= until + course.grace || shared.is_idle() && (shared.left.get() == 0 || now >= until + TICK) {
                 return;
             }
             if let Some(bar) = bar.borrow_mut().as_mut() {
@@ -247,18 +248,46 @@ async fn attend<W: Work>(
             }
         }
     };
+    let interrupted = async {
+        if attended.is_none() {
+            return std::future::pending().await;
+        }
+        // Answers are waited for as at any other end. Who has enough of that as well says it again.
+        tokio::signal::ctrl_c().await?;
+        interrupt();
+        tokio::signal::ctrl_c().await
+    };
+    let timeout = course.timeout.unwrap_or(never_ends());
     let outcome = tokio::select! {
         outcome = work => outcome,
         () = over => Ok(()),
-        interrupted = tokio::signal::ctrl_c() => {
-            INTERRUPTED.store(true, Ordering::Relaxed);
-            interrupted.map_err(|error| BenchError::Io("cannot wait for signals".into(), error))
+        outcome = interrupted => outcome.map_err(|error| BenchError::Io("cannot wait for signals".into(), error)),
+        () = tokio::time::sleep(timeout) => {
+            let answered: u64 = shared.meters.borrow().iter().map(|meter| meter.succeeded).sum();
+            let sent: u64 = shared.meters.borrow().iter().map(|meter| meter.sent).sum();
+            Err(BenchError::Server(format!("not done after {timeout:?}: {answered} of {sent} requests answered")))
         }
     };
     if let Some(mut bar) = bar.into_inner() {
         bar.end(done());
     }
     outcome
+}
+
+/// Counts what has no answer, and what was never sent of the `due` requests of an open loop; `all` is how many there may be. Returns when
+/// it was over.
+fn close<W: Work>(shared: &Thread<W>, due: Option<u64>, all: u64) -> Instant {
+    let mut meters = shared.meters.borrow_mut();
+    let last = meters.iter().filter_map(|meter| meter.last).max();
+    let is_complete = shared.left.get() == 0 && shared.is_idle();
+    meters.iter_mut().zip(&shared.under_way).for_each(|(meter, count)| meter.lose(count.get()));
+    meters[0].miss(due.map_or(0, |due| due.saturating_sub(all - shared.left.get())));
+    let now = Instant::now();
+    match last.filter(|_| is_complete) {
+        Some(last) => last,
+        // The time in which nothing came belongs to it.
+        None => last.max(Some(shared.until.get().min(now))).unwrap_or(now),
+    }
 }
 
 /// The connections of a thread.

@@ -39,7 +39,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Report, BenchError> {
             room: room.clone(),
             left: Cell::new(plan.puts),
             until: Cell::new(never(Instant::now())),
-            under_way: Cell::default(),
+            under_way: vec![Cell::default()],
             request_bytes_max: usize::MAX,
             seeker: None,
             pass: Rc::new(Pass::new(&Metadata::default(), None)),

@@ -1,14 +1,17 @@
 //! A comparison, pair after pair.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::options::Options;
 use super::spread::{METRICS, Metric, SIDES, TABLE, spreads};
 use crate::BenchError;
-use crate::measure::{Cluster, Kind, Load, Task, raise_file_limit};
+use crate::interrupt::{EXIT_CODE, is_interrupted};
+use crate::measure::{Cluster, Kind, Load, Task};
 use crate::report_page::{rate, ratio, time_us};
 use crate::runfile::{self, Measured, Parameters, Row, Run, utc_now};
-use crate::sweep::{on_interrupt, say, undisturbed};
+use crate::sweep::{Interruption, left_behind, on_interrupt, say, undisturbed};
 
 /// What both clusters get begins with this.
 const OWN: &str = "cairn-bench/c";
@@ -21,12 +24,19 @@ const FILL_CALLS: usize = 200;
 /// Measures all pairs. Returns the exit code.
 pub(super) fn run(options: &Options) -> Result<i32, BenchError> {
     let out = options.out.clone();
-    on_interrupt(move || match &out {
-        Some(out) => format!("interrupted: what was measured so far is in `{}`", out.display()),
-        None => "interrupted".to_owned(),
+    let has_begun = Arc::new(AtomicBool::new(false));
+    let seen = has_begun.clone();
+    on_interrupt(OWN, move || Interruption {
+        text: match &out {
+            Some(out) => format!("interrupted: what was measured so far is in `{}`", out.display()),
+            None => "interrupted".to_owned(),
+        },
+        has_keys: seen.load(Ordering::Relaxed),
     })?;
-    raise_file_limit(options.connections)?;
     let clusters = [Cluster::connect(&options.sides[0])?, Cluster::connect(&options.sides[1])?];
+    if clusters[0].is_same(&clusters[1], format!("{OWN}-same").as_bytes())? {
+        return Err(BenchError::Server("A and B are the same cluster".into()));
+    }
     let mut sides = Vec::new();
     for ((cluster, name), side) in clusters.iter().zip(&options.names).zip(SIDES) {
         let mut told = cluster.describe(name)?;
@@ -40,15 +50,24 @@ pub(super) fn run(options: &Options) -> Result<i32, BenchError> {
     let compacts = [has_only_own(&clusters[0])?, has_only_own(&clusters[1])?];
     let mut comparison = Comparison { options, clusters: &clusters, compacts, run };
     comparison.save()?;
+    has_begun.store(true, Ordering::Relaxed);
     let measured = comparison.fill().and_then(|()| comparison.all());
     // Also of one that still answers when the other does not.
     let cleared = clusters.iter().map(|cluster| cluster.delete(OWN.as_bytes())).fold(Ok(()), Result::and);
-    if let Err(error) = measured.and(cleared) {
-        flags::say!("stopped: {error}");
+    if cleared.is_err() {
+        eprintln!("{}", left_behind(OWN));
+    }
+    if is_interrupted() {
+        return Ok(EXIT_CODE);
+    }
+    let finished = measured.and(cleared).and_then(|()| {
+        comparison.run.finished = Some(utc_now());
+        comparison.save()
+    });
+    if let Err(error) = finished {
+        eprintln!("stopped: {error}");
         return Ok(3);
     }
-    comparison.run.finished = Some(utc_now());
-    comparison.save()?;
     if let Some(out) = &options.out {
         let out = out.display();
         say(format_args!(
@@ -91,25 +110,21 @@ impl Comparison<'_> {
         })
     }
 
+    /// Runs a task to its end. What was cut off by Ctrl-C counts for nothing.
+    fn measure(&self, side: usize, task: &Task) -> Result<Measured, BenchError> {
+        let result = self.clusters[side].measure(task, None)?;
+        if is_interrupted() { Err(BenchError::Server("interrupted".into())) } else { Ok(result) }
+    }
+
     fn fill(&self) -> Result<(), BenchError> {
         for (side, cluster) in self.clusters.iter().enumerate() {
             cluster.delete(OWN.as_bytes())?;
             let task = self.task(side, Kind::Put)?;
             let requests = Some(self.options.keys);
             let (connections, calls) = (FILL_CONNECTIONS, FILL_CALLS);
-            let result = cluster.measure(
-                &Task {
-                    load: task.load.fill(),
-                    requests,
-                    time: None,
-                    rate: None,
-                    connections,
-                    calls,
-                    threads: 1,
-                    ..task
-                },
-                None,
-            )?;
+            let load = task.load.fill();
+            let fill = Task { load, requests, time: None, rate: None, connections, calls, threads: 1, ..task };
+            let result = self.measure(side, &fill)?;
             if result.succeeded != self.options.keys {
                 let why = result.examples.values().next().map_or("no reason was given", String::as_str);
                 return Err(BenchError::Server(format!("{}: the keys could not be written: {why}", SIDES[side])));
@@ -121,13 +136,13 @@ impl Comparison<'_> {
     fn all(&mut self) -> Result<(), BenchError> {
         for (name, kind) in self.options.only.clone() {
             for side in 0..SIDES.len() {
-                self.clusters[side].measure(&Task { time: Some(WARM_UP), ..self.task(side, kind)? }, None)?;
+                self.measure(side, &Task { time: Some(WARM_UP), ..self.task(side, kind)? })?;
                 self.tidy(side, kind)?;
             }
             for pair in 1..=self.options.pairs {
                 let order = if pair % 2 == 1 { [0, 1] } else { [1, 0] };
                 for side in order {
-                    let result = self.clusters[side].measure(&self.task(side, kind)?, None)?;
+                    let result = self.measure(side, &self.task(side, kind)?)?;
                     self.push(name, pair, side, result)?;
                     self.tidy(side, kind)?;
                 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::measure::{Access, CONNECTION_FLAGS, Kind, SWITCHES, safe_words};
+use crate::measure::{Access, CONNECTION_FLAGS, Kind, PEER_FLAGS, SWITCHES, safe_words};
 use crate::runfile::Parameters;
 use crate::{BenchError, words};
 
@@ -63,7 +63,7 @@ loads
   --threads N             threads of the generator (1)
   --out FILE              keeps every sample, for `cairn bench report`
   --label TEXT            what the comparison is called
-{CONNECTION_FLAGS}
+{CONNECTION_FLAGS}{PEER_FLAGS}
 Both get keys that begin with `cairn-bench/`, which are deleted at the end. exit code: 0 every request was answered as it should be, 1 not
 all, 2 nothing was begun, 3 stopped on the way
 "
@@ -81,11 +81,12 @@ impl Options {
         let Some(peers) = flags.take::<String>("peer-endpoints")? else {
             return fail("`--peer-endpoints` is missing".into());
         };
-        let b = Access { endpoints: Access::parse(&peers)?, ..a.clone() };
+        let b = Access::of_peer(&mut flags, &a, &peers)?;
         let names: String = flags.or("names", ",".to_owned())?;
         let Some((first, second)) = names.split_once(',') else {
             return fail(format!("`--names {names}` is not two names with a comma between them"));
         };
+        let (connections, streams) = flags.connections(100, 10)?;
         let options = Options {
             sides: [a, b],
             names: [first.trim().to_owned(), second.trim().to_owned()],
@@ -94,8 +95,8 @@ impl Options {
             only: only(flags.take("only")?)?,
             pairs: flags.count("pairs", 5)? as u64,
             time: flags.seconds("seconds")?.unwrap_or(Duration::from_secs(2)),
-            connections: flags.count("connections", 100)?,
-            streams: flags.count("streams", 10)?,
+            connections,
+            streams,
             threads: flags.count("threads", 1)?,
             keys: flags.or("keys", 10_000)?,
             value_bytes: flags.or("value-bytes", 256)?,
@@ -156,8 +157,23 @@ mod tests {
         };
         let options = parse("--peer-endpoints b:1 --only put,range --names x,y --rate 5").expect("options");
         assert_eq!((options.only.len(), options.names, options.pairs), (2, ["x".into(), "y".into()], 5));
+        let options = parse("--peer-endpoints b:1 --cert c --key k --user a:x --peer-cacert f --peer-user b:y:z");
+        let [a, b] = options.expect("options").sides;
+        assert_eq!((a.user, b.user), (Some(("a".into(), "x".into())), Some(("b".into(), "y:z".into()))));
+        assert_eq!((a.security.authorities, b.security.authorities), (None, Some("f".into())));
+        assert_eq!((b.security.cert, b.security.key), (Some("c".into()), Some("k".into())));
+        let options =
+            parse("--peer-endpoints b:1 --user a:x --peer-user= --peer-cert=d --peer-key=l").expect("options");
+        assert_eq!((&options.sides[1].user, &options.sides[1].security.key), (&None, &Some("l".into())));
         for (line, wanted) in [
             ("", "`--peer-endpoints` is missing"),
+            ("--peer-endpoints b:1 --peer-user x", "`--peer-user x` has no password: NAME:PASSWORD"),
+            ("--peer-endpoints b:1 --peer-cert x", "`--peer-cert` and `--peer-key` need each other"),
+            ("--peer-endpoints b:1 --seconds 1e19", "`--seconds` must be no more than 31536000"),
+            (
+                "--peer-endpoints b:1 --streams 18446744073709551615",
+                "`--connections` times `--streams` must be no more than 1048576",
+            ),
             ("--peer-endpoints b:1 --only x", "`x` is no load: there are range, range-serializable, list, put, txn"),
             ("--peer-endpoints b:1 --names x", "`--names x` is not two names with a comma between them"),
             ("--peer-endpoints b:1 --rate 0", "`--seconds` and `--rate` must be more than 0"),

@@ -5,18 +5,18 @@ use std::future::Future;
 use std::time::Duration;
 
 use api::etcdserverpb::{
-    AlarmRequest, AlarmType, CompactionRequest, DefragmentRequest, DeleteRangeRequest, MemberListRequest, RangeRequest,
-    StatusRequest, StatusResponse,
+    AlarmRequest, AlarmType, CompactionRequest, DefragmentRequest, DeleteRangeRequest, MemberListRequest, PutRequest,
+    RangeRequest, StatusRequest, StatusResponse,
 };
 use client::{Client, Endpoint, Error, Options, prefix_end};
 
 use super::flags::Access;
 use super::load::{Kind, Load};
 use super::metrics::{Look, look, used};
-use super::task::{Task, measured};
+use super::task::{Task, measured, rate};
 use crate::BenchError;
 use crate::link::Place;
-use crate::meter::Cost;
+use crate::meter::{Cost, Meter};
 use crate::runfile::{Beside, Measured, Member, Side};
 
 /// How long a question may take: it may stand behind the end of a load.
@@ -25,6 +25,8 @@ const CALL_TIME_MAX: Duration = Duration::from_secs(60);
 const STATUS_TIME_MAX: Duration = Duration::from_secs(5);
 /// Keys that are deleted at a time: a server has other things to do as well.
 const DELETED_AT_ONCE: i64 = 20_000;
+/// So often keys may be there again that were deleted.
+const REPEATS_MAX: u32 = 10;
 
 /// A cluster, and a connection to each of its endpoints.
 pub(crate) struct Cluster {
@@ -34,6 +36,8 @@ pub(crate) struct Cluster {
     asking: Client,
     access: Access,
     endpoints: Vec<Endpoint>,
+    /// The cluster's.
+    id: u64,
     /// Where each process tells its metrics: one for each member.
     pages: Vec<Place>,
     /// The smallest quota that is known.
@@ -62,23 +66,61 @@ impl Cluster {
             asking,
             access: access.clone(),
             endpoints,
+            id: 0,
             pages: Vec::new(),
             quota_bytes: None,
         };
-        let mut members = Vec::new();
+        cluster.endpoints = cluster.members()?;
         for endpoint in &cluster.endpoints {
-            let status = cluster.status(endpoint)?;
-            let member = status.header.unwrap_or_default().member_id;
-            if !members.contains(&member) {
-                members.push(member);
-                cluster.pages.push(access.page_place(endpoint)?);
-            }
+            cluster.pages.push(access.page_place(endpoint)?);
         }
         let looks = cluster.runtime.block_on(look(&cluster.pages));
         cluster.quota_bytes =
             looks.iter().flatten().filter_map(|look| look.quota_bytes).filter(|quota| *quota > 0).min();
         cluster.log_in()?;
         Ok(cluster)
+    }
+
+    /// The endpoints of different members, which have to be of one cluster.
+    fn members(&mut self) -> Result<Vec<Endpoint>, BenchError> {
+        let mut members: Vec<(u64, Endpoint)> = Vec::new();
+        for (number, endpoint) in self.endpoints.iter().enumerate() {
+            let header = self.status(endpoint)?.header.unwrap_or_default();
+            if number == 0 {
+                self.id = header.cluster_id;
+            } else if header.cluster_id != self.id {
+                let text = format!(
+                    "{} is of cluster {:x}, and {endpoint} of {:x}: name members of one",
+                    self.endpoints[0], self.id, header.cluster_id
+                );
+                return Err(BenchError::Server(text));
+            }
+            match members.iter().find(|(member, _)| *member == header.member_id) {
+                Some((_, other)) => eprintln!("{endpoint} is the same member as {other}, and counts once."),
+                None => members.push((header.member_id, endpoint.clone())),
+            }
+        }
+        Ok(members.into_iter().map(|(_, endpoint)| endpoint).collect())
+    }
+
+    /// One for each member.
+    pub(crate) fn endpoints(&self) -> &[Endpoint] {
+        &self.endpoints
+    }
+
+    /// Whether `other` is the same cluster. The ID alone does not say it: it is made of names and addresses, which are often the same.
+    /// `key` is written for a moment.
+    pub(crate) fn is_same(&self, other: &Cluster, key: &[u8]) -> Result<bool, BenchError> {
+        if self.id != other.id {
+            return Ok(false);
+        }
+        let value = format!("{} {:?}", std::process::id(), std::time::Instant::now());
+        let put = PutRequest { key: key.to_vec().into(), value: value.clone().into(), ..PutRequest::default() };
+        self.wait("write a key", self.client.put(put))?;
+        let read = RangeRequest { key: key.to_vec().into(), ..RangeRequest::default() };
+        let found = other.wait("read a key", other.client.range(read));
+        self.delete(key)?;
+        Ok(found?.kvs.first().is_some_and(|kv| kv.value == value))
     }
 
     /// A token for a load, which does not get one by itself. Tokens end with time: each load has its own.
@@ -177,6 +219,7 @@ impl Cluster {
 
     /// Deletes all keys with `prefix`, a few at a time.
     pub(crate) fn delete(&self, prefix: &[u8]) -> Result<(), BenchError> {
+        let (mut deleted, mut repeats) = (bytes::Bytes::new(), 0);
         loop {
             let request = RangeRequest {
                 key: prefix.to_vec().into(),
@@ -187,6 +230,13 @@ impl Cluster {
             };
             let found = self.wait("list keys", self.client.range(request))?;
             let (Some(first), Some(last)) = (found.kvs.first(), found.kvs.last()) else { return Ok(()) };
+            // The end of a load may still be on its way, but not for ever.
+            repeats += u32::from(first.key <= deleted);
+            if repeats > REPEATS_MAX {
+                let text = format!("`{}` is deleted again and again, and still there", first.key.escape_ascii());
+                return Err(BenchError::Server(text));
+            }
+            deleted = last.key.clone();
             let range_end = [&last.key[..], b"\0"].concat().into();
             let request = DeleteRangeRequest { key: first.key.clone(), range_end, prev_kv: false };
             self.wait("delete keys", self.client.delete_range(request))?;
@@ -231,16 +281,25 @@ impl Cluster {
         let panicked = |_| BenchError::Server("a thread has panicked".into());
         let (other, other_cost): (_, Cost) = beside.map_err(panicked)??;
         let all = meter.succeeded + other.succeeded;
+        // The generator is one process for both.
+        let cost = Cost { own_cpu: cost.own_cpu.max(other_cost.own_cpu), ..cost };
         let own = measured(&other, &other_cost, &used, all);
+        let mut result = measured(&meter, &cost, &used, all);
+        // What came while both were offered: the last answers of one come when the other is over.
+        let rate = |meter: &Meter, otherwise| task.time.map_or(otherwise, |time| rate(meter.in_time, time));
+        result.rate = rate(&meter, result.rate);
+        result.unsent += own.unsent;
         let beside = Beside {
             load: "put".into(),
-            rate: own.rate,
+            rate: rate(&other, own.rate),
             p99_us: own.latency_us.map(|latency| latency.p99),
             errors: own.errors_all(),
         };
-        let mut result = measured(&meter, &cost, &used, all);
         for (name, count) in own.errors {
             *result.errors.entry(format!("put: {name}")).or_default() += count;
+        }
+        for (name, text) in own.examples {
+            result.examples.entry(format!("put: {name}")).or_insert(text);
         }
         Ok(Measured { beside: Some(beside), ..result })
     }

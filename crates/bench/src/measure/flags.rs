@@ -12,6 +12,11 @@ pub(crate) const CONNECTION_FLAGS: &str = "\
   --cacert FILE, --cert FILE, --key FILE, --insecure-skip-tls-verify
                           TLS, as with `cairn ctl`
 ";
+/// The flags that [`Access::of_peer`] reads.
+pub(crate) const PEER_FLAGS: &str = "\
+  --peer-user NAME:PASSWORD, --peer-cacert FILE, --peer-cert FILE, --peer-key FILE
+                          for B, if they are others than for A; an empty user is none
+";
 /// Flags that need no value.
 pub(crate) const SWITCHES: [&str; 1] = ["insecure-skip-tls-verify"];
 
@@ -43,12 +48,28 @@ impl Access {
             (None, None) => None,
             (None, Some(_)) => return Err(BenchError::Usage("`--password` needs `--user`".into())),
             (Some(name), Some(password)) => Some((name, password)),
-            (Some(both), None) => match both.split_once(':') {
-                Some((name, password)) => Some((name.to_owned(), password.to_owned())),
-                None => return Err(BenchError::Usage(format!("`--user {both}` has no password: NAME:PASSWORD"))),
-            },
+            (Some(both), None) => Some(split_user("user", &both)?),
         };
         Ok(Access { endpoints: Access::parse(&list)?, security, user })
+    }
+
+    /// How the members of another cluster are talked to: as with those of this one, where no flag says otherwise.
+    pub(crate) fn of_peer(flags: &mut Arguments, other: &Access, endpoints: &str) -> Result<Access, BenchError> {
+        let mut peer = Access { endpoints: Access::parse(endpoints)?, ..other.clone() };
+        if let Some(file) = flags.take("peer-cacert")? {
+            peer.security.authorities = Some(file);
+        }
+        match (flags.take("peer-cert")?, flags.take("peer-key")?) {
+            (None, None) => {}
+            (Some(cert), Some(key)) => (peer.security.cert, peer.security.key) = (Some(cert), Some(key)),
+            _ => return Err(BenchError::Usage("`--peer-cert` and `--peer-key` need each other".into())),
+        }
+        match flags.take::<String>("peer-user")? {
+            None => {}
+            Some(none) if none.is_empty() => peer.user = None,
+            Some(both) => peer.user = Some(split_user("peer-user", &both)?),
+        }
+        Ok(peer)
     }
 
     /// The endpoints in a list with commas.
@@ -82,6 +103,13 @@ impl Access {
     }
 }
 
+fn split_user(flag: &str, both: &str) -> Result<(String, String), BenchError> {
+    match both.split_once(':') {
+        Some((name, password)) => Ok((name.to_owned(), password.to_owned())),
+        None => Err(BenchError::Usage(format!("`--{flag} {both}` has no password: NAME:PASSWORD"))),
+    }
+}
+
 /// A command line as it may be kept: without passwords.
 pub(crate) fn safe_words(words: &[String]) -> Vec<String> {
     const HIDDEN: &str = "***";
@@ -91,9 +119,9 @@ pub(crate) fn safe_words(words: &[String]) -> Vec<String> {
     for word in words {
         safe.push(match (before, word.split_once('=')) {
             ("--password", _) => HIDDEN.to_owned(),
-            ("--user", _) => user(word),
+            ("--user" | "--peer-user", _) => user(word),
             (_, Some(("--password", _))) => format!("--password={HIDDEN}"),
-            (_, Some(("--user", value))) => format!("--user={}", user(value)),
+            (_, Some((flag @ ("--user" | "--peer-user"), value))) => format!("{flag}={}", user(value)),
             _ => word.clone(),
         });
         before = word;
@@ -117,10 +145,16 @@ mod tests {
             "b:secret",
             "--user",
             "c",
+            "--peer-user",
+            "d:secret",
+            "--peer-user=e:secret",
         ];
         let words: Vec<String> = words.map(str::to_owned).into();
         let safe = safe_words(&words).join(" ");
-        assert_eq!(safe, "sweep --user=a:*** --password *** --password=*** --user b:*** --user c");
+        assert_eq!(
+            safe,
+            "sweep --user=a:*** --password *** --password=*** --user b:*** --user c --peer-user d:*** --peer-user=e:***"
+        );
     }
 
     #[test]

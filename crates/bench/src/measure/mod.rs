@@ -5,7 +5,6 @@
 //! at the servers' `metrics`, which come by plain HTTP (`http`).
 
 mod cluster;
-mod files;
 mod flags;
 mod http;
 mod load;
@@ -15,7 +14,6 @@ mod requests;
 mod task;
 
 pub(crate) use cluster::Cluster;
-pub(crate) use files::raise_file_limit;
-pub(crate) use flags::{Access, CONNECTION_FLAGS, SWITCHES, safe_words};
+pub(crate) use flags::{Access, CONNECTION_FLAGS, PEER_FLAGS, SWITCHES, safe_words};
 pub(crate) use load::{Kind, Load};
 pub(crate) use task::Task;

@@ -31,8 +31,8 @@ pub(crate) struct Task {
 
 /// No request of these loads is larger.
 const REQUEST_BYTES_MAX: usize = 2 << 20;
-/// A load that does not end after its time is given up after so much more.
-const LATE: Duration = Duration::from_secs(120);
+/// How long the last answers are waited for after the time of a load: the largest are some megabytes, for a thousand clients at once.
+const GRACE: Duration = Duration::from_secs(30);
 
 impl Task {
     /// Runs it. Nothing but the engine's own failure is an error: requests that fail are in what was measured.
@@ -46,7 +46,8 @@ impl Task {
             requests: self.requests,
             time: self.time,
             rate: self.rate,
-            timeout: self.time.map(|time| time + LATE),
+            timeout: None,
+            grace: GRACE,
             pids: Vec::new(),
             metadata: self.token.iter().map(|token| ("token", token)).collect(),
             request_bytes_max: REQUEST_BYTES_MAX,
@@ -68,14 +69,20 @@ pub(super) fn measured(meter: &Meter, cost: &Cost, used: &Use, all: u64) -> Meas
         succeeded: meter.succeeded,
         errors: errors.collect(),
         examples: meter.examples.iter().map(|(name, text)| ((*name).to_owned(), text.clone())).collect(),
+        unsent: meter.unsent,
         seconds,
-        rate: meter.succeeded as f64 / seconds.max(1e-9),
+        rate: rate(meter.succeeded, cost.time),
         latency_us: latency(meter),
         client_cpu_us: each(cost.own_cpu.as_secs_f64()),
         server_cpu_us: used.cpu_seconds.and_then(each),
         server_memory_bytes: used.memory_bytes,
         ..Measured::default()
     }
+}
+
+/// How many a second.
+pub(super) fn rate(count: u64, time: Duration) -> f64 {
+    count as f64 / time.as_secs_f64().max(1e-9)
 }
 
 fn latency(meter: &Meter) -> Option<Latency> {

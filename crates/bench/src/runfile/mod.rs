@@ -17,6 +17,6 @@ pub(crate) use machine::Machine;
 pub(crate) use parameters::{Parameters, Value};
 pub(crate) use reading::read;
 pub(crate) use row::{Beside, Latency, Measured, Row, State};
-pub(crate) use run::{FORMAT, Kind, Member, Run, Side, VERSION};
+pub(crate) use run::{FORMAT, Kind, Member, Run, Side, TOOL, VERSION};
 pub(crate) use time::utc_now;
 pub(crate) use writing::{is_same_file, replace, write};

@@ -35,6 +35,9 @@ pub(crate) struct Measured {
     pub(crate) reason: Option<String>,
     pub(crate) requests: u64,
     pub(crate) succeeded: u64,
+    /// Requests of open loops that were due, and not sent because too many answers were missing; of the load beside it, too.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub(crate) unsent: u64,
     /// Requests that failed, by the name of the error, and answers that were not what they have to be, by what was wrong.
     pub(crate) errors: BTreeMap<String, u64>,
     /// What the server said with the first of each error.
@@ -70,9 +73,15 @@ pub(crate) struct Latency {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Beside {
     pub(crate) load: String,
+    /// Per second, while the other load ran as well.
     pub(crate) rate: f64,
     pub(crate) p99_us: Option<f64>,
     pub(crate) errors: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Measured {

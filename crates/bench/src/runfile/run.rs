@@ -11,6 +11,9 @@ pub(crate) const FORMAT: &str = "cairn-bench-run";
 /// The version of the format that is written, and the only one that is read.
 pub(crate) const VERSION: u32 = 1;
 
+/// What the field `tool` says.
+pub(crate) const TOOL: &str = concat!("cairn ", env!("CARGO_PKG_VERSION"));
+
 /// Which command has made a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -85,7 +88,7 @@ impl Run {
         Run {
             format: FORMAT.into(),
             version: VERSION,
-            tool: concat!("cairn ", env!("CARGO_PKG_VERSION")).into(),
+            tool: TOOL.into(),
             kind,
             label,
             command,

@@ -41,6 +41,7 @@ mod tests {
     #[test]
     fn days_have_their_dates() {
         assert_eq!(utc(0), "1970-01-01T00:00:00Z");
+        assert_eq!(utc(951_827_696), "2000-02-29T12:34:56Z");
         assert_eq!(utc(951_782_400), "2000-02-29T00:00:00Z");
         assert_eq!(utc(1_735_689_599), "2024-12-31T23:59:59Z");
         assert_eq!(utc(1_735_689_600), "2025-01-01T00:00:00Z");

@@ -1,16 +1,18 @@
 //! A sweep from its first row to its last.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::case::{Case, Target};
 use super::options::Options;
 use super::screen::{Screen, say, words};
 use super::stock::{Room, Stock};
-use super::stop::{on_interrupt, undisturbed};
+use super::stop::{Interruption, left_behind, on_interrupt, undisturbed};
 use super::{MEASURED, STOPPED, WITH_ERRORS, resume, tables};
-use crate::measure::{Cluster, Kind, Load, Task, raise_file_limit};
+use crate::arguments::check_connections;
+use crate::interrupt::{EXIT_CODE, is_interrupted};
+use crate::measure::{Access, Cluster, Kind, Load, Task};
 use crate::runfile::{self, Measured, Row, Run, State, utc_now};
 use crate::{BenchError, link};
 
@@ -21,19 +23,42 @@ const NO_SPACE: &str = "database space exceeded";
 
 /// Measures what is missing. Returns the exit code.
 pub(super) fn run(options: &Options) -> Result<i32, BenchError> {
-    let cases = tables::cases(options);
     // Signals are to be held back by every thread that follows.
-    let done = Arc::new(AtomicUsize::new(0));
-    let (all, out, seen) = (cases.len(), options.out.display().to_string(), done.clone());
-    on_interrupt(move || match seen.load(Ordering::Relaxed) {
-        0 => "interrupted before the first row was finished".to_owned(),
-        rows => format!("interrupted: {rows} of {all} rows are in `{out}`; the same command goes on after them"),
-    })?;
-    raise_file_limit(cases.iter().map(|case| case.connections).max().unwrap_or(0))?;
+    let done = Arc::new(Done::default());
+    let (out, seen) = (options.out.display().to_string(), done.clone());
+    on_interrupt(tables::OWN, move || seen.interruption(&out))?;
     let cluster = Cluster::connect(&options.access)?;
+    // Two names of one member are no two members.
+    let access = Access { endpoints: cluster.endpoints().to_vec(), ..options.access.clone() };
+    let options = &Options { access, ..options.clone() };
+    let cases = tables::cases(options);
+    // Writes beside a load have connections of their own.
+    let connections = |case: &Case| case.connections * if case.writes.is_some() { 2 } else { 1 };
+    check_connections(cases.iter().map(connections).max().unwrap_or(0))?;
     let side = cluster.describe(&options.name)?;
-    let run = resume::begin(options, side)?;
+    let run = resume::begin(options, &cases, side)?;
     Sweep { options, cluster: &cluster, cases, run, done }.run()
+}
+
+/// What is to be known when somebody has enough.
+#[derive(Default)]
+struct Done {
+    /// Rows that need not be measured again, and all of them.
+    rows: AtomicUsize,
+    all: AtomicUsize,
+    /// There may be keys.
+    has_begun: AtomicBool,
+}
+
+impl Done {
+    fn interruption(&self, out: &str) -> Interruption {
+        let all = self.all.load(Ordering::Relaxed);
+        let text = match self.rows.load(Ordering::Relaxed) {
+            0 => "interrupted before the first row was finished".to_owned(),
+            rows => format!("interrupted: {rows} of {all} rows are in `{out}`; the same command goes on after them"),
+        };
+        Interruption { text, has_keys: self.has_begun.load(Ordering::Relaxed) }
+    }
 }
 
 struct Sweep<'a> {
@@ -41,18 +66,19 @@ struct Sweep<'a> {
     cluster: &'a Cluster,
     cases: Vec<Case>,
     run: Run,
-    /// Rows that need not be measured again.
-    done: Arc<AtomicUsize>,
+    done: Arc<Done>,
 }
 
 impl Sweep<'_> {
     fn run(mut self) -> Result<i32, BenchError> {
         let all = self.cases.len();
         self.run.rows.retain(|row| row.result.is_measured());
+        // Each of them is of another case: that was looked at.
         let before = self.run.rows.len();
-        self.done.store(before, Ordering::Relaxed);
+        self.done.rows.store(before, Ordering::Relaxed);
+        self.done.all.store(all, Ordering::Relaxed);
         let out = self.options.out.display().to_string();
-        if self.run.finished.is_some() && before == all {
+        if self.run.finished.is_some() {
             say(format_args!(
                 "`{out}` is finished: it has all {all} rows. Make a page of it: cairn bench report {out}"
             ));
@@ -63,30 +89,38 @@ impl Sweep<'_> {
         let mut screen = Screen::new(self.run.sides.first().map_or(0, |side| side.members.len()));
         // The file is there before the first row: what cannot be written shows at once.
         self.save()?;
+        self.done.has_begun.store(true, Ordering::Relaxed);
         for (number, case) in self.cases.clone().into_iter().enumerate() {
             if self.run.row(case.table, &case.parameters).is_some() {
                 continue;
             }
             screen.doing(number + 1, all, &words(case.table, &case.parameters));
             let (result, stopped) = self.measure(&case, &mut stock);
+            if is_interrupted() {
+                tidy(self.cluster, &mut stock);
+                return Ok(EXIT_CODE);
+            }
             let row = Row { table: case.table.into(), parameters: case.parameters, result };
             screen.row(&row);
             self.run.rows.push(row);
-            self.save()?;
-            if let Some(why) = stopped {
+            if let Some(why) = self.save().err().map(|error| error.to_string()).or(stopped) {
                 screen.foot();
-                flags::say!("\nstopped: {why}");
-                // What is full has to be emptied before anything else can be done with it. If that fails, it is what `why` says.
-                if self.cluster.answers().is_ok() {
-                    let _ = stock.clear();
-                }
-                flags::say!("{} rows are in `{out}`; the same command goes on after them", self.finished());
+                eprintln!("\nstopped: {why}");
+                tidy(self.cluster, &mut stock);
+                let rows = self.done.rows.load(Ordering::Relaxed);
+                eprintln!("{rows} rows are in `{out}`; the same command goes on after them");
                 return Ok(STOPPED);
             }
         }
-        stock.clear()?;
+        tidy(self.cluster, &mut stock);
+        if is_interrupted() {
+            return Ok(EXIT_CODE);
+        }
         self.run.finished = Some(utc_now());
-        self.save()?;
+        if let Err(error) = self.save() {
+            eprintln!("\nstopped: {error}");
+            return Ok(STOPPED);
+        }
         screen.foot();
         say(format_args!(
             "\n{} rows are in `{out}`. Make a page of them: cairn bench report {out}",
@@ -117,7 +151,7 @@ impl Sweep<'_> {
         let written = undisturbed(|| {
             let written = runfile::write(&self.options.out, &self.run);
             if written.is_ok() {
-                self.done.store(self.finished(), Ordering::Relaxed);
+                self.done.rows.store(self.finished(), Ordering::Relaxed);
             }
             written
         });
@@ -127,7 +161,9 @@ impl Sweep<'_> {
     /// What came of a row, and why the sweep cannot go on, if it cannot.
     fn measure(&self, case: &Case, stock: &mut Stock<'_>) -> (Measured, Option<String>) {
         let stop = |why: String| (Measured::without(State::Stopped, why.clone()), Some(why));
-        let room = match stock.prepare(case) {
+        let offered =
+            case.writes.map_or(0, |rate| (rate as f64 * self.time(case).map_or(0.0, |time| time.as_secs_f64())) as u64);
+        let room = match stock.prepare(case, offered) {
             Ok(room) => room,
             Err(error) => return stop(error.to_string()),
         };
@@ -141,7 +177,9 @@ impl Sweep<'_> {
             Ok(result) => result,
             Err(error) => return stop(error.to_string()),
         };
-        result.reason = note;
+        let unsent = (result.unsent > 0)
+            .then(|| format!("{} puts were due and not sent: too many were not answered yet", result.unsent));
+        result.reason = note.or(unsent);
         let why = self.ending(&result);
         if let Some(why) = &why {
             (result.state, result.reason) = (State::Stopped, Some(why.clone()));
@@ -162,6 +200,12 @@ impl Sweep<'_> {
         self.cluster.answers().err().map(|error| format!("a server does not answer any more: {error}"))
     }
 
+    /// How long a row may take.
+    fn time(&self, case: &Case) -> Option<Duration> {
+        let most = case.writes.map(|_| MIXED_TIME_MAX);
+        self.options.row_time.into_iter().chain(most).min()
+    }
+
     /// The load of a row, and the writes beside it.
     fn task(&self, case: &Case, requests: Option<u64>) -> Result<(Task, Option<Task>), BenchError> {
         let all = self.cluster.places()?;
@@ -172,12 +216,7 @@ impl Sweep<'_> {
                 None => return Err(BenchError::Server("the leader is none of the endpoints: name all members".into())),
             },
         };
-        let is_mixed = case.writes.is_some();
-        let time = match self.options.row_time {
-            Some(time) if is_mixed => Some(time.min(MIXED_TIME_MAX)),
-            None if is_mixed => Some(MIXED_TIME_MAX),
-            time => time,
-        };
+        let time = self.time(case);
         let task = Task {
             load: case.load.clone(),
             places,
@@ -201,5 +240,12 @@ impl Sweep<'_> {
             token: None,
         });
         Ok((task, writes))
+    }
+}
+
+/// Takes away what was written, or says that it is left: what is full has to be emptied before anything else can be done with it.
+fn tidy(cluster: &Cluster, stock: &mut Stock<'_>) {
+    if let Err(error) = cluster.answers().and_then(|()| stock.clear()) {
+        eprintln!("{error}\n{}", left_behind(tables::OWN));
     }
 }

@@ -14,7 +14,7 @@ mod stop;
 mod tables;
 
 pub(crate) use screen::say;
-pub(crate) use stop::{on_interrupt, undisturbed};
+pub(crate) use stop::{Interruption, left_behind, on_interrupt, undisturbed};
 
 use crate::BenchError;
 

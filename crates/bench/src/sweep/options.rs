@@ -18,7 +18,7 @@ const ROW_SECONDS: f64 = 30.0;
 const ROW_SECONDS_QUICK: f64 = 1.5;
 
 /// What is to be measured, and how.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Options {
     pub(super) access: Access,
     pub(super) out: PathBuf,

@@ -51,8 +51,8 @@ impl<'a> Stock<'a> {
         Ok(Stock { cluster, compacts, filled: None, is_used: own > 0 })
     }
 
-    /// Prepares for a row. What other rows have left behind goes.
-    pub(super) fn prepare(&mut self, case: &Case) -> Result<Room, BenchError> {
+    /// Prepares for a row, beside which so many puts are offered. What other rows have left behind goes.
+    pub(super) fn prepare(&mut self, case: &Case, offered: u64) -> Result<Room, BenchError> {
         let load = &case.load;
         let wanted = (load.key_prefix.clone(), load.keys, load.value_bytes);
         // Where keys are written again and again, history grows: each such row begins anew.
@@ -65,7 +65,7 @@ impl<'a> Stock<'a> {
             return Ok(Room::Enough(case.requests));
         }
         self.clear()?;
-        let puts = if case.needs_keys { Some(load.keys) } else { case.requests };
+        let puts = if case.needs_keys { Some(load.keys.saturating_add(offered)) } else { case.requests };
         let room = self.room(case, puts)?;
         if case.needs_keys && matches!(room, Room::Enough(_)) {
             self.fill(load)?;
@@ -141,7 +141,7 @@ fn fit(case: &Case, puts: Option<u64>, left: Option<u64>) -> Room {
     if puts <= fitting {
         return Room::Enough(case.requests);
     }
-    let needs = crate::report_page::bytes((puts * case.load.put_bytes()) as f64);
+    let needs = crate::report_page::bytes((puts.saturating_mul(case.load.put_bytes())) as f64);
     let why =
         format!("{puts} puts need about {needs}, and {} of the quota are left", crate::report_page::bytes(left as f64));
     if case.needs_keys || fitting < case.clients as u64 { Room::None(why) } else { Room::Less(fitting, why) }
@@ -169,5 +169,6 @@ mod tests {
         assert_eq!(fit(&cases[0], cases[0].requests, quota), Room::Enough(Some(10_000)));
         let reads = cases.iter().find(|case| case.table == "get").expect("there are some");
         assert!(matches!(fit(reads, Some(reads.load.keys), Some(1 << 20)), Room::None(_)));
+        assert!(matches!(fit(reads, Some(u64::MAX), quota), Room::None(_)));
     }
 }

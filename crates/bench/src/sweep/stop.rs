@@ -4,9 +4,8 @@ use std::io::IsTerminal;
 use std::sync::Mutex;
 
 use crate::BenchError;
+use crate::interrupt::{EXIT_CODE, interrupt, is_interrupted};
 
-/// The exit code of a program that was interrupted.
-const INTERRUPTED: i32 = 128 + libc::SIGINT;
 const SIGNALS: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
 /// Held while the file is being replaced: nobody ends the process then.
@@ -18,8 +17,24 @@ pub(crate) fn undisturbed<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Has the process print what `text` makes and end when it is interrupted. To be called before there are other threads.
-pub(crate) fn on_interrupt(text: impl Fn() -> String + Send + 'static) -> Result<(), BenchError> {
+/// What the process says and does when it is interrupted.
+pub(crate) struct Interruption {
+    pub(crate) text: String,
+    /// There is something to be tidied up: the process goes on with that, and only ends at once if it is interrupted again.
+    pub(crate) has_keys: bool,
+}
+
+/// What is left behind of `prefix`, and how it goes away.
+pub(crate) fn left_behind(prefix: &str) -> String {
+    format!("keys that begin with `{prefix}` are left: `cairn ctl del --prefix {prefix}` deletes them")
+}
+
+/// Has the process do as `first` says when it is interrupted, and end when it is interrupted again: keys with `prefix` stay then. To be
+/// called before there are other threads.
+pub(crate) fn on_interrupt(
+    prefix: &'static str,
+    first: impl Fn() -> Interruption + Send + 'static,
+) -> Result<(), BenchError> {
     // SAFETY: all zeroes is a value of this plain set.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
     // SAFETY: the set is ours, and the kernel takes it by reference.
@@ -35,15 +50,26 @@ pub(crate) fn on_interrupt(text: impl Fn() -> String + Send + 'static) -> Result
         return Err(BenchError::Io("cannot wait for signals".into(), std::io::Error::from_raw_os_error(outcome)));
     }
     std::thread::spawn(move || {
-        let mut signal = 0;
-        // SAFETY: both are ours; the set has been filled in.
-        while unsafe { libc::sigwait(&raw const set, &raw mut signal) } != 0 {}
-        undisturbed(|| {
-            // In the place of what is said to be on its way.
-            let clear = if std::io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
-            flags::say!("{clear}{}", text());
-            std::process::exit(INTERRUPTED)
-        })
+        loop {
+            let mut signal = 0;
+            // SAFETY: both are ours; the set has been filled in.
+            while unsafe { libc::sigwait(&raw const set, &raw mut signal) } != 0 {}
+            undisturbed(|| {
+                // In the place of what is said to be on its way.
+                let clear = if std::io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
+                if is_interrupted() {
+                    eprintln!("{clear}{}", left_behind(prefix));
+                    std::process::exit(EXIT_CODE);
+                }
+                let Interruption { text, has_keys } = first();
+                eprintln!("{clear}{text}");
+                if !has_keys {
+                    std::process::exit(EXIT_CODE);
+                }
+                eprintln!("the keys are being deleted; Ctrl-C again ends at once");
+                interrupt();
+            });
+        }
     });
     Ok(())
 }

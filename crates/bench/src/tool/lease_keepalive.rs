@@ -49,8 +49,8 @@ fn run(parsed: &Parsed) -> Outcome {
         return Ok(());
     }
     let (meters, cost) = session.measure(pace, 1, || Renewals { ids: ids.clone(), next: 0 })?;
-    say(&session.tell("lease-keepalive", &meters[0], cost)?);
-    Ok(())
+    say(&session.tell("lease-keepalive", &meters[0], cost));
+    session.end()
 }
 
 /// Makes leases.

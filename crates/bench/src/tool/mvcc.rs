@@ -5,7 +5,6 @@
 use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use api::etcdserverpb::{InternalRaftRequest, PutRequest, RequestOp, TxnRequest, request_op};
@@ -18,9 +17,9 @@ use super::command::{Action, Command};
 use super::failure::{Failure, Outcome};
 use super::keys::{length, noise};
 use super::{say, summary};
+use crate::interrupt::interrupt;
 use crate::link::block_on;
 use crate::meter::Meter;
-use crate::singles::INTERRUPTED;
 
 /// Where the store is, in the working directory. It goes away at the end.
 const DIR: &str = "mvcc-bench";
@@ -149,7 +148,7 @@ fn measure(dir: &Path, load: &Load) -> Outcome<Measured> {
         Ok(tokio::select! {
             outcome = puts(&mut applier, load, &measured) => outcome,
             _ = tokio::signal::ctrl_c() => {
-                INTERRUPTED.store(true, Ordering::Relaxed);
+                interrupt();
                 Ok(())
             }
         })

@@ -60,11 +60,11 @@ fn run(parsed: &Parsed) -> Outcome {
         drop(stop);
         measured
     })?;
-    say(&format!("{}\n", session.tell("put", &meters[0], cost)?));
+    say(&format!("{}\n", session.tell("put", &meters[0], cost)));
     if parsed.switch("check-hashkv") {
         say(&format!("{}\n", checksum(&session)?));
     }
-    Ok(())
+    session.end()
 }
 
 /// Compacts again and again, until it is told to stop or something fails.

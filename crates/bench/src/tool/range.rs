@@ -75,8 +75,8 @@ fn run(parsed: &Parsed) -> Outcome {
     };
     let session = Session::open(parsed)?;
     let (meters, cost) = session.measure(session.pace()?, 1, || ranges.clone())?;
-    say(&session.tell("range", &meters[0], cost)?);
-    Ok(())
+    say(&session.tell("range", &meters[0], cost));
+    session.end()
 }
 
 #[derive(Clone)]

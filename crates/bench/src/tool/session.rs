@@ -1,6 +1,9 @@
 //! What the flags of all sub-commands come to: where connections lead, who the user is, how a load is driven.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use api::etcdserverpb::{MemberListRequest, MemberListResponse, StatusRequest, StatusResponse};
@@ -12,6 +15,7 @@ use rpc::{Metadata, Status};
 
 use super::failure::{Failure, Outcome};
 use super::summary;
+use crate::limits::{CALLS_MAX, connections_max};
 use crate::link::{Place, block_on};
 use crate::meter::{Cost, Meter, told};
 use crate::pass::User;
@@ -23,12 +27,10 @@ use crate::{BenchError, pass, perfdash};
 
 /// Longer requests are not sent, as with etcd's clients.
 const REQUEST_BYTES_MAX: usize = 2 << 20;
-/// So many clients are the most.
-const CLIENTS_MAX: u64 = 1 << 20;
-/// Open files beside the connections.
-const FILES: u64 = 32;
 /// How long one attempt to connect may take.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long answers that are on their way are waited for when a run is over.
+pub(crate) const GRACE: Duration = Duration::from_secs(5);
 /// The pause between two rounds of attempts.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -41,6 +43,10 @@ pub(crate) struct Session<'a> {
     places: Vec<Place>,
     user: Option<User>,
     token: Option<String>,
+    /// Where `--json` has reports go: open from the beginning, so that nothing is measured in vain.
+    file: Option<(PathBuf, File)>,
+    /// The first file that could not be written.
+    unwritten: Mutex<Option<Failure>>,
 }
 
 /// How a sub-command sends requests.
@@ -66,7 +72,12 @@ impl<'a> Session<'a> {
         }
         let places = places(&security, &endpoints)?;
         let user = user(parsed)?;
-        let mut session = Session { parsed, security, endpoints, places, user, token: None };
+        let file = match parsed.text("json") {
+            "" => None,
+            path => Some((PathBuf::from(path), open(Path::new(path))?)),
+        };
+        let mut session =
+            Session { parsed, security, endpoints, places, user, token: None, file, unwritten: Mutex::default() };
         if !session.has_work() {
             return Ok(session);
         }
@@ -228,6 +239,7 @@ impl<'a> Session<'a> {
             time: self.time(),
             rate: Some(pace.rate as f64).filter(|rate| *rate > 0.0),
             timeout: None,
+            grace: GRACE,
             pids: Vec::new(),
             metadata: self.metadata(),
             request_bytes_max: REQUEST_BYTES_MAX,
@@ -245,9 +257,10 @@ impl<'a> Session<'a> {
         Meter { series: self.parsed.switch("sample").then(Series::default), ..Meter::default() }
     }
 
-    /// The report of what was measured; written to files too, if that is asked for. `name` is that of the load.
-    pub(crate) fn tell(&self, name: &'static str, meter: &Meter, cost: Cost) -> Outcome<String> {
-        if let Some(path) = Some(self.parsed.text("json")).filter(|path| !path.is_empty()) {
+    /// The report of what was measured; written to files too, if that is asked for: whether it could be says [`Session::end`]. `name` is
+    /// that of the load.
+    pub(crate) fn tell(&self, name: &'static str, meter: &Meter, cost: Cost) -> String {
+        if let Some((path, file)) = &self.file {
             let shape = Shape {
                 load: name,
                 connections: self.connections(),
@@ -255,23 +268,42 @@ impl<'a> Session<'a> {
                 threads: 1,
                 rate: Some(self.parsed.int("rate") as f64).filter(|rate| *rate > 0.0),
             };
-            append(Path::new(path), &Report::of(&shape, meter, cost, false).json())?;
+            self.note(append(path, file, &Report::of(&shape, meter, cost, false).json()));
         }
         let mut text = summary::text(meter, cost.time, self.parsed.switch("precise"));
         if self.parsed.switch("report-perfdash") && meter.latency.total() > 0 {
-            let path = perfdash::write(name, &meter.latency)?;
-            text = format!("Successfully created a JSON perf report at {}\n{text}", path.display());
+            match perfdash::write(name, &meter.latency) {
+                Ok(path) => text = format!("Successfully created a JSON perf report at {}\n{text}", path.display()),
+                Err(error) => self.note(Err(error.into())),
+            }
         }
-        Ok(text)
+        text
+    }
+
+    fn note(&self, written: Outcome) {
+        if let Err(failure) = written {
+            self.unwritten.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
+        }
+    }
+
+    /// Whether every report is where it should be.
+    pub(crate) fn end(&self) -> Outcome {
+        self.unwritten.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
     }
 }
 
+/// Opens a file that lines are added to.
+fn open(path: &Path) -> Outcome<File> {
+    File::options().append(true).create(true).open(path).map_err(|error| unwritten(path, &error))
+}
+
 /// Adds a line to a file: whole, or not at all as far as the file system lets it.
-fn append(path: &Path, line: &str) -> Outcome {
-    use std::io::Write;
-    let failed = |error| Failure::new(format!("cannot write `{}`: {error}", path.display()));
-    let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path).map_err(failed)?;
-    file.write_all(format!("{line}\n").as_bytes()).map_err(failed)
+fn append(path: &Path, mut file: &File, line: &str) -> Outcome {
+    file.write_all(format!("{line}\n").as_bytes()).map_err(|error| unwritten(path, &error))
+}
+
+fn unwritten(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(format!("cannot write `{}`: {error}", path.display()))
 }
 
 /// Clients and connections that can be.
@@ -280,30 +312,16 @@ fn check_counts(parsed: &Parsed) -> Outcome {
     if connections == 0 {
         return Err(Failure::new("expected positive --conns, got (0)"));
     }
-    if clients > CLIENTS_MAX {
-        return Err(Failure::new(format!("expected --clients of {CLIENTS_MAX} or less, got ({clients})")));
+    if clients > CALLS_MAX {
+        return Err(Failure::new(format!("expected --clients of {CALLS_MAX} or less, got ({clients})")));
     }
-    let files = raise_file_limit();
-    if connections.saturating_add(FILES) > files {
-        let most = files.saturating_sub(FILES);
+    let (most, files) = connections_max();
+    if connections > most {
         let text =
             format!("expected --conns of {most} or less (the limit of open files is {files}), got ({connections})");
         return Err(Failure::new(text));
     }
     Ok(())
-}
-
-/// Open files: the hard limit is taken as the soft one.
-fn raise_file_limit() -> u64 {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is a struct of ours for the kernel to write to.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
-        return 1024;
-    }
-    let raised = libc::rlimit { rlim_cur: limit.rlim_max, ..limit };
-    // SAFETY: the kernel only reads `raised`.
-    let outcome = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) };
-    if outcome == 0 { raised.rlim_cur } else { limit.rlim_cur }
 }
 
 fn endpoint(text: &str) -> Outcome<Endpoint> {

@@ -3,7 +3,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use api::Message;
@@ -23,10 +22,10 @@ use super::keys::{Keys, Random, length, noise};
 use super::say;
 use super::session::{Pace, Session};
 use crate::BenchError;
+use crate::interrupt::interrupt;
 use crate::link::block_on;
 use crate::meter::{Cost, Meter};
 use crate::progress::Bar;
-use crate::singles::INTERRUPTED;
 
 pub(crate) const COMMAND: Command = Command {
     name: "stm",
@@ -127,9 +126,9 @@ fn run(parsed: &Parsed) -> Outcome {
         let began = outcome.map_err(Failure::from).flatten()?;
         let meter = shared.meter.borrow();
         let time = meter.last.map_or(Duration::ZERO, |last| last - began);
-        say(&session.tell("stm", &meter, Cost { time, ..Cost::default() })?);
+        say(&session.tell("stm", &meter, Cost { time, ..Cost::default() }));
     }
-    Ok(())
+    session.end()
 }
 
 /// What the clients have in common.
@@ -200,7 +199,7 @@ async fn transact(session: &Session<'_>, shared: &Rc<Shared>, pace: Pace, locker
     tokio::select! {
         outcome = work => outcome?,
         () = drawing => {}
-        _ = tokio::signal::ctrl_c() => INTERRUPTED.store(true, Ordering::Relaxed),
+        _ = tokio::signal::ctrl_c() => interrupt(),
     }
     bar.end(shared.meter.borrow().done());
     Ok(began)

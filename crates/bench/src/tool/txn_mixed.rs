@@ -59,9 +59,9 @@ fn run(parsed: &Parsed) -> Outcome {
     let (meters, cost) = session.measure(session.pace()?, 2, || mixed.clone())?;
     for (name, load, group) in [("Read", "txn-mixed-read", READS), ("Write", "txn-mixed-write", WRITES)] {
         let meter = &meters[group];
-        say(&format!("Total {name} Ops: {}\nDetails:{}\n", meter.sent, session.tell(load, meter, cost)?));
+        say(&format!("Total {name} Ops: {}\nDetails:{}\n", meter.sent, session.tell(load, meter, cost)));
     }
-    Ok(())
+    session.end()
 }
 
 /// The share of reads when there are `ratio` for each write.

@@ -44,8 +44,8 @@ fn run(parsed: &Parsed) -> Outcome {
     let txns = Txns { keys, value, operations: length("txn-ops", operations)? as u64, next: 0, operation: Vec::new() };
     let session = Session::open(parsed)?;
     let (meters, cost) = session.measure(session.pace()?, 1, || txns.clone())?;
-    say(&format!("{}\n", session.tell("txn-put", &meters[0], cost)?));
-    Ok(())
+    say(&format!("{}\n", session.tell("txn-put", &meters[0], cost)));
+    session.end()
 }
 
 #[derive(Clone)]

@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use flags::{Parsed, int, switch};
@@ -17,11 +16,11 @@ use super::say;
 use super::session::{Pace, Session};
 use super::single::Single;
 use super::watching::{self, Audience, Order};
+use crate::interrupt::is_interrupted;
 use crate::link::block_on;
 use crate::meter::{Cost, Meter};
 use crate::progress::Bar;
 use crate::series::Series;
-use crate::singles::INTERRUPTED;
 use crate::wire::put_bytes;
 use crate::work::{Request, Work};
 use crate::{BenchError, answer};
@@ -68,10 +67,10 @@ fn run(parsed: &Parsed) -> Outcome {
     let hall = Rc::new(RefCell::new(Hall::new(&session, &order, puts)));
     let outcome = block_on(async { Ok::<_, BenchError>(watch(&session, &order, &hall, pace).await) });
     outcome.map_err(Failure::from).flatten()?;
-    if INTERRUPTED.load(Ordering::Relaxed) {
-        hall.borrow_mut().tell(&session)?;
+    if is_interrupted() {
+        hall.borrow_mut().tell(&session);
     }
-    Ok(())
+    session.end()
 }
 
 async fn watch(session: &Session<'_>, order: &Order, hall: &Rc<RefCell<Hall>>, pace: Pace) -> Outcome {
@@ -82,7 +81,7 @@ async fn watch(session: &Session<'_>, order: &Order, hall: &Rc<RefCell<Hall>>, p
         if !is_silent {
             complete.notified().await;
         }
-        hall.borrow_mut().tell(session)?;
+        hall.borrow_mut().tell(session);
         hall.borrow_mut().listen();
         if !is_silent && hall.borrow().due > 0 {
             let puts = Puts { keys: order.keys.clone(), next: 0 };
@@ -94,7 +93,8 @@ async fn watch(session: &Session<'_>, order: &Order, hall: &Rc<RefCell<Hall>>, p
             hall.borrow_mut().expect(due(order, meter.sent));
             complete.notified().await;
         }
-        hall.borrow_mut().tell(session)
+        hall.borrow_mut().tell(session);
+        Ok(())
     };
     watching::attend(lanes, work).await
 }
@@ -151,7 +151,7 @@ impl Hall {
     }
 
     /// Prints what was measured in this part.
-    fn tell(&mut self, session: &Session) -> Outcome {
+    fn tell(&mut self, session: &Session) {
         let (title, load) = match self.is_listening {
             false => ("Watch creation summary:", "watch-creation"),
             true => ("Watch events received summary:", "watch-events"),
@@ -159,8 +159,7 @@ impl Hall {
         self.bar.end(self.meter.succeeded);
         let time = self.meter.last.map_or(Duration::ZERO, |last| last - self.began);
         let cost = Cost { time, ..Cost::default() };
-        say(&format!("{title}\n{}", session.tell(load, &self.meter, cost)?));
-        Ok(())
+        say(&format!("{title}\n{}", session.tell(load, &self.meter, cost)));
     }
 }
 

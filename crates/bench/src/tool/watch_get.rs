@@ -71,11 +71,8 @@ fn run(parsed: &Parsed) -> Outcome {
     }
     let meter = meter.into_inner();
     let time = meter.last.map_or(Duration::ZERO, |last| last - began);
-    say(&format!(
-        "Get during watch summary:\n{}",
-        session.tell("watch-get", &meter, Cost { time, ..Cost::default() })?
-    ));
-    Ok(())
+    say(&format!("Get during watch summary:\n{}", session.tell("watch-get", &meter, Cost { time, ..Cost::default() })));
+    session.end()
 }
 
 async fn watch(session: &Session<'_>, order: &Order, events: u64, meter: &RefCell<Meter>) -> Outcome {

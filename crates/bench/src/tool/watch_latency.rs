@@ -74,12 +74,12 @@ fn run(parsed: &Parsed) -> Outcome {
     room.bar.end(came);
     let cost =
         |meter: &Meter| Cost { time: meter.last.map_or(Duration::ZERO, |last| last - room.began), ..Cost::default() };
-    say(&format!("\nPut summary:\n{}", session.tell("watch-latency-put", &room.put, cost(&room.put))?));
+    say(&format!("\nPut summary:\n{}", session.tell("watch-latency-put", &room.put, cost(&room.put))));
     say(&format!(
         "\nWatch events summary:\n{}",
-        session.tell("watch-latency-events", &room.events, cost(&room.events))?
+        session.tell("watch-latency-events", &room.events, cost(&room.events))
     ));
-    Ok(())
+    session.end()
 }
 
 /// What is put, how often, and how many times a second.

@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -14,11 +13,11 @@ use tokio::task::JoinSet;
 use super::failure::{Failure, Outcome};
 use super::session::Session;
 use crate::cutter::Cutter;
+use crate::interrupt::interrupt;
 use crate::link::SharedRoom;
 use crate::meter::told;
 use crate::pass::Pass;
 use crate::seeker::Seeker;
-use crate::singles::INTERRUPTED;
 use crate::socket::Socket;
 use crate::wire::{self, Value, put_bytes, put_message, put_number};
 
@@ -112,7 +111,7 @@ pub(crate) async fn attend<A: Audience + 'static>(
         outcome = work => outcome,
         failure = failing => Err(failure),
         _ = tokio::signal::ctrl_c() => {
-            INTERRUPTED.store(true, Ordering::Relaxed);
+            interrupt();
             Ok(())
         }
     }
