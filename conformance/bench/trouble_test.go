@@ -1,6 +1,8 @@
 package bench
 
 import (
+	"encoding/json"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -59,6 +61,108 @@ func TestServerThatRestarts(t *testing.T) {
 	if metric(t, server, "grpc_server_started_total", "Put") == 0 || !strings.Contains(stdout.String(), "code = Unavailable") {
 		t.Errorf("%s%s", stdout, stderr)
 	}
+}
+
+// A server that hangs shows: in the time, in the requests without an answer,
+// and in those that an open loop did not get to. What goes well has no such lines.
+func TestServerThatHangs(t *testing.T) {
+	server := harness.Start(t, harness.Subject())
+	for _, line := range []string{
+		"--clients=4 --duration=3s put --rate=50",
+		"--clients=4 --duration=3s put",
+		"--clients=4 --duration=3s stm",
+	} {
+		path := filepath.Join(t.TempDir(), "run.json")
+		command, stdout, stderr := start(t, server.Endpoint(), "--json="+path+" "+line)
+		time.Sleep(1500 * time.Millisecond)
+		server.Pause()
+		err := command.Wait()
+		server.Resume()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", line, err, stderr)
+		}
+		told := readReports(t, path)[0]
+		if told.Seconds < 3 || told.Seconds > 4 || told.Failed["DeadlineExceeded"] != 4 || told.Requests != told.Succeeded+4 {
+			t.Errorf("%s: %+v\n%s", line, told, stdout)
+		}
+		isOpen := strings.Contains(line, "--rate")
+		if all := told.Requests + told.Unsent; isOpen && all != 150 || !isOpen && told.Unsent != 0 {
+			t.Errorf("%s: %+v", line, told)
+		}
+		if isOpen != strings.Contains(stdout.String(), "not sent: due before the end") {
+			t.Errorf("%s:\n%s", line, stdout)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "run.json")
+	result := run(t, ours(t), server.Endpoint(), "--json="+path+" --clients=4 --duration=2s put --rate=100")
+	told := readReports(t, path)[0]
+	if told.Requests != 200 || told.Succeeded != 200 || told.Seconds < 2 || strings.Contains(result.Stdout, "Error") {
+		t.Errorf("%+v\n%s", told, result.Stdout)
+	}
+}
+
+// Watches go on after a server was started anew: no event is missing, and none comes twice.
+func TestWatchesThatAreResumed(t *testing.T) {
+	for line, events := range map[string]int{
+		"watch --put-total=16 --put-rate=4 --streams=2 --watch-per-stream=2":            64,
+		"watch-latency --put-total=16 --put-rate=4 --streams=2 --watchers-per-stream=2": 64,
+	} {
+		server := harness.Start(t, harness.Subject())
+		path := filepath.Join(t.TempDir(), "run.json")
+		command, stdout, stderr := start(t, server.Endpoint(), "--json="+path+" "+line)
+		for metric(t, server, "grpc_server_started_total", "Put") < 6 {
+			time.Sleep(5 * time.Millisecond)
+		}
+		// No put is on its way.
+		time.Sleep(100 * time.Millisecond)
+		server.Kill()
+		server.Run()
+		if err := command.Wait(); err != nil {
+			t.Fatalf("%s: %v\n%s%s", line, err, stdout, stderr)
+		}
+		reports := readReports(t, path)
+		if last := reports[len(reports)-1]; last.Succeeded != events {
+			t.Errorf("%s: %+v", line, last)
+		}
+		if !strings.Contains(stderr.String(), "are resumed") {
+			t.Errorf("%s: nothing was lost\n%s", line, stderr)
+		}
+	}
+}
+
+// A path that cannot be written is refused before anything is measured.
+func TestReportsThatCannotBeWritten(t *testing.T) {
+	server := harness.Start(t, harness.Subject())
+	result := run(t, ours(t), server.Endpoint(), "--json=/nonexistent/run.json put --total=5")
+	if result.Code != 1 || result.Stdout != "" || !strings.Contains(result.Stderr, "cannot write `/nonexistent/run.json`") {
+		t.Errorf("exit %d\n%s%s", result.Code, result.Stdout, result.Stderr)
+	}
+	if puts := metric(t, server, "grpc_server_started_total", "Put"); puts != 0 {
+		t.Errorf("%d puts", puts)
+	}
+}
+
+// report is what matters here of a line of a file of reports.
+type report struct {
+	Requests, Succeeded, Unsent int
+	Failed                      map[string]int
+	Seconds                     float64
+}
+
+func readReports(t *testing.T, path string) (reports []report) {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(content)) {
+		var one report
+		if err := json.Unmarshal([]byte(line), &one); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		reports = append(reports, one)
+	}
+	return reports
 }
 
 // Tokens that a server does not know any more are replaced: each client has

@@ -140,6 +140,10 @@ impl<'a> Session<'a> {
         self.parsed.text("endpoints").split(',').next().unwrap_or_default().trim().to_string()
     }
 
+    pub(crate) fn user(&self) -> Option<User> {
+        self.user.clone()
+    }
+
     pub(crate) fn metadata(&self) -> Metadata {
         self.token.iter().map(|token| ("token", token)).collect()
     }
@@ -177,6 +181,14 @@ impl<'a> Session<'a> {
             flags::say!("warning: {}; trying on", status.message);
             tokio::time::sleep(PAUSE).await;
             number += 1;
+        }
+    }
+
+    /// Waits until a channel has a connection, as long as it takes.
+    pub(crate) async fn connect(&self, channel: &Channel) {
+        while let Err(status) = channel.connect().await {
+            eprintln!("warning: {}; trying on", status.message);
+            tokio::time::sleep(PAUSE).await;
         }
     }
 

@@ -20,9 +20,9 @@ use super::command::{Action, Command};
 use super::failure::{Failure, Outcome};
 use super::keys::{Keys, Random, length, noise};
 use super::say;
-use super::session::{Pace, Session};
+use super::session::{GRACE, Pace, Session};
 use crate::BenchError;
-use crate::interrupt::interrupt;
+use crate::interrupt::{interrupt, is_interrupted};
 use crate::link::block_on;
 use crate::meter::{Cost, Meter};
 use crate::progress::Bar;
@@ -119,13 +119,19 @@ fn run(parsed: &Parsed) -> Outcome {
         writes: (each * percent / 100) as usize,
         value_bytes,
         begun: Cell::new(0),
+        under_way: Cell::new(0),
+        ended: Cell::new(Instant::now()),
         meter: RefCell::new(session.meter()),
     });
     if pace.total != Some(0) && session.has_work() {
         let outcome = block_on(async { Ok::<_, BenchError>(transact(&session, &shared, pace, locker).await) });
         let began = outcome.map_err(Failure::from).flatten()?;
-        let meter = shared.meter.borrow();
-        let time = meter.last.map_or(Duration::ZERO, |last| last - began);
+        let mut meter = shared.meter.borrow_mut();
+        let under_way = shared.under_way.get();
+        meter.lose(under_way);
+        // Without an answer to the last of them the time belongs to it in which nothing came.
+        let last = if under_way == 0 { meter.last } else { meter.last.max(Some(shared.ended.get())) };
+        let time = last.map_or(Duration::ZERO, |last| last.saturating_duration_since(began));
         say(&session.tell("stm", &meter, Cost { time, ..Cost::default() }));
     }
     session.end()
@@ -142,6 +148,10 @@ struct Shared {
     value_bytes: usize,
     /// Transactions that were begun.
     begun: Cell<u64>,
+    /// Those that are on their way.
+    under_way: Cell<u64>,
+    /// When nobody wanted to wait any longer, or the time was over.
+    ended: Cell<Instant>,
     meter: RefCell<Meter>,
 }
 
@@ -191,18 +201,38 @@ async fn transact(session: &Session<'_>, shared: &Rc<Shared>, pace: Pace, locker
         Ok::<_, Failure>(())
     };
     let drawing = async {
-        loop {
+        // Clients that wait for their time have nothing under way.
+        while !is_interrupted() || shared.under_way.get() > 0 {
             tokio::time::sleep(Duration::from_millis(50)).await;
             bar.draw(shared.meter.borrow().done());
+        }
+    };
+    let over = async {
+        tokio::select! {
+            () = sleep_until(until) => {}
+            _ = tokio::signal::ctrl_c() => interrupt(),
+        }
+        let now = Instant::now();
+        shared.ended.set(now);
+        tokio::select! {
+            () = sleep_until(Some(now + GRACE)) => {}
+            _ = tokio::signal::ctrl_c() => interrupt(),
         }
     };
     tokio::select! {
         outcome = work => outcome?,
         () = drawing => {}
-        _ = tokio::signal::ctrl_c() => interrupt(),
+        () = over => {}
     }
     bar.end(shared.meter.borrow().done());
     Ok(began)
+}
+
+async fn sleep_until(time: Option<Instant>) {
+    match time {
+        None => std::future::pending().await,
+        Some(time) => tokio::time::sleep_until(time.into()).await,
+    }
 }
 
 async fn one_client(
@@ -216,18 +246,23 @@ async fn one_client(
 ) -> Outcome {
     let failed = |error: Error| Failure::new(format!("stm: {}", told(&error)));
     let mut holder = lock.prepare(client).await.map_err(failed)?;
-    while shared.begun.get() < total && until.is_none_or(|until| Instant::now() < until) {
+    while !is_interrupted() && shared.begun.get() < total && until.is_none_or(|until| Instant::now() < until) {
         let number = shared.begun.replace(shared.begun.get() + 1);
         let mut since = Instant::now();
         if rate > 0 {
             since = began + Duration::from_secs_f64((number as f64 / rate as f64).min(1e9));
             tokio::time::sleep_until(since.into()).await;
+            if is_interrupted() {
+                break;
+            }
         }
+        shared.under_way.set(shared.under_way.get() + 1);
+        shared.meter.borrow_mut().sent += 1;
         let held = holder.lock().await.map_err(failed)?;
         let outcome = apply(client, shared.isolation, &shared.draw()).await;
         holder = held.unlock().await.map_err(failed)?;
+        shared.under_way.set(shared.under_way.get() - 1);
         let mut meter = shared.meter.borrow_mut();
-        meter.sent += 1;
         let status = match outcome {
             Ok(()) => Status::OK,
             Err(Error::Status(status)) => status,

@@ -66,11 +66,11 @@ fn run(parsed: &Parsed) -> Outcome {
     let pace = Pace { total: Some(puts), rate, shows_bar: false };
     let hall = Rc::new(RefCell::new(Hall::new(&session, &order, puts)));
     let outcome = block_on(async { Ok::<_, BenchError>(watch(&session, &order, &hall, pace).await) });
-    outcome.map_err(Failure::from).flatten()?;
-    if is_interrupted() {
+    let outcome = outcome.map_err(Failure::from).flatten();
+    if is_interrupted() || outcome.is_err() {
         hall.borrow_mut().tell(&session);
     }
-    session.end()
+    outcome.and_then(|()| session.end())
 }
 
 async fn watch(session: &Session<'_>, order: &Order, hall: &Rc<RefCell<Hall>>, pace: Pace) -> Outcome {

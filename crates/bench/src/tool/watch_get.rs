@@ -65,14 +65,15 @@ fn run(parsed: &Parsed) -> Outcome {
     };
     let meter = RefCell::new(session.meter());
     let began = Instant::now();
+    let mut outcome = Ok(());
     if order.watchers > 0 && session.has_work() {
-        let outcome = block_on(async { Ok::<_, BenchError>(watch(&session, &order, events, &meter).await) });
-        outcome.map_err(Failure::from).flatten()?;
+        let done = block_on(async { Ok::<_, BenchError>(watch(&session, &order, events, &meter).await) });
+        outcome = done.map_err(Failure::from).flatten();
     }
     let meter = meter.into_inner();
     let time = meter.last.map_or(Duration::ZERO, |last| last - began);
     say(&format!("Get during watch summary:\n{}", session.tell("watch-get", &meter, Cost { time, ..Cost::default() })));
-    session.end()
+    outcome.and_then(|()| session.end())
 }
 
 async fn watch(session: &Session<'_>, order: &Order, events: u64, meter: &RefCell<Meter>) -> Outcome {
@@ -92,6 +93,7 @@ async fn watch(session: &Session<'_>, order: &Order, events: u64, meter: &RefCel
         let request = RangeRequest { key: READ.into(), serializable: true, ..RangeRequest::default() };
         let message = bytes::Bytes::from(request.encode_to_vec());
         while !is_over.get() {
+            session.connect(&channel).await;
             let since = Instant::now();
             let answer = channel.unary("/etcdserverpb.KV/Range", &session.metadata(), message.clone(), None).await;
             let mut meter = meter.borrow_mut();

@@ -64,10 +64,11 @@ fn run(parsed: &Parsed) -> Outcome {
         came: Rc::default(),
         bar: Bar::new(Some(puts.saturating_mul(watchers as u64))),
     }));
+    let mut outcome = Ok(());
     if puts > 0 {
         let load = Load { message: put.encode_to_vec().into(), puts, rate: rate as f64 };
-        let outcome = block_on(async { Ok::<_, BenchError>(watch(&session, &order, &load, &room).await) });
-        outcome.map_err(Failure::from).flatten()?;
+        let done = block_on(async { Ok::<_, BenchError>(watch(&session, &order, &load, &room).await) });
+        outcome = done.map_err(Failure::from).flatten();
     }
     let mut room = room.borrow_mut();
     let came = room.events.succeeded;
@@ -79,7 +80,7 @@ fn run(parsed: &Parsed) -> Outcome {
         "\nWatch events summary:\n{}",
         session.tell("watch-latency-events", &room.events, cost(&room.events))
     ));
-    session.end()
+    outcome.and_then(|()| session.end())
 }
 
 /// What is put, how often, and how many times a second.
@@ -108,6 +109,8 @@ async fn watch(session: &Session<'_>, order: &Order, load: &Load, room: &Rc<RefC
             if until.is_some_and(|until| tokio::time::Instant::now() >= until) {
                 break;
             }
+            // Nothing is put while there is no server, and so nothing fails for that.
+            session.connect(&channel).await;
             let since = Instant::now();
             let answer = channel.unary("/etcdserverpb.KV/Put", &session.metadata(), load.message.clone(), None).await;
             let failed = |why: String| Failure::new(format!("Failed to Put for watch latency benchmark: {why}"));

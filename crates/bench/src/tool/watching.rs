@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rpc::Status;
 use rpc::client::{Broken, CallKey, Calls, Link, Release};
@@ -17,12 +17,14 @@ use crate::interrupt::interrupt;
 use crate::link::SharedRoom;
 use crate::meter::told;
 use crate::pass::Pass;
-use crate::seeker::Seeker;
+use crate::seeker::{Seeker, Seeking};
 use crate::socket::Socket;
 use crate::wire::{self, Value, put_bytes, put_message, put_number};
 
 /// So many watchers are the most.
 const WATCHERS_MAX: i64 = 1 << 22;
+/// Nobody looks for another connection more often.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// What is to be watched.
 #[derive(Clone, Debug, Default)]
@@ -65,26 +67,43 @@ pub(crate) async fn open<A: Audience + 'static>(
     // Without watchers nobody is to be asked.
     let streams = if order.watchers == 0 { 0 } else { order.streams };
     let connections = session.connections().min(session.clients()).min(streams);
-    let pass = Rc::new(Pass::new(&session.metadata(), None));
-    let seeker = Seeker::new(session.places(), &room, session.patience(), &pass);
+    let pass = Rc::new(Pass::new(&session.metadata(), session.user()));
+    let seeker = Rc::new(Seeker::new(session.places(), &room, session.patience(), &pass));
     let mut lanes = Vec::new();
     for number in 0..connections {
-        let (mut link, found) = seeker.seek(number % session.places().len()).await;
-        let place = &session.places()[found];
-        let mut head = place.head("/etcdserverpb.Watch/Watch").with_metadata(session.metadata());
-        let mut streams = Vec::new();
-        for stream in (number..order.streams).step_by(connections) {
-            let opened = link.connection.open(&mut head, None, streams.len(), Release::AtOnce);
-            let call =
-                opened.map_err(|why| Failure::new(format!("{} takes no more streams: {why:?}", place.address)))?;
-            let watchers = (stream..order.watchers).step_by(order.streams).collect();
-            streams.push(Stream { call, cutter: Cutter::default(), watchers, asked: 0, since: Instant::now() });
-        }
-        let hearing =
-            Hearing { streams, audience: audience.clone(), to_ask: Vec::new(), ended: None, now: Instant::now() };
-        lanes.push(WatchLane { link, hearing, room: room.clone(), order: order.clone(), message: Vec::new() });
+        let (link, place) = seeker.seek(number % session.places().len()).await;
+        let stream = |stream: usize| Stream {
+            call: None,
+            cutter: Cutter::default(),
+            watchers: (stream..order.watchers)
+                .step_by(order.streams)
+                .map(|number| Watcher { number, next: 0 })
+                .collect(),
+            asked: 0,
+            since: Instant::now(),
+        };
+        let hearing = Hearing {
+            streams: (number..order.streams).step_by(connections).map(stream).collect(),
+            audience: audience.clone(),
+            to_ask: Vec::new(),
+            from_revision: order.from_revision as u64,
+            ended: None,
+            now: Instant::now(),
+        };
+        lanes.push(WatchLane {
+            link,
+            seeking: None,
+            place,
+            seeker: seeker.clone(),
+            pass: pass.clone(),
+            hearing,
+            room: room.clone(),
+            order: order.clone(),
+            message: Vec::new(),
+        });
     }
     for lane in &mut lanes {
+        lane.open_streams()?;
         lane.begin();
     }
     Ok(lanes)
@@ -120,6 +139,12 @@ pub(crate) async fn attend<A: Audience + 'static>(
 /// A connection and its watch streams.
 pub(crate) struct WatchLane<A: Audience> {
     link: Link<Socket>,
+    /// A new one, while the old one is lost.
+    seeking: Option<Seeking>,
+    /// Which place it leads to.
+    place: usize,
+    seeker: Rc<Seeker>,
+    pass: Rc<Pass>,
     hearing: Hearing<A>,
     room: SharedRoom,
     order: Order,
@@ -131,49 +156,73 @@ struct Hearing<A: Audience> {
     audience: Rc<RefCell<A>>,
     /// Streams whose next watcher can be asked for.
     to_ask: Vec<usize>,
-    ended: Option<Status>,
+    /// Of watchers that hear of what was before them.
+    from_revision: u64,
+    ended: Option<Ending>,
     /// The beginning of this turn.
     now: Instant,
 }
 
+/// Why a connection of watchers is of no more use.
+enum Ending {
+    /// It is lost: watchers go on where they were, on another.
+    Lost(Status),
+    /// The server does not want them.
+    Refused(Status),
+}
+
 struct Stream {
-    call: CallKey,
+    /// None before it is opened for the first time.
+    call: Option<CallKey>,
     cutter: Cutter,
-    /// The numbers of its watchers. On the stream they are counted from 1.
-    watchers: Vec<usize>,
+    /// On the stream they are counted from 1.
+    watchers: Vec<Watcher>,
     /// How many of them were asked for.
     asked: usize,
     /// When the last one was.
     since: Instant,
 }
 
+struct Watcher {
+    number: usize,
+    /// The first revision that it has heard nothing of. 0: it does not exist yet.
+    next: u64,
+}
+
 impl<A: Audience> Calls for Hearing<A> {
     fn data(&mut self, tag: usize, data: &[u8]) {
-        let Hearing { streams, audience, to_ask, ended, now } = self;
+        let Hearing { streams, audience, to_ask, from_revision, ended, now } = self;
         let Stream { cutter, watchers, since, .. } = &mut streams[tag];
         cutter.push(data, |message| match heard(message) {
             Some(Heard { canceled: Some(reason), .. }) => {
                 let text = if reason.is_empty() { "a watch was canceled".into() } else { reason };
-                ended.get_or_insert(Status::new(api::Code::Unknown, text));
+                ended.get_or_insert(Ending::Refused(Status::new(api::Code::Unknown, text)));
             }
-            Some(Heard { created: true, .. }) => {
-                audience.borrow_mut().created(*since, *now);
-                to_ask.push(tag);
-            }
-            Some(Heard { id, events, .. }) => {
-                if let Some(&watcher) = watchers.get((id as usize).wrapping_sub(1)) {
-                    audience.borrow_mut().events(watcher, events, *now);
+            Some(Heard { id, created, revision, events, last, .. }) => {
+                let Some(watcher) = watchers.get_mut((id as usize).wrapping_sub(1)) else { return };
+                if created && watcher.next == 0 {
+                    watcher.next = if *from_revision > 0 { *from_revision } else { revision + 1 };
+                    audience.borrow_mut().created(*since, *now);
+                    to_ask.push(tag);
+                }
+                if events > 0 {
+                    watcher.next = watcher.next.max(last + 1);
+                    audience.borrow_mut().events(watcher.number, events, *now);
                 }
             }
             None => {
-                ended.get_or_insert(Status::new(api::Code::Internal, "an answer that is no WatchResponse"));
+                let status = Status::new(api::Code::Internal, "an answer that is no WatchResponse");
+                ended.get_or_insert(Ending::Refused(status));
             }
         });
     }
 
     fn end(&mut self, _: usize, status: Status) {
-        let ended = Status::new(api::Code::Unknown, "a watch has ended by itself");
-        self.ended.get_or_insert(if status == Status::OK { ended } else { status });
+        self.ended.get_or_insert(match status.code {
+            _ if status == Status::OK => Ending::Lost(Status::new(api::Code::Unknown, "a watch has ended by itself")),
+            api::Code::Unavailable | api::Code::Internal | api::Code::Unauthenticated => Ending::Lost(status),
+            _ => Ending::Refused(status),
+        });
     }
 }
 
@@ -186,28 +235,82 @@ impl<A: Audience> WatchLane<A> {
         }
     }
 
+    /// Opens the streams on a new connection.
+    fn open_streams(&mut self) -> Outcome {
+        let place = &self.seeker.places[self.place];
+        let mut head = place.head("/etcdserverpb.Watch/Watch").with_metadata(self.pass.metadata());
+        for (number, stream) in self.hearing.streams.iter_mut().enumerate() {
+            let opened = self.link.connection.open(&mut head, None, number, Release::AtOnce);
+            let refused = |why| Failure::new(format!("{} takes no more streams: {why:?}", place.address));
+            (stream.call, stream.cutter) = (Some(opened.map_err(refused)?), Cutter::default());
+        }
+        Ok(())
+    }
+
     /// Asks for the next watcher of a stream, if there is one.
     fn ask(&mut self, number: usize) {
         let stream = &mut self.hearing.streams[number];
-        let Some(&watcher) = stream.watchers.get(stream.asked) else { return };
-        stream.asked += 1;
-        stream.since = Instant::now();
+        if stream.asked < stream.watchers.len() {
+            stream.asked += 1;
+            stream.since = Instant::now();
+            let last = stream.asked - 1;
+            self.create(number, last);
+        }
+    }
+
+    /// Asks for a watcher of a stream: one that was there hears of what it has not heard of.
+    fn create(&mut self, number: usize, index: usize) {
+        let stream = &self.hearing.streams[number];
+        let (Some(call), Watcher { number, next }) = (stream.call, &stream.watchers[index]) else { return };
+        let from = if *next > 0 { *next } else { self.hearing.from_revision };
         let mut create = Vec::new();
-        put_bytes(&mut create, 1, &self.order.keys[watcher % self.order.keys.len()]);
-        put_number(&mut create, 3, self.order.from_revision as u64);
+        put_bytes(&mut create, 1, &self.order.keys[number % self.order.keys.len()]);
+        put_number(&mut create, 3, from);
         put_number(&mut create, 6, u64::from(self.order.prev_kv));
-        put_number(&mut create, 7, stream.asked as u64);
+        put_number(&mut create, 7, index as u64 + 1);
         self.message.clear();
         put_message(&mut self.message, 1, &create);
-        self.link.connection.send(stream.call, &self.message, false);
+        self.link.connection.send(call, &self.message, false);
+    }
+
+    /// Begins to look for another connection.
+    fn seek(&mut self, why: &Status, cx: &mut Context<'_>) -> Poll<Failure> {
+        eprintln!("warning: watches are lost, and are resumed: {}", told(why));
+        let (seeker, pass, place) = (self.seeker.clone(), self.pass.number(), self.place);
+        self.seeking = Some(Box::pin(async move {
+            tokio::time::sleep(PAUSE).await;
+            let (link, place) = seeker.seek(place).await;
+            // A server that was started anew knows no tokens.
+            seeker.renew(pass, place).await;
+            (link, place)
+        }));
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Has all watchers go on, on a new connection.
+    fn resume(&mut self, link: Link<Socket>, place: usize) -> Outcome {
+        (self.link, self.place, self.seeking, self.hearing.ended) = (link, place, None, None);
+        self.hearing.to_ask.clear();
+        self.open_streams()?;
+        for stream in 0..self.hearing.streams.len() {
+            (0..self.hearing.streams[stream].asked).for_each(|index| self.create(stream, index));
+        }
+        Ok(())
     }
 
     /// One turn. Ready when there is no going on.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Failure> {
-        let lost = |status: &Status| Poll::Ready(Failure::new(format!("a watch has ended: {}", told(status))));
+        if let Some(seeking) = &mut self.seeking {
+            let Poll::Ready((link, place)) = seeking.as_mut().poll(cx) else { return Poll::Pending };
+            if let Err(failure) = self.resume(link, place) {
+                return Poll::Ready(failure);
+            }
+        }
         self.hearing.now = Instant::now();
-        if let Err(broken) = self.link.read(cx, &mut self.room.borrow_mut(), &mut self.hearing) {
-            return lost(&Status::from(&broken));
+        let read = self.link.read(cx, &mut self.room.borrow_mut(), &mut self.hearing);
+        if let Err(broken) = read {
+            return self.seek(&Status::from(&broken), cx);
         }
         if !self.order.at_once {
             for stream in std::mem::take(&mut self.hearing.to_ask) {
@@ -215,10 +318,11 @@ impl<A: Audience> WatchLane<A> {
             }
         }
         if let Poll::Ready(Err(error)) = self.link.flush(cx) {
-            return lost(&Status::from(&Broken::Io(error)));
+            return self.seek(&Status::from(&Broken::Io(error)), cx);
         }
-        match &self.hearing.ended {
-            Some(status) => lost(status),
+        match self.hearing.ended.take() {
+            Some(Ending::Lost(status)) => self.seek(&status, cx),
+            Some(Ending::Refused(status)) => Poll::Ready(Failure::new(format!("a watch has ended: {}", told(&status)))),
             None => Poll::Pending,
         }
     }
@@ -229,21 +333,68 @@ struct Heard {
     id: u64,
     created: bool,
     canceled: Option<String>,
+    /// Of the store, when this was sent.
+    revision: u64,
     events: u64,
+    /// The revision of the last event.
+    last: u64,
 }
 
 fn heard(message: &[u8]) -> Option<Heard> {
-    let mut heard = Heard { id: 0, created: false, canceled: None, events: 0 };
+    let mut heard = Heard { id: 0, created: false, canceled: None, revision: 0, events: 0, last: 0 };
+    let (mut header, mut event) = (None, None);
     let mut reason = String::new();
     let mut is_canceled = false;
     let whole = wire::fields(message, |field, value| match (field, value) {
+        (1, Value::Bytes(bytes)) => header = Some(bytes),
         (2, Value::Number(id)) => heard.id = id,
         (3, Value::Number(flag)) => heard.created = flag != 0,
         (4, Value::Number(flag)) => is_canceled = flag != 0,
         (6, Value::Bytes(text)) => reason = String::from_utf8_lossy(text).into_owned(),
-        (11, Value::Bytes(_)) => heard.events += 1,
+        (11, Value::Bytes(bytes)) => {
+            heard.events += 1;
+            event = Some(bytes);
+        }
         _ => {}
     });
     heard.canceled = is_canceled.then_some(reason);
+    heard.revision = wire::number(header.unwrap_or_default(), 3)?;
+    // Events are in order, and those of one revision come together.
+    heard.last = changed_at(event.unwrap_or_default())?;
     whole.then_some(heard)
+}
+
+/// The revision of an event.
+fn changed_at(event: &[u8]) -> Option<u64> {
+    let mut kv = None;
+    let whole = wire::fields(event, |field, value| {
+        if let (2, Value::Bytes(bytes)) = (field, value) {
+            kv = Some(bytes);
+        }
+    });
+    wire::number(kv.unwrap_or_default(), 3).filter(|_| whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::Message;
+    use api::etcdserverpb::{ResponseHeader, WatchResponse};
+    use api::mvccpb::{Event, KeyValue};
+
+    #[test]
+    fn watchers_know_where_they_are() {
+        let event = |mod_revision| Event {
+            kv: Some(KeyValue { key: "k".into(), mod_revision, ..KeyValue::default() }),
+            ..Event::default()
+        };
+        let header = Some(ResponseHeader { revision: 9, ..ResponseHeader::default() });
+        let events = vec![event(5), event(7), event(7)];
+        let response = WatchResponse { header, watch_id: 3, events, ..WatchResponse::default() };
+        let told = heard(&response.encode_to_vec()).expect("a response");
+        assert_eq!((told.id, told.revision, told.events, told.last), (3, 9, 3, 7));
+        let told = heard(&WatchResponse { events: Vec::new(), created: true, ..response }.encode_to_vec());
+        assert!(told.is_some_and(|told| told.created && told.revision == 9 && told.last == 0));
+        assert!(heard(&[1]).is_none());
+    }
 }
