@@ -3,11 +3,12 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rpc::Status;
 use rpc::client::{Broken, Calls, Link, RequestHead};
 
+use crate::limits::TIME_MAX;
 use crate::link::{Place, SharedRoom};
 use crate::meter::Meter;
 use crate::pacer::{Schedule, Turn};
@@ -321,5 +322,5 @@ fn closing() -> Status {
 
 /// A time that never comes.
 pub(crate) fn never(now: Instant) -> Instant {
-    now + Duration::from_secs(365 * 24 * 3600)
+    now + TIME_MAX
 }

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use crate::BenchError;
 use crate::interrupt::{interrupt, is_interrupted};
 use crate::lane::{Lane, Thread, never};
+use crate::limits::TIME_MAX;
 use crate::link::{Place, SharedRoom, block_on, connect};
 use crate::meter::{Cost, Meter};
 use crate::pacer::Schedule;
@@ -257,7 +258,7 @@ async fn attend<W: Work>(
         interrupt();
         tokio::signal::ctrl_c().await
     };
-    let timeout = course.timeout.unwrap_or(never_ends());
+    let timeout = course.timeout.unwrap_or(TIME_MAX);
     let outcome = tokio::select! {
         outcome = work => outcome,
         () = over => Ok(()),
@@ -317,9 +318,4 @@ async fn open<W: Work>(
 /// What number `index` of `all` has of `total`.
 fn share(total: u64, index: usize, all: usize) -> u64 {
     total / all as u64 + u64::from((index as u64) < total % all as u64)
-}
-
-/// Longer than any run.
-fn never_ends() -> Duration {
-    Duration::from_secs(365 * 24 * 3600)
 }

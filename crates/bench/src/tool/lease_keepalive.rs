@@ -8,10 +8,9 @@ use super::command::{Action, Command};
 use super::failure::{Failure, Outcome};
 use super::say;
 use super::session::{Pace, Session};
-use super::single::Single;
-use crate::meter::Meter;
+use super::single::Simple;
 use crate::wire::{self, put_number};
-use crate::work::{Request, Work};
+use crate::work::Request;
 
 /// How long the leases live, in seconds.
 const TTL: u64 = 100;
@@ -68,12 +67,8 @@ fn lease(message: &[u8]) -> Result<u64, &'static str> {
     }
 }
 
-impl Work for Grants {
-    type Answer = Single;
-
-    fn methods(&self) -> &'static [&'static str] {
-        &["/etcdserverpb.Lease/LeaseGrant"]
-    }
+impl Simple for Grants {
+    const METHODS: &'static [&'static str] = &["/etcdserverpb.Lease/LeaseGrant"];
 
     fn make(&mut self, message: &mut Vec<u8>) -> Request {
         message.clear();
@@ -81,19 +76,9 @@ impl Work for Grants {
         Request::default()
     }
 
-    fn begin(&mut self, answer: &mut Single) {
-        answer.clear();
-    }
-
-    fn data(&mut self, _: Request, answer: &mut Single, data: &[u8]) {
-        answer.push(data, |message| {
-            self.ids.lock().unwrap_or_else(PoisonError::into_inner).push(lease(message)?);
-            Ok(())
-        });
-    }
-
-    fn end(&mut self, _: Request, answer: &mut Single, _: &mut Meter) -> Result<(), &'static str> {
-        answer.verdict()
+    fn check(&mut self, _: Request, message: &[u8]) -> Result<(), &'static str> {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner).push(lease(message)?);
+        Ok(())
     }
 }
 
@@ -103,12 +88,8 @@ struct Renewals {
     next: usize,
 }
 
-impl Work for Renewals {
-    type Answer = Single;
-
-    fn methods(&self) -> &'static [&'static str] {
-        &["/etcdserverpb.Lease/LeaseKeepAlive"]
-    }
+impl Simple for Renewals {
+    const METHODS: &'static [&'static str] = &["/etcdserverpb.Lease/LeaseKeepAlive"];
 
     fn make(&mut self, message: &mut Vec<u8>) -> Request {
         message.clear();
@@ -118,18 +99,10 @@ impl Work for Renewals {
         Request { number, ..Request::default() }
     }
 
-    fn begin(&mut self, answer: &mut Single) {
-        answer.clear();
-    }
-
-    fn data(&mut self, request: Request, answer: &mut Single, data: &[u8]) {
-        answer.push(data, |message| match lease(message)? {
+    fn check(&mut self, request: Request, message: &[u8]) -> Result<(), &'static str> {
+        match lease(message)? {
             id if id == request.number => Ok(()),
             _ => Err("the answer to another lease"),
-        });
-    }
-
-    fn end(&mut self, _: Request, answer: &mut Single, _: &mut Meter) -> Result<(), &'static str> {
-        answer.verdict()
+        }
     }
 }

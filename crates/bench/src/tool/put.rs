@@ -13,11 +13,11 @@ use super::failure::{Failure, Outcome};
 use super::keys::{Keys, length, noise};
 use super::say;
 use super::session::Session;
-use super::single::Single;
+use super::single::Simple;
 use crate::answer;
-use crate::meter::{Meter, told};
+use crate::meter::told;
 use crate::wire::put_bytes;
-use crate::work::{Request, Work};
+use crate::work::Request;
 
 pub(crate) const COMMAND: Command = Command {
     name: "put",
@@ -121,12 +121,8 @@ struct Puts {
     next: u64,
 }
 
-impl Work for Puts {
-    type Answer = Single;
-
-    fn methods(&self) -> &'static [&'static str] {
-        &["/etcdserverpb.KV/Put"]
-    }
+impl Simple for Puts {
+    const METHODS: &'static [&'static str] = &["/etcdserverpb.KV/Put"];
 
     fn make(&mut self, message: &mut Vec<u8>) -> Request {
         message.clear();
@@ -138,16 +134,8 @@ impl Work for Puts {
         Request::default()
     }
 
-    fn begin(&mut self, answer: &mut Single) {
-        answer.clear();
-    }
-
-    fn data(&mut self, _: Request, answer: &mut Single, data: &[u8]) {
-        answer.push(data, answer::put);
-    }
-
-    fn end(&mut self, _: Request, answer: &mut Single, _: &mut Meter) -> Result<(), &'static str> {
-        answer.verdict()
+    fn check(&mut self, _: Request, message: &[u8]) -> Result<(), &'static str> {
+        answer::put(message)
     }
 }
 

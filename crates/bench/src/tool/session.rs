@@ -9,13 +9,13 @@ use std::time::Duration;
 use api::etcdserverpb::{MemberListRequest, MemberListResponse, StatusRequest, StatusResponse};
 use api::{Code, Message};
 use client::{Client, Endpoint, Options, Security};
-use flags::Parsed;
+use flags::{Parsed, duration_text};
 use rpc::client::Channel;
 use rpc::{Metadata, Status};
 
 use super::failure::{Failure, Outcome};
 use super::summary;
-use crate::limits::{CALLS_MAX, connections_max};
+use crate::limits::{CALLS_MAX, TIME_MAX, connections_max};
 use crate::link::{Place, block_on};
 use crate::meter::{Cost, Meter, told};
 use crate::pass::User;
@@ -326,6 +326,11 @@ fn check_counts(parsed: &Parsed) -> Outcome {
     }
     if clients > CALLS_MAX {
         return Err(Failure::new(format!("expected --clients of {CALLS_MAX} or less, got ({clients})")));
+    }
+    if parsed.duration("duration") > TIME_MAX {
+        let text =
+            format!("expected --duration of {} or less, got ({})", duration_text(TIME_MAX), parsed.text("duration"));
+        return Err(Failure::new(text));
     }
     let (most, files) = connections_max();
     if connections > most {

@@ -1,6 +1,44 @@
 //! Answers that are one message.
 
 use crate::cutter::Cutter;
+use crate::meter::Meter;
+use crate::work::{Request, Work};
+
+/// Requests each of which has one message as its answer, and nothing to count beside it.
+pub(crate) trait Simple: 'static {
+    /// As [`Work::methods`].
+    const METHODS: &'static [&'static str];
+
+    /// As [`Work::make`].
+    fn make(&mut self, message: &mut Vec<u8>) -> Request;
+
+    /// The verdict on an answer.
+    fn check(&mut self, request: Request, message: &[u8]) -> Result<(), &'static str>;
+}
+
+impl<W: Simple> Work for W {
+    type Answer = Single;
+
+    fn methods(&self) -> &'static [&'static str] {
+        W::METHODS
+    }
+
+    fn make(&mut self, message: &mut Vec<u8>) -> Request {
+        Simple::make(self, message)
+    }
+
+    fn begin(&mut self, answer: &mut Single) {
+        answer.clear();
+    }
+
+    fn data(&mut self, request: Request, answer: &mut Single, data: &[u8]) {
+        answer.push(data, |message| self.check(request, message));
+    }
+
+    fn end(&mut self, _: Request, answer: &mut Single, _: &mut Meter) -> Result<(), &'static str> {
+        answer.verdict()
+    }
+}
 
 /// What is kept of such an answer.
 #[derive(Default)]

@@ -7,11 +7,10 @@ use super::failure::Outcome;
 use super::keys::{Keys, Random, length, noise};
 use super::say;
 use super::session::Session;
-use super::single::Single;
+use super::single::Simple;
 use super::{range, txn_put};
-use crate::meter::Meter;
 use crate::wire::{put_bytes, put_number};
-use crate::work::{Request, Work};
+use crate::work::Request;
 
 pub(crate) const COMMAND: Command = Command {
     name: "txn-mixed",
@@ -92,12 +91,8 @@ struct Mixed {
     operation: Vec<u8>,
 }
 
-impl Work for Mixed {
-    type Answer = Single;
-
-    fn methods(&self) -> &'static [&'static str] {
-        &["/etcdserverpb.KV/Txn"]
-    }
+impl Simple for Mixed {
+    const METHODS: &'static [&'static str] = &["/etcdserverpb.KV/Txn"];
 
     fn make(&mut self, message: &mut Vec<u8>) -> Request {
         message.clear();
@@ -111,16 +106,8 @@ impl Work for Mixed {
         Request { group: WRITES, ..Request::default() }
     }
 
-    fn begin(&mut self, answer: &mut Single) {
-        answer.clear();
-    }
-
-    fn data(&mut self, _: Request, answer: &mut Single, data: &[u8]) {
-        answer.push(data, txn_put::check);
-    }
-
-    fn end(&mut self, _: Request, answer: &mut Single, _: &mut Meter) -> Result<(), &'static str> {
-        answer.verdict()
+    fn check(&mut self, _: Request, message: &[u8]) -> Result<(), &'static str> {
+        txn_put::check(message)
     }
 }
 

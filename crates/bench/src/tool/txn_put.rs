@@ -7,10 +7,9 @@ use super::failure::{Failure, Outcome};
 use super::keys::{Keys, length, noise};
 use super::say;
 use super::session::Session;
-use super::single::Single;
-use crate::meter::Meter;
+use super::single::Simple;
 use crate::wire::{self, Value, put_bytes, put_message};
-use crate::work::{Request, Work};
+use crate::work::Request;
 
 pub(crate) const COMMAND: Command = Command {
     name: "txn-put",
@@ -87,12 +86,8 @@ pub(crate) fn check(message: &[u8]) -> Result<(), &'static str> {
     }
 }
 
-impl Work for Txns {
-    type Answer = Single;
-
-    fn methods(&self) -> &'static [&'static str] {
-        &["/etcdserverpb.KV/Txn"]
-    }
+impl Simple for Txns {
+    const METHODS: &'static [&'static str] = &["/etcdserverpb.KV/Txn"];
 
     fn make(&mut self, message: &mut Vec<u8>) -> Request {
         message.clear();
@@ -103,16 +98,8 @@ impl Work for Txns {
         Request::default()
     }
 
-    fn begin(&mut self, answer: &mut Single) {
-        answer.clear();
-    }
-
-    fn data(&mut self, _: Request, answer: &mut Single, data: &[u8]) {
-        answer.push(data, check);
-    }
-
-    fn end(&mut self, _: Request, answer: &mut Single, _: &mut Meter) -> Result<(), &'static str> {
-        answer.verdict()
+    fn check(&mut self, _: Request, message: &[u8]) -> Result<(), &'static str> {
+        check(message)
     }
 }
 

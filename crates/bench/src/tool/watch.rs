@@ -14,7 +14,7 @@ use super::failure::{Failure, Outcome};
 use super::keys::Keys;
 use super::say;
 use super::session::{Pace, Session};
-use super::single::Single;
+use super::single::Simple;
 use super::watching::{self, Audience, Order};
 use crate::interrupt::is_interrupted;
 use crate::link::block_on;
@@ -22,7 +22,7 @@ use crate::meter::{Cost, Meter};
 use crate::progress::Bar;
 use crate::series::Series;
 use crate::wire::put_bytes;
-use crate::work::{Request, Work};
+use crate::work::Request;
 use crate::{BenchError, answer};
 
 pub(crate) const COMMAND: Command = Command {
@@ -195,12 +195,8 @@ struct Puts {
     next: usize,
 }
 
-impl Work for Puts {
-    type Answer = Single;
-
-    fn methods(&self) -> &'static [&'static str] {
-        &["/etcdserverpb.KV/Put"]
-    }
+impl Simple for Puts {
+    const METHODS: &'static [&'static str] = &["/etcdserverpb.KV/Put"];
 
     fn make(&mut self, message: &mut Vec<u8>) -> Request {
         message.clear();
@@ -210,16 +206,8 @@ impl Work for Puts {
         Request::default()
     }
 
-    fn begin(&mut self, answer: &mut Single) {
-        answer.clear();
-    }
-
-    fn data(&mut self, _: Request, answer: &mut Single, data: &[u8]) {
-        answer.push(data, answer::put);
-    }
-
-    fn end(&mut self, _: Request, answer: &mut Single, _: &mut Meter) -> Result<(), &'static str> {
-        answer.verdict()
+    fn check(&mut self, _: Request, message: &[u8]) -> Result<(), &'static str> {
+        answer::put(message)
     }
 }
 
