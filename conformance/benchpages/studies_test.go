@@ -1,11 +1,14 @@
 package benchpages
 
 import (
+	"bufio"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
@@ -35,6 +38,9 @@ func TestSweepGoesOnAfterAnInterrupt(t *testing.T) {
 			cut := readRun(t, path)
 			if cut.Finished != nil || !strings.Contains(output, "the same command goes on after them") {
 				t.Fatalf("finished %v\n%s", cut.Finished, output)
+			}
+			if keys := server.MustCtl("get", "", "--prefix", "--keys-only"); strings.TrimSpace(keys) != "" {
+				t.Errorf("keys are left by the interrupt: %.200s", keys)
 			}
 			output = mustBench(t, 0, flags...)
 			if !strings.Contains(output, "going on after "+strconv.Itoa(len(cut.Rows))+" rows") {
@@ -76,17 +82,20 @@ func TestSweepGoesOnAfterAnInterrupt(t *testing.T) {
 
 // What cannot be gone on with is refused, and left as it is.
 func refusals(t *testing.T, path string) {
-	other := harness.Start(t, harness.Subject())
+	other, third := harness.Start(t, harness.Subject()), harness.Start(t, harness.Etcd)
 	before, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for wanted, flags := range map[string][]string{
-		"it is of cluster":    sweepFlags(other, path),
-		"its plan has":        sweepFlags(other, path, "--threads=2"),
-		"is no table":         sweepFlags(other, path, "--only=puts"),
-		"127.0.0.1:1":         {"sweep", "--endpoints=127.0.0.1:1", "--out=" + path, "--quick"},
-		"is no run of `cairn": {"sweep", "--endpoints=" + other.Endpoint(), "--out=/proc/self/comm"},
+		"it is of cluster":     sweepFlags(other, path),
+		"its plan has":         sweepFlags(other, path, "--threads=2"),
+		"name members of one":  {"sweep", "--endpoints=" + other.Endpoint() + "," + third.Endpoint(), "--out=" + path, "--quick"},
+		"are the same cluster": {"compare", "--endpoints=" + other.Endpoint(), "--peer-endpoints=localhost:" + port(other)},
+		"are too many":         {"compare", "--peer-endpoints=" + other.Endpoint(), "--connections=1000000"},
+		"is no table":          sweepFlags(other, path, "--only=puts"),
+		"127.0.0.1:1":          {"sweep", "--endpoints=127.0.0.1:1", "--out=" + path, "--quick"},
+		"is no run of `cairn":  {"sweep", "--endpoints=" + other.Endpoint(), "--out=/proc/self/comm"},
 	} {
 		if output := mustBench(t, 2, flags...); !strings.Contains(output, wanted) {
 			t.Errorf("%v: %s", flags, output)
@@ -96,6 +105,53 @@ func refusals(t *testing.T, path string) {
 	if err != nil || string(after) != string(before) {
 		t.Errorf("the run was changed: %v", err)
 	}
+}
+
+func port(server *harness.Server) string { return strconv.Itoa(server.ClientPort) }
+
+// A server that stands still while puts are offered is told in the rows, and ends none of them.
+func TestSweepUnderWritesThatAreNotTaken(t *testing.T) {
+	server := harness.Start(t, harness.Subject())
+	path := filepath.Join(t.TempDir(), "run.json")
+	flags := slowSweepFlags(server, path, "2", "--only=mixed")
+	flags[1] = "--endpoints=" + server.Endpoint() + ",localhost:" + port(server)
+	done := make(chan harness.Result)
+	go func() { done <- bench(t, flags...) }()
+	// Each row begins with 10,000 puts. The second one offers 1,000 a second to 1,000 calls.
+	waitForRows(t, path, 1)
+	for deadline := time.Now().Add(studyMax); time.Now().Before(deadline) && puts(t, server) < 20_100; {
+		time.Sleep(5 * time.Millisecond)
+	}
+	server.Pause()
+	time.Sleep(3 * time.Second)
+	server.Resume()
+	result := <-done
+	if result.Code != 0 || !strings.Contains(result.Stderr, "counts once") {
+		t.Fatalf("exit %d\n%s%s", result.Code, result.Stdout, result.Stderr)
+	}
+	r := readRun(t, path)
+	if r.Finished == nil || len(r.Rows) != 4 {
+		t.Fatalf("%d rows, finished %v", len(r.Rows), r.Finished)
+	}
+	if row := r.Rows[1].Result; row.Unsent < 100 || row.Unsent > 1000 || row.Succeeded != row.Requests || !strings.Contains(row.Reason, "due and not sent") {
+		t.Errorf("%+v", row)
+	}
+}
+
+// puts is how many the server has begun.
+func puts(t *testing.T, server *harness.Server) (all int) {
+	t.Helper()
+	response, err := http.Get(server.URL("/metrics"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		if line := lines.Text(); strings.HasPrefix(line, "grpc_server_started_total{") && strings.Contains(line, `grpc_method="Put"`) {
+			all, _ = strconv.Atoi(line[strings.LastIndex(line, " ")+1:])
+		}
+	}
+	return all
 }
 
 // A server that ends, or is full, ends the sweep; the rows before it stay, and are gone on with.

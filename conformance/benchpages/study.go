@@ -33,13 +33,13 @@ type row struct {
 	Table      string
 	Parameters json.RawMessage
 	Result     struct {
-		State               string
-		Requests, Succeeded int64
-		Errors              map[string]int64
-		Rate                float64
-		LatencyUs           *struct{ Mean, P50, P90, P99, P999, Max float64 } `json:"latency_us"`
-		ServerCPU           *float64                                          `json:"server_cpu_us"`
-		ServerMemory        *int64                                            `json:"server_memory_bytes"`
+		State, Reason               string
+		Requests, Succeeded, Unsent int64
+		Errors                      map[string]int64
+		Rate                        float64
+		LatencyUs                   *struct{ Mean, P50, P90, P99, P999, Max float64 } `json:"latency_us"`
+		ServerCPU                   *float64                                          `json:"server_cpu_us"`
+		ServerMemory                *int64                                            `json:"server_memory_bytes"`
 	}
 }
 

@@ -31,8 +31,8 @@ pub(crate) struct Task {
 
 /// No request of these loads is larger.
 const REQUEST_BYTES_MAX: usize = 2 << 20;
-/// How long the last answers are waited for after the time of a load: the largest are some megabytes, for a thousand clients at once.
-const GRACE: Duration = Duration::from_secs(30);
+/// How long the last answers are waited for after the time of a load: for a thousand clients at once they may be a gigabyte.
+const GRACE: Duration = Duration::from_secs(120);
 
 impl Task {
     /// Runs it. Nothing but the engine's own failure is an error: requests that fail are in what was measured.
