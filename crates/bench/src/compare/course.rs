@@ -55,7 +55,7 @@ pub(super) fn run(options: &Options) -> Result<i32, BenchError> {
     // Also of one that still answers when the other does not.
     let cleared = clusters.iter().map(|cluster| cluster.delete(OWN.as_bytes())).fold(Ok(()), Result::and);
     if cleared.is_err() {
-        eprintln!("{}", left_behind(OWN));
+        flags::say!("{}", left_behind(OWN));
     }
     if is_interrupted() {
         return Ok(EXIT_CODE);
@@ -65,7 +65,7 @@ pub(super) fn run(options: &Options) -> Result<i32, BenchError> {
         comparison.save()
     });
     if let Err(error) = finished {
-        eprintln!("stopped: {error}");
+        flags::say!("stopped: {error}");
         return Ok(3);
     }
     if let Some(out) = &options.out {

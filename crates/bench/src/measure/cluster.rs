@@ -96,7 +96,7 @@ impl Cluster {
                 return Err(BenchError::Server(text));
             }
             match members.iter().find(|(member, _)| *member == header.member_id) {
-                Some((_, other)) => eprintln!("{endpoint} is the same member as {other}, and counts once."),
+                Some((_, other)) => flags::say!("{endpoint} is the same member as {other}, and counts once."),
                 None => members.push((header.member_id, endpoint.clone())),
             }
         }

@@ -80,7 +80,7 @@ fn make(args: Vec<String>) -> Result<String, BenchError> {
     }
     let partners = Partners::of(other.as_ref());
     let view = View::new(&run, other.as_ref(), &partners);
-    facts::of_baseline(view).iter().for_each(|text| eprintln!("{text}"));
+    facts::of_baseline(view).iter().for_each(|text| flags::say!("{text}"));
     let mut written = Vec::new();
     let mut write = |path: &Path, text: String| {
         written.push(format!("`{}`", path.display()));

@@ -105,10 +105,10 @@ impl Sweep<'_> {
             self.run.rows.push(row);
             if let Some(why) = self.save().err().map(|error| error.to_string()).or(stopped) {
                 screen.foot();
-                eprintln!("\nstopped: {why}");
+                flags::say!("\nstopped: {why}");
                 tidy(self.cluster, &mut stock);
                 let rows = self.done.rows.load(Ordering::Relaxed);
-                eprintln!("{rows} rows are in `{out}`; the same command goes on after them");
+                flags::say!("{rows} rows are in `{out}`; the same command goes on after them");
                 return Ok(STOPPED);
             }
         }
@@ -118,7 +118,7 @@ impl Sweep<'_> {
         }
         self.run.finished = Some(utc_now());
         if let Err(error) = self.save() {
-            eprintln!("\nstopped: {error}");
+            flags::say!("\nstopped: {error}");
             return Ok(STOPPED);
         }
         screen.foot();
@@ -246,6 +246,6 @@ impl Sweep<'_> {
 /// Takes away what was written, or says that it is left: what is full has to be emptied before anything else can be done with it.
 fn tidy(cluster: &Cluster, stock: &mut Stock<'_>) {
     if let Err(error) = cluster.answers().and_then(|()| stock.clear()) {
-        eprintln!("{error}\n{}", left_behind(tables::OWN));
+        flags::say!("{error}\n{}", left_behind(tables::OWN));
     }
 }

@@ -58,15 +58,15 @@ pub(crate) fn on_interrupt(
                 // In the place of what is said to be on its way.
                 let clear = if std::io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
                 if is_interrupted() {
-                    eprintln!("{clear}{}", left_behind(prefix));
+                    flags::say!("{clear}{}", left_behind(prefix));
                     std::process::exit(EXIT_CODE);
                 }
                 let Interruption { text, has_keys } = first();
-                eprintln!("{clear}{text}");
+                flags::say!("{clear}{text}");
                 if !has_keys {
                     std::process::exit(EXIT_CODE);
                 }
-                eprintln!("the keys are being deleted; Ctrl-C again ends at once");
+                flags::say!("the keys are being deleted; Ctrl-C again ends at once");
                 interrupt();
             });
         }

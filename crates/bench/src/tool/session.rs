@@ -187,7 +187,7 @@ impl<'a> Session<'a> {
     /// Waits until a channel has a connection, as long as it takes.
     pub(crate) async fn connect(&self, channel: &Channel) {
         while let Err(status) = channel.connect().await {
-            eprintln!("warning: {}; trying on", status.message);
+            flags::say!("warning: {}; trying on", status.message);
             tokio::time::sleep(PAUSE).await;
         }
     }

@@ -275,7 +275,7 @@ impl<A: Audience> WatchLane<A> {
 
     /// Begins to look for another connection.
     fn seek(&mut self, why: &Status, cx: &mut Context<'_>) -> Poll<Failure> {
-        eprintln!("warning: watches are lost, and are resumed: {}", told(why));
+        flags::say!("warning: watches are lost, and are resumed: {}", told(why));
         let (seeker, pass, place) = (self.seeker.clone(), self.pass.number(), self.place);
         self.seeking = Some(Box::pin(async move {
             tokio::time::sleep(PAUSE).await;
