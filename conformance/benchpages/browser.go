@@ -212,6 +212,25 @@ func (b *browser) evaluate(expression string, result any) {
 	}
 }
 
+// described is how many pictures of the page have a name and a description for
+// who has the page read aloud.
+func (b *browser) described() (count int) {
+	b.t.Helper()
+	type value struct{ Value any }
+	var tree struct {
+		Nodes []struct{ Role, Name, Description value }
+	}
+	b.call("Accessibility.getFullAXTree", nil, &tree)
+	for _, node := range tree.Nodes {
+		name, _ := node.Name.Value.(string)
+		description, _ := node.Description.Value.(string)
+		if node.Role.Value == "image" && name != "" && description != "" {
+			count++
+		}
+	}
+	return count
+}
+
 // point moves the pointer.
 func (b *browser) point(x, y float64) {
 	b.t.Helper()

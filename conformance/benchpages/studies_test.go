@@ -334,6 +334,10 @@ func look(t *testing.T, browser *browser, name string, charts int) {
 		t.Errorf("%s: %+v, at least %d charts are wanted", name, seen, charts)
 	}
 
+	if told := browser.described(); told != seen.Charts {
+		t.Errorf("%s: %d of %d charts are told to those who do not see them", name, told, seen.Charts)
+	}
+
 	// The first value shows under the pointer, and nowhere else.
 	var place struct{ X, Y float64 }
 	browser.evaluate(`(() => {

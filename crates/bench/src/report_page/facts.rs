@@ -38,10 +38,14 @@ fn of_run(run: &Run, before: &str) -> Vec<Facts> {
     all.extend(run.sides.iter().map(|side| of_side(side, before)));
     let mut plan = Facts::new(title("plan"), []);
     plan.list = run.plan.iter().map(|(name, value)| (heading(name), value.to_string())).collect();
-    let more = [("label", run.label.clone()), ("command", run.command.join(" ")), ("tool", run.tool.clone())];
+    let more = [
+        ("label", run.label.clone()),
+        ("tool", run.tool.clone()),
+        ("started", run.started.clone()),
+        ("finished", run.finished.clone().unwrap_or_default()),
+        ("command", run.command.join(" ")),
+    ];
     plan.list.extend(Facts::new("", more).list);
-    plan.list.push(("started".into(), run.started.clone()));
-    plan.list.extend(run.finished.iter().map(|finished| ("finished".into(), finished.clone())));
     all.push(plan);
     all
 }
