@@ -52,7 +52,7 @@ fn complete(words: Vec<OsString>) -> i32 {
     }
     let begun = rest.last().filter(|_| rest.len() == 1).and_then(|word| word.to_str());
     let found = COMMANDS.iter().filter(|name| begun.is_some_and(|begun| name.starts_with(begun)));
-    print!("{}:4\n", found.map(|name| format!("{name}\n")).collect::<String>());
+    println!("{}:4", found.map(|name| format!("{name}\n")).collect::<String>());
     0
 }
 
