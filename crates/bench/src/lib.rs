@@ -3,8 +3,9 @@
 //! One thread has many connections and many calls on each; every answer is decoded and compared with what it has to be, and an
 //! error is counted by its code and never as a success. [`run`] reads the command line (`arguments`, `plan`). Loads of single
 //! requests are some `work` (`plain`: `range`, `put`, `list`, made by `request`, checked by `answer` and `listing`), which `singles`
-//! has sent by `lane`s, one connection each, in a closed loop or at the times that `pacer` sets; `watch` and `keepalive` are loads of streams. What was measured
-//! is gathered in `meter` (with a `histogram`) and told by `report`.
+//! has sent by `lane`s, one connection each, in a closed loop or at the times that `pacer` sets; `watch` and `keepalive` are loads of
+//! streams. `limits` says how much there may be of all that, `interrupt` when it is enough. What was measured is gathered in `meter`
+//! (with a `histogram`) and told by `report`.
 //!
 //! [`run_tool`] is etcd's `benchmark` on the same engine: `tool`.
 //!

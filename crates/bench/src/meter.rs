@@ -147,3 +147,21 @@ pub(crate) struct Cost {
     pub(crate) own_cpu: Duration,
     pub(crate) servers_cpu: Duration,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_answer_and_what_was_not_sent_is_told_apart() {
+        let (mut meter, mut other) = (Meter { sent: 5, in_time: 1, ..Meter::default() }, Meter::default());
+        meter.miss(0);
+        assert!(meter.texts.is_empty());
+        meter.miss(7);
+        other.lose(2);
+        meter.merge(&other);
+        meter.merge(&meter.clone());
+        assert_eq!((meter.unsent, meter.in_time, meter.failed.get("DeadlineExceeded")), (14, 2, Some(&4)));
+        assert_eq!(meter.texts.values().copied().collect::<Vec<_>>(), [14, 4]);
+    }
+}

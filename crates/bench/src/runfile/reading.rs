@@ -76,7 +76,8 @@ mod tests {
         let mut run = Run::begin(Kind::Sweep, "a \"label\"".into(), vec!["cairn".into()], plan, vec![Side::default()]);
         let parameters = Parameters::default().with("zebra", 3_u64).with("apple", "x").with("ratio", 0.5);
         let us = Latency { mean: 1.5, p50: 1.0, p90: 2.0, p99: 3.0, p999: 4.0, max: 5.0 };
-        let mut result = Measured { requests: 2, succeeded: 1, rate: 1.5, latency_us: Some(us), ..Measured::default() };
+        let mut result =
+            Measured { requests: 2, unsent: 3, succeeded: 1, rate: 1.5, latency_us: Some(us), ..Measured::default() };
         result.errors.insert("UNAVAILABLE".into(), 1);
         run.rows.push(Row { table: "put".into(), parameters, result });
         run

@@ -2,10 +2,13 @@
 
 use std::io::IsTerminal;
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use crate::BenchError;
 use crate::interrupt::{EXIT_CODE, interrupt, is_interrupted};
 
+/// What comes sooner is the same: to a process and to its group.
+const AGAIN: Duration = Duration::from_millis(300);
 const SIGNALS: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
 /// Held while the file is being replaced: nobody ends the process then.
@@ -50,6 +53,7 @@ pub(crate) fn on_interrupt(
         return Err(BenchError::Io("cannot wait for signals".into(), std::io::Error::from_raw_os_error(outcome)));
     }
     std::thread::spawn(move || {
+        let mut first_at: Option<Instant> = None;
         loop {
             let mut signal = 0;
             // SAFETY: both are ours; the set has been filled in.
@@ -57,6 +61,9 @@ pub(crate) fn on_interrupt(
             undisturbed(|| {
                 // In the place of what is said to be on its way.
                 let clear = if std::io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
+                if first_at.is_some_and(|at| at.elapsed() < AGAIN) {
+                    return;
+                }
                 if is_interrupted() {
                     flags::say!("{clear}{}", left_behind(prefix));
                     std::process::exit(EXIT_CODE);
@@ -67,6 +74,7 @@ pub(crate) fn on_interrupt(
                     std::process::exit(EXIT_CODE);
                 }
                 flags::say!("the keys are being deleted; Ctrl-C again ends at once");
+                first_at = Some(Instant::now());
                 interrupt();
             });
         }

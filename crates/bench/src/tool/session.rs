@@ -378,3 +378,17 @@ fn user(parsed: &Parsed) -> Outcome<Option<User>> {
         ),
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_cannot_be_written_have_their_names_told() {
+        let path = Path::new("Cargo.toml");
+        let file = File::open(path).expect("it is ours, to be read");
+        let failure = append(path, &file, "{}").expect_err("it is only read");
+        assert!(failure.text.starts_with("cannot write `Cargo.toml`: "), "{}", failure.text);
+        assert!(open(Path::new("/nonexistent/run.json")).is_err());
+    }
+}
