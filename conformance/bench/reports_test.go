@@ -182,7 +182,7 @@ func TestImpossibleNumbers(t *testing.T) {
 		"watch-get --watchers=9223372036854775807",
 		"watch-latency --put-rate=0",
 		"watch-latency --watchers-per-stream=-1",
-		"mvcc put",
+		"mvcc put --total=-1",
 	} {
 		got := run(t, own, server.Endpoint(), line)
 		if got.Code != 1 || got.Stderr == "" || strings.Contains(got.Stderr, "panic") {
