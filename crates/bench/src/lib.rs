@@ -103,7 +103,7 @@ pub fn run(args: impl Iterator<Item = String>) -> i32 {
     };
     match measured {
         Ok(report) => {
-            println!("{}", report.json());
+            tool::say(&(report.json() + "\n"));
             i32::from(!report.is_clean())
         }
         Err(error) => {

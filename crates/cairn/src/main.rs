@@ -1,6 +1,7 @@
 //! The one binary: subcommands, or, started under the name of one of etcd's programs, that program.
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::Path;
 use std::process::exit;
 
@@ -27,9 +28,9 @@ fn main() {
         Some("serve") => exit(server::run(args.into_iter().skip(1))),
         Some("util") => exit(cli::run_util("cairn util", words.into_iter().skip(1))),
         Some("version") => server::print_version(),
-        Some("help") => print!("{}", server::usage()),
+        Some("help") => tell(&mut std::io::stdout(), &server::usage()),
         Some(other) if !other.starts_with('-') => {
-            eprint!("unknown command `{other}`\n{}", server::usage());
+            tell(&mut std::io::stderr(), &format!("unknown command `{other}`\n{}", server::usage()));
             exit(2);
         }
         _ => exit(server::run(args)),
@@ -52,8 +53,13 @@ fn complete(words: Vec<OsString>) -> i32 {
     }
     let begun = rest.last().filter(|_| rest.len() == 1).and_then(|word| word.to_str());
     let found = COMMANDS.iter().filter(|name| begun.is_some_and(|begun| name.starts_with(begun)));
-    println!("{}:4", found.map(|name| format!("{name}\n")).collect::<String>());
+    tell(&mut std::io::stdout(), &format!("{}:4\n", found.map(|name| format!("{name}\n")).collect::<String>()));
     0
+}
+
+/// Nobody can be told that nobody reads this.
+fn tell(out: &mut dyn Write, text: &str) {
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
 /// What is proposed for the first word.

@@ -15,7 +15,7 @@ use crate::BenchError;
 pub(crate) fn run(args: impl Iterator<Item = String>) -> i32 {
     let args: Vec<String> = args.collect();
     if args.iter().any(|arg| arg == "--help" || arg == "-h") {
-        print!("{}", options::usage());
+        crate::tool::say(&options::usage());
         return 0;
     }
     match options::Options::parse(&args).and_then(|options| course::run(&options)) {

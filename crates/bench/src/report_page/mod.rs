@@ -40,12 +40,12 @@ Makes one HTML file of a run of `bench sweep` or `bench compare`: charts, the ma
 pub(crate) fn run(args: impl Iterator<Item = String>) -> i32 {
     let args: Vec<String> = args.collect();
     if args.iter().any(|arg| arg == "--help" || arg == "-h") {
-        print!("{USAGE}");
+        crate::tool::say(USAGE);
         return 0;
     }
     match make(args) {
         Ok(told) => {
-            println!("{told}");
+            crate::tool::say(&(told + "\n"));
             0
         }
         Err(BenchError::Usage(text)) => {

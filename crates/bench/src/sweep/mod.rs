@@ -29,7 +29,7 @@ const STOPPED: i32 = 3;
 pub(crate) fn run(args: impl Iterator<Item = String>) -> i32 {
     let args: Vec<String> = args.collect();
     if args.iter().any(|arg| arg == "--help" || arg == "-h") {
-        print!("{}", options::usage());
+        crate::tool::say(&options::usage());
         return MEASURED;
     }
     let outcome = options::Options::parse(&args).and_then(|options| course::run(&options));

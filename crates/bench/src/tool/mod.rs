@@ -30,7 +30,7 @@ use command::Action;
 use failure::{Failure, Outcome};
 
 /// Prints what was measured. Whoever does not read on has read enough.
-fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     let mut out = std::io::stdout();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }

@@ -251,7 +251,7 @@ fn fields(lines: &mut Lines, endpoint: &Endpoint, status: &StatusResponse) {
     lines.header(status.header.as_ref()).quoted("Version", status.version.as_bytes());
     lines.quoted("StorageVersion", status.storage_version.as_bytes());
     lines.line("DBSize", status.db_size).line("DBSizeInUse", status.db_size_in_use);
-    lines.line("DBSizeQuota", status.db_size_quota).id("Leader", status.leader);
+    lines.line("DBSizeQuota", status.db_size_quota).line("Leader", status.leader);
     lines.line("IsLearner", status.is_learner).line("RaftIndex", status.raft_index);
     lines.line("RaftAppliedIndex", status.raft_applied_index).line("Errors", format_args!("[{}]", errors.join(" ")));
     lines.quoted("Endpoint", endpoint.as_str().as_bytes());
