@@ -58,8 +58,8 @@ pub fn run_tool(program: &str, args: impl IntoIterator<Item = String>) -> i32 {
         return code;
     }
     let code = tool::run(program, &words);
-    // Whoever has ended a run by Ctrl-C has its report, and nothing that looks like a success.
-    if code == 0 && interrupt::is_interrupted() { interrupt::EXIT_CODE } else { code }
+    // Whoever has ended a run by Ctrl-C has its report, and nothing that looks like a success or a mistake.
+    if interrupt::is_interrupted() { interrupt::EXIT_CODE } else { code }
 }
 
 /// Why nothing was measured.

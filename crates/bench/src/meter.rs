@@ -102,6 +102,11 @@ impl Meter {
         }
     }
 
+    /// What `miss` has told among the errors, to be told elsewhere.
+    pub(crate) fn take_missed(&mut self) -> Option<(String, u64)> {
+        self.texts.remove_entry(UNSENT)
+    }
+
     pub(crate) fn merge(&mut self, other: &Meter) {
         self.sent += other.sent;
         self.succeeded += other.succeeded;

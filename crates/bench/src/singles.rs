@@ -10,7 +10,7 @@ use rpc::Metadata;
 use tokio::task::JoinSet;
 
 use crate::BenchError;
-use crate::interrupt::{interrupt, is_interrupted};
+use crate::interrupt::{Interruptions, is_interrupted};
 use crate::lane::{Lane, Thread, never};
 use crate::limits::TIME_MAX;
 use crate::link::{Place, SharedRoom, block_on, connect};
@@ -26,6 +26,8 @@ use crate::series::Series;
 use crate::usage;
 use crate::work::Work;
 
+/// How long a connection may take that nobody looks at.
+const CONNECT_MAX: Duration = Duration::from_secs(30);
 /// How often somebody who looks is shown how far it is.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -160,7 +162,11 @@ async fn run_thread<W: Work>(
 ) -> Result<Outcome, BenchError> {
     let shared = share_out(course, thread, threads, work);
     let all = shared.left.get();
-    let opened = open(course, thread, threads, &shared).await;
+    let mut interruptions = interruptions(course)?;
+    let opened = tokio::select! {
+        opened = open(course, thread, threads, &shared) => opened,
+        () = pressed(interruptions.as_mut()) => Ok(Vec::new()),
+    };
     // All threads begin together, and none waits for one that could not connect.
     barrier.wait();
     let mut lanes = opened?;
@@ -168,7 +174,7 @@ async fn run_thread<W: Work>(
     let began = Instant::now();
     shared.until.set(course.time.map_or(never(began), |time| began + time));
     let schedule = course.rate.map(|rate| keep_time(rate / threads as f64, &mut lanes, &shared, began));
-    attend(course, send(lanes, schedule.as_deref()), &shared, schedule.as_deref()).await?;
+    attend(course, send(lanes, schedule.as_deref()), &shared, schedule.as_deref(), interruptions.as_mut()).await?;
     let servers_cpu = usage::of(&course.pids)? - servers_before;
     let ended = close(&shared, schedule.map(|schedule| schedule.all()), all);
     Ok(Outcome { meters: shared.meters.take(), began, ended, own_before, servers_cpu })
@@ -226,19 +232,26 @@ async fn attend<W: Work>(
     work: impl Future<Output = Result<(), BenchError>>,
     shared: &Thread<W>,
     schedule: Option<&Schedule>,
+    interruptions: Option<&mut Interruptions>,
 ) -> Result<(), BenchError> {
     let attended = course.attended.as_ref();
     let bar = attended.filter(|attended| attended.shows_bar).map(|_| Bar::new(course.requests));
     let bar = RefCell::new(bar);
     let done = || shared.meters.borrow().iter().map(Meter::done).sum();
+    let halt = || {
+        let now = Instant::now();
+        if now < shared.until.get() {
+            shared.until.set(now);
+            schedule.inspect(|schedule| schedule.stop(now));
+        }
+    };
     // Lanes that look for a connection do not notice that the others have done all.
     let over = async {
         loop {
             tokio::time::sleep(TICK).await;
             let now = Instant::now();
-            if is_interrupted() && now < shared.until.get() {
-                shared.until.set(now);
-                schedule.inspect(|schedule| schedule.stop(now));
+            if is_interrupted() {
+                halt();
             }
             let until = shared.until.get();
             if now >= until + course.grace || shared.is_idle() && (shared.left.get() == 0 || now >= until + TICK) {
@@ -250,19 +263,17 @@ async fn attend<W: Work>(
         }
     };
     let interrupted = async {
-        if attended.is_none() {
-            return std::future::pending().await;
-        }
+        let mut interruptions = interruptions;
+        pressed(interruptions.as_deref_mut()).await;
+        halt();
         // Answers are waited for as at any other end. Who has enough of that as well says it again.
-        tokio::signal::ctrl_c().await?;
-        interrupt();
-        tokio::signal::ctrl_c().await
+        pressed(interruptions).await;
     };
     let timeout = course.timeout.unwrap_or(TIME_MAX);
     let outcome = tokio::select! {
         outcome = work => outcome,
         () = over => Ok(()),
-        outcome = interrupted => outcome.map_err(|error| BenchError::Io("cannot wait for signals".into(), error)),
+        () = interrupted => Ok(()),
         () = tokio::time::sleep(timeout) => {
             let answered: u64 = shared.meters.borrow().iter().map(|meter| meter.succeeded).sum();
             let sent: u64 = shared.meters.borrow().iter().map(|meter| meter.sent).sum();
@@ -291,6 +302,19 @@ fn close<W: Work>(shared: &Thread<W>, due: Option<u64>, all: u64) -> Instant {
     }
 }
 
+/// Ctrl-C, in a run that somebody looks at.
+fn interruptions(course: &Course) -> Result<Option<Interruptions>, BenchError> {
+    let listening = course.attended.as_ref().map(|_| Interruptions::listen()).transpose();
+    listening.map_err(|error| BenchError::Io("cannot wait for signals".into(), error))
+}
+
+async fn pressed(interruptions: Option<&mut Interruptions>) {
+    match interruptions {
+        Some(interruptions) => interruptions.next().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// The connections of a thread.
 async fn open<W: Work>(
     course: &Course,
@@ -303,7 +327,12 @@ async fn open<W: Work>(
         let calls = share(course.calls as u64, number, course.connections) as usize;
         let mut number = number % course.places.len();
         let link = match &shared.seeker {
-            None => connect(&course.places[number], &shared.room).await?,
+            None => {
+                let place = &course.places[number];
+                let connected = tokio::time::timeout(CONNECT_MAX, connect(place, &shared.room)).await;
+                let late = |_| BenchError::Server(format!("{}: no connection within {CONNECT_MAX:?}", place.address));
+                connected.map_err(late)??
+            }
             Some(seeker) => {
                 let (link, found) = seeker.seek(number).await;
                 number = found;

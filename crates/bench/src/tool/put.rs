@@ -12,7 +12,7 @@ use super::command::{Action, Command};
 use super::failure::{Failure, Outcome};
 use super::keys::{Keys, length, noise};
 use super::say;
-use super::session::Session;
+use super::session::{GRACE, Session};
 use super::single::Simple;
 use crate::answer;
 use crate::meter::told;
@@ -71,11 +71,11 @@ fn run(parsed: &Parsed) -> Outcome {
 fn compact(session: &Session, delta: i64, every: Duration, stopped: &std::sync::mpsc::Receiver<()>) {
     while let Err(std::sync::mpsc::RecvTimeoutError::Timeout) = stopped.recv_timeout(every) {
         let request = RangeRequest { key: "foo".into(), ..RangeRequest::default() };
-        let found: Result<RangeResponse, _> = session.ask("/etcdserverpb.KV/Range", &request);
+        let found: Result<RangeResponse, _> = session.ask_within(Some(GRACE), "/etcdserverpb.KV/Range", &request);
         let compacted = found.and_then(|found| {
             let revision = found.header.map_or(0, |header| header.revision).saturating_sub(delta).max(0);
             let request = CompactionRequest { revision, physical: false };
-            session.ask::<CompactionResponse>("/etcdserverpb.KV/Compact", &request)
+            session.ask_within::<CompactionResponse>(Some(GRACE), "/etcdserverpb.KV/Compact", &request)
         });
         if let Err(status) = compacted {
             flags::say!("warning: cannot compact: {}", told(&status));

@@ -15,6 +15,7 @@ use rpc::{Metadata, Status};
 
 use super::failure::{Failure, Outcome};
 use super::summary;
+use crate::interrupt::Interruptions;
 use crate::limits::{CALLS_MAX, TIME_MAX, connections_max};
 use crate::link::{Place, block_on};
 use crate::meter::{Cost, Meter, told};
@@ -114,8 +115,8 @@ impl<'a> Session<'a> {
     /// A token, if there is a user and the cluster wants one.
     fn login(&self) -> Outcome<Option<String>> {
         let Some((name, password)) = self.user.clone() else { return Ok(None) };
-        let answer = block_on(async { Ok(pass::login(&self.reach().await, name, password).await) });
-        answer?.map_err(|status| Failure::new(format!("dial error: {}", told(&status))))
+        let answer = self.wait(None, async { pass::login(&self.reach().await, name, password).await });
+        answer.map_err(|status| Failure::new(format!("dial error: {}", told(&status))))
     }
 
     /// Whether anything is to be sent at all.
@@ -163,13 +164,37 @@ impl<'a> Session<'a> {
 
     /// A call outside of what is measured. Waits for a member to be there, as long as it takes.
     pub(crate) fn ask<A: Message + Default>(&self, path: &str, request: &impl Message) -> Result<A, Status> {
+        self.ask_within(None, path, request)
+    }
+
+    /// The same, for no longer than `most`.
+    pub(crate) fn ask_within<A: Message + Default>(
+        &self,
+        most: Option<Duration>,
+        path: &str,
+        request: &impl Message,
+    ) -> Result<A, Status> {
         let message = request.encode_to_vec();
-        let call = async {
-            let answer = self.reach().await.unary(path, &self.metadata(), message.into(), None).await;
-            let read = |answer| A::decode(answer).map_err(|error| Status::new(Code::Internal, error.to_string()));
-            Ok(answer.and_then(read))
+        let answer =
+            self.wait(most, async { self.reach().await.unary(path, &self.metadata(), message.into(), None).await })?;
+        A::decode(answer).map_err(|error| Status::new(Code::Internal, error.to_string()))
+    }
+
+    /// Waits for what is outside of what is measured, unless it takes longer than `most` or somebody has enough.
+    fn wait<T>(&self, most: Option<Duration>, work: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+        let failed = |error: std::io::Error| Status::new(Code::Internal, format!("cannot wait for signals: {error}"));
+        let attended = async {
+            let mut interruptions = Interruptions::listen().map_err(failed)?;
+            tokio::select! {
+                outcome = work => outcome,
+                () = interruptions.next() => Err(Status::new(Code::Canceled, "interrupted")),
+                () = tokio::time::sleep(most.unwrap_or(TIME_MAX)) => {
+                    Err(Status::new(Code::DeadlineExceeded, "context deadline exceeded"))
+                }
+            }
         };
-        block_on(call).unwrap_or_else(|error: BenchError| Err(Status::new(Code::Internal, error.to_string())))
+        let outcome = block_on(async { Ok(attended.await) });
+        outcome.unwrap_or_else(|error: BenchError| Err(Status::new(Code::Internal, error.to_string())))
     }
 
     /// A member that is there. Waits for one as long as it takes.

@@ -22,7 +22,7 @@ use super::keys::{Keys, Random, length, noise};
 use super::say;
 use super::session::{GRACE, Pace, Session};
 use crate::BenchError;
-use crate::interrupt::{interrupt, is_interrupted};
+use crate::interrupt::{Interruptions, is_interrupted};
 use crate::link::block_on;
 use crate::meter::{Cost, Meter};
 use crate::progress::Bar;
@@ -61,6 +61,9 @@ const KEYS_MAX: i64 = 1 << 16;
 const LOCK: &str = "stmlock";
 /// How long the lease of a lock lives without its holder.
 const LOCK_TTL: Duration = Duration::from_secs(60);
+
+/// How long a client that has lost its session waits for another.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// What others may not change while a transaction is on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,19 +123,27 @@ fn run(parsed: &Parsed) -> Outcome {
         value_bytes,
         begun: Cell::new(0),
         under_way: Cell::new(0),
+        began: Cell::new(Instant::now()),
         ended: Cell::new(Instant::now()),
         meter: RefCell::new(session.meter()),
     });
     if pace.total != Some(0) && session.has_work() {
         let outcome = block_on(async { Ok::<_, BenchError>(transact(&session, &shared, pace, locker).await) });
-        let began = outcome.map_err(Failure::from).flatten()?;
+        let outcome = outcome.map_err(Failure::from).flatten();
+        let began = shared.began.get();
         let mut meter = shared.meter.borrow_mut();
         let under_way = shared.under_way.get();
         meter.lose(under_way);
+        let due = due(pace, shared.ended.get().saturating_duration_since(began));
+        let unsent = due.saturating_sub(meter.sent);
+        meter.miss(unsent);
         // Without an answer to the last of them the time belongs to it in which nothing came.
-        let last = if under_way == 0 { meter.last } else { meter.last.max(Some(shared.ended.get())) };
+        let is_complete = under_way == 0 && Some(meter.sent) >= pace.total;
+        let last = if is_complete { meter.last } else { meter.last.max(Some(shared.ended.get())) };
         let time = last.map_or(Duration::ZERO, |last| last.saturating_duration_since(began));
         say(&session.tell("stm", &meter, Cost { time, ..Cost::default() }));
+        // What there is has been told.
+        outcome?;
     }
     session.end()
 }
@@ -150,7 +161,8 @@ struct Shared {
     begun: Cell<u64>,
     /// Those that are on their way.
     under_way: Cell<u64>,
-    /// When nobody wanted to wait any longer, or the time was over.
+    began: Cell<Instant>,
+    /// When it was over: all was done, the time had passed, or somebody had enough.
     ended: Cell<Instant>,
     meter: RefCell<Meter>,
 }
@@ -177,8 +189,8 @@ impl Shared {
     }
 }
 
-/// Runs the clients; returns when they began.
-async fn transact(session: &Session<'_>, shared: &Rc<Shared>, pace: Pace, locker: Locker) -> Outcome<Instant> {
+/// Runs the clients.
+async fn transact(session: &Session<'_>, shared: &Rc<Shared>, pace: Pace, locker: Locker) -> Outcome {
     let connections = session.connections().min(session.clients());
     let clients: Vec<Client> = (0..connections).map(|number| session.client(number)).collect::<Outcome<_>>()?;
     let channels: Vec<_> = (0..connections).map(|number| session.channel(number)).collect();
@@ -186,6 +198,7 @@ async fn transact(session: &Session<'_>, shared: &Rc<Shared>, pace: Pace, locker
     session.reach().await;
     let mut running = JoinSet::new();
     let began = Instant::now();
+    shared.began.set(began);
     let until = session.time().map(|time| began + time);
     for number in 0..session.clients() {
         let client = clients[number % connections].clone();
@@ -193,10 +206,15 @@ async fn transact(session: &Session<'_>, shared: &Rc<Shared>, pace: Pace, locker
         let shared = shared.clone();
         running.spawn_local(async move { one_client(&client, lock, &shared, total, until, pace.rate, began).await });
     }
+    let listening = Interruptions::listen();
+    let mut interruptions = listening.map_err(|error| Failure::new(format!("cannot wait for signals: {error}")))?;
     let mut bar = Bar::new(pace.total);
     let work = async {
         while let Some(joined) = running.join_next().await {
             joined.map_err(|error| Failure::new(error.to_string()))??;
+        }
+        if !is_interrupted() {
+            shared.ended.set(until.map_or(Instant::now(), |until| until.min(Instant::now())));
         }
         Ok::<_, Failure>(())
     };
@@ -210,13 +228,13 @@ async fn transact(session: &Session<'_>, shared: &Rc<Shared>, pace: Pace, locker
     let over = async {
         tokio::select! {
             () = sleep_until(until) => {}
-            _ = tokio::signal::ctrl_c() => interrupt(),
+            () = interruptions.next() => {}
         }
         let now = Instant::now();
         shared.ended.set(now);
         tokio::select! {
             () = sleep_until(Some(now + GRACE)) => {}
-            _ = tokio::signal::ctrl_c() => interrupt(),
+            () = interruptions.next() => {}
         }
     };
     tokio::select! {
@@ -225,7 +243,7 @@ async fn transact(session: &Session<'_>, shared: &Rc<Shared>, pace: Pace, locker
         () = over => {}
     }
     bar.end(shared.meter.borrow().done());
-    Ok(began)
+    Ok(())
 }
 
 async fn sleep_until(time: Option<Instant>) {
@@ -245,12 +263,15 @@ async fn one_client(
     began: Instant,
 ) -> Outcome {
     let failed = |error: Error| Failure::new(format!("stm: {}", told(&error)));
-    let mut holder = lock.prepare(client).await.map_err(failed)?;
+    let mut holder = lock.clone().prepare(client).await.map_err(failed)?;
     while !is_interrupted() && shared.begun.get() < total && until.is_none_or(|until| Instant::now() < until) {
         let number = shared.begun.replace(shared.begun.get() + 1);
         let mut since = Instant::now();
         if rate > 0 {
             since = began + Duration::from_secs_f64((number as f64 / rate as f64).min(1e9));
+            if until.is_some_and(|until| since >= until) {
+                break;
+            }
             tokio::time::sleep_until(since.into()).await;
             if is_interrupted() {
                 break;
@@ -258,19 +279,46 @@ async fn one_client(
         }
         shared.under_way.set(shared.under_way.get() + 1);
         shared.meter.borrow_mut().sent += 1;
-        let held = holder.lock().await.map_err(failed)?;
-        let outcome = apply(client, shared.isolation, &shared.draw()).await;
-        holder = held.unlock().await.map_err(failed)?;
+        let (outcome, free) = transaction(client, holder, shared).await;
         shared.under_way.set(shared.under_way.get() - 1);
-        let mut meter = shared.meter.borrow_mut();
         let status = match outcome {
             Ok(()) => Status::OK,
             Err(Error::Status(status)) => status,
             Err(other) => Status::new(api::Code::Unknown, other.to_string()),
         };
-        meter.count(&status, Ok(()), since, Instant::now());
+        shared.meter.borrow_mut().count(&status, Ok(()), since, Instant::now());
+        holder = match free {
+            Some(free) => free,
+            // The lock may be held by whom nobody knows: another session has another.
+            None => {
+                tokio::time::sleep(PAUSE).await;
+                lock.clone().prepare(client).await.map_err(failed)?
+            }
+        };
     }
     Ok(())
+}
+
+/// A transaction under its lock, and who may hold that next; none, if it was lost.
+async fn transaction(client: &Client, holder: Holder, shared: &Shared) -> (Result<(), Error>, Option<Holder>) {
+    let held = match holder.lock().await {
+        Ok(held) => held,
+        Err(error) => return (Err(error), None),
+    };
+    let outcome = apply(client, shared.isolation, &shared.draw()).await;
+    match held.unlock().await {
+        Ok(free) => (outcome, Some(free)),
+        Err(error) => (outcome.and(Err(error)), None),
+    }
+}
+
+/// How many transactions of an open loop are due in `time`.
+fn due(pace: Pace, time: Duration) -> u64 {
+    if pace.rate <= 0 {
+        return 0;
+    }
+    let due = (time.as_secs_f64() * pace.rate as f64).ceil() as u64;
+    pace.total.map_or(due, |total| due.min(total))
 }
 
 fn told(error: &Error) -> String {

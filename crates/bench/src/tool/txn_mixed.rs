@@ -55,10 +55,15 @@ fn run(parsed: &Parsed) -> Outcome {
     let is_serializable = range::consistency(parsed)?;
     mixed.read = read(parsed.int("limit"), is_serializable);
     let session = Session::open(parsed)?;
-    let (meters, cost) = session.measure(session.pace()?, 2, || mixed.clone())?;
+    let (mut meters, cost) = session.measure(session.pace()?, 2, || mixed.clone())?;
+    // Nobody knows which of them would have been reads.
+    let missed = meters[READS].take_missed();
     for (name, load, group) in [("Read", "txn-mixed-read", READS), ("Write", "txn-mixed-write", WRITES)] {
         let meter = &meters[group];
         say(&format!("Total {name} Ops: {}\nDetails:{}\n", meter.sent, session.tell(load, meter, cost)));
+    }
+    if let Some((text, count)) = missed {
+        say(&format!("[{count}]\t{text}\n"));
     }
     session.end()
 }
