@@ -15,6 +15,7 @@ use super::say;
 use super::session::{GRACE, Session};
 use super::single::Simple;
 use crate::answer;
+use crate::interrupt::is_interrupted;
 use crate::meter::told;
 use crate::wire::put_bytes;
 use crate::work::Request;
@@ -61,7 +62,7 @@ fn run(parsed: &Parsed) -> Outcome {
         measured
     })?;
     say(&format!("{}\n", session.tell("put", &meters[0], cost)));
-    if parsed.switch("check-hashkv") {
+    if parsed.switch("check-hashkv") && !is_interrupted() {
         say(&format!("{}\n", checksum(&session)?));
     }
     session.end()

@@ -15,7 +15,7 @@ use rpc::{Metadata, Status};
 
 use super::failure::{Failure, Outcome};
 use super::summary;
-use crate::interrupt::Interruptions;
+use crate::interrupt::{Interruptions, is_interrupted};
 use crate::limits::{CALLS_MAX, TIME_MAX, connections_max};
 use crate::link::{Place, block_on};
 use crate::meter::{Cost, Meter, told};
@@ -183,11 +183,15 @@ impl<'a> Session<'a> {
     /// Waits for what is outside of what is measured, unless it takes longer than `most` or somebody has enough.
     fn wait<T>(&self, most: Option<Duration>, work: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
         let failed = |error: std::io::Error| Status::new(Code::Internal, format!("cannot wait for signals: {error}"));
+        let interrupted = || Status::new(Code::Canceled, "interrupted");
         let attended = async {
             let mut interruptions = Interruptions::listen().map_err(failed)?;
+            if is_interrupted() {
+                return Err(interrupted());
+            }
             tokio::select! {
                 outcome = work => outcome,
-                () = interruptions.next() => Err(Status::new(Code::Canceled, "interrupted")),
+                () = interruptions.next() => Err(interrupted()),
                 () = tokio::time::sleep(most.unwrap_or(TIME_MAX)) => {
                     Err(Status::new(Code::DeadlineExceeded, "context deadline exceeded"))
                 }
