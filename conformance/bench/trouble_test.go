@@ -182,6 +182,42 @@ func TestWatchesThatAreResumed(t *testing.T) {
 	}
 }
 
+// Watchers are asked for one behind the other: that goes on where it was when
+// answers come together with the end of the connection.
+func TestWatchersThatAreLostWhileTheyAreCreated(t *testing.T) {
+	for line, watchers := range map[string]int{
+		"watch --put-total=1 --streams=10 --watch-per-stream=4000":            40000,
+		"watch-latency --put-total=1 --streams=10 --watchers-per-stream=4000": 40000,
+	} {
+		server := harness.Start(t, harness.Subject())
+		path := filepath.Join(t.TempDir(), "run.json")
+		command, stdout, stderr := start(t, server.Endpoint(), "--json="+path+" "+line)
+		for metric(t, server, "grpc_server_msg_received_total", "Watch") < 1000 {
+			time.Sleep(time.Millisecond)
+		}
+		command.Process.Signal(syscall.SIGSTOP)
+		time.Sleep(200 * time.Millisecond)
+		created := metric(t, server, "grpc_server_msg_received_total", "Watch")
+		server.Kill()
+		server.Run()
+		command.Process.Signal(syscall.SIGCONT)
+		done := make(chan error, 1)
+		go func() { done <- command.Wait() }()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatalf("%s: %v\n%s%s", line, err, stdout, stderr)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("%s: still there\n%s%s", line, stdout, stderr)
+		}
+		reports := readReports(t, path)
+		if last := reports[len(reports)-1]; last.Succeeded != watchers || created >= watchers || !strings.Contains(stderr.String(), "are resumed") {
+			t.Errorf("%s: %d watchers, %+v\n%s", line, created, last, stderr)
+		}
+	}
+}
+
 // A path that cannot be written is refused before anything is measured.
 func TestReportsThatCannotBeWritten(t *testing.T) {
 	server := harness.Start(t, harness.Subject())

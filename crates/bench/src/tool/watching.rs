@@ -288,10 +288,9 @@ impl<A: Audience> WatchLane<A> {
         Poll::Pending
     }
 
-    /// Has all watchers go on, on a new connection.
+    /// Has all watchers go on, on a new connection. What came with the end of the old one is worked off after that.
     fn resume(&mut self, link: Link<Socket>, place: usize) -> Outcome {
         (self.link, self.place, self.seeking, self.hearing.ended) = (link, place, None, None);
-        self.hearing.to_ask.clear();
         self.open_streams()?;
         for stream in 0..self.hearing.streams.len() {
             (0..self.hearing.streams[stream].asked).for_each(|index| self.create(stream, index));
@@ -312,10 +311,8 @@ impl<A: Audience> WatchLane<A> {
         if let Err(broken) = read {
             return self.seek(&Status::from(&broken), cx);
         }
-        if !self.order.at_once {
-            for stream in std::mem::take(&mut self.hearing.to_ask) {
-                self.ask(stream);
-            }
+        for stream in std::mem::take(&mut self.hearing.to_ask) {
+            self.ask(stream);
         }
         if let Poll::Ready(Err(error)) = self.link.flush(cx) {
             return self.seek(&Status::from(&Broken::Io(error)), cx);
