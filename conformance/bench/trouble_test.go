@@ -218,6 +218,22 @@ func TestWatchersThatAreLostWhileTheyAreCreated(t *testing.T) {
 	}
 }
 
+// Puts that were due too fast are not made, and what was made is heard of.
+func TestPutsThatAreNotMade(t *testing.T) {
+	server := harness.Start(t, harness.Subject())
+	path := filepath.Join(t.TempDir(), "run.json")
+	line := "--json=" + path + " --duration=2s watch --put-rate=100000 --put-total=1000000 --streams=2 --watch-per-stream=2"
+	result := run(t, ours(t), server.Endpoint(), line)
+	if result.Code != 0 || !strings.Contains(result.Stderr, "puts were due before the end and not sent") {
+		t.Fatalf("exit %d\n%s%s", result.Code, result.Stdout, result.Stderr)
+	}
+	puts := metric(t, server, "grpc_server_started_total", "Put")
+	reports := readReports(t, path)
+	if last := reports[len(reports)-1]; last.Succeeded != 4*puts || puts == 0 {
+		t.Errorf("%d puts, %+v", puts, last)
+	}
+}
+
 // A path that cannot be written is refused before anything is measured.
 func TestReportsThatCannotBeWritten(t *testing.T) {
 	server := harness.Start(t, harness.Subject())

@@ -80,6 +80,11 @@ impl Meter {
         self.succeeded + self.texts.values().sum::<u64>()
     }
 
+    /// What went wrong with a request that was sent: an error, or a wrong answer.
+    pub(crate) fn trouble(&self) -> Option<&str> {
+        self.texts.keys().map(String::as_str).find(|text| *text != UNSENT)
+    }
+
     /// A request has failed, or could not be sent.
     pub(crate) fn fail(&mut self, status: &Status) {
         let name = status.code.name();
@@ -163,8 +168,10 @@ mod tests {
         meter.miss(0);
         assert!(meter.texts.is_empty());
         meter.miss(7);
+        assert_eq!(meter.trouble(), None);
         other.lose(2);
         meter.merge(&other);
+        assert!(meter.trouble().is_some_and(|text| text.contains("no answer")));
         meter.merge(&meter.clone());
         assert_eq!((meter.unsent, meter.in_time, meter.failed.get("DeadlineExceeded")), (14, 2, Some(&4)));
         assert_eq!(meter.texts.values().copied().collect::<Vec<_>>(), [14, 4]);

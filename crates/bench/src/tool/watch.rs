@@ -86,8 +86,12 @@ async fn watch(session: &Session<'_>, order: &Order, hall: &Rc<RefCell<Hall>>, p
         if !is_silent && hall.borrow().due > 0 {
             let puts = Puts { keys: order.keys.clone(), next: 0 };
             let (meter, _) = session.measure_here(pace, puts).await?;
-            if let Some(text) = meter.texts.keys().next() {
+            if let Some(text) = meter.trouble() {
                 return Err(Failure::new(format!("cannot put: {text}")));
+            }
+            if meter.unsent > 0 {
+                // No summary tells of puts.
+                flags::say!("warning: {} puts were due before the end and not sent", meter.unsent);
             }
             // The time may have been over before all were made.
             hall.borrow_mut().expect(due(order, meter.sent));
