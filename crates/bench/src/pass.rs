@@ -14,8 +14,6 @@ use crate::link::Place;
 pub(crate) type User = (String, String);
 
 const METHOD: &str = "/etcdserverpb.Auth/Authenticate";
-/// Nobody asks for tokens more often.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// What requests of a thread carry.
 pub(crate) struct Pass {
@@ -50,20 +48,23 @@ impl Pass {
         self.user.is_some() && client::wants_another_token(status)
     }
 
-    /// Replaces pass `number`, if nobody else has. Without success the old one stays, and is refused again.
-    pub(crate) async fn renew(&self, number: u64, place: &Place, connect_timeout: Duration) {
+    /// Replaces pass `number`, if nobody else has. Without success the old one stays, and is refused again. A member that does not answer
+    /// within `patience` is left, because others wait for their turn meanwhile.
+    pub(crate) async fn renew(&self, number: u64, place: &Place, patience: Duration) -> Result<(), Status> {
         let _turn = self.renewing.lock().await;
-        let Some((name, password)) = self.user.clone().filter(|_| self.number.get() == number) else { return };
+        let Some((name, password)) = self.user.clone().filter(|_| self.number.get() == number) else {
+            return Ok(());
+        };
         self.number.set(number + 1);
-        let options = Options { tls: place.encryption.clone(), connect_timeout, ..Options::default() };
+        let options = Options { tls: place.encryption.clone(), connect_timeout: patience, ..Options::default() };
         let channel = Channel::new(&place.address, options);
-        match login(&channel, name, password).await {
-            Ok(token) => *self.metadata.borrow_mut() = token.iter().map(|token| ("token", token)).collect(),
-            Err(status) => {
-                flags::say!("warning: cannot log in again: {}", status.message);
-                tokio::time::sleep(PAUSE).await;
-            }
-        }
+        let late = |_| {
+            let text = format!("{}: no answer within {patience:?}", place.address);
+            Err(Status::new(api::Code::DeadlineExceeded, text))
+        };
+        let token = tokio::time::timeout(patience, login(&channel, name, password)).await.unwrap_or_else(late)?;
+        *self.metadata.borrow_mut() = token.iter().map(|token| ("token", token)).collect();
+        Ok(())
     }
 }
 

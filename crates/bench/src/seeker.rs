@@ -13,8 +13,8 @@ use crate::pass::Pass;
 use crate::socket::Socket;
 
 /// The first pause after all members have been tried, and the longest.
-const PAUSE: Duration = Duration::from_millis(100);
-const PAUSE_MAX: Duration = Duration::from_secs(2);
+pub(crate) const PAUSE: Duration = Duration::from_millis(100);
+pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// The same trouble is told again after this long.
 const TOLD: Duration = Duration::from_secs(5);
 
@@ -27,7 +27,8 @@ pub(crate) struct Seeker {
     room: SharedRoom,
     /// How long one attempt may take.
     patience: Duration,
-    told: RefCell<Option<(String, Instant)>>,
+    /// What was told lately, and when.
+    told: RefCell<Vec<(String, Instant)>>,
     pass: Rc<Pass>,
 }
 
@@ -38,7 +39,10 @@ impl Seeker {
 
     /// Replaces a pass that place `place` has refused.
     pub(crate) async fn renew(&self, number: u64, place: usize) {
-        self.pass.renew(number, &self.places[place], self.patience).await;
+        if let Err(status) = self.pass.renew(number, &self.places[place], self.patience).await {
+            self.tell(&format!("cannot log in again: {}; trying on", status.message));
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 
     /// A connection, to place `first` if that can be. Trouble is told on the standard error output.
@@ -50,10 +54,10 @@ impl Seeker {
                 let place = &self.places[number];
                 match tokio::time::timeout(self.patience, connect(place, &self.room)).await {
                     Ok(Ok(link)) => return (link, number),
-                    Ok(Err(error)) => self.tell(error.to_string()),
+                    Ok(Err(error)) => self.tell(&format!("{error}; trying on")),
                     Err(_) => {
-                        self.tell(format!(
-                            "cannot connect to {}: nothing came within {:?}",
+                        self.tell(&format!(
+                            "cannot connect to {}: nothing came within {:?}; trying on",
                             place.address, self.patience
                         ));
                     }
@@ -64,11 +68,13 @@ impl Seeker {
         }
     }
 
-    fn tell(&self, text: String) {
+    /// Warns, unless the same was told a moment ago.
+    pub(crate) fn tell(&self, text: &str) {
         let mut told = self.told.borrow_mut();
-        if told.as_ref().is_none_or(|(last, at)| *last != text || at.elapsed() > TOLD) {
-            flags::say!("warning: {text}; trying on");
-            *told = Some((text, Instant::now()));
+        told.retain(|(_, at)| at.elapsed() <= TOLD);
+        if told.iter().all(|(last, _)| last != text) {
+            flags::say!("warning: {text}");
+            told.push((text.into(), Instant::now()));
         }
     }
 }

@@ -17,14 +17,12 @@ use crate::interrupt::interrupt;
 use crate::link::SharedRoom;
 use crate::meter::told;
 use crate::pass::Pass;
-use crate::seeker::{Seeker, Seeking};
+use crate::seeker::{PAUSE, PAUSE_MAX, Seeker, Seeking};
 use crate::socket::Socket;
 use crate::wire::{self, Value, put_bytes, put_message, put_number};
 
 /// So many watchers are the most.
 const WATCHERS_MAX: i64 = 1 << 22;
-/// Nobody looks for another connection more often.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// What is to be watched.
 #[derive(Clone, Debug, Default)]
@@ -94,6 +92,8 @@ pub(crate) async fn open<A: Audience + 'static>(
             link,
             seeking: None,
             place,
+            since: Instant::now(),
+            pause: Duration::ZERO,
             seeker: seeker.clone(),
             pass: pass.clone(),
             hearing,
@@ -143,6 +143,10 @@ pub(crate) struct WatchLane<A: Audience> {
     seeking: Option<Seeking>,
     /// Which place it leads to.
     place: usize,
+    /// When its watches were opened.
+    since: Instant,
+    /// Before another was looked for the last time.
+    pause: Duration,
     seeker: Rc<Seeker>,
     pass: Rc<Pass>,
     hearing: Hearing<A>,
@@ -275,10 +279,13 @@ impl<A: Audience> WatchLane<A> {
 
     /// Begins to look for another connection.
     fn seek(&mut self, why: &Status, cx: &mut Context<'_>) -> Poll<Failure> {
-        flags::say!("warning: watches are lost, and are resumed: {}", told(why));
-        let (seeker, pass, place) = (self.seeker.clone(), self.pass.number(), self.place);
+        self.seeker.tell(&format!("watches are lost, and are resumed: {}", told(why)));
+        // A server may end them whenever they are resumed.
+        let is_steady = self.since.elapsed() > PAUSE_MAX;
+        self.pause = if is_steady { PAUSE } else { (2 * self.pause).clamp(PAUSE, PAUSE_MAX) };
+        let (seeker, pass, place, pause) = (self.seeker.clone(), self.pass.number(), self.place, self.pause);
         self.seeking = Some(Box::pin(async move {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(pause).await;
             let (link, place) = seeker.seek(place).await;
             // A server that was started anew knows no tokens.
             seeker.renew(pass, place).await;
@@ -291,6 +298,7 @@ impl<A: Audience> WatchLane<A> {
     /// Has all watchers go on, on a new connection. What came with the end of the old one is worked off after that.
     fn resume(&mut self, link: Link<Socket>, place: usize) -> Outcome {
         (self.link, self.place, self.seeking, self.hearing.ended) = (link, place, None, None);
+        self.since = Instant::now();
         self.open_streams()?;
         for stream in 0..self.hearing.streams.len() {
             (0..self.hearing.streams[stream].asked).for_each(|index| self.create(stream, index));
