@@ -154,6 +154,8 @@ func TestInterruptionWithoutServer(t *testing.T) {
 }
 
 // Watches go on after a server was started anew: no event is missing, and none comes twice.
+// Watches go on after a server was started anew: no event is missing, and none
+// comes twice. That would end the run, so that all are there when their number is.
 func TestWatchesThatAreResumed(t *testing.T) {
 	for line, events := range map[string]int{
 		"watch --put-total=16 --put-rate=4 --streams=2 --watch-per-stream=2":            64,

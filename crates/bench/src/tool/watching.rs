@@ -202,7 +202,7 @@ impl<A: Audience> Calls for Hearing<A> {
                 let text = if reason.is_empty() { "a watch was canceled".into() } else { reason };
                 ended.get_or_insert(Ending::Refused(Status::new(api::Code::Unknown, text)));
             }
-            Some(Heard { id, created, revision, events, last, .. }) => {
+            Some(Heard { id, created, revision, events, first, last, .. }) => {
                 let Some(watcher) = watchers.get_mut((id as usize).wrapping_sub(1)) else { return };
                 if created && watcher.next == 0 {
                     watcher.next = if *from_revision > 0 { *from_revision } else { revision + 1 };
@@ -210,7 +210,14 @@ impl<A: Audience> Calls for Hearing<A> {
                     to_ask.push(tag);
                 }
                 if events > 0 {
-                    watcher.next = watcher.next.max(last + 1);
+                    // One that comes twice would stand for one that is missing.
+                    if first < watcher.next {
+                        let text =
+                            format!("an event of revision {first} came, and nothing before {} was due", watcher.next);
+                        ended.get_or_insert(Ending::Refused(Status::new(api::Code::Internal, text)));
+                        return;
+                    }
+                    watcher.next = last + 1;
                     audience.borrow_mut().events(watcher.number, events, *now);
                 }
             }
@@ -341,13 +348,14 @@ struct Heard {
     /// Of the store, when this was sent.
     revision: u64,
     events: u64,
-    /// The revision of the last event.
+    /// The revisions of the first event and of the last one.
+    first: u64,
     last: u64,
 }
 
 fn heard(message: &[u8]) -> Option<Heard> {
-    let mut heard = Heard { id: 0, created: false, canceled: None, revision: 0, events: 0, last: 0 };
-    let (mut header, mut event) = (None, None);
+    let mut heard = Heard { id: 0, created: false, canceled: None, revision: 0, events: 0, first: 0, last: 0 };
+    let (mut header, mut first, mut last) = (None, None, None);
     let mut reason = String::new();
     let mut is_canceled = false;
     let whole = wire::fields(message, |field, value| match (field, value) {
@@ -358,14 +366,16 @@ fn heard(message: &[u8]) -> Option<Heard> {
         (6, Value::Bytes(text)) => reason = String::from_utf8_lossy(text).into_owned(),
         (11, Value::Bytes(bytes)) => {
             heard.events += 1;
-            event = Some(bytes);
+            first = first.or(Some(bytes));
+            last = Some(bytes);
         }
         _ => {}
     });
     heard.canceled = is_canceled.then_some(reason);
     heard.revision = wire::number(header.unwrap_or_default(), 3)?;
-    // Events are in order, and those of one revision come together.
-    heard.last = changed_at(event.unwrap_or_default())?;
+    // Events are in order.
+    heard.first = changed_at(first.unwrap_or_default())?;
+    heard.last = if heard.events > 1 { changed_at(last.unwrap_or_default())? } else { heard.first };
     whole.then_some(heard)
 }
 
@@ -397,9 +407,71 @@ mod tests {
         let events = vec![event(5), event(7), event(7)];
         let response = WatchResponse { header, watch_id: 3, events, ..WatchResponse::default() };
         let told = heard(&response.encode_to_vec()).expect("a response");
-        assert_eq!((told.id, told.revision, told.events, told.last), (3, 9, 3, 7));
+        assert_eq!((told.id, told.revision, told.events, told.first, told.last), (3, 9, 3, 5, 7));
         let told = heard(&WatchResponse { events: Vec::new(), created: true, ..response }.encode_to_vec());
         assert!(told.is_some_and(|told| told.created && told.revision == 9 && told.last == 0));
         assert!(heard(&[1]).is_none());
+    }
+
+    /// Counts what it is told.
+    #[derive(Default)]
+    struct Tally {
+        created: usize,
+        events: Vec<(usize, u64)>,
+    }
+
+    impl Audience for Tally {
+        fn created(&mut self, _: Instant, _: Instant) {
+            self.created += 1;
+        }
+
+        fn events(&mut self, watcher: usize, count: u64, _: Instant) {
+            self.events.push((watcher, count));
+        }
+    }
+
+    #[test]
+    fn no_event_stands_for_another() {
+        let audience = Rc::<RefCell<Tally>>::default();
+        let stream = Stream {
+            call: None,
+            cutter: Cutter::default(),
+            watchers: [5, 6].map(|number| Watcher { number, next: 0 }).into(),
+            asked: 2,
+            since: Instant::now(),
+        };
+        let mut hearing = Hearing {
+            streams: vec![stream],
+            audience: audience.clone(),
+            to_ask: Vec::new(),
+            from_revision: 0,
+            ended: None,
+            now: Instant::now(),
+        };
+        let mut hear = |watch_id, created, revision, events: &[i64]| {
+            let event = |&mod_revision: &i64| Event {
+                kv: Some(KeyValue { mod_revision, ..KeyValue::default() }),
+                ..Event::default()
+            };
+            let header = Some(ResponseHeader { revision, ..ResponseHeader::default() });
+            let events = events.iter().map(event).collect();
+            let message = WatchResponse { header, watch_id, created, events, ..WatchResponse::default() };
+            let message = message.encode_to_vec();
+            let mut framed = vec![0];
+            framed.extend_from_slice(&(message.len() as u32).to_be_bytes());
+            framed.extend_from_slice(&message);
+            hearing.data(0, &framed);
+            let next = [0, 1].map(|index| hearing.streams[0].watchers[index].next);
+            (next, hearing.to_ask.len(), matches!(hearing.ended, Some(Ending::Refused(_))))
+        };
+        assert_eq!(hear(1, true, 9, &[]), ([10, 0], 1, false));
+        assert_eq!(hear(2, true, 10, &[]), ([10, 11], 2, false));
+        assert_eq!(hear(1, false, 12, &[10, 12]), ([13, 11], 2, false));
+        // It was created again, after a loss: that makes it hear of nothing less.
+        assert_eq!(hear(2, true, 20, &[]), ([13, 11], 2, false));
+        assert_eq!(hear(2, false, 20, &[12]), ([13, 13], 2, false));
+        assert_eq!(hear(1, false, 20, &[12, 13]), ([13, 13], 2, true));
+        let tally = audience.borrow();
+        assert_eq!((tally.created, &tally.events[..]), (2, &[(5, 2), (6, 1)][..]));
     }
 }
