@@ -20,12 +20,14 @@ func TestHungMember(t *testing.T) {
 	defer listener.Close()
 	server := harness.Start(t, harness.Cairn)
 	for _, tool := range []string{harness.Tool(t, "etcdctl"), ours(t)} {
-		for _, patience := range []string{"0", "2s", "20s"} {
+		for _, patience := range []string{"0", "20s"} {
 			begun := time.Now()
 			result := harness.Command{Path: tool, Args: []string{
-				"--endpoints=" + listener.Addr().String() + "," + server.Endpoint(), "--dial-timeout=" + patience, "put", "a", "b",
+				"--endpoints=" + listener.Addr().String() + "," + server.Endpoint(), "--dial-timeout=" + patience,
+				"--command-timeout=30s", "put", "a", "b",
 			}}.Run(t)
-			if took := time.Since(begun); result.Code != 0 || took > 1500*time.Millisecond {
+			// Far from both times: the machine may be busy.
+			if took := time.Since(begun); result.Code != 0 || took > 10*time.Second {
 				t.Errorf("%s with %s to connect: %+v after %v", tool, patience, result, took)
 			}
 		}
