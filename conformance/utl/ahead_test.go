@@ -1,6 +1,7 @@
 package utl
 
 import (
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"cairn.dev/conformance/harness"
+	"go.etcd.io/bbolt"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
 	"go.etcd.io/raft/v3/raftpb"
@@ -40,6 +42,22 @@ func receive(t *testing.T, server *harness.Server, index uint64) {
 	}
 }
 
+// endAt has a database say that this entry is the last one in it.
+func endAt(t *testing.T, path string, index uint64) {
+	t.Helper()
+	database, err := bbolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer database.Close()
+	err = database.Update(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte("meta")).Put([]byte("consistent_index"), binary.BigEndian.AppendUint64(nil, index))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A member that has received a snapshot of its leader, and was killed before it
 // used it, is taken over with what it received, or not at all.
 func TestMigrateReceived(t *testing.T) {
@@ -62,9 +80,18 @@ func TestMigrateReceived(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(snap, fmt.Sprintf("%016x.snap.db", 1_000_000)), content, 0o600); err != nil {
+	received := filepath.Join(snap, fmt.Sprintf("%016x.snap.db", 1_000_000))
+	if err := os.WriteFile(received, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	// An older state under that name would take back what was acknowledged.
+	if text := refused(t, "migrate", "--from", server.DataDir, "--data-dir", target); !strings.Contains(text, "not at 1000000") {
+		t.Errorf("the database is of another entry: %s", text)
+	}
+	if _, err := os.Stat(target); !os.IsNotExist(err) {
+		t.Errorf("the target is left: %v", err)
+	}
+	endAt(t, received, 1_000_000)
 	text := run(t, "migrate", "--from", server.DataDir, "--data-dir", target)
 	if !strings.Contains(text, fmt.Sprintf("revision %d (entry 1000000 of the log)", want.last)) {
 		t.Errorf("migrate: %s", text)

@@ -48,10 +48,9 @@ pub fn migrate(
     // The member's own database stays open: whoever holds it keeps the member from starting meanwhile.
     let received = match tail.votes.newest(tail.hard_state.commit()) {
         Some(snapshot) if snapshot.index() > contents.index => {
-            let database = received(&database_path, snapshot, contents.index, patience)?;
+            let (path, database) = received(&database_path, snapshot, contents.index, patience)?;
             contents = database.contents()?;
-            // It has all up to there, as its name says.
-            contents.index = contents.index.max(snapshot.index());
+            check_received(&path, contents.index, snapshot.index())?;
             Some(database)
         }
         _ => None,
@@ -89,15 +88,29 @@ pub fn migrate(
 
 /// The database that came with a snapshot of the leader, where the member's own is not yet replaced by it: the log goes on behind the
 /// snapshot, and what lies between is in this file alone.
-fn received(own: &Path, snapshot: &Snapshot, index: u64, patience: Duration) -> Result<Database, Error> {
+fn received(own: &Path, snapshot: &Snapshot, index: u64, patience: Duration) -> Result<(PathBuf, Database), Error> {
     let path = own.with_file_name(format!("{:016x}.snap.db", snapshot.index()));
     if path.exists() {
-        return Database::open_unused(&path, patience);
+        let database = Database::open_unused(&path, patience)?;
+        return Ok((path, database));
     }
     Err(Error::Refused(format!(
         "the log goes on behind a snapshot of entry {}, but the database ends at entry {index} and `{}` is not there: \
          this member has lost what it received; take over another one, and add this one to its cluster anew",
         snapshot.index(),
+        path.display()
+    )))
+}
+
+/// A name proves nothing: what a leader sends has the entry it was sent for as its last one, and an older state under that name would
+/// roll the member back without a word.
+fn check_received(path: &Path, index: u64, expected: u64) -> Result<(), Error> {
+    if index == expected {
+        return Ok(());
+    }
+    Err(Error::Refused(format!(
+        "`{}` ends at entry {index}, not at {expected}: it is not what the leader sent; take over another member, and add \
+         this one to its cluster anew",
         path.display()
     )))
 }
@@ -147,6 +160,15 @@ mod tests {
         assert_eq!(continuous(&entries, 9).map(<[Entry]>::len).ok(), Some(0));
         assert!(continuous(&entries, 2).is_err());
         assert!(continuous(&[entry(5, 1), entry(7, 1)], 4).is_err());
+    }
+
+    #[test]
+    fn what_was_received_is_what_its_name_says() {
+        let check = |index| check_received(Path::new("a.snap.db"), index, 7).map_err(|error| error.to_string());
+        assert_eq!(check(7), Ok(()));
+        for index in [0, 6, 8] {
+            assert!(check(index).is_err_and(|text| text.contains(&format!("ends at entry {index}, not at 7"))));
+        }
     }
 
     #[test]
