@@ -53,8 +53,13 @@ fn run(context: &Context) -> Outcome {
         return Err(Failure::new(code::INTERRUPTED, "elect interrupted"));
     };
     let ended = context.wait(async {
-        printer.range(&election.leader().await?)?;
+        let leading = async {
+            printer.range(&election.leader().await?)?;
+            std::future::pending().await
+        };
         tokio::select! {
+            // A cluster that goes away now leaves the question open for as long as it is away.
+            ended = leading => ended,
             () = leadership.lost() => Err(Failure::new(code::ERROR, "elect: session expired")),
             () = &mut stopped => Ok(()),
         }

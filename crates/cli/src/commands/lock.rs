@@ -11,7 +11,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 pub(crate) const COMMAND: Command = command("lock", "<name> [program argument ...]", "Holds a lock", run).with(&[int(
     "ttl",
@@ -52,12 +53,18 @@ fn run(context: &Context) -> Outcome {
             let revision = lock.seen_revision().to_string().into();
             return run_program(program, &[("ETCD_LOCK_KEY", key), ("ETCD_LOCK_REV", revision)]).await;
         }
-        let found = client.range(RangeRequest { key: lock.key().clone(), ..Default::default() }).await?;
-        if found.kvs.is_empty() {
-            return Err(Failure::new(code::ERROR, "lock lost on init"));
-        }
-        printer.range(&found)?;
+        let key = lock.key().clone();
+        let held = async {
+            let found = client.range(RangeRequest { key, ..Default::default() }).await?;
+            if found.kvs.is_empty() {
+                return Err(Failure::new(code::ERROR, "lock lost on init"));
+            }
+            printer.range(&found)?;
+            std::future::pending().await
+        };
         tokio::select! {
+            // A cluster that goes away now leaves the question open for as long as it is away.
+            ended = held => ended,
             () = lock.lost() => Err(Failure::new(code::ERROR, "session expired")),
             () = &mut stopped => Ok(()),
         }
@@ -73,14 +80,38 @@ pub(super) async fn leave(client: &Client, lease: i64) -> Result<(), client::Err
 
 /// Waits for Ctrl-C or SIGTERM. One such wait must go on as long as the command: what comes between two of them is lost.
 pub(super) async fn stopped() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+    Signals::new().next().await;
+}
+
+/// Signals closer together come from one hand: terminals and `timeout` may send both to the program and to its group.
+const TOGETHER: Duration = Duration::from_millis(300);
+
+/// Ctrl-C and SIGTERM, from when this is made on.
+pub(super) struct Signals {
+    /// Without it, what was the system's way stays so.
+    streams: Option<(Signal, Signal)>,
+    last: Option<Instant>,
+}
+
+impl Signals {
+    pub(super) fn new() -> Signals {
+        let streams = signal(SignalKind::interrupt()).and_then(|one| Ok((one, signal(SignalKind::terminate())?))).ok();
+        Signals { streams, last: None }
+    }
+
+    /// Waits for the next one that does not come with the one before.
+    pub(super) async fn next(&mut self) {
+        let Some((interrupt, terminate)) = &mut self.streams else { return std::future::pending().await };
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            if self.last.is_none_or(|last| last.elapsed() >= TOGETHER) {
+                self.last = Some(Instant::now());
+                return;
+            }
+        }
     }
 }
 
@@ -136,4 +167,23 @@ fn signal_name(number: i32) -> String {
         _ => return format!("signal {number}"),
     };
     name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn signals_that_come_together_are_one() {
+        let mut signals = Signals::new();
+        // SAFETY: the signal is taken by the handler that was set just now.
+        let raise = || assert_eq!(unsafe { libc::raise(libc::SIGTERM) }, 0);
+        raise();
+        signals.next().await;
+        raise();
+        assert!(tokio::time::timeout(TOGETHER / 2, signals.next()).await.is_err());
+        tokio::time::sleep(TOGETHER).await;
+        raise();
+        signals.next().await;
+    }
 }

@@ -1,7 +1,7 @@
 //! Clients that each write one key after the other.
 
 use super::report::Report;
-use crate::commands::lock::stopped;
+use crate::commands::lock::Signals;
 use api::etcdserverpb::PutRequest;
 use bytes::Bytes;
 use client::Client;
@@ -47,13 +47,15 @@ impl Writers {
     /// Has `feed` say what is to be written until it has said all or somebody has enough of it, and waits for what is under way:
     /// it would stay behind if the keys were deleted before. False after Ctrl-C; a second one ends the waiting as well.
     pub(super) async fn work(self, feed: impl AsyncFnOnce(&Writers)) -> bool {
+        // One for both waits: what comes between two of them would be lost.
+        let mut signals = Signals::new();
         let is_whole = tokio::select! {
             () = feed(&self) => true,
-            () = stopped() => false,
+            () = signals.next() => false,
         };
         tokio::select! {
             () = self.finish() => is_whole,
-            () = stopped() => false,
+            () = signals.next() => false,
         }
     }
 
