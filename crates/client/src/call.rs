@@ -108,7 +108,7 @@ impl Client {
         patience: Option<Duration>,
     ) -> Result<Bytes, Failure> {
         let member = self.inner.balancer.pick().await;
-        let ended = |status| Failure { is_unsent: rpc::client::is_unsent(&status), status };
+        let ended = |status: Status| Failure { is_unsent: status.is_unsent(), status };
         member.channel.unary(path, &ticket.metadata, message, patience).await.map_err(ended)
     }
 

@@ -13,15 +13,27 @@ pub struct Status {
     pub code: Code,
     /// The sentence that clients show and match on.
     pub message: Cow<'static, str>,
+    /// The call has certainly not left this client. Only clients say so, of calls that they have not begun; no server can.
+    is_unsent: bool,
 }
 
 impl Status {
     /// Success.
-    pub const OK: Status = Status { code: Code::Ok, message: Cow::Borrowed("") };
+    pub const OK: Status = Status { code: Code::Ok, message: Cow::Borrowed(""), is_unsent: false };
 
     /// A status from its two parts.
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Status {
-        Status { code, message: message.into() }
+        Status { code, message: message.into(), is_unsent: false }
+    }
+
+    /// The end of a call that was not begun: there is nobody to send it to.
+    pub(crate) fn unsent(message: impl Into<Cow<'static, str>>) -> Status {
+        Status { is_unsent: true, ..Status::new(Code::Unavailable, message) }
+    }
+
+    /// Whether a call that ended like this has certainly not been sent.
+    pub fn is_unsent(&self) -> bool {
+        self.is_unsent
     }
 
     /// What a call past its deadline ends with.

@@ -148,6 +148,29 @@ async fn a_lost_connection_ends_calls_and_is_made_anew() {
 }
 
 #[tokio::test]
+async fn only_calls_that_were_not_begun_are_unsent() {
+    let fixture = serve(rpc::Options { concurrent_streams_max: 1, ..options() });
+    let channel = channel(&fixture);
+    let call = |method: &'static str| {
+        let channel = channel.clone();
+        tokio::spawn(async move { unary(&channel, method, b"x").await })
+    };
+    let begun = call("Never");
+    eventually("the call has come", || fixture.seen.never.lock().expect("not poisoned").len() == 1).await;
+    let queued = call("Now");
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    tokio::task::spawn_blocking(move || drop(fixture)).await.expect("stops");
+    let unsent = |outcome: Result<Bytes, Status>| {
+        let status = outcome.expect_err("nobody is there");
+        assert_eq!(status.code, Code::Unavailable, "{status:?}");
+        status.is_unsent()
+    };
+    assert!(!unsent(begun.await.expect("ends")));
+    assert!(unsent(queued.await.expect("ends")));
+    assert!(unsent(unary(&channel, "Now", b"x").await), "nobody can be connected to");
+}
+
+#[tokio::test]
 async fn a_silent_server_is_given_up() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound").to_string();

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
-use super::channel::{Guard, gone};
+use super::channel::Guard;
 use super::task::{Command, Piece};
 use crate::Status;
 use crate::decoder::Decoder;
@@ -38,8 +38,9 @@ impl StreamingCall {
     pub async fn send(&mut self, message: Bytes) -> Result<(), Status> {
         let (sent, taken) = oneshot::channel();
         let number = self.guard.number;
-        self.guard.commands.send(Command::Send { number, message, sent }).map_err(|_| gone())?;
-        let taken = async { taken.await.map_err(|_| Status::new(Code::Unavailable, "the call has ended")) };
+        let ended = || Status::new(Code::Unavailable, "the call has ended");
+        self.guard.commands.send(Command::Send { number, message, sent }).map_err(|_| ended())?;
+        let taken = async { taken.await.map_err(|_| ended()) };
         match self.deadline {
             None => taken.await,
             Some(deadline) => timeout_at(deadline, taken).await.unwrap_or_else(|_| Err(Status::deadline_exceeded())),
@@ -86,7 +87,7 @@ impl StreamingCall {
                     self.end(Status::new(Code::Internal, "the answer ended inside a message"));
                 }
                 Some(Piece::End(status)) => self.end(status),
-                None => self.end(gone()),
+                None => self.end(Status::new(Code::Unavailable, "connection lost: nobody reads it any more")),
             }
         }
     }

@@ -166,9 +166,7 @@ impl Channel {
             return Ok(connected);
         }
         let address = &self.shared.address;
-        let failed = |error: &dyn std::fmt::Display| {
-            Status::new(Code::Unavailable, format!("cannot connect to `{address}`: {error}"))
-        };
+        let failed = |error: &dyn std::fmt::Display| Status::unsent(format!("cannot connect to `{address}`: {error}"));
         let options = &self.shared.options;
         let connecting = async {
             match address.strip_prefix(UNIX) {
@@ -210,16 +208,9 @@ fn deadline(timeout: Option<Duration>) -> Option<Instant> {
     timeout.filter(|timeout| *timeout < TIMEOUT_MAX).map(|timeout| Instant::now() + timeout)
 }
 
-const GONE: &str = "connection lost: it was closed before the call began";
-
-/// What a call ends with whose connection has gone while it was begun.
+/// What a call ends with whose connection has gone before it was begun.
 pub(super) fn gone() -> Status {
-    Status::new(Code::Unavailable, GONE)
-}
-
-/// Whether a call that ended like this has certainly not been sent.
-pub fn is_unsent(status: &Status) -> bool {
-    status.code == Code::Unavailable && status.message == GONE
+    Status::unsent("connection lost: it was closed before the call began")
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ mod stream;
 mod task;
 
 pub use call::StreamingCall;
-pub use channel::{Channel, authority, is_unsent};
+pub use channel::{Channel, authority};
 pub use connection::{CallKey, Calls, Connection, Refused, Release};
 pub use link::{Broken, Link, Room};
 pub use options::{Encryption, Options, ReadConfig};

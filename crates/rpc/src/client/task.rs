@@ -368,15 +368,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Task<S> {
             // As above.
             let _ = greeted.send(Err(why.clone()));
         }
-        self.link.connection.abandon(why, &mut self.entries);
+        // These have been begun, whatever else is said of the end.
+        self.link.connection.abandon(&Status::new(why.code, why.message.clone()), &mut self.entries);
         self.commands.close();
         while let Ok(command) = self.commands.try_recv() {
             if let Command::Open(opening) = command {
                 self.waiting.push_back(opening);
             }
         }
+        // Nothing of these was given to the connection.
         for opening in self.waiting.drain(..) {
-            opening.reply.end(why.clone());
+            opening.reply.end(Status::unsent(why.message.clone()));
         }
     }
 }
