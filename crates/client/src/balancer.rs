@@ -30,8 +30,10 @@ pub(crate) struct Balancer {
 struct News {
     /// Somebody was reached, or not.
     changed: Notify,
-    /// What went wrong last, of what was tried again since.
+    /// Why a call failed that was made again since.
     failure: Mutex<Option<String>>,
+    /// Why a member could not be reached. Of calls on another one that says nothing.
+    unreached: Mutex<Option<String>>,
 }
 
 /// One endpoint and the connection to it.
@@ -93,9 +95,15 @@ impl Balancer {
         &self.members
     }
 
-    /// Why the last attempt failed that was followed by another.
+    /// Why the last attempt failed that was followed by another: a call, or a connection as long as there is none.
     pub(crate) fn failure(&self) -> Option<String> {
-        self.news.failure.lock().clone()
+        let unreached = || self.news.unreached.lock().clone();
+        let is_connected = self.members.iter().any(|member| member.channel.is_connected());
+        if is_connected {
+            self.news.failure.lock().clone()
+        } else {
+            unreached().or_else(|| self.news.failure.lock().clone())
+        }
     }
 
     /// Keeps why an attempt failed that is followed by another.
@@ -146,11 +154,12 @@ impl Member {
                 Ok(()) => {
                     (dialling.failures, dialling.failed_at) = (0, None);
                     *attempt.news.failure.lock() = None;
+                    *attempt.news.unreached.lock() = None;
                 }
                 Err(status) => {
                     (dialling.failures, dialling.failed_at) =
                         (dialling.failures.saturating_add(1), Some(Instant::now()));
-                    *attempt.news.failure.lock() = Some(status.message.to_string());
+                    *attempt.news.unreached.lock() = Some(status.message.to_string());
                 }
             }
         });

@@ -200,6 +200,18 @@ async fn calls_end_in_time_and_say_why() {
     assert!(error.to_string().contains("cannot connect to"), "{error}");
 }
 
+#[tokio::test]
+async fn a_member_that_is_away_is_no_reason_for_one_that_is_slow() {
+    let slow = member();
+    slow.script.is_slow.store(true, Ordering::SeqCst);
+    let client = client(&[nobody(), slow.endpoint.clone()]);
+    for _ in 0..3 {
+        let error = client.range(RangeRequest::default()).await.expect_err("nobody gives a token");
+        assert_eq!(error.code(), Some(Code::DeadlineExceeded));
+        assert!(!error.to_string().contains("cannot connect to"), "{error}");
+    }
+}
+
 /// An endpoint that takes connections and never speaks.
 fn hung() -> (TcpListener, Endpoint) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
