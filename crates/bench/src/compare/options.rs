@@ -110,6 +110,9 @@ impl Options {
         if !(10 * LIST_KEYS..=10_000_000).contains(&options.keys) || !(9..=1 << 20).contains(&options.value_bytes) {
             return fail("`--keys` must be from 1000 to 10000000, `--value-bytes` from 9 to 1048576".into());
         }
+        if options.out.as_ref().is_some_and(|out| !crate::runfile::is_replaceable(out)) {
+            return fail("`--out` is no file: it is replaced after each sample".into());
+        }
         if options.out.as_ref().is_some_and(|out| out.exists()) {
             return fail("`--out` is there already: choose another file, or remove it".into());
         }

@@ -19,4 +19,4 @@ pub(crate) use reading::read;
 pub(crate) use row::{Beside, Latency, Measured, Row, State};
 pub(crate) use run::{FORMAT, Kind, Member, Run, Side, TOOL, VERSION};
 pub(crate) use time::utc_now;
-pub(crate) use writing::{is_same_file, replace, write};
+pub(crate) use writing::{is_replaceable, is_same_file, replace, write};

@@ -3,7 +3,8 @@
 use std::fs::{File, Metadata, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::{FromRawFd, RawFd};
+use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 
 use super::Run;
@@ -25,15 +26,21 @@ pub(crate) fn write(path: &Path, run: &Run) -> Result<(), WriteError> {
 }
 
 /// Puts `content` in the place of what `path` was. If it fails, or the power does, the old content is still there. A link stays one:
-/// what it leads to is replaced. What is no file, a device or a pipe, is written to.
+/// what it leads to is replaced. What is no file, a device or a pipe, is written to, and so is what this process has open: others
+/// write to the same file.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<(), WriteError> {
-    let put = || match std::fs::metadata(path) {
-        Ok(found) => match named(path, &found) {
-            Some(file) => exchange(&file, content, Some(found)),
-            None => OpenOptions::new().write(true).open(path)?.write_all(content),
-        },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => exchange(&end_of_links(path)?, content, None),
-        Err(error) => Err(error),
+    let put = || {
+        if let Some(number) = descriptor(path) {
+            return opened(number)?.write_all(content);
+        }
+        match std::fs::metadata(path) {
+            Ok(found) => match named(path, &found) {
+                Some(file) => exchange(&file, content, Some(found)),
+                None => OpenOptions::new().write(true).open(path)?.write_all(content),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => exchange(&end_of_links(path)?, content, None),
+            Err(error) => Err(error),
+        }
     };
     put().map_err(|error| WriteError(path.display().to_string(), error))
 }
@@ -49,6 +56,39 @@ pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
 
 fn is_same(one: &Metadata, other: &Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+/// Whether rows can be kept under `path`, and read again: nothing is there yet, or a file that can be replaced.
+pub(crate) fn is_replaceable(path: &Path) -> bool {
+    match std::fs::metadata(path) {
+        Ok(found) => descriptor(path).is_none() && named(path, &found).is_some(),
+        Err(_) => true,
+    }
+}
+
+/// The number of what this process has open, if that is what `path` names.
+fn descriptor(path: &Path) -> Option<RawFd> {
+    let own = std::fs::canonicalize("/proc/self/fd").ok()?;
+    let mut path = std::path::absolute(path).ok()?;
+    for _ in 0..LINKS_MAX {
+        let directory = std::fs::canonicalize(parent(&path)).ok()?;
+        if directory == own {
+            return path.file_name()?.to_str()?.parse().ok();
+        }
+        path = directory.join(std::fs::read_link(&path).ok()?);
+    }
+    None
+}
+
+/// Where a descriptor leads, with its position: opened by its name it would begin anew.
+fn opened(number: RawFd) -> io::Result<File> {
+    // SAFETY: a number is all that is taken; one that is not open is an error.
+    let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 0) };
+    if copy < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the copy is nobody else's.
+    Ok(unsafe { File::from_raw_fd(copy) })
 }
 
 /// The name by which a file can be replaced, if it is one: links of `/proc` lead to what has none.
@@ -79,13 +119,16 @@ fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Writes a file of its own and puts it in the place of `path`, with the rights of what was there.
+/// Writes a file of its own and puts it in the place of `path`, with the owner, where that can be, and the rights of what was there.
 fn exchange(path: &Path, content: &[u8], before: Option<Metadata>) -> io::Result<()> {
     let directory = parent(path);
     let (temporary, mut file) = create(directory)?;
     let put = || {
         file.write_all(content)?;
         if let Some(before) = before {
+            // Only root can give files away: else it is ours, as each new one is. Before the rights, as it takes some away.
+            let _ = fchown(&file, Some(before.uid()), Some(before.gid()))
+                .or_else(|_| fchown(&file, None, Some(before.gid())));
             file.set_permissions(before.permissions())?;
         }
         file.sync_all()?;
@@ -169,6 +212,25 @@ mod tests {
             assert!(!is_same_file(&null, &null), "two may write to it");
         }
         assert!(replace(&dir, b"x").is_err() && dir.is_dir());
+        std::fs::remove_dir_all(&dir).expect("ours");
+    }
+
+    #[test]
+    fn what_is_open_is_written_to_where_it_stands() {
+        use std::os::fd::AsRawFd;
+        let dir = directory("open");
+        let [notes, link] = ["notes", "link"].map(|name| dir.join(name));
+        std::fs::write(&notes, "old ").expect("written");
+        let file = OpenOptions::new().append(true).open(&notes).expect("there");
+        let number = file.as_raw_fd();
+        symlink(format!("/dev/fd/{number}"), &link).expect("linked");
+        for path in [format!("/dev/fd/{number}").into(), format!("/proc/self/fd/{number}").into(), link] {
+            replace(&path, b"new ").expect("room");
+            assert!(!is_replaceable(&path), "{}", path.display());
+        }
+        assert_eq!(std::fs::read(&notes).expect("there"), b"old new new new ");
+        assert!(is_replaceable(&notes) && is_replaceable(&dir.join("absent")));
+        assert!(!is_replaceable(&dir));
         std::fs::remove_dir_all(&dir).expect("ours");
     }
 

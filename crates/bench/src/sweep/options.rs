@@ -98,6 +98,9 @@ impl Options {
             out,
         };
         flags.end()?;
+        if !crate::runfile::is_replaceable(&options.out) {
+            return Err(BenchError::Usage("`--out` is no file: it is read, and replaced after each row".into()));
+        }
         if !(GET_KEYS_MIN..=999_999_999).contains(&options.get_keys) {
             return Err(BenchError::Usage(format!("`--get-keys` must be from {GET_KEYS_MIN} to 999999999")));
         }
@@ -152,6 +155,7 @@ mod tests {
         assert!(!parse("--out a").expect("options").only.contains(&"auth"));
         for (line, wanted) in [
             ("", "`--out` is missing: the file that the rows go to"),
+            ("--out /dev/null", "`--out` is no file: it is read, and replaced after each row"),
             ("--out a --only x", "`x` is no table: there are put, get, write, read, mixed, large, auth"),
             ("--out a --only auth", "the table auth needs `--user`"),
             ("--out a --get-keys 10", "`--get-keys` must be from 10000 to 999999999"),
