@@ -26,12 +26,14 @@ pub(super) fn run(options: &Options) -> Result<i32, BenchError> {
     let out = options.out.clone();
     let has_begun = Arc::new(AtomicBool::new(false));
     let seen = has_begun.clone();
-    on_interrupt(OWN, move || Interruption {
-        text: match &out {
+    on_interrupt(OWN, move || {
+        // The file is there from then on.
+        let has_keys = seen.load(Ordering::Relaxed);
+        let text = match out.as_ref().filter(|_| has_keys) {
             Some(out) => format!("interrupted: what was measured so far is in `{}`", out.display()),
             None => "interrupted".to_owned(),
-        },
-        has_keys: seen.load(Ordering::Relaxed),
+        };
+        Interruption { text, has_keys }
     })?;
     let clusters = [Cluster::connect(&options.sides[0])?, Cluster::connect(&options.sides[1])?];
     if clusters[0].is_same(&clusters[1], format!("{OWN}-same").as_bytes())? {
