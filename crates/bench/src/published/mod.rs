@@ -7,6 +7,7 @@ mod pages;
 
 use std::sync::LazyLock;
 
+use crate::report_page::rate;
 use crate::runfile::{Parameters, Row};
 
 /// What has to stand beside every such figure.
@@ -29,8 +30,17 @@ pub(crate) struct Figure {
     pub(crate) study: &'static Study,
     /// Per second.
     pub(crate) rate: f64,
+    /// It was less: how much is not told.
+    pub(crate) is_bound: bool,
     pub(crate) mean_us: Option<f64>,
     pub(crate) memory_bytes: Option<u64>,
+}
+
+impl Figure {
+    /// The rate as it stands in a table.
+    pub(crate) fn rate_words(&self) -> String {
+        format!("{}{}", if self.is_bound { "< " } else { "" }, rate(self.rate))
+    }
 }
 
 static SMALL_PROGRAM: Study = Study {
@@ -83,7 +93,7 @@ fn of_matrix(table: &str, parameters: &Parameters) -> Option<Figure> {
     let names =
         |fields: &[(&'static str, u64)]| fields.iter().filter(|(name, _)| !name.ends_with("_per_second")).all(is_same);
     let (_, _, rate) = MATRICES.iter().find(|(own, fields, _)| *own == table && names(fields))?;
-    Some(Figure { study: &SMALL_PROGRAM, rate: *rate, mean_us: None, memory_bytes: None })
+    Some(Figure { study: &SMALL_PROGRAM, rate: *rate, is_bound: false, mean_us: None, memory_bytes: None })
 }
 
 /// The points of a matrix: what every row has under `names`.

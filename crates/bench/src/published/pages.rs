@@ -122,6 +122,9 @@ static LINES: [Line; 10] = [
     ("auth", "", 200, &[(&ETCD_BEFORE_3_4_9, 8.0, 0.0, 0), (&ETCD_3_4_9, 200.0, 0.0, 0)]),
 ];
 
+/// Of these nobody has told more than what was not reached: table, clients, study.
+static BOUNDS: [(&str, u64, &Study); 1] = [("auth", 1, &ETCD_BEFORE_3_4_9)];
+
 /// What was published for a row of these tables.
 pub(super) fn figures(row: &Row) -> Vec<Figure> {
     let about = match row.table.as_str() {
@@ -137,6 +140,7 @@ pub(super) fn figures(row: &Row) -> Vec<Figure> {
         .map(|&(study, rate, mean_ms, memory_mb)| Figure {
             study,
             rate,
+            is_bound: BOUNDS.iter().any(|&(table, of, own)| table == row.table && Some(of) == clients && own == study),
             mean_us: (mean_ms > 0.0).then_some(mean_ms * 1e3),
             memory_bytes: (memory_mb > 0).then_some(memory_mb * 1_000_000),
         })
@@ -162,6 +166,9 @@ mod tests {
         assert_eq!(nearest(&read, 3).map(|figure| figure.rate), Some(320_000.0));
         let auth = row("auth", ("user", "root"), 200);
         assert_eq!(rates(&auth), [("etcd before 3.4.9", 8.0), ("etcd 3.4.9", 200.0)]);
+        let words = |row: &Row| figures(row).iter().map(Figure::rate_words).collect::<Vec<_>>();
+        assert_eq!(words(&auth), ["8", "200"]);
+        assert_eq!(words(&row("auth", ("user", "root"), 1)), ["< 16"], "nobody has measured 16");
         assert_eq!(LINES.iter().flat_map(|line| line.3).filter(|figure| figure.0 == &ETCD_3_4_13_IONICE).count(), 7);
     }
 }

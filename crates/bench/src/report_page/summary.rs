@@ -71,6 +71,9 @@ struct Told {
     study: &'static str,
     setup: &'static str,
     rate: f64,
+    /// It was less than that.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    is_upper_bound: bool,
     mean_us: Option<f64>,
     memory_bytes: Option<u64>,
 }
@@ -108,6 +111,7 @@ pub(super) fn json(view: View<'_>) -> Result<String, serde_json::Error> {
             study: figure.study.name,
             setup: figure.study.setup,
             rate: figure.rate,
+            is_upper_bound: figure.is_bound,
             mean_us: figure.mean_us,
             memory_bytes: figure.memory_bytes,
         });

@@ -207,7 +207,7 @@ fn measured(row: &Row) -> Vec<String> {
 fn published_words(figure: &Figure) -> String {
     let mean = figure.mean_us.map(|us| format!(", mean {}", time_us(us)));
     let memory = figure.memory_bytes.map(|memory| format!(", {}", bytes(memory as f64)));
-    format!("{}/s{}{}", rate(figure.rate), mean.unwrap_or_default(), memory.unwrap_or_default())
+    format!("{}/s{}{}", figure.rate_words(), mean.unwrap_or_default(), memory.unwrap_or_default())
 }
 
 fn beside(view: View<'_>, row: &Row) -> Vec<String> {

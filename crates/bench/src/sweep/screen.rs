@@ -90,7 +90,7 @@ impl Screen {
             if !self.studies.contains(&figure.study) {
                 self.studies.push(figure.study);
             }
-            line.push_str(&format!("  {:>9} ({})", rate(figure.rate), figure.study.name));
+            line.push_str(&format!("  {:>9} ({})", figure.rate_words(), figure.study.name));
         }
         if let Some(note) = &result.reason {
             line.push_str(&format!("  ({note})"));

@@ -29,6 +29,8 @@ pub(in super::super) struct Bar {
     pub(in super::super) tag: &'static str,
     pub(in super::super) look: Look,
     pub(in super::super) value: f64,
+    /// It was less than that.
+    pub(in super::super) is_bound: bool,
     /// What else is known of it.
     pub(in super::super) notes: Vec<String>,
 }
@@ -51,9 +53,10 @@ impl Bars<'_> {
             for bar in bars {
                 let width = if scale.has(bar.value) { scale.place(bar.value).max(1.5) } else { 1.5 };
                 svg.rect(&format!("bar {}", bar.look.class()), (0.0, y + 1.0), (width, BAR - 2.0), 2.0);
-                let amount = format!("{}  {}", self.unit.long(bar.value), bar.tag);
+                let value = format!("{}{}", if bar.is_bound { "< " } else { "" }, self.unit.long(bar.value));
+                let amount = format!("{value}  {}", bar.tag);
                 svg.text("amount", (width + 6.0, y + BAR / 2.0 + 4.0), Anchor::Start, amount.trim_end());
-                let mut lines = vec![format!("{}: {}", bar.name, self.unit.long(bar.value))];
+                let mut lines = vec![format!("{}: {value}", bar.name)];
                 lines.extend(bar.notes.iter().cloned());
                 svg.tip((WIDTH / 2.0, y + BAR / 2.0), (WIDTH, BAR), &lines);
                 y += BAR;

@@ -29,6 +29,7 @@ pub(super) fn charts(view: View<'_>) -> Vec<String> {
                 tag: "",
                 look: Look::Colour(side),
                 value: *value,
+                is_bound: false,
                 notes: vec![format!("median of {} pairs, ratio {}", spread.pairs, ratio(spread.ratio))],
             });
             (spread.load.clone(), bars.collect())

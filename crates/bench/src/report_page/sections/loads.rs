@@ -62,13 +62,21 @@ fn rates(view: View<'_>, row: &Row) -> Vec<Bar> {
     let own = sides(view, row).map(|(number, name, row)| {
         let latency = row.result.latency_us;
         let notes = latency.map(|latency| format!("mean {}, p99 {}", time_us(latency.mean), time_us(latency.p99)));
-        Bar { name, tag: "", look: Look::Colour(number), value: row.result.rate, notes: notes.into_iter().collect() }
+        Bar {
+            name,
+            tag: "",
+            look: Look::Colour(number),
+            value: row.result.rate,
+            is_bound: false,
+            notes: notes.into_iter().collect(),
+        }
     });
     let others = published::figures(row).into_iter().map(|figure| Bar {
         name: "etcd elsewhere, as published".into(),
         tag: figure.study.name,
         look: Look::Published,
         value: figure.rate,
+        is_bound: figure.is_bound,
         notes: told(&figure),
     });
     own.chain(others).collect()
@@ -95,7 +103,7 @@ fn costs(view: View<'_>, row: &Row) -> Vec<Bar> {
     let each = sides(view, row);
     each.filter_map(|(number, name, row)| {
         let value = row.result.server_cpu_us.filter(|us| *us > 0.0)?;
-        Some(Bar { name, tag: "", look: Look::Colour(number), value, notes: Vec::new() })
+        Some(Bar { name, tag: "", look: Look::Colour(number), value, is_bound: false, notes: Vec::new() })
     })
     .collect()
 }
