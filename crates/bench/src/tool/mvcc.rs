@@ -16,8 +16,8 @@ use store::{Applier, Response, Sink};
 use super::command::{Action, Command};
 use super::failure::{Failure, Outcome};
 use super::keys::{length, noise};
+use super::watching::listen;
 use super::{say, summary};
-use crate::interrupt::interrupt;
 use crate::link::block_on;
 use crate::meter::Meter;
 
@@ -144,13 +144,11 @@ fn measure(dir: &Path, load: &Load) -> Outcome<Measured> {
     let opened = store::open(Arc::new(disk::OsDisk::default()), dir, options);
     let mut applier = opened.map_err(|error| Failure::new(error.to_string()))?.applier;
     let measured = RefCell::default();
+    let mut interruptions = listen()?;
     let outcome = block_on(async {
         Ok(tokio::select! {
             outcome = puts(&mut applier, load, &measured) => outcome,
-            _ = tokio::signal::ctrl_c() => {
-                interrupt();
-                Ok(())
-            }
+            () = interruptions.next() => Ok(()),
         })
     })?;
     outcome.map(|()| measured.into_inner())

@@ -21,8 +21,9 @@ use super::failure::{Failure, Outcome};
 use super::keys::{Keys, Random, length, noise};
 use super::say;
 use super::session::{GRACE, Pace, Session};
+use super::watching::listen;
 use crate::BenchError;
-use crate::interrupt::{Interruptions, is_interrupted};
+use crate::interrupt::is_interrupted;
 use crate::link::block_on;
 use crate::meter::{Cost, Meter};
 use crate::progress::Bar;
@@ -206,8 +207,7 @@ async fn transact(session: &Session<'_>, shared: &Rc<Shared>, pace: Pace, locker
         let shared = shared.clone();
         running.spawn_local(async move { one_client(&client, lock, &shared, total, until, pace.rate, began).await });
     }
-    let listening = Interruptions::listen();
-    let mut interruptions = listening.map_err(|error| Failure::new(format!("cannot wait for signals: {error}")))?;
+    let mut interruptions = listen()?;
     let mut bar = Bar::new(pace.total);
     let work = async {
         while let Some(joined) = running.join_next().await {

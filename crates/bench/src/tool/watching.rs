@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use super::failure::{Failure, Outcome};
 use super::session::Session;
 use crate::cutter::Cutter;
-use crate::interrupt::interrupt;
+use crate::interrupt::{Interruptions, is_interrupted};
 use crate::link::SharedRoom;
 use crate::meter::told;
 use crate::pass::Pass;
@@ -67,9 +67,13 @@ pub(crate) async fn open<A: Audience + 'static>(
     let connections = session.connections().min(session.clients()).min(streams);
     let pass = Rc::new(Pass::new(&session.metadata(), session.user()));
     let seeker = Rc::new(Seeker::new(session.places(), &room, session.patience(), &pass));
+    let mut interruptions = listen()?;
     let mut lanes = Vec::new();
     for number in 0..connections {
-        let (link, place) = seeker.seek(number % session.places().len()).await;
+        let (link, place) = tokio::select! {
+            found = seeker.seek(number % session.places().len()) => found,
+            () = interruptions.next() => return Err(Failure::new("interrupted")),
+        };
         let stream = |stream: usize| Stream {
             call: None,
             cutter: Cutter::default(),
@@ -109,6 +113,11 @@ pub(crate) async fn open<A: Audience + 'static>(
     Ok(lanes)
 }
 
+/// Ctrl-C from now on.
+pub(crate) fn listen() -> Outcome<Interruptions> {
+    Interruptions::listen().map_err(|error| Failure::new(format!("cannot wait for signals: {error}")))
+}
+
 /// Runs lanes beside `work` until that is done, or somebody has enough of it by Ctrl-C. A lane that fails ends both.
 pub(crate) async fn attend<A: Audience + 'static>(
     lanes: Vec<WatchLane<A>>,
@@ -126,13 +135,14 @@ pub(crate) async fn attend<A: Audience + 'static>(
             None => std::future::pending().await,
         }
     };
+    let mut interruptions = listen()?;
+    if is_interrupted() {
+        return Ok(());
+    }
     tokio::select! {
         outcome = work => outcome,
         failure = failing => Err(failure),
-        _ = tokio::signal::ctrl_c() => {
-            interrupt();
-            Ok(())
-        }
+        () = interruptions.next() => Ok(()),
     }
 }
 
