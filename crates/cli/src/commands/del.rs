@@ -45,7 +45,8 @@ pub(crate) fn request(parsed: &Parsed, args: &[String]) -> Outcome<DeleteRangeRe
     if args.len() > 1 && !parsed.switch("range") {
         let (first, end) = (go::quote(&key), go::quote(&range_end));
         flags::say!(
-            "deleting all keys from {first} up to {end} in {} seconds: Ctrl-C stops that, `--range` does not wait",
+            "Warning: Keys between {first} and {end} will be deleted. Please interrupt the command within next {} seconds to \
+             cancel. You can provide `--range` flag to avoid the delay.",
             SECOND_THOUGHTS.as_secs()
         );
         std::thread::sleep(SECOND_THOUGHTS);
