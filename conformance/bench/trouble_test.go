@@ -2,6 +2,7 @@ package bench
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -50,9 +51,7 @@ func TestNoServer(t *testing.T) {
 func TestServerThatRestarts(t *testing.T) {
 	server := harness.Start(t, harness.Subject())
 	command, stdout, stderr := start(t, server.Endpoint(), "--conns=4 --clients=20 --duration=4s put")
-	for metric(t, server, "grpc_server_started_total", "Put") < 50 {
-		time.Sleep(10 * time.Millisecond)
-	}
+	awaitCalls(t, server, "Put", 50)
 	server.Kill()
 	server.Run()
 	if err := command.Wait(); err != nil {
@@ -105,12 +104,39 @@ func TestServerThatHangs(t *testing.T) {
 // awaitCalls waits until a server has had so many calls of a method.
 func awaitCalls(t *testing.T, server *harness.Server, method string, count int) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); metric(t, server, "grpc_server_started_total", method) < count; {
+	await(t, server, "grpc_server_started_total", method, count)
+}
+
+// await waits until a count of a server's, by method, is this high.
+func await(t *testing.T, server *harness.Server, name, method string, count int) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); metric(t, server, name, method) < count; {
 		if time.Now().After(deadline) {
-			t.Fatalf("there are never %d calls of %s", count, method)
+			t.Fatalf("%s of %s is never %d", name, method, count)
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(time.Millisecond)
 	}
+}
+
+// end waits for a tool, and ends it when it is still there after this time.
+func end(t *testing.T, command *exec.Cmd, limit time.Duration) error {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() { ended <- command.Wait() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(limit):
+		command.Process.Kill()
+		return fmt.Errorf("still there after %v: %w", limit, <-ended)
+	}
+}
+
+// readLast is the last line of a file of reports.
+func readLast(t *testing.T, path string) report {
+	t.Helper()
+	reports := readReports(t, path)
+	return reports[len(reports)-1]
 }
 
 // Two signals at once are one: what is sent to a process and to its group. The
@@ -140,20 +166,12 @@ func TestInterruptionWithoutServer(t *testing.T) {
 	server.Kill()
 	time.Sleep(time.Second)
 	command.Process.Signal(os.Interrupt)
-	ended := make(chan error, 1)
-	go func() { ended <- command.Wait() }()
-	select {
-	case <-ended:
-	case <-time.After(30 * time.Second):
-		command.Process.Kill()
-		<-ended
-	}
+	end(t, command, 30*time.Second)
 	if command.ProcessState.ExitCode() != 130 || !strings.Contains(stdout.String(), "Requests/sec") {
 		t.Errorf("exit %d\n%s%s", command.ProcessState.ExitCode(), stdout, stderr)
 	}
 }
 
-// Watches go on after a server was started anew: no event is missing, and none comes twice.
 // Watches go on after a server was started anew: no event is missing, and none
 // comes twice. That would end the run, so that all are there when their number is.
 func TestWatchesThatAreResumed(t *testing.T) {
@@ -164,9 +182,7 @@ func TestWatchesThatAreResumed(t *testing.T) {
 		server := harness.Start(t, harness.Subject())
 		path := filepath.Join(t.TempDir(), "run.json")
 		command, stdout, stderr := start(t, server.Endpoint(), "--json="+path+" "+line)
-		for metric(t, server, "grpc_server_started_total", "Put") < 6 {
-			time.Sleep(5 * time.Millisecond)
-		}
+		awaitCalls(t, server, "Put", 6)
 		// No put is on its way.
 		time.Sleep(100 * time.Millisecond)
 		server.Kill()
@@ -174,8 +190,7 @@ func TestWatchesThatAreResumed(t *testing.T) {
 		if err := command.Wait(); err != nil {
 			t.Fatalf("%s: %v\n%s%s", line, err, stdout, stderr)
 		}
-		reports := readReports(t, path)
-		if last := reports[len(reports)-1]; last.Succeeded != events {
+		if last := readLast(t, path); last.Succeeded != events {
 			t.Errorf("%s: %+v", line, last)
 		}
 		if !strings.Contains(stderr.String(), "are resumed") {
@@ -194,27 +209,17 @@ func TestWatchersThatAreLostWhileTheyAreCreated(t *testing.T) {
 		server := harness.Start(t, harness.Subject())
 		path := filepath.Join(t.TempDir(), "run.json")
 		command, stdout, stderr := start(t, server.Endpoint(), "--json="+path+" "+line)
-		for metric(t, server, "grpc_server_msg_received_total", "Watch") < 1000 {
-			time.Sleep(time.Millisecond)
-		}
+		await(t, server, "grpc_server_msg_received_total", "Watch", 1000)
 		command.Process.Signal(syscall.SIGSTOP)
 		time.Sleep(200 * time.Millisecond)
 		created := metric(t, server, "grpc_server_msg_received_total", "Watch")
 		server.Kill()
 		server.Run()
 		command.Process.Signal(syscall.SIGCONT)
-		done := make(chan error, 1)
-		go func() { done <- command.Wait() }()
-		select {
-		case err := <-done:
-			if err != nil {
-				t.Fatalf("%s: %v\n%s%s", line, err, stdout, stderr)
-			}
-		case <-time.After(time.Minute):
-			t.Fatalf("%s: still there\n%s%s", line, stdout, stderr)
+		if err := end(t, command, time.Minute); err != nil {
+			t.Fatalf("%s: %v\n%s%s", line, err, stdout, stderr)
 		}
-		reports := readReports(t, path)
-		if last := reports[len(reports)-1]; last.Succeeded != watchers || created >= watchers || !strings.Contains(stderr.String(), "are resumed") {
+		if last := readLast(t, path); last.Succeeded != watchers || created >= watchers || !strings.Contains(stderr.String(), "are resumed") {
 			t.Errorf("%s: %d watchers, %+v\n%s", line, created, last, stderr)
 		}
 	}
@@ -230,8 +235,7 @@ func TestPutsThatAreNotMade(t *testing.T) {
 		t.Fatalf("exit %d\n%s%s", result.Code, result.Stdout, result.Stderr)
 	}
 	puts := metric(t, server, "grpc_server_started_total", "Put")
-	reports := readReports(t, path)
-	if last := reports[len(reports)-1]; last.Succeeded != 4*puts || puts == 0 {
+	if last := readLast(t, path); last.Succeeded != 4*puts || puts == 0 {
 		t.Errorf("%d puts, %+v", puts, last)
 	}
 }

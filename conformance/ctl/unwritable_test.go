@@ -4,8 +4,6 @@ import (
 	"errors"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"syscall"
 	"testing"
 
 	"cairn.dev/conformance/harness"
@@ -14,13 +12,9 @@ import (
 // full opens a device to which nothing can be written.
 func full(t *testing.T) *os.File {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "full")
-	if err := syscall.Mknod(path, syscall.S_IFCHR|0o600, 1<<8|7); err != nil {
-		t.Skipf("no device can be made: %v", err)
-	}
-	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	file, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
-		t.Skipf("no device can be opened: %v", err)
+		t.Fatal(err)
 	}
 	t.Cleanup(func() { file.Close() })
 	return file

@@ -71,9 +71,7 @@ func TestMigrateReceived(t *testing.T) {
 	if text := refused(t, "migrate", "--from", server.DataDir, "--data-dir", target); !strings.Contains(text, "00000000000f4240.snap.db") {
 		t.Errorf("the database is not there: %s", text)
 	}
-	if _, err := os.Stat(target); !os.IsNotExist(err) {
-		t.Errorf("the target is left: %v", err)
-	}
+	absent(t, target)
 	// What came is what another member had: here, what this one had.
 	snap := filepath.Join(server.DataDir, "member", "snap")
 	content, err := os.ReadFile(filepath.Join(snap, "db"))
@@ -88,9 +86,7 @@ func TestMigrateReceived(t *testing.T) {
 	if text := refused(t, "migrate", "--from", server.DataDir, "--data-dir", target); !strings.Contains(text, "not at 1000000") {
 		t.Errorf("the database is of another entry: %s", text)
 	}
-	if _, err := os.Stat(target); !os.IsNotExist(err) {
-		t.Errorf("the target is left: %v", err)
-	}
+	absent(t, target)
 	endAt(t, received, 1_000_000)
 	text := run(t, "migrate", "--from", server.DataDir, "--data-dir", target)
 	if !strings.Contains(text, fmt.Sprintf("revision %d (entry 1000000 of the log)", want.last)) {

@@ -194,9 +194,7 @@ func TestMigrateRefusals(t *testing.T) {
 	if text := refused(t, "migrate", "--from", server.DataDir, "--data-dir", target); !strings.Contains(text, "damaged") {
 		t.Errorf("a damaged database: %s", text)
 	}
-	if _, err := os.Stat(target); !os.IsNotExist(err) {
-		t.Errorf("the target is left: %v", err)
-	}
+	absent(t, target)
 	// A directory that was there stays, empty.
 	empty := t.TempDir()
 	refused(t, "migrate", "--from", server.DataDir, "--data-dir", empty, "--wal-dir", target)
@@ -204,7 +202,5 @@ func TestMigrateRefusals(t *testing.T) {
 	if err != nil || len(entries) > 0 {
 		t.Errorf("%v is left: %v", entries, err)
 	}
-	if _, err := os.Stat(target); !os.IsNotExist(err) {
-		t.Errorf("the directory of the log is left: %v", err)
-	}
+	absent(t, target)
 }

@@ -3,7 +3,6 @@ package utl
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -74,9 +73,7 @@ func TestRestoreMovedTooFar(t *testing.T) {
 		if !strings.Contains(text, "leaves no revisions") {
 			t.Errorf("--bump-revision=%s: %s", bump, text)
 		}
-		if _, err := os.Stat(target); !os.IsNotExist(err) {
-			t.Errorf("the target is left: %v", err)
-		}
+		absent(t, target)
 	}
 }
 

@@ -35,9 +35,7 @@ func TestRestoreInvalidCluster(t *testing.T) {
 		if theirs != own {
 			t.Errorf("%s: %q, etcd's %q", cluster, own, theirs)
 		}
-		if _, err := os.Stat(target); !os.IsNotExist(err) {
-			t.Errorf("%s: the target is left: %v", cluster, err)
-		}
+		absent(t, target)
 	}
 }
 

@@ -41,6 +41,14 @@ func refused(t testing.TB, args ...string) string {
 	return result.Stderr
 }
 
+// absent fails a test when something was left behind where nothing was before.
+func absent(t testing.TB, path string) {
+	t.Helper()
+	if _, err := os.Lstat(path); !os.IsNotExist(err) {
+		t.Errorf("`%s` is left: %v", path, err)
+	}
+}
+
 // fingerprint is a checksum of everything in a directory, names and times
 // included.
 func fingerprint(t testing.TB, dir string) string {
