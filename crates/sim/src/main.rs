@@ -93,6 +93,10 @@ fn read_table(path: &str) -> Result<Vec<u64>, String> {
     lines.map(|line| seed(line).ok_or(format!("`{path}`: no seed in {line:?}"))).collect()
 }
 
+fn found(failure: &Failure) -> String {
+    format!("seed {0}: {1}\n  replay: make sim SEED={0}", failure.seed, failure.message)
+}
+
 fn search(arguments: &Arguments) -> ExitCode {
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64;
     let from = arguments.from.unwrap_or(if arguments.seeds.is_some() { 1 } else { clock });
@@ -132,7 +136,7 @@ fn search(arguments: &Arguments) -> ExitCode {
             match outcome {
                 Ok(report) => total.1.add(&report),
                 Err(failure) => {
-                    println!("seed {seed}: {}\n  replay: make sim SEED={seed}", failure.message);
+                    println!("{}", found(&failure));
                     total.2.push(failure);
                     stop.store(total.2.len() >= FAILURES_MAX, Ordering::Relaxed);
                 }
@@ -148,6 +152,8 @@ fn search(arguments: &Arguments) -> ExitCode {
     let (seeds, report, failures) = total.into_inner().unwrap_or_else(PoisonError::into_inner);
     let minutes = began.elapsed().as_secs_f64() / 60.0;
     println!("{report:#?}");
+    // Again, where those look who see the end of a log only.
+    failures.iter().for_each(|failure| println!("{}", found(failure)));
     println!(
         "{seeds} seeds in {minutes:.1} minutes, {:.0} per minute; {} violations",
         seeds as f64 / minutes,
