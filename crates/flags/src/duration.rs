@@ -2,23 +2,28 @@
 
 use std::time::Duration;
 
-/// Nanoseconds that a time of Go's has at most.
-const NANOS_MAX: u128 = i64::MAX as u128;
-
 /// A time as Go writes it: `1.5s`, `300ms`, `2h45m`. One before now, `-1s`, is over, as is none.
 ///
 /// # Errors
-/// Those of Go, also for what is longer than its times can be.
+/// Those of [`parse_nanoseconds`].
 pub fn parse_duration(value: &str) -> Result<Duration, String> {
+    parse_nanoseconds(value).map(|nanos| Duration::from_nanos(nanos.max(0).cast_unsigned()))
+}
+
+/// Nanoseconds of a time as Go writes it, which may be negative.
+///
+/// # Errors
+/// Those of Go, also for what is longer than its times can be.
+pub fn parse_nanoseconds(value: &str) -> Result<i64, String> {
     let bad = || format!("time: invalid duration {value:?}");
     let (is_negative, mut rest) = match value.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, value.strip_prefix('+').unwrap_or(value)),
     };
     if rest == "0" {
-        return Ok(Duration::ZERO);
+        return Ok(0);
     }
-    let mut total = 0;
+    let mut total = 0_u128;
     if rest.is_empty() {
         return Err(bad());
     }
@@ -51,11 +56,12 @@ pub fn parse_duration(value: &str) -> Result<Duration, String> {
         };
         total =
             whole.checked_mul(nanos).and_then(|nanos| nanos.checked_add(part)?.checked_add(total)).ok_or_else(bad)?;
-        if total > NANOS_MAX + u128::from(is_negative) {
+        if total > i64::MIN.unsigned_abs().into() {
             return Err(bad());
         }
     }
-    Ok(if is_negative { Duration::ZERO } else { Duration::from_nanos(total as u64) })
+    let total = i128::try_from(total).map_err(|_| bad())?;
+    i64::try_from(if is_negative { -total } else { total }).map_err(|_| bad())
 }
 
 /// A time as `Duration.String` writes it.
@@ -97,6 +103,11 @@ mod tests {
         assert_eq!(parse_duration("-1m.5s"), Ok(Duration::ZERO));
         assert_eq!(parse_duration("9223372036854775807ns"), Ok(Duration::from_nanos(i64::MAX as u64)));
         assert_eq!(parse_duration("-9223372036854775808ns"), Ok(Duration::ZERO));
+        for (text, nanos) in
+            [("-1m", -60_000_000_000), ("+1us", 1_000), ("-0", 0), ("-9223372036854775808ns", i64::MIN)]
+        {
+            assert_eq!(parse_nanoseconds(text), Ok(nanos), "{text}");
+        }
         assert_eq!(parse_duration("0.0000000019s"), Ok(Duration::from_nanos(1)));
         let over =
             ["9223372036854775808ns", "-9223372036854775809ns", "5000000000000000h", "2562048h", "-", "+-1s", ".s"];

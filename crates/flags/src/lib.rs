@@ -5,7 +5,7 @@ mod duration;
 mod prompt;
 mod say;
 
-pub use duration::{duration_text, parse_duration};
+pub use duration::{duration_text, parse_duration, parse_nanoseconds};
 pub use prompt::password;
 pub use say::say_bytes;
 

@@ -4,46 +4,7 @@ use std::time::Duration;
 
 /// Nanoseconds of a Go duration, which may be negative; `None` for what is none or needs more than 64 bits.
 pub(super) fn nanoseconds(text: &str) -> Option<i64> {
-    let (negative, mut rest) = match text.strip_prefix(['-', '+']) {
-        Some(rest) => (text.starts_with('-'), rest),
-        None => (false, text),
-    };
-    if rest == "0" {
-        return Some(0);
-    }
-    if rest.is_empty() {
-        return None;
-    }
-    let mut total = 0u128;
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let (whole, fraction) = rest[..end].split_once('.').unwrap_or((&rest[..end], ""));
-        if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
-            return None;
-        }
-        rest = &rest[end..];
-        let unit = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
-        let scale: u128 = match &rest[..unit] {
-            "ns" => 1,
-            "us" | "µs" | "μs" => 1_000,
-            "ms" => 1_000_000,
-            "s" => 1_000_000_000,
-            "m" => 60_000_000_000,
-            "h" => 3_600_000_000_000,
-            _ => return None,
-        };
-        rest = &rest[unit..];
-        let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-        total += u128::from(whole) * scale;
-        // More digits than these are below a nanosecond of any unit.
-        let fraction = &fraction[..fraction.len().min(18)];
-        if !fraction.is_empty() {
-            total += fraction.parse::<u128>().ok()? * scale / 10u128.pow(fraction.len() as u32);
-        }
-        i64::try_from(total).ok()?;
-    }
-    let total = i64::try_from(total).ok()?;
-    Some(if negative { -total } else { total })
+    flags::parse_nanoseconds(text).ok()
 }
 
 /// A Go duration that is not negative.
