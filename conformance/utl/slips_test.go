@@ -26,14 +26,18 @@ func both(t *testing.T, args ...string) (string, string) {
 // Nothing is made of clusters that cannot be.
 func TestRestoreInvalidCluster(t *testing.T) {
 	_, file := save(t, harness.Etcd)
-	for _, cluster := range []string{
-		"a=http://a:1,b=http://a:1", "a=ftp://a:1", "a=http://a", "a=http://a:1/x", "a=http://a:x", "a=", "b=http://a:1",
+	for _, flags := range [][2]string{
+		{"a=http://a:1,b=http://a:1", "http://a:1"}, {"a=ftp://a:1", "http://a:1"}, {"a=http://a", "http://a:1"},
+		{"a=http://a:1/x", "http://a:1"}, {"a=http://a:x", "http://a:1"}, {"a=", "http://a:1"}, {"b=http://a:1", "http://a:1"},
+		{"a=http://a:1", "http://a:1,http://a:1"}, {"a=http://a:1,a=http://a:2", "http://a:1,http://a:2,http://a:2"},
+		{"a=http://a:1", "http://a:1,http://a:2"}, {"a=http://a:1,a=http://a:2", "http://a:1"},
 	} {
+		cluster, advertised := flags[0], flags[1]
 		target := filepath.Join(t.TempDir(), "target")
 		theirs, own := both(t, "snapshot", "restore", file, "--data-dir", target, "--name=a", "--initial-cluster", cluster,
-			"--initial-advertise-peer-urls=http://a:1")
+			"--initial-advertise-peer-urls="+advertised)
 		if theirs != own {
-			t.Errorf("%s: %q, etcd's %q", cluster, own, theirs)
+			t.Errorf("%s at %s: %q, etcd's %q", cluster, advertised, own, theirs)
 		}
 		absent(t, target)
 	}

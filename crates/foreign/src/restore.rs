@@ -3,7 +3,6 @@
 use crate::target::Target;
 use crate::{Contents, Database, Error, SnapshotFile};
 use api::raftpb::ConfState;
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use store::FOUNDING_REVISION_MAX;
 use store::checkpoint::Checkpoint;
@@ -102,22 +101,40 @@ fn check_founders(cluster: &[(String, Vec<String>)]) -> Result<(), Error> {
 
 /// A member must be known to the others by the URLs that it has.
 fn check_urls(wanted: &Restore) -> Result<(), Error> {
-    let own: BTreeSet<&String> = wanted.peer_urls.iter().collect();
-    let listed = wanted.cluster.iter().find(|(name, _)| *name == wanted.name).map(|(_, urls)| urls);
-    let listed: BTreeSet<&String> = listed.into_iter().flatten().collect();
-    if let Some(missing) = listed.difference(&own).next() {
-        let text = format!(
-            "--initial-cluster has {missing} but missing from --initial-advertise-peer-urls={}",
-            wanted.peer_urls.join(",")
-        );
-        return Err(Error::Refused(text));
+    let sorted = |urls: &[String]| {
+        let mut urls = urls.to_vec();
+        urls.sort_unstable();
+        urls
+    };
+    let own = sorted(&wanted.peer_urls);
+    let founder = wanted.cluster.iter().find(|(name, _)| *name == wanted.name);
+    let listed = sorted(founder.map_or(&[], |(_, urls)| urls));
+    if own == listed {
+        return Ok(());
     }
-    match own.difference(&listed).next() {
-        None => Ok(()),
-        Some(missing) => Err(Error::Refused(format!(
-            "--initial-advertise-peer-urls has {missing} but missing from --initial-cluster"
-        ))),
-    }
+    let named = |urls: &[String]| urls.iter().map(|url| format!("{}={url}", wanted.name)).collect::<Vec<_>>().join(",");
+    let counts = match own.len() == listed.len() {
+        true => String::new(),
+        false => format!(" (len([{}]) != len([{}]))", quoted(&own), quoted(&listed)),
+    };
+    let text = if let Some(missing) = listed.iter().find(|url| !own.contains(url)) {
+        format!(
+            "--initial-cluster has {}={missing} but missing from --initial-advertise-peer-urls={}{counts}",
+            wanted.name,
+            own.join(",")
+        )
+    } else if let Some(missing) = own.iter().find(|url| !listed.contains(url)) {
+        // What the other flag would have to be.
+        let cluster = named(&own);
+        format!("--initial-advertise-peer-urls has {missing} but missing from --initial-cluster={cluster}")
+    } else {
+        format!("failed to resolve {} to match --initial-cluster={}{counts}", own.join(","), named(&own))
+    };
+    Err(Error::Refused(text))
+}
+
+fn quoted(urls: &[String]) -> String {
+    urls.iter().map(|url| format!("{url:?}")).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

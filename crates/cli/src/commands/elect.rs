@@ -16,15 +16,14 @@ const ARGUMENTS: &str = "elect takes one election name argument and an optional 
 const TTL: Duration = Duration::from_secs(60);
 
 fn run(context: &Context) -> Outcome {
+    if !matches!(context.args().len(), 1..=2) {
+        return Err(Failure::args(ARGUMENTS));
+    }
     let printer = context.printer()?;
     let client = context.patient_client_of_all()?;
     let mut stopped = std::pin::pin!(stopped());
     if context.parsed.switch("listen") {
-        let name = match context.args() {
-            [name] => name,
-            [_, _] => return Err(Failure::args("proposal given but -l is set")),
-            _ => return Err(Failure::args(ARGUMENTS)),
-        };
+        let [name] = context.args() else { return Err(Failure::args("proposal given but -l is set")) };
         let mut observer = client.election(raw::bytes(name)).observe();
         return context.wait(async {
             loop {
@@ -35,11 +34,7 @@ fn run(context: &Context) -> Outcome {
             }
         });
     }
-    let (name, value) = match context.args() {
-        [name, value] => (name, value),
-        [_] => return Err(Failure::args("no proposal argument but -l not set")),
-        _ => return Err(Failure::args(ARGUMENTS)),
-    };
+    let [name, value] = context.args() else { return Err(Failure::args("no proposal argument but -l not set")) };
     let election = client.election(raw::bytes(name));
     let won: Outcome<Option<_>> = context.wait(async {
         let session = client.session(TTL).await?;

@@ -66,6 +66,10 @@ fn revoke(context: &Context) -> Outcome {
 }
 
 fn time_to_live(context: &Context) -> Outcome {
+    if context.args().len() == 1 {
+        // A format that does not exist is said before an ID that is none.
+        context.printer()?;
+    }
     let (id, keys) = (id(context, "timetolive")?, context.parsed.switch("keys"));
     let printer = context.printer()?;
     let client = context.client()?;

@@ -118,7 +118,9 @@ impl Part {
     fn finish(&mut self) -> Outcome {
         let (path, target) = (self.path.display(), self.target.display());
         let failed = |what: String, error: &std::io::Error| {
-            Failure::new(code::INTERRUPTED, format!("could not {what}: {})", go::io(error)))
+            // Go looks for directories before it renames.
+            let why = if self.target.is_dir() { "file exists".into() } else { go::io(error) };
+            Failure::new(code::INTERRUPTED, format!("could not {what}: {why})"))
         };
         self.file.sync_all().map_err(|error| failed(format!("fsync snapshot (fsync {path}"), &error))?;
         std::fs::rename(&self.path, &self.target)

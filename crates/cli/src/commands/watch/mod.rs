@@ -29,9 +29,9 @@ fn run(context: &Context) -> Outcome {
     if context.parsed.switch("interactive") {
         return interactive::run(context, &variables);
     }
+    let printer = context.printer()?;
     let (args, program) = variables.arguments(&context.parsed)?;
     let client = context.client_that_needs_a_leader()?;
-    let printer = context.printer()?;
     let mut watcher = client.watch(request(&context.parsed, &args)?);
     let mut stopped = std::pin::pin!(stopped());
     let error = context.wait(async {
