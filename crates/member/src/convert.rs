@@ -109,6 +109,7 @@ pub(crate) fn message_to_raft(message: raftpb::Message, kind: MessageType) -> er
         log_term: message.log_term(),
         index: message.index(),
         commit: message.commit(),
+        commit_term: message.commit_term(),
         reject: message.reject(),
         reject_hint: message.reject_hint(),
         ..Default::default()
@@ -122,16 +123,11 @@ pub(crate) fn message_to_raft(message: raftpb::Message, kind: MessageType) -> er
     to
 }
 
-/// A message to a peer. Of raft-rs' own fields (13 to 16 mean something else to an etcd peer) none is carried over.
+/// A message to a peer. Of raft-rs' own fields (13 to 16 mean something else to an etcd peer) one is carried over, by a number of
+/// Cairn's: votes and answers to them say what is committed. Otherwise the one that is left of two members could never learn that
+/// the other's removal is committed, if that one has more in its log: it would wait for its vote for ever.
 pub(crate) fn message_from_raft(message: eraftpb::Message) -> raftpb::Message {
     let kind = message.get_msg_type();
-    let is_vote = matches!(
-        kind,
-        MessageType::MsgRequestVote
-            | MessageType::MsgRequestVoteResponse
-            | MessageType::MsgRequestPreVote
-            | MessageType::MsgRequestPreVoteResponse
-    );
     let snapshot = (kind == MessageType::MsgSnapshot).then(|| snapshot_from_raft(message.get_snapshot()));
     let entries = message.entries.iter().map(entry_from_raft).collect();
     raftpb::Message {
@@ -142,13 +138,13 @@ pub(crate) fn message_from_raft(message: eraftpb::Message) -> raftpb::Message {
         log_term: Some(message.log_term),
         index: Some(message.index),
         entries,
-        // In votes it would only mean something together with a field that is raft-rs' own.
-        commit: Some(if is_vote { 0 } else { message.commit }),
+        commit: Some(message.commit),
         vote: None,
         snapshot,
         reject: Some(message.reject),
         reject_hint: Some(message.reject_hint),
         context: (!message.context.is_empty()).then_some(message.context),
         responses: Vec::new(),
+        commit_term: (message.commit_term != 0).then_some(message.commit_term),
     }
 }

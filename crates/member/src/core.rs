@@ -27,6 +27,10 @@ pub struct Member {
     pub(crate) election_ticks: usize,
     pub(crate) election_timeout: usize,
     pub(crate) seen: (u64, StateRole, u64),
+    /// A quorum refused to elect it, and it knows of no leader since.
+    pub(crate) was_refused: bool,
+    /// The last term in which somebody stood who has less in its log.
+    pub(crate) outranked_in: u64,
     pub(crate) durable_term: u64,
     pub(crate) unsynced: VecDeque<Unsynced>,
     /// Read indexes that followers asked for before this leader had committed anything in its term.
@@ -76,6 +80,7 @@ impl Member {
         let raft_config = raft::Config {
             id: config.id,
             election_tick: config.election_ticks,
+            max_election_tick: 3 * config.election_ticks,
             heartbeat_tick: config.heartbeat_ticks,
             applied: restored.applied,
             max_size_per_msg: APPEND_MESSAGE_BYTES_MAX,
@@ -94,6 +99,8 @@ impl Member {
             election_ticks: config.election_ticks,
             election_timeout: config.election_ticks,
             seen: (0, StateRole::Follower, 0),
+            was_refused: false,
+            outranked_in: 0,
             durable_term,
             unsynced: VecDeque::new(),
             early_reads: Vec::new(),

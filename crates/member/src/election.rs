@@ -2,7 +2,7 @@
 
 use crate::core::Member;
 use crate::error::Error;
-use raft::StateRole;
+use raft::{StateRole, eraftpb};
 
 impl Member {
     /// One tick of the clock went by.
@@ -37,7 +37,9 @@ impl Member {
         let raft = &self.node.raft;
         let now = (raft.term, raft.state, raft.leader_id);
         if now != self.seen {
-            self.seen = now;
+            let (term, state, _) = std::mem::replace(&mut self.seen, now);
+            let is_refused = (term, state, now.1) == (now.0, StateRole::Candidate, StateRole::Follower);
+            self.was_refused = now.2 == 0 && now.0 != self.outranked_in && (is_refused || self.was_refused);
             self.draw_election_timeout();
         }
         self.node.raft.set_randomized_election_timeout(self.election_timeout);
@@ -54,11 +56,20 @@ impl Member {
         }
     }
 
+    /// Whether the candidate lacks entries that this member has.
+    pub(crate) fn outranks(&self, candidate: &eraftpb::Message) -> bool {
+        let log = &self.node.raft.raft_log;
+        (candidate.log_term, candidate.index) < (log.last_term(), log.last_index())
+    }
+
+    /// Whoever a quorum has refused lacks what others have, unless it knows better: those stand first, until somebody leads. Without
+    /// the vote before the vote every attempt in vain makes them begin to wait anew.
     pub(crate) fn draw_election_timeout(&mut self) {
         // xorshift64*: the spread matters, not the quality.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        self.election_timeout = self.election_ticks + (self.random % self.election_ticks as u64) as usize;
+        let least = if self.was_refused { 2 * self.election_ticks } else { self.election_ticks };
+        self.election_timeout = least + (self.random % self.election_ticks as u64) as usize;
     }
 }

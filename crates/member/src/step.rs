@@ -77,6 +77,9 @@ impl Member {
             self.after_input();
             return Ok(());
         }
+        if kind == MessageType::MsgRequestVote && self.outranks(&message) {
+            self.outranked_in = self.outranked_in.max(message.term);
+        }
         let commit_notice = self.is_commit_notice(&message).then_some((message.from, message.index));
         match self.node.step(message) {
             // Late words of a member that was removed, and proposals that nobody takes now: their proposer hears nothing
@@ -179,7 +182,14 @@ impl Member {
         if message.from() == 0 || message.from() == raft.id {
             return Err(Refusal::Sender);
         }
-        let numbers = [message.term(), message.log_term(), message.index(), message.commit(), message.reject_hint()];
+        let numbers = [
+            message.term(),
+            message.log_term(),
+            message.index(),
+            message.commit(),
+            message.commit_term(),
+            message.reject_hint(),
+        ];
         if numbers.into_iter().any(|number| number > NUMBER_MAX) {
             return Err(Refusal::Number);
         }

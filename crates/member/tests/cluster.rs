@@ -5,7 +5,7 @@ mod common;
 use api::raftpb::{self, ConfChangeType, MessageType};
 use bytes::Bytes;
 use common::Cluster;
-use member::{Error, Mode, Role};
+use member::{Config, Error, Member, Mode, Restored, Role};
 
 #[test]
 fn a_leader_is_elected_and_replicates() {
@@ -356,6 +356,76 @@ fn a_removed_leader_steps_down_and_another_takes_over() {
     assert_eq!(cluster.one(5 - leader).applied, ["x"]);
     assert_eq!(cluster.one(1).applied.len(), 0);
     assert!(!cluster.member(1).status().voter);
+}
+
+/// Without the vote before the vote, whoever stands makes the others begin to wait anew. One that lacks entries could do that for
+/// long if it were as quick as they are after a quorum refused it.
+#[test]
+fn a_member_that_was_refused_stands_after_the_others() {
+    for seed in 1..=100 {
+        let mut cluster = Cluster::new(&[1, 2]);
+        for id in [1, 2] {
+            let entry = raftpb::Entry { index: Some(6), term: Some(1), ..Default::default() };
+            let restored = Restored {
+                applied: 5,
+                applied_term: 1,
+                hard_state: raftpb::HardState { term: Some(1), vote: None, commit: Some(5) },
+                entries: if id == 2 { vec![entry] } else { Vec::new() },
+                conf_state: common::conf_state(&[1, 2], &[]),
+            };
+            let config = Config { pre_vote: false, seed: seed * 7919 + id * 104_729, ..common::config(id) };
+            cluster.members.get_mut(&id).expect("it is there").member =
+                Member::new(&config, restored).expect("it starts");
+        }
+        cluster.tick(40);
+        assert_eq!(cluster.leader(), 2, "seed {seed}");
+    }
+}
+
+/// Of two members the one that leads is removed while it has an entry that the other lacks. That one is refused the vote that it
+/// believes to need, and learns with the refusal that it needs none.
+#[test]
+fn the_last_of_two_members_goes_on_though_the_removed_one_has_more_in_its_log() {
+    let mut cluster = Cluster::new(&[1, 2]);
+    cluster.elect(1);
+    // The word that the removal is in both logs is lost, and the next leader is the one that it removes.
+    cluster.cut = vec![(2, 1)];
+    let removal = raftpb::ConfChange {
+        r#type: Some(ConfChangeType::ConfChangeRemoveNode as i32),
+        node_id: Some(2),
+        ..Default::default()
+    };
+    cluster.member(1).propose_conf_change(&removal).expect("a leader takes it");
+    cluster.settle();
+    cluster.cut.clear();
+    cluster.member(1).step_down();
+    cluster.member(2).campaign().expect("a voter");
+    let mut appends = 0;
+    while let Some(message) = {
+        for id in [1, 2] {
+            while cluster.member(id).has_work() {
+                cluster.work(id);
+            }
+        }
+        cluster.wire.pop_front()
+    } {
+        if message.r#type() == MessageType::MsgApp {
+            appends += 1;
+            if appends == 1 {
+                cluster.member(2).propose(vec![Bytes::from_static(b"x")]).expect("a leader");
+            } else {
+                // All but the first entry of its term is lost.
+                continue;
+            }
+        }
+        let to = message.to();
+        cluster.member(to).step(message).expect("honest");
+    }
+    assert_eq!(cluster.member(2).conf_state().voters, [1]);
+    cluster.tick(40);
+    assert_eq!((cluster.leader(), &cluster.member(1).conf_state().voters[..]), (1, &[1][..]));
+    cluster.propose(1, "y");
+    assert_eq!(cluster.one(1).applied, ["y"]);
 }
 
 #[test]

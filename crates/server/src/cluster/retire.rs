@@ -20,9 +20,12 @@ impl Node {
             "the member has been permanently removed from the cluster; stopping. Its data directory is of no more use",
             &[("data-dir", logging::Value::Shown(&self.config.data_dir.display()))],
         );
+        // A single voter that is left may not know yet that it is alone: then it asks this one for its vote, and learns it.
+        let is_last_but_one = self.store.members().members.values().filter(|member| !member.is_learner).count() == 1;
+        let linger = if is_last_but_one { LINGER + 2 * self.config.election_timeout } else { LINGER };
         let node = self.clone();
         let waiting = std::thread::Builder::new().name("retire".into()).spawn(move || {
-            std::thread::sleep(LINGER);
+            std::thread::sleep(linger);
             // Whoever waits for the member to be published learns it from this.
             node.stopping.store(true, Ordering::Relaxed);
             if let Some(ended) = node.retired.get() {
