@@ -4,7 +4,7 @@ CARGO ?= cargo
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 BIN = $(CARGO_TARGET_DIR)/release/cairn
 
-.PHONY: help run cluster test build lint unit sim sim-short conformance migrate-earlier pages bench-agreement clients published published-full published-tools faults failover auth-speed \
+.PHONY: help run cluster test tools build lint unit sim sim-short conformance migrate-earlier pages bench-agreement clients published published-full published-tools faults failover auth-speed \
 	check-perf catch-up reliability neighbours attacks \
 	large-lists reliability-full bench-vs-etcd deny fuzz
 
@@ -24,7 +24,11 @@ cluster: build
 	@$(BIN) cluster --size $${SIZE:-3}
 
 # Everything CI runs.
-test: lint unit sim-short build conformance clients published faults reliability
+test: tools lint unit sim-short build conformance clients published faults reliability
+
+# What the tests need beside compilers and interpreters; installs it on Debian, as root.
+tools:
+	@.ci/tools
 
 # The release binary.
 build:

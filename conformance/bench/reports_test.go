@@ -183,6 +183,9 @@ func TestImpossibleNumbers(t *testing.T) {
 		"watch-latency --put-rate=0",
 		"watch-latency --watchers-per-stream=-1",
 		"mvcc put --total=-1",
+		"--duration=1s mvcc put",
+		"--json=run.json mvcc put",
+		"--duration=1s watch-get",
 	} {
 		got := run(t, own, server.Endpoint(), line)
 		if got.Code != 1 || got.Stderr == "" || strings.Contains(got.Stderr, "panic") {

@@ -32,7 +32,8 @@ pub(crate) struct Report {
     rate: f64,
     latency_us: Latency,
     /// Processor time of the generator, of each success.
-    client_cpu_us: f64,
+    /// Unknown where only answers are counted.
+    client_cpu_us: Option<f64>,
     /// Processor time of `--pids`, of each success.
     server_cpu_us: Option<f64>,
 }
@@ -98,7 +99,7 @@ impl Report {
                 p999: latency.quantile_us(0.999),
                 max: latency.max_us(),
             },
-            client_cpu_us: each(cost.own_cpu),
+            client_cpu_us: (!cost.own_cpu.is_zero()).then(|| each(cost.own_cpu)),
             server_cpu_us: knows_servers.then(|| each(cost.servers_cpu)),
         }
     }

@@ -65,7 +65,7 @@ loads
   --label TEXT            what the comparison is called
 {CONNECTION_FLAGS}{PEER_FLAGS}
 Both get keys that begin with `cairn-bench/`, which are deleted at the end. exit code: 0 every request was answered as it should be, 1 not
-all, 2 nothing was begun, 3 stopped on the way
+all, 2 nothing was begun, 3 stopped on the way, 130 Ctrl-C. An --out that is there is refused
 "
     )
 }

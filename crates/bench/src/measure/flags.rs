@@ -7,14 +7,12 @@ use crate::arguments::Arguments;
 use crate::link::Place;
 
 /// The flags that [`Access::take`] reads, for usage texts.
-pub(crate) const CONNECTION_FLAGS: &str = "\
-  --user NAME:PASSWORD    (or --user NAME --password PASSWORD)
+pub(crate) const CONNECTION_FLAGS: &str = "  --user NAME:PASSWORD    (or --user NAME --password PASSWORD)
   --cacert FILE, --cert FILE, --key FILE, --insecure-skip-tls-verify
                           TLS, as with `cairn ctl`
 ";
 /// The flags that [`Access::of_peer`] reads.
-pub(crate) const PEER_FLAGS: &str = "\
-  --peer-user NAME:PASSWORD, --peer-cacert FILE, --peer-cert FILE, --peer-key FILE
+pub(crate) const PEER_FLAGS: &str = "  --peer-user NAME:PASSWORD, --peer-cacert FILE, --peer-cert FILE, --peer-key FILE
                           for B, if they are others than for A; an empty user is none
 ";
 /// Flags that need no value.

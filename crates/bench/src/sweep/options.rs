@@ -62,7 +62,8 @@ tables
   --compact               drop history and defragment between rows even if there are keys that are not of the sweep
 {CONNECTION_FLAGS}
 It writes keys that begin with `cairn-bench/`, and deletes them. The store should have no others: then it also compacts and defragments
-between rows. exit code: 0 all rows are there, 1 requests failed in some, 2 nothing was begun, 3 stopped on the way
+between rows. exit code: 0 all rows are there, 1 requests failed in some, 2 nothing was begun, 3 stopped on the way,
+130 Ctrl-C
 "
     )
 }

@@ -65,6 +65,9 @@ fn run(parsed: &Parsed) -> Outcome {
     if ["cpuprofile", "memprofile"].iter().any(|name| parsed.is_given(name)) {
         return Err(Failure::new("this program writes no profiles of Go; use `perf record` or `heaptrack` on it"));
     }
+    if let Some(name) = ["duration", "json"].into_iter().find(|name| parsed.is_given(name)) {
+        return Err(Failure::new(format!("mvcc put has no --{name}: it is for loads on a server")));
+    }
     let load = Load {
         total: at_least(parsed, "total", 0)?,
         key_bytes: length("key-size", parsed.int("key-size"))?,

@@ -45,6 +45,9 @@ fn run(parsed: &Parsed) -> Outcome {
     if streams == 0 && watchers > 0 {
         return Err(Failure::new("expected positive --streams, got (0)"));
     }
+    if parsed.is_given("duration") {
+        return Err(Failure::new("watch-get has no --duration: it ends with its --events"));
+    }
     let session = Session::open(parsed)?;
     let mut from_revision = 0;
     for number in (0..events).filter(|_| session.has_work()) {

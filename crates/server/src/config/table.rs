@@ -215,7 +215,11 @@ const AUTH: &[Flag] = &[
 const MONITORING: &[Flag] = &[
     switch("enable-pprof", "answer under /debug/pprof/ on the client port"),
     text("metrics", "basic", "basic, or extensive: with histograms of each method"),
-    urls("listen-metrics-urls", "", "comma-separated URLs to listen on for /metrics and /health alone"),
+    urls(
+        "listen-metrics-urls",
+        "",
+        "comma-separated URLs to listen on for /metrics, /health, /livez and /readyz alone",
+    ),
 ];
 
 const LOGGING: &[Flag] = &[
