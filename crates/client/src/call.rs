@@ -77,6 +77,10 @@ impl Client {
                 }
                 continue;
             }
+            if self.can_ask_elsewhere(&failure.status, attempt) {
+                self.pause(attempt, &failure.status).await;
+                continue;
+            }
             // What was not sent is no attempt of the members'.
             if !repeat.allows(&failure) || (attempt >= ATTEMPTS_MAX && !failure.is_unsent) {
                 return Err(failure.status);
@@ -90,6 +94,11 @@ impl Client {
     fn can_ask_again(&self, status: &Status) -> bool {
         retry::wants_another_token(status)
             && (self.inner.credentials.can_refresh() || status.message != api::Error::UserEmpty.message())
+    }
+
+    /// Whether this attempt came to a learner, which does nothing of the kind, and there are other members to ask.
+    pub(crate) fn can_ask_elsewhere(&self, status: &Status, attempt: u32) -> bool {
+        retry::is_from_learner(status) && self.inner.balancer.len() > 1 && attempt < ATTEMPTS_MAX
     }
 
     /// What is to be done between two attempts.
@@ -146,7 +155,8 @@ impl Client {
                 Err(status) => Failure { status, is_unsent: false },
             };
             attempt += 1;
-            if !Repeat::Always.allows(&failure) || attempt >= ATTEMPTS_MAX {
+            let can_repeat = Repeat::Always.allows(&failure) || self.can_ask_elsewhere(&failure.status, attempt);
+            if !can_repeat || attempt >= ATTEMPTS_MAX {
                 return Err(failure.status);
             }
             self.pause(attempt, &failure.status).await;

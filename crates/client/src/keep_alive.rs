@@ -86,7 +86,7 @@ impl Client {
                     Err(status) => status,
                 };
                 attempt += 1;
-                if !retry::is_passing(&status) {
+                if !retry::is_passing(&status) && !self.can_ask_elsewhere(&status, attempt) {
                     return Err(status);
                 }
                 self.pause(attempt, &status).await;

@@ -48,6 +48,12 @@ pub fn wants_another_token(status: &Status) -> bool {
     texts.iter().any(|error| status.message == error.message())
 }
 
+/// Whether a learner was asked for what only voters do.
+pub(crate) fn is_from_learner(status: &Status) -> bool {
+    let error = api::Error::NotSupportedForLearner;
+    status.code == error.code() && status.message == error.message()
+}
+
 /// Whether a stream that ended like this can be taken up on another member.
 pub(crate) fn is_passing(status: &Status) -> bool {
     matches!(status.code, Code::Unavailable | Code::Internal | Code::Ok)

@@ -243,10 +243,11 @@ impl Watcher {
         self.fragments.clear();
         let no_leader = status.message == api::Error::NoLeader.message() && self.client.inner.options.needs_leader;
         let goes_on = retry::wants_another_token(&status) && self.renew(stream);
-        if !goes_on && (no_leader || !retry::is_passing(&status)) {
+        self.failures += 1;
+        let is_passing = retry::is_passing(&status) || self.client.can_ask_elsewhere(&status, self.failures);
+        if !goes_on && (no_leader || !is_passing) {
             return Err(self.end(status.into()));
         }
-        self.failures += 1;
         self.client.pause(self.failures, &status).await;
         Ok(None)
     }

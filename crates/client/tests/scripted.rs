@@ -37,6 +37,8 @@ struct Script {
     streams: AtomicUsize,
     /// It answers that it has no leader.
     is_ill: AtomicBool,
+    /// It does nothing that voters do.
+    is_learner: AtomicBool,
     /// It answers to ranges that it has no leader.
     is_unread: AtomicBool,
     /// It wants the newest token.
@@ -58,6 +60,9 @@ impl Scripted {
     fn admit(&self, metadata: &Metadata) -> Result<(), Status> {
         if self.0.is_ill.load(Ordering::SeqCst) {
             return Err(api::Error::NoLeader.into());
+        }
+        if self.0.is_learner.load(Ordering::SeqCst) {
+            return Err(api::Error::NotSupportedForLearner.into());
         }
         let newest = format!("token.{}", self.0.tokens.load(Ordering::SeqCst));
         if self.0.wants_token.load(Ordering::SeqCst) && metadata.get("token") != Some(newest.as_bytes()) {
@@ -190,6 +195,27 @@ async fn reads_go_to_members_that_are_well_and_writes_are_not_done_twice() {
     }
     let asked = [&well, &ill].map(|member| member.script.puts.load(Ordering::SeqCst));
     assert_eq!(asked, [10 - refused, refused], "each put was sent once");
+}
+
+#[tokio::test]
+async fn what_a_learner_refuses_goes_to_a_voter() {
+    let (voter, learner) = (member(), member());
+    learner.script.is_learner.store(true, Ordering::SeqCst);
+    let both = client(&[learner.endpoint.clone(), voter.endpoint.clone()]);
+    for _ in 0..10 {
+        both.put(PutRequest::default()).await.expect("an answer of the voter");
+        let mut watcher = both.watch(WatchCreateRequest { start_revision: 1, ..Default::default() });
+        watcher.next().await.expect("events of the voter");
+    }
+    assert_eq!(voter.script.puts.load(Ordering::SeqCst), 10);
+    assert!(learner.script.puts.load(Ordering::SeqCst) > 0 && learner.script.streams.load(Ordering::SeqCst) > 0);
+    // With nobody else to ask that is the answer, and among learners alone after a while.
+    let alone = client(&[learner.endpoint.clone()]);
+    let error = alone.put(PutRequest::default()).await.expect_err("a learner");
+    assert!(error.is(api::Error::NotSupportedForLearner), "{error}");
+    voter.script.is_learner.store(true, Ordering::SeqCst);
+    let error = both.put(PutRequest::default()).await.expect_err("learners");
+    assert!(error.is(api::Error::NotSupportedForLearner) || error.code() == Some(Code::DeadlineExceeded), "{error}");
 }
 
 #[tokio::test]
