@@ -210,7 +210,7 @@ async fn what_a_learner_refuses_goes_to_a_voter() {
     assert_eq!(voter.script.puts.load(Ordering::SeqCst), 10);
     assert!(learner.script.puts.load(Ordering::SeqCst) > 0 && learner.script.streams.load(Ordering::SeqCst) > 0);
     // With nobody else to ask that is the answer, and among learners alone after a while.
-    let alone = client(&[learner.endpoint.clone()]);
+    let alone = client(std::slice::from_ref(&learner.endpoint));
     let error = alone.put(PutRequest::default()).await.expect_err("a learner");
     assert!(error.is(api::Error::NotSupportedForLearner), "{error}");
     voter.script.is_learner.store(true, Ordering::SeqCst);
