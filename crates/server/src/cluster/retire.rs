@@ -20,9 +20,7 @@ impl Node {
             "the member has been permanently removed from the cluster; stopping. Its data directory is of no more use",
             &[("data-dir", logging::Value::Shown(&self.config.data_dir.display()))],
         );
-        // A single voter that is left may not know yet that it is alone: then it asks this one for its vote, and learns it.
-        let is_last_but_one = self.store.members().members.values().filter(|member| !member.is_learner).count() == 1;
-        let linger = if is_last_but_one { LINGER + 2 * self.config.election_timeout } else { LINGER };
+        let linger = if self.is_needed_by_the_last() { LINGER + 2 * self.config.election_timeout } else { LINGER };
         let node = self.clone();
         let waiting = std::thread::Builder::new().name("retire".into()).spawn(move || {
             std::thread::sleep(linger);
@@ -35,6 +33,17 @@ impl Node {
         });
         if let Err(error) = waiting {
             logging::fatal("cannot start a thread", &[("error", logging::Value::Shown(&error))]);
+        }
+    }
+
+    /// Whether a single voter is left which may not know yet that it is alone, because it was not the one that led: it asks this one
+    /// for its vote then, and learns it.
+    fn is_needed_by_the_last(&self) -> bool {
+        let members = self.store.members().members;
+        let mut voters = members.values().filter(|member| !member.is_learner);
+        match (voters.next(), voters.next()) {
+            (Some(last), None) => self.status.leader() != last.id,
+            _ => false,
         }
     }
 }
