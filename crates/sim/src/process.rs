@@ -90,6 +90,8 @@ pub(crate) struct Process {
     pub(crate) log: Shadow,
     last_status: Option<Status>,
     was_leader: bool,
+    /// The last term in which it led with its vote on the disk.
+    leads_in: u64,
     pub(crate) removed: BTreeSet<u64>,
     pub(crate) paused_until_us: u64,
     /// While it is later than now, syncs take this long.
@@ -142,6 +144,7 @@ impl Process {
             log,
             last_status: None,
             was_leader: false,
+            leads_in: 0,
             removed,
             paused_until_us: 0,
             slow_disk: (0, 0),
@@ -394,10 +397,12 @@ impl Process {
         self.apply_later(env, committed)
     }
 
-    /// What must be true of a member that leads, before it says anything as a leader.
+    /// What must be true of a member that leads, before it says anything as a leader. A sole voter wins its election before its own
+    /// vote is on the disk, and is silent until then: if it loses power before, it has never led.
     fn check_leader(&mut self, env: &mut Env, status: &Status) {
-        let led = self.last_status.is_some_and(|last| (last.role, last.term) == (Role::Leader, status.term));
-        if status.role == Role::Leader && !led {
+        let is_durable = env.ledger.durable.get(&self.id).is_some_and(|durable| durable.term >= status.term);
+        if status.role == Role::Leader && self.leads_in != status.term && is_durable {
+            self.leads_in = status.term;
             env.ledger.leads(self.id, status.term, &self.log);
         }
     }
