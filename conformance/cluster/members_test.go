@@ -1,8 +1,10 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -122,6 +124,54 @@ func TestAddAndRemove(t *testing.T) {
 	cluster.MustCtl("put", "after", "1")
 	cluster.Leader()
 	cluster.AwaitLevel()
+}
+
+// Of two members under load the leader is removed, through the other one: that
+// goes on alone at once, and the removed one ends by itself, also when the word
+// that they part only reaches the other after a while.
+func TestRemovedLeaderOfTwo(t *testing.T) {
+	for _, paused := range []time.Duration{0, 1500 * time.Millisecond} {
+		cluster := start(t, harness.Subject(), 2, "--strict-reconfig-check=false")
+		leader, last := cluster.Leader(), cluster.Follower()
+		ctx, cancel := context.WithCancel(harness.Context(t))
+		client := last.Client()
+		var puts sync.WaitGroup
+		for worker := range 8 {
+			puts.Go(func() {
+				for ctx.Err() == nil {
+					// What is under way when the leader goes may fail.
+					client.Put(ctx, fmt.Sprint("busy/", worker), strings.Repeat("v", 1000))
+				}
+			})
+		}
+		time.Sleep(300 * time.Millisecond)
+		removed := make(chan harness.Result, 1)
+		id := hex(t, leader)
+		go func() { removed <- leader.Ctl("member", "remove", id) }()
+		if paused > 0 {
+			time.Sleep(5 * time.Millisecond)
+			last.Pause()
+			time.Sleep(paused)
+			last.Resume()
+		}
+		// Without the other one, asked at the wrong moment, it may have been refused.
+		for result := <-removed; result.Code != 0 && !strings.Contains(result.Stderr, "not found"); {
+			result = last.Ctl("member", "remove", id)
+		}
+		if code, err := leader.Wait(10 * time.Second); err != nil {
+			t.Errorf("paused for %v: the removed leader: exit %d, %v", paused, code, err)
+		}
+		cluster.Drop(leader)
+		if now := cluster.Leader(); now != last {
+			t.Errorf("paused for %v: %s leads", paused, now.Name)
+		}
+		if list := last.MustCtl("member", "list"); strings.Count(list, "started") != 1 {
+			t.Errorf("paused for %v: %s", paused, list)
+		}
+		last.MustCtl("put", "after", "1")
+		cancel()
+		puts.Wait()
+	}
 }
 
 // A member that a cluster removed does not come back with its old data.
