@@ -77,12 +77,9 @@ impl Client {
                 }
                 continue;
             }
-            if self.can_ask_elsewhere(&failure.status, attempt) {
-                self.pause(attempt, &failure.status).await;
-                continue;
-            }
+            let can_repeat = repeat.allows(&failure) || self.can_ask_elsewhere(&failure.status, attempt);
             // What was not sent is no attempt of the members'.
-            if !repeat.allows(&failure) || (attempt >= ATTEMPTS_MAX && !failure.is_unsent) {
+            if !can_repeat || (attempt >= ATTEMPTS_MAX && !failure.is_unsent) {
                 return Err(failure.status);
             }
             self.pause(attempt, &failure.status).await;

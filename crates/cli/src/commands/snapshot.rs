@@ -117,14 +117,13 @@ impl Part {
 
     fn finish(&mut self) -> Outcome {
         let (path, target) = (self.path.display(), self.target.display());
-        let failed = |what: String, error: &std::io::Error| {
+        let failed = |what: String, why: String| Failure::new(code::INTERRUPTED, format!("could not {what}: {why})"));
+        self.file.sync_all().map_err(|error| failed(format!("fsync snapshot (fsync {path}"), go::io(&error)))?;
+        std::fs::rename(&self.path, &self.target).map_err(|error| {
             // Go looks for directories before it renames.
-            let why = if self.target.is_dir() { "file exists".into() } else { go::io(error) };
-            Failure::new(code::INTERRUPTED, format!("could not {what}: {why})"))
-        };
-        self.file.sync_all().map_err(|error| failed(format!("fsync snapshot (fsync {path}"), &error))?;
-        std::fs::rename(&self.path, &self.target)
-            .map_err(|error| failed(format!("rename {path} to {target} (rename {path} {target}"), &error))?;
+            let why = if self.target.is_dir() { "file exists".into() } else { go::io(&error) };
+            failed(format!("rename {path} to {target} (rename {path} {target}"), why)
+        })?;
         self.is_finished = true;
         // The name is as durable as the bytes.
         let parent = self.target.parent().filter(|parent| !parent.as_os_str().is_empty());
