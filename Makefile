@@ -24,7 +24,8 @@ cluster: build
 	@$(BIN) cluster --size $${SIZE:-3}
 
 # Everything CI runs.
-test: tools lint unit sim-short build conformance clients published faults reliability
+test:
+	@.ci/stages tools lint unit sim-short build conformance clients published faults reliability
 
 # What the tests need beside compilers and interpreters; installs it on Debian, as root.
 tools:
