@@ -101,3 +101,72 @@ func TestWebsocketMistakes(t *testing.T) {
 	raw.Write([]byte("text before"))
 	subject.MustCtl("get", "foo")
 }
+
+// A value may come in any number of frames, and a text that is none, or ends
+// too early, is answered or waited with: by every kind of call.
+func TestWebsocketPieces(t *testing.T) {
+	etcd, subject := harness.StartPair(t)
+	client := transports()["HTTP/1.1"]
+	for _, server := range []*harness.Server{etcd, subject} {
+		ask(t, client, server, post("/v3/lease/grant", `{"TTL":600,"ID":77}`))
+		ask(t, client, server, post("/v3/election/campaign", `{"name":"Zm9v","lease":77,"value":"YQ=="}`))
+	}
+	calls := []struct {
+		path, text string
+	}{
+		{"/v3/election/observe", `{"name":"Zm9v"}`},
+		{"/v3/maintenance/snapshot", `{"x":[{"y":"\u00e9"},-1.5e3,null]}`},
+		{"/v3/kv/range", ` {"key":"Zm9v","limit":10}`},
+		{"/v3/watch", `{"create_request":{"key":"Zm9v"}}`},
+	}
+	for _, call := range calls {
+		t.Run(call.path, func(t *testing.T) {
+			// Each text in two frames: a line ends between them, which is a fault inside a string only.
+			for at := 1; at < len(call.text); at++ {
+				first, second := call.text[:at], call.text[at:]
+				if call.path == "/v3/watch" && strings.Count(first, `"`)%2 == 1 {
+					// What is no message ends the client's part of a watch, and is not answered.
+					continue
+				}
+				var answers [2]any
+				for place, server := range []*harness.Server{etcd, subject} {
+					socket := dial(t, server, call.path)
+					say(t, socket, first)
+					// Not taken any more where the first was a fault.
+					websocket.Message.Send(socket, second)
+					answers[place] = hear(t, socket)
+					socket.Close()
+				}
+				if !reflect.DeepEqual(answers[0], answers[1]) {
+					t.Errorf("%q %q:\n- %+v\n+ %+v", first, second, answers[0], answers[1])
+				}
+			}
+			if call.path == "/v3/watch" {
+				return
+			}
+			for _, text := range []string{`[`, `[]`, `"`, `"x`, `nul`, `null`, `5`, `-`, `}`, `{a`, `{"`, `{"x`, `{"x"}`, `{"x":}`, `{,`, `{"x":1,}`, `{"\`, `{"\u`} {
+				var answers [2]any
+				for place, server := range []*harness.Server{etcd, subject} {
+					socket := dial(t, server, call.path)
+					say(t, socket, text)
+					// No text goes on like this.
+					websocket.Message.Send(socket, "\x00")
+					answers[place] = hear(t, socket)
+					socket.Close()
+				}
+				if !reflect.DeepEqual(answers[0], answers[1]) {
+					t.Errorf("%q:\n- %+v\n+ %+v", text, answers[0], answers[1])
+				}
+			}
+		})
+	}
+	// Whoever leaves in the middle takes nothing along.
+	for _, call := range calls {
+		for at := range call.text {
+			socket := dial(t, subject, call.path)
+			say(t, socket, call.text[:at])
+			socket.Close()
+		}
+	}
+	subject.MustCtl("put", "alive", "yes")
+}

@@ -1,10 +1,11 @@
 //! Calls of many messages. The answer is a line of JSON for each of them: `{"result":...}`, or `{"error":...}` at the end.
 
-use super::decode::Values;
 use super::status::{error_json, failure_as, http_status};
 use super::table::Target;
 use super::unary::{Json, decoded, head};
+use super::values::Values;
 use super::{Limits, Share};
+use api::Code;
 use bytes::Bytes;
 use http::Response;
 use rpc::{BodySender, Gone, HttpResponder, LocalCall, LocalStream, Reply, RequestBody, Service, Status};
@@ -102,6 +103,12 @@ impl Requests {
         }
     }
 
+    /// Adds a frame of a websocket. As with etcd, a line ends behind it.
+    pub(super) fn push_frame(&mut self, text: &[u8]) {
+        self.push(text);
+        self.push(b"\n");
+    }
+
     pub(super) fn end(&mut self) {
         self.ended = true;
     }
@@ -127,11 +134,29 @@ impl Requests {
         }
     }
 
+    /// The one message of a call that takes no more, once it is whole. What comes behind it is passed over.
+    pub(super) fn only(&mut self, target: &Target, limits: &Limits) -> Result<Option<Bytes>, Status> {
+        let invalid = |text| Status::new(Code::InvalidArgument, text);
+        let Some(value) = self.values.next(self.ended).map_err(invalid)? else {
+            let too_much = |text| Status::new(Code::ResourceExhausted, text);
+            self.share.hold(self.values.held_bytes()).map_err(too_much)?;
+            return Ok(None);
+        };
+        self.drain();
+        decoded(&value, target, limits).map(Some)
+    }
+
     fn give_up(&mut self, stream: &mut LocalStream) {
+        self.drain();
+        self.told = true;
+        stream.half_close();
+    }
+
+    /// Passes over what has come, and what will come.
+    fn drain(&mut self) {
         self.values = Values::new(0);
         let _ = self.share.hold(0);
-        (self.ended, self.told) = (true, true);
-        stream.half_close();
+        self.ended = true;
     }
 }
 

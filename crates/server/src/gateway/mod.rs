@@ -1,7 +1,7 @@
 //! The JSON gateway: every method of the API as a POST of JSON, under the paths of [`table`].
 //!
 //! `unary` answers calls of one message, `dialogue` those of many, whose messages come and go one JSON value after the other, and
-//! `websocket` the same over a websocket. `scanner` and `decode` make protobuf of JSON, `encode` JSON of protobuf, `status` HTTP of
+//! `websocket` the same over a websocket. `scanner`, `values` and `decode` make protobuf of JSON, `encode` JSON of protobuf, `status` HTTP of
 //! failures. The methods are called in the process, as a client would call them.
 
 mod decode;
@@ -11,6 +11,7 @@ mod scanner;
 mod status;
 mod table;
 mod unary;
+mod values;
 mod websocket;
 
 use api::Code;

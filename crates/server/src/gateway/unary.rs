@@ -1,10 +1,11 @@
 //! Calls of one message and one answer.
 
 use super::Limits;
-use super::decode::{self, Values};
+use super::decode;
 use super::encode::{Encoder, Run};
 use super::status::failure;
 use super::table::Target;
+use super::values::{Value, Values};
 use api::Code;
 use bytes::Bytes;
 use http::{HeaderValue, Response, header};
@@ -26,7 +27,7 @@ pub(super) fn message(body: &[u8], target: &Target, limits: &Limits) -> Result<B
 }
 
 /// The message that one JSON value says.
-pub(super) fn decoded(value: &[u8], target: &Target, limits: &Limits) -> Result<Bytes, Status> {
+pub(super) fn decoded(value: &Value, target: &Target, limits: &Limits) -> Result<Bytes, Status> {
     let message = decode::message(value, target.request).map_err(|text| Status::new(Code::InvalidArgument, text))?;
     let (len, max) = (message.len(), limits.message_bytes_max);
     if len > max {

@@ -4,7 +4,7 @@ use super::Limits;
 use super::dialogue::{Requests, error_line};
 use super::status::error_json;
 use super::table::Target;
-use super::unary::{Json, decoded};
+use super::unary::Json;
 use api::Code;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -123,6 +123,12 @@ impl Socket {
         }
     }
 
+    /// Waits until the client has gone. What else it says is passed over.
+    async fn left(&mut self) -> Result<(), Lost> {
+        while self.text().await?.is_some() {}
+        Ok(())
+    }
+
     async fn send(&mut self, line: Vec<u8>) -> Result<(), Lost> {
         let text = String::from_utf8(line).map_err(|_| Lost)?;
         self.0.send(Message::text(text)).await.map_err(|_| Lost)
@@ -141,12 +147,18 @@ impl Socket {
         call: LocalCall,
         limits: &Limits,
     ) -> Result<(), Lost> {
-        let Some(text) = self.text().await? else { return Ok(()) };
-        let answered = match super::unary::message(&text, &target, limits) {
+        let mut requests = Requests::new(limits);
+        let asked = loop {
+            let Some(text) = self.text().await? else { return Ok(()) };
+            requests.push_frame(&text);
+            if let Some(asked) = requests.only(&target, limits).transpose() {
+                break asked;
+            }
+        };
+        let answered = match asked {
             Ok(message) => tokio::select! {
                 answered = call.unary(service, message) => answered,
-                // Nothing more is expected of the client but that it stays.
-                more = self.text() => return more.map(|_| ()),
+                left = self.left() => return left,
             },
             Err(status) => Err(status),
         };
@@ -171,20 +183,22 @@ impl Socket {
         loop {
             if target.kind == Kind::Bidi {
                 requests.hand_on(&mut stream, &target, limits);
+            } else if !is_asked {
+                match requests.only(&target, limits) {
+                    Ok(None) => {}
+                    Ok(Some(message)) => {
+                        is_asked = true;
+                        stream.send(message);
+                        stream.half_close();
+                    }
+                    Err(status) => return self.send(error_json(&status)).await,
+                }
             }
             let takes_more = stream.has_room() || !requests.takes_more() || is_asked;
             let next = tokio::select! {
                 text = self.text(), if takes_more => {
                     let Some(text) = text? else { return Ok(()) };
-                    if target.kind == Kind::Bidi {
-                        requests.push(&text);
-                    } else if !std::mem::replace(&mut is_asked, true) {
-                        match decoded(&text, &target, limits) {
-                            Ok(message) => stream.send(message),
-                            Err(status) => return self.send(trimmed(error_line(&status))).await,
-                        }
-                        stream.half_close();
-                    }
+                    requests.push_frame(&text);
                     continue;
                 }
                 next = stream.next() => next,
