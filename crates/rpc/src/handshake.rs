@@ -1,6 +1,6 @@
 //! TLS handshakes, on threads of their own: a signature takes as long as hundreds of requests.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
@@ -11,17 +11,20 @@ use std::time::Duration;
 
 use rustls::ServerConnection;
 use tokio::io::AsyncReadExt;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::arrival::Arrival;
+use crate::crowd::{Crowd, Origin};
 use crate::listener::{Seat, assign};
 use crate::secure::{Gatekeeper, Refusal};
 use crate::tls_stream::TlsStream;
 
-/// Handshakes under way at once, of all threads. Beyond, the one that has taken longest is given up: whoever stalls pays for it, not
-/// whoever comes.
+/// Handshakes under way at once, of all threads, those included that wait for a thread. Beyond, the origin that has most of them loses
+/// its oldest: whoever stalls, or comes too often, pays for it, and nobody else.
 const HANDSHAKES_MAX: usize = 1024;
+/// Handshakes that a thread begins before it goes on with those under way.
+const BEGUN_AT_ONCE_MAX: usize = 32;
 /// Request threads for each thread that shakes hands.
 const REQUEST_THREADS_PER_THREAD: usize = 4;
 /// The first byte of a TLS connection: a record of the handshake.
@@ -42,18 +45,32 @@ pub struct HandshakeCounts {
 
 /// A connection that begins its handshake.
 struct Candidate {
-    serial: u64,
     arrival: Arrival,
     gatekeeper: Arc<dyn Gatekeeper>,
     plaintext: bool,
 }
 
+/// One of those under way.
+struct Handshake {
+    /// While it waits for a thread.
+    candidate: Option<Box<Candidate>>,
+    /// Once it has begun.
+    task: Option<AbortHandle>,
+}
+
+/// The handshakes under way.
+#[derive(Default)]
+struct Table {
+    crowd: Crowd<Handshake>,
+    /// Those that wait for a thread.
+    waiting: BTreeSet<u64>,
+    is_stopped: bool,
+}
+
 /// The threads.
 pub(crate) struct Handshakes {
-    inboxes: Vec<UnboundedSender<Candidate>>,
     threads: Vec<JoinHandle<()>>,
     common: Arc<Common>,
-    serial: AtomicU64,
 }
 
 /// What they have in common.
@@ -61,56 +78,61 @@ struct Common {
     seats: Vec<Seat>,
     timeout: Duration,
     counts: Arc<HandshakeCounts>,
-    /// Those that have begun, oldest first.
-    under_way: Mutex<BTreeMap<u64, AbortHandle>>,
-    /// Those and the ones that wait for a thread.
-    count: AtomicUsize,
+    table: Mutex<Table>,
+    /// Wakes a thread for what has begun to wait, and all of them at the end.
+    wake: Notify,
+    /// Sockets that handshakes hold: those under way, and those that were given up a moment ago.
+    held: AtomicUsize,
 }
 
 impl Handshakes {
     pub(crate) fn start(seats: Vec<Seat>, timeout: Duration, counts: Arc<HandshakeCounts>) -> io::Result<Handshakes> {
         let number = seats.len().div_ceil(REQUEST_THREADS_PER_THREAD);
-        let (under_way, count) = (Mutex::new(BTreeMap::new()), AtomicUsize::new(0));
-        let common = Arc::new(Common { seats, timeout, counts, under_way, count });
-        let (mut inboxes, mut threads) = (Vec::new(), Vec::new());
+        let (table, wake, held) = Default::default();
+        let common = Arc::new(Common { seats, timeout, counts, table, wake, held });
+        let mut threads = Vec::new();
         for index in 0..number {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-            let (sender, inbox) = unbounded_channel();
             let common = common.clone();
             let name = format!("handshake-{index}");
-            threads.push(thread::Builder::new().name(name).spawn(move || runtime.block_on(receive(inbox, common)))?);
-            inboxes.push(sender);
+            threads.push(thread::Builder::new().name(name).spawn(move || runtime.block_on(receive(common)))?);
         }
-        Ok(Handshakes { inboxes, threads, common, serial: AtomicU64::new(0) })
+        Ok(Handshakes { threads, common })
     }
 
     /// How many are under way or wait for a thread.
     pub(crate) fn count(&self) -> usize {
-        self.common.count.load(Ordering::Relaxed)
+        self.common.held.load(Ordering::Relaxed)
     }
 
     /// Begins with `arrival`, which goes on to a request thread when it has been let in.
     pub(crate) fn begin(&self, arrival: Arrival, gatekeeper: Arc<dyn Gatekeeper>, plaintext: bool) {
-        if self.common.count.load(Ordering::Relaxed) >= HANDSHAKES_MAX {
+        let origin = Origin::of(arrival.peer.address.ip());
+        let mut given_up = None;
+        let mut table = self.common.table();
+        if table.crowd.len() >= HANDSHAKES_MAX {
             self.common.counts.given_up.fetch_add(1, Ordering::Relaxed);
-            let oldest = self.common.under_way().pop_first();
-            match oldest {
-                Some((_, oldest)) => oldest.abort(),
-                // All of them wait for a thread: the newest has waited least.
-                None => return,
-            }
+            given_up = table.crowd.evict();
         }
-        let serial = self.serial.fetch_add(1, Ordering::Relaxed);
-        let inbox = &self.inboxes[serial as usize % self.inboxes.len()];
-        self.common.count.fetch_add(1, Ordering::Relaxed);
-        if inbox.send(Candidate { serial, arrival, gatekeeper, plaintext }).is_err() {
-            self.common.count.fetch_sub(1, Ordering::Relaxed);
+        self.common.held.fetch_add(1, Ordering::Relaxed);
+        let candidate = Candidate { arrival, gatekeeper, plaintext };
+        let number = table.crowd.add(origin, Handshake { candidate: Some(Box::new(candidate)), task: None });
+        table.waiting.insert(number);
+        drop(table);
+        self.common.wake.notify_one();
+        let Some(Handshake { candidate, task }) = given_up else { return };
+        if candidate.is_some() {
+            self.common.held.fetch_sub(1, Ordering::Relaxed);
+        }
+        if let Some(task) = task {
+            task.abort();
         }
     }
 
     /// Ends the threads and gives up what is under way.
     pub(crate) fn stop(self) {
-        drop(self.inboxes);
+        self.common.table().is_stopped = true;
+        self.common.wake.notify_waiters();
         for thread in self.threads {
             // A panic there has been reported.
             let _ = thread.join();
@@ -120,23 +142,46 @@ impl Handshakes {
 
 impl Common {
     /// Nothing that holds the lock can panic half way.
-    fn under_way(&self) -> MutexGuard<'_, BTreeMap<u64, AbortHandle>> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins with one that waits, in the runtime of the calling thread. False if none does.
+    fn begin_next(self: &Arc<Common>) -> bool {
+        let mut table = self.table();
+        while let Some(number) = table.waiting.pop_first() {
+            // One that was given up meanwhile is not there any more.
+            let Some(handshake) = table.crowd.get_mut(number) else { continue };
+            let Some(candidate) = handshake.candidate.take() else { continue };
+            let guard = Guard { number, common: self.clone() };
+            // The runtime has this one thread: the task does not end before its handle is in the table.
+            handshake.task = Some(tokio::spawn(serve(*candidate, guard)).abort_handle());
+            return true;
+        }
+        false
     }
 }
 
-async fn receive(mut inbox: UnboundedReceiver<Candidate>, common: Arc<Common>) {
-    while let Some(candidate) = inbox.recv().await {
-        let serial = candidate.serial;
-        let guard = Guard { serial, common: common.clone() };
-        // The runtime has this one thread: the task cannot end before it is in the list.
-        let task = tokio::spawn(serve(candidate, guard));
-        common.under_way().insert(serial, task.abort_handle());
+async fn receive(common: Arc<Common>) {
+    loop {
+        // Taken before the look at the table: what is announced behind that look ends the wait.
+        let woken = common.wake.notified();
+        let mut begun = 0..BEGUN_AT_ONCE_MAX;
+        while begun.next().is_some() && common.begin_next() {}
+        if common.table().is_stopped {
+            return;
+        }
+        if begun.is_empty() {
+            // There may be more. Those under way have their turn first.
+            tokio::task::yield_now().await;
+        } else {
+            woken.await;
+        }
     }
 }
 
 async fn serve(candidate: Candidate, guard: Guard) {
-    let Candidate { arrival, gatekeeper, plaintext, .. } = candidate;
+    let Candidate { arrival, gatekeeper, plaintext } = candidate;
     let common = &guard.common;
     let address = arrival.peer.address;
     let mut server_name = None;
@@ -194,15 +239,15 @@ async fn shake(
     Ok(arrival)
 }
 
-/// Counts one handshake while it is under way.
+/// Keeps one handshake in the table while it is under way.
 struct Guard {
-    serial: u64,
+    number: u64,
     common: Arc<Common>,
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.common.under_way().remove(&self.serial);
-        self.common.count.fetch_sub(1, Ordering::Relaxed);
+        self.common.table().crowd.remove(self.number);
+        self.common.held.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -20,6 +20,7 @@ mod body_time;
 mod call;
 pub mod client;
 mod connection;
+mod crowd;
 mod deadline;
 mod decoder;
 mod dispatch;
@@ -75,6 +76,7 @@ mod turn;
 mod upgrade;
 
 pub use body::RequestBody;
+pub use crowd::{Crowd, Origin};
 #[cfg(feature = "driver")]
 pub use driver::Driver;
 pub use handshake::HandshakeCounts;

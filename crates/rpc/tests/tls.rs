@@ -147,3 +147,26 @@ fn whoever_stalls_is_given_up() {
     assert_eq!(site.server.stats().handshakes().timed_out.load(Ordering::Relaxed), 2);
     assert!(ask(site.secure(), 1).starts_with("HTTP/1.1 418"));
 }
+
+/// An address that opens ever more connections and says nothing on them takes the places from itself, not from others.
+#[test]
+fn one_address_does_not_take_the_places_of_others() {
+    let site = site(false, Options { threads: 1, handshake_timeout: Duration::from_secs(600), ..Options::default() });
+    let counts = site.server.stats().handshakes().clone();
+    // Another address has begun first, and is in the middle of its handshake.
+    let elsewhere = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+    elsewhere.bind(&std::net::SocketAddr::from(([127, 0, 0, 2], 0)).into()).expect("all of 127/8 is this host");
+    elsewhere.connect(&site.address.into()).expect("listening");
+    let elsewhere = TcpStream::from(elsewhere);
+    elsewhere.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let mut silent: Vec<_> = (0..1024 + 100).map(|_| site.dial()).collect();
+    await_that("too many are given up", || counts.given_up.load(Ordering::Relaxed) >= 101);
+    let name = ServerName::try_from("localhost").expect("a name");
+    let session = ClientConnection::new(site.client.clone(), name).expect("a session");
+    assert!(ask(StreamOwned::new(session, elsewhere), 1).starts_with("HTTP/1.1 418"), "it has lost its place");
+    // The oldest of the address with most of them have lost theirs.
+    for mut first in silent.drain(..100) {
+        assert!(matches!(first.read(&mut [0; 16]), Ok(0) | Err(_)), "it is closed");
+    }
+    assert_eq!(counts.timed_out.load(Ordering::Relaxed), 0);
+}
