@@ -180,7 +180,7 @@ pub(crate) fn start(config: Config, listeners: Vec<Listener>, tls: Tls) -> Resul
         slow: SlowPool::start("slow", 2, config.queues.of(Class::Slow))?,
         forwards: SlowPool::start("forward", cluster::forward::THREADS, config.queues.of(Class::Forward))?,
         peers: OnceLock::new(),
-        gate,
+        gate: gate.of_member(identity.node_id(), identity.cluster_id(), &config.advertise_peer_urls),
         tls,
         leaderless: Default::default(),
         turns: Default::default(),

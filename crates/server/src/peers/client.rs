@@ -40,10 +40,13 @@ pub(crate) enum Error {
 pub(crate) fn call(
     gate: &Gate,
     url: &str,
-    request: Request<Vec<u8>>,
+    mut request: Request<Vec<u8>>,
     timeout: Duration,
 ) -> Result<Response<Vec<u8>>, Error> {
     let deadline = Instant::now() + timeout;
+    for (name, value) in &*gate.own {
+        request.headers_mut().insert(name, value.clone());
+    }
     let mut connection = Connection::open(gate, url, timeout)?;
     connection.exchange(&request, deadline.saturating_duration_since(Instant::now()))
 }

@@ -2,6 +2,7 @@
 
 use super::fault::Fault;
 use super::listener::rejected;
+use super::places::Place;
 use super::routes::{self, Next};
 use super::shared::Shared;
 use super::stream::Stream;
@@ -16,7 +17,7 @@ pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// Serves a connection to its end.
-pub(super) fn serve(shared: &Arc<Shared>, stream: Stream, address: &str) {
+pub(super) fn serve(shared: &Arc<Shared>, stream: Stream, address: &str, mut place: Place) {
     let mut wire = match Wire::new(stream) {
         Ok(wire) => wire,
         Err(error) => return rejected(address, &error),
@@ -31,10 +32,16 @@ pub(super) fn serve(shared: &Arc<Shared>, stream: Stream, address: &str) {
             Err(fault) => return refuse(wire, address, &fault),
         };
         patience = IDLE_TIMEOUT;
-        match routes::handle(shared, &mut wire, &head, address) {
-            Ok(Next::Request) => {}
+        if let Some(member) = routes::member(shared, head.request.headers()) {
+            place.show(member);
+        }
+        place.set_idle(false);
+        match routes::handle(shared, &mut wire, &head, address, &mut place) {
+            Ok(Next::Request) => place.set_idle(true),
             Ok(Next::End) => return wire.linger(),
             Ok(Next::Stream(peer, kind)) => {
+                // From here on the peer holds it: nobody may end it for its place.
+                drop(place);
                 if let Err(error) = peer.attach(shared, kind, wire.into_stream()) {
                     rejected(address, &error);
                 }

@@ -26,8 +26,8 @@ pub(crate) enum Fault {
         /// The bound.
         bytes_max: usize,
     },
-    /// Bodies that are being received hold all the memory there is for them.
-    #[error("too many large requests at once")]
+    /// Bodies that are being received hold all the memory there is for them, or strangers make all the calls that they may.
+    #[error("too many requests at once")]
     Busy,
 }
 

@@ -2,8 +2,10 @@
 
 use super::address::Address;
 use super::encrypted::Encrypted;
+use super::identity::Identity;
 use super::stream::{Plain, Stream};
 use crate::tls::Keeper;
+use http::HeaderMap;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConnection, ServerConnection};
 use socket2::Socket;
@@ -24,6 +26,8 @@ pub(crate) struct Gate {
     server_name: Option<Arc<str>>,
     /// Where connections to others come from, if not from wherever the system chooses.
     local: Option<IpAddr>,
+    /// Who this member says it is with every call, once it knows: those it calls keep places for members.
+    pub(super) own: Arc<HeaderMap>,
 }
 
 /// What is spoken where peers are listened for.
@@ -41,12 +45,18 @@ pub(crate) enum Security {
 impl Gate {
     /// A gate with the certificates of `keeper`.
     pub(crate) fn new(keeper: Arc<Keeper>, server_name: Option<&str>) -> Gate {
-        Gate { keeper, server_name: server_name.map(Into::into), local: None }
+        Gate { keeper, server_name: server_name.map(Into::into), local: None, own: Arc::default() }
     }
 
     /// The same, connecting from this address.
     pub(crate) fn bound_to(self, local: Option<IpAddr>) -> Gate {
         Gate { local, ..self }
+    }
+
+    /// The same for a member that knows who it is.
+    pub(crate) fn of_member(self, member_id: u64, cluster_id: u64, urls: &[String]) -> Gate {
+        let own = Identity { member_id, cluster_id, urls: urls.join(",") }.headers();
+        Gate { own: Arc::new(own), ..self }
     }
 
     /// Connects to the member at `url`.
@@ -78,15 +88,17 @@ impl Gate {
         let remote = socket.peer_addr()?.as_socket().map(|address| address.ip());
         let session = ServerConnection::new(config).map_err(|error| io::Error::other(error.to_string()))?;
         let stream = Encrypted::shake(socket, session, Instant::now() + timeout)?;
-        if let Some(leaf) = stream.session().peer_certificates().and_then(|chain| chain.first()) {
-            self.admit(leaf, remote).map_err(|why| io::Error::new(io::ErrorKind::PermissionDenied, why))?;
+        if let Some(chain) = stream.session().peer_certificates() {
+            self.admit(chain, remote).map_err(|why| io::Error::new(io::ErrorKind::PermissionDenied, why))?;
         }
         Ok(Box::new(stream))
     }
 
     /// A member's certificate must be for the address it comes from, if it names any, and still be valid: one that resumes a
     /// session is not verified again.
-    fn admit(&self, leaf: &CertificateDer<'_>, remote: Option<IpAddr>) -> Result<(), String> {
+    fn admit(&self, chain: &[CertificateDer<'_>], remote: Option<IpAddr>) -> Result<(), String> {
+        let Some(leaf) = chain.first() else { return Ok(()) };
+        self.keeper.check_revoked(chain)?;
         let certificate = Certificate::parse(leaf)?;
         if !certificate.is_valid_at(SystemTime::now()) {
             return Err("tls: failed to verify certificate: x509: certificate has expired or is not yet valid".into());

@@ -6,21 +6,14 @@ use super::door::Door;
 use super::gate::Security;
 use super::shared::Shared;
 use crate::logging::{self, Pace, Value};
-use crate::node::lock;
 use crate::system::socket_file::{self, SocketFile};
 use socket2::{Domain, SockAddr, Socket, Type};
-use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-/// Connections that are served at once, streams not counted. Each has a thread and a bounded buffer.
-const CONNECTIONS_MAX: usize = 256;
-/// Those from one host. A peer needs less than ten.
-const HOST_CONNECTIONS_MAX: usize = 128;
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
 
@@ -68,8 +61,7 @@ impl Listener {
     /// Serves everybody who connects from now on.
     pub(super) fn open(&self, shared: &Arc<Shared>) {
         let (shared, security) = (shared.clone(), self.security);
-        let is_full = AtomicBool::new(false);
-        self.door.open(Box::new(move |socket, address| welcome(&shared, socket, security, address, &is_full)));
+        self.door.open(Box::new(move |socket, address| welcome(&shared, socket, security, address)));
     }
 
     /// Closes the socket. To be called after [`Shared::stop`].
@@ -81,80 +73,32 @@ impl Listener {
     }
 }
 
-fn welcome(shared: &Arc<Shared>, socket: Socket, security: Security, address: &SockAddr, is_full: &AtomicBool) {
+fn welcome(shared: &Arc<Shared>, socket: Socket, security: Security, address: &SockAddr) {
     let host = address.as_socket().map(|address| address.ip());
     let address = show(address);
-    let Some(guard) = Counted::new(shared, host) else {
-        if !is_full.swap(true, Ordering::Relaxed) {
-            rejected(&address, &"too many connections are open already");
-        }
-        return;
-    };
-    is_full.store(false, Ordering::Relaxed);
-    if let Err(error) = serve(shared, socket, security, &address, guard) {
+    if let Err(error) = admit(shared, socket, security, host, &address) {
         rejected(&address, &error);
     }
 }
 
-fn serve(shared: &Arc<Shared>, socket: Socket, security: Security, address: &str, guard: Counted) -> io::Result<()> {
+fn admit(
+    shared: &Arc<Shared>,
+    socket: Socket,
+    security: Security,
+    host: Option<IpAddr>,
+    address: &str,
+) -> io::Result<()> {
+    let place = shared.places.take(&socket, host)?;
+    let place = place.ok_or_else(|| io::Error::other("too many connections are open already"))?;
     if socket.local_addr()?.as_socket().is_some() {
         prepare(&socket)?;
     }
     let (shared, address) = (shared.clone(), address.to_string());
-    let serve = move || {
-        match shared.gate.take(socket, security, HANDSHAKE_TIMEOUT) {
-            Ok(stream) => connection::serve(&shared, stream, &address),
-            Err(error) => rejected(&address, &error),
-        }
-        drop(guard);
+    let serve = move || match shared.gate.take(socket, security, HANDSHAKE_TIMEOUT) {
+        Ok(stream) => connection::serve(&shared, stream, &address, place),
+        Err(error) => rejected(&address, &error),
     };
     std::thread::Builder::new().name("peer-serve".into()).spawn(serve).map(drop)
-}
-
-/// The connections that are open, by the host they come from.
-#[derive(Default)]
-pub(super) struct Connections(Mutex<HashMap<Option<IpAddr>, usize>>);
-
-impl Connections {
-    /// All of them.
-    #[cfg(test)]
-    pub(super) fn total(&self) -> usize {
-        lock(&self.0).values().sum()
-    }
-}
-
-/// Counts an open connection.
-struct Counted {
-    shared: Arc<Shared>,
-    host: Option<IpAddr>,
-}
-
-impl Counted {
-    /// `None` if there are too many, or too many from this host: one that goes astray must not keep the peers out.
-    fn new(shared: &Arc<Shared>, host: Option<IpAddr>) -> Option<Counted> {
-        let mut open = lock(&shared.connections.0);
-        if open.values().sum::<usize>() >= CONNECTIONS_MAX {
-            return None;
-        }
-        let of_host = open.entry(host).or_default();
-        if *of_host >= HOST_CONNECTIONS_MAX {
-            return None;
-        }
-        *of_host += 1;
-        Some(Counted { shared: shared.clone(), host })
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        let mut open = lock(&self.shared.connections.0);
-        if let Some(of_host) = open.get_mut(&self.host) {
-            *of_host -= 1;
-            if *of_host == 0 {
-                open.remove(&self.host);
-            }
-        }
-    }
 }
 
 fn show(address: &SockAddr) -> String {

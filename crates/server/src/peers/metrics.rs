@@ -64,6 +64,7 @@ pub(super) fn render(shared: &Shared, page: &mut Page) {
             (format!("{id:x}"), counters.clone(), active)
         })
         .collect();
+    shared.places.render(page);
     shared.ledger.saved.write(page, "etcd_snap_db_save_total_duration_seconds", "Receiving states of other members.");
     page.family("etcd_network_active_peers", "gauge", "Whether a peer can be reached: 1, or 0.");
     for (id, _, active) in &peers {

@@ -28,6 +28,7 @@ mod metrics;
 mod outgoing;
 mod peer;
 mod picker;
+mod places;
 mod probe;
 mod reader;
 mod routes;

@@ -6,6 +6,7 @@ use super::fault::Fault;
 use super::head::{Framing, RequestHead};
 use super::identity::{self, CLUSTER_ID, PEER_URLS, RAFT_TO, SERVER_VERSION, hex};
 use super::peer::Peer;
+use super::places::Place;
 use super::shared::Shared;
 use super::wire::Wire;
 use super::{Known, probe, snapshot};
@@ -37,7 +38,13 @@ pub(super) enum Next {
 }
 
 /// Answers one request.
-pub(super) fn handle(shared: &Arc<Shared>, wire: &mut Wire, head: &RequestHead, address: &str) -> Result<Next, Fault> {
+pub(super) fn handle(
+    shared: &Arc<Shared>,
+    wire: &mut Wire,
+    head: &RequestHead,
+    address: &str,
+    place: &mut Place,
+) -> Result<Next, Fault> {
     if head.request.headers().get(header::EXPECT).is_some_and(|value| value == "100-continue") {
         wire.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
     }
@@ -68,11 +75,21 @@ pub(super) fn handle(shared: &Arc<Shared>, wire: &mut Wire, head: &RequestHead, 
                 *request.method_mut() = head.request.method().clone();
                 *request.uri_mut() = head.request.uri().clone();
                 *request.headers_mut() = head.request.headers().clone();
+                if !place.begin_call() {
+                    return Err(Fault::Busy);
+                }
                 let response = shared.handler.call(request);
+                place.end_call();
                 answer(shared, wire, head, response)
             }
         },
     }
+}
+
+/// The member of this cluster that a request names as its sender.
+pub(super) fn member(shared: &Shared, headers: &HeaderMap) -> Option<u64> {
+    let from = identity::sender(headers).filter(|_| shared.identity.check(headers).is_ok())?;
+    shared.peer(from).is_some_and(|peer| peer.is_dialled.load(Ordering::SeqCst)).then_some(from)
 }
 
 /// Sends an answer. The body of the request must have been read, or the connection ends.

@@ -2,8 +2,8 @@
 
 use super::gate::Gate;
 use super::identity::Identity;
-use super::listener::Connections;
 use super::metrics::{Counters, Ledger};
+use super::places::Places;
 use super::snapshot::{Exports, Receiving};
 use super::waker::Waker;
 use super::{Handler, Known, Peer, Timeouts, courier, reader};
@@ -32,8 +32,8 @@ pub(super) struct Shared {
     pub(super) ledger: Ledger,
     pub(super) exports: Exports,
     pub(super) receiving: Receiving,
-    /// Open connections that peers have dialled and that are not streams.
-    pub(super) connections: Connections,
+    /// Of connections that others have dialled and that are not streams.
+    pub(super) places: Arc<Places>,
     /// Bytes of bodies that are being received.
     pub(super) body_bytes: AtomicUsize,
     peers: RwLock<BTreeMap<u64, Arc<Peer>>>,
@@ -61,7 +61,7 @@ impl Shared {
             ledger: Ledger::default(),
             exports: Exports::default(),
             receiving: Receiving::default(),
-            connections: Connections::default(),
+            places: Arc::default(),
             body_bytes: AtomicUsize::new(0),
             peers: RwLock::new(BTreeMap::new()),
             serial: AtomicU64::new(0),

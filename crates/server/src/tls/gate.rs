@@ -36,7 +36,9 @@ impl Gatekeeper for ClientGate {
     }
 
     fn admit(&self, session: &ServerConnection, _address: &Address) -> Result<Option<Arc<str>>, String> {
-        let Some(leaf) = session.peer_certificates().and_then(|chain| chain.first()) else { return Ok(None) };
+        let Some(chain) = session.peer_certificates() else { return Ok(None) };
+        let Some(leaf) = chain.first() else { return Ok(None) };
+        self.keeper.check_revoked(chain)?;
         let certificate = Certificate::parse(leaf)?;
         // A session that was resumed has not been verified again.
         if !certificate.is_valid_at(SystemTime::now()) {

@@ -1,18 +1,21 @@
 //! Keeps what was read from files, and reads it anew when they have changed.
 
 use super::Role;
-use super::material::{Material, files};
+use super::material::{Material, files, revoked};
 use crate::config::Tls;
 use crate::logging::{self, Value};
 use crate::metrics::Page;
 use crate::node::lock;
 use crate::system::file_stamp::{Stamp, stamps};
+use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, ServerConfig};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::UNIX_EPOCH;
+use trust::{Certificate, Revocations};
 
-/// What connections of one kind are secured with. A file that cannot be used does not end what works: the one before stays.
+/// What connections of one kind are secured with. A file that cannot be used does not end what works: the one before stays. Only a
+/// CRL that cannot be read any more lets nobody in who shows a certificate, as with etcd: it might be on the list.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     role: Role,
@@ -24,6 +27,8 @@ pub(crate) struct Keeper {
 #[derive(Debug)]
 struct State {
     material: Arc<Material>,
+    /// What the CRL says, on its own: also when another file keeps the rest from being read anew.
+    revoked: Arc<Result<Revocations, String>>,
     /// How the files looked when they were read last, with success or without.
     stamps: Vec<Option<Stamp>>,
 }
@@ -34,7 +39,8 @@ impl Keeper {
         // Taken before: a file that changes while it is read is read again.
         let stamps = stamps(&files(&options));
         let material = Arc::new(Material::load(role, &options)?);
-        let state = Mutex::new(State { material, stamps });
+        let revoked = Arc::new(revoked(role, &options));
+        let state = Mutex::new(State { material, revoked, stamps });
         Ok(Keeper { role, options, state, reloads: Default::default() })
     }
 
@@ -53,18 +59,39 @@ impl Keeper {
         self.current().client()
     }
 
+    /// Refuses somebody who shows a certificate that was called back, or of which nobody knows because the CRL cannot be used.
+    pub(crate) fn check_revoked(&self, chain: &[CertificateDer<'_>]) -> Result<(), String> {
+        if self.options.crl_file.is_none() {
+            return Ok(());
+        }
+        let revoked = self.refreshed().revoked.clone();
+        let revoked = revoked.as_ref().as_ref().map_err(Clone::clone)?;
+        chain.iter().try_for_each(|certificate| revoked.check(&Certificate::parse(certificate)?))
+    }
+
     /// The material, as the files have it now.
     fn current(&self) -> Arc<Material> {
+        self.refreshed().material.clone()
+    }
+
+    fn refreshed(&self) -> MutexGuard<'_, State> {
         let files = files(&self.options);
         if files.is_empty() {
-            return lock(&self.state).material.clone();
+            return lock(&self.state);
         }
         let now = stamps(&files);
         let mut state = lock(&self.state);
         if state.stamps == now {
-            return state.material.clone();
+            return state;
         }
         state.stamps = now;
+        state.revoked = Arc::new(revoked(self.role, &self.options));
+        if let Err(why) = &*state.revoked {
+            logging::error(
+                "cannot use the CRL file: who shows a certificate is refused until it can be read again",
+                &[("for", self.role.name().into()), ("error", Value::Shown(why))],
+            );
+        }
         match Material::load(self.role, &self.options) {
             Ok(material) => {
                 state.material = Arc::new(material);
@@ -79,7 +106,7 @@ impl Keeper {
                 );
             }
         }
-        state.material.clone()
+        state
     }
 }
 

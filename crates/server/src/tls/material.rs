@@ -56,15 +56,7 @@ impl Material {
             Some(path) => Some(authorities(role, path, &mut expiries)?),
             None => None,
         };
-        let revoked = match &options.crl_file {
-            Some(path) => {
-                let flag = if role == Role::Client { "client-crl-file" } else { "peer-crl-file" };
-                trust::read(path)
-                    .and_then(|bytes| Revocations::parse(&bytes))
-                    .map_err(|why| unusable(flag, path, why))?
-            }
-            None => Revocations::default(),
-        };
+        let revoked = revoked(role, options)?;
         let mut material = Material {
             server: None,
             client: OnceLock::new(),
@@ -175,6 +167,13 @@ impl std::fmt::Debug for Material {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Material").field("role", &self.role).finish_non_exhaustive()
     }
+}
+
+/// The certificates that were called back, as the file has them now.
+pub(super) fn revoked(role: Role, options: &Tls) -> Result<Revocations, String> {
+    let Some(path) = &options.crl_file else { return Ok(Revocations::default()) };
+    let flag = if role == Role::Client { "client-crl-file" } else { "peer-crl-file" };
+    trust::read(path).and_then(|bytes| Revocations::parse(&bytes)).map_err(|why| unusable(flag, path, why))
 }
 
 fn unusable(flag: &str, path: &Path, why: impl std::fmt::Display) -> String {

@@ -1,9 +1,10 @@
-use super::rig::{MESSAGE_BYTES_MAX, Site, alone, answer, append, request, resident_bytes};
+use super::super::places::STRANGERS_MAX;
+use super::rig::{MESSAGE_BYTES_MAX, PATIENCE, Site, alone, answer, append, request, resident_bytes};
 use socket2::{Domain, Socket, Type};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 const GROWTH_BYTES_MAX: usize = 128 << 20;
@@ -90,24 +91,91 @@ fn heads_without_end_and_without_haste() {
     unharmed(&a, before);
 }
 
+fn await_that(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A connection from 127.0.0.`host`.
+fn dial_from(host: u8, a: &Site) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket.bind(&SocketAddr::from(([127, 0, 0, host], 0)).into()).expect("all of 127/8 is this host");
+    socket.connect(&a.address().parse::<SocketAddr>().expect("an address").into()).expect("listening");
+    TcpStream::from(socket)
+}
+
 #[test]
 fn many_connections_are_bounded() {
     let _alone = alone();
     let (a, before) = (Site::new(1), resident_bytes());
+    let mut first = dial_from(2, &a);
+    await_that("a place", || a.peers.shared.places.taken().0 == 1);
     let open: Vec<_> = (0..400).map(|_| a.dial()).collect();
-    std::thread::sleep(Duration::from_millis(200));
-    assert!(a.peers.shared.connections.total() <= 128);
-    // Whoever comes from elsewhere is served all the same.
-    let elsewhere = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-    elsewhere.bind(&SocketAddr::from(([127, 0, 0, 2], 0)).into()).expect("all of 127/8 is this host");
-    elsewhere.connect(&a.address().parse::<SocketAddr>().expect("an address").into()).expect("listening");
-    let mut elsewhere = TcpStream::from(elsewhere);
-    elsewhere.write_all(request("GET /raft/probing", "").as_bytes()).expect("written");
-    let answered = answer(&mut elsewhere);
-    assert!(answered.starts_with("HTTP/1.1 200 "), "{answered}");
-    drop(open);
-    std::thread::sleep(Duration::from_millis(200));
+    await_that("more than there is room for", || a.peers.shared.places.lost() > 0);
+    assert!(a.peers.shared.places.taken().0 <= STRANGERS_MAX);
+    // Whoever comes from elsewhere has kept its place, and whoever comes now finds one.
+    let probe = request("GET /raft/probing", "");
+    first.write_all(probe.as_bytes()).expect("written");
+    for answered in [answer(&mut first), a.raw(probe.as_bytes())] {
+        assert!(answered.starts_with("HTTP/1.1 200 "), "{answered}");
+    }
     unharmed(&a, before);
+    drop(open);
+    let mut page = crate::metrics::Page::default();
+    a.peers.render(&mut page);
+    let lines = page.text();
+    for wanted in ["cairn_peer_port_connections{of=\"strangers\"} ", "connections_dropped_total{why=\"refused\"} "] {
+        assert!(lines.contains(wanted), "{wanted} is not in\n{lines}");
+    }
+}
+
+/// Two hosts that hold all the connections they get, use them, and dial again whenever they are hung up on, keep no member out: neither as
+/// nobody nor in the name of that member.
+#[test]
+fn strangers_do_not_keep_members_out() {
+    let _alone = alone();
+    let named = request("GET /raft/probing", "").replace("Connection: close\r\n", "");
+    for probe in [named.replace("X-Server-From: 2\r\n", ""), named] {
+        let (a, before) = (Site::new(1), resident_bytes());
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (tell, told) = std::sync::mpsc::channel();
+            for host in [2, 3] {
+                let (a, probe, is_over, tell) = (&a, &probe, &is_over, tell.clone());
+                scope.spawn(move || {
+                    let dial = || {
+                        let stream = dial_from(host, a);
+                        stream.set_nonblocking(true).expect("a socket");
+                        stream
+                    };
+                    let mut streams: Vec<_> = (0..160).map(|_| dial()).collect();
+                    while !is_over.load(Ordering::SeqCst) {
+                        for stream in &mut streams {
+                            let _ = stream.write_all(probe.as_bytes());
+                            let is_gone = match stream.read(&mut [0; 4096]) {
+                                Ok(count) => count == 0,
+                                Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
+                            };
+                            if is_gone {
+                                *stream = dial();
+                            }
+                        }
+                        let _ = tell.send(());
+                        // Sooner than an idle connection is closed.
+                        std::thread::sleep(Duration::from_millis(300));
+                    }
+                });
+            }
+            // Every one of them is at it.
+            told.iter().take(8).for_each(drop);
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| unharmed(&a, before)));
+            is_over.store(true, Ordering::SeqCst);
+            done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        });
+    }
 }
 
 /// A peer that answers every stream with the same bytes.
