@@ -52,6 +52,21 @@ func TestRevocation(t *testing.T) {
 		authority.revoke("crl")
 		everywhere(authority.trust(good), true)
 		everywhere(authority.trust(bad), true)
+		// A list that cannot be read any more might name anybody.
+		for name, spoil := range map[string]func() error{
+			"gone":     func() error { return os.Remove(list) },
+			"nonsense": func() error { return os.WriteFile(list, []byte("nonsense"), 0o600) },
+		} {
+			if err := spoil(); err != nil {
+				t.Fatal(err)
+			}
+			everywhere(authority.trust(good), false)
+			if _, err := handshake(server.Endpoint(), resuming); err == nil {
+				t.Errorf("%s: a client is let in by an old session", name)
+			}
+			authority.revoke("crl")
+			everywhere(authority.trust(good), true)
+		}
 	})
 }
 

@@ -104,14 +104,15 @@ pub(super) fn add_environment(
             continue;
         }
         let origin = Origin::Variable(variable.clone());
+        let shown = super::shown::value(&variable, &value);
         match named(&name) {
             _ if name == "version" => {
-                values.warnings.push(format!("cannot set special environment variable {variable}={value}"));
+                values.warnings.push(format!("cannot set special environment variable {variable}={shown}"));
             }
             Some(Named::Flag(flag)) if flag.name == "help" || flag.kind == Kind::Ignored => {
-                values.warnings.push(format!("unrecognized environment variable: {variable}={value}"));
+                values.warnings.push(format!("unrecognized environment variable: {variable}={shown}"));
             }
-            None => values.warnings.push(format!("unrecognized environment variable: {variable}={value}")),
+            None => values.warnings.push(format!("unrecognized environment variable: {variable}={shown}")),
             // Two answers to one question: etcd 3.7 refuses to choose, and so do we.
             Some(Named::Flag(flag)) if values.is_given(flag.name) => {
                 return Err(ConfigError::Value(format!(

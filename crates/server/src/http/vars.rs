@@ -8,13 +8,13 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use std::fmt::Write;
 
-/// The command line, the limit of open files, memory, and where Raft stands. Of `memstats` only what has a meaning without a garbage
+/// The command line without passwords, the limit of open files, memory, and where Raft stands. Of `memstats` only what has a meaning without a garbage
 /// collector: `Sys` is the address space, `HeapSys` what of it is in memory, `HeapAlloc` what the allocator has given out.
 pub(super) fn page(node: &Node) -> Response<Bytes> {
     let mut text = String::from("{\n\"cmdline\": [");
-    for (place, word) in std::env::args().enumerate() {
+    for (place, word) in system::command_line().iter().enumerate() {
         text.push_str(if place == 0 { "" } else { "," });
-        logging::quote(&mut text, &word);
+        logging::quote(&mut text, word);
     }
     let memory = system::memory();
     let (id, status) = (node.member_id, &node.status);

@@ -6,6 +6,7 @@ use super::rotation::Rotating;
 use crate::config::{Logs, Output};
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// One open place.
@@ -37,9 +38,13 @@ fn unusable(path: &Path, error: &io::Error) -> String {
     format!("cannot log to the file {}: {error}", path.display())
 }
 
-/// Opens a file so that another process may cut it off at its end.
+/// Who may read and write a log file that was not there: its owner. Keys and names of users are in it.
+pub(super) const MODE: u32 = 0o600;
+
+/// Opens a file so that another process may cut it off at its end. One that is there keeps its mode: whoever lets others read the log
+/// says so there.
 pub(super) fn append(path: &Path) -> io::Result<File> {
-    File::options().create(true).append(true).open(path)
+    File::options().create(true).append(true).mode(MODE).open(path)
 }
 
 impl Sink {

@@ -1,12 +1,13 @@
 //! A log file that is put aside when it is full: `a.log` becomes `a-2026-08-20T12-00-00.123.log`, and later, if wanted, is compressed
 //! or removed.
 
-use super::output::append;
+use super::output::{MODE, append};
 use crate::config::Rotation;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -57,8 +58,10 @@ impl Rotating {
             now += Duration::from_millis(1);
             aside = backup(&self.path, now, self.rotation.local_time);
         }
+        let mode = self.file.metadata()?.permissions();
         fs::rename(&self.path, aside)?;
         self.file = append(&self.path)?;
+        self.file.set_permissions(mode)?;
         self.bytes = 0;
         let _ = self.tidy.send(());
         Ok(())
@@ -159,8 +162,16 @@ fn clean(path: &Path, rotation: Rotation, now: SystemTime) -> io::Result<()> {
 fn compress(file: &Path) -> io::Result<()> {
     let target = file.to_path_buf().with_extension_added(COMPRESSED);
     let half = file.to_path_buf().with_extension_added(".tmp");
-    let mut out = GzEncoder::new(File::create(&half)?, Compression::default());
-    io::copy(&mut File::open(file)?, &mut out)?;
+    // One that was left over may have any mode.
+    match fs::remove_file(&half) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut from = File::open(file)?;
+    let to = File::options().create_new(true).write(true).mode(MODE).open(&half)?;
+    to.set_permissions(from.metadata()?.permissions())?;
+    let mut out = GzEncoder::new(to, Compression::default());
+    io::copy(&mut from, &mut out)?;
     out.finish()?;
     fs::rename(&half, &target)?;
     fs::remove_file(file)
@@ -170,6 +181,7 @@ fn compress(file: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::io::Read;
+    use std::os::unix::fs::PermissionsExt;
 
     const ROTATION: Rotation =
         Rotation { bytes_max: 100, age_days_max: None, backups_max: Some(2), local_time: false, compress: true };
@@ -203,11 +215,32 @@ mod tests {
             }
             std::thread::sleep(Duration::from_millis(5));
         };
+        let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o7777;
+        assert_eq!([mode(&path), mode(&kept[0].0), mode(&kept[1].0)], [MODE; 3], "others read along");
         let mut text = String::new();
         let newest = File::open(&kept[0].0).expect("there");
         flate2::read::GzDecoder::new(newest).read_to_string(&mut text).expect("compressed");
         assert!(text.lines().count() == 3, "{text}");
         assert!(dir.join("a-notes.log").exists(), "not ours");
+        drop(fs::remove_dir_all(&dir));
+    }
+
+    #[test]
+    fn a_mode_that_was_chosen_is_kept() {
+        let dir = directory("mode");
+        let path = dir.join("a.log");
+        fs::write(&path, "").expect("written");
+        let chosen = fs::Permissions::from_mode(0o640);
+        fs::set_permissions(&path, chosen.clone()).expect("set");
+        let rotation = Rotation { compress: false, backups_max: None, ..ROTATION };
+        let mut file = Rotating::open(&path, rotation).expect("opened");
+        for _ in 0..4 {
+            file.write(&[b'x'; 60]).expect("written");
+        }
+        let all =
+            fs::read_dir(&dir).expect("a directory").map(|entry| entry.expect("a file").metadata().expect("there"));
+        let modes: Vec<_> = all.map(|file| file.permissions().mode() & 0o7777).collect();
+        assert_eq!(modes, [0o640; 4]);
         drop(fs::remove_dir_all(&dir));
     }
 

@@ -45,6 +45,11 @@ pub(crate) fn connections_max() -> u64 {
     (limit - limit / 4).max(1)
 }
 
+/// The command line as it may be shown to others: without passwords. Words that are no text are shown as far as they are.
+pub(crate) fn command_line() -> Vec<String> {
+    crate::config::command_line(std::env::args_os().map(|word| word.to_string_lossy().into_owned()))
+}
+
 /// What memory the process takes, in bytes.
 pub(crate) struct Memory {
     /// Address space.

@@ -36,8 +36,7 @@ pub(super) fn answer(head: &Parts, responder: HttpResponder) {
     match name {
         "" => responder.send(index()),
         "cmdline" => {
-            let words: Vec<String> = std::env::args().collect();
-            responder.send(plain(StatusCode::OK, words.join("\0")));
+            responder.send(plain(StatusCode::OK, crate::system::command_line().join("\0")));
         }
         // Functions are named by whoever has the binary.
         "symbol" => responder.send(plain(StatusCode::OK, "num_symbols: 0\n")),
@@ -60,7 +59,7 @@ fn index() -> Response<Bytes> {
     let mut text = String::from(
         "<html>\n<head><title>/debug/pprof/</title></head>\n<body>\n<h1>/debug/pprof/</h1>\n<ul>\n\
          <li><a href='profile?seconds=10'>profile</a>: where the processor's time goes, for ?seconds=30</li>\n\
-         <li><a href='cmdline'>cmdline</a>: the command line</li>\n",
+         <li><a href='cmdline'>cmdline</a>: the command line, without passwords</li>\n",
     );
     for (name, why) in ABSENT {
         text.push_str(&format!("<li>{name}: not here, {why}</li>\n"));
