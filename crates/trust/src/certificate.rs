@@ -59,8 +59,8 @@ impl Certificate {
             serial: trim(parsed.raw_serial()),
             issuer: parsed.issuer().as_raw().to_vec(),
             subject: parsed.subject().as_raw().to_vec(),
-            not_before: time(parsed.validity().not_before.timestamp()),
-            not_after: time(parsed.validity().not_after.timestamp()),
+            not_before: time(parsed.validity().not_before.timestamp())?,
+            not_after: time(parsed.validity().not_after.timestamp())?,
             is_authority: parsed.is_ca(),
             usage,
         })
@@ -121,17 +121,15 @@ fn ip(bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
-fn time(seconds: i64) -> SystemTime {
-    match u64::try_from(seconds) {
-        Ok(seconds) => UNIX_EPOCH + Duration::from_secs(seconds),
-        Err(_) => UNIX_EPOCH,
-    }
+/// A time of a certificate; those before 1970 are 1970.
+fn time(seconds: i64) -> Result<SystemTime, String> {
+    let since = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+    UNIX_EPOCH.checked_add(since).ok_or_else(|| "x509: malformed certificate".into())
 }
 
 /// A number without the zeros in front of it.
 pub(crate) fn trim(number: &[u8]) -> Vec<u8> {
-    let zeros = number.iter().take_while(|byte| **byte == 0).count();
-    number[zeros..].to_vec()
+    number.iter().copied().skip_while(|byte| *byte == 0).collect()
 }
 
 #[cfg(test)]

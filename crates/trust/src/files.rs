@@ -72,7 +72,9 @@ pub fn pair(cert: &Path, key: &Path) -> Result<Pair, PairError> {
     let bytes = read(key).map_err(bad_key)?;
     let key = PrivateKeyDer::from_pem_slice(&bytes)
         .map_err(|_| bad_key("tls: failed to find any PEM data in key input".into()))?;
-    Certificate::parse(&chain[0]).map_err(bad_cert)?;
+    for own in chain.iter().take(1) {
+        Certificate::parse(own).map_err(bad_cert)?;
+    }
     let signer = ring::sign::any_supported_type(&key).map_err(|error| {
         bad_key(format!(
             "tls: failed to parse private key: {error} (RSA, ECDSA with P-256 or P-384, and Ed25519 are known)"
