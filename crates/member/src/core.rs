@@ -5,6 +5,7 @@ use crate::convert;
 use crate::error::Error;
 use crate::lagging::Allowance;
 use crate::log::Log;
+use crate::step::Early;
 use crate::work::Unsynced;
 use api::raftpb;
 use raft::eraftpb;
@@ -36,7 +37,9 @@ pub struct Member {
     /// Read indexes that followers asked for before this leader had committed anything in its term.
     pub(crate) early_reads: Vec<eraftpb::Message>,
     /// What followers proposed while this leader was handing over, or a change of the members was under way.
-    pub(crate) early_proposals: VecDeque<eraftpb::Message>,
+    pub(crate) early_proposals: VecDeque<Early>,
+    /// Ticks since the start.
+    pub(crate) ticks: u64,
     /// The last term in which this member handed over because it is to be removed.
     pub(crate) handed_over_in: u64,
     pub(crate) applied: u64,
@@ -105,6 +108,7 @@ impl Member {
             unsynced: VecDeque::new(),
             early_reads: Vec::new(),
             early_proposals: VecDeque::new(),
+            ticks: 0,
             handed_over_in: 0,
             applied: restored.applied,
             read_counter: 0,
@@ -120,6 +124,11 @@ impl Member {
     /// Forgets entries up to `index` in memory (the disk keeps its own count).
     pub fn trim(&mut self, index: u64) {
         self.node.mut_store().trim(index.min(self.applied));
+    }
+
+    /// Index of the last entry, committed or not.
+    pub fn last_index(&self) -> u64 {
+        self.node.raft.raft_log.last_index()
     }
 
     /// Entries held in memory.

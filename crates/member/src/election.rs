@@ -7,6 +7,7 @@ use raft::{StateRole, eraftpb};
 impl Member {
     /// One tick of the clock went by.
     pub fn tick(&mut self) {
+        self.drop_late_proposals();
         let raft = &self.node.raft;
         let election_due = raft.state != StateRole::Leader && raft.election_elapsed + 1 >= self.election_timeout;
         // raft-rs takes for granted that a member stands for election with all of its log durable. One whose disk does not

@@ -15,8 +15,17 @@ const CONTEXT_BYTES_MAX: usize = 1024;
 const MEMBERS_MAX: usize = 1024;
 /// Messages with proposals that wait while a leader hands over, or has a change of the members under way.
 const EARLY_PROPOSALS_MAX: usize = 64;
+/// Election timeouts that they wait at most: by then the clients behind them were told that it took too long.
+const EARLY_PROPOSALS_ELECTIONS_MAX: u64 = 5;
 /// Read indexes that wait until a new leader has committed in its term.
 const EARLY_READS_MAX: usize = 1024;
+
+/// What a follower has proposed too early.
+pub(crate) struct Early {
+    message: eraftpb::Message,
+    /// When it came.
+    tick: u64,
+}
 
 /// Why a message from a peer is not taken.
 #[derive(Debug, thiserror::Error)]
@@ -72,7 +81,7 @@ impl Member {
             // raft-rs would drop it, or put an empty entry in the place of a change, and its proposer would wait in vain. A new
             // leader does not know yet whether a change is under way, so this is what happens right after an election.
             if self.early_proposals.len() < EARLY_PROPOSALS_MAX {
-                self.early_proposals.push_back(message);
+                self.early_proposals.push_back(Early { message, tick: self.ticks });
             }
             self.after_input();
             return Ok(());
@@ -161,11 +170,19 @@ impl Member {
                 StateRole::Leader => raft.has_pending_conf() || raft.lead_transferee.is_some(),
                 _ => raft.leader_id == 0,
             };
-            let Some(mut message) = self.early_proposals.pop_front_if(|_| !waits) else { return };
+            let Some(Early { mut message, .. }) = self.early_proposals.pop_front_if(|_| !waits) else { return };
             // Another leader gets it from here: it may be the one that proposed it, which takes nothing from itself.
             message.from = raft.id;
             let _ = self.node.step(message);
         }
+    }
+
+    /// A tick went by: what has waited for too long is proposed no more.
+    pub(crate) fn drop_late_proposals(&mut self) {
+        self.ticks += 1;
+        let patience = EARLY_PROPOSALS_ELECTIONS_MAX * self.election_ticks as u64;
+        let ticks = self.ticks;
+        while self.early_proposals.pop_front_if(|early| early.tick + patience < ticks).is_some() {}
     }
 
     fn leads(&self) -> bool {

@@ -240,6 +240,31 @@ fn a_transfer_to_a_dead_member_is_given_up() {
 }
 
 #[test]
+fn what_a_follower_proposed_during_a_transfer_is_dropped_when_nobody_leads_for_long() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    cluster.elect(1);
+    cluster.member(2).propose(vec![Bytes::from_static(b"late")]).expect("it knows of a leader");
+    while cluster.member(2).has_work() {
+        cluster.work(2);
+    }
+    let late = cluster.wire.pop_back().expect("it is on its way");
+    cluster.cut = vec![(1, 2), (2, 1), (1, 3), (3, 1), (2, 3), (3, 2)];
+    // Until the leader has asked itself once who answers; the next time nobody does.
+    cluster.tick(11);
+    cluster.member(1).transfer(3).expect("a voter");
+    cluster.member(1).step(late).expect("honest");
+    cluster.tick(100);
+    assert_eq!(cluster.member(1).status().leader, 0);
+    cluster.cut.clear();
+    cluster.tick(100);
+    let leader = cluster.leader();
+    assert_ne!(leader, 0);
+    cluster.propose(leader, "x");
+    cluster.tick(2);
+    cluster.assert_all_applied(&["x"]);
+}
+
+#[test]
 fn learners_follow_and_are_promoted() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
     cluster.elect(1);
