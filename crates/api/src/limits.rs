@@ -15,8 +15,12 @@ pub const TXN_TREE_OPS_MAX: usize = 10_000;
 pub const TXN_ANSWER_BYTES_MAX: usize = 512 << 20;
 /// Default of `--quota-backend-bytes`.
 pub const QUOTA_BYTES_DEFAULT: i64 = 2 << 30;
+/// Within this much of the quota requests count against it while they are under way.
+pub const QUOTA_NEAR_BYTES: u64 = 1 << 30;
 /// What a deletion may write without a look at the disk, as long as that is not low: the reserve has room for many of them.
 pub const DELETE_BYTES_FREE: u64 = 64 << 10;
+/// The same for all such deletions that are under way.
+pub const DELETES_BYTES_FREE: u64 = 1 << 20;
 /// Committed but unapplied entries before writes are refused.
 pub const APPLY_GAP_MAX: u64 = 5_000;
 /// The longest lease, in seconds.

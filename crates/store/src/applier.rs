@@ -307,7 +307,9 @@ impl Applier {
             }
             Command::Range(request) => self.logged_range(&request, sink)?.map(Response::Range),
             Command::Compaction(request) => self.compact(request.revision).map(Response::Compaction),
-            Command::LeaseGrant(request) => self.grant(&request).map(Response::LeaseGrant),
+            Command::LeaseGrant { request, ttl_is_final } => {
+                self.grant(&request, ttl_is_final).map(Response::LeaseGrant)
+            }
             Command::LeaseRevoke(request) => {
                 self.revoke(request.id).map(|response| Response::LeaseRevoke(request.id, response))
             }
@@ -365,7 +367,7 @@ impl Applier {
             Command::Auth(AuthChange::Authenticate(_)) => return Ok(()),
             Command::Auth(_) => Ask::Root,
             // Members ask for these themselves, or permit them before.
-            Command::LeaseGrant(_)
+            Command::LeaseGrant { .. }
             | Command::LeaseCheckpoint(_)
             | Command::Alarm(_)
             | Command::ClusterVersion(_)
@@ -407,8 +409,10 @@ impl Applier {
         Ok(CompactionResponse { header: header(self.revision) })
     }
 
-    fn grant(&mut self, request: &LeaseGrantRequest) -> Result<LeaseGrantResponse, Error> {
-        let ttl = self.store.leases.grant(request.id, request.ttl, self.store.options.lease_ttl_seconds_min)?;
+    fn grant(&mut self, request: &LeaseGrantRequest, ttl_is_final: bool) -> Result<LeaseGrantResponse, Error> {
+        // Members with other flags raise what etcd's members propose by other figures, as those do among themselves.
+        let ttl_min = if ttl_is_final { 1 } else { self.store.options.lease_ttl_seconds_min };
+        let ttl = self.store.leases.grant(request.id, request.ttl, ttl_min)?;
         Ok(LeaseGrantResponse { header: header(self.revision), id: request.id, ttl, error: String::new() })
     }
 
@@ -575,7 +579,7 @@ fn is_refused_when_corrupt(command: &Command) -> bool {
             | Command::DeleteRange(_)
             | Command::Txn(_)
             | Command::Compaction(_)
-            | Command::LeaseGrant(_)
+            | Command::LeaseGrant { .. }
             | Command::LeaseRevoke(_)
     )
 }
@@ -584,7 +588,7 @@ fn cost(command: &Command) -> u64 {
     match command {
         Command::Put(request) => quota::put(request),
         Command::Txn(request) => quota::txn(request),
-        Command::LeaseGrant(_) => quota::lease_grant(),
+        Command::LeaseGrant { .. } => quota::lease_grant(),
         _ => 0,
     }
 }

@@ -14,6 +14,9 @@ use bytes::{Buf, Bytes};
 use prost::DecodeError;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
+/// A field of Cairn's, see `docs/formats.md`.
+const LEASE_TTL_IS_FINAL: u32 = 20_001;
+
 /// One request of the Raft log.
 #[derive(Debug)]
 pub(crate) enum Command {
@@ -22,7 +25,11 @@ pub(crate) enum Command {
     DeleteRange(DeleteRangeRequest),
     Txn(TxnRequest),
     Compaction(CompactionRequest),
-    LeaseGrant(LeaseGrantRequest),
+    LeaseGrant {
+        request: LeaseGrantRequest,
+        /// Its proposer has raised the time to live to the least that there is. etcd's members leave that to everyone.
+        ttl_is_final: bool,
+    },
     LeaseRevoke(LeaseRevokeRequest),
     LeaseCheckpoint(LeaseCheckpointRequest),
     Alarm(AlarmRequest),
@@ -47,6 +54,7 @@ pub(crate) struct Request {
 pub(crate) fn decode(data: &Bytes) -> Result<Request, DecodeError> {
     let mut rest = data.clone();
     let (mut id, mut header, mut command) = (0, RequestHeader::default(), Command::Other);
+    let mut is_final = false;
     while rest.has_remaining() {
         let (field, wire_type) = decode_key(&mut rest)?;
         match (field, wire_type) {
@@ -57,7 +65,9 @@ pub(crate) fn decode(data: &Bytes) -> Result<Request, DecodeError> {
             (5, WireType::LengthDelimited) => command = Command::DeleteRange(message(&mut rest)?),
             (6, WireType::LengthDelimited) => command = Command::Txn(txn(&mut rest)?),
             (7, WireType::LengthDelimited) => command = Command::Compaction(message(&mut rest)?),
-            (8, WireType::LengthDelimited) => command = Command::LeaseGrant(message(&mut rest)?),
+            (8, WireType::LengthDelimited) => {
+                command = Command::LeaseGrant { request: message(&mut rest)?, ttl_is_final: false };
+            }
             (9, WireType::LengthDelimited) => command = Command::LeaseRevoke(message(&mut rest)?),
             (10, WireType::LengthDelimited) => command = Command::Alarm(message(&mut rest)?),
             (11, WireType::LengthDelimited) => command = Command::LeaseCheckpoint(message(&mut rest)?),
@@ -70,8 +80,12 @@ pub(crate) fn decode(data: &Bytes) -> Result<Request, DecodeError> {
             (1300, WireType::LengthDelimited) => command = Command::ClusterVersion(message(&mut rest)?),
             (1301, WireType::LengthDelimited) => command = Command::MemberAttributes(message(&mut rest)?),
             (1302, WireType::LengthDelimited) => command = Command::Downgrade(message(&mut rest)?),
+            (LEASE_TTL_IS_FINAL, WireType::Varint) => is_final = decode_varint(&mut rest)? != 0,
             _ => skip_field(wire_type, field, &mut rest, DecodeContext::default())?,
         }
+    }
+    if let Command::LeaseGrant { ttl_is_final, .. } = &mut command {
+        *ttl_is_final = is_final;
     }
     let author = Author { user: header.username, revision: header.auth_revision };
     Ok(Request { id: if id == 0 { header.id } else { id }, author, command })

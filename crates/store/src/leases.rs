@@ -38,11 +38,26 @@ type Shard = Arc<BTreeMap<i64, Lease>>;
 #[derive(Clone)]
 pub(crate) struct LeaseCapture(Vec<Shard>);
 
+/// The keys on a lease.
+#[derive(Default)]
+struct Attached {
+    keys: BTreeSet<Arc<[u8]>>,
+    /// Of all of them.
+    bytes: u64,
+}
+
 struct Table {
     shards: Vec<Shard>,
     count: usize,
-    keys: BTreeMap<i64, BTreeSet<Arc<[u8]>>>,
+    keys: BTreeMap<i64, Attached>,
     lease_of: BTreeMap<Arc<[u8]>, i64>,
+}
+
+impl Attached {
+    fn add(&mut self, key: Arc<[u8]>) {
+        self.bytes += key.len() as u64;
+        self.keys.insert(key);
+    }
 }
 
 fn shard_of(id: i64) -> usize {
@@ -94,7 +109,7 @@ impl Leases {
                 None => Bound::Unbounded,
             };
             let before = keys.len();
-            for key in attached.range((from, Bound::Unbounded)).take(READ_STRIDE_KEYS) {
+            for key in attached.keys.range((from, Bound::Unbounded)).take(READ_STRIDE_KEYS) {
                 keys.push(Bytes::copy_from_slice(key));
                 last = Some(key.clone());
             }
@@ -102,6 +117,14 @@ impl Leases {
                 return keys;
             }
         }
+    }
+
+    /// How many keys are attached to a lease, and their bytes.
+    pub fn attached(&self, id: i64) -> (u64, u64) {
+        if self.attached.load(Ordering::Relaxed) == 0 {
+            return (0, 0);
+        }
+        read(&self.table).keys.get(&id).map_or((0, 0), |attached| (attached.keys.len() as u64, attached.bytes))
     }
 
     /// The lease a key is attached to, 0 when it is on none.
@@ -165,16 +188,17 @@ impl Leases {
             Some((_, &old)) if old == id => return,
             Some((held, &old)) => {
                 let held = held.clone();
-                if let Some(keys) = table.keys.get_mut(&old) {
-                    keys.remove(&held);
-                    if keys.is_empty() {
+                if let Some(attached) = table.keys.get_mut(&old) {
+                    attached.keys.remove(&held);
+                    attached.bytes = attached.bytes.saturating_sub(held.len() as u64);
+                    if attached.keys.is_empty() {
                         table.keys.remove(&old);
                     }
                 }
                 if id == 0 {
                     table.lease_of.remove(&held);
                 } else {
-                    table.keys.entry(id).or_default().insert(held.clone());
+                    table.keys.entry(id).or_default().add(held.clone());
                     table.lease_of.insert(held, id);
                 }
             }
@@ -182,7 +206,7 @@ impl Leases {
             None => {
                 // A copy: the caller's key keeps a whole Raft entry in memory.
                 let held: Arc<[u8]> = key.into();
-                table.keys.entry(id).or_default().insert(held.clone());
+                table.keys.entry(id).or_default().add(held.clone());
                 table.lease_of.insert(held, id);
             }
         }
@@ -244,6 +268,11 @@ mod tests {
         leases.attach(b"b", 1);
         leases.attach(b"a", 2);
         assert_eq!((leases.keys(1), leases.keys(2)), (vec![Bytes::from("b")], vec![Bytes::from("a")]));
+        leases.attach(b"long key", 2);
+        assert_eq!([1, 2, 3].map(|id| leases.attached(id)), [(1, 1), (2, 9), (0, 0)]);
+        leases.attach(b"long key", 1);
+        assert_eq!([1, 2].map(|id| leases.attached(id)), [(2, 9), (1, 1)]);
+        leases.attach(b"long key", 0);
         assert_eq!((leases.lease_of(b"a"), leases.lease_of(b"c")), (2, 0));
         leases.attach(b"a", 0);
         leases.attach(b"b", 0);

@@ -236,6 +236,7 @@ impl Store {
         // Deletions may fill the next segment.
         let rewrite = own.saturating_sub(self.segments.needed_spare_bytes());
         self.disk_floor.store(rewrite.saturating_add(self.options.reserve_bytes), Ordering::Relaxed);
+        self.room_bytes.store(self.room_of(free), Ordering::Relaxed);
         let is_low = free < needed;
         if !self.disk_is_low.swap(is_low, Ordering::Relaxed) && is_low {
             self.maintenance.wants_checkpoints();

@@ -11,7 +11,7 @@ pub struct Options {
     pub watch: crate::watch::Options,
     /// `--quota-backend-bytes`: 0 is the default, a negative number is no quota.
     pub quota_bytes: i64,
-    /// The shortest lease, in seconds; shorter ones are granted this long. Equal on all members.
+    /// The shortest lease, in seconds; shorter ones are granted this long, unless their proposer has seen to that.
     pub lease_ttl_seconds_min: i64,
     /// `--max-learners`. Equal on all members.
     pub learners_max: usize,

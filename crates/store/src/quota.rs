@@ -1,7 +1,14 @@
 //! The space quota: what a request would add, estimated as etcd does.
+//!
+//! An entry that passes the quota is applied all the same, and answered with an error, as etcd does it: members differ in what they
+//! have left. So that this is rare, requests claim what they add before they are proposed, as long as the quota is near.
 
+use crate::store::Store;
+use api::Error;
 use api::etcdserverpb::{InternalRaftRequest, PutRequest, TxnRequest, request_op::Request};
-use api::limits::QUOTA_BYTES_DEFAULT;
+use api::limits::{QUOTA_BYTES_DEFAULT, QUOTA_NEAR_BYTES};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// What a key costs beyond its key and value.
 const PUT_OVERHEAD_BYTES: u64 = 256;
@@ -44,6 +51,43 @@ pub fn txn(request: &TxnRequest) -> u64 {
         .sum()
     };
     branch(&request.success).max(branch(&request.failure))
+}
+
+impl Store {
+    /// Refuses a request that adds `cost` bytes when these, and those of the requests under way, would pass the quota, or the disk is
+    /// nearly full. They count until the claim is dropped.
+    pub fn claim_quota(self: &Arc<Self>, cost: u64) -> Result<Space, Error> {
+        if self.over_quota(cost) {
+            return Err(Error::NoSpace);
+        }
+        // Far from the quota what is under way does not pass it, and requests need not meet at one counter.
+        let is_near = limit(self.options.quota_bytes)
+            .is_some_and(|limit| self.segments.live_bytes().saturating_add(QUOTA_NEAR_BYTES) >= limit);
+        if cost == 0 || !is_near {
+            return Ok(Space(None));
+        }
+        let space = Space(Some((Arc::clone(self), cost)));
+        let claimed = self.claimed_bytes.fetch_add(cost, Ordering::Relaxed).saturating_add(cost);
+        if self.over_quota(claimed) { Err(Error::NoSpace) } else { Ok(space) }
+    }
+}
+
+/// What a request under way may add.
+#[derive(Default)]
+pub struct Space(Option<(Arc<Store>, u64)>);
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        if let Some((store, bytes)) = self.0.take() {
+            store.claimed_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+impl std::fmt::Debug for Space {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Space({} bytes)", self.0.as_ref().map_or(0, |(_, bytes)| *bytes))
+    }
 }
 
 #[cfg(test)]

@@ -1,13 +1,16 @@
-//! Room on the disk for deletions.
+//! Room on the disk for deletions, ends of leases among them.
 //!
 //! They cost nothing against the quota and are never refused for it: they are the way out. But a deletion writes a record for every key,
-//! and what is kept in reserve on the disk does not hold millions of them.
+//! and what is kept in reserve on the disk does not hold millions of them. What is committed must find its room on every member, or it
+//! ends them all, at each start again: so the room is claimed before a deletion is proposed.
 
+use crate::index::Scan;
 use crate::log::read;
 use crate::store::Store;
+use crate::types::Version;
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::{DeleteRangeRequest, RequestOp, TxnRequest};
-use api::limits::DELETE_BYTES_FREE;
+use api::limits::{DELETE_BYTES_FREE, DELETES_BYTES_FREE, READ_STRIDE_KEYS, TXN_ANSWER_BYTES_MAX};
 use api::{Error, KeyRange};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -15,27 +18,49 @@ use std::sync::atomic::Ordering;
 
 /// What the record of a deletion takes beside its key, rounded up.
 const TOMBSTONE_BYTES: u64 = 48;
-/// Keys whose lengths stand for those of the whole range.
-const SAMPLE_KEYS: usize = 64;
+/// Keys that are looked at one by one however much room there is.
+const COUNTED_KEYS: u64 = 65_536;
+/// A bound that takes no more than this part of the room need not be exact.
+const ROUGH_PART: u64 = 64;
 
 impl Store {
-    /// About what deleting the keys of a range writes.
+    /// What deleting the keys of a range writes, or more where there is plenty of room.
     pub fn delete_cost_bytes(&self, range: KeyRange<'_>) -> u64 {
         if range.is_empty() {
             return 0;
         }
-        let (mut sampled, mut bytes) = (0, 0);
-        let index = read(&self.index);
-        let keys = index.count_live(range);
-        let mut sample = |key: &[u8], _: &_| {
-            sampled += 1;
-            bytes += key.len() as u64;
-            if sampled == SAMPLE_KEYS as u64 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        };
-        // Keys that were deleted are looked at too: it may take all of the allowance to find none.
-        index.scan(range, i64::MAX, None, 4 * SAMPLE_KEYS, &mut sample);
-        drop(index);
-        keys.saturating_mul(TOMBSTONE_BYTES + bytes.checked_div(sampled).unwrap_or_default())
+        let keys = read(&self.index).count_live(range);
+        if keys == 0 {
+            return 0;
+        }
+        if keys > COUNTED_KEYS {
+            // Every live key is part of the live bytes.
+            let at_most = keys.saturating_mul(TOMBSTONE_BYTES).saturating_add(self.segments.live_bytes());
+            if at_most.saturating_mul(ROUGH_PART) <= self.room_bytes() {
+                return at_most;
+            }
+        }
+        let (mut bytes, mut after) = (0, None::<Box<[u8]>>);
+        loop {
+            let mut add = |key: &[u8], _: &_| {
+                bytes += TOMBSTONE_BYTES + key.len() as u64;
+                ControlFlow::Continue(())
+            };
+            let index = read(&self.index);
+            let scan = index.scan(range, i64::MAX, after.as_deref(), READ_STRIDE_KEYS, &mut add);
+            drop(index);
+            match scan {
+                Scan::More(last) => after = Some(last),
+                Scan::Done | Scan::Stopped => return bytes,
+            }
+            (self.options.pause)();
+        }
+    }
+
+    /// What the end of a lease writes.
+    pub fn revoke_cost_bytes(&self, lease: i64) -> u64 {
+        let (keys, bytes) = self.leases.attached(lease);
+        keys.saturating_mul(TOMBSTONE_BYTES).saturating_add(bytes)
     }
 
     /// The same for the dearer branch of a transaction.
@@ -53,24 +78,90 @@ impl Store {
         branch(&request.success).max(branch(&request.failure))
     }
 
+    /// Whether what a deletion would answer now is too large. It is applied all the same, so it is better not proposed.
+    pub fn delete_answer_is_too_large(&self, request: &DeleteRangeRequest) -> bool {
+        let bytes_max = TXN_ANSWER_BYTES_MAX as u64;
+        // Every live pair is part of the live bytes.
+        if !request.prev_kv || self.segments.live_bytes() <= bytes_max {
+            return false;
+        }
+        let range = KeyRange::new(&request.key, &request.range_end);
+        let (mut bytes, mut after) = (0_u64, None::<Box<[u8]>>);
+        loop {
+            let mut add = |_: &[u8], version: &Version| {
+                bytes = bytes.saturating_add(u64::from(version.loc.len));
+                if bytes > bytes_max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            };
+            let index = read(&self.index);
+            let scan = index.scan(range, i64::MAX, after.as_deref(), READ_STRIDE_KEYS, &mut add);
+            drop(index);
+            match scan {
+                Scan::More(last) => after = Some(last),
+                Scan::Done => return false,
+                Scan::Stopped => return true,
+            }
+            (self.options.pause)();
+        }
+    }
+
+    /// The room that deletions have on this disk, as of the last [`Store::look_at_disk`].
+    pub fn room_bytes(&self) -> u64 {
+        self.room_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The same as of now; `None` when the disk does not say how much is free: it is found full by a write, if it is.
+    fn room_now(&self) -> Option<u64> {
+        Some(self.room_of(self.disk.free_bytes(&self.dir).ok()?))
+    }
+
+    /// The same for so many free bytes.
+    pub(crate) fn room_of(&self, free: u64) -> u64 {
+        // Once the reserved segment is in use, another one is taken from what is free.
+        let there = free.saturating_add(self.segments.spare_bytes());
+        there.saturating_sub(self.disk_floor.load(Ordering::Relaxed))
+    }
+
+    /// As [`Store::claim_room`] for a member alone.
+    pub fn delete_check(self: &Arc<Self>, cost: u64) -> Result<Room, Error> {
+        self.claim_room(cost, Share::default())
+    }
+
     /// Refuses deletions that write `cost` bytes when the disk has no room for them beyond what the Raft log, a checkpoint and a
     /// rewrite need: what was deleted so far must be compacted first, and its space must have come back. They may fill the segment that
     /// is reserved as the next one, so that there is a way to begin. The room is held until the answer is dropped.
-    pub fn delete_check(self: &Arc<Self>, cost: u64) -> Result<Room, Error> {
-        let is_small = cost <= DELETE_BYTES_FREE && !self.disk_is_low();
-        if is_small || cost == 0 {
+    pub fn claim_room(self: &Arc<Self>, cost: u64, share: Share) -> Result<Room, Error> {
+        if cost == 0 {
             return Ok(Room::default());
         }
-        // A disk that does not say how much is free is found full by a write, if it is.
-        let Ok(free) = self.disk.free_bytes(&self.dir) else { return Ok(Room::default()) };
-        // Once the reserved segment is in use, another one is taken from what is free.
-        let there = free.saturating_add(self.segments.spare_bytes());
-        let room = there.saturating_sub(self.disk_floor.load(Ordering::Relaxed));
-        let promise = |promised: u64| promised.checked_add(cost).filter(|sum| *sum <= room);
-        match self.promised_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, promise) {
-            Ok(_) => Ok(Room { claim: Some((Arc::clone(self), cost)) }),
-            Err(_) => Err(Error::NoSpace),
+        let room = Room { claim: Some((Arc::clone(self), cost)) };
+        let promised = self.promised_bytes.fetch_add(cost, Ordering::Relaxed).saturating_add(cost);
+        let members = share.members.max(1);
+        if promised > share.others_bytes / members {
+            return Err(Error::NoSpace);
         }
+        let is_small = cost <= DELETE_BYTES_FREE && promised <= DELETES_BYTES_FREE && !self.disk_is_low();
+        if is_small || self.room_now().is_none_or(|room| promised <= room / members) {
+            Ok(room)
+        } else {
+            Err(Error::NoSpace)
+        }
+    }
+}
+
+/// What a member may claim of the room in a cluster. Each may claim as much of every disk as any other: together they claim no more
+/// than there is.
+#[derive(Clone, Copy, Debug)]
+pub struct Share {
+    /// Members that claim.
+    pub members: u64,
+    /// The room on the fullest of the other members' disks.
+    pub others_bytes: u64,
+}
+
+impl Default for Share {
+    /// Of a member alone.
+    fn default() -> Share {
+        Share { members: 1, others_bytes: u64::MAX }
     }
 }
 
@@ -78,6 +169,13 @@ impl Store {
 #[derive(Default)]
 pub struct Room {
     claim: Option<(Arc<Store>, u64)>,
+}
+
+impl Room {
+    /// Bytes that were promised.
+    pub fn bytes(&self) -> u64 {
+        self.claim.as_ref().map_or(0, |(_, bytes)| *bytes)
+    }
 }
 
 impl Drop for Room {
@@ -90,6 +188,6 @@ impl Drop for Room {
 
 impl std::fmt::Debug for Room {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Room({} bytes)", self.claim.as_ref().map_or(0, |(_, bytes)| *bytes))
+        write!(f, "Room({} bytes)", self.bytes())
     }
 }

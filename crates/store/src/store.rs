@@ -56,7 +56,11 @@ pub struct Store {
     pub(crate) disk_is_low: AtomicBool,
     /// Free bytes that not even deletions may use, see [`Store::look_at_disk`].
     pub(crate) disk_floor: AtomicU64,
-    /// What deletions under way were promised, see [`Store::delete_check`].
+    /// What requests under way may add, see [`Store::claim_quota`].
+    pub(crate) claimed_bytes: AtomicU64,
+    /// What is left for deletions, see [`Store::room_bytes`].
+    pub(crate) room_bytes: AtomicU64,
+    /// What deletions under way were promised, see [`Store::claim_room`].
     pub(crate) promised_bytes: AtomicU64,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) dir: PathBuf,

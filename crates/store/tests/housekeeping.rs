@@ -4,7 +4,7 @@
 mod support;
 
 use api::etcdserverpb::request_op::Request;
-use api::etcdserverpb::{RangeRequest, TxnRequest};
+use api::etcdserverpb::{PutRequest, RangeRequest, TxnRequest};
 use api::{Error, KeyRange};
 use disk::Disk;
 use std::path::Path;
@@ -163,6 +163,45 @@ fn a_deep_backlog_goes_before_hashes() {
     assert_eq!(node.store.compacted(), 90);
     assert!(node.store.usage().live_bytes < before / 5);
     assert_eq!(node.store.hash_kv(90).unwrap().compact_revision, 90, "nothing was hashed on the way");
+}
+
+#[test]
+fn members_claim_no_more_than_the_fullest_disk_has() {
+    let mut node = Node::with(Options { reserve_bytes: 1 << 20, ..small_segments() });
+    node.apply(grant(7, 100)).unwrap();
+    let long = "k".repeat(1000);
+    for part in 0..20 {
+        let key = |at: usize| if at == 999 { format!("{long}{part}") } else { format!("key{part:03}{at:04}") };
+        let puts = (0..1000).map(|at| PutRequest { lease: 7, ..put(&key(at), "") }.raft());
+        node.apply_all(puts.collect());
+    }
+    let cost = node.store.revoke_cost_bytes(7);
+    // To the byte: a few long keys among many short ones count.
+    assert_eq!(cost, 20_000 * 48 + 19_980 * 10 + (0..20).map(|part: u64| 1001 + u64::from(part > 9)).sum::<u64>());
+    assert_eq!(node.store.delete_cost_bytes(KeyRange::From(b"\0")), cost);
+    assert_eq!(node.store.revoke_cost_bytes(8), 0);
+
+    let path = |name: &String| Path::new(DIR).join(name);
+    let names = node.disk.list(Path::new(DIR)).unwrap();
+    let used: u64 = names.iter().map(|name| node.disk.contents(&path(name)).unwrap().len() as u64).sum();
+    node.disk.set_capacity(Some(used + (64 << 20)));
+    node.store.look_at_disk();
+    let claim = |members, others_bytes| node.store.claim_room(cost, store::Share { members, others_bytes });
+    let fits = |members, others_bytes| claim(members, others_bytes).is_ok();
+    assert!(fits(1, cost) && !fits(1, cost - 1), "another disk is fuller than this one");
+    assert!(fits(3, 3 * cost) && !fits(3, 3 * cost - 1), "each of three may claim a third");
+    let held = claim(3, 6 * cost).unwrap();
+    assert!(fits(3, 6 * cost) && !fits(3, 6 * cost - 1), "what is under way counts");
+    drop(held);
+    // The same goes for this disk.
+    let room = node.store.room_bytes();
+    assert!(fits(room / cost, u64::MAX) && !fits(room / cost + 1, u64::MAX));
+    // Small ones are free as long as there are few.
+    let small = || {
+        node.store.claim_room(api::limits::DELETE_BYTES_FREE, store::Share { members: room, others_bytes: u64::MAX })
+    };
+    let free: Vec<_> = (0..1000).map_while(|_| small().ok()).collect();
+    assert_eq!(free.len() as u64, api::limits::DELETES_BYTES_FREE / api::limits::DELETE_BYTES_FREE);
 }
 
 #[test]

@@ -39,6 +39,25 @@ fn a_pinned_reader_holds_compaction_up() {
 }
 
 #[test]
+fn a_proposer_that_has_raised_the_time_of_a_lease_is_believed() {
+    let options = |lease_ttl_seconds_min| Options { lease_ttl_seconds_min, ..Options::default() };
+    let mut members = [Node::with(options(2)), Node::with(options(60))];
+    let mut time = |id: i64, is_final: bool| {
+        members.each_mut().map(|node| {
+            let mut entry = node.entry(grant(id, 5));
+            let data = entry.data.take().unwrap_or_default();
+            // `leaseTtlIsFinal`, field 20001.
+            let mark: &[u8] = if is_final { &[0x88, 0xe2, 0x09, 1] } else { &[] };
+            entry.data = Some([&data[..], mark].concat().into());
+            node.applier.apply(&[entry], &mut Told::default()).unwrap();
+            node.store.leases().get(id).map(|lease| lease.ttl)
+        })
+    };
+    assert_eq!(time(1, true), [Some(5), Some(5)], "the flags of those who apply do not matter");
+    assert_eq!(time(2, false), [Some(5), Some(60)], "each for itself, as etcd's members do it");
+}
+
+#[test]
 fn leases_come_and_go_with_their_keys() {
     let mut node = Node::new();
     let Ok(Response::LeaseGrant(answer)) = node.apply(grant(-5, 1)) else { panic!() };
@@ -104,6 +123,22 @@ fn an_entry_over_quota_is_applied_and_raises_the_alarm() {
     assert_eq!(node.store.quota_check(&delete("a", "").raft()), Ok(()));
     let unlimited = Node::with(Options { quota_bytes: -1, ..small_segments() });
     assert!(!unlimited.store.over_quota(u64::MAX));
+}
+
+#[test]
+fn what_is_under_way_counts_against_the_quota() {
+    let mut node = Node::with(Options { quota_bytes: 2000, ..small_segments() });
+    let cost = store::put_cost(&put("k", &"v".repeat(300)));
+    let mut claims: Vec<_> = (0..10).map_while(|_| node.store.claim_quota(cost).ok()).collect();
+    assert_eq!(claims.len() as u64, 1999 / cost);
+    // Each is applied, and what it claimed becomes what it takes: none of them passes the quota.
+    while let Some(claim) = claims.pop() {
+        node.apply(put(&format!("k{}", claims.len()), &"v".repeat(300)).raft()).unwrap();
+        drop(claim);
+    }
+    assert!(node.store.claim_quota(cost).is_ok(), "a claim is more than what is taken in the end");
+    assert!(node.store.claim_quota(2000).is_err());
+    assert!(node.store.claim_quota(0).is_ok());
 }
 
 #[test]
