@@ -146,5 +146,7 @@ pub(crate) fn message_from_raft(message: eraftpb::Message) -> raftpb::Message {
         context: (!message.context.is_empty()).then_some(message.context),
         responses: Vec::new(),
         commit_term: (message.commit_term != 0).then_some(message.commit_term),
+        room: None,
+        room_index: None,
     }
 }

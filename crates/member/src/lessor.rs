@@ -32,6 +32,10 @@ pub struct Lessor {
     asked_ms: u64,
     deadlines: HashMap<i64, Deadline>,
     due: BinaryHeap<Reverse<(u64, i64)>>,
+    /// Leases whose time left is on its way to the log, or there, with the number of the checkpoint.
+    noted: HashMap<i64, u64>,
+    /// Checkpoints begun.
+    checkpoints: u64,
 }
 
 impl Lessor {
@@ -115,13 +119,36 @@ impl Lessor {
     /// A lease was revoked.
     pub fn revoke(&mut self, id: i64) {
         self.deadlines.remove(&id);
+        self.noted.remove(&id);
     }
 
-    /// Seconds left of each lease that was granted for more than `longer_than_seconds` and is not expired.
-    pub fn time_left(&self, now_ms: u64, longer_than_seconds: i64) -> Vec<(i64, i64)> {
+    /// Leases that were granted for more than `longer_than_seconds`.
+    pub fn long_leases(&self, longer_than_seconds: i64) -> Vec<i64> {
         let long = self.deadlines.iter().filter(|(_, deadline)| deadline.ttl_seconds > longer_than_seconds);
-        let left = long.map(|(id, deadline)| (*id, (deadline.expires_ms.saturating_sub(now_ms) / 1000) as i64));
-        left.filter(|(_, seconds)| *seconds > 0).collect()
+        long.map(|(id, _)| *id).collect()
+    }
+
+    /// Seconds left of those of the leases that are not expired, for a checkpoint. It must be proposed before anybody else looks at
+    /// these leases: who renews one from now on finds it in [`Lessor::noted`], and takes the checkpoint back behind it in the log.
+    pub fn note(&mut self, leases: &[i64], now_ms: u64) -> Vec<(i64, i64)> {
+        self.checkpoints += 1;
+        let left = leases.iter().filter_map(|id| Some((*id, self.remaining_seconds(*id, now_ms)?)));
+        let left: Vec<(i64, i64)> = left.filter(|(_, seconds)| *seconds > 0).collect();
+        self.noted.extend(left.iter().map(|(id, _)| (*id, self.checkpoints)));
+        left
+    }
+
+    /// The number of the last checkpoint that was begun with this lease and has not been taken back.
+    pub fn noted(&self, id: i64) -> Option<u64> {
+        // Most members never write one.
+        if self.noted.is_empty() { None } else { self.noted.get(&id).copied() }
+    }
+
+    /// The log has forgotten what this checkpoint said of a lease.
+    pub fn forgotten(&mut self, id: i64, checkpoint: u64) {
+        if self.noted.get(&id) == Some(&checkpoint) {
+            self.noted.remove(&id);
+        }
     }
 
     /// Starts the time to live anew; answers it in seconds, or `None` for a lease that is not there or already expired.
@@ -220,12 +247,33 @@ mod tests {
         assert_eq!(lessor.remaining_seconds(1, 0), None, "a follower keeps no deadlines");
         lessor.promote([(1, 60, 10), (2, i64::MAX, 0)].into_iter(), TAKEOVER, 5_000);
         assert_eq!(lessor.remaining_seconds(1, 5_000), Some(11));
-        let mut left = lessor.time_left(6_000, 59);
-        left.sort_unstable();
-        assert_eq!(left[0], (1, 10));
-        assert_eq!(lessor.time_left(6_000, 60).len(), 1);
+        let mut long = lessor.long_leases(59);
+        long.sort_unstable();
+        assert_eq!((long.clone(), lessor.long_leases(60).len()), (vec![1, 2], 1));
+        assert_eq!(lessor.note(&long, 6_000)[0], (1, 10));
+        assert_eq!(lessor.note(&[1, 3], 16_000), [], "one is expired, one is not there");
         assert_eq!(lessor.expired(15_999, 10, 1), [0i64; 0]);
         assert_eq!(lessor.expired(16_000, 10, 1), [1]);
+    }
+
+    #[test]
+    fn a_renewal_behind_a_checkpoint_takes_it_back() {
+        let mut lessor = primary();
+        lessor.grant(7, 600, 0);
+        assert_eq!(lessor.noted(7), None);
+        assert_eq!(lessor.note(&[7], 100_000), [(7, 500)]);
+        // It is not in the log yet, and the renewal must know all the same.
+        assert_eq!(lessor.renew(7, 101_000), Some(600));
+        let first = lessor.noted(7).expect("it is on its way");
+        // What is noted later is of the renewed time, but has to be taken back by the next renewal.
+        assert_eq!(lessor.note(&[7], 102_000), [(7, 599)]);
+        lessor.forgotten(7, first);
+        let second = lessor.noted(7).expect("the second checkpoint");
+        lessor.forgotten(7, second);
+        assert_eq!(lessor.noted(7), None);
+        lessor.note(&[7], 102_000);
+        lessor.revoke(7);
+        assert_eq!(lessor.noted(7), None);
     }
 
     #[test]

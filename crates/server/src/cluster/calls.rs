@@ -90,7 +90,7 @@ fn promote(node: &Arc<Node>, id: &str) -> Answer {
     change::promote(
         node,
         id,
-        Box::new(move |changed| {
+        Box::new(move |changed: change::Changed| {
             // The peer may have given up.
             let _ = tell.send(changed);
         }),
@@ -155,13 +155,15 @@ fn keep_alive(node: &Arc<Node>, body: &[u8]) -> Answer {
     let Ok(request) = LeaseKeepAliveRequest::decode(body) else {
         return text(StatusCode::BAD_REQUEST, "error unmarshalling request");
     };
-    let level = node.wait_linearized(LEVEL_MAX).and_then(|()| checkpoints::forget_and_wait(node, request.id));
-    if let Err(error) = level {
+    if let Err(error) = node.wait_linearized(LEVEL_MAX) {
         return not_level(error);
     }
     match leases::renew_here(node, &[request.id]).as_deref() {
         None => text(StatusCode::BAD_REQUEST, remote::NOT_PRIMARY),
         Some([ttl]) if *ttl > 0 => {
+            if let Err(error) = checkpoints::forget_and_wait(node, request.id) {
+                return not_level(error);
+            }
             let renewed = LeaseKeepAliveResponse { header: None, id: request.id, ttl: *ttl };
             answer(StatusCode::OK, "application/protobuf", renewed.encode_to_vec())
         }

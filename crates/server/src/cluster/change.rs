@@ -3,7 +3,7 @@
 use super::remote::{self, Promoted};
 use super::rules::{self, Health};
 use crate::logging::{self, Value};
-use crate::node::Node;
+use crate::node::{For, Node, Waits};
 use api::Error;
 use api::raftpb::{ConfChange, ConfChangeType};
 use std::sync::Arc;
@@ -18,8 +18,10 @@ const RETRY: Duration = Duration::from_millis(100);
 
 /// The members after a change, or why there is none.
 pub(crate) type Changed = Result<Vec<Member>, Error>;
-/// Called with it.
-pub(crate) type Done = Box<dyn FnOnce(Changed) + Send>;
+/// Told them.
+pub(crate) type Done = Box<dyn Waits<Changed>>;
+/// A new member and the members with it, or why there is none.
+pub(crate) type Added = Result<(Member, Vec<Member>), Error>;
 
 /// All members, by id.
 pub(crate) fn members(node: &Node) -> Vec<Member> {
@@ -52,29 +54,24 @@ fn propose(node: &Arc<Node>, kind: ConfChangeType, id: u64, context: Option<Conf
         id: None,
     };
     let own = node.clone();
-    let answer = move |outcome: crate::node::Outcome| match outcome {
+    let answer = move |done: Done, outcome: crate::node::Outcome| match outcome {
         Ok(_) => {
             logging::info(
                 "applied a configuration change through raft",
                 &[("raft-conf-change", kind.as_str_name().into()), ("raft-conf-change-node-id", Value::Id(id))],
             );
-            done(Ok(members(&own)));
+            done.end(Ok(members(&own)));
         }
         Err(error) => {
             refused(kind.as_str_name(), id, error);
-            done(Err(error));
+            done.end(Err(error));
         }
     };
-    node.propose_conf_change(change, Box::new(answer));
+    node.propose_conf_change(change, For::new(done, answer));
 }
 
 /// Adds a member under the given URLs, which are checked by the caller; `done` gets it and all members.
-pub(crate) fn add(
-    node: &Arc<Node>,
-    mut peer_urls: Vec<String>,
-    learner: bool,
-    done: impl FnOnce(Result<(Member, Vec<Member>), Error>) + Send + 'static,
-) {
+pub(crate) fn add(node: &Arc<Node>, mut peer_urls: Vec<String>, learner: bool, done: Box<dyn Waits<Added>>) {
     peer_urls.sort_unstable();
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64;
     // A member that is added belongs to no founding token.
@@ -83,12 +80,13 @@ pub(crate) fn add(
     let allowed = check(node, |health| rules::may_add(health, learner)).and_then(|()| may_learn(node, &member));
     if let Err(error) = allowed {
         refused("add", id, error);
-        return done(Err(error));
+        return done.end(Err(error));
     }
     let kind = if learner { ConfChangeType::ConfChangeAddLearnerNode } else { ConfChangeType::ConfChangeAddNode };
     let context = ConfChangeContext { member: member.clone(), is_promote: false };
-    let answer = move |changed: Changed| done(changed.map(|members| (member, members)));
-    propose(node, kind, id, Some(context), Box::new(answer));
+    let answer =
+        move |done: Box<dyn Waits<Added>>, changed: Changed| done.end(changed.map(|members| (member, members)));
+    propose(node, kind, id, Some(context), For::new(done, answer));
 }
 
 /// The limit is a flag of each member, so it must not decide while the log is applied: members could come to differ.
@@ -109,7 +107,7 @@ pub(crate) fn remove(node: &Arc<Node>, id: u64, done: Done) {
     let active = node.active_since(id).is_some();
     if let Err(error) = check(node, |health| rules::may_remove(health, id, node.member_id, active)) {
         refused("remove", id, error);
-        return done(Err(error));
+        return done.end(Err(error));
     }
     propose(node, ConfChangeType::ConfChangeRemoveNode, id, None, done);
 }
@@ -127,18 +125,18 @@ pub(crate) fn promote(node: &Arc<Node>, id: u64, done: Done) {
         return forward_promotion(node, id, done);
     }
     let counting = node.clone();
-    let done: Done = Box::new(move |changed: Changed| {
+    let done: Done = For::new(done, move |done: Done, changed: Changed| {
         match &changed {
             Ok(_) => counting.metrics.cluster.promoted(),
             Err(error) => counting.metrics.cluster.promotion_failed(*error),
         }
-        done(changed);
+        done.end(changed);
     });
     let own = node.clone();
     // Everything acknowledged must be applied first, or a member that was just added would not be found.
     node.linearize(move |allowed| {
         if let Err(error) = allowed {
-            return done(Err(error));
+            return done.end(Err(error));
         }
         let asked = own.clone();
         own.progress(Box::new(move |progress| {
@@ -154,7 +152,7 @@ pub(crate) fn promote(node: &Arc<Node>, id: u64, done: Done) {
                 }
                 Err(error) => {
                     refused("promote", id, error);
-                    done(Err(error));
+                    done.end(Err(error));
                 }
             }
         }));
@@ -171,8 +169,8 @@ fn ready(node: &Node, progress: &[member::Progress], id: u64) -> Result<(), Erro
 }
 
 fn forward_promotion(node: &Arc<Node>, id: u64, done: Done) {
-    let ask = move |node: &Arc<Node>, done: Done| done(ask_leader_to_promote(node, id));
-    node.forward(done, ask, |done, error| done(Err(error)));
+    let ask = move |node: &Arc<Node>, done: Done| done.end(ask_leader_to_promote(node, id));
+    node.forward(done, ask, |done, error| done.end(Err(error)));
 }
 
 fn ask_leader_to_promote(node: &Arc<Node>, id: u64) -> Changed {

@@ -9,6 +9,7 @@ use api::etcdserverpb::{LeaseCheckpoint, LeaseCheckpointRequest};
 use api::{Error, Message};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 /// Time between checkpoints. A lease that is shorter gains less than that from a change of leaders.
@@ -32,24 +33,62 @@ pub(crate) fn run(node: &Arc<Node>) {
 }
 
 fn write(node: &Arc<Node>) {
-    let left = lock(&node.lessor).time_left(node.now_ms(), INTERVAL.as_secs() as i64);
-    for batch in left.chunks(BATCH) {
-        let checkpoints =
-            batch.iter().map(|(id, remaining_ttl)| LeaseCheckpoint { id: *id, remaining_ttl: *remaining_ttl });
-        let request = LeaseCheckpointRequest { checkpoints: checkpoints.collect() };
-        if let Err(error) = publish::propose_and_wait(node, node::LEASE_CHECKPOINT, &request.encode_to_vec()) {
+    let long = lock(&node.lessor).long_leases(INTERVAL.as_secs() as i64);
+    for batch in long.chunks(BATCH) {
+        let Some(told) = propose(node, batch) else { return };
+        if let Err(error) = publish::wait(node, &told) {
             logging::warn("cannot write a lease checkpoint", &[("error", error.message().into())]);
             return;
         }
     }
 }
 
-/// The entry after which nothing is known of the time these leases have left; `None` when nothing is known anyway.
-fn forgetting(node: &Node, leases: &[i64]) -> Option<Vec<u8>> {
-    let granted = node.store.leases();
-    let noted = leases.iter().filter(|lease| granted.get(**lease).is_some_and(|lease| lease.remaining_ttl > 0));
-    let checkpoints: Vec<LeaseCheckpoint> = noted.map(|id| LeaseCheckpoint { id: *id, remaining_ttl: 0 }).collect();
-    (!checkpoints.is_empty()).then(|| LeaseCheckpointRequest { checkpoints }.encode_to_vec())
+/// Proposes a checkpoint of these leases; `None` on a member that does not keep their deadlines.
+///
+/// Under the lessor's lock: a renewal comes before, and counts, or it comes after, and what it proposes to take the checkpoint back
+/// stands behind it in the log. For the same reason the checkpoint is proposed in the term in which it was made or not at all: a later
+/// leader has renewed leases that this one knows nothing of.
+fn propose(node: &Arc<Node>, leases: &[i64]) -> Option<Receiver<Result<(), Error>>> {
+    let mut lessor = lock(&node.lessor);
+    let term = node.status.term();
+    if !lessor.is_primary() || !node.status.is_leader() {
+        return None;
+    }
+    let left = lessor.note(leases, node.now_ms());
+    let checkpoints = left.into_iter().map(|(id, remaining_ttl)| LeaseCheckpoint { id, remaining_ttl });
+    let request = LeaseCheckpointRequest { checkpoints: checkpoints.collect() };
+    let (done, told) = publish::told();
+    node.propose_in_term(term, node.as_member(), node::LEASE_CHECKPOINT, &request.encode_to_vec(), done);
+    Some(told)
+}
+
+/// What has to be taken back.
+struct Noted {
+    request: Vec<u8>,
+    /// Leases, and the checkpoints of this leader that have them.
+    checkpoints: Vec<(i64, u64)>,
+}
+
+impl Noted {
+    /// What was noted of the time these leases have left, in the log or on its way there.
+    fn of(node: &Node, leases: &[i64]) -> Option<Noted> {
+        let granted = node.store.leases();
+        let lessor = lock(&node.lessor);
+        let checkpoints: Vec<(i64, u64)> =
+            leases.iter().filter_map(|id| lessor.noted(*id).map(|checkpoint| (*id, checkpoint))).collect();
+        let is_noted = |id: i64| lessor.noted(id).is_some() || granted.get(id).is_some_and(|lease| is_noted(&lease));
+        let noted = leases.iter().filter(|id| is_noted(**id));
+        let void: Vec<LeaseCheckpoint> = noted.map(|id| LeaseCheckpoint { id: *id, remaining_ttl: 0 }).collect();
+        let request = (!void.is_empty()).then(|| LeaseCheckpointRequest { checkpoints: void }.encode_to_vec())?;
+        Some(Noted { request, checkpoints })
+    }
+
+    fn is_taken_back(&self, node: &Node) {
+        let mut lessor = lock(&node.lessor);
+        for (lease, checkpoint) in &self.checkpoints {
+            lessor.forgotten(*lease, *checkpoint);
+        }
+    }
 }
 
 /// Whether something was noted of the time that this lease has left.
@@ -57,21 +96,24 @@ pub(super) fn is_noted(lease: &store::Lease) -> bool {
     lease.remaining_ttl > 0
 }
 
-/// Before leases are renewed: what was noted of them is void, or the next leader would end them too soon.
-pub(super) fn forget(node: &Arc<Node>, leases: Vec<i64>, done: impl FnOnce(Result<Vec<i64>, Error>) + Send + 'static) {
-    match forgetting(node, &leases) {
-        None => done(Ok(leases)),
-        Some(request) => {
-            let answer = move |outcome: node::Outcome| done(outcome.map(|_| leases));
-            node.propose(node.as_member(), node::LEASE_CHECKPOINT, &request, Box::new(answer));
+/// After leases were renewed, before anybody is told: what was noted of them is void, or the next leader would end them too soon.
+pub(super) fn forget(node: &Arc<Node>, leases: &[i64], done: impl FnOnce(Result<(), Error>) + Send + 'static) {
+    let Some(noted) = Noted::of(node, leases) else { return done(Ok(())) };
+    let request = noted.request.clone();
+    let own = node.clone();
+    let answer = move |outcome: node::Outcome| {
+        if outcome.is_ok() {
+            noted.is_taken_back(&own);
         }
-    }
+        done(outcome.map(|_| ()));
+    };
+    node.propose(node.as_member(), node::LEASE_CHECKPOINT, &request, Box::new(answer));
 }
 
 /// The same for one lease, on a thread that may block.
 pub(super) fn forget_and_wait(node: &Arc<Node>, lease: i64) -> Result<(), Error> {
-    match forgetting(node, &[lease]) {
-        None => Ok(()),
-        Some(request) => publish::propose_and_wait(node, node::LEASE_CHECKPOINT, &request),
-    }
+    let Some(noted) = Noted::of(node, &[lease]) else { return Ok(()) };
+    publish::propose_and_wait(node, node::LEASE_CHECKPOINT, &noted.request)?;
+    noted.is_taken_back(node);
+    Ok(())
 }

@@ -26,13 +26,14 @@ pub(crate) fn renew(node: &Arc<Node>, leases: Vec<i64>, done: impl FnOnce(Renewe
     }
     // One that has lost the quorum may not know yet that another leader counts down the same leases.
     confirm(node, move |own, allowed| match allowed {
-        Ok(()) => checkpoints::forget(&own.clone(), leases, move |forgotten| match forgotten {
-            Ok(leases) => match renew_here(&own, &leases) {
-                Some(renewed) => done(Ok(renewed)),
-                None => forward_renewals(&own, leases, Box::new(done)),
-            },
-            Err(_) => done(Err(Error::NotPrimaryLessor)),
-        }),
+        // Renewed first: a checkpoint is either of the new time, or taken back behind it in the log.
+        Ok(()) => match renew_here(&own, &leases) {
+            None => forward_renewals(&own, leases, Box::new(done)),
+            Some(renewed) => checkpoints::forget(&own, &leases, move |forgotten| match forgotten {
+                Ok(()) => done(Ok(renewed)),
+                Err(_) => done(Err(Error::NotPrimaryLessor)),
+            }),
+        },
         Err(Error::Stopped) => done(Err(Error::Stopped)),
         // The client turns to another member.
         Err(_) => done(Err(Error::NotPrimaryLessor)),
@@ -51,7 +52,7 @@ pub(crate) fn renew_at_once(node: &Arc<Node>, lease: i64) -> Option<i64> {
     }
     // The deadline goes a little later than a lease that was revoked.
     let granted = node.store.leases().get(lease)?;
-    if checkpoints::is_noted(&granted) {
+    if checkpoints::is_noted(&granted) || lessor.noted(lease).is_some() {
         return None;
     }
     let renewed = lessor.renew(lease, now_ms);

@@ -7,7 +7,7 @@ use api::membershippb::{Attributes, ClusterMemberAttrSetRequest, ClusterVersionS
 use api::{Error, Message};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 /// Pause before the next attempt.
@@ -70,16 +70,23 @@ fn decide_alone(node: &Arc<Node>) -> Result<(), Error> {
 
 /// Sends a request through the log and waits for what comes of it.
 pub(super) fn propose_and_wait(node: &Arc<Node>, field: u32, request: &[u8]) -> Result<(), Error> {
+    let (done, told) = told();
+    node.propose(node.as_member(), field, request, done);
+    wait(node, &told)
+}
+
+/// Something to propose with, and where what comes of it is told.
+pub(super) fn told() -> (node::Done, Receiver<Result<(), Error>>) {
     let (tell, told) = sync_channel(1);
-    node.propose(
-        node.as_member(),
-        field,
-        request,
-        Box::new(move |outcome| {
-            // Whoever waits may have given up.
-            let _ = tell.send(outcome.map(|_| ()));
-        }),
-    );
+    let done = move |outcome: node::Outcome| {
+        // Whoever waits may have given up.
+        let _ = tell.send(outcome.map(|_| ()));
+    };
+    (Box::new(done), told)
+}
+
+/// Waits for what comes of a proposal.
+pub(super) fn wait(node: &Node, told: &Receiver<Result<(), Error>>) -> Result<(), Error> {
     loop {
         match told.recv_timeout(STOP_CHECK) {
             Ok(outcome) => return outcome,

@@ -450,9 +450,9 @@ impl Config {
         (self.election_timeout.as_millis() / self.heartbeat.as_millis()) as usize
     }
 
-    /// The shortest time to live of a lease in seconds: one and a half election timeouts, rounded up.
+    /// The shortest time to live of a lease in seconds: one and a half election timeouts in whole ticks, rounded up, as etcd has it.
     pub fn lease_ttl_seconds_min(&self) -> i64 {
-        let ticks = (3 * self.election_ticks()).div_ceil(2) as u128;
+        let ticks = (3 * self.election_ticks() / 2) as u128;
         (ticks * self.heartbeat.as_millis()).div_ceil(1000) as i64
     }
 
@@ -491,6 +491,9 @@ mod tests {
         assert_eq!(config.data_dir, PathBuf::from("default.etcd"));
         assert_eq!(config.election_ticks(), 10);
         assert_eq!(config.lease_ttl_seconds_min(), 2);
+        // Ten and a half ticks are ten.
+        let odd = self::config(&["--heartbeat-interval=100", "--election-timeout=700"]);
+        assert_eq!(odd.map(|config| config.lease_ttl_seconds_min()).ok(), Some(1));
         assert_eq!(config.request_timeout(), Duration::from_secs(7));
         assert!(config.warnings.is_empty(), "{:?}", config.warnings);
         assert!(config.http.gateway && config.http.cors.is_none() && config.http.host_whitelist.is_none());

@@ -427,7 +427,7 @@ impl<'a> Outcomes<'a> {
                 };
                 node.metrics.stages.written(&written);
                 let slow = (took > node.config.warning_unary_request).then(|| answered_with(&outcome));
-                (waiting.done)(outcome);
+                waiting.done.end(outcome);
                 if let Some(slow) = slow {
                     node.metrics.slow.wrote(payload, took, &written, slow);
                 }

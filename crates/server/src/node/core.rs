@@ -6,7 +6,6 @@
 use super::apply::Apply;
 use super::inbox::{Arrived, Released};
 use super::proposals::Proposals;
-use super::reads::Reads;
 use super::transfer::{Install, Sending};
 use super::{Done, Node, REVOKE_RETRY, entry, lock, membership};
 use crate::logging::{self, Value};
@@ -44,7 +43,6 @@ pub(super) struct Core {
     apply: Apply,
     backlog: Backlog,
     proposals: Proposals,
-    reads: Reads,
     sending: Sending,
     /// States that came from other members, until the store has applied all it was given.
     installs: VecDeque<Install>,
@@ -79,7 +77,6 @@ impl Core {
             apply,
             backlog: Backlog::default(),
             proposals: Proposals::default(),
-            reads: Reads::default(),
             sending: Sending::default(),
             installs: VecDeque::new(),
             installing: None,
@@ -127,6 +124,10 @@ impl Core {
                 raftpb::MessageType::MsgApp if is_behind && !message.entries.is_empty() => {}
                 // What nobody can apply would end every member.
                 raftpb::MessageType::MsgProp if is_behind || !is_applicable(&message) => self.refused += 1,
+                raftpb::MessageType::MsgHeartbeat | raftpb::MessageType::MsgHeartbeatResp => {
+                    self.node.rooms.hear(&message, self.node.now_ms());
+                    self.step(message);
+                }
                 _ => self.step(message),
             }
         }
@@ -139,7 +140,7 @@ impl Core {
         }
         self.proposals.add_changes(&self.node, arrived.changes);
         if !arrived.reads.is_empty() {
-            self.reads.add(&self.node, arrived.reads, self.node.now_ms());
+            self.node.reads.add(&self.node, arrived.reads, self.node.now_ms());
         }
         for id in arrived.unreachable {
             self.member.report_unreachable(id);
@@ -165,8 +166,8 @@ impl Core {
         let now_ms = self.node.now_ms();
         self.proposals.add_held(&self.node, arrived.urgent, arrived.proposals);
         self.proposals.add_changes(&self.node, arrived.changes);
-        self.reads.add(&self.node, arrived.reads, now_ms);
-        self.reads.tick(&self.node, &mut self.member, now_ms);
+        self.node.reads.add(&self.node, arrived.reads, now_ms);
+        self.node.reads.tick(&mut self.member, now_ms);
         self.proposals.tick(&self.node);
     }
 
@@ -222,7 +223,7 @@ impl Core {
             self.hand_on();
             self.member.applied(self.node.status.applied());
             self.proposals.retry(&self.node, &mut self.member);
-            self.reads.ask(&mut self.member, &self.node);
+            self.node.reads.ask(&mut self.member, &self.node);
             self.sending.offer(&mut self.member, &self.apply);
             if self.member.has_work() {
                 let work = self.member.work();
@@ -248,7 +249,7 @@ impl Core {
             messages: work.persisted_messages,
         });
         for (number, index) in work.reads {
-            self.reads.answered(number, index);
+            self.node.reads.answered(number, index);
         }
         self.backlog.add(work.number, work.committed);
         self.hand_on();
@@ -297,6 +298,7 @@ impl Core {
                 self.sending.send(peers, state, &self.node);
             }
         }
+        self.node.rooms.tell(&mut messages);
         peers.send(&messages);
     }
 
@@ -328,7 +330,7 @@ impl Core {
         if status.leader != self.leader {
             self.leader = status.leader;
             if status.leader != 0 {
-                self.reads.leader_changed(&self.node, &mut self.member);
+                self.node.reads.leader_changed(&self.node, &mut self.member);
             }
             logging::info(
                 if status.leader == 0 { "lost the leader" } else { "found a leader" },
@@ -339,8 +341,7 @@ impl Core {
                 ],
             );
         }
-        self.reads.release(&self.node);
-        self.reads.publish(&self.node);
+        self.node.reads.release(&self.node);
     }
 
     /// Entries stay in memory for followers that lag; a member alone needs none of them. However far they lag, what stays is
@@ -379,6 +380,18 @@ impl Core {
         let members = self.member.progress();
         self.heard.retain(|id, _| members.iter().any(|member| member.id == *id));
         self.heard.extend(members.iter().filter(|member| member.recently_active).map(|member| (member.id, now)));
+    }
+
+    /// Whose disks count, and which claims are settled.
+    fn look_at_rooms(&self, now_ms: u64) {
+        let conf_state = self.member.conf_state();
+        let is_member = |id: u64| conf_state.voters.contains(&id) || conf_state.learners.contains(&id);
+        let members = (conf_state.voters.len() + conf_state.learners.len()) as u64;
+        let patience_ms = 2 * self.node.config.election_timeout.as_millis() as u64;
+        let rooms = &self.node.rooms;
+        rooms.look_around(members, is_member, now_ms.saturating_sub(patience_ms));
+        let retry_ms = (self.member.status().leader == 0).then_some(patience_ms);
+        rooms.release(self.member.last_index(), self.node.status.applied(), now_ms, retry_ms);
     }
 
     fn change_leadership(&mut self, leads: bool) {
@@ -430,6 +443,7 @@ impl Core {
         self.look_around(now);
         self.member.tick();
         let now_ms = self.node.now_ms();
+        self.look_at_rooms(now_ms);
         // Asked of Raft and not of what was last settled: after a stall the messages of another leader came in just before this.
         if self.leads_for_sure() {
             let retry_ms = REVOKE_RETRY.as_millis() as u64;
@@ -438,7 +452,7 @@ impl Core {
                 self.revoke(expired);
             }
         }
-        self.reads.tick(&self.node, &mut self.member, now_ms);
+        self.node.reads.tick(&mut self.member, now_ms);
         self.proposals.tick(&self.node);
         self.sending.tick(&mut self.member);
         if self.syncing_since.is_none() {
@@ -457,20 +471,39 @@ impl Core {
     }
 
     fn revoke(&mut self, leases: Vec<i64>) {
-        self.node.metrics.leases_expired.fetch_add(leases.len() as u64, Ordering::Relaxed);
         let mut batch = Vec::with_capacity(leases.len());
+        let mut waiting = 0_u32;
         for lease in leases {
+            // One that finds no room is due again after a while.
+            let Ok(claim) = self.node.claim_room(self.node.store.revoke_cost_bytes(lease)) else {
+                waiting += 1;
+                continue;
+            };
             let id = self.node.next_request.fetch_add(1, Ordering::Relaxed);
             let request = api::etcdserverpb::LeaseRevokeRequest { id: lease };
             let data = entry::wrap(id, self.node.as_member(), entry::LEASE_REVOKE, &request.encode_to_vec()).into();
             let node = Arc::downgrade(&self.node);
             let done: Done = Box::new(move |outcome: super::Outcome| {
-                if let Some(node) = node.upgrade().filter(|_| matches!(outcome, Err(Error::LeaseNotFound))) {
+                let Some(node) = node.upgrade() else { return };
+                if matches!(outcome, Err(Error::LeaseNotFound)) {
                     lock(&node.lessor).revoke(lease);
                 }
+                claim.end(&node, &outcome);
             });
-            batch.push(super::inbox::Proposal { id, class: Class::Lease, data, done, since: Instant::now() });
+            batch.push(super::inbox::Proposal {
+                id,
+                class: Class::Lease,
+                data,
+                done,
+                since: Instant::now(),
+                term: None,
+            });
         }
+        if waiting > 0 {
+            logging::warn("expired leases wait for room on the disk", &[("leases", u64::from(waiting).into())]);
+            self.node.raise_no_space();
+        }
+        self.node.metrics.leases_expired.fetch_add(batch.len() as u64, Ordering::Relaxed);
         self.node.metrics.proposals_pending.fetch_add(batch.len() as u64, Ordering::Relaxed);
         self.proposals.add_now(&self.node, &mut self.member, batch);
     }
@@ -490,7 +523,7 @@ impl Core {
     pub(super) fn end(&mut self) {
         self.apply.stop();
         self.node.pending.fail_all(Error::Stopped);
-        std::mem::take(&mut self.reads).fail_all(Error::Stopped);
+        self.node.reads.fail_all(Error::Stopped);
         self.installs.clear();
         self.installed.clear();
     }
@@ -507,6 +540,6 @@ fn refuse(node: &Arc<Node>, proposals: Vec<super::inbox::Proposal>) {
     node.metrics.proposals_pending.fetch_sub(count, Ordering::Relaxed);
     node.metrics.proposals_failed.fetch_add(count, Ordering::Relaxed);
     for proposal in proposals {
-        (proposal.done)(Err(node.refuse(proposal.class)));
+        proposal.done.end(Err(node.refuse(proposal.class)));
     }
 }

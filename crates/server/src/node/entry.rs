@@ -29,6 +29,9 @@ pub(crate) const AUTH_ROLE_DELETE: u32 = 1201;
 pub(crate) const AUTH_ROLE_GRANT_PERMISSION: u32 = 1203;
 pub(crate) const AUTH_ROLE_REVOKE_PERMISSION: u32 = 1204;
 const HEADER: u32 = 100;
+/// Cairn's own, which etcd's members pass over: the lease lives as long as the entry says, and not longer on members whose flags ask
+/// for more.
+const LEASE_TTL_IS_FINAL: u32 = 20_001;
 
 /// Encodes an entry that carries `request` in `field`, with the header that names the request and on whose behalf it is made.
 pub(super) fn wrap(id: u64, author: Author, field: u32, request: &[u8]) -> Vec<u8> {
@@ -41,6 +44,10 @@ pub(super) fn wrap(id: u64, author: Author, field: u32, request: &[u8]) -> Vec<u
     part(&mut data, HEADER, &header.encode_to_vec());
     if field > HEADER {
         part(&mut data, field, request);
+    }
+    if field == LEASE_GRANT {
+        varint(&mut data, u64::from(LEASE_TTL_IS_FINAL << 3));
+        data.push(1);
     }
     data
 }
@@ -81,5 +88,16 @@ mod tests {
             wrap(u64::MAX, Author::member(), CLUSTER_VERSION_SET, &version.encode_to_vec()),
             whole.encode_to_vec()
         );
+    }
+
+    #[test]
+    fn a_grant_says_that_its_time_is_final() {
+        let grant = api::etcdserverpb::LeaseGrantRequest { ttl: 5, id: 7 };
+        let data = wrap(9, Author::nobody(), LEASE_GRANT, &grant.encode_to_vec());
+        // What others read is the same.
+        let header = Some(RequestHeader { id: 9, ..Default::default() });
+        let whole = InternalRaftRequest { header, lease_grant: Some(grant), ..Default::default() };
+        assert_eq!(InternalRaftRequest::decode(&data[..]), Ok(whole.clone()));
+        assert_eq!(data.strip_prefix(&whole.encode_to_vec()[..]), Some(&[0x88, 0xe2, 0x09, 1][..]));
     }
 }

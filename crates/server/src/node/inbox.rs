@@ -16,6 +16,8 @@ pub(super) struct Proposal {
     pub(super) done: Done,
     /// When it came.
     pub(super) since: Instant,
+    /// It is proposed by the leader of this term or not at all. Only for what is urgent.
+    pub(super) term: Option<u64>,
 }
 
 /// A change of the members, and who waits for it. Its id is the request's.
@@ -244,6 +246,11 @@ impl Inbox {
         }
     }
 
+    /// Takes the reads and leaves the rest.
+    pub(super) fn take_reads(&self) -> Vec<Read> {
+        std::mem::take(&mut super::lock(&self.state).arrived.reads)
+    }
+
     /// Takes what has arrived, waiting until `deadline` if that is nothing.
     pub(super) fn take(&self, deadline: Instant) -> Arrived {
         let mut state = super::lock(&self.state);
@@ -301,8 +308,9 @@ mod tests {
     fn each_class_has_its_own_room() {
         let inbox = Inbox::default();
         let propose = |class, bytes, room| {
-            let proposal =
-                Proposal { id: 1, class, data: vec![0; bytes].into(), done: Box::new(|_| ()), since: Instant::now() };
+            let done = Box::new(|_: crate::node::Outcome| ());
+            let data = vec![0; bytes].into();
+            let proposal = Proposal { id: 1, class, data, done, since: Instant::now(), term: None };
             inbox.propose(proposal, room).is_ok()
         };
         assert_eq!([1, 2, 3].map(|_| propose(Class::Write, 1, 2)), [true, true, false]);

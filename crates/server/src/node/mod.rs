@@ -21,17 +21,21 @@ mod proposals;
 mod reads;
 mod restore;
 mod retries;
+mod rooms;
 mod slow;
 mod start;
 mod status;
 mod timer;
 mod transfer;
+mod waits;
 
 pub(crate) use start::start;
 pub use start::{Running, StartError};
 pub use status::SharedStatus;
 
+pub(crate) use rooms::Claim;
 pub(crate) use slow::SlowPool;
+pub(crate) use waits::{For, Waits};
 
 use crate::auth::Auth;
 use crate::cluster::leaderless::Leaderless;
@@ -51,6 +55,8 @@ use inbox::{Change, Inbox, Proposal};
 use member::Lessor;
 use overload::Refusals;
 use pending::Pending;
+use reads::Reads;
+use rooms::Rooms;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -59,8 +65,8 @@ use store::{Author, Store};
 
 /// What came of a proposal.
 pub(crate) type Outcome = Result<store::Response, Error>;
-/// Called with it, on the thread that applied.
-pub(crate) type Done = Box<dyn FnOnce(Outcome) + Send>;
+/// Told it, on the thread that applied.
+pub(crate) type Done = Box<dyn Waits<Outcome>>;
 
 /// A revision, and what to call once the compaction to it is finished.
 type WaitsForCompaction = (i64, Box<dyn FnOnce() + Send>);
@@ -113,8 +119,9 @@ pub struct Node {
     /// Client snapshots being sent.
     pub(crate) snapshots: AtomicUsize,
     inbox: Inbox,
-    /// Reads that consensus holds.
-    reads_waiting: AtomicUsize,
+    reads: Reads,
+    /// The room for deletions on the disks of all members.
+    pub(crate) rooms: Arc<Rooms>,
     refusals: Refusals,
     pending: Pending,
     next_request: AtomicU64,
@@ -176,6 +183,14 @@ impl Node {
         }
     }
 
+    /// The same as the leader of this term, or not at all: what a member knew as a leader may be wrong under another one.
+    pub(crate) fn propose_in_term(&self, term: u64, author: Author, field: u32, request: &[u8], done: Done) {
+        if let Some(proposal) = self.proposal(author, field, request, done) {
+            debug_assert!(proposal.class.is_urgent(), "others are not held back by term");
+            self.enqueue(Proposal { term: Some(term), ..proposal });
+        }
+    }
+
     /// The same from a thread that has nothing else to do: it takes the turn of consensus itself if nobody else has it. Two
     /// wake-ups of other threads take longer than all the work of one small write.
     pub(crate) fn propose_here(&self, author: Author, field: u32, request: &[u8], done: Done) {
@@ -193,17 +208,17 @@ impl Node {
     fn proposal(&self, author: Author, field: u32, request: &[u8], done: Done) -> Option<Proposal> {
         let class = Class::of(field);
         if let Err(error) = self.admit(class) {
-            done(Err(error));
+            done.end(Err(error));
             return None;
         }
         let id = self.next_request.fetch_add(1, Ordering::Relaxed);
         let data = entry::wrap(id, author, field, request);
         if data.len() > self.config.max_request_bytes {
-            done(Err(Error::RequestTooLarge));
+            done.end(Err(Error::RequestTooLarge));
             return None;
         }
         self.metrics.proposals_pending.fetch_add(1, Ordering::Relaxed);
-        Some(Proposal { id, class, data: data.into(), done, since: Instant::now() })
+        Some(Proposal { id, class, data: data.into(), done, since: Instant::now(), term: None })
     }
 
     fn enqueue(&self, proposal: Proposal) {
@@ -211,21 +226,21 @@ impl Node {
         if let Err(refused) = self.inbox.propose(proposal, self.room(class)) {
             self.metrics.proposals_pending.fetch_sub(1, Ordering::Relaxed);
             self.metrics.proposals_failed.fetch_add(1, Ordering::Relaxed);
-            (refused.done)(Err(self.refuse(class)));
+            refused.done.end(Err(self.refuse(class)));
         }
     }
 
     /// Proposes a change of the members. Nothing is checked here but what the log would refuse.
     pub(crate) fn propose_conf_change(&self, mut change: api::raftpb::ConfChange, done: Done) {
         if let Err(error) = self.admit(Class::Member) {
-            return done(Err(error));
+            return done.end(Err(error));
         }
         change.id = Some(self.next_request.fetch_add(1, Ordering::Relaxed));
         self.metrics.proposals_pending.fetch_add(1, Ordering::Relaxed);
         if let Err(refused) = self.inbox.change(Change { change, done }, self.room(Class::Member)) {
             self.metrics.proposals_pending.fetch_sub(1, Ordering::Relaxed);
             self.metrics.proposals_failed.fetch_add(1, Ordering::Relaxed);
-            (refused.done)(Err(self.refuse(Class::Member)));
+            refused.done.end(Err(self.refuse(Class::Member)));
         }
     }
 
@@ -239,13 +254,10 @@ impl Node {
         self.inbox.progress(done);
     }
 
-    /// Refuses writes that cost `cost` bytes when the quota or the disk has no room, and raises the alarm.
-    pub(crate) fn check_space(self: &Arc<Self>, cost: u64) -> Result<(), Error> {
-        if self.store.over_quota(cost) {
-            self.raise_no_space();
-            return Err(Error::NoSpace);
-        }
-        Ok(())
+    /// Refuses writes that cost `cost` bytes when the quota or the disk has no room, and raises the alarm. What is under way counts,
+    /// as long as the claim is held.
+    pub(crate) fn claim_space(self: &Arc<Self>, cost: u64) -> Result<store::Space, Error> {
+        self.store.claim_quota(cost).inspect_err(|_| self.raise_no_space())
     }
 
     /// Raises the NOSPACE alarm of this member through the log, once until it is disarmed.

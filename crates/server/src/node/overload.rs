@@ -13,7 +13,7 @@ impl Node {
     /// How many of this class wait.
     pub(crate) fn depth(&self, class: Class) -> usize {
         match class {
-            Class::Read => self.reads_waiting.load(Ordering::Relaxed) + self.inbox.reads(),
+            Class::Read => self.reads.count() + self.inbox.reads(),
             Class::Slow => self.slow.depth(),
             Class::Forward => self.forwards.depth(),
             _ => self.pending.depth(class) + self.inbox.queued(class),
@@ -23,7 +23,7 @@ impl Node {
     /// How many more of this class may come to wait, those aside that the inbox holds.
     pub(super) fn room(&self, class: Class) -> usize {
         let waiting = match class {
-            Class::Read => self.reads_waiting.load(Ordering::Relaxed),
+            Class::Read => self.reads.count(),
             _ => self.pending.depth(class),
         };
         self.config.queues.of(class).saturating_sub(waiting)

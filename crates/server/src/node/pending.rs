@@ -83,6 +83,19 @@ impl Pending {
         super::lock(&self.waiting).contains_key(&id)
     }
 
+    /// Withdraws those of the proposals whose clients have gone.
+    pub(super) fn withdraw_gone(&self, ids: impl Iterator<Item = u64>) -> Vec<(Class, Done)> {
+        let mut waiting = super::lock(&self.waiting);
+        let is_gone = |id: &u64| waiting.get(id).is_some_and(|waiting| waiting.done.is_gone());
+        let gone: Vec<u64> = ids.filter(is_gone).collect();
+        let mut taken = Vec::with_capacity(gone.len());
+        for found in gone.iter().filter_map(|id| waiting.remove(id)).collect::<Vec<_>>() {
+            self.count(&waiting, found.class, -1);
+            taken.push((found.class, found.done));
+        }
+        taken
+    }
+
     /// Answers those who came before `before_ms`: their time is over. They may still be applied, and the error, which `why` finds
     /// for the time they came, is one that says so.
     pub(super) fn expire(&self, before_ms: u64, why: impl Fn(u64) -> Error) -> usize {
@@ -97,7 +110,7 @@ impl Pending {
         drop(waiting);
         let count = expired.len();
         for waiting in expired {
-            (waiting.done)(Err(why(waiting.taken_ms)));
+            waiting.done.end(Err(why(waiting.taken_ms)));
         }
         count
     }
@@ -109,7 +122,7 @@ impl Pending {
         self.depths.iter().for_each(|depth| depth.store(0, Ordering::Relaxed));
         drop(waiting);
         for waiting in all.into_values() {
-            (waiting.done)(Err(error));
+            waiting.done.end(Err(error));
         }
     }
 
@@ -124,9 +137,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn those_whose_clients_have_gone_are_withdrawn() {
+        let pending = Pending::default();
+        let now = Instant::now();
+        let (stays, _receiver) = rpc::Responder::local();
+        let (goes, gone) = rpc::Responder::local();
+        let client = |responder| -> Done { crate::node::For::new(responder, |_, _: crate::node::Outcome| ()) };
+        let member: Done = Box::new(|_: crate::node::Outcome| ());
+        let all = [(1, client(stays)), (2, client(goes)), (3, member)];
+        pending.add(all.into_iter().map(|(id, done)| (id, Class::Write, done, now)), now, 10);
+        assert_eq!(pending.withdraw_gone([1, 2, 3, 4].into_iter()).len(), 0);
+        drop(gone);
+        assert_eq!(pending.withdraw_gone([1, 2, 3, 4].into_iter()).len(), 1);
+        assert_eq!([1, 2, 3].map(|id| pending.waits(id)), [true, false, true]);
+        assert_eq!(pending.depth(Class::Write), 2);
+    }
+
+    #[test]
     fn depths_are_those_of_the_classes() {
         let pending = Pending::default();
-        let done = || -> Done { Box::new(|_| ()) };
+        let done = || -> Done { Box::new(|_: crate::node::Outcome| ()) };
         let classes = [Class::Write, Class::Lease, Class::Write, Class::Member, Class::Write];
         let now = Instant::now();
         pending.add((0..).zip(classes).map(|(id, class)| (id, class, done(), now)), now, 10);

@@ -192,7 +192,8 @@ pub(crate) fn start(config: Config, listeners: Vec<Listener>, tls: Tls) -> Resul
         snapshots: AtomicUsize::new(0),
         auth,
         inbox: Inbox::default(),
-        reads_waiting: AtomicUsize::new(0),
+        reads: Default::default(),
+        rooms: Default::default(),
         refusals: Refusals::default(),
         pending: Pending::default(),
         next_request: AtomicU64::new(first_request_id(identity.node_id(), since_epoch)),
@@ -251,7 +252,9 @@ fn prepare_spares(node: &Arc<Node>, log: &wal::Spare, store: &store::log::Spare)
             .map_err(|error| error.to_string())
             .and_then(|()| store.prepare().map_err(|error| error.to_string()));
         // Here and not only in the background work, which looks less often: a fast disk writes the reserve full in between.
+        let applied = node.status.applied();
         node.store.look_at_disk();
+        node.rooms.note_own(node.store.room_bytes(), applied);
         if node.store.disk_is_low() {
             node.raise_no_space();
         }

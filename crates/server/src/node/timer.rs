@@ -23,6 +23,7 @@ pub(super) fn run(node: &Arc<Node>, consensus: &Consensus) {
             node.metrics.proposals_failed.fetch_add(expired, Ordering::Relaxed);
             node.metrics.proposals_pending.fetch_sub(expired, Ordering::Relaxed);
         }
+        node.reads.expire(node, now_ms);
         consensus.stand_in();
     }
 }

@@ -18,7 +18,7 @@ use bytes::{Bytes, BytesMut};
 use rpc::{Metadata, Peer, Status};
 use std::sync::{Arc, Mutex};
 use store::watch::{Sink, WatchStream};
-use store::{Ask, Response, Room};
+use store::{Ask, Response};
 
 /// Lifetime of the lease that a call without one gets.
 const SESSION_TTL_SECONDS: i64 = 60;
@@ -44,18 +44,23 @@ impl Caller {
         if lease != 0 {
             return then(Ok(lease));
         }
-        let request = LeaseGrantRequest { id: super::lease::free_id(&self.node), ttl: SESSION_TTL_SECONDS };
-        if let Err(error) = self.node.check_space(super::lease::GRANT_COST_BYTES) {
-            return then(Err(unknown(error)));
-        }
-        let write = Write { request, field: node::LEASE_GRANT, ask: |_| Ask::Login, room: |_, _| Ok(Room::default()) };
+        let mut request = LeaseGrantRequest { id: super::lease::free_id(&self.node), ttl: SESSION_TTL_SECONDS };
+        super::lease::raise(&self.node, &mut request);
+        let space = match self.node.claim_space(super::lease::GRANT_COST_BYTES) {
+            Ok(space) => space,
+            Err(error) => return then(Err(unknown(error))),
+        };
+        let write = Write { request, field: node::LEASE_GRANT, ask: |_| Ask::Login, cost: |_, _| 0 };
         self.write(
             write,
             |response| match response {
                 Response::LeaseGrant(grant) => Some(grant.id),
                 _ => None,
             },
-            then,
+            move |answer| {
+                drop(space);
+                then(answer);
+            },
         );
     }
 
@@ -63,15 +68,16 @@ impl Caller {
     pub(super) fn txn(&self, request: &TxnRequest, then: impl FnOnce(Answer<TxnResponse>) + Send + 'static) {
         let node = &self.node;
         let checked =
-            check::txn(request, node.config.max_txn_ops).and_then(|()| node.check_space(store::txn_cost(request)));
-        if let Err(error) = checked {
-            return then(Err(unknown(error)));
-        }
+            check::txn(request, node.config.max_txn_ops).and_then(|()| node.claim_space(store::txn_cost(request)));
+        let space = match checked {
+            Ok(space) => space,
+            Err(error) => return then(Err(unknown(error))),
+        };
         let write = Write {
             request: request.clone(),
             field: node::TXN,
             ask: |request| Ask::Txn(request),
-            room: |node, request| node.store.delete_check(node.store.txn_delete_cost_bytes(request)),
+            cost: |node, request| node.store.txn_delete_cost_bytes(request),
         };
         let own = node.clone();
         self.write(
@@ -83,7 +89,10 @@ impl Caller {
                 }
                 _ => None,
             },
-            then,
+            move |answer| {
+                drop(space);
+                then(answer);
+            },
         );
     }
 
@@ -97,7 +106,7 @@ impl Caller {
             request,
             field: node::DELETE_RANGE,
             ask: |request| Ask::DeleteRange(request),
-            room: |node, request| node.store.delete_check(node.store.delete_cost_bytes(KeyRange::One(&request.key))),
+            cost: |node, request| node.store.delete_cost_bytes(KeyRange::One(&request.key)),
         };
         let own = self.node.clone();
         self.write(
@@ -135,19 +144,20 @@ impl Caller {
             write,
             move |write| ask(&write.request),
             move |node, write, pass| {
-                let (pass, room) = match pass.and_then(|pass| Ok((pass, (write.room)(node, &write.request)?))) {
-                    Ok(both) => both,
-                    Err(error) => return then(Err(error)),
-                };
+                let (pass, room) =
+                    match pass.and_then(|pass| Ok((pass, node.claim_room((write.cost)(node, &write.request))?))) {
+                        Ok(both) => both,
+                        Err(error) => return then.end(Err(error)),
+                    };
                 let (field, encoded) = (write.field, write.request.encode_to_vec());
                 let done = move |outcome: node::Outcome| {
-                    drop(room);
+                    room.end(&self.node, &outcome);
                     let is_outdated = outcome == Err(Error::AuthOldRevision);
                     match tries.next(&self.node).filter(|_| is_outdated) {
-                        None => then(outcome),
+                        None => then.end(outcome),
                         Some(tries) => self.node.clone().linearize(move |caught_up| match caught_up {
                             Ok(()) => self.attempt(write, tries, then),
-                            Err(_) => then(outcome),
+                            Err(_) => then.end(outcome),
                         }),
                     }
                 };
@@ -214,8 +224,8 @@ struct Write<R> {
     /// Of the entry that it goes into.
     field: u32,
     ask: fn(&R) -> Ask<'_>,
-    /// Whether there is room for what it does, asked once it is permitted.
-    room: fn(&Node, &R) -> Result<Room, Error>,
+    /// What it deletes costs on the disks, asked once it is permitted.
+    cost: fn(&Node, &R) -> u64,
 }
 
 /// One response of a watch.

@@ -4,7 +4,7 @@ use super::reply::{decode, encode, refuse};
 use crate::auth::{Identity, admit};
 use crate::cluster::change;
 use crate::config;
-use crate::node::Node;
+use crate::node::{For, Node};
 use api::Error;
 use api::etcdserverpb::{
     Member, MemberAddRequest, MemberAddResponse, MemberListRequest, MemberListResponse, MemberPromoteRequest,
@@ -82,14 +82,15 @@ pub(super) fn member_add(node: &Arc<Node>, call: Call, responder: Responder) {
                 return refuse(responder, error);
             }
             let own = node.clone();
-            change::add(node, urls, is_learner, move |added| match added {
+            let done = move |responder: Responder, added: change::Added| match added {
                 Ok((member, members)) => responder.send(encode(&MemberAddResponse {
                     header: header(&own),
                     member: Some(show(member)),
                     members: shown(members),
                 })),
                 Err(error) => refuse(responder, error),
-            });
+            };
+            change::add(node, urls, is_learner, For::new(responder, done));
         },
     );
 }
@@ -110,13 +111,13 @@ pub(super) fn member_remove(node: &Arc<Node>, call: Call, responder: Responder) 
                 return refuse(responder, error);
             }
             let own = node.clone();
-            let done = move |changed: change::Changed| match changed {
+            let done = move |responder: Responder, changed: change::Changed| match changed {
                 Ok(members) => {
                     responder.send(encode(&MemberRemoveResponse { header: header(&own), members: shown(members) }))
                 }
                 Err(error) => refuse(responder, error),
             };
-            change::remove(node, id, Box::new(done));
+            change::remove(node, id, For::new(responder, done));
         },
     );
 }
@@ -141,13 +142,13 @@ pub(super) fn member_update(node: &Arc<Node>, call: Call, responder: Responder) 
                 return refuse(responder, error);
             }
             let own = node.clone();
-            let done = move |changed: change::Changed| match changed {
+            let done = move |responder: Responder, changed: change::Changed| match changed {
                 Ok(members) => {
                     responder.send(encode(&MemberUpdateResponse { header: header(&own), members: shown(members) }))
                 }
                 Err(error) => refuse(responder, error),
             };
-            change::update(node, id, urls, Box::new(done));
+            change::update(node, id, urls, For::new(responder, done));
         },
     );
 }
@@ -168,13 +169,13 @@ pub(super) fn member_promote(node: &Arc<Node>, call: Call, responder: Responder)
                 return refuse(responder, error);
             }
             let own = node.clone();
-            let done = move |changed: change::Changed| match changed {
+            let done = move |responder: Responder, changed: change::Changed| match changed {
                 Ok(members) => {
                     responder.send(encode(&MemberPromoteResponse { header: header(&own), members: shown(members) }))
                 }
                 Err(error) => refuse(responder, error),
             };
-            change::promote(node, id, Box::new(done));
+            change::promote(node, id, For::new(responder, done));
         },
     );
 }

@@ -4,7 +4,7 @@ use super::maintenance::as_root;
 use super::reply::{decode, encode, refuse};
 use crate::cluster::downgrade;
 use crate::logging;
-use crate::node::{self, Node};
+use crate::node::{self, For, Node};
 use api::etcdserverpb::downgrade_request::DowngradeAction;
 use api::etcdserverpb::{DowngradeRequest, DowngradeResponse};
 use api::{Code, Error};
@@ -49,11 +49,12 @@ fn decide(node: &Arc<Node>, request: &DowngradeRequest, responder: Responder) {
 
 fn begin(node: Arc<Node>, target: (u64, u64), responder: Responder) {
     let own = node.clone();
-    let done = move |outcome: node::Outcome| match outcome {
+    let done = move |responder: Responder, outcome: node::Outcome| match outcome {
         Ok(_) => answer(&own, responder),
         Err(error) => refuse(responder, error),
     };
-    node.propose(node.as_member(), node::DOWNGRADE_INFO_SET, &downgrade::request(Some(target)), Box::new(done));
+    let request = downgrade::request(Some(target));
+    node.propose(node.as_member(), node::DOWNGRADE_INFO_SET, &request, For::new(responder, done));
 }
 
 /// Always answered, as etcd does: what could not be cancelled is only logged.

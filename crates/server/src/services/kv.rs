@@ -4,7 +4,7 @@ use super::again::TRIES_MAX;
 use super::reply::{decode, outcome, put_varint, refuse, too_large, unreadable, varint_len};
 use crate::auth::{Identity, Pass, admit, identify};
 use crate::metrics::{Answered, Operation};
-use crate::node::{self, Node, lock};
+use crate::node::{self, Claim, For, Node, lock};
 use api::etcdserverpb::{
     CompactionRequest, DeleteRangeRequest, PutRequest, RangeRequest, TxnRequest, request_op::Request,
 };
@@ -14,7 +14,7 @@ use rpc::{Call, Reply, Responder, Status};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use store::{Ask, Author, Kvs};
+use store::{Ask, Author, Kvs, Space};
 
 /// Answers up to this size are built in one piece; larger ones are produced as the client's window opens.
 const WHOLE_BYTES_MAX: usize = limits::TURN_BYTES_MAX;
@@ -225,17 +225,17 @@ pub(super) fn put(node: &Arc<Node>, call: Call, responder: Responder) {
         Ok(request) => request,
         Err(status) => return refuse(responder, status),
     };
-    let checked = check::put(&request).and_then(|()| node.check_space(store::put_cost(&request)));
-    if let Err(error) = checked {
-        return refuse(responder, error);
-    }
+    let space = match check::put(&request).and_then(|()| node.claim_space(store::put_cost(&request))) {
+        Ok(space) => space,
+        Err(error) => return refuse(responder, error),
+    };
     admit(
         node,
         identity,
         request,
         |request| Ask::Put(request),
         move |node, _, pass| match pass {
-            Ok(pass) => propose(node, pass.author(), node::PUT, &message, is_alone, responder),
+            Ok(pass) => propose_holding(space, node, pass.author(), node::PUT, &message, is_alone, responder),
             Err(error) => refuse(responder, error),
         },
     );
@@ -256,9 +256,14 @@ pub(super) fn delete_range(node: &Arc<Node>, call: Call, responder: Responder) {
         request,
         |request| Ask::DeleteRange(request),
         move |node, request, pass| {
+            if pass.is_ok() && node.store.delete_answer_is_too_large(&request) {
+                return refuse(responder, Error::TxnAnswerTooLarge);
+            }
             let cost = || node.store.delete_cost_bytes(KeyRange::new(&request.key, &request.range_end));
-            match pass.and_then(|pass| node.store.delete_check(cost()).map(|room| (pass, room))) {
-                Ok((pass, room)) => propose_in(room, node, pass.author(), node::DELETE_RANGE, &call, responder),
+            match pass.and_then(|pass| node.claim_room(cost()).map(|room| (pass, room))) {
+                Ok((pass, room)) => {
+                    propose_in((room, Space::default()), node, pass.author(), node::DELETE_RANGE, &call, responder);
+                }
                 Err(error) => refuse(responder, error),
             }
         },
@@ -300,18 +305,19 @@ pub(super) fn txn(node: &Arc<Node>, call: Call, responder: Responder) {
             },
         ),
         None => {
-            if let Err(error) = node.check_space(store::txn_cost(&request)) {
-                return refuse(responder, error);
-            }
+            let space = match node.claim_space(store::txn_cost(&request)) {
+                Ok(space) => space,
+                Err(error) => return refuse(responder, error),
+            };
             admit(
                 node,
                 identity,
                 request,
                 |request| Ask::Txn(request),
                 move |node, request, pass| {
-                    let room = || node.store.delete_check(node.store.txn_delete_cost_bytes(&request));
+                    let room = || node.claim_room(node.store.txn_delete_cost_bytes(&request));
                     match pass.and_then(|pass| room().map(|room| (pass, room))) {
-                        Ok((pass, room)) => propose_in(room, node, pass.author(), node::TXN, &call, responder),
+                        Ok((pass, room)) => propose_in((room, space), node, pass.author(), node::TXN, &call, responder),
                         Err(error) => refuse(responder, error),
                     }
                 },
@@ -355,7 +361,7 @@ fn compact_as(node: &Arc<Node>, author: Author, request: CompactionRequest, call
         return propose(node, author, node::COMPACTION, &call.message, call.is_alone, responder);
     }
     let own = node.clone();
-    let done = move |result: node::Outcome| match result {
+    let done = move |responder: Responder, result: node::Outcome| match result {
         Ok(response) => {
             let waiting = own.clone();
             let answer = move || responder.send(outcome(&waiting, Ok(response)));
@@ -363,7 +369,7 @@ fn compact_as(node: &Arc<Node>, author: Author, request: CompactionRequest, call
         }
         Err(error) => refuse(responder, error),
     };
-    node.propose(author, node::COMPACTION, &call.message, Box::new(done));
+    node.propose(author, node::COMPACTION, &call.message, For::new(responder, done));
 }
 
 /// Sends a request through the log and its outcome to the client.
@@ -375,16 +381,40 @@ pub(super) fn propose(
     is_alone: bool,
     responder: Responder,
 ) {
+    propose_holding(Space::default(), node, author, field, request, is_alone, responder);
+}
+
+/// The same, claiming space until the outcome is there.
+pub(super) fn propose_holding(
+    space: Space,
+    node: &Arc<Node>,
+    author: Author,
+    field: u32,
+    request: &[u8],
+    is_alone: bool,
+    responder: Responder,
+) {
     let own = node.clone();
-    let done = Box::new(move |result| responder.send(outcome(&own, result)));
+    let done = For::new(responder, move |responder: Responder, result| {
+        drop(space);
+        responder.send(outcome(&own, result));
+    });
     send(node, author, field, request, is_alone, done);
 }
 
-/// As [`propose`], holding room on the disk until the outcome is there.
-fn propose_in(room: store::Room, node: &Arc<Node>, author: Author, field: u32, call: &Call, responder: Responder) {
+/// As [`propose_holding`], with room on the disks.
+pub(super) fn propose_in(
+    (room, space): (Claim, Space),
+    node: &Arc<Node>,
+    author: Author,
+    field: u32,
+    call: &Call,
+    responder: Responder,
+) {
     let own = node.clone();
-    let done = Box::new(move |result| {
-        drop(room);
+    let done = For::new(responder, move |responder: Responder, result| {
+        drop(space);
+        room.end(&own, &result);
         responder.send(outcome(&own, result));
     });
     send(node, author, field, &call.message, call.is_alone, done);

@@ -1,6 +1,6 @@
 //! `etcdserverpb.Lease`.
 
-use super::kv::{propose, still};
+use super::kv::{propose_holding, propose_in, still};
 use super::reply::{decode, encode, refuse};
 use crate::auth::{Identity, admit};
 use crate::cluster;
@@ -15,7 +15,7 @@ use rpc::{Call, Outbound, Reply, Responder, Status, StreamCall, StreamHandler, S
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
-use store::Ask;
+use store::{Ask, Space};
 
 /// What a lease costs against the quota, as etcd estimates it.
 pub(super) const GRANT_COST_BYTES: u64 = 64;
@@ -31,6 +31,7 @@ pub(super) fn grant(node: &Arc<Node>, call: Call, responder: Responder) {
     if drawn {
         request.id = free_id(node);
     }
+    raise(node, &mut request);
     admit(
         node,
         identity,
@@ -39,15 +40,21 @@ pub(super) fn grant(node: &Arc<Node>, call: Call, responder: Responder) {
         move |node, request, pass| match pass {
             // What is wrong with a request is for those who may make it.
             Ok(_) if request.ttl > limits::LEASE_TTL_SECONDS_MAX => refuse(responder, Error::LeaseTtlTooLarge),
-            Ok(pass) => match node.check_space(GRANT_COST_BYTES) {
-                Ok(()) => {
-                    propose(node, pass.author(), node::LEASE_GRANT, &request.encode_to_vec(), is_alone, responder);
+            Ok(pass) => match node.claim_space(GRANT_COST_BYTES) {
+                Ok(space) => {
+                    let request = request.encode_to_vec();
+                    propose_holding(space, node, pass.author(), node::LEASE_GRANT, &request, is_alone, responder);
                 }
                 Err(error) => refuse(responder, error),
             },
             Err(error) => refuse(responder, error),
         },
     );
+}
+
+/// Raises a time to live that is too short, here and not where it is applied: members with other flags would come to differ.
+pub(super) fn raise(node: &Node, request: &mut LeaseGrantRequest) {
+    request.ttl = request.ttl.max(node.config.lease_ttl_seconds_min());
 }
 
 /// An id that no lease has.
@@ -75,9 +82,14 @@ pub(super) fn revoke(node: &Arc<Node>, call: Call, responder: Responder) {
         Identity::of(&call),
         request,
         |request| Ask::Lease(request.id),
-        move |node, _, pass| match pass {
-            Ok(pass) => propose(node, pass.author(), node::LEASE_REVOKE, &call.message, call.is_alone, responder),
-            Err(error) => refuse(responder, error),
+        move |node, request, pass| {
+            let claim = || node.claim_room(node.store.revoke_cost_bytes(request.id));
+            match pass.and_then(|pass| claim().map(|room| (pass, room))) {
+                Ok((pass, room)) => {
+                    propose_in((room, Space::default()), node, pass.author(), node::LEASE_REVOKE, &call, responder);
+                }
+                Err(error) => refuse(responder, error),
+            }
         },
     );
 }

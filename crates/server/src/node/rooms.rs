@@ -1,0 +1,243 @@
+//! The room for deletions on the disks of all members.
+//!
+//! What is committed is applied by everyone, so the fullest disk decides what may be proposed, and not the proposer's alone. Members of
+//! Cairn tell the leader in their answers to heartbeats how much room they have, as of which applied entry; the leader tells everyone in
+//! the next heartbeat what the least of that is. A member that is down, or does not tell, is left out.
+//!
+//! What was claimed counts until every member that tells has applied it: until then it is part of the room that is told.
+
+use super::{Node, Outcome, lock};
+use api::{Error, raftpb};
+use raftpb::MessageType;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use store::{Room, Share};
+
+/// What members have told of their disks, and what is claimed of them.
+pub(crate) struct Rooms {
+    own: AtomicU64,
+    /// Everything up to this entry is part of `own`.
+    own_index: AtomicU64,
+    told: Mutex<BTreeMap<u64, Told>>,
+    /// The least that was told, `u64::MAX` when nobody tells.
+    least: AtomicU64,
+    least_index: AtomicU64,
+    members: AtomicU64,
+    /// Claims of what may not be applied everywhere.
+    recent: Mutex<Vec<Recent>>,
+    has_recent: AtomicBool,
+}
+
+/// What one member has told, or a leader of all.
+#[derive(Clone, Copy)]
+struct Told {
+    bytes: u64,
+    index: u64,
+    at_ms: u64,
+}
+
+struct Recent {
+    _room: Room,
+    /// Not looked at before: it may be on its way to the leader.
+    after_ms: u64,
+    /// Once this entry is applied, it is applied or never will be.
+    index: Option<u64>,
+}
+
+impl Default for Rooms {
+    fn default() -> Rooms {
+        Rooms {
+            own: AtomicU64::new(u64::MAX),
+            own_index: AtomicU64::new(0),
+            told: Mutex::default(),
+            least: AtomicU64::new(u64::MAX),
+            least_index: AtomicU64::new(u64::MAX),
+            members: AtomicU64::new(1),
+            recent: Mutex::default(),
+            has_recent: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Rooms {
+    /// This member's disk has `bytes` of room, which holds everything up to the entry `index`.
+    pub(super) fn note_own(&self, bytes: u64, index: u64) {
+        self.own.store(bytes, Ordering::Relaxed);
+        self.own_index.store(index, Ordering::Relaxed);
+    }
+
+    /// The room on this member's disk.
+    pub(crate) fn own_bytes(&self) -> u64 {
+        self.own.load(Ordering::Relaxed)
+    }
+
+    /// The room on the fullest of the disks that others tell of, if any do.
+    pub(crate) fn least_told_bytes(&self) -> Option<u64> {
+        Some(self.least.load(Ordering::Relaxed)).filter(|least| *least != u64::MAX)
+    }
+
+    /// Puts into heartbeats and answers to them what others are to know.
+    pub(super) fn tell(&self, messages: &mut [raftpb::Message]) {
+        for message in messages {
+            let (own, index) = (self.own.load(Ordering::Relaxed), self.own_index.load(Ordering::Relaxed));
+            let (bytes, index) = match message.r#type() {
+                MessageType::MsgHeartbeatResp => (own, index),
+                MessageType::MsgHeartbeat => {
+                    let least = self.least.load(Ordering::Relaxed);
+                    (own.min(least), index.min(self.least_index.load(Ordering::Relaxed)))
+                }
+                _ => continue,
+            };
+            message.room = Some(bytes);
+            message.room_index = Some(index);
+        }
+    }
+
+    /// Takes from a heartbeat, or an answer to one, what it tells.
+    pub(super) fn hear(&self, message: &raftpb::Message, now_ms: u64) {
+        let is_one = matches!(message.r#type(), MessageType::MsgHeartbeat | MessageType::MsgHeartbeatResp);
+        let (true, Some(bytes), Some(index)) = (is_one, message.room, message.room_index) else { return };
+        lock(&self.told).insert(message.from(), Told { bytes, index, at_ms: now_ms });
+    }
+
+    /// Leaves out who is no member, or was not heard of since `since_ms`; there are so many `members`.
+    pub(super) fn look_around(&self, members: u64, is_member: impl Fn(u64) -> bool, since_ms: u64) {
+        let mut told = lock(&self.told);
+        told.retain(|id, told| is_member(*id) && told.at_ms >= since_ms);
+        let least = told.values().map(|told| told.bytes).min().unwrap_or(u64::MAX);
+        let least_index = told.values().map(|told| told.index).min().unwrap_or(u64::MAX);
+        drop(told);
+        self.least.store(least, Ordering::Relaxed);
+        self.least_index.store(least_index, Ordering::Relaxed);
+        self.members.store(members, Ordering::Relaxed);
+    }
+
+    /// Lets go what was claimed for entries that every member which tells has applied. This one's log ends at `last`, and it has
+    /// applied everything up to `applied`. Without a leader nobody knows what the log will be: it is looked again after `retry_ms`.
+    pub(super) fn release(&self, last: u64, applied: u64, now_ms: u64, retry_ms: Option<u64>) {
+        if !self.has_recent.load(Ordering::Relaxed) {
+            return;
+        }
+        let everywhere = applied.min(self.least_index.load(Ordering::Relaxed));
+        let mut recent = lock(&self.recent);
+        for claim in recent.iter_mut().filter(|claim| claim.index.is_none() && claim.after_ms <= now_ms) {
+            match retry_ms {
+                None => claim.index = Some(last),
+                Some(retry_ms) => claim.after_ms = now_ms + retry_ms,
+            }
+        }
+        recent.retain(|claim| claim.index.is_none_or(|index| index > everywhere));
+        self.has_recent.store(!recent.is_empty(), Ordering::Relaxed);
+    }
+
+    fn share(&self) -> Share {
+        Share { members: self.members.load(Ordering::Relaxed), others_bytes: self.least.load(Ordering::Relaxed) }
+    }
+
+    fn keep(&self, room: Room, after_ms: u64) {
+        lock(&self.recent).push(Recent { _room: room, after_ms, index: None });
+        self.has_recent.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Room that was claimed for a proposal, until [`Claim::end`] is told what became of it.
+pub(crate) struct Claim {
+    room: Option<Room>,
+    rooms: Arc<Rooms>,
+}
+
+impl Claim {
+    /// What became of the proposal. If that is not known, the claim stays until it can no longer be applied.
+    pub(crate) fn end(mut self, node: &Node, outcome: &Outcome) {
+        let is_doubtful =
+            matches!(outcome, Err(Error::Timeout | Error::TimeoutDueToLeaderFail | Error::TimeoutDueToConnectionLost));
+        let is_told = self.rooms.least_told_bytes().is_some();
+        let Some(room) = self.room.take().filter(|room| room.bytes() > 0 && (is_doubtful || is_told)) else { return };
+        // A message to the leader, and what it has appended because of it, has arrived or is lost by then.
+        let patience_ms = if is_doubtful { 2 * node.config.election_timeout.as_millis() as u64 } else { 0 };
+        self.rooms.keep(room, node.now_ms() + patience_ms);
+    }
+}
+
+impl Node {
+    /// Claims room for a deletion, or the end of a lease, that writes `cost` bytes on every member.
+    pub(crate) fn claim_room(&self, cost: u64) -> Result<Claim, Error> {
+        let room = self.store.claim_room(cost, self.rooms.share())?;
+        Ok(Claim { room: Some(room), rooms: self.rooms.clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heartbeat(kind: MessageType, from: u64) -> raftpb::Message {
+        raftpb::Message { r#type: Some(kind as i32), from: Some(from), ..Default::default() }
+    }
+
+    fn told(rooms: &Rooms, kind: MessageType) -> (Option<u64>, Option<u64>) {
+        let mut messages = [heartbeat(kind, 9)];
+        rooms.tell(&mut messages);
+        (messages[0].room, messages[0].room_index)
+    }
+
+    #[test]
+    fn the_fullest_disk_decides() {
+        let leader = Rooms::default();
+        leader.note_own(1_000, 50);
+        for (id, bytes, index) in [(2, 700, 60), (3, 900, 40)] {
+            let follower = Rooms::default();
+            follower.note_own(bytes, index);
+            let mut answer = [heartbeat(MessageType::MsgHeartbeatResp, id)];
+            follower.tell(&mut answer);
+            leader.hear(&answer[0], 100 * id);
+        }
+        // One of etcd's.
+        leader.hear(&heartbeat(MessageType::MsgHeartbeatResp, 4), 100);
+        leader.look_around(4, |_| true, 0);
+        assert_eq!((leader.share().members, leader.share().others_bytes), (4, 700));
+        assert_eq!(told(&leader, MessageType::MsgHeartbeat), (Some(700), Some(40)));
+        assert_eq!(told(&leader, MessageType::MsgHeartbeatResp), (Some(1_000), Some(50)));
+        assert_eq!(told(&leader, MessageType::MsgApp), (None, None));
+        leader.look_around(4, |_| true, 300);
+        assert_eq!(leader.share().others_bytes, 900, "the other is down");
+        leader.look_around(3, |id| id != 3, 0);
+        assert_eq!(leader.least_told_bytes(), None);
+        assert_eq!(told(&leader, MessageType::MsgHeartbeat), (Some(1_000), Some(50)));
+    }
+
+    #[test]
+    fn a_claim_counts_until_it_is_applied_everywhere() {
+        let rooms = Rooms::default();
+        let hear = |index: u64| {
+            let told =
+                raftpb::Message { room: Some(9), room_index: Some(index), ..heartbeat(MessageType::MsgHeartbeat, 2) };
+            rooms.hear(&told, 0);
+            rooms.look_around(2, |_| true, 0);
+        };
+        let left = || lock(&rooms.recent).len();
+        hear(10);
+        rooms.keep(Room::default(), 0);
+        rooms.keep(Room::default(), 500);
+        rooms.release(20, 20, 100, None);
+        assert_eq!(left(), 2, "the other member is behind");
+        hear(20);
+        rooms.release(30, 19, 100, None);
+        assert_eq!(left(), 2, "this one is behind");
+        rooms.release(30, 20, 100, None);
+        assert_eq!(left(), 1);
+        hear(100);
+        rooms.release(30, 100, 499, None);
+        assert_eq!(left(), 1, "it may be on its way");
+        rooms.release(30, 100, 500, Some(100));
+        rooms.release(30, 100, 599, None);
+        assert_eq!(left(), 1, "nobody led");
+        rooms.release(110, 100, 600, None);
+        assert_eq!(left(), 1);
+        hear(110);
+        rooms.release(120, 110, 700, None);
+        assert_eq!(left(), 0);
+        assert!(!rooms.has_recent.load(Ordering::Relaxed));
+    }
+}
