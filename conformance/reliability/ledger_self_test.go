@@ -44,6 +44,18 @@ func TestLedgerFinds(t *testing.T) {
 		}
 	}
 
+	// Whatever the error was, NOSPACE for one: the write may have been made.
+	failed := newLedger()
+	failed.try([]change{{key: "k", value: "a"}})
+	failed.fail()
+	for _, history := range [][]change{{put(2, "a")}, nil} {
+		audit := &recorder{TB: t}
+		failed.audit(audit, history, 2, 1+int64(len(history)))
+		if len(audit.found) > 0 {
+			t.Errorf("a write that failed and is there %d times: the audit found %v", len(history), audit.found)
+		}
+	}
+
 	ledger := newLedger()
 	ledger.acknowledge(5, 7, []change{put(0, "late")})
 	audit := &recorder{TB: t}

@@ -83,6 +83,8 @@ func (l *ledger) acknowledge(revision, after int64, writes []change) {
 	l.highest = max(l.highest, revision)
 }
 
+// fail notes a write that was answered with an error. Whatever that says, it may
+// have been made: NOSPACE, too, is told of some that were applied.
 func (l *ledger) fail() {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
