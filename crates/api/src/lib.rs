@@ -56,4 +56,4 @@ mod generated {
 pub use generated::{
     authpb, etcdserverpb, leasepb, membershippb, mvccpb, otlp, raftpb, snappb, v3electionpb, v3lockpb, walpb,
 };
-pub use prost::Message;
+pub use prost::{DecodeError, Message};

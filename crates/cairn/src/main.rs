@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::exit;
 
 fn main() {
+    contain::install_plain();
     // An argument that is not text belongs to no flag; what is left of it is named in the refusal.
     let mut words = std::env::args_os();
     let program = words.next().unwrap_or_default();

@@ -96,7 +96,10 @@ impl Http2 {
         let key = signal.stream();
         let (can_begin, may_stream) = (self.can_begin(), self.may_stream());
         let room = self.gathering_room(shared);
-        let Some(stream) = self.streams.get_mut(key) else { return };
+        // A signal that a panic has cut off from its stream finds another one in its place, perhaps of another connection.
+        let Some(stream) = self.streams.get_mut(key).filter(|stream| Arc::ptr_eq(&stream.signal, signal)) else {
+            return;
+        };
         let (streams, held_bytes, gathered_bytes) = (stream.streams, stream.out.held_bytes(), stream.gathered_bytes());
         let room = room + gathered_bytes;
         let mut look = Look { shared, sender: &mut self.sender, peer: &self.peer, room, can_begin, may_stream };

@@ -204,6 +204,12 @@ impl Http2 {
                 return self.leave(shared, &mut cx);
             }
         };
+        if self.sender.slipped {
+            shared.stats.connection_error(Reason::INTERNAL_ERROR);
+            let last = self.farewell.last_stream(self.last_stream);
+            self.sender.go_away(last, Reason::INTERNAL_ERROR, "internal error");
+            return self.leave(shared, &mut cx);
+        }
         if let Some(increment) = self.receiver.window_update() {
             self.sender.window_update(0, increment);
         }

@@ -63,6 +63,10 @@ impl Http2 {
         if !self.greeted && (head.kind != kind::SETTINGS || head.has(flag::ACK)) {
             return Err(Fault::connection(Reason::PROTOCOL_ERROR).into());
         }
+        #[cfg(feature = "planted-panics")]
+        if head.kind == kind::PING {
+            crate::planted::panic_over(payload);
+        }
         match Frame::parse(head, payload)? {
             Frame::Headers { stream, fragment, end_stream, end_headers: true } => {
                 return self.block(shared, stream, fragment, end_stream, rest);

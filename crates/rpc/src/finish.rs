@@ -45,7 +45,7 @@ impl Stream {
                         self.out.begin(head.status, head.headers);
                         self.streams = true;
                         let handler = Box::new(Exchange::answering(body, StreamWaker::new(self.signal.clone())));
-                        self.role = Role::Handler(Handler { handler, single: false, message: None, starved: false });
+                        self.role = Role::Handler(Handler::new(handler, false));
                         self.drive(look, |handler, out| handler.ready(out));
                     }
                 }
@@ -57,7 +57,7 @@ impl Stream {
     pub(crate) fn drive(&mut self, look: &mut Look<'_>, call: impl FnOnce(&mut dyn StreamHandler, &mut Outbound<'_>)) {
         let Role::Handler(handler) = &mut self.role else { return };
         let mut out = Outbound::new(&mut self.out);
-        call(&mut *handler.handler, &mut out);
+        handler.handler.call(|handler| call(&mut **handler, &mut out));
         handler.starved |= !out.has_room();
         let (messages, bytes) = out.counts();
         if let Some(method) = self.method

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use contain::{Contained, outside};
 use rustls::ServerConnection;
 use tokio::io::AsyncReadExt;
 use tokio::sync::Notify;
@@ -186,12 +187,16 @@ async fn serve(candidate: Candidate, guard: Guard) {
     let address = arrival.peer.address;
     let mut server_name = None;
     let outcome = {
-        let mut shaking = pin!(shake(arrival, &*gatekeeper, plaintext, &mut server_name));
-        tokio::time::timeout(common.timeout, shaking.as_mut()).await.unwrap_or_else(|_| {
-            // While the connection is open: whoever sees it closed finds it counted.
-            common.counts.timed_out.fetch_add(1, Ordering::Relaxed);
-            Err(Refusal::TimedOut)
-        })
+        let shaking = Contained::new(shake(arrival, &*gatekeeper, plaintext, &mut server_name));
+        let mut shaking = pin!(shaking);
+        match tokio::time::timeout(common.timeout, shaking.as_mut()).await {
+            Ok(shaken) => shaken.unwrap_or_else(|panicked| Err(Refusal::Io(io::Error::other(panicked)))),
+            Err(_) => {
+                // While the connection is open: whoever sees it closed finds it counted.
+                common.counts.timed_out.fetch_add(1, Ordering::Relaxed);
+                Err(Refusal::TimedOut)
+            }
+        }
     };
     match outcome {
         Ok(arrival) => {
@@ -217,7 +222,7 @@ async fn shake(
     server_name: &mut Option<String>,
 ) -> Result<Arrival, Refusal> {
     let mut live = arrival.socket.attach()?;
-    let mut session = Box::new(ServerConnection::new(gatekeeper.config()).map_err(Refusal::Tls)?);
+    let mut session = Box::new(ServerConnection::new(outside(|| gatekeeper.config())).map_err(Refusal::Tls)?);
     if plaintext {
         let first = live.read_u8().await?;
         if first != RECORD_OF_HANDSHAKE {

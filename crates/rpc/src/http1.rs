@@ -10,6 +10,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use contain::outside;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::rt::{Read, ReadBufCursor, Sleep, Timer, Write};
@@ -75,12 +76,12 @@ async fn answer(mut request: Request<Incoming>, context: Arc<Serving>) -> Result
     let responder = HttpResponder::task(sender);
     if context.service.takes_pieces(&head) {
         let request = Request::from_parts(head, RequestBody::http1(incoming));
-        context.service.http_in_pieces(request, responder);
+        outside(|| context.service.http_in_pieces(request, responder));
     } else {
         let gathering = gather(RequestBody::http1(incoming), &context);
         let gathered = tokio::time::timeout(context.options.http_body_timeout, gathering).await;
         match gathered.unwrap_or(Err(StatusCode::REQUEST_TIMEOUT)) {
-            Ok(body) => context.service.http(Request::from_parts(head, body), responder),
+            Ok(body) => outside(|| context.service.http(Request::from_parts(head, body), responder)),
             Err(status) => {
                 match status {
                     StatusCode::PAYLOAD_TOO_LARGE => context.guard.stats.hit(Limit::MessageBytes),
@@ -174,6 +175,8 @@ impl Read for Stream {
         let len = room.len().min(to.remaining());
         let mut buf = ReadBuf::new(&mut room[..len]);
         ready!(Pin::new(&mut *this.stream).poll_read(cx, &mut buf))?;
+        #[cfg(feature = "planted-panics")]
+        crate::planted::panic_over(buf.filled());
         to.put_slice(buf.filled());
         Poll::Ready(Ok(()))
     }

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use api::Code;
 use bytes::{Bytes, BytesMut};
+use contain::outside;
 use http::{Method, StatusCode};
 
 use crate::call::too_much_gathered;
@@ -77,12 +78,13 @@ impl Http2 {
                     let (waker, slot) = (StreamWaker::new(signal.clone()), Arc::new(Slot::default()));
                     let (sender, receiver) = pipe();
                     let handler = Box::new(Exchange::asking(sender, slot.clone(), waker.clone()));
-                    let role = Role::Handler(Handler { handler, single: false, message: None, starved: false });
+                    let role = Role::Handler(Handler::new(handler, false));
                     let input = Input::new(Decoder::raw(), head.content_length, ended);
                     let stream = Stream::new(signal, id, None, input, out, role, shared.now);
                     self.keep(shared, stream, None);
                     let request = http::Request::from_parts(*parts, RequestBody::http2(receiver));
-                    shared.service.http_in_pieces(request, HttpResponder::exchange(slot, waker));
+                    let responder = HttpResponder::exchange(slot, waker);
+                    outside(|| shared.service.http_in_pieces(request, responder));
                     return Ok(0);
                 }
                 let input = Input::new(Decoder::new(Encoding::Identity, 0), head.content_length, ended);
@@ -145,10 +147,10 @@ impl Http2 {
                 peer: self.peer.clone(),
                 waker: StreamWaker::new(signal.clone()),
             };
-            match shared.service.stream(method, call) {
+            match outside(|| shared.service.stream(method, call)) {
                 Ok(handler) => {
                     let single = grpc.kind == Kind::ServerStream;
-                    Role::Handler(Handler { handler, single, message: None, starved: false })
+                    Role::Handler(Handler::new(handler, single))
                 }
                 Err(status) => {
                     signal.end();

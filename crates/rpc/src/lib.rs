@@ -54,6 +54,8 @@ mod passed_over;
 mod payload;
 mod peer;
 mod pipe;
+#[cfg(feature = "planted-panics")]
+mod planted;
 mod rates;
 mod receiver;
 mod reply;

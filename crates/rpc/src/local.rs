@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use api::Code;
 use bytes::Bytes;
+use contain::{Outside, outside};
 
 use crate::Outbound;
 use crate::outflow::{Opening, Outflow};
@@ -35,7 +36,7 @@ impl LocalCall {
         count.received(message.len());
         let (responder, receiver) = Responder::local();
         let call = Call { message, metadata: self.metadata, deadline: self.deadline, peer: self.peer, is_alone: false };
-        service.unary(self.method, call, responder);
+        outside(|| service.unary(self.method, call, responder));
         let answered = async { receiver.await.unwrap_or_else(|_| Err(api::Error::Stopped.into())) };
         let answer = match self.deadline {
             None => answered.await,
@@ -58,9 +59,9 @@ impl LocalCall {
         let bell = Arc::new(Bell::default());
         let waker = StreamWaker::local(bell.clone());
         let call = StreamCall { metadata: self.metadata, deadline: self.deadline, peer: self.peer, waker };
-        let handler = service.stream(self.method, call).inspect_err(|status| count.ended(status.code))?;
+        let handler = outside(|| service.stream(self.method, call)).inspect_err(|status| count.ended(status.code))?;
         Ok(LocalStream {
-            handler: Some(handler),
+            handler: Some(Outside::new(handler)),
             flow: Outflow::new(Opening::Sent, 0),
             bell,
             starved: false,
@@ -77,7 +78,7 @@ impl LocalCall {
 /// Dropping it cancels the call.
 pub struct LocalStream {
     /// None once the call has ended.
-    handler: Option<Box<dyn StreamHandler>>,
+    handler: Option<Outside<Box<dyn StreamHandler>>>,
     flow: Outflow,
     bell: Arc<Bell>,
     /// The handler has found no room.
@@ -159,7 +160,7 @@ impl LocalStream {
     fn drive(&mut self, call: impl FnOnce(&mut dyn StreamHandler, &mut Outbound<'_>)) {
         let Some(handler) = &mut self.handler else { return };
         let mut out = Outbound::new(&mut self.flow);
-        call(&mut **handler, &mut out);
+        handler.call(|handler| call(&mut **handler, &mut out));
         self.starved |= !out.has_room();
         let (messages, bytes) = out.counts();
         if messages > 0 {

@@ -5,6 +5,7 @@ use std::fmt;
 
 use api::{Code, limits};
 use bytes::{Buf, Bytes, BytesMut};
+use contain::Outside;
 use http::{HeaderMap, Response, StatusCode};
 
 use crate::frame::{PAYLOAD_BYTES_DEFAULT, Reason};
@@ -86,7 +87,7 @@ enum Item {
     Block(BytesMut),
     Parts {
         len: usize,
-        source: Box<dyn Source>,
+        source: Outside<Box<dyn Source>>,
     },
     Raw(Bytes),
 }
@@ -103,7 +104,7 @@ struct Current {
 
 enum Body {
     Bytes(Bytes),
-    Source(Box<dyn Source>),
+    Source(Outside<Box<dyn Source>>),
 }
 
 /// How a response ends.
@@ -139,7 +140,7 @@ impl Outflow {
     pub(crate) fn reply(&mut self, reply: Reply) {
         let item = match reply {
             Reply::Whole(message) => Item::Message(message),
-            Reply::Parts { len, source } => Item::Parts { len, source },
+            Reply::Parts { len, source } => Item::Parts { len, source: Outside::new(source) },
         };
         self.queued_bytes += item.queued_bytes();
         self.queue.push_back(item);
@@ -320,7 +321,9 @@ impl Outflow {
                 }
             }
             let Some(piece) = current.take(wanted) else {
-                // The source ended before its length: only a reset tells the client that the message is broken.
+                // The source ended before its length: only a reset tells the client that the message is broken. Sources do that only when
+                // they slip.
+                sender.slipped = true;
                 return Progress::Broken(Reason::INTERNAL_ERROR);
             };
             let is_over = current.len() == 0;
@@ -489,7 +492,7 @@ impl Current {
             _ if body_max == 0 => Bytes::new(),
             Body::Bytes(bytes) => bytes.split_to(body_max),
             Body::Source(source) => {
-                let piece = source.next(body_max)?;
+                let piece = source.call(|source| source.next(body_max))?;
                 assert!(piece.len() <= body_max, "a source gave {} of at most {body_max} bytes", piece.len());
                 if piece.is_empty() {
                     return None;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use api::Code;
 use bytes::Bytes;
+use contain::outside;
 use tokio::sync::oneshot;
 
 use crate::body::Body;
@@ -34,7 +35,7 @@ thread_local! {
 /// never touches the mailbox.
 pub(crate) fn inline(signal: &Arc<Signal>, call: impl FnOnce(Arc<Signal>)) -> Option<Answer> {
     CURRENT.set(Arc::as_ptr(signal));
-    call(signal.clone());
+    outside(|| call(signal.clone()));
     CURRENT.set(ptr::null());
     ANSWER.take()
 }
@@ -140,7 +141,8 @@ impl fmt::Debug for Responder {
 /// How often it is looked whether the client of an HTTP/2 stream is still there, by those who wait for that.
 const GONE_LOOK: Duration = Duration::from_millis(200);
 
-/// Answers one HTTP request, once. Dropped without an answer it says 503.
+/// Answers one HTTP request, once. Dropped without an answer it says 503. A response with the header `connection: close` ends the
+/// connection, whatever version of HTTP it speaks.
 pub struct HttpResponder {
     to: Option<HttpTo>,
     /// Headers of every response.
@@ -233,7 +235,12 @@ impl HttpResponder {
 impl Drop for HttpResponder {
     fn drop(&mut self) {
         if self.to.is_some() {
-            self.deliver(plain_response(http::StatusCode::SERVICE_UNAVAILABLE).map(Body::Whole));
+            let mut response = plain_response(http::StatusCode::SERVICE_UNAVAILABLE);
+            if matches!(self.to, Some(HttpTo::Task(_))) {
+                // Whatever should have answered has stopped, or has panicked.
+                response.headers_mut().insert(http::header::CONNECTION, http::HeaderValue::from_static("close"));
+            }
+            self.deliver(response.map(Body::Whole));
         }
     }
 }

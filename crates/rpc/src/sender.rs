@@ -3,6 +3,7 @@
 use api::Code;
 use bytes::{BufMut, Bytes, BytesMut};
 use http::HeaderMap;
+use http::header::CONNECTION;
 
 use crate::Status;
 use crate::frame::{Fault, Head, PAYLOAD_BYTES_DEFAULT, Reason, Settings, WINDOW_BYTES_DEFAULT, flag, kind, setting};
@@ -64,6 +65,8 @@ pub(crate) struct Sender {
     usual_trailers: Usual,
     /// The table's size was changed, and no block has come since.
     changed: bool,
+    /// A call was answered by whatever has panicked: the connection ends.
+    pub(crate) slipped: bool,
 }
 
 impl Sender {
@@ -81,6 +84,7 @@ impl Sender {
             usual_head: Usual::default(),
             usual_trailers: Usual::default(),
             changed: false,
+            slipped: false,
         }
     }
 
@@ -201,6 +205,11 @@ impl Sender {
     pub(crate) fn http_head(&mut self, stream: u32, status: u16, headers: &HeaderMap, end: bool) {
         self.begin_block(status);
         for (name, value) in headers {
+            if name == CONNECTION {
+                // HTTP/2 has no such header (RFC 9113 section 8.2.2).
+                self.slipped |= value == "close";
+                continue;
+            }
             self.encoder.encode(&mut self.block, name.as_str().as_bytes(), value.as_bytes(), Indexing::Without);
         }
         self.headers(stream, end);
@@ -218,6 +227,7 @@ impl Sender {
     }
 
     fn status(&mut self, status: &Status) {
+        self.slipped |= status.ends_connection();
         self.encoder.encode(&mut self.block, b"grpc-status", code_text(status.code), Indexing::Index);
         if !status.message.is_empty() {
             let message = status.encoded_message();

@@ -15,15 +15,18 @@ pub struct Status {
     pub message: Cow<'static, str>,
     /// The call has certainly not left this client. Only clients say so, of calls that they have not begun; no server can.
     is_unsent: bool,
+    /// The server has slipped over the call, and closes the connection behind it.
+    ends_connection: bool,
 }
 
 impl Status {
     /// Success.
-    pub const OK: Status = Status { code: Code::Ok, message: Cow::Borrowed(""), is_unsent: false };
+    pub const OK: Status =
+        Status { code: Code::Ok, message: Cow::Borrowed(""), is_unsent: false, ends_connection: false };
 
     /// A status from its two parts.
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Status {
-        Status { code, message: message.into(), is_unsent: false }
+        Status { code, message: message.into(), is_unsent: false, ends_connection: false }
     }
 
     /// The end of a call that was not begun: there is nobody to send it to.
@@ -34,6 +37,11 @@ impl Status {
     /// Whether a call that ended like this has certainly not been sent.
     pub fn is_unsent(&self) -> bool {
         self.is_unsent
+    }
+
+    /// Whether the connection of a call that ends like this is closed once that is said. Only panics do it.
+    pub fn ends_connection(&self) -> bool {
+        self.ends_connection
     }
 
     /// What a call past its deadline ends with.
@@ -60,6 +68,12 @@ impl Status {
 impl From<api::Error> for Status {
     fn from(error: api::Error) -> Status {
         Status::new(error.code(), error.message())
+    }
+}
+
+impl From<contain::Panicked> for Status {
+    fn from(panicked: contain::Panicked) -> Status {
+        Status { ends_connection: true, ..Status::new(Code::Internal, panicked.to_string()) }
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use api::Code;
 use bytes::{Bytes, BytesMut};
+use contain::Outside;
 
 use crate::frame::Reason;
 use crate::head::Grpc;
@@ -87,12 +88,19 @@ pub(crate) enum Role {
 }
 
 pub(crate) struct Handler {
-    pub(crate) handler: Box<dyn StreamHandler>,
+    /// Code of the service, which is not of this connection alone.
+    pub(crate) handler: Outside<Box<dyn StreamHandler>>,
     /// The client sends exactly one message, which is held until the client has finished.
     pub(crate) single: bool,
     pub(crate) message: Option<Bytes>,
     /// The handler has found no room.
     pub(crate) starved: bool,
+}
+
+impl Handler {
+    pub(crate) fn new(handler: Box<dyn StreamHandler>, single: bool) -> Handler {
+        Handler { handler: Outside::new(handler), single, message: None, starved: false }
+    }
 }
 
 /// How a look at a stream ended.
@@ -195,7 +203,7 @@ impl Stream {
     /// Bytes that a handler has taken and still holds. Only those of HTTP bodies do.
     fn handler_held_bytes(&self) -> usize {
         match &self.role {
-            Role::Handler(handler) if self.method.is_none() => handler.handler.held_bytes(),
+            Role::Handler(handler) if self.method.is_none() => handler.handler.look(|handler| handler.held_bytes()),
             _ => 0,
         }
     }

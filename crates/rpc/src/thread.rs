@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use contain::{Contained, contain};
 use slab::Slab;
 use tokio::sync::watch;
 use tokio::time::Sleep;
@@ -135,6 +136,59 @@ impl Wake for ConnectionWaker {
     }
 }
 
+/// How a turn of a connection ended.
+enum Passed {
+    Turn(Turn),
+    /// It speaks HTTP/1.1.
+    Http1(http1::Stream, Peer),
+}
+
+impl Connection {
+    fn turn(&mut self, key: usize, shared: &mut Shared) -> Passed {
+        if let State::Greeting(greeting) = &mut self.state {
+            self.wake.arm();
+            let mut cx = Context::from_waker(&self.waker);
+            let peer = greeting.peer.clone();
+            let http2 = match greeting.poll(&mut cx) {
+                Poll::Pending => return Passed::Turn(Turn::Idle),
+                Poll::Ready(Ok(Protocol::Http2(stream, seen))) => {
+                    Http2::new(stream, &seen, key, peer, greeting.serves, shared)
+                }
+                // There is no gRPC over it.
+                Poll::Ready(Ok(Protocol::Http1(..))) if greeting.serves == Serves::Grpc => None,
+                Poll::Ready(Ok(Protocol::Http1(stream, seen))) => {
+                    return Passed::Http1(http1::Stream::new(stream, seen, shared.options.write_timeout), peer);
+                }
+                Poll::Ready(Err(_)) => None,
+            };
+            let Some(http2) = http2 else { return Passed::Turn(Turn::Closed) };
+            self.state = State::Http2(Box::new(http2));
+        }
+        match &mut self.state {
+            State::Http2(http2) => Passed::Turn(http2.turn(shared, &self.wake, &self.waker)),
+            State::Greeting(_) => Passed::Turn(Turn::Idle),
+        }
+    }
+
+    /// Looks after what takes time. False if the connection is to be dropped.
+    fn tick(&mut self, shared: &Shared, closing: Option<Closing>) -> bool {
+        let now = shared.now;
+        match &mut self.state {
+            State::Greeting(greeting) => {
+                let in_time = now.duration_since(greeting.since) < shared.options.handshake_timeout;
+                if !in_time {
+                    shared.stats.hit(Limit::Handshake);
+                }
+                in_time && closing.is_none()
+            }
+            State::Http2(http2) => {
+                let is_idle_over = closing.is_some_and(|closing| now >= closing.idle_at);
+                http2.tick(shared, &self.waker) && (!is_idle_over || http2.is_answering(now))
+            }
+        }
+    }
+}
+
 impl RequestThread {
     /// To be called within the thread's runtime.
     pub(crate) fn new(shared: Shared) -> RequestThread {
@@ -221,32 +275,13 @@ impl RequestThread {
         let connection = &mut self.connections[key];
         connection.due = false;
         self.shared.now = Instant::now();
-        if let State::Greeting(greeting) = &mut connection.state {
-            connection.wake.arm();
-            let mut cx = Context::from_waker(&connection.waker);
-            let write_timeout = self.shared.options.write_timeout;
-            let peer = greeting.peer.clone();
-            let http2 = match greeting.poll(&mut cx) {
-                Poll::Pending => return,
-                Poll::Ready(Ok(Protocol::Http2(stream, seen))) => {
-                    Http2::new(stream, &seen, key, peer, greeting.serves, &self.shared)
-                }
-                // There is no gRPC over it.
-                Poll::Ready(Ok(Protocol::Http1(..))) if greeting.serves == Serves::Grpc => None,
-                Poll::Ready(Ok(Protocol::Http1(stream, seen))) => {
-                    self.begin_http1(key, http1::Stream::new(stream, seen, write_timeout), peer);
-                    return;
-                }
-                Poll::Ready(Err(_)) => None,
-            };
-            let Some(http2) = http2 else { return self.close(key) };
-            connection.state = State::Http2(Box::new(http2));
-        }
-        let State::Http2(http2) = &mut connection.state else { return };
-        match http2.turn(&mut self.shared, &connection.wake, &connection.waker) {
-            Turn::Idle => {}
-            Turn::Again => self.make_due(key),
-            Turn::Closed => self.close(key),
+        let shared = &mut self.shared;
+        // What a panic leaves half done is the connection's: what it counts for elsewhere is taken back by `Http2::abandon`.
+        match contain(|| connection.turn(key, shared)).unwrap_or(Passed::Turn(Turn::Closed)) {
+            Passed::Turn(Turn::Idle) => {}
+            Passed::Turn(Turn::Again) => self.make_due(key),
+            Passed::Turn(Turn::Closed) => self.close(key),
+            Passed::Http1(stream, peer) => self.begin_http1(key, stream, peer),
         }
     }
 
@@ -267,7 +302,7 @@ impl RequestThread {
             gathered_bytes: self.shared.gathered_bytes.clone(),
             guard: Arc::new(Http1Guard::new(self.http1.clone(), self.shared.stats.clone())),
         };
-        tokio::spawn(http1::serve(stream, serving, self.http1_stop.subscribe()));
+        tokio::spawn(Contained::new(http1::serve(stream, serving, self.http1_stop.subscribe())));
     }
 
     fn expire(&mut self) {
@@ -281,20 +316,7 @@ impl RequestThread {
         self.next_tick = now + if self.closing.is_some() { DRAIN_TICK } else { TICK };
         let mut lost = Vec::new();
         for (key, connection) in &mut self.connections {
-            let keeps = match &mut connection.state {
-                State::Greeting(greeting) => {
-                    let in_time = now.duration_since(greeting.since) < self.shared.options.handshake_timeout;
-                    if !in_time {
-                        self.shared.stats.hit(Limit::Handshake);
-                    }
-                    in_time && self.closing.is_none()
-                }
-                State::Http2(http2) => {
-                    let is_idle_over = self.closing.is_some_and(|closing| now >= closing.idle_at);
-                    http2.tick(&self.shared, &connection.waker) && (!is_idle_over || http2.is_answering(now))
-                }
-            };
-            if !keeps {
+            if !contain(|| connection.tick(&self.shared, self.closing)).unwrap_or(false) {
                 lost.push(key);
             }
         }

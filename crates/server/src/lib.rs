@@ -20,11 +20,14 @@ mod monitoring;
 mod node;
 mod overload;
 mod peers;
+#[cfg(test)]
+mod planted;
 mod rest;
 mod services;
 mod system;
 mod tls;
 mod tracing;
+mod unread;
 
 pub use cluster::BeginError;
 pub use config::{Asked, Config, ConfigError, Gate, Output, Rotation, TlsVersion, parse, usage};
@@ -88,11 +91,7 @@ pub fn run(args: impl IntoIterator<Item = String>) -> i32 {
         logging::flush();
         return 1;
     }
-    // A release build aborts right after: half-done work must not be seen by anyone.
-    std::panic::set_hook(Box::new(|panic| {
-        logging::error("panic", &[("panic", Value::Shown(panic))]);
-        logging::flush();
-    }));
+    contain::install(logging::panicked);
     match serve(config, signals) {
         Ok(()) => 0,
         Err(error) => {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use api::Code;
 use bytes::Bytes;
+use contain::contain;
 use slab::Slab;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot};
@@ -217,7 +218,12 @@ fn spawn<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         orphaned: false,
     };
     tokio::spawn(async move {
-        let why = poll_fn(|cx| task.poll(cx, step)).await;
+        let why = poll_fn(|cx| {
+            // Its calls are all that a connection has to do with.
+            let turn = contain(|| task.poll(cx, step));
+            turn.unwrap_or_else(|panicked| Poll::Ready(Connection::lost(&panicked.to_string())))
+        });
+        let why = why.await;
         task.end(&why);
     });
     Connected { commands, closing }

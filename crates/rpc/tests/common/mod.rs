@@ -33,6 +33,7 @@ pub const METHODS: &[Method] = &[
     Method { path: "/test.Echo/Chat", kind: Kind::Bidi },
     Method { path: "/test.Echo/Refuse", kind: Kind::Bidi },
     Method { path: "/test.Echo/Whole", kind: Kind::Unary },
+    Method { path: "/test.Echo/Slip", kind: Kind::Unary },
 ];
 
 /// What the service has seen.
@@ -66,6 +67,10 @@ impl Service for Echo {
             "/test.Echo/Never" => self.0.never.lock().expect("not poisoned").push(responder),
             "/test.Echo/Drop" => drop(responder),
             "/test.Echo/Fail" => responder.send(Err(Status::new(Code::DataLoss, "50% lost:\nschön"))),
+            "/test.Echo/Slip" => {
+                let slipped = contain::contain(|| assert!(call.message.is_empty(), "planted in a decoder"));
+                responder.send(slipped.map(|()| Reply::Whole(Bytes::new())).map_err(Status::from));
+            }
             "/test.Echo/Whole" => {
                 let reply: Vec<u8> = (0..number(&call.message)).map(pattern).collect();
                 responder.send(Ok(Reply::Whole(Bytes::from(reply))));

@@ -2,6 +2,7 @@
 
 use super::{change, checkpoints, leases, remote};
 use crate::node::Node;
+use crate::unread;
 use api::etcdserverpb::{HashKvResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse, ResponseHeader};
 use api::leasepb::{LeaseInternalRequest, LeaseInternalResponse};
 use api::{Error, Message};
@@ -152,7 +153,7 @@ fn not_level(error: Error) -> Answer {
 }
 
 fn keep_alive(node: &Arc<Node>, body: &[u8]) -> Answer {
-    let Ok(request) = LeaseKeepAliveRequest::decode(body) else {
+    let Ok(request) = unread::decode::<LeaseKeepAliveRequest>(body) else {
         return text(StatusCode::BAD_REQUEST, "error unmarshalling request");
     };
     if let Err(error) = node.wait_linearized(LEVEL_MAX) {
@@ -172,7 +173,7 @@ fn keep_alive(node: &Arc<Node>, body: &[u8]) -> Answer {
 }
 
 fn time_to_live(node: &Arc<Node>, body: &[u8]) -> Answer {
-    let decoded = LeaseInternalRequest::decode(body).map(|request| request.lease_time_to_live_request);
+    let decoded = unread::decode::<LeaseInternalRequest>(body).map(|request| request.lease_time_to_live_request);
     let Ok(Some(request)) = decoded else {
         return text(StatusCode::BAD_REQUEST, "error unmarshalling request");
     };

@@ -3,6 +3,7 @@
 use super::addresses::authority;
 use crate::config::Tls;
 use crate::tls;
+use crate::unread;
 use api::{Code, Message};
 use rpc::Metadata;
 use rpc::client::{Encryption, Options};
@@ -101,6 +102,6 @@ impl Channel {
             Code::DeadlineExceeded => CallError::Timeout(patience),
             code => CallError::Status { code: code as u8, text: status.message.into_owned() },
         })?;
-        A::decode(answer).map_err(|error| CallError::Unreadable(error.to_string()))
+        unread::decode::<A>(answer).map_err(|error| CallError::Unreadable(error.to_string()))
     }
 }

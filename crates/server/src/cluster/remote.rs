@@ -1,6 +1,7 @@
 //! Small calls to the other members over their peer URLs.
 
 use crate::peers::{Gate, client};
+use crate::unread;
 use api::Message;
 use api::etcdserverpb::{
     HashKvResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
@@ -165,7 +166,7 @@ pub(crate) fn promote(gate: &Gate, url: &str, id: u64, timeout: Duration) -> Res
 pub(crate) fn renew(gate: &Gate, url: &str, lease: i64, timeout: Duration) -> Result<Option<i64>, CallError> {
     let request = LeaseKeepAliveRequest { id: lease }.encode_to_vec();
     let response = call(gate, url, Method::POST, "/leases", request, timeout)?;
-    match (response.status(), LeaseKeepAliveResponse::decode(response.body().as_slice())) {
+    match (response.status(), unread::decode::<LeaseKeepAliveResponse>(response.body().as_slice())) {
         (StatusCode::NOT_FOUND, _) if is_lease_not_found(&response) => Ok(None),
         (StatusCode::OK, Ok(answer)) if answer.id == lease => Ok(Some(answer.ttl)),
         _ => Err(unexpected(&response)),
@@ -181,7 +182,7 @@ pub(crate) fn time_to_live(
 ) -> Result<Option<LeaseTimeToLiveResponse>, CallError> {
     let body = LeaseInternalRequest { lease_time_to_live_request: Some(*request) }.encode_to_vec();
     let response = call(gate, url, Method::POST, "/leases/internal", body, timeout)?;
-    match (response.status(), LeaseInternalResponse::decode(response.body().as_slice())) {
+    match (response.status(), unread::decode::<LeaseInternalResponse>(response.body().as_slice())) {
         (StatusCode::NOT_FOUND, _) if is_lease_not_found(&response) => Ok(None),
         (StatusCode::OK, Ok(answer)) if answer.lease_time_to_live_response.is_some() => {
             Ok(answer.lease_time_to_live_response)

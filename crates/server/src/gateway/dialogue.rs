@@ -206,7 +206,9 @@ impl Lines {
                 responder.send(response.map(|_| Bytes::from(error_line(&status))));
             }
             (None, Some(mut body)) => {
-                if status == Status::OK || body.send(error_line(&status).into()).await.is_ok() {
+                let is_said = status == Status::OK || body.send(error_line(&status).into()).await.is_ok();
+                // A body without its end ends the connection.
+                if is_said && !status.ends_connection() {
                     body.finish();
                 }
             }

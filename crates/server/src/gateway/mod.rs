@@ -16,6 +16,7 @@ mod websocket;
 
 use api::Code;
 use bytes::Bytes;
+use contain::{Contained, contain};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use rpc::{HttpResponder, Kind, LocalCall, Metadata, RequestBody, Service, Status, Upgrade};
@@ -105,17 +106,19 @@ impl Gateway {
             Ok(call) => call,
             Err(refusal) => return responder.send(*refusal),
         };
-        let message = match unary::message(&body, &target, &self.limits) {
+        let message = contain(|| unary::message(&body, &target, &self.limits));
+        let message = match message.unwrap_or_else(|panicked| Err(panicked.into())) {
             Ok(message) => message,
             Err(status) => return responder.send(status::failure(&status)),
         };
-        tokio::spawn(async move {
+        // A panic drops the responder, which says so and ends the connection.
+        tokio::spawn(Contained::new(async move {
             if target.kind == Kind::Unary {
                 unary::answer(&*service, target, call, message, responder).await;
             } else {
                 dialogue::answer(&*service, target, call, message, responder).await;
             }
-        });
+        }));
     }
 
     /// Answers a request whose body comes in pieces, or that wants to become a websocket.
@@ -132,14 +135,14 @@ impl Gateway {
             Err(refusal) => return responder.send(*refusal),
         };
         let limits = self.limits.clone();
-        tokio::spawn(async move {
+        tokio::spawn(Contained::new(async move {
             match upgrade {
                 Some(upgrade) => {
                     websocket::answer(&*service, target, call, &limits, &head, upgrade, responder).await;
                 }
                 None => dialogue::converse(&*service, target, call, &limits, body, responder).await,
             }
-        });
+        }));
     }
 
     /// Who is called, or why nobody is.
@@ -216,6 +219,29 @@ mod tests {
             found,
             [("authorization".to_string(), b"x.1".to_vec()), ("hasleader".to_string(), b"true".to_vec())]
         );
+    }
+
+    /// Through the scanner, and on a stack of 2 MiB: what request threads have.
+    #[test]
+    fn the_deepest_values_fit_the_stack() {
+        let target = |path| Table::new(crate::services::METHODS).find(path).expect("a method");
+        let limits = Limits { message_bytes_max: 1 << 20, held_bytes: Arc::default() };
+        let work = move || {
+            let txn = target("/v3/kv/txn");
+            let transactions = |levels: usize| {
+                let (begin, end) = (r#"{"success":[{"request_txn":"#.repeat(levels), "}]}".repeat(levels));
+                unary::message(format!("{begin}{{}}{end}").as_bytes(), &txn, &limits)
+            };
+            assert!(transactions(scanner::DEPTH_MAX / 3).is_ok());
+            assert!(transactions(scanner::DEPTH_MAX / 3 + 1).is_err());
+            let unknown = |levels: usize| {
+                let text = format!("{{\"x\":{}{}}}", "[".repeat(levels), "]".repeat(levels));
+                unary::message(text.as_bytes(), &txn, &limits)
+            };
+            assert_eq!(unknown(scanner::DEPTH_MAX - 1), Ok(Bytes::new()));
+            assert!(unknown(scanner::DEPTH_MAX).is_err());
+        };
+        std::thread::Builder::new().stack_size(2 << 20).spawn(work).expect("a thread").join().expect("done");
     }
 
     #[test]

@@ -52,6 +52,9 @@ pub(super) fn failure_as(http_status: StatusCode, status: &Status) -> Response<B
     let mut response = Response::new(Bytes::from(error_json(status)));
     *response.status_mut() = http_status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if status.ends_connection() {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     response
 }
 

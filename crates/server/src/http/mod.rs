@@ -14,6 +14,7 @@ use crate::gateway::Gateway;
 use crate::node::Node;
 use crate::services::METHODS;
 use bytes::Bytes;
+use contain::{Panicked, contain};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use rpc::{HttpResponder, RequestBody, Service};
@@ -56,8 +57,11 @@ impl Http {
         mut responder: HttpResponder,
     ) {
         let (head, body) = request.into_parts();
-        self.access.mark(&head, &mut responder);
-        if let Some(refusal) = self.refusal(&head) {
+        let judged = contain(|| {
+            self.access.mark(&head, &mut responder);
+            self.refusal(&head)
+        });
+        if let Some(refusal) = judged.unwrap_or_else(|panicked| Some(slipped(panicked))) {
             return responder.send(refusal);
         }
         if let Some(gateway) = self.gateway_for(&head) {
@@ -74,8 +78,11 @@ impl Http {
         mut responder: HttpResponder,
     ) {
         let (head, body) = request.into_parts();
-        self.access.mark(&head, &mut responder);
-        if let Some(refusal) = self.refusal(&head) {
+        let judged = contain(|| {
+            self.access.mark(&head, &mut responder);
+            self.refusal(&head)
+        });
+        if let Some(refusal) = judged.unwrap_or_else(|panicked| Some(slipped(panicked))) {
             return responder.send(refusal);
         }
         if let Some(gateway) = self.gateway_for(&head) {
@@ -83,7 +90,10 @@ impl Http {
         }
         let path = head.uri.path();
         match path {
-            "/metrics" => return responder.send(metrics::page(&self.node, stats.map(Arc::as_ref), &head.headers)),
+            "/metrics" => {
+                let page = contain(|| metrics::page(&self.node, stats.map(Arc::as_ref), &head.headers));
+                return responder.send(page.unwrap_or_else(slipped));
+            }
             _ if path.starts_with("/debug/pprof/") && self.has_profiles => {
                 return profile::answer(&head, responder);
             }
@@ -188,6 +198,13 @@ fn page(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) 
 fn plain(status: StatusCode, body: impl Into<Bytes>) -> Response<Bytes> {
     let mut response = page(status, "text/plain; charset=utf-8", body);
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// The end of a connection over whose request the code has slipped.
+fn slipped(panicked: Panicked) -> Response<Bytes> {
+    let mut response = plain(StatusCode::INTERNAL_SERVER_ERROR, format!("{panicked}\n"));
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }
 

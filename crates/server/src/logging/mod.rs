@@ -13,6 +13,7 @@ pub(crate) use line::{quote, timestamp};
 pub(crate) use pace::Pace;
 
 use crate::config::{Logs, Output};
+use contain::Fate;
 use line::line;
 use output::Sink;
 use std::panic::Location;
@@ -157,6 +158,26 @@ pub fn start_plain() {
     let outputs = vec![Output::Stderr];
     // Standard error needs no opening.
     let _ = start(&Logs { level: Level::Info, format: Format::Json, outputs, rotation: None });
+}
+
+/// Reports a panic: what is said, where and on which thread.
+pub(crate) fn panicked(panic: &std::panic::PanicHookInfo<'_>, fate: Fate) {
+    let thread = std::thread::current();
+    let thread = thread.name().unwrap_or("unnamed");
+    if fate == Fate::Scope {
+        static PACE: Pace = Pace::new();
+        if let Some(left_out) = PACE.line() {
+            let fields =
+                [("panic", Value::Shown(panic)), ("thread", thread.into()), ("lines-left-out", left_out.into())];
+            error("panic over what was received or is answered; its connection is closed", &fields);
+        }
+        return;
+    }
+    error(
+        "panic; the member ends, since its state may be half changed",
+        &[("panic", Value::Shown(panic)), ("thread", thread.into())],
+    );
+    flush();
 }
 
 /// Lines that were dropped since the process began, because the writer could not keep up.

@@ -55,6 +55,11 @@ pub(super) fn write(page: &mut Page, node: &Node) {
         "Log lines dropped, as the log was not read fast enough.",
         crate::logging::dropped_total(),
     );
+    page.counter(
+        "cairn_panics_total",
+        "Panics over what a client or a peer sent, or over an answer, each of which ended a connection.",
+        contain::contained_total(),
+    );
     page.family("cairn_build_info", "gauge", "Cairn's own version.");
     page.labelled("cairn_build_info", &[("version", version::CAIRN)], 1);
     metrics.clients.write(page);

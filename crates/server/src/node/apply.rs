@@ -239,6 +239,8 @@ impl Applying {
         let Some(last) = entries.last() else { return };
         let began = Instant::now();
         let mut outcomes = Outcomes::new(&self.node, entries, committed, began);
+        #[cfg(test)]
+        entries.iter().for_each(|entry| crate::planted::panic_half_way(entry.data.as_deref().unwrap_or_default()));
         if let Err(error) = self.applier.apply(entries, &mut outcomes) {
             stop_store(&error);
         }

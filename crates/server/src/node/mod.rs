@@ -74,7 +74,7 @@ type WaitsForCompaction = (i64, Box<dyn FnOnce() + Send>);
 /// How long the consensus of a lease's revocation may take before it is proposed again.
 const REVOKE_RETRY: Duration = Duration::from_secs(3);
 
-/// A lock whose holder never panics half-way: release builds abort on panic.
+/// A lock whose holder never panics half-way: a panic that is not contained aborts the process.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,6 +1,7 @@
 //! A connection between members behind TLS.
 
 use super::stream::{Breaker, Duplex};
+use contain::contain;
 use rustls::Connection;
 use socket2::Socket;
 use std::io::{self, IoSlice, Read, Write};
@@ -66,7 +67,8 @@ impl Encrypted {
     /// Reads encrypted bytes and decrypts them; how many there were.
     fn pull(&mut self) -> io::Result<usize> {
         let count = self.session.read_tls(&mut Pipe(&self.socket))?;
-        if let Err(error) = self.session.process_new_packets() {
+        let processed = contain(|| self.session.process_new_packets().map(drop)).map_err(io::Error::other)?;
+        if let Err(error) = processed {
             // As far as the socket takes it: the alert that says why.
             let _ = self.push();
             return Err(io::Error::new(io::ErrorKind::InvalidData, describe(&error)));

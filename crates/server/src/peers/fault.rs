@@ -37,6 +37,12 @@ impl Fault {
     }
 }
 
+impl From<contain::Panicked> for Fault {
+    fn from(panicked: contain::Panicked) -> Fault {
+        Fault::Io(io::Error::other(panicked))
+    }
+}
+
 impl From<io::Error> for Fault {
     fn from(error: io::Error) -> Fault {
         match error.kind() {

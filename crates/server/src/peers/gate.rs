@@ -5,6 +5,7 @@ use super::encrypted::Encrypted;
 use super::identity::Identity;
 use super::stream::{Plain, Stream};
 use crate::tls::Keeper;
+use contain::contain;
 use http::HeaderMap;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConnection, ServerConnection};
@@ -99,7 +100,7 @@ impl Gate {
     fn admit(&self, chain: &[CertificateDer<'_>], remote: Option<IpAddr>) -> Result<(), String> {
         let Some(leaf) = chain.first() else { return Ok(()) };
         self.keeper.check_revoked(chain)?;
-        let certificate = Certificate::parse(leaf)?;
+        let certificate = contain(|| Certificate::parse(leaf)).map_err(|panicked| panicked.to_string())??;
         if !certificate.is_valid_at(SystemTime::now()) {
             return Err("tls: failed to verify certificate: x509: certificate has expired or is not yet valid".into());
         }

@@ -12,6 +12,7 @@ use super::wire::Wire;
 use crate::logging::{self, Value};
 use api::raftpb::{Message, MessageType};
 use bytes::BytesMut;
+use contain::contain;
 use http::{Method, Request, StatusCode, Uri};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -182,7 +183,12 @@ impl Reader {
             self.peer.counters.received_bytes.fetch_add((input.len() - before) as u64, Ordering::Relaxed);
             let mut messages = Vec::new();
             let end = loop {
-                match decoder.next(&mut input) {
+                let next = contain(|| {
+                    #[cfg(test)]
+                    crate::planted::panic_over(&input);
+                    decoder.next(&mut input)
+                });
+                match next.unwrap_or_else(|panicked| Err(codec::Error::Malformed(panicked.to_string()))) {
                     Ok(Some(Frame::Message(message))) if self.is_meant(&message) => messages.push(message),
                     Ok(Some(Frame::Message(message))) => break Some(End::Misdirected(message.from(), message.to())),
                     Ok(Some(Frame::Heartbeat)) => {}

@@ -11,7 +11,7 @@ use super::shared::Shared;
 use super::wire::Wire;
 use super::{Known, probe, snapshot};
 use crate::logging::{self, Pace, Value};
-use api::Message as _;
+use crate::unread;
 use api::raftpb::{Message, MessageType};
 use bytes::BytesMut;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
@@ -222,7 +222,7 @@ fn message(
     let mut body =
         large_body(shared, wire, head, shared.message_bytes_max).inspect_err(|_| shared.ledger.count_unknown())?;
     let bytes = body.bytes.len() as u64;
-    let message = match Message::decode(body.bytes.split().freeze()) {
+    let message = match unread::decode::<Message>(body.bytes.split().freeze()) {
         Ok(message) => message,
         Err(error) => {
             shared.ledger.count_unknown();

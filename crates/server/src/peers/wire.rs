@@ -5,6 +5,7 @@ use super::fault::Fault;
 use super::head::{self, Framing, HEAD_BYTES_MAX, Parsed, RequestHead, ResponseHead};
 use super::stream::Stream;
 use bytes::{Buf, BytesMut};
+use contain::contain;
 use http::{HeaderValue, Response, StatusCode, header};
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
@@ -68,7 +69,7 @@ impl Wire {
             // Garbage is told from the first bytes. After that only an end is looked for: a head that comes byte by byte must
             // not be parsed as often.
             let is_due = looked_at == 0 || ends(&self.received[looked_at.saturating_sub(3)..]);
-            if is_due && let Some((head, length)) = parse(&self.received)? {
+            if is_due && let Some((head, length)) = contain(|| parse(&self.received))?? {
                 self.received.advance(length);
                 return Ok(head);
             }
@@ -113,7 +114,7 @@ impl Wire {
         }
         if !self.received.is_empty() {
             let mut received = self.received.split();
-            let taken = body.feed(&received, to)?;
+            let taken = contain(|| body.feed(&received, to))??;
             self.received = received.split_off(taken);
             return Ok(true);
         }
@@ -122,7 +123,7 @@ impl Wire {
             body.close()?;
             return Ok(false);
         }
-        let taken = body.feed(&self.scratch[..read], to)?;
+        let taken = contain(|| body.feed(&self.scratch[..read], to))??;
         self.received.extend_from_slice(&self.scratch[taken..read]);
         Ok(true)
     }

@@ -6,10 +6,11 @@ use crate::auth::{Identity, Pass, admit, identify};
 use crate::metrics::{Answered, Operation};
 use crate::node::{self, Claim, For, Node, lock};
 use api::etcdserverpb::{
-    CompactionRequest, DeleteRangeRequest, PutRequest, RangeRequest, TxnRequest, request_op::Request,
+    CompactionRequest, DeleteRangeRequest, PutRequest, RangeRequest, ResponseHeader, TxnRequest, request_op::Request,
 };
 use api::{Error, KeyRange, Message, check, limits};
 use bytes::{BufMut, Bytes, BytesMut};
+use contain::contain;
 use rpc::{Call, Reply, Responder, Status};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -160,9 +161,14 @@ fn answer_permitted(node: &Node, mut pass: Pass, request: &RangeRequest) -> Resu
 }
 
 fn answer_range(node: &Node, request: &RangeRequest) -> Result<Reply, Status> {
-    let mut answer = node.store.range(request)?;
+    let answer = node.store.range(request)?;
     node.metrics.operations.ranges.fetch_add(1, Ordering::Relaxed);
     let header = node.header(answer.revision);
+    // From here on only the answer changes.
+    contain(|| encode_range(answer, &header))?
+}
+
+fn encode_range(mut answer: store::RangeAnswer, header: &ResponseHeader) -> Result<Reply, Status> {
     let header_len = header.encoded_len();
     let put_tail = |out: &mut BytesMut| {
         if answer.more {
@@ -203,8 +209,8 @@ struct RangeSource {
     tail: Option<Bytes>,
 }
 
-impl rpc::Source for RangeSource {
-    fn next(&mut self, bytes_max: usize) -> Option<Bytes> {
+impl RangeSource {
+    fn piece(&mut self, bytes_max: usize) -> Option<Bytes> {
         if self.ready.len() < bytes_max && self.tail.is_some() {
             let missing = (bytes_max - self.ready.len()).min(WHOLE_BYTES_MAX);
             if self.kvs.encode_next(&mut self.ready, missing)
@@ -215,6 +221,13 @@ impl rpc::Source for RangeSource {
         }
         let piece = self.ready.split_to(self.ready.len().min(bytes_max));
         (!piece.is_empty()).then(|| piece.freeze())
+    }
+}
+
+impl rpc::Source for RangeSource {
+    fn next(&mut self, bytes_max: usize) -> Option<Bytes> {
+        // An answer that ends too soon ends the connection.
+        contain(|| self.piece(bytes_max)).ok().flatten()
     }
 }
 
@@ -272,10 +285,11 @@ pub(super) fn delete_range(node: &Arc<Node>, call: Call, responder: Responder) {
 
 pub(super) fn txn(node: &Arc<Node>, call: Call, responder: Responder) {
     let identity = Identity::of(&call);
-    let request: TxnRequest = match api::decode::txn(call.message.clone()) {
-        Ok(request) => request,
-        Err(api::decode::Error::TooDeep) => return refuse(responder, Error::TooManyOps),
-        Err(api::decode::Error::Malformed(error)) => return refuse(responder, unreadable(&error)),
+    let request: TxnRequest = match contain(|| api::decode::txn(call.message.clone())) {
+        Ok(Ok(request)) => request,
+        Ok(Err(api::decode::Error::TooDeep)) => return refuse(responder, Error::TooManyOps),
+        Ok(Err(api::decode::Error::Malformed(error))) => return refuse(responder, unreadable(&error)),
+        Err(panicked) => return refuse(responder, panicked),
     };
     if let Err(error) = check::txn(&request, node.config.max_txn_ops) {
         return refuse(responder, error);

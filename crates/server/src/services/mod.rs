@@ -21,6 +21,7 @@ mod traced;
 mod turns;
 mod watch;
 
+pub(crate) use reply::unreadable;
 pub(crate) use turns::{Turns, run as run_turns};
 pub(crate) use watch::{Progress, run_progress};
 
@@ -31,12 +32,13 @@ use crate::node::{
     AUTH_DISABLE, AUTH_ENABLE, AUTH_ROLE_ADD, AUTH_ROLE_DELETE, AUTH_ROLE_GRANT_PERMISSION,
     AUTH_ROLE_REVOKE_PERMISSION, AUTH_USER_DELETE, AUTH_USER_GRANT_ROLE, AUTH_USER_REVOKE_ROLE,
 };
+use crate::unread;
+use api::Code;
 use api::etcdserverpb::{
     AuthDisableRequest, AuthEnableRequest, AuthRoleAddRequest, AuthRoleDeleteRequest, AuthRoleGrantPermissionRequest,
     AuthRoleRevokePermissionRequest, AuthUserDeleteRequest, AuthUserGrantRoleRequest, AuthUserRevokeRoleRequest,
     RangeRequest,
 };
-use api::{Code, Message};
 use bytes::Bytes;
 use rpc::{Call, HttpResponder, Kind, Method, RequestBody, Responder, Service, Status, StreamCall, StreamHandler};
 use std::fmt;
@@ -118,7 +120,7 @@ fn needs_leader(metadata: &rpc::Metadata) -> bool {
 fn is_for_learners(rpc: Rpc, message: &Bytes) -> bool {
     match rpc {
         Rpc::Status | Rpc::Snapshot | Rpc::HealthCheck | Rpc::HealthList => true,
-        Rpc::Range => RangeRequest::decode(message.clone()).is_ok_and(|request| request.serializable),
+        Rpc::Range => unread::decode::<RangeRequest>(message.clone()).is_ok_and(|request| request.serializable),
         _ => false,
     }
 }

@@ -1,19 +1,21 @@
 //! Between messages and the transport.
 
 use crate::node::{Node, Outcome};
+use crate::unread;
 use api::etcdserverpb::ResponseHeader;
 use api::{Code, Message, limits};
 use bytes::{BufMut, Bytes, BytesMut};
+use contain::contain;
 use rpc::{Reply, Responder, Status};
 use store::Response;
 
 /// Decodes a request, or says so as gRPC does.
 pub(super) fn decode<M: Message + Default>(message: Bytes) -> Result<M, Status> {
-    M::decode(message).map_err(|error| unreadable(&error))
+    Ok(unread::decode(message)?)
 }
 
 /// gRPC's refusal of a message that does not decode.
-pub(super) fn unreadable(error: &impl std::fmt::Display) -> Status {
+pub(crate) fn unreadable(error: &impl std::fmt::Display) -> Status {
     Status::new(Code::Internal, format!("grpc: error unmarshalling request: {error}"))
 }
 
@@ -39,10 +41,10 @@ pub(super) fn too_large(len: usize) -> Status {
 
 /// Encodes a reply.
 pub(super) fn encode(message: &impl Message) -> Result<Reply, Status> {
-    match message.encoded_len() {
+    contain(|| match message.encoded_len() {
         len if len > limits::SEND_BYTES_MAX => Err(too_large(len)),
         _ => Ok(Reply::Whole(message.encode_to_vec().into())),
-    }
+    })?
 }
 
 /// A responder's reply to `error`.

@@ -7,6 +7,7 @@ use crate::logging::{self, Value};
 use crate::metrics::Page;
 use crate::node::lock;
 use crate::system::file_stamp::{Stamp, stamps};
+use contain::contain;
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, ServerConfig};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -85,14 +86,16 @@ impl Keeper {
             return state;
         }
         state.stamps = now;
-        state.revoked = Arc::new(revoked(self.role, &self.options));
+        let read = contain(|| revoked(self.role, &self.options));
+        state.revoked = Arc::new(read.unwrap_or_else(|panicked| Err(panicked.to_string())));
         if let Err(why) = &*state.revoked {
             logging::error(
                 "cannot use the CRL file: who shows a certificate is refused until it can be read again",
                 &[("for", self.role.name().into()), ("error", Value::Shown(why))],
             );
         }
-        match Material::load(self.role, &self.options) {
+        let loaded = contain(|| Material::load(self.role, &self.options));
+        match loaded.unwrap_or_else(|panicked| Err(panicked.to_string())) {
             Ok(material) => {
                 state.material = Arc::new(material);
                 self.reloads[0].fetch_add(1, Ordering::Relaxed);

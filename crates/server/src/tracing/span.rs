@@ -1,13 +1,15 @@
 //! What is told of a call.
 
 use super::context::{Context, Ids};
+use crate::unread;
+use api::Code;
 use api::etcdserverpb::{
     CompactionRequest, DeleteRangeRequest, LeaseGrantRequest, LeaseRevokeRequest, PutRequest, RangeRequest, RequestOp,
     TxnRequest, request_op::Request,
 };
 use api::otlp::{AnyValue, KeyValue, Span, SpanStatus, any_value::Value};
-use api::{Code, Message};
 use bytes::Bytes;
+use contain::contain;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Of a key, more is not told.
@@ -91,23 +93,23 @@ fn id(number: u64) -> Bytes {
 fn inside(path: &str, message: &Bytes) -> Option<(&'static str, Vec<KeyValue>)> {
     let message = message.clone();
     Some(match path {
-        "/etcdserverpb.KV/Range" => ("range", range(&RangeRequest::decode(message).ok()?)),
-        "/etcdserverpb.KV/Put" => ("put", vec![key("key", &PutRequest::decode(message).ok()?.key)]),
+        "/etcdserverpb.KV/Range" => ("range", range(&unread::decode::<RangeRequest>(message).ok()?)),
+        "/etcdserverpb.KV/Put" => ("put", vec![key("key", &unread::decode::<PutRequest>(message).ok()?.key)]),
         "/etcdserverpb.KV/DeleteRange" => {
-            let request = DeleteRangeRequest::decode(message).ok()?;
+            let request = unread::decode::<DeleteRangeRequest>(message).ok()?;
             ("delete_range", vec![key("range_begin", &request.key), key("range_end", &request.range_end)])
         }
-        "/etcdserverpb.KV/Txn" => ("txn", txn(&api::decode::txn(message).ok()?)),
+        "/etcdserverpb.KV/Txn" => ("txn", txn(&contain(|| api::decode::txn(message)).ok()?.ok()?)),
         "/etcdserverpb.KV/Compact" => {
-            let request = CompactionRequest::decode(message).ok()?;
+            let request = unread::decode::<CompactionRequest>(message).ok()?;
             ("compact", vec![number("rev", request.revision), flag("is_physical", request.physical)])
         }
         "/etcdserverpb.Lease/LeaseGrant" => {
-            let request = LeaseGrantRequest::decode(message).ok()?;
+            let request = unread::decode::<LeaseGrantRequest>(message).ok()?;
             ("lease_grant", vec![number("id", request.id), number("ttl", request.ttl)])
         }
         "/etcdserverpb.Lease/LeaseRevoke" => {
-            ("lease_revoke", vec![number("id", LeaseRevokeRequest::decode(message).ok()?.id)])
+            ("lease_revoke", vec![number("id", unread::decode::<LeaseRevokeRequest>(message).ok()?.id)])
         }
         _ => return None,
     })
@@ -171,6 +173,7 @@ fn key(name: &str, key: &[u8]) -> KeyValue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use api::Message;
 
     #[test]
     fn a_put_has_two_spans() {

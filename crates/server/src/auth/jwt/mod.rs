@@ -17,6 +17,7 @@ use crate::node::lock;
 use crate::system::file_stamp::{Stamp, stamps};
 use api::Error;
 use claims::Claims;
+use contain::contain;
 use keys::Keys;
 use options::Options;
 use ring::hmac;
@@ -126,7 +127,7 @@ impl Jwt {
             return;
         }
         files.read = now;
-        match self.options.keys() {
+        match contain(|| self.options.keys()).unwrap_or_else(|panicked| Err(panicked.into())) {
             Ok(keys) => {
                 *self.signed.write().unwrap_or_else(PoisonError::into_inner) = Signed::by(keys);
                 self.reloads[0].fetch_add(1, Ordering::Relaxed);
@@ -160,8 +161,8 @@ impl Jwt {
         if let Some(holder) = kept {
             return if holder.expires > now { Ok(holder) } else { Err(Error::InvalidAuthToken) };
         }
-        let claims =
-            signed.keys.verify(token).and_then(|claims| Claims::parse(&claims, now)).ok_or(Error::InvalidAuthToken)?;
+        let verify = || signed.keys.verify(token).and_then(|claims| Claims::parse(&claims, now));
+        let claims = contain(verify).ok().flatten().ok_or(Error::InvalidAuthToken)?;
         let holder = Holder { user: claims.username.into(), revision: claims.revision, expires: claims.expires };
         let mut verified = signed.verified.write().unwrap_or_else(PoisonError::into_inner);
         if verified.len() >= KEPT_MAX {

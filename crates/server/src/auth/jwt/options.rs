@@ -29,6 +29,8 @@ pub(crate) enum OptionsError {
     Key { file: PathBuf, method: &'static str },
     #[error("--auth-token: pub-key and priv-key do not belong together")]
     Mismatch,
+    #[error("--auth-token: {0}")]
+    Panicked(#[from] contain::Panicked),
     #[error("no random numbers")]
     Random,
     #[error("cannot start the threads that check passwords: {0}")]

@@ -13,7 +13,7 @@ use super::{EXPORT, Intake};
 use crate::logging::{self, Value};
 use crate::node::lock;
 use crate::rest::yield_to_others;
-use api::Message as _;
+use crate::unread;
 use api::raftpb::{Message, MessageType};
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, Method, Response, StatusCode};
@@ -115,7 +115,7 @@ fn announced(
     let (Some(message), Some(checkpoint)) = (part(&mut rest), part(&mut rest)) else {
         return bad("failed to decode raft message (an announcement that is too short)");
     };
-    let message = match Message::decode(message) {
+    let message = match unread::decode::<Message>(message) {
         Ok(message) => message,
         Err(error) => return bad(&format!("failed to decode raft message ({error})")),
     };
