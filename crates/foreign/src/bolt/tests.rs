@@ -177,3 +177,34 @@ proptest! {
         let _ = read(&bytes);
     }
 }
+
+/// On a stack of 2 MiB: what threads have.
+#[test]
+fn a_tree_as_deep_as_it_may_be() {
+    let read_below = |branches: u64| {
+        let mut bytes = image(&[(b"a".to_vec(), b"1".to_vec())].into(), 0);
+        let first = (bytes.len() / 4096) as u64;
+        let u64_at = |bytes: &[u8], at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().unwrap());
+        let root = u64_at(&bytes, 32);
+        for id in first..first + branches {
+            let mut page = vec![0; 4096];
+            page[..8].copy_from_slice(&id.to_le_bytes());
+            page[8..12].copy_from_slice(&[page::BRANCH as u8, 0, 1, 0]);
+            let child = if id + 1 == first + branches { root } else { id + 1 };
+            page[24..32].copy_from_slice(&child.to_le_bytes());
+            bytes.extend_from_slice(&page);
+        }
+        for head in [0, 4096] {
+            let meta = &mut bytes[head + 16..head + 80];
+            meta[16..24].copy_from_slice(&first.to_le_bytes());
+            meta[40..48].copy_from_slice(&(first + branches).to_le_bytes());
+            let checksum = page::checksum(&meta[..56]);
+            meta[56..].copy_from_slice(&checksum.to_le_bytes());
+        }
+        let reading = move || read(&bytes).map(|buckets| buckets.len());
+        std::thread::Builder::new().stack_size(2 << 20).spawn(reading).unwrap().join().unwrap()
+    };
+    assert_eq!(read_below(DEPTH_MAX as u64).unwrap(), 3);
+    let deeper = read_below(DEPTH_MAX as u64 + 1);
+    assert!(matches!(deeper, Err(Error::Damaged { what, .. }) if what == "the tree is too deep"));
+}

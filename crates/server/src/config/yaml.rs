@@ -193,6 +193,26 @@ mod tests {
         assert_eq!(pairs[1].1, map(&[("a", plain("3")), ("b", plain("2"))]));
     }
 
+    /// On a stack of 2 MiB: what threads have.
+    #[test]
+    fn the_deepest_files_fit_the_stack() {
+        let work = || {
+            let written = |levels: usize| parse(&format!("{}{}", "[".repeat(levels), "]".repeat(levels)));
+            assert!(written(DEPTH_MAX).is_ok() && written(DEPTH_MAX + 1).is_err());
+            // Each level names the one before it, which is counted again with all that it holds.
+            let through_aliases = |levels: usize| {
+                let mut text = String::from("a0: &a0 [x]\n");
+                for level in 1..levels {
+                    text.push_str(&format!("a{level}: &a{level} [*a{}]\n", level - 1));
+                }
+                parse(&text)
+            };
+            let deepest = (1..1_000).take_while(|levels| through_aliases(*levels).is_ok()).count();
+            assert!((20..=140).contains(&deepest), "{deepest} levels");
+        };
+        std::thread::Builder::new().stack_size(2 << 20).spawn(work).expect("a thread").join().expect("done");
+    }
+
     #[test]
     fn hostile_files_are_refused() {
         let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");

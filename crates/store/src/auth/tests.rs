@@ -205,3 +205,25 @@ fn names_are_bounded() {
     assert!(auth.change(1, Change::UserAdd(none)).is_ok());
     assert_eq!(auth.password("b").0, super::Password::None);
 }
+
+/// On a stack of 2 MiB: what the threads have that decide.
+#[test]
+fn the_deepest_transaction_is_decided() {
+    let decide = || {
+        let put = PutRequest { key: "b".into(), ..Default::default() };
+        let (mut txn, mut empty) = (TxnRequest::default(), TxnRequest::default());
+        txn.success.push(RequestOp { request: Some(Request::RequestPut(put)) });
+        for _ in 1..api::limits::TXN_NESTING_MAX {
+            for txn in [&mut txn, &mut empty] {
+                let inner = Some(Request::RequestTxn(std::mem::take(txn)));
+                txn.success.push(RequestOp { request: inner });
+            }
+        }
+        let ann = permissions(&[(2, "b", "c")]);
+        assert_eq!(ann.decide(Ask::Txn(&txn), &leases()), Ok(()));
+        assert!(Ask::Txn(&empty).is_for_all() && !Ask::Txn(&txn).is_for_all());
+        let nobody = permissions(&[]);
+        assert_eq!(nobody.decide(Ask::Txn(&txn), &leases()), Err(Error::PermissionDenied));
+    };
+    std::thread::Builder::new().stack_size(2 << 20).spawn(decide).unwrap().join().unwrap();
+}

@@ -51,6 +51,25 @@ impl Claims {
 mod tests {
     use super::*;
 
+    /// On a stack of 2 MiB: what threads have.
+    #[test]
+    fn deep_claims_are_refused() {
+        let work = || {
+            for (begin, end) in [("[", "]"), ("{\"x\":", "}")] {
+                let claims = |levels: usize| {
+                    let deep = format!("{}1{}", begin.repeat(levels), end.repeat(levels));
+                    Claims::parse(format!("{{\"username\":\"a\",\"revision\":1,\"x\":{deep}}}").as_bytes(), 0)
+                };
+                assert!(claims(10).is_some());
+                // Whatever becomes of them.
+                let _ = claims(100_000);
+                let named = format!("{{\"username\":{}", begin.repeat(100_000));
+                assert_eq!(Claims::parse(named.as_bytes(), 0), None);
+            }
+        };
+        std::thread::Builder::new().stack_size(2 << 20).spawn(work).expect("a thread").join().expect("done");
+    }
+
     #[test]
     fn claims_read_back() {
         let claims = Claims { username: "a\"n".into(), revision: 7, expires: 1_000 };
