@@ -51,7 +51,7 @@ fn txn_shape(request: &TxnRequest, ops_max: usize, depth: usize, tree: &mut usiz
     if ops > ops_max || depth > limits::TXN_NESTING_MAX {
         return Err(Error::TooManyOps);
     }
-    let all = request.compare.len() + request.success.len() + request.failure.len();
+    let all = request.compare.len().saturating_add(request.success.len()).saturating_add(request.failure.len());
     *tree = tree.checked_sub(all).ok_or(Error::TooManyOps)?;
     if request.compare.iter().any(|compare| compare.key.is_empty()) {
         return Err(Error::EmptyKey);
@@ -61,7 +61,9 @@ fn txn_shape(request: &TxnRequest, ops_max: usize, depth: usize, tree: &mut usiz
             Some(Request::RequestRange(inner)) => range(inner)?,
             Some(Request::RequestPut(inner)) => put(inner)?,
             Some(Request::RequestDeleteRange(inner)) => delete_range(inner)?,
-            Some(Request::RequestTxn(inner)) => txn_shape(inner, ops_max - ops, depth + 1, tree)?,
+            Some(Request::RequestTxn(inner)) => {
+                txn_shape(inner, ops_max.saturating_sub(ops), depth.saturating_add(1), tree)?
+            }
             None => return Err(Error::KeyNotFound),
         }
     }

@@ -62,7 +62,7 @@ fn op_at(mut message: Bytes, depth: usize) -> Result<RequestOp, Error> {
     while let Some(field) = Field::next(&mut message)? {
         match (field.number, field.content) {
             (4, Some(content)) => {
-                let txn = txn_at(content, depth + 1)?;
+                let txn = txn_at(content, depth.saturating_add(1))?;
                 match &mut op.request {
                     // A field given twice adds to what it holds: protobuf's rule.
                     Some(Request::RequestTxn(before)) => {
@@ -112,7 +112,7 @@ impl Field {
             return Ok(Some(Field { number: 0, whole: start, content: None }));
         }
         let content = rest.split_to(len);
-        let whole = start.slice(..start.len() - rest.len());
+        let whole = start.slice(..start.len().saturating_sub(rest.len()));
         Ok(Some(Field { number, whole, content: (wire_type == WireType::LengthDelimited).then_some(content) }))
     }
 }

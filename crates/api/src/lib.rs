@@ -2,6 +2,12 @@
 //!
 //! No I/O and no threads live here. Every other crate speaks in these types.
 
+#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
+
 pub mod check;
 pub mod decode;
 pub mod error;

@@ -10,6 +10,7 @@ pub fn read(answer: &[u8]) -> Option<SystemTime> {
 }
 
 /// A time as RFC 3339 has it, with any offset: `2026-08-20T12:00:00.123+02:00`.
+#[expect(clippy::arithmetic_side_effects, reason = "numbers of at most four digits, and places in a text")]
 fn parse(text: &str) -> Option<SystemTime> {
     let number = |range: std::ops::Range<usize>| -> Option<u64> {
         let digits = text.get(range)?;
@@ -18,11 +19,11 @@ fn parse(text: &str) -> Option<SystemTime> {
     let (year, month, day) = (number(0..4)?, number(5..7)?, number(8..10)?);
     let (hour, minute, second) = (number(11..13)?, number(14..16)?, number(17..19)?);
     let zone_at = 19 + text.get(19..)?.find(['Z', '+', '-'])?;
-    let fraction: f64 = match &text[19..zone_at] {
+    let fraction: f64 = match text.get(19..zone_at)? {
         "" => 0.0,
         digits => format!("0{digits}").parse().ok()?,
     };
-    let offset = match text.as_bytes()[zone_at] {
+    let offset = match *text.as_bytes().get(zone_at)? {
         b'Z' => 0,
         sign => {
             let seconds = number(zone_at + 1..zone_at + 3)? * 3600 + number(zone_at + 4..zone_at + 6)? * 60;

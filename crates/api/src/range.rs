@@ -66,14 +66,14 @@ impl<'a> KeyRange<'a> {
 /// The `range_end` that makes `[prefix, range_end)` all keys with this prefix; a single zero byte ("no upper bound") when the
 /// prefix is empty or all `0xff`.
 pub fn prefix_end(prefix: &[u8]) -> Vec<u8> {
-    match prefix.iter().rposition(|&byte| byte != 0xff) {
-        Some(last) => {
-            let mut end = prefix[..=last].to_vec();
-            end[last] += 1;
-            end
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if let Some(next) = last.checked_add(1) {
+            end.push(next);
+            return end;
         }
-        None => vec![0],
     }
+    vec![0]
 }
 
 #[cfg(test)]

@@ -60,13 +60,13 @@ impl Message {
     /// The message called `name`, with its package.
     pub fn find(name: &str) -> Option<&'static Message> {
         let place = generated::MESSAGES.binary_search_by(|message| message.name.cmp(name)).ok()?;
-        Some(generated::MESSAGES[place])
+        generated::MESSAGES.get(place).copied()
     }
 
     /// The place of the field that has `number`.
     pub fn by_number(&self, number: u32) -> Option<&'static Field> {
         let place = self.fields.binary_search_by_key(&number, |field| field.number).ok()?;
-        Some(&self.fields[place])
+        self.fields.get(place)
     }
 
     /// The field called `name` in JSON or in the `.proto` file.

@@ -1,5 +1,11 @@
 //! Cuts the body of a request into messages.
 
+#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
+
 use api::Code;
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -53,12 +59,13 @@ impl Decoder {
             return Ok(Some(std::mem::take(&mut self.gathered).freeze()).filter(|piece| !piece.is_empty()));
         }
         let Some((len, compressed)) = header(&self.gathered, self.bytes_max)? else { return Ok(None) };
-        if self.gathered.len() < PREFIX_BYTES + len {
+        // `bytes_max` bounds the length.
+        if self.gathered.len() < PREFIX_BYTES.saturating_add(len) {
             return Ok(None);
         }
         self.gathered.advance(PREFIX_BYTES);
         let message = if len <= SMALL_BYTES_MAX {
-            let message = Bytes::copy_from_slice(&self.gathered[..len]);
+            let message = self.gathered.get(..len).map(Bytes::copy_from_slice).ok_or_else(cut_off)?;
             self.gathered.advance(len);
             message
         } else {
@@ -78,9 +85,10 @@ pub(crate) fn sole(body: &[u8], encoding: Encoding, bytes_max: usize) -> Result<
         return Err(no_message());
     }
     let Some((len, compressed)) = header(body, bytes_max)? else { return Err(cut_off()) };
-    let Some((message, rest)) = body[PREFIX_BYTES..].split_at_checked(len) else { return Err(cut_off()) };
+    let messages = body.get(PREFIX_BYTES..).and_then(|body| body.split_at_checked(len));
+    let Some((message, rest)) = messages else { return Err(cut_off()) };
     if !rest.is_empty() {
-        let whole = header(rest, bytes_max)?.is_some_and(|(len, _)| rest.len() >= PREFIX_BYTES + len);
+        let whole = header(rest, bytes_max)?.is_some_and(|(len, _)| rest.len() >= PREFIX_BYTES.saturating_add(len));
         return Err(if whole { too_many_messages() } else { cut_off() });
     }
     if compressed { encoding.decompress(message, bytes_max) } else { Ok(Bytes::copy_from_slice(message)) }

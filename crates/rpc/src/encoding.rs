@@ -1,5 +1,11 @@
 //! Message compression and base64, as far as requests need them.
 
+#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
+
 use std::io::Read;
 
 use api::Code;
@@ -35,7 +41,7 @@ impl Encoding {
             return Err(Status::new(Code::Internal, text));
         }
         let mut out = Vec::with_capacity(message.len().saturating_mul(2).min(bytes_max));
-        let mut reader = MultiGzDecoder::new(message).take(bytes_max as u64 + 1);
+        let mut reader = MultiGzDecoder::new(message).take((bytes_max as u64).saturating_add(1));
         if let Err(error) = reader.read_to_end(&mut out) {
             let text = format!("grpc: failed to decompress the message: {error}");
             return Err(Status::new(Code::Internal, text));
@@ -49,6 +55,10 @@ impl Encoding {
 }
 
 /// Decodes standard base64, padded or not. `None` if it is not that.
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "six bits of each digit, taken out eight at a time; the text is in memory"
+)]
 pub(crate) fn base64_decode(text: &[u8]) -> Option<Vec<u8>> {
     let digits = match text {
         [digits @ .., b'=', b'='] if text.len().is_multiple_of(4) => digits,

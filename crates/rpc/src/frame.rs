@@ -1,5 +1,11 @@
 //! HTTP/2 frames, RFC 9113 sections 4 and 6: taken apart and put together, without any state.
 
+#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
+
 use bytes::{BufMut, BytesMut};
 
 /// Bytes of every frame's head.
@@ -246,7 +252,7 @@ impl<'a> Frame<'a> {
             kind::RST_STREAM => {
                 on_stream(stream != 0)?;
                 size(len == 4)?;
-                Ok(Frame::Reset { stream, reason: Reason(word(payload)) })
+                Ok(Frame::Reset { stream, reason: Reason(word(payload)?) })
             }
             kind::SETTINGS => {
                 on_stream(stream == 0)?;
@@ -268,13 +274,15 @@ impl<'a> Frame<'a> {
             }
             kind::GO_AWAY => {
                 on_stream(stream == 0)?;
-                size(len >= 8)?;
-                let last_stream = word(payload) & !RESERVED_BIT;
-                Ok(Frame::GoAway { last_stream, reason: Reason(word(&payload[4..])), text: &payload[8..] })
+                let too_short = Fault::connection(Reason::FRAME_SIZE_ERROR);
+                let (last_stream, rest) = payload.split_first_chunk().ok_or(too_short)?;
+                let (reason, text) = rest.split_first_chunk().ok_or(too_short)?;
+                let last_stream = u32::from_be_bytes(*last_stream) & !RESERVED_BIT;
+                Ok(Frame::GoAway { last_stream, reason: Reason(u32::from_be_bytes(*reason)), text })
             }
             kind::WINDOW_UPDATE => {
                 size(len == 4)?;
-                match word(payload) & !RESERVED_BIT {
+                match word(payload)? & !RESERVED_BIT {
                     0 => Err(Fault::stream(stream, Reason::PROTOCOL_ERROR)),
                     increment => Ok(Frame::WindowUpdate { stream, increment }),
                 }
@@ -295,8 +303,9 @@ pub struct Settings<'a>(&'a [u8]);
 impl Settings<'_> {
     /// Number and value of each, in order. Fails at the first value that is not allowed.
     pub fn iter(&self) -> impl Iterator<Item = Result<(u16, u32), Fault>> {
-        self.0.chunks_exact(SETTING_BYTES).map(|setting| {
-            let (id, value) = (u16::from_be_bytes([setting[0], setting[1]]), word(&setting[2..]));
+        let (settings, _) = self.0.as_chunks::<SETTING_BYTES>();
+        settings.iter().map(|&[a, b, c, d, e, f]| {
+            let (id, value) = (u16::from_be_bytes([a, b]), u32::from_be_bytes([c, d, e, f]));
             let largest_frame = (1 << 24) - 1;
             let reason = match id {
                 setting::ENABLE_PUSH if value > 1 => Reason::PROTOCOL_ERROR,
@@ -312,7 +321,7 @@ impl Settings<'_> {
 
     /// Appends a SETTINGS frame to `out`.
     pub fn put(settings: &[(u16, u32)], out: &mut BytesMut) {
-        Head { len: settings.len() * SETTING_BYTES, kind: kind::SETTINGS, flags: 0, stream: 0 }.put(out);
+        Head { len: settings.len().saturating_mul(SETTING_BYTES), kind: kind::SETTINGS, flags: 0, stream: 0 }.put(out);
         for &(id, value) in settings {
             out.put_u16(id);
             out.put_u32(value);
@@ -320,9 +329,10 @@ impl Settings<'_> {
     }
 }
 
-/// The first four bytes as a number. Callers have looked at the length.
-fn word(bytes: &[u8]) -> u32 {
-    u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+/// The first four bytes as a number.
+fn word(bytes: &[u8]) -> Result<u32, Fault> {
+    let word = bytes.first_chunk().ok_or(Fault::connection(Reason::FRAME_SIZE_ERROR))?;
+    Ok(u32::from_be_bytes(*word))
 }
 
 fn unpadded(head: Head, payload: &[u8]) -> Result<&[u8], Fault> {
@@ -332,15 +342,13 @@ fn unpadded(head: Head, payload: &[u8]) -> Result<&[u8], Fault> {
     let Some((&padding, rest)) = payload.split_first() else {
         return Err(Fault::connection(Reason::FRAME_SIZE_ERROR));
     };
-    match rest.len().checked_sub(usize::from(padding)) {
-        Some(len) => Ok(&rest[..len]),
-        None => Err(Fault::connection(Reason::PROTOCOL_ERROR)),
-    }
+    let len = rest.len().checked_sub(usize::from(padding));
+    len.and_then(|len| rest.get(..len)).ok_or(Fault::connection(Reason::PROTOCOL_ERROR))
 }
 
 /// Priorities are read for this only: a stream must not depend on itself.
 fn depends_on_another(stream: u32, priority: &[u8]) -> Result<(), Fault> {
-    if word(priority) & !RESERVED_BIT == stream {
+    if word(priority)? & !RESERVED_BIT == stream {
         // It would do to reset the stream. But it may not have begun, and what comes with it would still have to be decoded.
         return Err(Fault::connection(Reason::PROTOCOL_ERROR));
     }

@@ -1,5 +1,11 @@
 //! The headers of a request, checked by the rules of HTTP/2 (RFC 9113 section 8) and of gRPC.
 
+#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -86,8 +92,8 @@ pub(crate) fn decode(
     let content_length = parts.content_length;
     let held_bytes = parts.fields.held_bytes();
     // A map of headers takes more than their text.
-    let map_bytes = parts.fields.len() * MAP_ENTRY_BYTES;
-    let bytes = held_bytes + if parts.content_type.is_none() { map_bytes } else { 0 };
+    let map_bytes = parts.fields.len().saturating_mul(MAP_ENTRY_BYTES);
+    let bytes = held_bytes.saturating_add(if parts.content_type.is_none() { map_bytes } else { 0 });
     let target = if parts.list_bytes > list_bytes_max {
         Target::Answered(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)
     } else {
@@ -278,7 +284,12 @@ fn grpc_content_type(value: &[u8]) -> Option<ContentType> {
 
 /// A field name as HTTP/2 allows it: a token without upper case.
 fn is_name(name: &[u8]) -> bool {
-    !name.is_empty() && name.iter().all(|&byte| NAME_BYTES[usize::from(byte)])
+    !name.is_empty() && name.iter().all(|&byte| is_in_names(byte))
+}
+
+#[expect(clippy::indexing_slicing, reason = "there is an entry for every byte")]
+fn is_in_names(byte: u8) -> bool {
+    NAME_BYTES[usize::from(byte)]
 }
 
 /// Fields that speak of an HTTP/1.1 connection, of which HTTP/2 has none.
@@ -294,7 +305,7 @@ fn is_scheme(text: &[u8]) -> bool {
 
 /// The name of a method: a token in any case.
 fn is_token(text: &[u8]) -> bool {
-    text.iter().all(|byte| NAME_BYTES[usize::from(byte.to_ascii_lowercase())])
+    text.iter().all(|byte| is_in_names(byte.to_ascii_lowercase()))
 }
 
 /// A path without blanks and control characters. What else is wrong with it shows when it is looked up.
@@ -308,6 +319,7 @@ fn is_value(value: &[u8]) -> bool {
     !is_blank(value.first()) && !is_blank(value.last()) && !value.iter().any(|byte| matches!(byte, 0 | b'\r' | b'\n'))
 }
 
+#[expect(clippy::indexing_slicing, reason = "runs at compile time, where a slip is an error")]
 const NAME_BYTES: [bool; 256] = {
     let mut allowed = [false; 256];
     let mut at = 0;

@@ -1,5 +1,11 @@
 //! The receiving side of a stream.
 
+#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
+
 use crate::body_time::Mark;
 use crate::decoder::Decoder;
 use crate::encoding::Encoding;
@@ -38,6 +44,10 @@ impl Input {
     }
 
     /// A frame has come: `len` is what it counts for in the windows, `data_bytes` what it holds. The error is why it must not have.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "frames are as long as the window allows; 64 bits count all bytes there are"
+    )]
     pub(crate) fn take(&mut self, len: usize, data_bytes: usize, end: bool) -> Result<(), Reason> {
         if self.ended {
             return Err(Reason::STREAM_CLOSED);

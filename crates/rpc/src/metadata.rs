@@ -1,5 +1,11 @@
 //! Request headers as gRPC metadata.
 
+#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -31,9 +37,14 @@ impl Fields {
         self.bytes.extend_from_slice(name);
         self.bytes.extend_from_slice(value);
         assert!(u32::try_from(self.bytes.len()).is_ok(), "header lists are bounded far below 4 GiB");
-        self.spans.push(Span { name: at as u32, value: (at + name.len()) as u32, end: self.bytes.len() as u32 });
+        self.spans.push(Span {
+            name: at as u32,
+            value: at.saturating_add(name.len()) as u32,
+            end: self.bytes.len() as u32,
+        });
     }
 
+    #[expect(clippy::indexing_slicing, reason = "spans are made by `push`, of bytes that stay")]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.spans.iter().map(|span| {
             let [name, value, end] = [span.name, span.value, span.end].map(|at| at as usize);
@@ -47,7 +58,8 @@ impl Fields {
 
     /// Memory held, in bytes.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.bytes.capacity() + self.spans.capacity() * size_of::<Span>()
+        let spans_bytes = self.spans.capacity().saturating_mul(size_of::<Span>());
+        self.bytes.capacity().saturating_add(spans_bytes)
     }
 }
 

@@ -1,5 +1,11 @@
 //! A bounded pipe of bytes between two tasks or threads: the body of an HTTP message that is not all there.
 
+#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
@@ -99,7 +105,7 @@ impl BodySender {
         if chunk.is_empty() || state.unread {
             return;
         }
-        state.bytes += chunk.len();
+        state.bytes = state.bytes.saturating_add(chunk.len());
         state.chunks.push_back(chunk);
         wake(state, |state| &mut state.reader);
     }
@@ -146,7 +152,8 @@ impl BodyReceiver {
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Gone>>> {
         let mut state = self.shared.lock();
         if let Some(chunk) = state.chunks.pop_front() {
-            state.bytes -= chunk.len();
+            // It was added for the same chunk.
+            state.bytes = state.bytes.saturating_sub(chunk.len());
             wake(state, |state| &mut state.writer);
             return Poll::Ready(Some(Ok(chunk)));
         }

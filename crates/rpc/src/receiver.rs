@@ -1,5 +1,11 @@
 //! The receiving half of a connection: header decompression, header blocks in several frames, and the window the peer sends into.
 
+#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
+
 use std::time::Instant;
 
 use crate::Limit;
@@ -45,7 +51,7 @@ impl Block {
 
     /// Adds what has come. False if that is too much.
     pub(crate) fn extend(&mut self, fragment: &[u8], bytes_max: usize) -> bool {
-        self.frames += 1;
+        self.frames = self.frames.saturating_add(1);
         self.bytes.extend_from_slice(fragment);
         self.frames <= BLOCK_FRAMES_MAX && self.bytes.len() <= bytes_max
     }
@@ -84,6 +90,10 @@ impl Receiver {
 
     /// The payload of a DATA frame has come. The connection's window is given back at once: streams have windows of their own, and what
     /// they hold is bounded, so that one which nobody reads does not keep the others waiting.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "a frame is at most 16 KiB, and the window is checked after each"
+    )]
     pub(crate) fn take(&mut self, bytes: usize) -> Result<(), Fault> {
         self.window -= bytes as i64;
         if self.window < 0 {
@@ -95,6 +105,7 @@ impl Receiver {
     }
 
     /// What is to be announced.
+    #[expect(clippy::arithmetic_side_effects, reason = "`due` is what was taken off the window")]
     pub(crate) fn window_update(&mut self) -> Option<u32> {
         if self.due < WINDOW_UPDATE_BYTES_MIN {
             return None;

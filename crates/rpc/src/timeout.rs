@@ -1,5 +1,11 @@
 //! The `grpc-timeout` header.
 
+#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
+
 use std::time::Duration;
 
 /// Longer timeouts than this are no deadline at all: the sum with the present stays representable.
@@ -14,10 +20,10 @@ pub fn parse(value: &[u8]) -> Result<Duration, String> {
     if value.len() > 9 {
         return Err(format!("transport: timeout string is too long: {}", quoted()));
     }
-    let (digits, unit) = value.split_at(value.len() - 1);
-    let unit: fn(u64) -> Duration = match unit[0] {
-        b'H' => |count| Duration::from_secs(count * 3600),
-        b'M' => |count| Duration::from_secs(count * 60),
+    let Some((unit, digits)) = value.split_last() else { return Ok(Duration::ZERO) };
+    let unit: fn(u64) -> Duration = match unit {
+        b'H' => |count| Duration::from_secs(count.saturating_mul(3600)),
+        b'M' => |count| Duration::from_secs(count.saturating_mul(60)),
         b'S' => Duration::from_secs,
         b'm' => Duration::from_millis,
         b'u' => Duration::from_micros,
@@ -26,12 +32,12 @@ pub fn parse(value: &[u8]) -> Result<Duration, String> {
     };
     let mut count = 0_u64;
     for &digit in digits {
-        if !digit.is_ascii_digit() {
+        let Some(digit) = char::from(digit).to_digit(10) else {
             let text = String::from_utf8_lossy(digits);
             return Err(format!("strconv.ParseUint: parsing {text:?}: invalid syntax"));
-        }
+        };
         // At most eight digits: no overflow.
-        count = count * 10 + u64::from(digit - b'0');
+        count = count.saturating_mul(10).saturating_add(u64::from(digit));
     }
     Ok(unit(count).min(TIMEOUT_MAX))
 }

@@ -1,5 +1,11 @@
 //! From header blocks to header fields (RFC 7541 section 6).
 
+#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
+
 use super::dynamic_table::DynamicTable;
 use super::{Error, Field, TABLE_BYTES_DEFAULT, huffman, integer, static_table};
 
@@ -65,11 +71,10 @@ impl Decoder {
     }
 
     fn entry(&self, index: usize) -> Result<(&[u8], &[u8]), Error> {
-        match index {
-            0 => Err(Error::IndexUnknown(0)),
-            1..=static_table::ENTRIES => Ok(static_table::entry(index)),
-            _ => self.table.entry(index - static_table::ENTRIES - 1).ok_or(Error::IndexUnknown(index)),
+        if let Some(known) = static_table::entry(index) {
+            return Ok(known);
         }
+        learnt(index).and_then(|number| self.table.entry(number)).ok_or(Error::IndexUnknown(index))
     }
 
     fn literal(&mut self, input: &mut &[u8], kind: Literal, field: &mut impl FnMut(Field<'_>)) -> Result<(), Error> {
@@ -77,19 +82,18 @@ impl Decoder {
         self.scratch.clear();
         let literal_name = if index == 0 { Some(Text::take(input, &mut self.scratch)?) } else { None };
         let value = Text::take(input, &mut self.scratch)?;
-        let value = value.bytes(&self.scratch);
+        let value = value.bytes(&self.scratch)?;
         let name = match &literal_name {
-            Some(name) => name.bytes(&self.scratch),
+            Some(name) => name.bytes(&self.scratch)?,
             None => self.entry(index)?.0,
         };
         field(Field { name, value, never_indexed: kind == Literal::NeverIndexed });
         if kind == Literal::Indexed {
-            match &literal_name {
-                None if index > static_table::ENTRIES => {
-                    self.table.insert_named_by(index - static_table::ENTRIES - 1, value);
-                }
-                None => self.table.insert(static_table::entry(index).0, value),
-                Some(name) => self.table.insert(name.bytes(&self.scratch), value),
+            match (&literal_name, static_table::entry(index), learnt(index)) {
+                (Some(name), _, _) => self.table.insert(name.bytes(&self.scratch)?, value),
+                (None, Some((name, _)), _) => self.table.insert(name, value),
+                (None, None, Some(number)) => self.table.insert_named_by(number, value),
+                (None, None, None) => return Err(Error::IndexUnknown(index)),
             }
         }
         Ok(())
@@ -106,6 +110,11 @@ impl Decoder {
         self.table.set_size_bytes_max(asked_bytes);
         Ok(())
     }
+}
+
+/// The number in the table of what the peer has said, of an index behind those that everybody knows.
+fn learnt(index: usize) -> Option<usize> {
+    index.checked_sub(static_table::ENTRIES + 1)
 }
 
 /// What is to become of a field that is not in a table.
@@ -137,13 +146,13 @@ impl<'a> Text<'a> {
         Ok(Text::Decoded(start..scratch.len()))
     }
 
-    fn bytes<'b>(&self, scratch: &'b [u8]) -> &'b [u8]
+    fn bytes<'b>(&self, scratch: &'b [u8]) -> Result<&'b [u8], Error>
     where
         'a: 'b,
     {
         match self {
-            Text::Plain(text) => text,
-            Text::Decoded(range) => &scratch[range.clone()],
+            Text::Plain(text) => Ok(text),
+            Text::Decoded(range) => scratch.get(range.clone()).ok_or(Error::Truncated),
         }
     }
 }

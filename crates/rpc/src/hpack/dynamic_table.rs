@@ -1,5 +1,11 @@
 //! The header fields that the two ends of a connection have agreed to remember (RFC 7541 section 2.3.2).
 
+#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
+
 use std::collections::VecDeque;
 
 use super::FIELD_OVERHEAD_BYTES;
@@ -52,6 +58,10 @@ impl DynamicTable {
         self.size_bytes_max
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "a generation for each change: 64 bits outlast every connection"
+    )]
     pub(super) fn set_size_bytes_max(&mut self, size_bytes_max: usize) {
         if size_bytes_max != self.size_bytes_max {
             self.generation += 1;
@@ -63,8 +73,12 @@ impl DynamicTable {
     /// Name and value of entry `number`; 0 is the newest.
     #[inline]
     pub(super) fn entry(&self, number: usize) -> Option<(&[u8], &[u8])> {
-        let entry = &self.entries[self.entries.len().checked_sub(number + 1)?];
-        Some(self.text(entry))
+        self.text(self.newest(number)?)
+    }
+
+    #[inline]
+    fn newest(&self, number: usize) -> Option<&Entry> {
+        self.entries.get(self.entries.len().checked_sub(number.checked_add(1)?)?)
     }
 
     /// The number of the newest entry of this name and value, else of the newest of this name; and whether the value is the
@@ -73,7 +87,7 @@ impl DynamicTable {
         let mut same_name = None;
         for (number, entry) in self.entries.iter().rev().enumerate() {
             if entry.name_bytes == name.len() {
-                let (its_name, its_value) = self.text(entry);
+                let (its_name, its_value) = self.text(entry)?;
                 if its_name == name {
                     if its_value == value {
                         return Some((number, true));
@@ -93,17 +107,21 @@ impl DynamicTable {
         }
     }
 
-    /// Adds a field with the name of entry `number`, which may be forgotten for it.
+    /// Adds a field with the name of entry `number`, which may be forgotten for it. Without that entry nothing is added.
     pub(super) fn insert_named_by(&mut self, number: usize, value: &[u8]) {
-        let entry = &self.entries[self.entries.len() - 1 - number];
+        let Some(entry) = self.newest(number) else { return };
         let (at, name_bytes) = (self.offset(entry), entry.name_bytes);
         if self.fits(name_bytes, value.len()) {
-            self.bytes.extend_from_within(at..at + name_bytes);
+            self.bytes.extend_from_within(at..at.saturating_add(name_bytes));
             self.add(name_bytes, value);
         }
     }
 
     /// False, and the table empty, if not even the empty table can hold such a field.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "lengths of texts that are in memory; 64 bits of generations outlast every connection"
+    )]
     fn fits(&mut self, name_bytes: usize, value_bytes: usize) -> bool {
         self.generation += 1;
         let fits = name_bytes + value_bytes + FIELD_OVERHEAD_BYTES <= self.size_bytes_max;
@@ -114,6 +132,10 @@ impl DynamicTable {
     }
 
     /// Adds the field whose name has just been put behind everything else.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "lengths of texts that are in `bytes`, of which the name is the last"
+    )]
     fn add(&mut self, name_bytes: usize, value: &[u8]) {
         let at = self.base + (self.bytes.len() - name_bytes) as u64;
         self.bytes.extend_from_slice(value);
@@ -124,6 +146,7 @@ impl DynamicTable {
     }
 
     /// Forgets the oldest entries until the others count for no more than `size_bytes`.
+    #[expect(clippy::arithmetic_side_effects, reason = "what is taken off was added for the same entry")]
     fn shrink_to(&mut self, size_bytes: usize) {
         while self.size_bytes > size_bytes {
             let oldest = self.entries.pop_front();
@@ -140,17 +163,24 @@ impl DynamicTable {
         }
     }
 
-    fn text(&self, entry: &Entry) -> (&[u8], &[u8]) {
-        let at = self.offset(entry);
-        self.bytes[at..at + entry.name_bytes + entry.value_bytes].split_at(entry.name_bytes)
+    /// Of an entry of this table; there is always some.
+    #[inline]
+    fn text(&self, entry: &Entry) -> Option<(&[u8], &[u8])> {
+        let (name, rest) = self.bytes.get(self.offset(entry)..)?.split_at_checked(entry.name_bytes)?;
+        Some((name, rest.get(..entry.value_bytes)?))
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "`base` moves on with what is forgotten, up to the oldest entry"
+    )]
     fn offset(&self, entry: &Entry) -> usize {
         (entry.at - self.base) as usize
     }
 }
 
 impl Entry {
+    #[expect(clippy::arithmetic_side_effects, reason = "lengths of texts that are in memory")]
     fn size_bytes(&self) -> usize {
         self.name_bytes + self.value_bytes + FIELD_OVERHEAD_BYTES
     }

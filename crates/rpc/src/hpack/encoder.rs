@@ -1,5 +1,11 @@
 //! From header fields to header blocks (RFC 7541 section 6).
 
+#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
+
 use bytes::BufMut;
 
 use super::dynamic_table::DynamicTable;
@@ -68,7 +74,7 @@ impl Encoder {
             return integer::encode(out, index, 7, 0x80);
         }
         let index = found.map_or(0, |(index, _)| index);
-        let size_bytes = name.len() + value.len() + FIELD_OVERHEAD_BYTES;
+        let size_bytes = name.len().saturating_add(value.len()).saturating_add(FIELD_OVERHEAD_BYTES);
         match indexing {
             // Remembering a field larger than the table would only empty the table.
             Indexing::Index if size_bytes <= self.table.size_bytes_max() => {
@@ -90,7 +96,10 @@ impl Encoder {
         if let Some((_, true)) = known {
             return known;
         }
-        let learnt = self.table.find(name, value).map(|(number, exact)| (number + static_table::ENTRIES + 1, exact));
+        let learnt = self
+            .table
+            .find(name, value)
+            .map(|(number, exact)| (number.saturating_add(static_table::ENTRIES + 1), exact));
         match learnt {
             Some((_, true)) => learnt,
             _ => known.or(learnt),

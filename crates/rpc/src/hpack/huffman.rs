@@ -2,6 +2,12 @@
 //!
 //! The code is canonical: it follows from the lengths of its codes alone, and so do all tables here, at compile time.
 
+#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
+
 use bytes::BufMut;
 
 use super::Error;
@@ -51,6 +57,11 @@ struct Tables {
 }
 
 impl Tables {
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "runs at compile time, where a slip is an error"
+    )]
     const fn new() -> Tables {
         let mut tables = Tables {
             codes: [0; SYMBOLS],
@@ -89,6 +100,11 @@ impl Tables {
     }
 
     /// The symbol whose code of more than [`SHORT_BITS`] bits `window` begins with, and the length of its code.
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "the code is complete, which is asserted at compile time: every window begins with one of its symbols"
+    )]
     fn long(&self, window: u32) -> (u16, u32) {
         let mut length = SHORT_BITS + 1;
         while length < LENGTH_BITS_MAX && window >= self.first_codes[length + 1] {
@@ -100,6 +116,11 @@ impl Tables {
 }
 
 /// Appends what `input` stands for to `out`: at most 8/5 of its length.
+#[expect(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "`short` has an entry for every byte; at most 62 bits are in the window, of which none is taken that is not there"
+)]
 pub(super) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
     out.reserve(input.len() * 8 / LENGTH_BITS_MIN);
     let mut rest = input;
@@ -140,12 +161,18 @@ pub(super) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
 }
 
 /// How many bytes `text` takes when coded.
+#[expect(clippy::indexing_slicing, reason = "there is a length for every byte")]
 pub(super) fn encoded_bytes(text: &[u8]) -> usize {
     let bits: usize = text.iter().map(|&byte| usize::from(LENGTHS_BITS[usize::from(byte)])).sum();
     bits.div_ceil(8)
 }
 
 /// Appends `text`, coded.
+#[expect(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "there is a code for every byte, of at most 30 bits, and at most 31 are pending before it"
+)]
 pub(super) fn encode(out: &mut impl BufMut, text: &[u8]) {
     // The low `bits` are still to be written; they are never more than 31 before a code is added.
     let mut pending = 0u64;

@@ -1,11 +1,17 @@
 //! Integers with a prefix of some bits (RFC 7541 section 5.1).
 
+#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
+
 use bytes::BufMut;
 
 use super::Error;
 
 /// An integer may take four bytes after its prefix, which is far more than any index, length or table size needs.
-const BYTES_AFTER_PREFIX_MAX: usize = 4;
+const SHIFTS_AFTER_PREFIX: [u32; 4] = [0, 7, 14, 21];
 
 /// Takes the integer off the front of `input`, whose first byte holds its prefix in the low `prefix_bits`.
 #[inline]
@@ -19,10 +25,13 @@ pub(super) fn decode(input: &mut &[u8], prefix_bits: u32) -> Result<usize, Error
 
 fn decode_long(input: &mut &[u8], prefix: usize) -> Result<usize, Error> {
     let mut value = prefix;
-    for count in 0..BYTES_AFTER_PREFIX_MAX {
+    for shift in SHIFTS_AFTER_PREFIX {
         let (&byte, rest) = input.split_first().ok_or(Error::Truncated)?;
         *input = rest;
-        value += usize::from(byte & 0x7f) << (7 * count);
+        value = usize::from(byte & 0x7f)
+            .checked_shl(shift)
+            .and_then(|bits| value.checked_add(bits))
+            .ok_or(Error::IntegerTooLong)?;
         if byte & 0x80 == 0 {
             return Ok(value);
         }
@@ -35,11 +44,10 @@ fn decode_long(input: &mut &[u8], prefix: usize) -> Result<usize, Error> {
 pub(super) fn encode(out: &mut impl BufMut, value: usize, prefix_bits: u32, flags: u8) {
     let mask = prefix_max(prefix_bits);
     debug_assert!(flags & mask == 0, "the flags stand above the prefix");
-    if value < usize::from(mask) {
+    let Some(mut rest) = value.checked_sub(usize::from(mask)) else {
         return out.put_u8(flags | value as u8);
-    }
+    };
     out.put_u8(flags | mask);
-    let mut rest = value - usize::from(mask);
     while rest >= 0x80 {
         out.put_u8(rest as u8 | 0x80);
         rest >>= 7;
@@ -47,6 +55,7 @@ pub(super) fn encode(out: &mut impl BufMut, value: usize, prefix_bits: u32, flag
     out.put_u8(rest as u8);
 }
 
+#[expect(clippy::arithmetic_side_effects, reason = "prefixes have one to eight bits, and the callers name them")]
 const fn prefix_max(prefix_bits: u32) -> u8 {
     0xff >> (8 - prefix_bits)
 }

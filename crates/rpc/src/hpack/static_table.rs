@@ -1,5 +1,11 @@
 //! The header fields that every connection knows (RFC 7541 appendix A).
 
+#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
+
 /// How many there are; their indices begin with 1.
 pub(super) const ENTRIES: usize = 61;
 
@@ -79,6 +85,11 @@ struct ByLength {
 }
 
 impl ByLength {
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "runs at compile time, where a slip is an error"
+    )]
     const fn new() -> ByLength {
         let mut table = ByLength { indices: [0; ENTRIES], starts: [0; NAME_BYTES_MAX + 2] };
         let mut count = 0;
@@ -101,6 +112,11 @@ impl ByLength {
     }
 }
 
+#[expect(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "runs at compile time, where a slip is an error"
+)]
 const fn same(one: &[u8], other: &[u8]) -> bool {
     let mut at = 0;
     while at < one.len() && at < other.len() && one[at] == other[at] {
@@ -109,22 +125,22 @@ const fn same(one: &[u8], other: &[u8]) -> bool {
     at == one.len() && at == other.len()
 }
 
-/// The entry of `index`, which is from 1 to [`ENTRIES`].
-pub(super) fn entry(index: usize) -> (&'static [u8], &'static [u8]) {
-    TABLE[index - 1]
+/// The entry of `index`, if that is from 1 to [`ENTRIES`].
+#[inline]
+pub(super) fn entry(index: usize) -> Option<(&'static [u8], &'static [u8])> {
+    TABLE.get(index.checked_sub(1)?).copied()
 }
 
 /// The index of an entry of this name, and whether its value is the one as well.
 pub(super) fn find(name: &[u8], value: &[u8]) -> Option<(usize, bool)> {
     let length = name.len();
-    if length > NAME_BYTES_MAX {
-        return None;
-    }
-    let candidates = usize::from(BY_LENGTH.starts[length])..usize::from(BY_LENGTH.starts[length + 1]);
-    let is_name = |&index: &usize| entry(index).0 == name;
-    let first = BY_LENGTH.indices[candidates].iter().map(|&index| usize::from(index)).find(is_name)?;
+    let &[start, end] = BY_LENGTH.starts.get(length..)?.first_chunk()?;
+    let candidates = BY_LENGTH.indices.get(usize::from(start)..usize::from(end))?;
+    let is_name = |&index: &usize| entry(index).is_some_and(|entry| entry.0 == name);
+    let first = candidates.iter().map(|&index| usize::from(index)).find(is_name)?;
     let mut same_name = (first..=ENTRIES).take_while(is_name);
-    Some(same_name.find(|&index| entry(index).1 == value).map_or((first, false), |index| (index, true)))
+    let exact = same_name.find(|&index| entry(index).is_some_and(|entry| entry.1 == value));
+    Some(exact.map_or((first, false), |index| (index, true)))
 }
 
 #[cfg(test)]
@@ -134,12 +150,14 @@ mod tests {
     #[test]
     fn every_entry_is_found() {
         for index in 1..=ENTRIES {
-            let (name, value) = entry(index);
+            let (name, value) = entry(index).expect("it is one of them");
             assert_eq!(find(name, value), Some((index, true)));
             let (first, exact) = find(name, b"another").expect("the name is there");
-            assert!(!exact && entry(first).0 == name && (first == 1 || entry(first - 1).0 != name));
+            let name_of = |index| entry(index).map(|(name, _)| name);
+            assert!(!exact && name_of(first) == Some(name) && name_of(first - 1) != Some(name));
         }
-        assert_eq!(entry(8), (&b":status"[..], &b"200"[..]));
+        assert_eq!(entry(8), Some((&b":status"[..], &b"200"[..])));
+        assert_eq!((entry(0), entry(ENTRIES + 1)), (None, None));
         assert_eq!(find(b":status", b"500"), Some((14, true)));
     }
 

@@ -62,7 +62,10 @@ impl Failures {
 
 impl Allowance {
     fn has<K: Eq + std::hash::Hash>(&self, table: &Table<K>, key: &K, now_ms: u64) -> bool {
-        table.get(key).is_none_or(|full_ms| *full_ms <= now_ms + (self.attempts_max - 1) * self.again_ms)
+        table.get(key).is_none_or(|full_ms| {
+            let others_ms = self.attempts_max.saturating_sub(1).saturating_mul(self.again_ms);
+            *full_ms <= now_ms.saturating_add(others_ms)
+        })
     }
 
     fn take<K: Eq + std::hash::Hash>(&self, table: &mut Table<K>, key: K, now_ms: u64) {
@@ -74,7 +77,7 @@ impl Allowance {
             }
         }
         let full_ms = table.entry(key).or_default();
-        *full_ms = now_ms.max(*full_ms) + self.again_ms;
+        *full_ms = now_ms.max(*full_ms).saturating_add(self.again_ms);
     }
 
     fn give_back<K: Eq + std::hash::Hash>(&self, table: &mut Table<K>, key: &K) {

@@ -209,8 +209,8 @@ fn letters() -> Option<String> {
         random.fill(&mut bytes).ok()?;
         // Numbers beyond the last multiple would make some letters likelier.
         let fair = bytes.iter().filter(|byte| usize::from(**byte) < 4 * LETTERS.len());
-        let drawn = fair.map(|byte| char::from(LETTERS[usize::from(*byte) % LETTERS.len()]));
-        text.extend(drawn.take(TOKEN_LETTERS - text.len()));
+        let drawn = fair.filter_map(|byte| LETTERS.get(usize::from(*byte) % LETTERS.len())).copied().map(char::from);
+        text.extend(drawn.take(TOKEN_LETTERS.saturating_sub(text.len())));
     }
     Some(text)
 }

@@ -5,6 +5,12 @@
 //! [`credentials`] and [`hashing`] to [`tokens`], which the log gives out and threads remember as [`recent`], or [`jwt`], which are
 //! signed.
 
+#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
+
 mod admission;
 mod credentials;
 mod failures;

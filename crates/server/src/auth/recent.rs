@@ -45,7 +45,7 @@ impl Recent {
     /// roles were changed: both were read before.
     pub(super) fn find(&self, token: &[u8], generation: u64, revision: u64, now_ms: u64) -> Option<Pass> {
         SEEN.with_borrow(|seen| {
-            let seen = seen[slot(token)].as_ref()?;
+            let seen = seen.get(slot(token))?.as_ref()?;
             let is_current = seen.whose == self.number && seen.generation == generation && &*seen.token == token;
             let is_young = now_ms.checked_sub(seen.from_ms).is_some_and(|age| age < self.for_ms);
             (is_current && is_young && seen.pass.revision() == Some(revision)).then(|| seen.pass.clone())
@@ -55,7 +55,11 @@ impl Recent {
     /// Remembers what was found out while tokens were of this `generation`.
     pub(super) fn note(&self, token: &[u8], generation: u64, now_ms: u64, pass: &Pass) {
         let seen = Seen { whose: self.number, generation, from_ms: now_ms, token: token.into(), pass: pass.clone() };
-        SEEN.with_borrow_mut(|all| all[slot(token)] = Some(seen));
+        SEEN.with_borrow_mut(|all| {
+            if let Some(place) = all.get_mut(slot(token)) {
+                *place = Some(seen);
+            }
+        });
     }
 }
 

@@ -71,6 +71,7 @@ impl Tokens {
         self.ttl_ms
     }
 
+    #[expect(clippy::indexing_slicing, reason = "there are so many shards")]
     fn shard(&self, token: &[u8]) -> &Shard {
         &self.shards[self.hashing.hash_one(token) as usize % SHARDS]
     }
@@ -83,7 +84,7 @@ impl Tokens {
         let shard = self.shard(token).read().unwrap_or_else(PoisonError::into_inner);
         match shard.get(token) {
             Some(found) if found.expires_ms.load(Ordering::Relaxed) > now_ms => {
-                found.expires_ms.store(now_ms + self.ttl_ms, Ordering::Relaxed);
+                found.expires_ms.store(now_ms.saturating_add(self.ttl_ms), Ordering::Relaxed);
                 Found::User(found.user.clone())
             }
             Some(_) => Found::Nowhere,
@@ -113,17 +114,18 @@ impl Tokens {
             None => Arc::from(user),
         };
         let token: Box<[u8]> = token.as_bytes().into();
-        let mut dropped = 0;
+        let mut dropped = 0_usize;
         let given = owners.by_user.entry(user.clone()).or_default();
         if given.len() >= USER_TOKENS_MAX {
-            for (oldest, _) in given.drain(..given.len() + 1 - USER_TOKENS_MAX) {
+            let most = given.len().saturating_sub(USER_TOKENS_MAX - 1);
+            for (oldest, _) in given.drain(..most) {
                 self.forget(&oldest);
-                dropped += 1;
+                dropped = dropped.saturating_add(1);
             }
         }
         given.push((token.clone(), now_ms));
-        owners.count = owners.count + 1 - dropped;
-        let known = Token { user, expires_ms: AtomicU64::new(now_ms + self.ttl_ms) };
+        owners.count = owners.count.saturating_add(1).saturating_sub(dropped);
+        let known = Token { user, expires_ms: AtomicU64::new(now_ms.saturating_add(self.ttl_ms)) };
         self.shard(&token).write().unwrap_or_else(PoisonError::into_inner).insert(token, known);
     }
 
@@ -137,7 +139,7 @@ impl Tokens {
         if owners.count >= TOKENS_MAX {
             self.clear_in(owners);
         }
-        if now_ms < owners.swept_ms + self.ttl_ms.min(60_000) {
+        if now_ms < owners.swept_ms.saturating_add(self.ttl_ms.min(60_000)) {
             return;
         }
         owners.swept_ms = now_ms;
@@ -157,7 +159,7 @@ impl Tokens {
     pub(super) fn drop_user(&self, user: &str) {
         let mut owners = lock(&self.owners);
         let given = owners.by_user.remove(user).unwrap_or_default();
-        owners.count -= given.len();
+        owners.count = owners.count.saturating_sub(given.len());
         given.iter().for_each(|(token, _)| self.forget(token));
     }
 

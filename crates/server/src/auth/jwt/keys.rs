@@ -72,7 +72,8 @@ impl Algorithm {
         const SEQUENCE: u8 = 0x30;
         /// A point of which both coordinates are given.
         const UNCOMPRESSED: u8 = 4;
-        let is_point = |bytes: usize| key.first() == Some(&UNCOMPRESSED) && key.len() == 1 + 2 * bytes;
+        let is_point =
+            |bytes: usize| key.first() == Some(&UNCOMPRESSED) && key.len().checked_sub(1) == bytes.checked_mul(2);
         match self {
             Rs256 | Rs384 | Rs512 | Ps256 | Ps384 | Ps512 => key.first() == Some(&SEQUENCE),
             Es256 => is_point(32),

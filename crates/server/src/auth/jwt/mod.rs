@@ -180,14 +180,14 @@ impl Jwt {
         let signed = self.current(now_seconds());
         let issued = lock(&signed.issued);
         let newest = issued.get(user).filter(|issued| issued.revision == revision)?;
-        (now_ms < newest.at_ms + self.ttl_seconds * 500).then(|| newest.token.clone())
+        (now_ms < newest.at_ms.saturating_add(self.ttl_seconds.saturating_mul(500))).then(|| newest.token.clone())
     }
 
     /// Signs a token.
     pub(super) fn issue(&self, user: &str, revision: u64, now_ms: u64) -> Result<String, SignError> {
         let now = now_seconds();
         let signed = self.current(now);
-        let claims = Claims { username: user.into(), revision, expires: now + self.ttl_seconds };
+        let claims = Claims { username: user.into(), revision, expires: now.saturating_add(self.ttl_seconds) };
         let token = signed.keys.sign(&claims.encode())?;
         let mut issued = lock(&signed.issued);
         if issued.len() >= KEPT_MAX && !issued.contains_key(user) {
