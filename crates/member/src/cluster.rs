@@ -44,7 +44,7 @@ impl Member {
         if !self.conf_state.voters.contains(&to) {
             return Err(Error::NotVoter(to));
         }
-        if to != self.node.raft.id && !self.is_installing() {
+        if to != self.node.raft.id && !self.is_closed() {
             self.node.transfer_leader(to);
             self.after_input();
         }
@@ -97,7 +97,7 @@ impl Member {
 
     /// A message to this member was lost: its entries are sent one message at a time until it answers.
     pub fn report_unreachable(&mut self, id: u64) {
-        if !self.is_installing() {
+        if !self.is_closed() {
             self.node.report_unreachable(id);
             self.hasten_election(id);
             self.after_input();
@@ -106,7 +106,7 @@ impl Member {
 
     /// How sending a state to this member ended.
     pub fn report_snapshot(&mut self, id: u64, ok: bool) {
-        if !self.is_installing() {
+        if !self.is_closed() {
             self.node.report_snapshot(id, if ok { SnapshotStatus::Finish } else { SnapshotStatus::Failure });
             self.after_input();
         }
@@ -120,7 +120,7 @@ impl Member {
     /// From now on, a follower whose entries are gone is sent a message that names this state.
     pub fn offer_snapshot(&mut self, metadata: &raftpb::SnapshotMetadata) {
         self.node.mut_store().offer(convert::snapshot_to_raft(metadata));
-        if self.node.raft.state != StateRole::Leader || self.is_installing() {
+        if self.node.raft.state != StateRole::Leader || self.is_closed() {
             return;
         }
         let first = self.node.raft.raft_log.first_index();

@@ -20,6 +20,9 @@ pub struct Config {
     /// Entries a follower may lack and still be sent all of them at once. With more it is sent them by
     /// [`Member::send_lagging`](crate::Member::send_lagging).
     pub near_entries: u64,
+    /// Go on although a leader proves that the log has lost what this member acknowledged: acknowledged entries of the cluster may
+    /// be lost then.
+    pub unsafe_ignore_lost_log: bool,
 }
 
 /// What the log and the store gave back.
@@ -35,4 +38,6 @@ pub struct Restored {
     pub applied_term: u64,
     /// Voters and learners as of `applied`.
     pub conf_state: raftpb::ConfState,
+    /// Members of the cluster that was joined, of a member that knows no configuration yet.
+    pub joined: Vec<u64>,
 }

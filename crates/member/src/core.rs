@@ -5,6 +5,7 @@ use crate::convert;
 use crate::error::Error;
 use crate::lagging::Allowance;
 use crate::log::Log;
+use crate::proof::Proof;
 use crate::step::Early;
 use crate::work::Unsynced;
 use api::raftpb;
@@ -47,6 +48,11 @@ pub struct Member {
     pub(crate) boot_nonce: u64,
     pub(crate) pending_reads: HashSet<u64>,
     pub(crate) conf_state: raftpb::ConfState,
+    /// Members that a member without a configuration was told of.
+    pub(crate) joined: Vec<u64>,
+    pub(crate) ignores_lost_log: bool,
+    /// Why it must end.
+    pub(crate) proof: Option<Proof>,
 }
 
 impl Member {
@@ -71,7 +77,9 @@ impl Member {
             hard_state.vote = 0;
         }
         let last = restored.entries.last().map_or(restored.applied, |entry| entry.index());
-        hard_state.commit = hard_state.commit.min(last);
+        if hard_state.commit > last {
+            return Err(Error::Uncommitted { commit: hard_state.commit, last });
+        }
         let durable_term = hard_state.term;
         let log = Log::new(
             (restored.applied, restored.applied_term),
@@ -115,6 +123,9 @@ impl Member {
             boot_nonce: config.boot_nonce,
             pending_reads: HashSet::new(),
             conf_state: restored.conf_state,
+            joined: restored.joined,
+            ignores_lost_log: config.unsafe_ignore_lost_log,
+            proof: None,
         };
         member.draw_election_timeout();
         member.after_input();
@@ -164,6 +175,7 @@ mod tests {
             seed: 1,
             boot_nonce: 9,
             near_entries: 1_000,
+            unsafe_ignore_lost_log: false,
         };
         let restored = Restored { hard_state: start.hard_state, entries: start.entries, ..Restored::default() };
         match Member::new(&config, restored) {

@@ -12,7 +12,7 @@ impl Member {
         let election_due = raft.state != StateRole::Leader && raft.election_elapsed + 1 >= self.election_timeout;
         // raft-rs takes for granted that a member stands for election with all of its log durable. One whose disk does not
         // answer would be no good leader either.
-        if self.is_installing() || (election_due && !self.log_is_durable()) {
+        if self.is_closed() || (election_due && !self.log_is_durable()) {
             return;
         }
         self.node.tick();
@@ -22,7 +22,7 @@ impl Member {
 
     /// Stands for election at once.
     pub fn campaign(&mut self) -> Result<(), Error> {
-        if self.is_installing() || !self.log_is_durable() {
+        if self.is_closed() || !self.log_is_durable() {
             return Err(Error::Dropped);
         }
         self.node.campaign()?;

@@ -1,5 +1,6 @@
 //! Why a member does not take an input.
 
+use crate::proof::Proof;
 use crate::step::Refusal;
 
 /// Why a member cannot start or does not take an input.
@@ -16,6 +17,19 @@ pub enum Error {
         /// First entry needed.
         wanted: u64,
     },
+    /// What is known to be committed is not in the log.
+    #[error(
+        "entry {commit} was committed, but the log that is to be replayed ends at entry {last}: the Raft log was truncated or lost"
+    )]
+    Uncommitted {
+        /// Last entry that was committed.
+        commit: u64,
+        /// Last entry in the log.
+        last: u64,
+    },
+    /// A leader has proven that this member's log lost what it acknowledged: the member must end, and must not start again.
+    #[error("{0}")]
+    LogLost(#[from] Proof),
     /// No leader takes the proposal now.
     #[error("no leader takes proposals")]
     Dropped,

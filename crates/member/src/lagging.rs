@@ -110,7 +110,7 @@ impl Member {
     /// Followers that are far behind, but not beyond the log in memory, and that could be sent to.
     fn far_behind(&self) -> Vec<u64> {
         let raft = &self.node.raft;
-        if raft.state != StateRole::Leader || self.is_installing() {
+        if raft.state != StateRole::Leader || self.is_closed() {
             return Vec::new();
         }
         let first = raft.raft_log.first_index();

@@ -12,6 +12,9 @@
 //!    state itself travels outside of this crate, and [`Member::report_snapshot`] tells how that ended.
 //! 5. A follower that is far behind, but not that far, is sent what it lacks a little at a time: [`Member::send_lagging`].
 //!
+//! 6. When [`Member::proof`] has something to say (after [`Member::step`] has failed with [`Error::LogLost`]) the member ends at once, and
+//!    the shell sees to it that it is never started on these files again.
+//!
 //! Time is counted in ticks, randomness comes from the seed, and sockets, disks and threads belong to the caller.
 
 mod backlog;
@@ -27,6 +30,7 @@ mod lagging;
 mod lessor;
 mod log;
 mod outbox;
+mod proof;
 mod propose;
 mod reads;
 mod status;
@@ -41,6 +45,7 @@ pub use core::Member;
 pub use error::Error;
 pub use identity::{cluster_id, member_id};
 pub use lessor::{Lessor, Takeover};
+pub use proof::Proof;
 pub use status::{Role, Status};
 pub use step::Refusal;
 pub use work::Work;

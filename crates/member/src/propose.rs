@@ -22,7 +22,7 @@ impl Member {
     /// Whether a proposal has a leader to go to.
     pub fn takes_proposals(&self) -> bool {
         let raft = &self.node.raft;
-        raft.leader_id != 0 && raft.lead_transferee.is_none() && !self.is_installing()
+        raft.leader_id != 0 && raft.lead_transferee.is_none() && !self.is_closed()
     }
 
     /// Proposes a change of the members. A leader takes one at a time.
@@ -48,7 +48,7 @@ impl Member {
         if entries.is_empty() {
             return Ok(());
         }
-        if self.is_installing() {
+        if self.is_closed() {
             return Err(Error::Dropped);
         }
         let forwards = self.node.raft.state != StateRole::Leader;

@@ -9,7 +9,7 @@ impl Member {
     pub fn read_index(&mut self) -> Option<u64> {
         let raft = &self.node.raft;
         let leads = raft.state == StateRole::Leader;
-        if (leads && !raft.commit_to_current_term()) || (!leads && raft.leader_id == 0) || self.is_installing() {
+        if (leads && !raft.commit_to_current_term()) || (!leads && raft.leader_id == 0) || self.is_closed() {
             return None;
         }
         self.read_counter += 1;

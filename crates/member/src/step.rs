@@ -6,6 +6,7 @@ use crate::error::Error;
 use api::{Message as _, raftpb};
 use raft::StateRole;
 use raft::eraftpb::{self, MessageType};
+use std::iter::once;
 
 /// Indexes and terms above this are no honest ones; below it no sum of two overflows.
 const NUMBER_MAX: u64 = u64::MAX >> 2;
@@ -47,18 +48,37 @@ pub enum Refusal {
     Configuration,
     #[error("it names entry {named}, but this member's log ends at {last}; was this log truncated or lost?")]
     BeyondLog { named: u64, last: u64 },
-    #[error("it contradicts what this member knows to be committed")]
-    ContradictsCommitted,
+    #[error(
+        "it has entry {index} in term {theirs}, but here everything up to entry {committed} of term {ours} is committed"
+    )]
+    ContradictsCommitted { index: u64, theirs: u64, committed: u64, ours: u64 },
+}
+
+impl Refusal {
+    /// Whether the message claims that this member's log is not what it should be, without proving it.
+    pub fn is_claim(&self) -> bool {
+        matches!(self, Refusal::BeyondLog { .. } | Refusal::ContradictsCommitted { .. })
+    }
 }
 
 impl Member {
-    /// Takes a message from a peer. What is merely late or of no use now is dropped in silence.
+    /// Takes a message from a peer. What is merely late or of no use now is dropped in silence. After [`Error::LogLost`] the member
+    /// must end.
     pub fn step(&mut self, mut message: raftpb::Message) -> Result<(), Error> {
+        if let Some(proof) = self.proof {
+            return Err(proof.into());
+        }
         // While a state is being installed there is no log to look anything up in. Whatever is lost is sent again.
-        if self.is_installing() {
+        if self.is_closed() {
             return Ok(());
         }
-        let kind = self.check(&mut message)?;
+        let kind = match self.check(&mut message) {
+            Ok(kind) => kind,
+            Err(refusal) => {
+                self.proof = self.judge(&refusal, &message);
+                return Err(self.proof.map_or_else(|| refusal.into(), Error::from));
+            }
+        };
         if !self.is_of_use(kind, &message) {
             return Ok(());
         }
@@ -227,13 +247,21 @@ impl Member {
         match kind {
             MessageType::MsgAppend => {
                 check_entries(message)?;
-                if counts && message.index() >= raft.raft_log.committed && message.log_term() < self.committed_term() {
-                    return Err(Refusal::ContradictsCommitted);
+                if counts {
+                    let committed = raft.raft_log.committed;
+                    // What comes behind the committed entries is checked by the first of them.
+                    let entries = message.entries.iter().map(|entry| (entry.index(), entry.term()));
+                    let known = entries.take_while(|(index, _)| *index <= committed);
+                    self.check_committed(once((message.index(), message.log_term())).chain(known))?;
                 }
             }
             MessageType::MsgSnapshot => self.check_snapshot(message, counts)?,
             MessageType::MsgHeartbeat if counts && !(self.leads() && message.term() == raft.term) => {
-                beyond(message.commit(), last)?;
+                match beyond(message.commit(), last) {
+                    // The leader is followed, but nothing is taken as committed by it.
+                    Err(_) if self.ignores_lost_log => message.commit = Some(raft.raft_log.committed),
+                    checked => checked?,
+                }
             }
             MessageType::MsgAppendResponse if self.leads() && message.term() == raft.term => {
                 beyond(message.index().max(message.reject_hint()), last)?;
@@ -250,7 +278,6 @@ impl Member {
     }
 
     fn check_snapshot(&self, message: &raftpb::Message, counts: bool) -> Result<(), Refusal> {
-        let raft = &self.node.raft;
         let metadata = message.snapshot.as_ref().and_then(|snapshot| snapshot.metadata.as_ref());
         let Some(metadata) = metadata else { return Err(Refusal::Entries) };
         let (index, term) = (metadata.index(), metadata.term());
@@ -267,12 +294,7 @@ impl Member {
         if conf_state.voters.is_empty() || members.len() != count || count > MEMBERS_MAX || members[0] == 0 || joint {
             return Err(Refusal::Configuration);
         }
-        let committed = raft.raft_log.committed;
-        let known = self.committed_term();
-        if counts && index >= committed && (term < known || (index == committed && term != known)) {
-            return Err(Refusal::ContradictsCommitted);
-        }
-        Ok(())
+        if counts { self.check_committed(once((index, term))) } else { Ok(()) }
     }
 
     /// Whether raft-rs can do anything with it now: it asserts some of this.
@@ -291,11 +313,6 @@ impl Member {
             MessageType::MsgTransferLeader => self.leads() && message.term() <= raft.term,
             _ => true,
         }
-    }
-
-    fn committed_term(&self) -> u64 {
-        let log = &self.node.raft.raft_log;
-        log.term(log.committed).unwrap_or(0)
     }
 
     /// Keeps a rejection from moving the next index of a follower back to what it is known to hold; raft-rs 0.7 lets it.

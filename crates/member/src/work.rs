@@ -40,7 +40,7 @@ pub(crate) struct Unsynced {
 impl Member {
     /// Whether [`Member::work`] has anything.
     pub fn has_work(&self) -> bool {
-        self.node.has_ready()
+        self.proof.is_none() && self.node.has_ready()
     }
 
     /// The next piece of work.
@@ -115,7 +115,7 @@ impl Member {
     /// The store has applied everything up to `index`. A state that was installed counts once [`Member::persisted`] says that it is
     /// durable: raft-rs knows of nothing applied beyond that.
     pub fn applied(&mut self, index: u64) {
-        if index > self.applied && !self.is_installing() {
+        if index > self.applied && !self.is_closed() {
             self.applied = index;
             self.node.advance_apply_to(index);
             self.take_early_proposals();
@@ -140,9 +140,10 @@ impl Member {
         log.persisted == log.last_index() && !self.unsynced.iter().any(|work| work.has_entries)
     }
 
-    /// Whether a state was handed out in [`Work::snapshot`] and is not installed yet, or is about to be handed out.
-    pub(crate) fn is_installing(&self) -> bool {
-        self.node.snap().is_some() || self.unsynced.iter().any(|work| work.snapshot_index > 0)
+    /// Whether no input is taken: a state was handed out in [`Work::snapshot`] and is not installed yet, or is about to be handed
+    /// out, or the member must end.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.proof.is_some() || self.node.snap().is_some() || self.unsynced.iter().any(|work| work.snapshot_index > 0)
     }
 
     /// Whether the hard state of the current term is on the disk.

@@ -397,6 +397,7 @@ fn a_member_that_was_refused_stands_after_the_others() {
                 hard_state: raftpb::HardState { term: Some(1), vote: None, commit: Some(5) },
                 entries: if id == 2 { vec![entry] } else { Vec::new() },
                 conf_state: common::conf_state(&[1, 2], &[]),
+                ..Restored::default()
             };
             let config = Config { pre_vote: false, seed: seed * 7919 + id * 104_729, ..common::config(id) };
             cluster.members.get_mut(&id).expect("it is there").member =
@@ -616,6 +617,7 @@ fn a_start_after_a_crash_amid_an_installation_drops_what_the_state_replaced() {
         entries: vec![entry(11, 1), entry(12, 1)],
         hard_state: raftpb::HardState { term: Some(2), vote: Some(9), commit: Some(4) },
         conf_state: common::conf_state(&[1, 2, 3], &[]),
+        ..Restored::default()
     };
     let mut cluster = Cluster::default();
     cluster.start(1, restored);

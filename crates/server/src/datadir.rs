@@ -3,6 +3,7 @@
 //! ```text
 //! <data-dir>/member/lock      held while a member runs
 //! <data-dir>/member/snap      a regular file with one sentence; where etcd would have a directory, so that etcd refuses
+//! <data-dir>/member/lost-log  there once a leader has proven that the log lost what was acknowledged: says what, and how to go on
 //! <data-dir>/member/wal/      the Raft log (or --wal-dir)
 //! <data-dir>/member/store/    the revision log and its checkpoints
 //! ```
@@ -16,6 +17,9 @@ use std::sync::Arc;
 
 const SENTINEL: &str =
     "This is a Cairn data directory. This file keeps etcd from starting on it: etcd expects a directory here.\n";
+
+/// What is shown of a mark: it has a few lines.
+const MARK_BYTES_MAX: u64 = 64 << 10;
 
 /// An open data directory, locked for this process.
 pub struct DataDir {
@@ -56,6 +60,17 @@ pub enum DataDirError {
         found: PathBuf,
         /// What is not.
         missing: PathBuf,
+    },
+    /// It was marked by [`mark_lost_log`].
+    #[error(
+        "`{path}` says that this member must not start again: {text}\n`--unsafe-ignore-lost-log` starts it all the same, and may \
+         cost writes that the cluster has acknowledged"
+    )]
+    LogLost {
+        /// The mark.
+        path: PathBuf,
+        /// What it says.
+        text: String,
     },
     /// The operating system refused.
     #[error("cannot {what} `{path}`: {source}")]
@@ -121,6 +136,53 @@ impl DataDir {
     }
 }
 
+fn mark_of(dir: &Path) -> PathBuf {
+    dir.join("member").join("lost-log")
+}
+
+/// Keeps the member in this data directory from ever starting again, durably. The file alone counts: a power cut may leave it empty.
+pub(crate) fn mark_lost_log(disk: &dyn Disk, dir: &Path, text: &str) -> Result<(), DataDirError> {
+    let path = mark_of(dir);
+    let file = match disk.open(&path, Mode::Create) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+        file => file.map_err(failed("create", &path))?,
+    };
+    // The name first: what it says is only for people.
+    sync_parent(disk, &path)?;
+    file.write_at(text.as_bytes(), 0).and_then(|()| file.sync_data()).map_err(failed("write", &path))
+}
+
+/// Refuses a directory that was marked. If the mark is to be ignored it is removed, durably: the next start needs no flag, and a
+/// new proof marks the directory anew.
+pub(crate) fn check_lost_log(disk: &dyn Disk, dir: &Path, is_ignored: bool) -> Result<(), DataDirError> {
+    let path = mark_of(dir);
+    let text = match disk.open(&path, Mode::Read) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        file => read_mark(&*file.map_err(failed("open", &path))?).map_err(failed("read", &path))?,
+    };
+    if !is_ignored {
+        return Err(DataDirError::LogLost { path, text });
+    }
+    logging::warn(
+        "this member goes on with a log that lost what it had acknowledged; the mark in its data directory is removed",
+        &[("file", Value::Shown(&path.display())), ("mark", (&text).into())],
+    );
+    disk.remove(&path).map_err(failed("remove", &path))?;
+    sync_parent(disk, &path)
+}
+
+fn read_mark(file: &dyn File) -> io::Result<String> {
+    let mut bytes = vec![0; file.len()?.min(MARK_BYTES_MAX) as usize];
+    file.read_at(&mut bytes, 0)?;
+    let text = String::from_utf8_lossy(&bytes).trim().to_string();
+    Ok(if text.is_empty() { "its log lost what was acknowledged (what is not known any more)".into() } else { text })
+}
+
+fn sync_parent(disk: &dyn Disk, path: &Path) -> Result<(), DataDirError> {
+    let parent = path.parent().unwrap_or(Path::new("."));
+    disk.sync_dir(parent).map_err(failed("sync", parent))
+}
+
 fn lock(disk: &dyn Disk, path: &Path) -> Result<Arc<dyn File>, DataDirError> {
     let file = match disk.open(path, Mode::Create) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => disk.open(path, Mode::Write),
@@ -151,4 +213,61 @@ fn has_checkpoint(store: &Path) -> bool {
 fn has_file(dir: &Path, suffix: &str) -> bool {
     let Ok(entries) = std::fs::read_dir(dir) else { return false };
     entries.flatten().any(|entry| entry.file_name().to_string_lossy().ends_with(suffix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use disk::sim::SimDisk;
+
+    const DIR: &str = "/data";
+
+    fn disk() -> SimDisk {
+        let disk = SimDisk::new();
+        disk.install(&Path::new(DIR).join("member/lock"), b"").expect("room");
+        disk
+    }
+
+    fn check(disk: &SimDisk, is_ignored: bool) -> Result<(), DataDirError> {
+        check_lost_log(disk, Path::new(DIR), is_ignored)
+    }
+
+    #[test]
+    fn a_mark_lasts_until_it_is_ignored() {
+        let disk = disk();
+        check(&disk, false).expect("no mark");
+        mark_lost_log(&disk, Path::new(DIR), "entries 5 and 9\n").expect("it is written");
+        mark_lost_log(&disk, Path::new(DIR), "other words").expect("it is there");
+        for seed in 0..20 {
+            let after = disk.after_cut(seed);
+            let refused = check(&after, false).expect_err("marked").to_string();
+            assert!(refused.contains("/data/member/lost-log") && refused.contains("entries 5 and 9"), "{refused}");
+            assert!(refused.contains("--unsafe-ignore-lost-log"), "{refused}");
+            check(&after, true).expect("it is told to");
+            for seed in 0..20 {
+                check(&after.after_cut(seed), false).expect("the mark is gone for good");
+            }
+        }
+    }
+
+    /// Wherever the power goes while the mark is written: once its name is there, the member does not start.
+    #[test]
+    fn half_a_mark_is_one() {
+        let whole = disk();
+        mark_lost_log(&whole, Path::new(DIR), &"x".repeat(2000)).expect("it is written");
+        let mut marked = 0;
+        for operation in 0..whole.operations() {
+            for seed in 0..20 {
+                let disk = disk();
+                disk.cut_at(operation);
+                mark_lost_log(&disk, Path::new(DIR), &"x".repeat(2000)).expect_err("the power is off");
+                let after = disk.after_cut(seed);
+                let has_name =
+                    after.list(&Path::new(DIR).join("member")).expect("it is there").contains(&"lost-log".into());
+                assert_eq!(check(&after, false).is_err(), has_name);
+                marked += usize::from(has_name);
+            }
+        }
+        assert!(marked > 0);
+    }
 }

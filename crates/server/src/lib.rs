@@ -49,6 +49,9 @@ use system::socket_file::SocketFile;
 /// How long open calls and streams may take to end when the member stops; answers on their way get the time of a request.
 const GRACE: Duration = Duration::from_millis(500);
 
+/// The exit code of a member whose log is proven to have lost what it acknowledged: starting it again is of no use.
+pub const LOG_LOST_EXIT_CODE: i32 = 65;
+
 /// Runs the server with a command line (without the program's name); returns the exit code.
 pub fn run(args: impl IntoIterator<Item = String>) -> i32 {
     let mut args = args.into_iter().peekable();
@@ -97,7 +100,10 @@ pub fn run(args: impl IntoIterator<Item = String>) -> i32 {
         Err(error) => {
             logging::error("cannot start the member", &[("error", Value::Shown(&error))]);
             logging::flush();
-            1
+            match error.downcast_ref() {
+                Some(StartError::DataDir(DataDirError::LogLost { .. })) => LOG_LOST_EXIT_CODE,
+                _ => 1,
+            }
         }
     }
 }
@@ -163,6 +169,12 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
     );
     if config.unsafe_no_fsync {
         logging::warn("--unsafe-no-fsync: acknowledged writes are lost on a power cut", &[]);
+    }
+    if config.unsafe_ignore_lost_log {
+        logging::warn(
+            "--unsafe-ignore-lost-log: acknowledged writes may be lost if this member's log is not what it was",
+            &[],
+        );
     }
     system::raise_open_files();
     if config.memory_lock {

@@ -40,12 +40,14 @@ pub enum Kind {
     Transfer,
     /// Members come, are promoted, and go.
     Membership,
+    /// A member is set back to an older copy of its directory. Not drawn with the others: see `set_back`.
+    SetBack,
 }
 
 /// Members that are added to the founders, at most.
 const HOSTS_ADDED_MAX: usize = 6;
 
-/// All kinds.
+/// All kinds that are drawn.
 pub const KINDS: [Kind; 14] = [
     Kind::Isolation,
     Kind::Split,
@@ -92,7 +94,7 @@ pub(crate) struct Faults {
     next: u64,
     /// What the next fault should be: none of a kind comes a third time before another has come.
     last: Option<Kind>,
-    last_change: Option<usize>,
+    pub(crate) last_change: Option<usize>,
 }
 
 impl World {
@@ -190,6 +192,7 @@ impl World {
                 true
             }
             Kind::Membership => self.change_members(victim),
+            Kind::SetBack => false,
         }
     }
 
@@ -312,7 +315,7 @@ impl World {
         self.hosts[index].start_after(&mut self.env, delay_us);
     }
 
-    fn propose_change(
+    pub(crate) fn propose_change(
         &mut self,
         through: usize,
         kind: raftpb::ConfChangeType,

@@ -72,6 +72,7 @@ impl World {
                 host.start_after(&mut self.env, 1_000);
             }
         }
+        self.check_lost();
         let missing = self.missing();
         let Some(missing) = missing else {
             self.finale.over = true;

@@ -172,6 +172,7 @@ impl Host {
             applied: applied.index,
             applied_term: applied.term,
             conf_state: applied.conf_state.clone(),
+            joined: Vec::new(),
         };
         if let Some(first) = self.founding.as_ref().filter(|_| applied.index == 0 && restored.entries.is_empty()) {
             let mut entries = first.entries.iter().map(|entry| EntryRef {
@@ -197,6 +198,7 @@ impl Host {
             boot_nonce: nonce,
             // Few, so that followers which were away for a moment are sent to a little at a time; the clock sees to it.
             near_entries: 4 + env.plan.catchup_entries,
+            unsafe_ignore_lost_log: false,
         };
         let member = match Member::new(&config, restored) {
             Ok(member) => member,

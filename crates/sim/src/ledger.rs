@@ -75,6 +75,11 @@ impl Ledger {
         self.committed.len() as u64
     }
 
+    /// Its index and term.
+    pub(crate) fn last_committed_place(&self) -> (u64, u64) {
+        (self.last_committed(), self.committed.last().map_or(0, |committed| committed.term))
+    }
+
     /// The newest members that any member has applied.
     pub(crate) fn newest_conf_state(&self) -> Option<(u64, &raftpb::ConfState)> {
         self.conf_states.last_key_value().map(|(index, state)| (*index, state))
@@ -244,6 +249,13 @@ impl Ledger {
         let durable = self.durable.entry(id).or_default().commit;
         let lasts = durable >= index;
         rule!(self, lasts, "{id:x} may forget that the removal {index} is committed: it has {durable} on disk");
+    }
+
+    /// A member was set back to an older copy of its disk: it knows nothing any more of what it had promised since.
+    pub(crate) fn forget(&mut self, id: u64) {
+        self.durable.remove(&id);
+        self.terms.remove(&id);
+        self.votes.retain(|(member, _), _| *member != id);
     }
 
     /// A member has these members as of the entry at `index`.

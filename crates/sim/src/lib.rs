@@ -24,6 +24,7 @@ mod plan;
 mod process;
 mod run;
 mod schedule;
+mod set_back;
 mod shadow;
 mod show;
 mod trace;

@@ -4,6 +4,7 @@
 //! cairn-sim --seeds 20000 [--from 1]     seeds from a number on
 //! cairn-sim --seconds 60 [--from N]      fresh seeds, from the clock unless told otherwise, for so long
 //! cairn-sim --seed N                     one seed with its full trace on standard output
+//! cairn-sim --set-back ...               a member is set back to an older copy of its directory in each run that can have it
 //! cairn-sim --table FILE                 the seeds of a table, one a line with what they once found
 //! ```
 
@@ -40,6 +41,7 @@ fn parse() -> Result<Arguments, String> {
             "--seconds" => arguments.seconds = Some(number(value()?)?),
             "--from" => arguments.from = Some(number(value()?)?),
             "--table" => arguments.table = Some(value()?),
+            "--set-back" => arguments.options.sets_back = true,
             "--clients-only" => arguments.options.clients_only = true,
             "--mutation" => {
                 let name = value()?;

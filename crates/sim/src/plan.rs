@@ -11,6 +11,8 @@ pub struct Options {
     pub mutation: Option<Mutation>,
     /// Leaves the checks of the members' insides out: only what clients see, and the end, count.
     pub clients_only: bool,
+    /// Sets a member back to an older copy of its directory, whatever the seed says, if there are enough others.
+    pub sets_back: bool,
 }
 
 /// How work gets to the log.
@@ -87,6 +89,11 @@ impl Plan {
             kinds,
             request_timeout_us: 3_000_000,
         }
+    }
+
+    /// Whether members come and go in this run.
+    pub(crate) fn changes_members(&self) -> bool {
+        self.kinds.iter().any(|kind| KINDS[*kind] == Kind::Membership)
     }
 
     /// Whether machines lose power in the middle of writes in this run.

@@ -19,7 +19,7 @@ use crate::trace::trace;
 use api::raftpb;
 use bytes::Bytes;
 use disk::sim::SimDisk;
-use member::{Backlog, Lessor, Member, Role, Status, Work};
+use member::{Backlog, Lessor, Member, Proof, Role, Status, Work};
 use reads::Reads;
 use state::States;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -93,6 +93,8 @@ pub(crate) struct Process {
     /// The last term in which it led with its vote on the disk.
     leads_in: u64,
     pub(crate) removed: BTreeSet<u64>,
+    /// Why it must end.
+    pub(crate) proof: Option<Proof>,
     pub(crate) paused_until_us: u64,
     /// While it is later than now, syncs take this long.
     pub(crate) slow_disk: (u64, u64),
@@ -146,6 +148,7 @@ impl Process {
             was_leader: false,
             leads_in: 0,
             removed,
+            proof: None,
             paused_until_us: 0,
             slow_disk: (0, 0),
         }
@@ -201,6 +204,10 @@ impl Process {
         }
         for message in std::mem::take(&mut self.inbox.messages) {
             self.step(env, message);
+            if self.proof.is_some() {
+                // It says nothing more, not even what it has ready.
+                return Ok(());
+            }
         }
         self.accept_requests(env);
         self.drain(env)
@@ -249,7 +256,16 @@ impl Process {
         let shown = if env.trace.is_on() { crate::show::message(&message) } else { String::new() };
         let from = message.from();
         if let Err(error) = self.member.step(message) {
+            if let member::Error::LogLost(proof) = error {
+                self.proof = Some(proof);
+                return;
+            }
             trace!(env, "{} refuses {shown} from {from:x}: {error}", self.host);
+            let is_claim = matches!(&error, member::Error::Message(refusal) if refusal.is_claim());
+            if is_claim && self.member.conf_state().voters.is_empty() {
+                // One that was set back to before its first checkpoint believes nobody until it has replayed who the members are.
+                return;
+            }
             // What honest members send is never refused; a log that lost its end would be.
             panic!("{:x} refuses a message of {from:x}: {error}: {shown}", self.id);
         }

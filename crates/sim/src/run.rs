@@ -24,6 +24,10 @@ pub struct Report {
     pub installs: u64,
     /// Starts of processes after the first of each.
     pub restarts: u64,
+    /// Members that were set back to an older copy of their directory.
+    pub set_back: u64,
+    /// Those of them that ended for it.
+    pub ended_lost: u64,
     /// Steps.
     pub events: u64,
     /// Virtual time.
@@ -74,7 +78,10 @@ impl World {
         let faults = self.faults.counts.clone();
         let total: u64 = faults.values().sum();
         assert!(counts.begun >= 300 && total >= 5 && faults.len() >= 2, "too little happened: {counts:?} {faults:?}");
+        let (set_back, ended_lost) = self.set_back_outcome();
         Report {
+            set_back,
+            ended_lost,
             counts,
             faults,
             members: self.hosts.len() as u64,
@@ -105,6 +112,8 @@ impl Report {
         self.entries += other.entries;
         self.installs += other.installs;
         self.restarts += other.restarts;
+        self.set_back += other.set_back;
+        self.ended_lost += other.ended_lost;
         self.events += other.events;
         self.simulated_us += other.simulated_us;
         self.recovery_us = self.recovery_us.max(other.recovery_us);

@@ -39,6 +39,10 @@ pub(crate) enum Event {
     Start { host: usize },
     /// A removed member ends.
     Leave { host: usize, boot: u64 },
+    /// A directory is copied, or the copy is put back.
+    SetBack,
+    /// A member whose log was lost is to be removed.
+    RemoveLost,
     /// The end is checked again.
     Finale,
 }

@@ -12,6 +12,7 @@ use crate::operation::{Answer, State};
 use crate::plan::{Options, Plan};
 use crate::process::PowerCut;
 use crate::schedule::{Event, Schedule};
+use crate::set_back::SetBack;
 use crate::trace::{Trace, trace};
 use crate::transfer::Transfers;
 use disk::sim::Random;
@@ -28,6 +29,7 @@ pub(crate) struct World {
     pub(crate) faults: Faults,
     pub(crate) transfers: Transfers,
     pub(crate) finale: Finale,
+    pub(crate) set_back: SetBack,
     pub(crate) events: u64,
 }
 
@@ -54,7 +56,7 @@ impl World {
         };
         let clients = (0..env.plan.clients).map(|_| Client::default()).collect();
         let (faults, transfers, finale) = (Faults::default(), Transfers::default(), Finale::default());
-        World { env, hosts, clients, faults, transfers, finale, events: 0 }
+        World { env, hosts, clients, faults, transfers, finale, set_back: SetBack::new(seed, options), events: 0 }
     }
 
     /// Runs to the end. A violation is a panic.
@@ -69,6 +71,7 @@ impl World {
             self.env.after(1_000_000 + delay_us, Event::Client { client });
         }
         self.env.after(1_500_000, Event::Fault);
+        self.plan_set_back();
         while !self.finale.is_over() {
             let Some((time_us, event)) = self.env.schedule.pop() else { panic!("nothing happens any more") };
             self.env.now_us = time_us;
@@ -131,6 +134,8 @@ impl World {
                     }
                 }
             }
+            Event::SetBack => self.set_back(),
+            Event::RemoveLost => self.remove_lost(),
             Event::Finale => self.check_end(),
         }
     }
@@ -157,8 +162,12 @@ impl World {
     ) {
         let machine = &mut self.hosts[host];
         let Some(process) = machine.process.as_mut().filter(|process| process.boot == boot) else { return };
-        if act(process, &mut self.env).is_err() {
+        let outcome = act(process, &mut self.env);
+        let proof = process.proof;
+        if outcome.is_err() {
             machine.lose_power(&mut self.env);
+        } else if let Some(proof) = proof {
+            self.end_lost(host, proof);
         }
     }
 

@@ -7,7 +7,7 @@ const SEEDS_MAX: u64 = 60;
 
 fn found_within(mutation: Mutation, clients_only: bool, seeds_max: u64) -> Option<(u64, String)> {
     sim::catch_panics();
-    let options = Options { mutation: Some(mutation), clients_only };
+    let options = Options { mutation: Some(mutation), clients_only, ..Options::default() };
     (1..=seeds_max).find_map(|seed| match sim::run(seed, options, Trace::off()) {
         Ok(_) => None,
         Err(failure) => Some((seed, failure.message)),

@@ -39,6 +39,7 @@ pub fn config(id: u64) -> Config {
         seed: id * 7919,
         boot_nonce: 1,
         near_entries: 1_000,
+        unsafe_ignore_lost_log: false,
     }
 }
 

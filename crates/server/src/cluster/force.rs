@@ -149,6 +149,7 @@ mod tests {
             applied: 5,
             applied_term: 2,
             conf_state: ConfState { voters: voters.into(), learners: learners.into(), ..ConfState::default() },
+            joined: Vec::new(),
         }
     }
 

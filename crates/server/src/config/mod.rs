@@ -174,6 +174,8 @@ pub struct Config {
     pub memory_lock: bool,
     /// Request threads.
     pub threads: usize,
+    /// Go on with a log that is known to have lost what was acknowledged.
+    pub unsafe_ignore_lost_log: bool,
     /// Do not sync the log.
     pub unsafe_no_fsync: bool,
     /// What to warn about once logging is up.
@@ -391,6 +393,7 @@ fn build(mut values: Values) -> Result<Config, ConfigError> {
         io_priority: priority::read(&values)?,
         memory_lock: values.is_on("memory-mlock"),
         threads,
+        unsafe_ignore_lost_log: values.is_on("unsafe-ignore-lost-log"),
         unsafe_no_fsync: values.is_on("unsafe-no-fsync"),
         warnings: Vec::new(),
         notes: Vec::new(),

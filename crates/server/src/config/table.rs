@@ -272,6 +272,10 @@ const UNSAFE: &[Flag] = &[
         "force-new-cluster",
         "start as the only member from this data directory: the other members are removed for good",
     ),
+    switch(
+        "unsafe-ignore-lost-log",
+        "go on although a leader has proven that the log lost what was acknowledged: acknowledged writes may be lost",
+    ),
     switch("unsafe-no-fsync", "do not sync the log: acknowledged writes are lost on a power cut"),
 ];
 

@@ -251,9 +251,15 @@ pub fn error(message: &str, fields: &[(&str, Value<'_>)]) {
 /// Logs at level fatal and ends the process with 1.
 #[track_caller]
 pub fn fatal(message: &str, fields: &[(&str, Value<'_>)]) -> ! {
+    fatal_with(1, message, fields)
+}
+
+/// The same with another exit code.
+#[track_caller]
+pub fn fatal_with(code: i32, message: &str, fields: &[(&str, Value<'_>)]) -> ! {
     log(Level::Fatal, message, fields, Location::caller());
     flush();
-    std::process::exit(1)
+    std::process::exit(code)
 }
 
 fn log(level: Level, message: &str, fields: &[(&str, Value<'_>)], caller: &Location<'_>) {

@@ -65,6 +65,10 @@ pub struct Metrics {
     pub proposals_failed: AtomicU64,
     /// Times a leader's heartbeat was late.
     pub heartbeat_failures: AtomicU64,
+    /// Raft messages that no honest peer sends.
+    pub(crate) messages_refused: AtomicU64,
+    /// Raft messages that claim, without proving it, that this member's log lost entries.
+    pub(crate) claims_refused: AtomicU64,
     /// Read indexes that nobody answered in time.
     pub slow_read_indexes: AtomicU64,
     /// Read indexes that a change of leader made void.

@@ -60,6 +60,14 @@ pub(super) fn write(page: &mut Page, node: &Node) {
         "Panics over what a client or a peer sent, or over an answer, each of which ended a connection.",
         contain::contained_total(),
     );
+    page.family(
+        "cairn_raft_messages_refused_total",
+        "counter",
+        "Raft messages of peers that were refused, by reason: malformed, or a claim that this member's log lost entries.",
+    );
+    for (reason, count) in [("malformed", &metrics.messages_refused), ("lost-log-claim", &metrics.claims_refused)] {
+        page.labelled("cairn_raft_messages_refused_total", &[("reason", reason)], load(count));
+    }
     page.family("cairn_build_info", "gauge", "Cairn's own version.");
     page.labelled("cairn_build_info", &[("version", version::CAIRN)], 1);
     metrics.clients.write(page);

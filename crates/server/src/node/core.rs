@@ -7,7 +7,7 @@ use super::apply::Apply;
 use super::inbox::{Arrived, Released};
 use super::proposals::Proposals;
 use super::transfer::{Install, Sending};
-use super::{Done, Node, REVOKE_RETRY, entry, lock, membership};
+use super::{Done, Node, REVOKE_RETRY, entry, lock, lost_log, membership};
 use crate::logging::{self, Value};
 use crate::overload::Class;
 use api::{Error, Message, limits, raftpb, walpb};
@@ -173,8 +173,22 @@ impl Core {
 
     fn step(&mut self, message: raftpb::Message) {
         let from = message.from();
-        let Err(error) = self.member.step(message) else { return };
+        let error = match self.member.step(message) {
+            Ok(()) => return,
+            Err(member::Error::LogLost(proof)) => lost_log::end(&self.node, &proof),
+            Err(error) => error,
+        };
         self.refused += 1;
+        let is_claim = matches!(&error, member::Error::Message(refusal) if refusal.is_claim());
+        let metrics = &self.node.metrics;
+        let counter = if is_claim { &metrics.claims_refused } else { &metrics.messages_refused };
+        counter.fetch_add(1, Ordering::Relaxed);
+        if is_claim
+            && !self.node.config.unsafe_ignore_lost_log
+            && let Some(peers) = self.node.peers.get()
+        {
+            peers.hang_up(from);
+        }
         let now_ms = self.node.now_ms();
         if now_ms >= self.refused_line_ms {
             self.refused_line_ms = now_ms + REFUSED_LINES_MS;

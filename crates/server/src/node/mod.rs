@@ -13,6 +13,7 @@ mod core;
 mod entry;
 mod inbox;
 mod link;
+mod lost_log;
 mod maintenance;
 mod membership;
 mod overload;

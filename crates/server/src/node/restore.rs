@@ -59,6 +59,7 @@ pub(super) fn open(
         applied: applied.index,
         applied_term: applied.term,
         conf_state: applied.conf_state.clone(),
+        joined: Vec::new(),
     };
     let mut remotes = Vec::new();
     if restored.applied == 0 && restored.entries.is_empty() {
@@ -73,7 +74,10 @@ pub(super) fn open(
                 restored.hard_state = first.hard_state;
                 restored.entries = first.entries;
             }
-            Beginning::Join(joining) => remotes = joining.remotes,
+            Beginning::Join(joining) => {
+                restored.joined = joining.remotes.iter().map(|member| member.id).collect();
+                remotes = joining.remotes;
+            }
         }
     } else {
         tell_ignored(config, &identity);

@@ -10,7 +10,7 @@ use crate::auth::Auth;
 use crate::cluster::force::RemovedForGood;
 use crate::cluster::{self, BeginError};
 use crate::config::Config;
-use crate::datadir::{DataDir, DataDirError};
+use crate::datadir::{self, DataDir, DataDirError};
 use crate::logging::{self, Value};
 use crate::metrics::Metrics;
 use crate::overload::Class;
@@ -98,6 +98,7 @@ pub(crate) fn start(config: Config, listeners: Vec<Listener>, tls: Tls) -> Resul
     let os_disk = Arc::new(OsDisk { unsafe_no_sync: config.unsafe_no_fsync });
     let disk: Arc<dyn Disk> = os_disk.clone();
     let dir = DataDir::open(&*disk, &config.data_dir, config.wal_dir.as_deref())?;
+    datadir::check_lost_log(&*disk, &config.data_dir, config.unsafe_ignore_lost_log)?;
     let free_bytes = disk.free_bytes(&dir.store)?;
     let segment_bytes = (free_bytes / 16).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
     let began = Instant::now();
@@ -165,6 +166,7 @@ pub(crate) fn start(config: Config, listeners: Vec<Listener>, tls: Tls) -> Resul
             seed: identity.node_id() ^ since_epoch.as_nanos() as u64,
             boot_nonce: since_epoch.as_nanos() as u64,
             near_entries: NEAR_ENTRIES,
+            unsafe_ignore_lost_log: config.unsafe_ignore_lost_log,
         },
         restored,
     )?;

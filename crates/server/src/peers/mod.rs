@@ -177,6 +177,13 @@ impl Peers {
         self.shared.peer(id).and_then(|peer| peer.active_since())
     }
 
+    /// Ends the streams on which this peer sends: it said what cannot be believed. It is dialled again a little later.
+    pub(crate) fn hang_up(&self, id: u64) {
+        if let Some(peer) = self.shared.peer(id) {
+            peer.hang_up();
+        }
+    }
+
     /// Appends etcd's metrics about peers to a page.
     pub(crate) fn render(&self, page: &mut crate::metrics::Page) {
         metrics::render(&self.shared, page);

@@ -12,7 +12,7 @@ use crate::node::lock;
 use api::Message as _;
 use api::raftpb::{Message, MessageType};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -36,6 +36,7 @@ pub(super) struct Peer {
     /// What was complained about lately, and when.
     complaints: Mutex<Vec<(String, Instant)>>,
     readers: Mutex<[Option<Breaker>; 2]>,
+    doubts: AtomicU64,
     rest: (Mutex<Rest>, Condvar),
 }
 
@@ -59,6 +60,7 @@ impl Peer {
             active: Mutex::default(),
             complaints: Mutex::default(),
             readers: Mutex::default(),
+            doubts: AtomicU64::new(0),
             rest: Default::default(),
         }
     }
@@ -207,6 +209,19 @@ impl Peer {
             breaker.end();
         }
         readers[kind.place()] = breaker;
+    }
+
+    /// Ends the streams that are read from this peer.
+    pub(super) fn hang_up(&self) {
+        self.doubts.fetch_add(1, Ordering::SeqCst);
+        for breaker in lock(&self.readers).iter().flatten() {
+            breaker.end();
+        }
+    }
+
+    /// How often the peer was hung up on.
+    pub(super) fn doubts(&self) -> u64 {
+        self.doubts.load(Ordering::SeqCst)
     }
 
     pub(super) fn is_stopped(&self) -> bool {

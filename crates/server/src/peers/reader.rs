@@ -67,12 +67,17 @@ impl Reader {
         let mut pause = RETRY;
         while !self.peer.is_stopped() {
             // A peer that has come up since the attempt began is not kept waiting: until it has our stream, it posts.
-            let calls = self.peer.calls();
+            let (calls, doubts) = (self.peer.calls(), self.peer.doubts());
             match self.dial() {
                 Ok((wire, body)) => {
                     pause = RETRY;
                     let began = Instant::now();
                     self.follow(wire, body);
+                    if self.peer.doubts() != doubts {
+                        // It would most likely say the same again at once.
+                        self.peer.pause(RETRY_MAX, self.peer.calls());
+                        continue;
+                    }
                     // Whether the peer has gone must be known at once: changes of the members are judged by it.
                     if began.elapsed() > SETTLED {
                         continue;

@@ -69,6 +69,23 @@ fn a_peer_that_comes_back_is_found_again() {
 }
 
 #[test]
+fn a_peer_that_is_hung_up_on_is_dialled_again() {
+    let (a, b) = (Site::new(1), Site::new(2));
+    a.meet(&b);
+    a.peers.hang_up(2);
+    // What is written to the closed streams is lost.
+    while lock(&b.rig.seen).unreachable.is_empty() {
+        b.peers.send(&[append(2, 1, 1, 10), message(MessageType::MsgHeartbeat, 2, 1, 1)]);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    b.await_streams(1);
+    b.peers.send(&[append(2, 1, 7, 10)]);
+    a.rig.wait("a message on a new stream", |seen| seen.messages.iter().any(|message| message.index() == 7));
+    // Nobody is hung up on that is not known.
+    a.peers.hang_up(9);
+}
+
+#[test]
 fn without_streams_messages_are_posted() {
     let (a, b) = (Site::new(1), Site::new(2));
     // Only one of them knows the other: nobody dials a stream from b's side.

@@ -1,0 +1,150 @@
+//! A member whose directory is replaced by an older copy of itself. It has forgotten entries, votes and terms, which no protocol of
+//! crashes allows for: it must end when its leader's word proves it, and take part in nothing from then on.
+//!
+//! Until that word reaches it, it may vote. So the copy is put back only when everything that the member has ever promised is known to all
+//! other voters as well: nothing acknowledged can be lost then, whether the leader stays (and the member must end), or goes (and the next
+//! one brings the member level, as nobody can know any more).
+
+use crate::faults::Kind;
+use crate::operation::State;
+use crate::plan::Options;
+use crate::schedule::Event;
+use crate::trace::trace;
+use crate::world::World;
+use api::raftpb;
+use disk::sim::{Random, SimDisk};
+use member::Proof;
+
+/// Keeps the choices of this fault apart from those of the rest, so that other seeds run as they did.
+const STREAM: u64 = 0x5e7b_acc0_ffee;
+/// Of the runs that can have this fault.
+const PERCENT: u64 = 30;
+/// Time between looks whether the copy can be put back.
+const RETRY_US: u64 = 20_000;
+
+/// What happens to the member of one run that is set back.
+#[derive(Default)]
+pub(crate) struct SetBack {
+    random: Option<Random>,
+    /// The member, and the older state of its disk.
+    copy: Option<(usize, SimDisk)>,
+    /// The member, once the copy was put back.
+    victim: Option<usize>,
+    /// It was proven, and the member ended.
+    pub(crate) proof: Option<Proof>,
+    /// The operation that removes it.
+    removal: Option<usize>,
+}
+
+impl SetBack {
+    pub(crate) fn new(seed: u64, options: Options) -> SetBack {
+        let mut random = Random::new(seed ^ STREAM);
+        let wanted = options.sets_back || random.chance(PERCENT);
+        SetBack { random: wanted.then_some(random), ..SetBack::default() }
+    }
+}
+
+impl World {
+    /// Decides when the copy is made.
+    pub(crate) fn plan_set_back(&mut self) {
+        let plan = &self.env.plan;
+        // A member that is not there any more takes a vote with it, so nobody else may be added or removed meanwhile.
+        let can_be = plan.founders >= 3 && !plan.changes_members() && self.env.options.mutation.is_none();
+        let Some(random) = self.set_back.random.as_mut().filter(|_| can_be) else { return };
+        let at_us = 1_200_000 + random.below(1_500_000);
+        self.env.after(at_us, Event::SetBack);
+    }
+
+    /// Makes the copy, or puts it back as soon as that is harmless.
+    pub(crate) fn set_back(&mut self) {
+        if self.finale.has_begun() {
+            return;
+        }
+        let Some(random) = self.set_back.random.as_mut() else { return };
+        let mut delay_us = RETRY_US;
+        match self.set_back.copy.take() {
+            None => {
+                let host = random.below(self.hosts.len() as u64) as usize;
+                let copy = self.hosts[host].disk.after_cut(random.next_u64());
+                delay_us = 100_000 + random.below(1_000_000);
+                trace!(self.env, "the directory of {host} is copied");
+                self.set_back.copy = Some((host, copy));
+            }
+            Some((host, copy)) if self.is_known_to_others(host) => return self.put_back(host, copy),
+            waits => self.set_back.copy = waits,
+        }
+        self.env.after(delay_us, Event::SetBack);
+    }
+
+    /// Whether all other voters have everything on their disks that this member may have promised: its whole log, all that is committed,
+    /// and its term. A leader of that term knows what this member has acknowledged.
+    fn is_known_to_others(&self, host: usize) -> bool {
+        let (ledger, id) = (&self.env.ledger, self.hosts[host].id);
+        let Some(process) = &self.hosts[host].process else { return false };
+        let status = process.status();
+        let ((last, of_term), committed) = (process.log.last(), ledger.last_committed_place());
+        let leads = self.leader().is_some_and(|leader| {
+            leader != host
+                && self.hosts[leader].process.as_ref().is_some_and(|other| other.status().term == status.term)
+        });
+        let knows = |other: &crate::host::Host| {
+            let Some(running) = &other.process else { return false };
+            let Some(durable) = ledger.durable.get(&other.id) else { return false };
+            let same_term = (running.status().term, durable.term) == (status.term, status.term);
+            same_term && durable.log.holds(last, of_term) && durable.log.holds(committed.0, committed.1)
+        };
+        let is_settled = ledger.durable.get(&id).is_some_and(|durable| durable.term == status.term);
+        leads && is_settled && self.hosts.iter().filter(|other| other.index != host).all(knows)
+    }
+
+    fn put_back(&mut self, host: usize, copy: SimDisk) {
+        trace!(self.env, "{host} is set back to a copy of its directory");
+        let machine = &mut self.hosts[host];
+        machine.kill(&mut self.env);
+        machine.disk = copy;
+        self.env.ledger.forget(machine.id);
+        machine.start_after(&mut self.env, 1_000);
+        self.set_back.victim = Some(host);
+        *self.faults.counts.entry(Kind::SetBack).or_default() += 1;
+    }
+
+    /// A member says that its log is proven to be lost.
+    pub(crate) fn end_lost(&mut self, host: usize, proof: Proof) {
+        trace!(self.env, "{host} ends: {proof}");
+        assert!(self.set_back.victim == Some(host), "host {host} ends, and was never set back: {proof}");
+        assert!(matches!(proof, Proof::Lost { acknowledged, last, .. } if acknowledged > last), "{proof}");
+        self.set_back.proof = Some(proof);
+        // Marked on its disk: nothing runs there any more.
+        let machine = &mut self.hosts[host];
+        machine.is_gone = true;
+        machine.kill(&mut self.env);
+        self.remove_lost();
+    }
+
+    /// Sees to it that a member that has ended is removed, as an operator would.
+    pub(crate) fn remove_lost(&mut self) {
+        let Some(host) = self.set_back.victim.filter(|_| self.set_back.proof.is_some()) else { return };
+        let id = self.hosts[host].id;
+        let is_member = self.env.ledger.newest_conf_state().is_some_and(|(_, state)| state.voters.contains(&id));
+        let is_pending = |operation: usize| self.env.history.operations[operation].state == State::Pending;
+        if !is_member {
+            return;
+        }
+        if let Some(leader) = self.leader().filter(|_| !self.set_back.removal.is_some_and(is_pending)) {
+            self.propose_change(leader, raftpb::ConfChangeType::ConfChangeRemoveNode, id, None);
+            self.set_back.removal = self.faults.last_change;
+        }
+        self.env.after(300_000, Event::RemoveLost);
+    }
+
+    /// What a run with this fault came to: whether the copy was put back, and whether the member has ended.
+    pub(crate) fn set_back_outcome(&self) -> (u64, u64) {
+        (u64::from(self.set_back.victim.is_some()), u64::from(self.set_back.proof.is_some()))
+    }
+
+    /// A member that has ended takes part in nothing.
+    pub(crate) fn check_lost(&self) {
+        let ended = self.set_back.victim.filter(|_| self.set_back.proof.is_some());
+        assert!(ended.is_none_or(|host| self.hosts[host].process.is_none()), "{ended:?} runs although its log is lost");
+    }
+}
