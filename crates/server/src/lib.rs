@@ -101,7 +101,7 @@ pub fn run(args: impl IntoIterator<Item = String>) -> i32 {
             logging::error("cannot start the member", &[("error", Value::Shown(&error))]);
             logging::flush();
             match error.downcast_ref() {
-                Some(StartError::DataDir(DataDirError::LogLost { .. })) => LOG_LOST_EXIT_CODE,
+                Some(StartError::DataDir(DataDirError::LogLost { .. }) | StartError::LogLost(_)) => LOG_LOST_EXIT_CODE,
                 _ => 1,
             }
         }

@@ -165,7 +165,13 @@ impl Host {
             term: Some(applied.term),
             conf_state: Some(applied.conf_state.clone()),
         };
-        let (mut wal, recovered) = disk_result(&self.disk, Wal::open(disk, &log_dir, &from, log_options))?;
+        let (mut wal, recovered) = disk_result(
+            &self.disk,
+            match applied.installed {
+                true => Wal::open_installed(disk, &log_dir, &from, log_options),
+                false => Wal::open(disk, &log_dir, &from, log_options),
+            },
+        )?;
         let mut restored = Restored {
             hard_state: recovered.hard_state,
             entries: recovered.entries,

@@ -129,6 +129,8 @@ pub struct Applier {
     pub(crate) index: u64,
     pub(crate) term: u64,
     pub(crate) conf_state: raftpb::ConfState,
+    /// The entry of a state that came whole from another member.
+    pub(crate) installed_at: Option<u64>,
     /// Configuration changes that were handed out and whose effect Raft has not told yet.
     conf_changes_pending: usize,
     /// Bytes of pairs in the answer to the entry at hand, those left out for being too many included.
@@ -153,6 +155,7 @@ impl Applier {
             index,
             term,
             conf_state,
+            installed_at: None,
             conf_changes_pending: 0,
             answer_bytes: 0,
             corrupt: false,

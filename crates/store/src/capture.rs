@@ -35,6 +35,8 @@ impl Applier {
         let rewrites = store.maintenance.rewrites();
         let listing = self.log.listing();
         let mut content = self.content();
+        // The log may not have been told yet: a rewrite can lead to another checkpoint of the same entry before that.
+        content.installed = self.installed_at == Some(self.index);
         // After the listing: what a compaction dropped before it finished is in there.
         content.compacted = Some(store.compacted()).filter(|finished| *finished < content.compact_revision);
         CheckpointJob {

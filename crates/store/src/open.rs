@@ -47,6 +47,8 @@ pub struct Applied {
     pub term: u64,
     /// Raft's membership after it.
     pub conf_state: raftpb::ConfState,
+    /// The state came whole from another member, or was made of other files: the Raft log may not know of it.
+    pub installed: bool,
 }
 
 /// Opens the store in `dir`, or creates one there.
@@ -88,9 +90,14 @@ pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Opened,
         dir: dir.to_path_buf(),
         options,
     });
-    let applied =
-        Applied { index: checkpoint.applied_index, term: checkpoint.applied_term, conf_state: checkpoint.conf_state };
-    let applier = Applier::new(Arc::clone(&store), log, applied.index, applied.term, applied.conf_state.clone());
+    let applied = Applied {
+        index: checkpoint.applied_index,
+        term: checkpoint.applied_term,
+        conf_state: checkpoint.conf_state,
+        installed: checkpoint.installed,
+    };
+    let mut applier = Applier::new(Arc::clone(&store), log, applied.index, applied.term, applied.conf_state.clone());
+    applier.installed_at = applied.installed.then_some(applied.index);
     Ok(Opened { store, applier, applied, passed_over })
 }
 

@@ -50,6 +50,29 @@ pub enum Error {
         /// The entry that the caller's state has applied last.
         from_index: u64,
     },
+    /// The log lost what was applied from it.
+    #[error(
+        "the log in `{dir}` ends at entry {last_index}, but the state that was made of it has entry {from_index}: the log was \
+         truncated, lost, or replaced by an older copy"
+    )]
+    Ends {
+        /// The log's directory.
+        dir: PathBuf,
+        /// The last entry of the log.
+        last_index: u64,
+        /// The entry that the caller's state has applied last.
+        from_index: u64,
+    },
+    /// The log is not the one that was applied.
+    #[error(
+        "the log in `{dir}` does not go on from entry {from_index} of the state that was made of it: it is another log"
+    )]
+    Differs {
+        /// The log's directory.
+        dir: PathBuf,
+        /// The entry that the caller's state has applied last.
+        from_index: u64,
+    },
     /// A segment belongs to another member or cluster than the ones before it.
     #[error("`{0}` belongs to another member or cluster than the segments before it")]
     Metadata(PathBuf),

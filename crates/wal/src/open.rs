@@ -34,13 +34,35 @@ impl Wal {
     /// only older entries are not read. A torn last batch is cut off, zeroed and reported; any other damage is an error, and
     /// changes nothing.
     ///
-    /// A log that ends before the state, or has another entry there, is restarted behind it as by [`Wal::save_snapshot`], durably; its
-    /// hard state then has the state's index as committed and at least its term.
+    /// The state was made by applying this log: one that ends before it, or has another entry there, lost what it had acknowledged, and
+    /// is refused.
     pub fn open(
         disk: Arc<dyn Disk>,
         dir: &Path,
         state: &walpb::Snapshot,
         options: Options,
+    ) -> Result<(Wal, Recovered), Error> {
+        Wal::open_behind(disk, dir, state, options, false)
+    }
+
+    /// As [`Wal::open`], for a state that came whole from another member, of which the log may not have been told before the power was
+    /// cut. A log that ends before it, or has another entry there, is restarted behind it as by [`Wal::save_snapshot`], durably; its
+    /// hard state then has the state's index as committed and at least its term.
+    pub fn open_installed(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        state: &walpb::Snapshot,
+        options: Options,
+    ) -> Result<(Wal, Recovered), Error> {
+        Wal::open_behind(disk, dir, state, options, true)
+    }
+
+    fn open_behind(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        state: &walpb::Snapshot,
+        options: Options,
+        is_installed: bool,
     ) -> Result<(Wal, Recovered), Error> {
         let from_index = state.index();
         if !Wal::exists(&*disk, dir)? {
@@ -50,17 +72,20 @@ impl Wal {
         let Selection { leftovers, unread, whole, tail: tail_name } = select(dir, &names, from_index)?;
         let tail_path = dir.join(tail_name.to_string());
         let file = segment::open_locked(&*disk, &tail_path)?;
-        let replay = Replay::new(from_index, state.term());
-        let mut replaying = Replaying { dir, replay, from_index, rest: options.rest, before: None };
+        let replay = Replay::new(from_index, state.term(), whole.first().unwrap_or(&tail_name).first_index);
+        let mut replaying = Replaying { dir, replay, from_index, is_installed, rest: options.rest, before: None };
         for name in whole {
             replaying.read_whole(&*disk, *name)?;
         }
-        let (tail, cut) = replaying.read_tail(&*file, tail_name)?;
+        let (tail, last_batch, cut) = replaying.read_tail(&*file, tail_name)?;
         let (replay, restarted) = replaying.finish(tail_name, tail)?;
         if cut.is_some() {
             segment::zero(&*file, tail.offset).map_err(Error::io("clear the end of", &tail_path))?;
         }
-        // What is read here is built upon, but the process before may have died between its write and its sync.
+        // What is read here is built upon, but the process before may have died between its write and its sync, or because the sync
+        // failed: then the system takes the last batch for written although the disk does not have it, and a sync alone says that
+        // all is well. Only one batch is ever unsynced.
+        file.write_at(&last_batch.bytes, last_batch.offset).map_err(Error::io("write", &tail_path))?;
         file.sync_data().map_err(Error::io("sync", &tail_path))?;
         for name in leftovers.iter().map(SegmentName::to_string).chain(temporary) {
             let path = dir.join(name);
@@ -139,11 +164,18 @@ fn select<'a>(dir: &Path, names: &'a [SegmentName], from_index: u64) -> Result<S
     Ok(Selection { leftovers, unread, whole, tail: *tail })
 }
 
+/// The batch written last, which may not be durable.
+struct LastBatch {
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
 /// Reads segments one after the other.
 struct Replaying<'a> {
     dir: &'a Path,
     replay: Replay,
     from_index: u64,
+    is_installed: bool,
     rest: fn(),
     /// The segment read last, and where it ended.
     before: Option<(SegmentName, Tail)>,
@@ -154,51 +186,65 @@ impl Replaying<'_> {
         let path = self.dir.join(name.to_string());
         let file = disk.open(&path, Mode::Read).map_err(Error::io("open", &path))?;
         let bytes = segment::read(&*file, &path, self.rest)?;
-        let tail = self.read(&bytes, name).map_err(|failure| self.error(failure, name))?;
+        let (tail, _) = self.read(&bytes, name).map_err(|failure| self.error(failure, name))?;
         self.before = Some((name, tail));
         Ok(())
     }
 
-    fn read_tail(&mut self, file: &dyn File, name: SegmentName) -> Result<(Tail, Option<Cut>), Error> {
+    fn read_tail(&mut self, file: &dyn File, name: SegmentName) -> Result<(Tail, LastBatch, Option<Cut>), Error> {
         let path = self.dir.join(name.to_string());
         let bytes = segment::read(file, &path, self.rest)?;
-        match self.read(&bytes, name) {
-            Ok(tail) => Ok((tail, None)),
-            Err((Failure::Break(found), tail)) if found.torn => {
+        let (tail, offset, cut) = match self.read(&bytes, name) {
+            Ok((tail, last)) => (tail, last, None),
+            Err(Stop { failure: Failure::Break(found), tail, last }) if found.torn => {
                 let torn = &bytes[tail.offset as usize..];
                 let cut = Cut { file: path, offset: tail.offset, bytes: torn::written_len(torn) as u64 };
-                Ok((tail, Some(cut)))
+                (tail, last, Some(cut))
             }
-            Err((failure, tail)) => Err(self.error((failure, tail), name)),
-        }
+            Err(stop) => return Err(self.error(stop, name)),
+        };
+        let last = LastBatch { offset, bytes: bytes[offset as usize..tail.offset as usize].to_vec() };
+        Ok((tail, last, cut))
     }
 
-    /// Replays all intact batches of a segment. On failure says where they end.
-    fn read(&mut self, bytes: &[u8], name: SegmentName) -> Result<Tail, (Failure, Tail)> {
+    /// Replays all intact batches of a segment; says where they end, and where the last of them begins.
+    fn read(&mut self, bytes: &[u8], name: SegmentName) -> Result<(Tail, u64), Stop> {
         let mut reader = Reader::new(bytes, name.sequence, self.before.map(|(_, tail)| tail.crc));
+        let mut last = 0;
         loop {
             let tail = reader.tail();
             match reader.next_batch() {
-                Ok(None) => return Ok(tail),
+                Ok(None) => return Ok((tail, last)),
                 Ok(Some(records)) => {
                     let mut records = records.iter();
                     let pushed = records.try_for_each(|record: &Record<'_>| self.replay.push(record));
-                    pushed.map_err(|misfit| (Failure::Misfit(misfit), tail))?;
+                    pushed.map_err(|misfit| Stop { failure: Failure::Misfit(misfit), tail, last })?;
+                    last = tail.offset;
                 }
-                Err(found) => return Err((Failure::Break(found), tail)),
+                Err(found) => return Err(Stop { failure: Failure::Break(found), tail, last }),
             }
         }
     }
 
     /// Checks the whole once everything is read.
     fn finish(mut self, name: SegmentName, tail: Tail) -> Result<(Replay, bool), Error> {
-        let restarted = self.replay.restart();
+        let restarted = !self.replay.follows();
+        if restarted && !self.is_installed {
+            let (dir, last_index, from_index) = (self.dir.into(), self.replay.end(), self.from_index);
+            return Err(match last_index < from_index {
+                true => Error::Ends { dir, last_index, from_index },
+                false => Error::Differs { dir, from_index },
+            });
+        }
+        if restarted {
+            self.replay.restart();
+        }
         let checked = self.replay.check_end();
-        checked.map_err(|misfit| self.error((Failure::Misfit(misfit), tail), name))?;
+        checked.map_err(|misfit| self.error(Stop { failure: Failure::Misfit(misfit), tail, last: 0 }, name))?;
         Ok((self.replay, restarted))
     }
 
-    fn error(&self, (failure, tail): (Failure, Tail), name: SegmentName) -> Error {
+    fn error(&self, Stop { failure, tail, .. }: Stop, name: SegmentName) -> Error {
         let file = self.dir.join(name.to_string());
         match (failure, self.before) {
             (Failure::Break(Break { offset: 0, what: CHAIN_BROKEN, .. }), Some((before, tail))) => {
@@ -214,6 +260,15 @@ impl Replaying<'_> {
             (Failure::Misfit(Misfit::Damage(what)), _) => Error::Corrupt { file, offset: tail.offset, what },
         }
     }
+}
+
+/// Why a segment cannot be read on.
+struct Stop {
+    failure: Failure,
+    /// Behind the last intact batch.
+    tail: Tail,
+    /// Where that begins.
+    last: u64,
 }
 
 enum Failure {

@@ -9,6 +9,9 @@ use bytes::Bytes;
 pub(crate) struct Replay {
     from_index: u64,
     from_term: u64,
+    /// Entries before the first segment that is read end here.
+    before: u64,
+    has_entries: bool,
     /// Of the entries that were read, whatever the caller's state is.
     pub(crate) terms: Terms,
     /// Index of the newest entry or of the snapshot that the log was restarted from; `from_index` when there is neither.
@@ -28,10 +31,13 @@ pub(crate) enum Misfit {
 }
 
 impl Replay {
-    pub(crate) fn new(from_index: u64, from_term: u64) -> Replay {
+    /// `first_index` is that of the first segment that is read.
+    pub(crate) fn new(from_index: u64, from_term: u64, first_index: u64) -> Replay {
         Replay {
             from_index,
             from_term,
+            before: first_index.saturating_sub(1),
+            has_entries: false,
             terms: Terms::default(),
             last_index: from_index,
             metadata: None,
@@ -59,6 +65,7 @@ impl Replay {
                 }
                 self.entries.truncate(kept);
                 self.terms.push(entry.index, entry.term);
+                self.has_entries = true;
                 self.last_index = entry.index.max(self.from_index);
                 if entry.index > self.from_index {
                     self.entries.push(raftpb::Entry {
@@ -92,22 +99,30 @@ impl Replay {
         Ok(())
     }
 
-    /// Drops the entries behind the caller's state if they are of another history: the state came from another member, and the power
-    /// was cut before the log was told. True when the log is to be restarted behind the state.
-    pub(crate) fn restart(&mut self) -> bool {
-        let follows = match self.terms.at(self.from_index) {
+    /// The last entry that the log is known to have had.
+    pub(crate) fn end(&self) -> u64 {
+        // Until an entry is read, the names of the segments tell.
+        if self.has_entries { self.terms.end() } else { self.terms.end().max(self.before) }
+    }
+
+    /// Whether the log goes on behind the caller's state, or at least reaches as far.
+    pub(crate) fn follows(&self) -> bool {
+        let read = (self.terms.end() >= self.from_index).then(|| self.terms.at(self.from_index)).flatten();
+        match read {
             _ if self.from_index == 0 => true,
-            _ if self.terms.end() < self.from_index => false,
+            _ if self.end() < self.from_index => false,
             Some(term) => term == self.from_term,
             // The entry is in a segment that was freed. What is behind it was then written by this member behind its own state.
             None => self.entries.first().is_none_or(|next| next.term() >= self.from_term),
-        };
-        if !follows {
-            self.entries.clear();
-            self.last_index = self.from_index;
-            self.terms.restart(self.from_index, self.from_term);
         }
-        !follows
+    }
+
+    /// Drops the entries behind the caller's state, which are of another history: the state came from another member, and the power
+    /// was cut before the log was told.
+    pub(crate) fn restart(&mut self) {
+        self.entries.clear();
+        self.last_index = self.from_index;
+        self.terms.restart(self.from_index, self.from_term);
     }
 
     /// Checks the whole: what was committed must be there.

@@ -76,7 +76,7 @@ fn open_or_create(disk: &SimDisk, outcome: &mut Outcome, cuts: &mut Cuts) -> Opt
     let shared = Arc::new(disk.clone());
     // The state that the checkpoint stands for was durable before the log heard of it.
     outcome.committed.applied = outcome.attempted.applied;
-    match Wal::open(shared.clone(), Path::new(DIR), &outcome.attempted.state(), OPTIONS) {
+    match Wal::open_installed(shared.clone(), Path::new(DIR), &outcome.attempted.state(), OPTIONS) {
         Ok((wal, recovered)) => {
             let found =
                 [&outcome.attempted, &outcome.committed].into_iter().find(|model| model.check(&recovered).is_ok());

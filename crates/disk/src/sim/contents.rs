@@ -73,6 +73,9 @@ impl Contents {
         self.overwrite(bytes, offset);
         if end > self.length {
             self.set_length(end)?;
+        } else if end == self.length && !bytes.is_empty() {
+            // The system writes the length with the last page of a file.
+            self.lengths.stuck = false;
         }
         Ok(())
     }

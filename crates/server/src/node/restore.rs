@@ -42,7 +42,14 @@ pub(super) fn open(
         term: Some(applied.term),
         conf_state: Some(applied.conf_state.clone()),
     };
-    let (mut wal, recovered) = Wal::open(disk, &dir.wal, &state, options)?;
+    let opened = match applied.installed || config.unsafe_ignore_lost_log {
+        true => Wal::open_installed(disk, &dir.wal, &state, options),
+        false => Wal::open(disk, &dir.wal, &state, options),
+    };
+    let (mut wal, recovered) = opened.map_err(|error| match error {
+        error @ (wal::Error::Ends { .. } | wal::Error::Differs { .. }) => StartError::LogLost(error),
+        error => error.into(),
+    })?;
     if let Some(cut) = &recovered.cut {
         logging::warn("cut an unfinished write off the Raft log", &[("cut", logging::Value::Shown(cut))]);
     }

@@ -41,6 +41,13 @@ pub enum StartError {
     DataDir(#[from] DataDirError),
     #[error("cannot open the Raft log: {0}")]
     Wal(#[from] wal::Error),
+    #[error(
+        "{0}. This member may have voted, and acknowledged entries, of which it does not know any more. The way back: put the whole data \
+         directory back as it was at one time, or remove this member from the cluster (`etcdctl member remove`), empty its data \
+         directory, and add it again as a learner. `--unsafe-ignore-lost-log` goes on with what the store has, and may cost writes \
+         that the cluster has acknowledged"
+    )]
+    LogLost(wal::Error),
     #[error("cannot open the store: {0}")]
     Store(#[from] store::OpenError),
     #[error("{0}")]

@@ -89,6 +89,7 @@ impl Applier {
         self.revision = content.revision;
         self.compact_revision = content.compact_revision;
         (self.index, self.term) = (content.applied_index, content.applied_term);
+        self.installed_at = Some(self.index);
         self.conf_state = content.conf_state;
         self.begin_anew();
     }
