@@ -38,7 +38,6 @@ pub(crate) fn force(
     let learner = restored.conf_state.learners.contains(&own_id);
     let (ids, learner) = members(restored, own_id, learner);
     let last = restored.entries.last().map_or(restored.applied, Entry::index);
-    let term = restored.hard_state.term().max(restored.applied_term);
     let mut changes: Vec<ConfChange> = Vec::new();
     let others: Vec<u64> = ids.iter().copied().filter(|id| *id != own_id).collect();
     // This member first: a cluster must not be left without a voter on the way.
@@ -50,7 +49,10 @@ pub(crate) fn force(
     changes.extend(others.iter().map(|id| change(ConfChangeType::ConfChangeRemoveNode, *id, None)));
     // What was cut off goes from the disk when something takes its place.
     let blank = cut.then(|| (EntryType::EntryNormal, Vec::new()));
-    let changes = changes.iter().map(|change| (EntryType::EntryConfChange, change.encode_to_vec()));
+    let changes: Vec<_> = changes.iter().map(|change| (EntryType::EntryConfChange, change.encode_to_vec())).collect();
+    // A term of their own: a leader of the last one may have given these indexes to other entries.
+    let known = restored.hard_state.term().max(restored.applied_term);
+    let term = if blank.is_some() || !changes.is_empty() { known.saturating_add(1) } else { known };
     let entries: Vec<Entry> = (last + 1..)
         .zip(blank.into_iter().chain(changes))
         .map(|(index, (kind, data))| Entry {
@@ -61,6 +63,10 @@ pub(crate) fn force(
         })
         .collect();
     restored.entries.extend(entries.iter().cloned());
+    if term > restored.hard_state.term() {
+        // Only this member can have led the term that nobody else knows.
+        restored.hard_state.vote = Some(if entries.is_empty() { 0 } else { own_id });
+    }
     restored.hard_state.term = Some(term);
     restored.hard_state.commit = Some(restored.entries.last().map_or(restored.applied, Entry::index));
     Ok(Forced { entries, removed: others })
@@ -166,15 +172,46 @@ mod tests {
         let forced = force(&mut restored, 2, &[]);
         assert_eq!(forced.removed, [1, 3, 4, 5]);
         let places: Vec<(u64, u64)> = forced.entries.iter().map(|entry| (entry.index(), entry.term())).collect();
-        assert_eq!(places, [(8, 3), (9, 3), (10, 3), (11, 3)]);
+        assert_eq!(places, [(8, 4), (9, 4), (10, 4), (11, 4)]);
         assert_eq!((restored.hard_state.commit(), restored.entries.len()), (11, 6));
+        assert_eq!((restored.hard_state.term(), restored.hard_state.vote()), (4, 2));
+    }
+
+    /// The members left behind may have other entries of the last term at the same indexes: the two histories must not be taken for
+    /// one, neither by logs nor by a member that hears both.
+    #[test]
+    fn its_entries_have_a_term_that_nobody_else_has_led() {
+        for (term, applied_term, own) in [(3, 2, 4), (0, 2, 3), (2, 2, 3)] {
+            let mut restored = restored(&[1, 2, 3], &[], vec![add(6, 4)], 6);
+            restored.hard_state.term = Some(term);
+            restored.applied_term = applied_term;
+            let forced = force(&mut restored, 2, &[]);
+            assert!(forced.entries.iter().all(|entry| entry.term() == own));
+            assert_eq!((restored.hard_state.term(), restored.hard_state.vote()), (own, 2));
+            // Raft takes it as it is.
+            let config = member::Config {
+                id: 2,
+                election_ticks: 10,
+                heartbeat_ticks: 1,
+                pre_vote: true,
+                seed: 1,
+                boot_nonce: 1,
+                near_entries: 1,
+                unsafe_ignore_lost_log: false,
+            };
+            let member = member::Member::new(&config, restored).expect("a sound log");
+            assert_eq!(
+                (member.status().term, member.status().committed),
+                (own, forced.entries.last().expect("some").index())
+            );
+        }
     }
 
     #[test]
     fn a_member_alone_stays_as_it_is() {
         let mut restored = restored(&[2], &[], Vec::new(), 5);
         assert!(force(&mut restored, 2, &[]).entries.is_empty());
-        assert_eq!(restored.hard_state.commit(), 5);
+        assert_eq!((restored.hard_state.commit(), restored.hard_state.term(), restored.hard_state.vote()), (5, 3, 2));
     }
 
     #[test]
