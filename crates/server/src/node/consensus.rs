@@ -197,8 +197,9 @@ impl Consensus {
             Err(TryLockError::WouldBlock) => {
                 // Stuck within a turn, in the store most likely: nobody hears of this member, so the others will have moved on.
                 let alone = self.node.status.serves_local_reads();
-                // Those that consensus has not taken yet are to end in time, too.
+                // What consensus has not taken yet is to end in time, too.
                 self.node.reads.add(&self.node, self.node.inbox.take_reads(), now_ms);
+                self.node.expire_queued();
                 if !alone && now_ms.saturating_sub(self.free_ms.load(Ordering::Relaxed)) > patience.as_millis() as u64 {
                     self.node.status.lose_leader();
                 }

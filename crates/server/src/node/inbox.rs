@@ -246,6 +246,19 @@ impl Inbox {
         }
     }
 
+    /// Takes the proposals that came before `before`, for when nobody else takes them.
+    pub(super) fn take_late(&self, before: Instant) -> Vec<Proposal> {
+        let mut state = super::lock(&self.state);
+        let State { arrived, queued, proposal_bytes, .. } = &mut *state;
+        let mut late: Vec<Proposal> = arrived.urgent.extract_if(.., |proposal| proposal.since <= before).collect();
+        for proposal in arrived.proposals.extract_if(.., |proposal| proposal.since <= before) {
+            *proposal_bytes -= proposal.data.len();
+            late.push(proposal);
+        }
+        late.iter().for_each(|proposal| queued[proposal.class as usize] -= 1);
+        late
+    }
+
     /// Takes the reads and leaves the rest.
     pub(super) fn take_reads(&self) -> Vec<Read> {
         std::mem::take(&mut super::lock(&self.state).arrived.reads)
@@ -323,6 +336,23 @@ mod tests {
         assert_eq!((arrived.urgent.len(), arrived.proposals.len()), (2, 4));
         assert_eq!(inbox.queued(Class::Write), 0);
         assert!(propose(Class::Write, 1, 1));
+    }
+
+    #[test]
+    fn proposals_that_nobody_takes_end_in_time() {
+        let inbox = Inbox::default();
+        let began = Instant::now();
+        let at = |seconds| began + Duration::from_secs(seconds);
+        for (id, class, seconds) in [(1, Class::Write, 1), (2, Class::Lease, 2), (3, Class::Write, 3)] {
+            let done = Box::new(|_: crate::node::Outcome| ());
+            let proposal = Proposal { id, class, data: vec![0; 7].into(), done, since: at(seconds), term: None };
+            assert!(inbox.propose(proposal, 9).is_ok());
+        }
+        let late = |seconds| inbox.take_late(at(seconds)).iter().map(|late| late.id).collect::<Vec<_>>();
+        assert_eq!((late(0), late(2)), (vec![], vec![2, 1]));
+        assert_eq!([Class::Write, Class::Lease].map(|class| inbox.queued(class)), [1, 0]);
+        assert_eq!(super::super::lock(&inbox.state).proposal_bytes, 7);
+        assert_eq!(late(3), [3]);
     }
 
     #[test]

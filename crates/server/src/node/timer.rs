@@ -6,7 +6,7 @@ use super::consensus::Consensus;
 use api::Error;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Time between looks, at most.
 const PERIOD_MAX: Duration = Duration::from_millis(100);
@@ -29,6 +29,18 @@ pub(super) fn run(node: &Arc<Node>, consensus: &Consensus) {
 }
 
 impl Node {
+    /// Ends the proposals that wait for a consensus thread which is stuck, when their time is over.
+    pub(super) fn expire_queued(&self) {
+        let Some(before) = Instant::now().checked_sub(self.config.request_timeout()) else { return };
+        let late = self.inbox.take_late(before);
+        let count = late.len() as u64;
+        for proposal in late {
+            proposal.done.end(Err(Error::Timeout));
+        }
+        self.metrics.proposals_failed.fetch_add(count, Ordering::Relaxed);
+        self.metrics.proposals_pending.fetch_sub(count, Ordering::Relaxed);
+    }
+
     /// What a request that came at `since_ms` and was not answered in time is told, by etcd's rules.
     fn why_late(&self, since_ms: u64) -> Error {
         let elected_ms = self.status.leader_since_ms();
