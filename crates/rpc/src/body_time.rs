@@ -36,10 +36,8 @@ impl Stream {
         !self.input.ended
             && match &self.role {
                 Role::Unary { .. } | Role::Http { .. } => true,
-                // One that has no room does not read on; what is held then may be whole.
-                Role::Handler(handler) => {
-                    !handler.starved && (handler.message.is_some() || self.input.decoder.held_bytes() > 0)
-                }
+                // One that has no room does not read on; what is held then may be whole. A call of one message is begun with its headers.
+                Role::Handler(handler) => !handler.starved && (handler.single || self.input.decoder.held_bytes() > 0),
                 Role::Answer | Role::Output => false,
             }
     }

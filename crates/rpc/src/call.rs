@@ -18,6 +18,9 @@ const GATHERED_BYTES_MAX: usize = 64 << 20;
 /// The same for all connections together.
 pub(crate) const GATHERED_BYTES_ALL_MAX: usize = 256 << 20;
 
+/// Changes of what a connection holds that are told.
+const TOLD_BYTES_MIN: usize = 16 << 10;
+
 /// Entries that a list of signals may have whatever the number of streams.
 const LISTED_MIN: usize = 64;
 
@@ -45,6 +48,7 @@ impl Http2 {
             shared.deadlines.push(deadline, signal.clone());
         }
         self.hold(stream.streams, stream.out.held_bytes() as isize);
+        self.tell_held();
         self.gathered_bytes += stream.gathered_bytes();
         self.tell_gathered(shared);
         let key = self.streams.insert(stream);
@@ -59,6 +63,7 @@ impl Http2 {
     pub(crate) fn remove(&mut self, shared: &Shared, key: usize) {
         let stream = self.streams.remove(key);
         self.hold(stream.streams, -(stream.out.held_bytes() as isize));
+        self.tell_held();
         self.gathered_bytes -= stream.gathered_bytes();
         self.tell_gathered(shared);
         self.discard(shared, &stream);
@@ -69,6 +74,16 @@ impl Http2 {
         let held = if streams { &mut self.streamed_bytes } else { &mut self.held_bytes };
         // No more is taken away than was added.
         *held = held.wrapping_add_signed(bytes);
+    }
+
+    /// Adds what waits in this connection's streams to what waits in all. Small changes are told together with others.
+    pub(crate) fn tell_held(&mut self) {
+        let held = self.held_bytes.wrapping_add(self.streamed_bytes);
+        let before = self.told_held_bytes;
+        if held.abs_diff(before) >= TOLD_BYTES_MIN || (held == 0 && before != 0) {
+            self.told_held_bytes = held;
+            self.held_bytes_of_all.fetch_add(held.wrapping_sub(before), Ordering::Relaxed);
+        }
     }
 
     /// Bytes that incomplete requests of this connection may hold beyond those that they hold.
@@ -138,8 +153,11 @@ impl Http2 {
                 self.forsake(stream.id);
             }
         }
-        self.hold(streams, -(held_bytes as isize));
-        self.hold(streams_after, held_after as isize);
+        if held_bytes != held_after || streams != streams_after {
+            self.hold(streams, -(held_bytes as isize));
+            self.hold(streams_after, held_after as isize);
+            self.tell_held();
+        }
         self.gathered_bytes = self.gathered_bytes + gathered_after - gathered_bytes;
         self.tell_gathered(shared);
     }

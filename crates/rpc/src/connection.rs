@@ -6,6 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,8 @@ const READ_TIME_MIN: Duration = Duration::from_micros(50);
 const HELD_BYTES_MAX: usize = 8 << 20;
 /// The same for the messages of handlers. Beyond it none is asked for more.
 const STREAMED_BYTES_MAX: usize = 64 << 20;
+/// What a connection may hold whatever the others do: less than this is never what fills the memory.
+const HELD_BYTES_SHARE: usize = 64 << 10;
 /// How long the socket of a connection that ended in an error is kept.
 const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
 /// Room for input: what one turn reads, behind the beginning of a frame that came before.
@@ -105,6 +108,11 @@ pub(crate) struct Http2 {
     pub(crate) held_bytes: usize,
     /// Bytes of handlers' messages that do.
     pub(crate) streamed_bytes: usize,
+    /// What of both is in the sum of all connections, and that sum.
+    pub(crate) told_held_bytes: usize,
+    pub(crate) held_bytes_of_all: Arc<AtomicUsize>,
+    /// Beyond which sum this one may hold no more than its share.
+    held_bytes_max: usize,
     /// Bytes of requests that are not complete.
     pub(crate) gathered_bytes: usize,
     /// What of them is in the sum of all connections.
@@ -166,6 +174,9 @@ impl Http2 {
             hungry: VecDeque::new(),
             held_bytes: 0,
             streamed_bytes: 0,
+            told_held_bytes: 0,
+            held_bytes_of_all: shared.held_bytes.clone(),
+            held_bytes_max: shared.options.held_bytes_max,
             gathered_bytes: 0,
             told_gathered_bytes: 0,
             greeted: false,
@@ -280,12 +291,17 @@ impl Http2 {
 
     /// Whether handlers may make more output.
     pub(crate) fn may_stream(&self) -> bool {
-        self.streamed_bytes < STREAMED_BYTES_MAX
+        self.streamed_bytes < STREAMED_BYTES_MAX && !self.is_crowded(self.streamed_bytes)
     }
 
     /// Whether new requests may be begun.
     pub(crate) fn can_begin(&self) -> bool {
-        self.held_bytes < HELD_BYTES_MAX
+        self.held_bytes < HELD_BYTES_MAX && !self.is_crowded(self.held_bytes)
+    }
+
+    /// Whether one that holds `bytes` has to wait because all connections together hold too much.
+    fn is_crowded(&self, bytes: usize) -> bool {
+        bytes >= HELD_BYTES_SHARE && self.held_bytes_of_all.load(Ordering::Relaxed) >= self.held_bytes_max
     }
 
     /// Whether nothing more should be read. A peer that takes nothing while it asks for more is not heard until it does; one that
@@ -378,6 +394,8 @@ impl Http2 {
         }
         self.gathered_bytes = 0;
         self.tell_gathered(shared);
+        (self.held_bytes, self.streamed_bytes) = (0, 0);
+        self.tell_held();
         self.ids.clear();
         self.inbox.clear();
         self.parked.clear();
@@ -426,7 +444,10 @@ impl Http2 {
             shared.stats.hit(Limit::HeaderTime);
             return false;
         }
-        if self.hurry() | self.give_up_requests(shared) {
+        // Others may have made room since.
+        let may_go_on =
+            (self.can_begin() && !self.backlog.is_empty()) || (self.may_stream() && !self.hungry.is_empty());
+        if self.hurry() | self.give_up_requests(shared) | may_go_on {
             waker.wake_by_ref();
         }
         self.hasten_farewell(shared.now, waker);

@@ -58,6 +58,7 @@ impl Driver {
             mailbox: mailbox.clone(),
             deadlines: Deadlines::default(),
             gathered_bytes: Arc::default(),
+            held_bytes: Arc::default(),
             input: Vec::new(),
             signals: Vec::new(),
             now: Instant::now(),

@@ -129,6 +129,7 @@ impl LocalStream {
             }
             if let Some(status) = self.flow.take_status() {
                 self.handler = None;
+                self.bell.mute();
                 self.count.ended(status.code);
                 return Poll::Ready(Err(status));
             }
@@ -166,6 +167,12 @@ impl LocalStream {
         if messages > 0 {
             self.count.sent(messages, bytes);
         }
+    }
+}
+
+impl Drop for LocalStream {
+    fn drop(&mut self) {
+        self.bell.mute();
     }
 }
 

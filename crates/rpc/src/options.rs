@@ -17,6 +17,8 @@ pub struct Options {
     pub body_bytes_max: usize,
     /// Connections that may be open; more are closed as soon as they are accepted.
     pub connections_max: u64,
+    /// Replies and messages that may wait in all connections together, in bytes. Beyond it none that holds more than a little gets more.
+    pub held_bytes_max: usize,
     /// Streams one connection may have open.
     pub concurrent_streams_max: u32,
     /// Header list of one request, in bytes.
@@ -52,6 +54,7 @@ impl Default for Options {
             message_bytes_max: limits::REQUEST_BYTES_MAX + limits::GRPC_OVERHEAD_BYTES,
             body_bytes_max: 2 * (limits::REQUEST_BYTES_MAX + limits::GRPC_OVERHEAD_BYTES),
             connections_max: u64::MAX,
+            held_bytes_max: 256 << 20,
             concurrent_streams_max: limits::CONCURRENT_STREAMS_MAX,
             header_list_bytes_max: limits::HEADER_LIST_BYTES_MAX,
             rates: RateLimits::default(),

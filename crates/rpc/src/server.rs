@@ -43,6 +43,7 @@ impl Server {
         let options = Arc::new(options);
         let stats = Arc::new(Stats::new(&options, service.methods().len()));
         let gathered_bytes = Arc::new(AtomicUsize::new(0));
+        let held_bytes = Arc::new(AtomicUsize::new(0));
         // From here on dropping the server stops the threads that run.
         let mut server =
             Server { listeners: Vec::new(), handshakes: None, seats: Vec::new(), threads: Vec::new(), stats };
@@ -57,6 +58,7 @@ impl Server {
                 mailbox: seat.mailbox.clone(),
                 deadlines: Deadlines::default(),
                 gathered_bytes: gathered_bytes.clone(),
+                held_bytes: held_bytes.clone(),
                 input: Vec::new(),
                 signals: Vec::new(),
                 now: Instant::now(),

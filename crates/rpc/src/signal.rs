@@ -118,6 +118,15 @@ impl StreamWaker {
             To::Caller(bell) => bell.ring(),
         }
     }
+
+    /// Whether the stream has ended, so that nobody waits for what it asked for: it was reset, its client is gone, or its deadline has
+    /// passed.
+    pub fn is_canceled(&self) -> bool {
+        match &self.to {
+            To::Stream(signal) => signal.is_ended(),
+            To::Caller(bell) => bell.is_muted(),
+        }
+    }
 }
 
 impl Wake for StreamWaker {
@@ -130,6 +139,8 @@ impl Wake for StreamWaker {
 #[derive(Default)]
 pub(crate) struct Bell {
     rung: AtomicBool,
+    /// The stream has ended.
+    muted: AtomicBool,
     task: Mutex<Option<Waker>>,
 }
 
@@ -140,6 +151,15 @@ impl Bell {
         {
             task.wake();
         }
+    }
+
+    /// The stream has ended: nobody listens any more.
+    pub(crate) fn mute(&self) {
+        self.muted.store(true, Ordering::Release);
+    }
+
+    fn is_muted(&self) -> bool {
+        self.muted.load(Ordering::Acquire)
     }
 
     /// Whether it was rung since the last time. If not, the task of `cx` is woken when it is.

@@ -38,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) deadlines: Deadlines,
     /// Bytes of incomplete requests of all connections of the server.
     pub(crate) gathered_bytes: Arc<AtomicUsize>,
+    /// Bytes of replies and messages that wait in all connections of the server.
+    pub(crate) held_bytes: Arc<AtomicUsize>,
     /// Room for the input of the connection that has its turn.
     pub(crate) input: Vec<u8>,
     /// Signals of streams that have ended, for others.

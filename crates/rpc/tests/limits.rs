@@ -2,13 +2,14 @@
 
 mod common;
 
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use common::wire::{block, driver, frame, frames, settings, window_update};
 use common::{framed, options, serve};
-use rpc::frame::{Reason, flag, kind, setting};
+use rpc::frame::{PREFACE, Reason, flag, kind, setting};
 use rpc::hpack::{Encoder, Indexing};
 use rpc::{Driver, Limit, Options, RateLimits};
 
@@ -196,6 +197,38 @@ fn what_is_not_taken_has_its_counters() {
 }
 
 #[test]
+fn connections_share_what_waits_for_their_clients() {
+    let fixture = serve(Options { held_bytes_max: 1 << 20, ..options() });
+    let connect = || {
+        let mut socket = TcpStream::connect(fixture.address).expect("the server listens");
+        let greeting = [&PREFACE[..], &settings(&[(setting::INITIAL_WINDOW_SIZE, 0)])].concat();
+        socket.write_all(&greeting).expect("it reads");
+        socket
+    };
+    let ask = |socket: &mut TcpStream, stream: u32, bytes: &[u8]| {
+        socket.write_all(&[call("Whole", stream), data(stream, END, &framed(bytes))].concat()).expect("it reads");
+    };
+    let calls = || fixture.seen.unary_calls.load(Ordering::SeqCst);
+    let wait_for = |what: &dyn Fn() -> bool| {
+        while !what() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    let (mut greedy, mut other) = (connect(), connect());
+    ask(&mut greedy, 1, b"600000");
+    ask(&mut greedy, 3, b"600000");
+    wait_for(&|| calls() == 2);
+    // There is too much already, but everybody has a little.
+    ask(&mut other, 1, b"100000");
+    wait_for(&|| calls() == 3);
+    ask(&mut other, 3, b"100000");
+    wait_for(&|| fixture.server.stats().limit_hits(Limit::HeldReplies) == 1);
+    assert_eq!(calls(), 3);
+    drop(greedy);
+    wait_for(&|| calls() == 4);
+}
+
+#[test]
 fn a_message_must_go_on() {
     let body = framed(&[b'x'; 10_000]);
     let code = |output: &[u8]| {
@@ -228,9 +261,20 @@ fn a_message_must_go_on() {
     assert_eq!(code(&output), Some(None));
     assert_eq!(hit(&driver), None);
 
+    // The one message of a call is waited for from its headers on: a client that never sends it holds nothing for ever.
+    for sent in [&[][..], &data(1, 0, &body)] {
+        let mut driver = greeted(options.clone());
+        driver.feed(&[&call("Count", 1), sent].concat());
+        driver.tick(Duration::ZERO);
+        assert_eq!(code(&driver.tick(19 * SECOND)), None);
+        let output = driver.tick(20 * SECOND);
+        assert_eq!(code(&output), Some(Some(Reason::NO_ERROR)), "{} bytes sent", sent.len());
+        assert_eq!((hit(&driver), driver.streams()), (Some(Limit::BodyTime), 0));
+    }
+
     // Between messages a stream may be silent for ever, and its messages may be small.
     let mut driver = greeted(options);
-    driver.feed(&[call("Chat", 1), call("Count", 3)].concat());
+    driver.feed(&[call("Chat", 1), call("Chat", 3)].concat());
     for count in 0..10 {
         driver.feed(&data(1, 0, &framed(b"small")[..7]));
         driver.tick((count * 100) * SECOND);
