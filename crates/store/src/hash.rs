@@ -1,5 +1,6 @@
 //! Hashes over the history, equal on all members and equal to etcd's for the same history.
 
+use crate::allowance::Unread;
 use crate::image::RevisionKey;
 use crate::index::Scan as IndexScan;
 use crate::log::{Scan, lock, read};
@@ -13,6 +14,8 @@ use std::sync::Mutex;
 
 /// Hashes of finished compactions that are kept, as many as etcd keeps: members compare them.
 const CACHED_MAX: usize = 10;
+/// Bytes read between two looks whether the hash of a request is still wanted.
+const SLICE_BYTES: u64 = 4 << 20;
 /// Every key.
 const ALL: KeyRange<'static> = KeyRange::From(&[]);
 
@@ -169,9 +172,14 @@ fn deletes_at(store: &Store, main: i64) -> bool {
 impl Store {
     /// The hash of the history up to a revision, 0 for the current one. Reads everything: for the slow pool.
     pub fn hash_kv(&self, revision: i64) -> Result<HashKvResponse, Error> {
+        self.hash_kv_while(revision, &|| true).map_err(Unread::of_unbounded)
+    }
+
+    /// The same, given up once it is not `wanted`.
+    pub fn hash_kv_while(&self, revision: i64, wanted: &dyn Fn() -> bool) -> Result<HashKvResponse, Unread> {
         let hash = match self.hashes.get(revision) {
             Some(hash) => hash,
-            None => self.hash_at(revision)?,
+            None => self.hash_at(revision, wanted)?,
         };
         Ok(self.answer(hash))
     }
@@ -192,10 +200,10 @@ impl Store {
         }
     }
 
-    fn hash_at(&self, revision: i64) -> Result<KvHash, Error> {
+    fn hash_at(&self, revision: i64, wanted: &dyn Fn() -> bool) -> Result<KvHash, Unread> {
         loop {
             let generation = self.generation();
-            let hash = self.try_hash_at(revision);
+            let hash = self.try_hash_at(revision, wanted);
             // A state from another member may have been compacted further than the walk through this one knew.
             if self.generation() == generation {
                 return hash;
@@ -203,29 +211,39 @@ impl Store {
         }
     }
 
-    fn try_hash_at(&self, revision: i64) -> Result<KvHash, Error> {
+    fn try_hash_at(&self, revision: i64, wanted: &dyn Fn() -> bool) -> Result<KvHash, Unread> {
         let index = read(&self.index);
         let (current, compact_revision) = (self.revision(), self.compact_revision());
         if revision > current {
-            return Err(Error::FutureRev);
+            return Err(Error::FutureRev.into());
         }
         if revision > 0 && revision < compact_revision {
-            return Err(Error::Compacted);
+            return Err(Error::Compacted.into());
         }
         let _pin = self.pins.pin(compact_revision);
         drop(index);
         let revision = if revision == 0 { current } else { revision };
         let mut hasher = Hasher::new(compact_revision, revision, Purpose::Request);
-        loop {
-            if let Some(hash) = hasher.step(self, u64::MAX) {
+        while wanted() {
+            if let Some(hash) = hasher.step(self, SLICE_BYTES) {
                 return Ok(hash);
             }
         }
+        Err(Unread::Unwanted)
     }
 
     /// A hash of everything that members share. For tests: it is no hash of etcd's.
     pub fn hash(&self) -> u32 {
-        let kv = self.hash_at(0).map_or(0, |hash| hash.hash);
+        self.hash_while(&|| true).unwrap_or_default()
+    }
+
+    /// The same, given up once it is not `wanted`.
+    pub fn hash_while(&self, wanted: &dyn Fn() -> bool) -> Result<u32, Unread> {
+        let kv = match self.hash_at(0, wanted) {
+            Ok(hash) => hash.hash,
+            Err(Unread::Unwanted) => return Err(Unread::Unwanted),
+            Err(_) => 0,
+        };
         let mut crc = crc32c::crc32c(&kv.to_le_bytes());
         let mut add = |bytes: &[u8]| crc = crc32c::crc32c_append(crc, bytes);
         let mut leases = self.leases.list();
@@ -240,6 +258,6 @@ impl Store {
             add(&alarm.alarm.to_le_bytes());
         }
         add(format!("{:?}", self.members()).as_bytes());
-        crc
+        Ok(crc)
     }
 }

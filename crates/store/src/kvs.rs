@@ -51,6 +51,7 @@ impl Held {
 #[derive(Default)]
 pub(crate) struct Encoded {
     chunks: Vec<Vec<u8>>,
+    bytes: usize,
 }
 
 impl Encoded {
@@ -65,7 +66,13 @@ impl Encoded {
         let KvView { key, create, modified, version, value, lease } = *pair;
         KvParts { key, create, version, value, lease }.encode(modified, chunk);
         let place = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        self.bytes += chunk.len() - offset;
         Loc { segment: place(segment), offset: place(offset), len: place(chunk.len() - offset) }
+    }
+
+    /// Memory that they take. A chunk that grows takes up to twice what is in it.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes + self.bytes.min(CHUNK_BYTES)
     }
 
     fn stored(&self, loc: Loc) -> &[u8] {
@@ -124,6 +131,16 @@ impl Kvs {
     /// Bytes that all `kvs` fields of the response take, tags and lengths included.
     pub fn encoded_len(&self) -> usize {
         self.encoded_len
+    }
+
+    /// Memory that the answer takes as long as it is not encoded.
+    pub fn held_bytes(&self) -> usize {
+        let places = |locs: &Vec<Loc>| locs.capacity() * size_of::<Loc>();
+        match &self.source {
+            Source::None | Source::One(..) => 0,
+            Source::Stored(_, locs) => places(locs),
+            Source::Encoded(encoded, locs) => places(locs) + encoded.bytes(),
+        }
     }
 
     /// Appends whole `kvs` fields to `out`, going on where the last call stopped, until at least `bytes_max` bytes were

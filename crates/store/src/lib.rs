@@ -10,6 +10,7 @@
 //! stored bytes).
 
 mod alarms;
+mod allowance;
 mod applier;
 mod auth;
 mod capture;
@@ -52,6 +53,7 @@ pub mod log;
 pub mod types;
 pub mod watch;
 
+pub use allowance::{Allowance, Unread};
 pub use applier::{Applier, Fatal, Response, Sink};
 pub use auth::{Ask, Auth, AuthEvent, Author, Password, Permissions, ROOT};
 pub use capture::CheckpointJob;
@@ -73,4 +75,4 @@ pub use snapshot::SnapshotJob;
 pub use store::{Store, Usage};
 pub use stream::{RangeChunk, RangeEnd, RangeStream};
 pub use transfer::{Export, ExportError, Intake, IntakeError, Prepared};
-pub use txn::is_read_only;
+pub use txn::{TxnAnswer, is_read_only};

@@ -24,6 +24,10 @@ pub(crate) struct Live<'a> {
     /// The state was replaced by one that does not have what the read needs any more.
     overtaken: Cell<bool>,
     guard: RefCell<Option<RwLockReadGuard<'a, Index>>>,
+    /// Asked between two strides whether to go on.
+    wanted: &'a dyn Fn() -> bool,
+    /// Nobody wants the answer any more.
+    given_up: Cell<bool>,
     /// Keys that may still be looked at under this hold of the lock.
     left: Cell<usize>,
     pins: RefCell<Vec<Pin<'a>>>,
@@ -31,6 +35,11 @@ pub(crate) struct Live<'a> {
 
 impl<'a> Live<'a> {
     pub(crate) fn open(store: &'a Store) -> Live<'a> {
+        Live::open_while(store, &|| true)
+    }
+
+    /// The same for a read that is given up once it is not `wanted`.
+    pub(crate) fn open_while(store: &'a Store, wanted: &'a dyn Fn() -> bool) -> Live<'a> {
         let guard = read(&store.index);
         // Revisions are published under the write lock: this one is what the index holds.
         let (current, compact) = (store.revision(), store.compact_revision());
@@ -40,6 +49,8 @@ impl<'a> Live<'a> {
             compact,
             generation: store.generation(),
             overtaken: Cell::new(false),
+            wanted,
+            given_up: Cell::new(false),
             guard: RefCell::new(Some(guard)),
             left: Cell::new(READ_STRIDE_KEYS),
             pins: RefCell::default(),
@@ -60,6 +71,9 @@ impl<'a> Live<'a> {
             self.pin(needed);
         }
         self.guard.take();
+        if !(self.wanted)() {
+            self.given_up.set(true);
+        }
         (self.store.options.pause)();
     }
 
@@ -80,6 +94,11 @@ impl<'a> Live<'a> {
     /// revision. The read is to be begun again.
     pub(crate) fn is_overtaken(&self) -> bool {
         self.overtaken.get()
+    }
+
+    /// Whether what was read is not all, because nobody wants it any more.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.given_up.get()
     }
 }
 
@@ -102,7 +121,7 @@ impl View for Live<'_> {
             self.guard.replace(Some(guard));
         } else if !range.is_empty() {
             let mut after: Option<Box<[u8]>> = None;
-            loop {
+            while !self.is_given_up() {
                 let guard = self.guard(at);
                 if self.is_overtaken() {
                     return;

@@ -108,11 +108,18 @@ impl<'a> Plan<'a> {
 
     /// Selects the pairs at revision `at`. Looks at no stored bytes: those may have to come from the disk, and the view may hold
     /// the index.
-    pub(crate) fn select(self, view: &impl View, segments: &Segments, at: i64) -> Selected<'a> {
+    /// `None` if they take more than `bytes_max`.
+    pub(crate) fn select(
+        self,
+        view: &impl View,
+        segments: &Segments,
+        at: i64,
+        bytes_max: usize,
+    ) -> Option<Selected<'a>> {
         let revision = view.current();
         if self.count_only {
             let count = view.count(self.range, at).unwrap_or_else(|| walk(view, self.range, at));
-            return Selected { plan: self, revision, count, picks: Picks::new(&self) };
+            return Some(Selected { plan: self, revision, count, picks: Picks::new(&self) });
         }
         let known = if self.fetch.is_some() { view.count(self.range, at) } else { None };
         let mut picks = Picks::new(&self);
@@ -126,12 +133,41 @@ impl<'a> Plan<'a> {
             }
             if self.filters.is_none_or(|filters| filters.pass(version)) {
                 picks.push(key, version, self.sort, segments);
+                if picks.bytes() > bytes_max {
+                    return ControlFlow::Break(());
+                }
             }
             if known.is_some() && picks.len() >= fetch { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
-        Selected { plan: self, revision, count: known.unwrap_or(visited), picks }
+        let fits = picks.bytes() <= bytes_max;
+        fits.then(|| Selected { plan: self, revision, count: known.unwrap_or(visited), picks })
+    }
+
+    /// Memory that each pair of the answer takes until it is sent, but for its bytes. Lists grow by doubling.
+    fn pair_bytes(&self) -> usize {
+        let place = size_of::<Loc>();
+        2 * match (self.count_only, self.sort.is_some(), self.keys_only) {
+            (true, ..) => 0,
+            (_, true, _) => size_of::<Item>() + place,
+            (_, _, true) => place + KEY_BYTES_GUESS,
+            _ => place,
+        }
+    }
+
+    /// Memory that an answer of `pairs` pairs is likely to take before it is sent.
+    pub(crate) fn places_bytes(&self, pairs: u64) -> u64 {
+        let pairs = self.fetch.map_or(pairs, |fetch| pairs.min(fetch as u64));
+        pairs.saturating_mul(self.pair_bytes() as u64)
+    }
+
+    /// The keys that are looked at.
+    pub(crate) fn keys(&self) -> KeyRange<'a> {
+        self.range
     }
 }
+
+/// What a pair without its value is taken for before its key is seen.
+const KEY_BYTES_GUESS: usize = 64;
 
 /// The pairs that a plan found, not yet in order.
 pub(crate) struct Selected<'a> {
@@ -142,6 +178,11 @@ pub(crate) struct Selected<'a> {
 }
 
 impl Selected<'_> {
+    /// Memory that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.picks.bytes()
+    }
+
     /// Sorts, and cuts off what is over the limit. Comparing values reads them.
     pub(crate) fn finish(self) -> RangeAnswer {
         let Selected { plan, revision, count, picks } = self;
@@ -185,6 +226,16 @@ impl Picks {
             Picks::Encoded(Encoded::default(), Vec::new())
         } else {
             Picks::Stored(Held::default(), Vec::new())
+        }
+    }
+
+    /// Memory that they take, with what it takes to put them in order.
+    fn bytes(&self) -> usize {
+        let place = size_of::<Loc>();
+        match self {
+            Picks::Stored(_, locs) => locs.capacity() * place,
+            Picks::Encoded(encoded, locs) => locs.capacity() * place + encoded.bytes(),
+            Picks::Sorted(_, items) => items.capacity() * size_of::<Item>() + items.len() * place,
         }
     }
 

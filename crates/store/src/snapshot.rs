@@ -1,5 +1,6 @@
 //! A client snapshot: captured between two strides, written out by a slow thread as the file that etcd's tools restore from.
 
+use crate::allowance::Unread;
 use crate::applier::Applier;
 use crate::auth::AuthState;
 use crate::capture::saved;
@@ -69,9 +70,14 @@ impl SnapshotJob {
     /// needs, and nothing else: compaction and rewriting go on while it is sent, however slowly. `None` when the whole state was
     /// replaced by another member's meanwhile: then another one is to be captured.
     pub fn image(self) -> Option<Image> {
-        let records = Records::new(&self);
+        self.image_while(&|| true).unwrap_or_default()
+    }
+
+    /// The same, given up once it is not `wanted`.
+    pub fn image_while(self, wanted: &dyn Fn() -> bool) -> Result<Option<Image>, Unread> {
+        let records = Records::new(&self, wanted).ok_or(Unread::Unwanted)?;
         if self.store.generation() != self.generation {
-            return None;
+            return Ok(None);
         }
         let Members { members, removed, cluster_version, downgrade } = self.members;
         let downgrade = downgrade
@@ -82,7 +88,7 @@ impl SnapshotJob {
         let compacted = Some(self.compact_revision).filter(|&revision| revision >= 0);
         let compactions = Compactions { scheduled: compacted, finished: compacted };
         drop(self.pin);
-        Some(Image::new(vec![
+        let buckets: Vec<Box<dyn Bucket>> = vec![
             Box::new(records),
             Box::new(image::meta(self.index, self.term, &self.conf_state, compactions)),
             Box::new(image::leases(self.leases.iter().map(saved))),
@@ -93,18 +99,22 @@ impl SnapshotJob {
             Box::new(image::auth(self.auth.enabled, self.auth.revision)),
             Box::new(image::auth_users(self.auth.users.iter().map(|(name, user)| encoded(name, &**user)).collect())),
             Box::new(image::auth_roles(self.auth.roles.iter().map(|(name, role)| encoded(name, &**role)).collect())),
-        ]))
+        ];
+        Image::new_while(buckets, wanted).map(Some).ok_or(Unread::Unwanted)
     }
 
-    /// Revisions of the records from before the compact revision that it has left.
-    fn kept(&self) -> Vec<Revision> {
+    /// Revisions of the records from before the compact revision that it has left; `None` once they are not `wanted` any more.
+    fn kept(&self, wanted: &dyn Fn() -> bool) -> Option<Vec<Revision>> {
         let mut kept = Vec::new();
         // Revisions begin at 2.
         if self.compact_revision <= 2 {
-            return kept;
+            return Some(kept);
         }
         let mut after: Option<Box<[u8]>> = None;
         loop {
+            if !wanted() {
+                return None;
+            }
             let mut keep = |_: &[u8], version: &Version| {
                 if version.rev.main < self.compact_revision {
                     kept.push(version.rev);
@@ -119,7 +129,7 @@ impl SnapshotJob {
             after = Some(last);
         }
         kept.sort_unstable();
-        kept
+        Some(kept)
     }
 }
 
@@ -140,16 +150,16 @@ struct Records {
 }
 
 impl Records {
-    fn new(job: &SnapshotJob) -> Records {
-        Records {
+    fn new(job: &SnapshotJob, wanted: &dyn Fn() -> bool) -> Option<Records> {
+        Some(Records {
             segments: job.segments.clone(),
             revision: job.revision,
             compact_revision: job.compact_revision,
-            kept: job.kept(),
+            kept: job.kept(wanted)?,
             next_kept: 0,
             at: (0, SEGMENT_HEADER_BYTES),
             key: RevisionKey::new(Revision::default(), false),
-        }
+        })
     }
 
     fn counts(&mut self, rev: Revision) -> bool {

@@ -1,6 +1,7 @@
 //! The store as readers see it.
 
 use crate::alarms::Alarms;
+use crate::allowance::{Allowance, Unread};
 use crate::auth::Auth;
 use crate::checkpoint::Checkpoints;
 use crate::hash::HashCache;
@@ -15,7 +16,7 @@ use crate::members::Members;
 use crate::options::Options;
 use crate::pins::Pins;
 use crate::quota;
-use crate::range::{Plan, RangeAnswer, read_revision};
+use crate::range::{Plan, RangeAnswer, Selected, read_revision};
 use crate::transfer::Shelf;
 use crate::types::Loc;
 use crate::unpublished::Unpublished;
@@ -98,20 +99,40 @@ impl Store {
 
     /// Answers a range request. Consistent at one revision however long it takes.
     pub fn range(&self, request: &RangeRequest) -> Result<RangeAnswer, Error> {
+        self.range_within(request, Allowance::UNBOUNDED).map_err(Unread::of_unbounded)
+    }
+
+    /// The same within an allowance.
+    pub fn range_within(&self, request: &RangeRequest, allowance: Allowance<'_>) -> Result<RangeAnswer, Unread> {
         api::check::range(request)?;
         if is_point(request) {
-            return self.point(request);
+            return Ok(self.point(request)?);
         }
         loop {
-            let live = Live::open(self);
+            let live = Live::open_while(self, allowance.wanted);
             let at = read_revision(request.revision, live.current(), live.compact_revision())?;
-            let selected = Plan::new(request).select(&live, &self.segments, at);
+            let selected = Plan::new(request).select(&live, &self.segments, at, allowance.bytes_max);
+            if live.is_given_up() {
+                return Err(Unread::Unwanted);
+            }
             if live.is_overtaken() {
                 continue;
             }
             // The segments it refers to are held. Values are looked at without the index.
             drop(live);
-            return Ok(selected.finish());
+            return selected.map(Selected::finish).ok_or(Unread::TooMuch);
+        }
+    }
+
+    /// Memory that the places of a range's pairs are likely to take: what to allow it. No bound: it may be more when it is read.
+    pub fn places_bytes(&self, request: &RangeRequest) -> u64 {
+        if is_point(request) {
+            return 0;
+        }
+        let plan = Plan::new(request);
+        match plan.keys() {
+            KeyRange::One(_) => plan.places_bytes(1),
+            keys => plan.places_bytes(read(&self.index).count_live(keys)),
         }
     }
 

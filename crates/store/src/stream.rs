@@ -1,5 +1,6 @@
 //! A long range in chunks, at one revision.
 
+use crate::allowance::Unread;
 use crate::index::Scan;
 use crate::kvs::{Encoded, Held, Kvs};
 use crate::live::Live;
@@ -56,6 +57,15 @@ impl Store {
     /// Begins a range stream. At an old revision this counts the keys of the range: for the slow pool if
     /// [`Store::is_heavy`] says so.
     pub fn range_stream(self: &Arc<Self>, request: RangeRequest) -> Result<RangeStream, Error> {
+        self.range_stream_while(request, &|| true).map_err(Unread::of_unbounded)
+    }
+
+    /// The same, given up once it is not `wanted`.
+    pub fn range_stream_while(
+        self: &Arc<Self>,
+        request: RangeRequest,
+        wanted: &dyn Fn() -> bool,
+    ) -> Result<RangeStream, Unread> {
         api::check::range(&request)?;
         let natural = match request.sort_order() {
             SortOrder::None => true,
@@ -63,7 +73,7 @@ impl Store {
             SortOrder::Descend => false,
         };
         if !natural {
-            return Err(Error::StreamSort);
+            return Err(Error::StreamSort.into());
         }
         let bounds = [
             request.min_mod_revision,
@@ -72,14 +82,17 @@ impl Store {
             request.max_create_revision,
         ];
         if bounds.iter().any(|&bound| bound != 0) {
-            return Err(Error::StreamFilter);
+            return Err(Error::StreamFilter.into());
         }
         let range = KeyRange::new(&request.key, &request.range_end);
         let (revision, at, count) = loop {
-            let live = Live::open(self);
+            let live = Live::open_while(self, wanted);
             let revision = live.current();
             let at = read_revision(request.revision, revision, live.compact_revision())?;
             let count = live.count(range, at).unwrap_or_else(|| walk(&live, range, at));
+            if live.is_given_up() {
+                return Err(Unread::Unwanted);
+            }
             if !live.is_overtaken() {
                 break (revision, at, count);
             }

@@ -1,5 +1,6 @@
 //! Transactions: conditions first, then every check that could fail, then the operations of the branches taken.
 
+use crate::allowance::{Allowance, Unread};
 use crate::applier::{Applier, header};
 use crate::compare::{Path, branch};
 use crate::live::Live;
@@ -7,6 +8,7 @@ use crate::log::{Error as LogError, read};
 use crate::range::{Plan, RangeAnswer, Selected, read_revision};
 use crate::store::Store;
 use crate::view::View;
+use api::etcdserverpb::range_request::SortOrder;
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::response_op::Response;
 use api::etcdserverpb::{
@@ -14,6 +16,7 @@ use api::etcdserverpb::{
 };
 use api::limits::{INLINE_SORT_KEYS_MAX, TXN_ANSWER_BYTES_MAX};
 use api::{Error, KeyRange};
+use std::ops::ControlFlow;
 
 /// Whether a transaction cannot write: every operation of both branches is a range. Such a one is answered without the Raft log.
 pub fn is_read_only(request: &TxnRequest) -> bool {
@@ -24,20 +27,46 @@ pub fn is_read_only(request: &TxnRequest) -> bool {
 impl Store {
     /// Answers a read-only transaction (see [`is_read_only`]) at one revision. Operations that are no ranges are left out.
     pub fn read_txn(&self, request: &TxnRequest) -> Result<TxnResponse, Error> {
+        let answer = self.read_txn_within(request, Allowance::UNBOUNDED);
+        answer.map(TxnAnswer::into_message).map_err(Unread::of_unbounded)
+    }
+
+    /// The same within an allowance.
+    pub fn read_txn_within(&self, request: &TxnRequest, allowance: Allowance<'_>) -> Result<TxnAnswer, Unread> {
         loop {
-            let live = Live::open(self);
-            let answer = self.try_read_txn(&live, request);
+            let live = Live::open_while(self, allowance.wanted);
+            let answer = self.try_read_txn(&live, request, allowance.bytes_max);
+            if live.is_given_up() {
+                return Err(Unread::Unwanted);
+            }
             if !live.is_overtaken() {
                 // Values are read without the index.
                 drop(live);
-                let (header, succeeded, selected) = answer?;
-                return finish_txn(header, succeeded, selected);
+                let (revision, succeeded, selected) = answer?;
+                return finish_txn(revision, succeeded, selected);
             }
         }
     }
 
+    /// Memory that the places of a transaction's pairs are likely to take, in the longer of its branches.
+    pub fn txn_places_bytes(&self, request: &TxnRequest) -> u64 {
+        let of_branch = |ops: &[RequestOp]| {
+            let ranges = ops.iter().filter_map(|op| match &op.request {
+                Some(Request::RequestRange(range)) => Some(self.places_bytes(range)),
+                _ => None,
+            });
+            ranges.fold(0, u64::saturating_add)
+        };
+        of_branch(&request.success).max(of_branch(&request.failure))
+    }
+
     /// Chooses the branch and selects its pairs.
-    fn try_read_txn<'a>(&self, live: &Live<'_>, request: &'a TxnRequest) -> Result<SelectedTxn<'a>, Error> {
+    fn try_read_txn<'a>(
+        &self,
+        live: &Live<'_>,
+        request: &'a TxnRequest,
+        bytes_max: usize,
+    ) -> Result<SelectedTxn<'a>, Unread> {
         let ranges = |succeeded| {
             branch(request, succeeded).iter().filter_map(|op| match &op.request {
                 Some(Request::RequestRange(range)) => Some(range),
@@ -53,11 +82,71 @@ impl Store {
         let succeeded = Path::choose(live, request).step();
         ranges(succeeded).try_for_each(|range| check_range(live, range))?;
         let mut selected = Vec::new();
+        let mut left = bytes_max;
         for range in ranges(succeeded) {
             let at = read_revision(range.revision, live.current(), live.compact_revision())?;
-            selected.push(Plan::new(range).select(live, &self.segments, at));
+            let found = Plan::new(range).select(live, &self.segments, at, left).ok_or(Unread::TooMuch)?;
+            left = left.saturating_sub(found.bytes());
+            selected.push(found);
         }
-        Ok((header(live.current()), succeeded, selected))
+        Ok((live.current(), succeeded, selected))
+    }
+
+    /// Bytes of the pairs that a transaction would answer with now, in the longer of its branches, those nested in it included. An
+    /// estimate: what they are is known when it is applied.
+    pub fn txn_answer_bytes(&self, request: &TxnRequest) -> u64 {
+        // How deep transactions are nested is checked when they are decoded.
+        let of_branch = |ops: &[RequestOp]| ops.iter().map(|op| self.op_answer_bytes(op)).fold(0, u64::saturating_add);
+        of_branch(&request.success).max(of_branch(&request.failure))
+    }
+
+    fn op_answer_bytes(&self, op: &RequestOp) -> u64 {
+        match &op.request {
+            Some(Request::RequestRange(range)) => self.range_answer_bytes(range),
+            Some(Request::RequestPut(put)) if put.prev_kv => self.pair_bytes(&put.key),
+            Some(Request::RequestDeleteRange(delete)) if delete.prev_kv => {
+                self.pairs_bytes(KeyRange::new(&delete.key, &delete.range_end), usize::MAX)
+            }
+            Some(Request::RequestTxn(nested)) => self.txn_answer_bytes(nested),
+            _ => 0,
+        }
+    }
+
+    fn range_answer_bytes(&self, request: &RangeRequest) -> u64 {
+        let limit = usize::try_from(request.limit).ok().filter(|&limit| limit > 0).unwrap_or(usize::MAX);
+        match KeyRange::new(&request.key, &request.range_end) {
+            _ if request.count_only => 0,
+            KeyRange::One(key) => self.pair_bytes(key),
+            range if request.keys_only || limit == usize::MAX => self.pairs_bytes(range, usize::MAX),
+            // What sorting and filters leave of them can be any.
+            range => match request.sort_order() {
+                SortOrder::None => self.pairs_bytes(range, limit),
+                _ => self.pairs_bytes(range, usize::MAX),
+            },
+        }
+    }
+
+    /// Bytes of the pair that a key has now.
+    pub fn pair_bytes(&self, key: &[u8]) -> u64 {
+        let found = read(&self.index).get(key, self.revision());
+        found.map_or(0, |version| u64::from(version.loc.len))
+    }
+
+    /// Bytes of the first `limit` pairs of a range. Of a long one the beginning stands for the rest.
+    pub fn pairs_bytes(&self, range: KeyRange<'_>, limit: usize) -> u64 {
+        let all = read(&self.index).count_live(range).min(limit as u64);
+        let live = Live::open(self);
+        let (mut bytes, mut seen) = (0_u64, 0_u64);
+        let most = all.min(INLINE_SORT_KEYS_MAX as u64);
+        live.scan(range, live.current(), &mut |_, version| {
+            if seen >= most {
+                return ControlFlow::Break(());
+            }
+            bytes = bytes.saturating_add(u64::from(version.loc.len));
+            seen = seen.saturating_add(1);
+            ControlFlow::Continue(())
+        });
+        bytes.saturating_mul(all.div_ceil(seen.max(1)).max(1))
     }
 
     /// Whether the ranges and conditions of a transaction look at so many keys together that it should not be answered on a
@@ -88,21 +177,36 @@ impl Store {
     }
 }
 
-/// Header, branch and pairs of a read-only transaction.
-type SelectedTxn<'a> = (Option<ResponseHeader>, bool, Vec<Selected<'a>>);
+/// Revision, branch and pairs of a read-only transaction.
+type SelectedTxn<'a> = (i64, bool, Vec<Selected<'a>>);
 
-fn finish_txn(
-    header: Option<ResponseHeader>,
-    succeeded: bool,
-    selected: Vec<Selected<'_>>,
-) -> Result<TxnResponse, Error> {
-    let answers: Vec<RangeAnswer> = selected.into_iter().map(Selected::finish).collect();
-    if answers.iter().map(|answer| answer.kvs.encoded_len()).sum::<usize>() > TXN_ANSWER_BYTES_MAX {
-        return Err(Error::TxnAnswerTooLarge);
+fn finish_txn(revision: i64, succeeded: bool, selected: Vec<Selected<'_>>) -> Result<TxnAnswer, Unread> {
+    let ranges: Vec<RangeAnswer> = selected.into_iter().map(Selected::finish).collect();
+    if ranges.iter().map(|answer| answer.kvs.encoded_len()).fold(0, usize::saturating_add) > TXN_ANSWER_BYTES_MAX {
+        return Err(Error::TxnAnswerTooLarge.into());
     }
-    let responses =
-        answers.into_iter().map(|range| ResponseOp { response: Some(Response::ResponseRange(range.into_message())) });
-    Ok(TxnResponse { header, succeeded, responses: responses.collect() })
+    Ok(TxnAnswer { revision, succeeded, ranges })
+}
+
+/// The answer to a read-only transaction. Like those of ranges it refers to the log: values are copied when it is encoded.
+#[derive(Debug)]
+pub struct TxnAnswer {
+    /// The store's revision when it was read.
+    pub revision: i64,
+    /// Whether the conditions held.
+    pub succeeded: bool,
+    /// What the ranges of the branch taken have found, in their order.
+    pub ranges: Vec<RangeAnswer>,
+}
+
+impl TxnAnswer {
+    /// The response message, values copied.
+    pub fn into_message(self) -> TxnResponse {
+        let response =
+            |range: RangeAnswer| ResponseOp { response: Some(Response::ResponseRange(range.into_message())) };
+        let responses = self.ranges.into_iter().map(response).collect();
+        TxnResponse { header: header(self.revision), succeeded: self.succeeded, responses }
+    }
 }
 
 impl RangeAnswer {
@@ -200,7 +304,9 @@ impl Applier {
             revision if revision <= 0 => view.current,
             revision => revision.clamp(view.compact.max(1), view.current),
         };
-        let answer = Plan::new(request).select(&view, &self.store.segments, at).finish();
+        // Nothing bounds it: what an entry does must not depend on a member's memory.
+        let selected = Plan::new(request).select(&view, &self.store.segments, at, usize::MAX);
+        let Some(answer) = selected.map(Selected::finish) else { return Ok(RangeResponse::default()) };
         let fits = self.fits_answer(answer.kvs.encoded_len());
         Ok(if fits { answer.into_message() } else { RangeResponse::default() })
     }

@@ -22,6 +22,9 @@ pub use schema::{
 use page::{PAGE_BYTES, Pages};
 use tree::Tree;
 
+/// Records planned between two looks whether the file is still wanted.
+const SLICE_RECORDS: usize = 1_024;
+
 /// The records of one bucket, which can be gone through twice and are the same both times.
 pub trait Bucket: Send {
     /// Its name.
@@ -81,17 +84,30 @@ struct Plan {
 
 impl Image {
     /// Plans the file that holds these buckets, whose names differ. Goes through all their records.
-    pub fn new(mut buckets: Vec<Box<dyn Bucket>>) -> Image {
+    pub fn new(buckets: Vec<Box<dyn Bucket>>) -> Image {
+        match Image::new_while(buckets, &|| true) {
+            Some(image) => image,
+            None => unreachable!("it is wanted to the end"),
+        }
+    }
+
+    /// The same; `None` once it is not `wanted` any more.
+    pub fn new_while(mut buckets: Vec<Box<dyn Bucket>>, wanted: &dyn Fn() -> bool) -> Option<Image> {
         buckets.sort_by(|a, b| a.name().cmp(b.name()));
         let mut pass = Pass::new(Pages::counted());
+        let mut steps = 0_usize;
         let plan = loop {
             if let Some(plan) = pass.step(&mut buckets) {
                 break plan;
             }
+            steps = steps.wrapping_add(1);
+            if steps.is_multiple_of(SLICE_RECORDS) && !wanted() {
+                return None;
+            }
         };
         buckets.iter_mut().for_each(|bucket| bucket.rewind());
         let pass = Some(Pass::new(Pages::written(plan.root, plan.pages)));
-        Image { buckets, plan, pass, ready: BytesMut::new() }
+        Some(Image { buckets, plan, pass, ready: BytesMut::new() })
     }
 
     /// Bytes of the whole file.

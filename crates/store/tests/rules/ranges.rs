@@ -8,6 +8,7 @@ use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::*;
 use bytes::BytesMut;
 use prost::Message;
+use store::{Allowance, Unread};
 
 #[test]
 fn ranges_of_all_shapes() {
@@ -158,4 +159,57 @@ fn a_transaction_is_heavy_by_all_its_ranges_together() {
     assert!(node.store.is_heavy_txn(&txn(0, 3)));
     assert!(!node.store.is_heavy_txn(&txn(10, 100)));
     assert_eq!(node.store.read_txn(&txn(10, 100)).unwrap().responses.len(), 100);
+}
+
+#[test]
+fn reads_stay_within_their_allowance() {
+    let mut node = Node::new();
+    node.apply_all((0..4000).map(|key| put(&format!("{key:05}"), "").raft()).collect());
+    let by_value = RangeRequest { sort_target: 4, sort_order: 1, ..all() };
+    let keys_only = RangeRequest { keys_only: true, ..all() };
+    for request in [all(), by_value, keys_only] {
+        let likely_bytes = node.store.places_bytes(&request) as usize;
+        let within = |bytes_max| node.store.range_within(&request, Allowance { wanted: &|| true, bytes_max });
+        let found = within(likely_bytes).unwrap();
+        assert!(found.kvs.len() == 4000 && found.kvs.held_bytes() <= likely_bytes, "{request:?}");
+        assert_eq!(within(4000).unwrap_err(), Unread::TooMuch);
+        let txn = TxnRequest { success: vec![op(Request::RequestRange(request.clone())); 3], ..Default::default() };
+        let within = |bytes_max| node.store.read_txn_within(&txn, Allowance { wanted: &|| true, bytes_max });
+        assert_eq!(node.store.txn_places_bytes(&txn) as usize, 3 * likely_bytes);
+        assert_eq!(within(3 * likely_bytes).unwrap().ranges.len(), 3);
+        assert_eq!(within(likely_bytes / 2).unwrap_err(), Unread::TooMuch);
+    }
+    assert_eq!(node.store.places_bytes(&range("00001", "")), 0);
+    // What a transaction that writes would answer: of the longer branch, with what is nested in it.
+    let gets = vec![op(Request::RequestRange(all())); 2];
+    let stored: u64 = node.store.range(&all()).unwrap().kvs.iter().map(|pair| pair.len() as u64).sum();
+    let nested = op(Request::RequestTxn(TxnRequest { success: gets, ..Default::default() }));
+    let txn =
+        TxnRequest { success: vec![nested], failure: vec![op(Request::RequestRange(all()))], ..Default::default() };
+    assert_eq!(node.store.txn_answer_bytes(&txn), 2 * stored);
+}
+
+#[test]
+fn reads_that_nobody_waits_for_are_given_up() {
+    let mut node = Node::new();
+    node.apply_all((0..4000).map(|key| put(&format!("{key:05}"), "").raft()).collect());
+    let looks = std::cell::Cell::new(0);
+    // Gone after a few looks; each read looks between its slices.
+    let wanted = || {
+        looks.set(looks.get() + 1);
+        looks.get() < 3
+    };
+    let again = || looks.set(0);
+    let old = RangeRequest { revision: 100, count_only: true, ..all() };
+    for request in [all(), old.clone()] {
+        again();
+        let given_up = node.store.range_within(&request, Allowance { wanted: &wanted, bytes_max: usize::MAX });
+        assert_eq!((given_up.unwrap_err(), looks.get()), (Unread::Unwanted, 3), "{request:?}");
+    }
+    again();
+    assert_eq!(node.store.range_stream_while(old, &wanted).err(), Some(Unread::Unwanted));
+    let gone = || false;
+    assert_eq!(node.store.hash_kv_while(0, &gone).err(), Some(Unread::Unwanted));
+    assert_eq!(node.store.hash_while(&gone).err(), Some(Unread::Unwanted));
+    assert_eq!(node.applier.snapshot().image_while(&gone).err(), Some(Unread::Unwanted));
 }
