@@ -71,6 +71,14 @@ pub const AUTH_NAME_BYTES_MAX: usize = 32_768;
 pub const EARLY_MESSAGES_MAX: usize = 16;
 /// Changes of users and roles that may wait.
 pub const AUTH_QUEUE_MAX: usize = 4_096;
+/// Default of `--max-held-bytes`: answers and parts of requests that clients have a member hold.
+pub const BUDGET_BYTES_DEFAULT: u64 = 512 << 20;
+/// Answers that may wait for others to be taken.
+pub const BUDGET_QUEUE_MAX: usize = 4_096;
+/// Answers and requests up to this size are bounded by their number alone.
+pub const BUDGET_FREE_BYTES: usize = 4 * 1024;
+/// Memory for the places of an answer's pairs that may be used to find out how much it takes: enough for all that a request thread reads.
+pub const PLACES_FREE_BYTES: usize = 512 * 1024;
 /// Jobs that may wait for a thread of the slow pool.
 pub const SLOW_QUEUE_MAX: usize = 1_024;
 /// Questions for the leader that may wait for a thread.

@@ -6,6 +6,7 @@
 #![allow(unreachable_pub, reason = "modules of the shell are private, their items are named as the crate sees them")]
 
 mod auth;
+mod budget;
 mod cluster;
 mod config;
 mod datadir;
@@ -194,6 +195,7 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
         threads: config.threads,
         message_bytes_max: config.max_request_bytes + api::limits::GRPC_OVERHEAD_BYTES,
         connections_max: bounds.connections_max.unwrap_or_else(system::connections_max),
+        held_bytes_max: usize::try_from(bounds.held_bytes_max / 2).unwrap_or(usize::MAX),
         // Base64 makes bytes a third longer.
         body_bytes_max: 2 * (config.max_request_bytes + api::limits::GRPC_OVERHEAD_BYTES),
         concurrent_streams_max: config.max_concurrent_streams,

@@ -113,6 +113,8 @@ pub(crate) fn render(page: &mut Page, node: &Node) {
     let refused = |class| node.refused(class);
     let help = "Requests refused because too many waited or applying was too far behind, by class.";
     family("cairn_queue_refused_total", "counter", help, &refused);
+    let help = "Sorted lists, counts, hashes and snapshots given up because their client had gone or reset the stream.";
+    page.counter("cairn_slow_jobs_canceled_total", help, node.slow.canceled());
 }
 
 #[cfg(test)]

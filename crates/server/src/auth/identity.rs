@@ -1,5 +1,8 @@
 //! What a call says of who makes it.
 
+use crate::budget::Claim;
+use crate::node::Node;
+use api::{Error, limits};
 use rpc::{Call, Metadata, Peer, StreamCall};
 use std::fmt;
 use std::sync::Arc;
@@ -11,17 +14,30 @@ pub(crate) struct Identity {
     metadata: Metadata,
     common_name: Option<Arc<str>>,
     is_member: bool,
+    /// Length of its message, which is held while it waits.
+    request_bytes: usize,
 }
 
 impl Identity {
     /// Of a call with these headers from this client.
     pub(crate) fn new(metadata: &Metadata, peer: &Peer) -> Identity {
-        Identity { metadata: metadata.clone(), common_name: peer.common_name.clone(), is_member: false }
+        Identity {
+            metadata: metadata.clone(),
+            common_name: peer.common_name.clone(),
+            is_member: false,
+            request_bytes: 0,
+        }
     }
 
     /// Of a unary call.
     pub(crate) fn of(call: &Call) -> Identity {
-        Identity::new(&call.metadata, &call.peer)
+        Identity { request_bytes: call.message.len(), ..Identity::new(&call.metadata, &call.peer) }
+    }
+
+    /// Claims what the call holds while it waits to be let in; nothing if that is little.
+    pub(crate) fn claim(&self, node: &Node) -> Result<Option<Claim>, Error> {
+        let is_little = self.request_bytes <= limits::BUDGET_FREE_BYTES;
+        if is_little { Ok(None) } else { node.budget.claim_request(self.request_bytes).map(Some) }
     }
 
     /// Of a stream.

@@ -286,6 +286,11 @@ const OWN: &[Flag] = &[
         "0",
         "connections that clients may have open (0: three quarters of the open files that the system allows)",
     ),
+    unsigned(
+        "max-held-bytes",
+        "536870912",
+        "bytes of answers and of unfinished requests that all clients together may have this member hold",
+    ),
     unsigned("max-header-bytes", "65536", "bytes of the headers of one request"),
     period("client-handshake-timeout", "20s", "time for the first bytes of a connection, TLS included"),
     period("client-header-timeout", "20s", "time for the rest of headers that have begun"),

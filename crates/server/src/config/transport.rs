@@ -11,11 +11,16 @@ const TIMEOUT_MIN: Duration = Duration::from_millis(100);
 /// Smaller header lists than this do not hold what gRPC clients send.
 const HEADER_BYTES_MIN: i64 = 4096;
 
+/// With less than this a client might find no room for one large request.
+const HELD_BYTES_MIN: i64 = 64 << 20;
+
 /// Bounds of the transport beside those that etcd has flags for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transport {
     /// Connections that clients may have open; `None` for as many as there are file descriptors for.
     pub connections_max: Option<u64>,
+    /// Bytes of answers and of unfinished requests that all clients together may have the member hold.
+    pub held_bytes_max: u64,
     /// Bytes of one request's headers.
     pub header_bytes_max: u32,
     /// Time for a connection's first bytes, TLS and settings included.
@@ -37,6 +42,7 @@ pub(super) fn read(values: &Values) -> Result<Transport, ConfigError> {
             0 => None,
             connections => Some(connections as u64),
         },
+        held_bytes_max: values.number("max-held-bytes", HELD_BYTES_MIN, i64::MAX)? as u64,
         header_bytes_max: values.number("max-header-bytes", HEADER_BYTES_MIN, 16 << 20)? as u32,
         handshake_timeout: timeout("client-handshake-timeout")?,
         header_timeout: timeout("client-header-timeout")?,
@@ -95,6 +101,7 @@ mod tests {
         let defaults = rpc::Options::default();
         assert_eq!((transport.connections_max, transport.rates), (None, defaults.rates));
         assert_eq!(transport.header_bytes_max, defaults.header_list_bytes_max);
+        assert_eq!(transport.held_bytes_max, api::limits::BUDGET_BYTES_DEFAULT);
         assert_eq!(
             [transport.handshake_timeout, transport.header_timeout, transport.body_timeout, transport.write_timeout],
             [defaults.handshake_timeout, defaults.header_timeout, defaults.body_timeout, defaults.write_timeout]
@@ -114,6 +121,7 @@ mod tests {
             "--queue-limits=pings=1",
             "--queue-limits=reads=0",
             "--max-header-bytes=100",
+            "--max-held-bytes=1000000",
             "--max-client-connections=-1",
             "--client-write-timeout=-1s",
         ] {

@@ -110,6 +110,7 @@ pub(crate) fn render(node: &Node, stats: Option<&rpc::Stats>) -> String {
     store::write(&mut page, node);
     disk::write(&mut page, node);
     crate::overload::render(&mut page, node);
+    node.budget.render(&mut page);
     node.metrics.stages.write(&mut page);
     if let Some(stats) = stats {
         grpc::write(&mut page, stats);

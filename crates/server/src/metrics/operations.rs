@@ -43,6 +43,12 @@ impl Operations {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts a transaction of so many ranges that went through no log.
+    pub(crate) fn count_read_txn(&self, ranges: usize) {
+        self.ranges.fetch_add(ranges as u64, Ordering::Relaxed);
+        self.txns.fetch_add(u64::from(ranges > 1), Ordering::Relaxed);
+    }
+
     /// Counts the operations of a transaction, read-only ones included.
     pub(crate) fn count_txn(&self, txn: &TxnResponse) {
         let mut operations = 0;

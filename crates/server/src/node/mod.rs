@@ -39,6 +39,7 @@ pub(crate) use slow::SlowPool;
 pub(crate) use waits::{For, Waits};
 
 use crate::auth::Auth;
+use crate::budget::Budget;
 use crate::cluster::leaderless::Leaderless;
 use crate::cluster::strangers::Strangers;
 use crate::config::Config;
@@ -62,7 +63,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use store::{Author, Store};
+use store::{Author, Store, Unread};
 
 /// What came of a proposal.
 pub(crate) type Outcome = Result<store::Response, Error>;
@@ -117,6 +118,8 @@ pub struct Node {
     pub(crate) retiring: AtomicBool,
     pub(crate) strangers: Mutex<Strangers>,
     pub(crate) stopping: AtomicBool,
+    /// What clients may have the member hold in memory.
+    pub(crate) budget: Arc<Budget>,
     /// Client snapshots being sent.
     pub(crate) snapshots: AtomicUsize,
     inbox: Inbox,
@@ -303,18 +306,18 @@ impl Node {
         }
     }
 
-    /// The data as an etcd backend file. Plans it, which reads the whole index: for the slow pool.
-    pub(crate) fn snapshot(&self) -> Result<store::Image, Error> {
+    /// The data as an etcd backend file. Plans it, which reads the whole index: for the slow pool. Given up once it is not `wanted`.
+    pub(crate) fn snapshot(&self, wanted: &dyn Fn() -> bool) -> Result<store::Image, Unread> {
         loop {
             let shared = self.applying.get().and_then(Weak::upgrade).ok_or(Error::Stopped)?;
             let job = shared.capture();
             drop(shared);
             match job {
-                Some(job) => match job.image() {
+                Some(job) => match job.image_while(wanted)? {
                     Some(image) => return Ok(image),
                     None => continue,
                 },
-                None if self.stopping.load(Ordering::Relaxed) => return Err(Error::Stopped),
+                None if self.stopping.load(Ordering::Relaxed) => return Err(Error::Stopped.into()),
                 // Consensus takes a configuration change over at once.
                 None => std::thread::sleep(Duration::from_millis(1)),
             }

@@ -12,6 +12,7 @@ pub(crate) struct SlowPool {
     jobs: SyncSender<Job>,
     waiting: Arc<AtomicUsize>,
     refused: AtomicU64,
+    canceled: Arc<AtomicU64>,
 }
 
 impl SlowPool {
@@ -23,7 +24,7 @@ impl SlowPool {
             let queue = queue.clone();
             std::thread::Builder::new().name(format!("{name}-{number}")).spawn(move || work(&queue))?;
         }
-        Ok(SlowPool { jobs, waiting: Arc::default(), refused: AtomicU64::new(0) })
+        Ok(SlowPool { jobs, waiting: Arc::default(), refused: AtomicU64::new(0), canceled: Arc::default() })
     }
 
     /// Queues a job; false when the queue is full.
@@ -44,6 +45,29 @@ impl SlowPool {
         }
     }
 
+    /// Queues a job that is left undone if it is not `wanted` any more once a thread takes it up: its client may have gone since.
+    pub(crate) fn try_run_while(
+        &self,
+        wanted: impl Fn() -> bool + Send + 'static,
+        job: impl FnOnce() + Send + 'static,
+    ) -> bool {
+        let canceled = self.canceled.clone();
+        self.try_run(move || match wanted() {
+            true => job(),
+            false => drop(canceled.fetch_add(1, Ordering::Relaxed)),
+        })
+    }
+
+    /// Counts a job that was given up in the middle because nobody waited for it any more.
+    pub(crate) fn count_canceled(&self) {
+        self.canceled.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Jobs that were given up, begun or not, because nobody waited for them any more.
+    pub(crate) fn canceled(&self) -> u64 {
+        self.canceled.load(Ordering::Relaxed)
+    }
+
     /// Jobs that no thread has taken up yet.
     pub(super) fn depth(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
@@ -60,5 +84,31 @@ fn work(queue: &Mutex<Receiver<Job>>) {
         let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(job) = job else { return };
         job();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn what_nobody_waits_for_any_more_is_left_undone() {
+        let pool = SlowPool::start("test", 1, 16).expect("a thread");
+        let (begin, begun) = channel::<()>();
+        let (done, ended) = channel();
+        // Both wait behind it. The client of one goes meanwhile.
+        assert!(pool.try_run(move || begun.recv().expect("a word")));
+        let is_gone = Arc::new(AtomicBool::new(false));
+        for (name, goes) in [("gone", true), ("stays", false)] {
+            let (is_gone, done) = (is_gone.clone(), done.clone());
+            let wanted = move || !(goes && is_gone.load(Ordering::Relaxed));
+            assert!(pool.try_run_while(wanted, move || done.send(name).expect("somebody listens")));
+        }
+        is_gone.store(true, Ordering::Relaxed);
+        begin.send(()).expect("it waits");
+        assert_eq!((ended.recv(), ended.try_recv().is_err()), (Ok("stays"), true));
+        assert_eq!((pool.canceled(), pool.refused()), (1, 0));
     }
 }

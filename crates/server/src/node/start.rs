@@ -7,6 +7,7 @@ use super::overload::Refusals;
 use super::pending::Pending;
 use super::{Node, SlowPool, compactor, link, maintenance, restore, timer};
 use crate::auth::Auth;
+use crate::budget::Budget;
 use crate::cluster::force::RemovedForGood;
 use crate::cluster::{self, BeginError};
 use crate::config::Config;
@@ -85,6 +86,7 @@ impl Running {
     pub fn stop(self) {
         self.node.stopping.store(true, Ordering::Relaxed);
         self.node.wake_maintenance();
+        self.node.budget.stop();
         for thread in self.background {
             let _ = thread.join();
         }
@@ -198,6 +200,7 @@ pub(crate) fn start(config: Config, listeners: Vec<Listener>, tls: Tls) -> Resul
         retiring: AtomicBool::new(false),
         strangers: Mutex::default(),
         stopping: AtomicBool::new(false),
+        budget: Budget::new(config.transport.held_bytes_max, config.request_timeout()),
         snapshots: AtomicUsize::new(0),
         auth,
         inbox: Inbox::default(),
@@ -227,6 +230,8 @@ pub(crate) fn start(config: Config, listeners: Vec<Listener>, tls: Tls) -> Resul
     let mut background = Vec::new();
     let own = node.clone();
     background.push(spawn("timer", move || timer::run(&own, &core))?);
+    let budget = node.budget.clone();
+    background.push(spawn("budget", move || budget.run())?);
     let own = node.clone();
     background.push(spawn("maintenance", move || maintenance::run(&own))?);
     let own = node.clone();

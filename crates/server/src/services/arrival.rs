@@ -1,6 +1,7 @@
 //! Streams whose token this member does not know yet.
 
 use crate::auth::{Identity, Unknown};
+use crate::budget::Claim;
 use crate::node::Node;
 use api::{Error, limits};
 use bytes::Bytes;
@@ -26,13 +27,20 @@ pub(super) fn hold(
         told.store(true, Ordering::Release);
         waker.wake();
     });
-    Box::new(Arriving { inner: make(call), caught_up, held: VecDeque::new(), is_half_closed: false })
+    Box::new(Arriving {
+        node: node.clone(),
+        inner: make(call),
+        caught_up,
+        held: VecDeque::new(),
+        is_half_closed: false,
+    })
 }
 
 struct Arriving {
+    node: Arc<Node>,
     inner: Box<dyn StreamHandler>,
     caught_up: Arc<AtomicBool>,
-    held: VecDeque<Bytes>,
+    held: VecDeque<(Bytes, Claim)>,
     is_half_closed: bool,
 }
 
@@ -42,7 +50,7 @@ impl Arriving {
         if !self.caught_up.load(Ordering::Acquire) {
             return false;
         }
-        for message in std::mem::take(&mut self.held) {
+        for (message, _claim) in std::mem::take(&mut self.held) {
             self.inner.message(message, out);
         }
         if std::mem::take(&mut self.is_half_closed) {
@@ -56,10 +64,13 @@ impl StreamHandler for Arriving {
     fn message(&mut self, message: Bytes, out: &mut Outbound<'_>) {
         if self.go_on(out) {
             self.inner.message(message, out);
-        } else if self.held.len() < limits::EARLY_MESSAGES_MAX {
-            self.held.push_back(message);
-        } else {
+        } else if self.held.len() >= limits::EARLY_MESSAGES_MAX {
             out.finish(Status::from(Error::TooManyRequests));
+        } else {
+            match self.node.budget.claim_request(message.len()) {
+                Ok(claim) => self.held.push_back((message, claim)),
+                Err(error) => out.finish(error.into()),
+            }
         }
     }
 

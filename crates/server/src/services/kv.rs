@@ -2,7 +2,9 @@
 
 use super::again::TRIES_MAX;
 use super::reply::{decode, outcome, put_varint, refuse, too_large, unreadable, varint_len};
+use super::within::{self, Order, Stop, Terms, counted, held, with_room};
 use crate::auth::{Identity, Pass, admit, identify};
+use crate::budget;
 use crate::metrics::{Answered, Operation};
 use crate::node::{self, Claim, For, Node, lock};
 use api::etcdserverpb::{
@@ -12,16 +14,17 @@ use api::{Error, KeyRange, Message, check, limits};
 use bytes::{BufMut, Bytes, BytesMut};
 use contain::contain;
 use rpc::{Call, Reply, Responder, Status};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use store::{Ask, Author, Kvs, Space};
+use store::{Ask, Author, Kvs, RangeAnswer, Space, TxnAnswer};
 
 /// Answers up to this size are built in one piece; larger ones are produced as the client's window opens.
 const WHOLE_BYTES_MAX: usize = limits::TURN_BYTES_MAX;
 
 pub(super) fn range(node: &Arc<Node>, call: Call, responder: Responder) {
-    let identity = Identity::of(&call);
+    let (identity, client) = (Identity::of(&call), call.peer.address);
     let request: RangeRequest = match decode(call.message) {
         Ok(request) => request,
         Err(status) => return refuse(responder, status),
@@ -41,18 +44,21 @@ pub(super) fn range(node: &Arc<Node>, call: Call, responder: Responder) {
                 reading.end(node, false);
                 return refuse(responder, error);
             }
-            let heavy = node.store.is_heavy(&request);
-            let answer = move |node: &Arc<Node>| {
-                let answer = answer_permitted(node, pass, &request);
-                if let Some(took) = reading.end(node, answer.is_ok()) {
+            let mut pass = pass;
+            let is_heavy = node.store.is_heavy(&request);
+            let likely_bytes = if is_heavy { node.store.places_bytes(&request) } else { 0 };
+            within::answer(node, Order { client, is_heavy, likely_bytes }, responder, move |terms| {
+                let answer = answer_permitted(terms, &mut pass, &request);
+                if !matches!(answer, Err(Stop::Needs(_)))
+                    && let Some(took) = reading.end(terms.node, answer.is_ok())
+                {
                     let bytes = answer.as_ref().map_or(0, Reply::len);
                     // What it counts is in the answer, which is encoded already.
                     let answered = Answered { count: -1, bytes };
-                    node.metrics.slow.read(&request, took, reading.allowed - reading.began, answered);
+                    terms.node.metrics.slow.read(&request, took, reading.allowed - reading.began, answered);
                 }
                 answer
-            };
-            if heavy { run_slowly(node, responder, answer) } else { responder.send(answer(node)) }
+            });
         },
     );
 }
@@ -107,9 +113,18 @@ fn read(
             }
         });
     }
+    let claimed = if waits { identity.claim(node) } else { Ok(None) };
+    let claim = match claimed {
+        Ok(claim) => claim,
+        Err(error) => {
+            reading.end(node, false);
+            return refuse(responder, error);
+        }
+    };
     let own = node.clone();
     // After the read index: what was acknowledged about users and permissions counts too.
     node.linearize(move |allowed| {
+        drop(claim);
         if waits {
             reading.allowed = Instant::now();
         }
@@ -129,18 +144,32 @@ pub(super) fn still(node: &Node, pass: &Pass, answer: Result<Reply, Status>) -> 
     answer
 }
 
-/// Answers from the slow pool, or refuses when its queue is full.
+/// Answers from the slow pool, or refuses when its queue is full. `answer` is told how to see whether it is still waited for.
 pub(super) fn run_slowly(
     node: &Arc<Node>,
     responder: Responder,
-    answer: impl FnOnce(&Arc<Node>) -> Result<Reply, Status> + Send + 'static,
+    answer: impl FnOnce(&Arc<Node>, &dyn Fn() -> bool) -> Result<Reply, Status> + Send + 'static,
+) {
+    run_slowly_with(node, responder, |node, responder| {
+        let answer = answer(node, &|| !responder.is_canceled());
+        responder.send(answer);
+    });
+}
+
+/// The same for work that sends its answer itself, or later.
+pub(super) fn run_slowly_with(
+    node: &Arc<Node>,
+    responder: Responder,
+    work: impl FnOnce(&Arc<Node>, Responder) + Send + 'static,
 ) {
     let own = node.clone();
     let slot = Arc::new(std::sync::Mutex::new(Some(responder)));
-    let taken = slot.clone();
-    let queued = node.slow.try_run(move || {
-        if let Some(responder) = lock(&taken).take().filter(|responder| !responder.is_canceled()) {
-            responder.send(answer(&own));
+    let (taken, waiting) = (slot.clone(), slot.clone());
+    let wanted = move || lock(&waiting).as_ref().is_some_and(|responder| !responder.is_canceled());
+    let queued = node.slow.try_run_while(wanted, move || {
+        let responder = lock(&taken).take();
+        if let Some(responder) = responder {
+            work(&own, responder);
         }
     });
     if !queued && let Some(responder) = lock(&slot).take() {
@@ -149,74 +178,168 @@ pub(super) fn run_slowly(
 }
 
 /// Reads as often as users and permissions change meanwhile, within reason: the answer is from before the change or from after it.
-fn answer_permitted(node: &Node, mut pass: Pass, request: &RangeRequest) -> Result<Reply, Status> {
+fn answer_permitted(terms: &Terms<'_>, pass: &mut Pass, request: &RangeRequest) -> Result<Reply, Stop> {
     for _ in 0..TRIES_MAX {
-        let answer = answer_range(node, request);
-        if pass.check_unchanged(&node.store).is_ok() {
+        let answer = answer_range(terms, request);
+        if matches!(answer, Err(Stop::Needs(_))) || pass.check_unchanged(&terms.node.store).is_ok() {
             return answer;
         }
-        pass.decide_anew(Ask::Range(request), &node.store)?;
+        pass.decide_anew(Ask::Range(request), &terms.node.store)?;
     }
     Err(Error::AuthOldRevision.into())
 }
 
-fn answer_range(node: &Node, request: &RangeRequest) -> Result<Reply, Status> {
-    let answer = node.store.range(request)?;
-    node.metrics.operations.ranges.fetch_add(1, Ordering::Relaxed);
+fn answer_range(terms: &Terms<'_>, request: &RangeRequest) -> Result<Reply, Stop> {
+    let node = terms.node;
+    let found = node.store.range_within(request, terms.allowance());
+    let answer = found.map_err(|unread| terms.stop(unread, node.store.places_bytes(request)))?;
     let header = node.header(answer.revision);
+    let len = 2 + header.encoded_len() + answer.kvs.encoded_len() + tail_len(&answer);
+    if len > limits::SEND_BYTES_MAX {
+        return Err(too_large(len).into());
+    }
+    let is_whole = len <= WHOLE_BYTES_MAX;
+    let claim = terms.claim(if is_whole { len } else { answer.kvs.held_bytes() + 2 * WHOLE_BYTES_MAX })?;
+    node.metrics.operations.ranges.fetch_add(1, Ordering::Relaxed);
     // From here on only the answer changes.
-    contain(|| encode_range(answer, &header))?
+    Ok(contain(|| encode_range(answer, &header, len, claim)).map_err(Status::from)?)
 }
 
-fn encode_range(mut answer: store::RangeAnswer, header: &ResponseHeader) -> Result<Reply, Status> {
-    let header_len = header.encoded_len();
-    let put_tail = |out: &mut BytesMut| {
-        if answer.more {
-            out.put_slice(&[0x18, 1]);
-        }
-        if answer.count != 0 {
-            out.put_u8(0x20);
-            put_varint(answer.count as u64, out);
-        }
-    };
-    let count_len = if answer.count == 0 { 0 } else { 1 + varint_len(answer.count as u64) };
-    let len = 2 + header_len + answer.kvs.encoded_len() + 2 * usize::from(answer.more) + count_len;
-    if len > limits::SEND_BYTES_MAX {
-        return Err(too_large(len));
-    }
+fn encode_range(answer: RangeAnswer, header: &ResponseHeader, len: usize, claim: Option<budget::Claim>) -> Reply {
     // Of exactly its length, an answer in one piece is one allocation.
     let is_whole = len <= WHOLE_BYTES_MAX;
-    let mut head = BytesMut::with_capacity(if is_whole { len } else { 2 + header_len });
-    head.put_u8(0x0a);
-    head.put_u8(header_len as u8);
-    header.encode_raw(&mut head);
+    let mut head = BytesMut::with_capacity(if is_whole { len } else { 2 + header.encoded_len() });
+    put_header(header, &mut head);
     if is_whole {
-        while !answer.kvs.encode_next(&mut head, usize::MAX) {}
-        put_tail(&mut head);
-        return Ok(Reply::Whole(head.freeze()));
+        let mut kvs = answer.kvs;
+        while !kvs.encode_next(&mut head, usize::MAX) {}
+        put_tail(answer.more, answer.count, &mut head);
+        return Reply::Whole(held(claim, head.freeze()));
     }
-    let mut tail = BytesMut::new();
-    put_tail(&mut tail);
-    let source = RangeSource { ready: head, kvs: answer.kvs, tail: Some(tail.freeze()) };
-    Ok(Reply::Parts { len, source: Box::new(source) })
+    let mut tail = BytesMut::with_capacity(tail_len(&answer));
+    put_tail(answer.more, answer.count, &mut tail);
+    let parts = VecDeque::from([(answer.kvs, tail)]);
+    Reply::Parts { len, source: Box::new(PairsSource { ready: head, parts, _claim: claim }) }
+}
+
+/// The answer to a transaction of ranges. Its pairs are copied as the client takes them, like those of one range.
+fn answer_read_txn(terms: &Terms<'_>, request: &TxnRequest) -> Result<Reply, Stop> {
+    let node = terms.node;
+    let found = node.store.read_txn_within(request, terms.allowance());
+    let answer = found.map_err(|unread| terms.stop(unread, node.store.txn_places_bytes(request)))?;
+    let header = node.header(answer.revision);
+    // Those of the ranges say the revision alone.
+    let inner = ResponseHeader { revision: answer.revision, ..Default::default() };
+    let inner_len = 2 + inner.encoded_len();
+    let mut len = 2 + header.encoded_len() + 2 * usize::from(answer.succeeded);
+    let mut held_bytes = 0;
+    let lens: Vec<(usize, usize)> = answer
+        .ranges
+        .iter()
+        .map(|range| {
+            let range_len = inner_len + range.kvs.encoded_len() + tail_len(range);
+            let op_len = 1 + varint_len(range_len as u64) + range_len;
+            len += 1 + varint_len(op_len as u64) + op_len;
+            held_bytes += range.kvs.held_bytes() + RANGE_BYTES;
+            (op_len, range_len)
+        })
+        .collect();
+    if len > limits::SEND_BYTES_MAX {
+        return Err(too_large(len).into());
+    }
+    let is_whole = len <= WHOLE_BYTES_MAX;
+    let claim = terms.claim(if is_whole { len } else { held_bytes + 2 * WHOLE_BYTES_MAX })?;
+    node.metrics.operations.count_read_txn(answer.ranges.len());
+    Ok(contain(|| encode_read_txn(answer, (&header, &inner), &lens, len, claim)).map_err(Status::from)?)
+}
+
+/// `headers` are that of the answer and that of its ranges, `lens` the lengths of each operation and of the range in it.
+fn encode_read_txn(
+    answer: TxnAnswer,
+    (header, inner): (&ResponseHeader, &ResponseHeader),
+    lens: &[(usize, usize)],
+    len: usize,
+    claim: Option<budget::Claim>,
+) -> Reply {
+    let is_whole = len <= WHOLE_BYTES_MAX;
+    let mut head = BytesMut::with_capacity(if is_whole { len } else { 0 });
+    put_header(header, &mut head);
+    if answer.succeeded {
+        head.put_slice(&[0x10, 1]);
+    }
+    let mut parts: VecDeque<(Kvs, BytesMut)> = VecDeque::with_capacity(if is_whole { 0 } else { lens.len() });
+    for (range, (op_len, range_len)) in answer.ranges.into_iter().zip(lens) {
+        let front = match parts.back_mut() {
+            Some((_, tail)) => tail,
+            None => &mut head,
+        };
+        front.put_u8(0x1a);
+        put_varint(*op_len as u64, front);
+        front.put_u8(0x0a);
+        put_varint(*range_len as u64, front);
+        put_header(inner, front);
+        let mut kvs = range.kvs;
+        if is_whole {
+            while !kvs.encode_next(front, usize::MAX) {}
+            put_tail(range.more, range.count, front);
+        } else {
+            let mut tail = BytesMut::new();
+            put_tail(range.more, range.count, &mut tail);
+            parts.push_back((kvs, tail));
+        }
+    }
+    if is_whole {
+        return Reply::Whole(held(claim, head.freeze()));
+    }
+    Reply::Parts { len, source: Box::new(PairsSource { ready: head, parts, _claim: claim }) }
+}
+
+/// What a range of a transaction takes beside the places of its pairs, roughly.
+const RANGE_BYTES: usize = 256;
+
+/// Appends the field `header`, which comes first in every answer. Its length fits into a byte.
+fn put_header(header: &ResponseHeader, out: &mut BytesMut) {
+    out.put_u8(0x0a);
+    out.put_u8(header.encoded_len() as u8);
+    // It writes to memory that grows.
+    header.encode_raw(out);
+}
+
+/// Length of what comes behind the pairs of a range.
+fn tail_len(answer: &RangeAnswer) -> usize {
+    let count_len = if answer.count == 0 { 0 } else { 1 + varint_len(answer.count as u64) };
+    2 * usize::from(answer.more) + count_len
+}
+
+/// Appends what comes behind the pairs of a range.
+fn put_tail(more: bool, count: i64, out: &mut BytesMut) {
+    if more {
+        out.put_slice(&[0x18, 1]);
+    }
+    if count != 0 {
+        out.put_u8(0x20);
+        put_varint(count as u64, out);
+    }
 }
 
 /// A long answer: only places of values are held, the bytes are copied as the client takes them.
-struct RangeSource {
+struct PairsSource {
     /// Encoded and not yet taken: the beginning of the answer, then pieces of it, then the rest of a large value.
     ready: BytesMut,
-    kvs: Kvs,
-    tail: Option<Bytes>,
+    /// Pairs, and what comes behind them.
+    parts: VecDeque<(Kvs, BytesMut)>,
+    _claim: Option<budget::Claim>,
 }
 
-impl RangeSource {
+impl PairsSource {
     fn piece(&mut self, bytes_max: usize) -> Option<Bytes> {
-        if self.ready.len() < bytes_max && self.tail.is_some() {
-            let missing = (bytes_max - self.ready.len()).min(WHOLE_BYTES_MAX);
-            if self.kvs.encode_next(&mut self.ready, missing)
-                && let Some(tail) = self.tail.take()
-            {
-                self.ready.put_slice(&tail);
+        while self.ready.len() < bytes_max
+            && let Some((kvs, tail)) = self.parts.front_mut()
+        {
+            let missing = bytes_max.saturating_sub(self.ready.len()).min(WHOLE_BYTES_MAX);
+            if kvs.encode_next(&mut self.ready, missing) {
+                self.ready.put_slice(tail);
+                self.parts.pop_front();
             }
         }
         let piece = self.ready.split_to(self.ready.len().min(bytes_max));
@@ -224,7 +347,7 @@ impl RangeSource {
     }
 }
 
-impl rpc::Source for RangeSource {
+impl rpc::Source for PairsSource {
     fn next(&mut self, bytes_max: usize) -> Option<Bytes> {
         // An answer that ends too soon ends the connection.
         contain(|| self.piece(bytes_max)).ok().flatten()
@@ -232,7 +355,7 @@ impl rpc::Source for RangeSource {
 }
 
 pub(super) fn put(node: &Arc<Node>, call: Call, responder: Responder) {
-    let identity = Identity::of(&call);
+    let (identity, client) = (Identity::of(&call), call.peer.address);
     let (message, is_alone) = (call.message, call.is_alone);
     let request: PutRequest = match decode(message.clone()) {
         Ok(request) => request,
@@ -247,7 +370,14 @@ pub(super) fn put(node: &Arc<Node>, call: Call, responder: Responder) {
         identity,
         request,
         |request| Ask::Put(request),
-        move |node, _, pass| match pass {
+        move |node, request, pass| match pass {
+            Ok(pass) if request.prev_kv => {
+                let bytes = node.store.pair_bytes(&request.key);
+                with_room(node, client, bytes, responder, move |node, claim, responder| {
+                    let done = answering(node, (None, space, claim), responder);
+                    send(node, pass.author(), node::PUT, &message, is_alone, done);
+                });
+            }
             Ok(pass) => propose_holding(space, node, pass.author(), node::PUT, &message, is_alone, responder),
             Err(error) => refuse(responder, error),
         },
@@ -275,7 +405,10 @@ pub(super) fn delete_range(node: &Arc<Node>, call: Call, responder: Responder) {
             let cost = || node.store.delete_cost_bytes(KeyRange::new(&request.key, &request.range_end));
             match pass.and_then(|pass| node.claim_room(cost()).map(|room| (pass, room))) {
                 Ok((pass, room)) => {
-                    propose_in((room, Space::default()), node, pass.author(), node::DELETE_RANGE, &call, responder);
+                    let range = KeyRange::new(&request.key, &request.range_end);
+                    let bytes = if request.prev_kv { node.store.pairs_bytes(range, usize::MAX) } else { 0 };
+                    let kept = (room, Space::default());
+                    propose_within(bytes, kept, node, pass.author(), node::DELETE_RANGE, call, responder);
                 }
                 Err(error) => refuse(responder, error),
             }
@@ -284,7 +417,7 @@ pub(super) fn delete_range(node: &Arc<Node>, call: Call, responder: Responder) {
 }
 
 pub(super) fn txn(node: &Arc<Node>, call: Call, responder: Responder) {
-    let identity = Identity::of(&call);
+    let (identity, client) = (Identity::of(&call), call.peer.address);
     let request: TxnRequest = match contain(|| api::decode::txn(call.message.clone())) {
         Ok(Ok(request)) => request,
         Ok(Err(api::decode::Error::TooDeep)) => return refuse(responder, Error::TooManyOps),
@@ -306,16 +439,16 @@ pub(super) fn txn(node: &Arc<Node>, call: Call, responder: Responder) {
                     reading.end(node, false);
                     return refuse(responder, error);
                 }
-                let heavy = node.store.is_heavy_txn(&request);
-                let answer = move |node: &Arc<Node>| {
-                    let answered = node.store.read_txn(&request);
-                    reading.end(node, answered.is_ok());
-                    if let Ok(response) = &answered {
-                        node.metrics.operations.count_txn(response);
+                let is_heavy = node.store.is_heavy_txn(&request);
+                let likely_bytes = if is_heavy { node.store.txn_places_bytes(&request) } else { 0 };
+                within::answer(node, Order { client, is_heavy, likely_bytes }, responder, move |terms| {
+                    let answer = answer_read_txn(terms, &request);
+                    if !matches!(answer, Err(Stop::Needs(_))) {
+                        reading.end(terms.node, answer.is_ok());
+                        pass.check_unchanged(&terms.node.store)?;
                     }
-                    still(node, &pass, outcome(node, answered.map(store::Response::Txn)))
-                };
-                if heavy { run_slowly(node, responder, answer) } else { responder.send(answer(node)) }
+                    answer
+                });
             },
         ),
         None => {
@@ -331,7 +464,10 @@ pub(super) fn txn(node: &Arc<Node>, call: Call, responder: Responder) {
                 move |node, request, pass| {
                     let room = || node.claim_room(node.store.txn_delete_cost_bytes(&request));
                     match pass.and_then(|pass| room().map(|room| (pass, room))) {
-                        Ok((pass, room)) => propose_in((room, space), node, pass.author(), node::TXN, &call, responder),
+                        Ok((pass, room)) => {
+                            let bytes = node.store.txn_answer_bytes(&request);
+                            propose_within(bytes, (room, space), node, pass.author(), node::TXN, call, responder);
+                        }
                         Err(error) => refuse(responder, error),
                     }
                 },
@@ -408,11 +544,7 @@ pub(super) fn propose_holding(
     is_alone: bool,
     responder: Responder,
 ) {
-    let own = node.clone();
-    let done = For::new(responder, move |responder: Responder, result| {
-        drop(space);
-        responder.send(outcome(&own, result));
-    });
+    let done = answering(node, (None, space, None), responder);
     send(node, author, field, request, is_alone, done);
 }
 
@@ -425,13 +557,39 @@ pub(super) fn propose_in(
     call: &Call,
     responder: Responder,
 ) {
-    let own = node.clone();
-    let done = For::new(responder, move |responder: Responder, result| {
-        drop(space);
-        room.end(&own, &result);
-        responder.send(outcome(&own, result));
-    });
+    let done = answering(node, (Some(room), space, None), responder);
     send(node, author, field, &call.message, call.is_alone, done);
+}
+
+/// As [`propose_in`], once there is room in memory for the `bytes` that the answer is thought to take.
+fn propose_within(
+    bytes: u64,
+    (room, space): (Claim, Space),
+    node: &Arc<Node>,
+    author: Author,
+    field: u32,
+    call: Call,
+    responder: Responder,
+) {
+    with_room(node, call.peer.address, bytes, responder, move |node, claim, responder| {
+        let done = answering(node, (Some(room), space, claim), responder);
+        send(node, author, field, &call.message, call.is_alone, done);
+    });
+}
+
+/// What is held until an outcome is there: room on the disks, space under the quota, and memory for the answer.
+type Kept = (Option<Claim>, Space, Option<budget::Claim>);
+
+/// Sends an outcome to the client. What was held for it is let go, or goes with the answer.
+fn answering(node: &Arc<Node>, (room, space, claim): Kept, responder: Responder) -> node::Done {
+    let own = node.clone();
+    For::new(responder, move |responder: Responder, result| {
+        drop(space);
+        if let Some(room) = room {
+            room.end(&own, &result);
+        }
+        responder.send(outcome(&own, result).map(|reply| counted(&own, claim, reply)));
+    })
 }
 
 fn send(node: &Arc<Node>, author: Author, field: u32, request: &[u8], is_alone: bool, done: node::Done) {

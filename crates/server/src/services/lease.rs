@@ -2,6 +2,7 @@
 
 use super::kv::{propose_holding, propose_in, still};
 use super::reply::{decode, encode, refuse};
+use super::within::{self, Order, Stop, Terms, counted, with_room};
 use crate::auth::{Identity, admit};
 use crate::cluster;
 use crate::node::{self, Node, lock};
@@ -9,6 +10,7 @@ use api::etcdserverpb::{
     LeaseGrantRequest, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseLeasesResponse, LeaseRevokeRequest,
     LeaseStatus, LeaseTimeToLiveRequest, ResponseHeader,
 };
+use api::limits::INLINE_SORT_KEYS_MAX;
 use api::{Error, Message, limits};
 use bytes::Bytes;
 use rpc::{Call, Outbound, Reply, Responder, Status, StreamCall, StreamHandler, StreamWaker};
@@ -94,8 +96,11 @@ pub(super) fn revoke(node: &Arc<Node>, call: Call, responder: Responder) {
     );
 }
 
+/// What a key of a lease is taken for before it is seen.
+const KEY_BYTES_GUESS: u64 = 64;
+
 pub(super) fn time_to_live(node: &Arc<Node>, call: Call, responder: Responder) {
-    let identity = Identity::of(&call);
+    let (identity, client) = (Identity::of(&call), call.peer.address);
     let request: LeaseTimeToLiveRequest = match decode(call.message) {
         Ok(request) => request,
         Err(status) => return refuse(responder, status),
@@ -105,17 +110,23 @@ pub(super) fn time_to_live(node: &Arc<Node>, call: Call, responder: Responder) {
             Ok(pass) => pass,
             Err(error) => return refuse(responder, error),
         };
-        let own = node.clone();
-        cluster::leases::time_to_live(node, request, move |found| {
-            // Keys may have been put on the lease meanwhile.
-            let permitted = pass.decide(ask_time_to_live(&request), &own.store);
-            match found.and_then(|found| permitted.map(|()| found)) {
-                Ok(mut response) => {
-                    response.header = Some(own.header(own.store.revision()));
-                    responder.send(still(&own, &pass, encode(&response)));
+        // The keys, the message and its encoding.
+        let keys = if request.keys { node.store.leases().keys_count(request.id) } else { 0 };
+        let bytes = (keys as u64).saturating_mul(2 * KEY_BYTES_GUESS);
+        with_room(node, client, bytes, responder, move |node, claim, responder| {
+            let own = node.clone();
+            cluster::leases::time_to_live(node, request, move |found| {
+                // Keys may have been put on the lease meanwhile.
+                let permitted = pass.decide(ask_time_to_live(&request), &own.store);
+                match found.and_then(|found| permitted.map(|()| found)) {
+                    Ok(mut response) => {
+                        response.header = Some(own.header(own.store.revision()));
+                        let reply = encode(&response).map(|reply| counted(&own, claim, reply));
+                        responder.send(still(&own, &pass, reply));
+                    }
+                    Err(error) => refuse(responder, error),
                 }
-                Err(error) => refuse(responder, error),
-            }
+            });
         });
     });
 }
@@ -125,17 +136,36 @@ fn ask_time_to_live(request: &LeaseTimeToLiveRequest) -> Ask<'_> {
 }
 
 pub(super) fn leases(node: &Arc<Node>, call: Call, responder: Responder) {
-    let (own, identity) = (node.clone(), Identity::of(&call));
+    let (own, identity, client) = (node.clone(), Identity::of(&call), call.peer.address);
     node.linearize(move |allowed| {
         let pass = allowed.and_then(|()| own.pass_now(&identity));
         match pass.and_then(|pass| pass.decide(Ask::AllLeases, &own.store).map(|()| pass)) {
-            Ok(pass) => responder.send(still(&own, &pass, answer_leases(&own))),
+            Ok(pass) => {
+                let leases = own.store.leases().count();
+                let order =
+                    Order { client, is_heavy: leases > INLINE_SORT_KEYS_MAX, likely_bytes: leases_bytes(leases) };
+                within::answer(&own, order, responder, move |terms| {
+                    let answer = answer_leases(terms);
+                    if !matches!(answer, Err(Stop::Needs(_))) {
+                        pass.check_unchanged(&terms.node.store)?;
+                    }
+                    answer
+                });
+            }
             Err(error) => refuse(responder, error),
         }
     });
 }
 
-fn answer_leases(node: &Node) -> Result<Reply, Status> {
+/// What the list of so many leases takes: two lists to put them in order, the message and its encoding.
+fn leases_bytes(leases: usize) -> u64 {
+    (leases as u64).saturating_mul(64)
+}
+
+fn answer_leases(terms: &Terms<'_>) -> Result<Reply, Stop> {
+    let node = terms.node;
+    let bytes = leases_bytes(node.store.leases().count());
+    let claim = terms.claim(usize::try_from(bytes).unwrap_or(usize::MAX))?;
     let now_ms = node.now_ms();
     let granted = node.store.leases().list();
     let lessor = lock(&node.lessor);
@@ -146,7 +176,8 @@ fn answer_leases(node: &Node) -> Result<Reply, Status> {
     drop(lessor);
     by_expiry.sort_unstable();
     let leases = by_expiry.into_iter().map(|(_, id)| LeaseStatus { id }).collect();
-    encode(&LeaseLeasesResponse { header: Some(node.header(node.store.revision())), leases })
+    let reply = encode(&LeaseLeasesResponse { header: Some(node.header(node.store.revision())), leases })?;
+    Ok(counted(node, claim, reply))
 }
 
 /// A keep-alive stream: requests are answered in order, by the leader's word.

@@ -1,7 +1,7 @@
 //! `etcdserverpb.Maintenance`.
 
 use super::kv::{propose, run_slowly};
-use super::reply::{complete, decode, encode, refuse};
+use super::reply::{complete, decode, encode, refuse, unanswered};
 use crate::auth::{Identity, admit, identify};
 use crate::cluster::handover;
 use crate::node::{self, Node};
@@ -121,9 +121,9 @@ pub(super) fn defragment(node: &Arc<Node>, call: Call, responder: Responder) {
 
 pub(super) fn hash(node: &Arc<Node>, call: Call, responder: Responder) {
     as_root(node, &call, responder, |node, responder| {
-        run_slowly(node, responder, |node| {
+        run_slowly(node, responder, |node, wanted| {
             let began = Instant::now();
-            let hash = node.store.hash();
+            let hash = node.store.hash_while(wanted).map_err(|unread| unanswered(node, unread))?;
             node.metrics.reads.hash.observe(began.elapsed());
             encode(&HashResponse { header: Some(node.header(node.store.revision())), hash })
         });
@@ -136,9 +136,10 @@ pub(super) fn hash_kv(node: &Arc<Node>, call: Call, responder: Responder) {
         Err(status) => return refuse(responder, status),
     };
     as_root(node, &call, responder, move |node, responder| {
-        run_slowly(node, responder, move |node| {
+        run_slowly(node, responder, move |node, wanted| {
             let began = Instant::now();
-            let mut response = node.store.hash_kv(request.revision)?;
+            let hashed = node.store.hash_kv_while(request.revision, wanted);
+            let mut response = hashed.map_err(|unread| unanswered(node, unread))?;
             node.metrics.reads.hash_kv.observe(began.elapsed());
             complete(node, &mut response.header);
             encode(&response)

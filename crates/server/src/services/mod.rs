@@ -20,6 +20,7 @@ mod stream;
 mod traced;
 mod turns;
 mod watch;
+mod within;
 
 pub(crate) use reply::unreadable;
 pub(crate) use turns::{Turns, run as run_turns};

@@ -3,11 +3,11 @@
 use crate::node::{Node, Outcome};
 use crate::unread;
 use api::etcdserverpb::ResponseHeader;
-use api::{Code, Message, limits};
+use api::{Code, Error, Message, limits};
 use bytes::{BufMut, Bytes, BytesMut};
 use contain::contain;
 use rpc::{Reply, Responder, Status};
-use store::Response;
+use store::{Response, Unread};
 
 /// Decodes a request, or says so as gRPC does.
 pub(super) fn decode<M: Message + Default>(message: Bytes) -> Result<M, Status> {
@@ -37,6 +37,18 @@ pub(super) fn varint_len(value: u64) -> usize {
 pub(super) fn too_large(len: usize) -> Status {
     let max = limits::SEND_BYTES_MAX;
     Status::new(Code::ResourceExhausted, format!("grpc: trying to send message larger than max ({len} vs. {max})"))
+}
+
+/// Why a read ends without an answer. Counts one that was given up.
+pub(super) fn unanswered(node: &Node, unread: Unread) -> Status {
+    match unread {
+        Unread::Refused(error) => error.into(),
+        Unread::Unwanted => {
+            node.slow.count_canceled();
+            Status::new(Code::Canceled, "context canceled")
+        }
+        Unread::TooMuch => Error::TooManyRequests.into(),
+    }
 }
 
 /// Encodes a reply.

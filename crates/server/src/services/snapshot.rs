@@ -1,5 +1,6 @@
 //! `Maintenance.Snapshot`: the data as an etcd backend file, followed by its SHA-256.
 
+use super::reply::unanswered;
 use crate::auth::Identity;
 use crate::node::{Node, lock};
 use api::etcdserverpb::SnapshotResponse;
@@ -7,7 +8,7 @@ use api::{Message, limits};
 use bytes::Bytes;
 use rpc::{Outbound, Status, StreamCall, StreamHandler, StreamWaker};
 use sha2::{Digest, Sha256};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use store::{Ask, Image};
@@ -18,7 +19,7 @@ const BLOB_BYTES: usize = 32 * 1024;
 const BLOBS_PER_TURN: usize = 8;
 
 /// Planning the file walks all records: that happens on the slow pool.
-type Planned = Arc<Mutex<Option<Result<Image, api::Error>>>>;
+type Planned = Arc<Mutex<Option<Result<Image, Status>>>>;
 
 /// One Snapshot call.
 pub(super) struct Snapshot {
@@ -27,8 +28,27 @@ pub(super) struct Snapshot {
     waker: StreamWaker,
     planned: Planned,
     image: Option<Sending>,
-    gone: Arc<AtomicBool>,
+    /// Taken once the caller may have a snapshot: who only opens streams keeps nobody else from theirs.
+    place: Option<Place>,
     began: Instant,
+}
+
+/// A place among the snapshots that are sent at once.
+struct Place(Arc<Node>);
+
+impl Place {
+    /// A place, if one is free.
+    fn take(node: &Arc<Node>) -> Option<Place> {
+        let more = |taken: usize| (taken < limits::SNAPSHOTS_MAX).then_some(taken + 1);
+        let taken = node.snapshots.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        taken.is_ok().then(|| Place(node.clone()))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.snapshots.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 struct Sending {
@@ -40,27 +60,26 @@ struct Sending {
 
 impl Snapshot {
     pub(super) fn new(node: &Arc<Node>, call: StreamCall) -> Snapshot {
-        node.snapshots.fetch_add(1, Ordering::Relaxed);
         Snapshot {
             node: node.clone(),
             identity: Identity::of_stream(&call),
             waker: call.waker,
             planned: Planned::default(),
             image: None,
-            gone: Arc::default(),
+            place: None,
             began: Instant::now(),
         }
     }
 
     fn plan(&self) -> bool {
-        let (node, planned, waker, gone) =
-            (self.node.clone(), self.planned.clone(), self.waker.clone(), self.gone.clone());
-        self.node.slow.try_run(move || {
-            if !gone.load(Ordering::Relaxed) {
-                *lock(&planned) = Some(node.snapshot());
-                waker.wake();
-            }
-        })
+        let (node, planned, waker, wanted) =
+            (self.node.clone(), self.planned.clone(), self.waker.clone(), self.waker.clone());
+        let work = move || {
+            let image = node.snapshot(&|| !waker.is_canceled());
+            *lock(&planned) = Some(image.map_err(|unread| unanswered(&node, unread)));
+            waker.wake();
+        };
+        self.node.slow.try_run_while(move || !wanted.is_canceled(), work)
     }
 
     fn pump(&mut self, out: &mut Outbound<'_>) -> Result<(), Status> {
@@ -116,7 +135,8 @@ impl StreamHandler for Snapshot {
         if let Err(error) = pass.and_then(|pass| pass.decide(Ask::Root, &self.node.store)) {
             return out.finish(error.into());
         }
-        if self.node.snapshots.load(Ordering::Relaxed) > limits::SNAPSHOTS_MAX || !self.plan() {
+        self.place = Place::take(&self.node);
+        if self.place.is_none() || !self.plan() {
             out.finish(api::Error::TooManyRequests.into());
         }
     }
@@ -127,12 +147,5 @@ impl StreamHandler for Snapshot {
         if let Err(status) = self.pump(out) {
             out.finish(status);
         }
-    }
-}
-
-impl Drop for Snapshot {
-    fn drop(&mut self) {
-        self.gone.store(true, Ordering::Relaxed);
-        self.node.snapshots.fetch_sub(1, Ordering::Relaxed);
     }
 }

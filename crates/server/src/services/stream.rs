@@ -1,6 +1,6 @@
 //! `etcdserverpb.KV/RangeStream`: a range in chunks, read as the client takes them.
 
-use super::reply::{decode, put_varint};
+use super::reply::{decode, put_varint, unanswered};
 use crate::auth::{Identity, Pass, identify};
 use crate::node::{Node, lock};
 use api::etcdserverpb::{RangeRequest, RangeResponse};
@@ -44,16 +44,18 @@ impl RangeStream {
             let allowed = pass.and_then(|pass| pass.decide(Ask::Range(&request), &node.store).map(|()| pass));
             // At an old revision the keys are counted one by one.
             let heavy = allowed.is_ok() && node.store.is_heavy(&request);
-            let (own, left, wake) = (node.clone(), begun.clone(), waker.clone());
+            let (own, left, wake, wanted) = (node.clone(), begun.clone(), waker.clone(), waker.clone());
             let work = move || {
-                let chunks = allowed
-                    .and_then(|pass| Ok(Chunks { stream: own.store.range_stream(request.clone())?, request, pass }));
-                *lock(&left) = Some(chunks.map_err(Status::from));
+                let chunks = allowed.map_err(Status::from).and_then(|pass| {
+                    let stream = own.store.range_stream_while(request.clone(), &|| !wake.is_canceled());
+                    Ok(Chunks { stream: stream.map_err(|unread| unanswered(&own, unread))?, request, pass })
+                });
+                *lock(&left) = Some(chunks);
                 wake.wake();
             };
             if !heavy {
                 work();
-            } else if !node.slow.try_run(work) {
+            } else if !node.slow.try_run_while(move || !wanted.is_canceled(), work) {
                 *lock(&begun) = Some(Err(api::Error::TooManyRequests.into()));
                 waker.wake();
             }

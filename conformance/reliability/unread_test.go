@@ -1,0 +1,202 @@
+package reliability
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"cairn.dev/conformance/harness"
+)
+
+// metric is one sample of the server's page; labels as they stand there, braces
+// included. Zero if there is none.
+func metric(t testing.TB, server *harness.Server, name, labels string) int {
+	t.Helper()
+	response, err := http.Get(server.URL("/metrics"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	page, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile("(?m)^" + regexp.QuoteMeta(name+labels) + ` (\d+)`).FindSubmatch(page)
+	if found == nil {
+		return 0
+	}
+	value, _ := strconv.Atoi(string(found[1]))
+	return value
+}
+
+// await polls until it holds.
+func await(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: it does not come to that in a minute", what)
+		}
+	}
+}
+
+// onlyOurs skips a test of bounds that the genuine server does not have.
+func onlyOurs(t *testing.T) {
+	t.Helper()
+	if harness.Subject() == harness.Etcd {
+		t.Skip("the bounds are ours")
+	}
+}
+
+// TestUnreadTxns lets a hundred connections ask for ten transactions each, of
+// nearly 128 ranges, and read nothing. Whole, the answers would take 4 GB.
+func TestUnreadTxns(t *testing.T) {
+	onlyOurs(t)
+	const connections, streams, values, valueBytes = 100, 10, 127, 32_768
+	server := harness.Start(t, harness.Subject())
+	fillValues(t, server, "big/", values, valueBytes)
+	for _, row := range []struct {
+		name     string
+		growthMB int
+		first    *pb.RequestOp
+	}{
+		// Their pairs are copied as they are read, like those of a range.
+		{"that only read", 96, nil},
+		// These are answered when they are applied: what they take is claimed before, and of a host's share there is a half.
+		{"that write", 448, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte("written")}}}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			txn := &pb.TxnRequest{}
+			if row.first != nil {
+				txn.Success = append(txn.Success, row.first)
+			}
+			for number := range values {
+				get := &pb.RangeRequest{Key: fmt.Appendf(nil, "big/%06d", number)}
+				txn.Success = append(txn.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: get}})
+			}
+			time.Sleep(time.Second)
+			before := memoryMB(t, server)
+			peak := peakMemory(t, server)
+			var calls []*crowdConn
+			for range connections {
+				crowd := crowd(t, server.Endpoint(), "/etcdserverpb.KV/Txn", txn)
+				defer crowd.conn.Close()
+				crowd.begin(t, streams)
+				calls = append(calls, crowd)
+			}
+			// A good client goes on beside them.
+			client := server.Client()
+			for count := range 60 {
+				ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+				if _, err := client.Put(ctx, "good", fmt.Sprint(count)); err != nil {
+					t.Errorf("put %d beside it: %v", count, err)
+				}
+				if got, err := client.Get(ctx, "good"); err != nil || string(got.Kvs[0].Value) != fmt.Sprint(count) {
+					t.Errorf("get %d beside it: %v, %v", count, got, err)
+				}
+				cancel()
+				time.Sleep(50 * time.Millisecond)
+			}
+			checkGrowth(t, fmt.Sprintf("%d unread transactions of %d ranges, %s", connections*streams, values, row.name), before, peak(), row.growthMB)
+			for _, call := range calls {
+				call.conn.Close()
+			}
+			await(t, "what they held is free", func() bool {
+				return metric(t, server, "cairn_budget_held_bytes", `{pool="long_answers"}`) == 0
+			})
+			// And one that reads gets all of it.
+			one := call(t, server.Endpoint(), "/etcdserverpb.KV/Txn", txn, false)
+			if bytes, err := one.drain(30 * time.Second); err != nil || bytes < values*valueBytes {
+				t.Errorf("one that reads: %d bytes, %v", bytes, err)
+			}
+		})
+	}
+}
+
+// begin sends so many requests without reading their answers.
+func (c *crowdConn) begin(t testing.TB, streams int) {
+	t.Helper()
+	var out []byte
+	for range streams {
+		out = appendFrame(out, 1, 4, c.next, c.headers)
+		rest := c.body
+		for len(rest) > 16384 {
+			out = appendFrame(out, 0, 0, c.next, rest[:16384])
+			rest = rest[16384:]
+		}
+		out = appendFrame(out, 0, 1, c.next, rest)
+		c.next += 2
+	}
+	if _, err := c.conn.Write(out); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSilentSnapshots opens nine snapshot streams without a request in them:
+// nobody else's backup has to wait for that.
+func TestSilentSnapshots(t *testing.T) {
+	onlyOurs(t)
+	server := harness.Start(t, harness.Subject(), "--client-body-timeout=2s")
+	client := server.Client()
+	if _, err := client.Put(context.Background(), "key", strings.Repeat("x", 1000)); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("tcp", server.Endpoint())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	out := greeting()
+	for stream := range uint32(9) {
+		out = appendFrame(out, 1, 4, 2*stream+1, headerBlock(server.Endpoint(), "/etcdserverpb.Maintenance/Snapshot"))
+	}
+	if _, err := conn.Write(out); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "nine open streams", func() bool {
+		return metric(t, server, "grpc_server_started_total",
+			`{grpc_method="Snapshot",grpc_service="etcdserverpb.Maintenance",grpc_type="server_stream"}`) == 9
+	})
+	reader, err := client.Snapshot(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes, err := io.Copy(io.Discard, reader); err != nil || bytes < 4096 {
+		t.Errorf("a backup beside them: %d bytes, %v", bytes, err)
+	}
+	reader.Close()
+	// And they do not last.
+	await(t, "the end of the silent streams", func() bool {
+		return metric(t, server, "cairn_rpc_limit_hits_total", `{limit="body_time"}`) == 9
+	})
+}
+
+// TestJobsNobodyWaitsFor asks for many hashes of the whole store and goes away:
+// what has not begun by then never does, and what has is given up.
+func TestJobsNobodyWaitsFor(t *testing.T) {
+	onlyOurs(t)
+	const jobs = 200
+	server := harness.Start(t, harness.Subject())
+	fillValues(t, server, "big/", 4_000, 32_768)
+	crowd := crowd(t, server.Endpoint(), "/etcdserverpb.Maintenance/HashKV", &pb.HashKVRequest{})
+	crowd.begin(t, jobs)
+	depth := func() int { return metric(t, server, "cairn_queue_depth", `{class="slow"}`) }
+	await(t, "jobs that wait", func() bool { return depth() > jobs/2 })
+	waiting := depth()
+	crowd.conn.Close()
+	await(t, "an empty queue", func() bool { return depth() == 0 })
+	canceled := metric(t, server, "cairn_slow_jobs_canceled_total", "")
+	t.Logf("%d of %d jobs were given up", canceled, jobs)
+	if canceled == 0 {
+		t.Errorf("%d jobs waited when their client went, %d were given up", waiting, canceled)
+	}
+	checkAlive(t, server)
+}
