@@ -1,11 +1,12 @@
 //! Calls of many messages. The answer is a line of JSON for each of them: `{"result":...}`, or `{"error":...}` at the end.
 
+use super::Limits;
 use super::status::{error_json, failure_as, http_status};
 use super::table::Target;
 use super::unary::{Json, decoded, head};
 use super::values::Values;
-use super::{Limits, Share};
-use api::Code;
+use crate::budget::Claim;
+use api::{Code, Error};
 use bytes::Bytes;
 use http::Response;
 use rpc::{BodySender, Gone, HttpResponder, LocalCall, LocalStream, Reply, RequestBody, Service, Status};
@@ -85,7 +86,10 @@ pub(super) async fn converse(
 /// The messages of a client, one JSON value after the other.
 pub(super) struct Requests {
     values: Values,
-    share: Share,
+    /// What the values take.
+    claim: Claim,
+    /// There was no room for more of them.
+    refused: bool,
     ended: bool,
     /// The call knows that.
     told: bool,
@@ -93,13 +97,20 @@ pub(super) struct Requests {
 
 impl Requests {
     pub(super) fn new(limits: &Limits) -> Requests {
-        Requests { values: Values::new(limits.json_bytes_max()), share: Share::new(limits), ended: false, told: false }
+        let (values, claim) = (Values::new(limits.json_bytes_max()), limits.budget.request());
+        Requests { values, claim, refused: false, ended: false, told: false }
     }
 
-    /// Adds what has come. Behind the client's part nothing is of interest.
+    /// Adds what has come, if all clients together do not hold too much. Behind the client's part nothing is of interest.
     pub(super) fn push(&mut self, text: &[u8]) {
-        if !self.ended {
+        if self.ended || self.refused {
+            return;
+        }
+        let after = self.values.held_bytes().saturating_add(self.values.growth_bytes(text.len()));
+        if self.claim.resize(after as u64) {
             self.values.push(text);
+        } else {
+            self.refused = true;
         }
     }
 
@@ -128,7 +139,11 @@ impl Requests {
                     Err(_) => return self.give_up(stream),
                 },
                 Ok(None) if self.ended => return self.give_up(stream),
-                Ok(None) if self.share.hold(self.values.held_bytes()).is_ok() => return,
+                Ok(None) if !self.refused => {
+                    // What was handed on is free.
+                    self.claim.resize(self.values.held_bytes() as u64);
+                    return;
+                }
                 Ok(None) | Err(_) => return self.give_up(stream),
             }
         }
@@ -138,8 +153,10 @@ impl Requests {
     pub(super) fn only(&mut self, target: &Target, limits: &Limits) -> Result<Option<Bytes>, Status> {
         let invalid = |text| Status::new(Code::InvalidArgument, text);
         let Some(value) = self.values.next(self.ended).map_err(invalid)? else {
-            let too_much = |text| Status::new(Code::ResourceExhausted, text);
-            self.share.hold(self.values.held_bytes()).map_err(too_much)?;
+            if self.refused {
+                return Err(Error::TooManyRequests.into());
+            }
+            self.claim.resize(self.values.held_bytes() as u64);
             return Ok(None);
         };
         self.drain();
@@ -155,7 +172,7 @@ impl Requests {
     /// Passes over what has come, and what will come.
     fn drain(&mut self) {
         self.values = Values::new(0);
-        let _ = self.share.hold(0);
+        self.claim.resize(0);
         self.ended = true;
     }
 }

@@ -73,8 +73,8 @@ impl Encoder {
         if rest.is_empty() {
             *rest = piece;
         } else {
-            let mut both = BytesMut::with_capacity(rest.len() + piece.len());
-            both.extend_from_slice(rest);
+            // Nobody else refers to it, as a rule: then it grows in place.
+            let mut both = std::mem::take(rest).try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
             both.extend_from_slice(&piece);
             *rest = both.freeze();
         }

@@ -14,20 +14,17 @@ mod unary;
 mod values;
 mod websocket;
 
+use crate::budget::{Budget, Claim, Pool};
 use api::Code;
 use bytes::Bytes;
 use contain::{Contained, contain};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, StatusCode, header};
-use rpc::{HttpResponder, Kind, LocalCall, Metadata, RequestBody, Service, Status, Upgrade};
+use rpc::{Address, HttpResponder, Kind, LocalCall, Metadata, Reply, RequestBody, Service, Status, Upgrade};
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use table::{Table, Target};
-
-/// Beginnings of JSON values that all calls together may hold, in bytes. Their buffers grow by doubling, so memory may take twice as much.
-const HELD_BYTES_MAX: usize = 128 << 20;
 
 /// The gateway of one server.
 #[derive(Debug)]
@@ -41,8 +38,8 @@ pub(crate) struct Gateway {
 struct Limits {
     /// A message, in bytes.
     message_bytes_max: usize,
-    /// Bytes that are held of JSON values that are not whole.
-    held_bytes: Arc<AtomicUsize>,
+    /// What all clients together may have held.
+    budget: Arc<Budget>,
 }
 
 impl Limits {
@@ -50,41 +47,31 @@ impl Limits {
     fn json_bytes_max(&self) -> usize {
         2 * self.message_bytes_max
     }
-}
 
-/// What one call holds of what all may hold.
-#[derive(Debug)]
-struct Share {
-    of: Arc<AtomicUsize>,
-    bytes: usize,
-}
-
-impl Share {
-    fn new(limits: &Limits) -> Share {
-        Share { of: limits.held_bytes.clone(), bytes: 0 }
-    }
-
-    /// Holds `bytes` from now on. An error if that is too much with what the others hold.
-    fn hold(&mut self, bytes: usize) -> Result<(), String> {
-        let before = std::mem::replace(&mut self.bytes, bytes);
-        let all = self.of.fetch_add(bytes.wrapping_sub(before), Ordering::Relaxed);
-        if bytes > before && all.wrapping_add(bytes - before) > HELD_BYTES_MAX {
-            return Err(format!("incomplete requests of all clients exceed {HELD_BYTES_MAX} bytes"));
+    /// Claims what of an answer is held while it is made JSON.
+    async fn claim_element(&self, bytes: u64, client: Address) -> Result<Option<Claim>, Status> {
+        if bytes == 0 {
+            return Ok(None);
         }
-        Ok(())
+        self.budget.claim(Pool::of_answer(bytes), bytes, client).await.map(Some).map_err(Status::from)
     }
 }
 
-impl Drop for Share {
-    fn drop(&mut self) {
-        self.of.fetch_sub(self.bytes, Ordering::Relaxed);
+/// What of a reply is held while it is made JSON: of a transaction's a whole element, which may be nearly all of it.
+fn element_bytes(reply: &Reply, target: &Target) -> u64 {
+    match reply {
+        Reply::Parts { len, .. } if target.response.name == TXN_RESPONSE => *len as u64,
+        _ => 0,
     }
 }
+
+/// The answer that is one list of long elements.
+const TXN_RESPONSE: &str = "etcdserverpb.TxnResponse";
 
 impl Gateway {
     /// The gateway to `methods`, whose messages have at most `message_bytes_max`.
-    pub(crate) fn new(methods: &'static [rpc::Method], message_bytes_max: usize) -> Gateway {
-        Gateway { table: Table::new(methods), limits: Limits { message_bytes_max, held_bytes: Arc::default() } }
+    pub(crate) fn new(methods: &'static [rpc::Method], message_bytes_max: usize, budget: Arc<Budget>) -> Gateway {
+        Gateway { table: Table::new(methods), limits: Limits { message_bytes_max, budget } }
     }
 
     /// Whether requests to `path` are the gateway's.
@@ -111,10 +98,11 @@ impl Gateway {
             Ok(message) => message,
             Err(status) => return responder.send(status::failure(&status)),
         };
+        let limits = self.limits.clone();
         // A panic drops the responder, which says so and ends the connection.
         tokio::spawn(Contained::new(async move {
             if target.kind == Kind::Unary {
-                unary::answer(&*service, target, call, message, responder).await;
+                unary::answer(&*service, target, call, &limits, message, responder).await;
             } else {
                 dialogue::answer(&*service, target, call, message, responder).await;
             }
@@ -225,7 +213,7 @@ mod tests {
     #[test]
     fn the_deepest_values_fit_the_stack() {
         let target = |path| Table::new(crate::services::METHODS).find(path).expect("a method");
-        let limits = Limits { message_bytes_max: 1 << 20, held_bytes: Arc::default() };
+        let limits = Limits { message_bytes_max: 1 << 20, budget: Budget::new(1 << 30, std::time::Duration::MAX) };
         let work = move || {
             let txn = target("/v3/kv/txn");
             let transactions = |levels: usize| {
@@ -242,15 +230,5 @@ mod tests {
             assert!(unknown(scanner::DEPTH_MAX).is_err());
         };
         std::thread::Builder::new().stack_size(2 << 20).spawn(work).expect("a thread").join().expect("done");
-    }
-
-    #[test]
-    fn calls_share_what_they_may_hold() {
-        let limits = Limits { message_bytes_max: 1, held_bytes: Arc::default() };
-        let (mut one, mut other) = (Share::new(&limits), Share::new(&limits));
-        assert!(one.hold(HELD_BYTES_MAX).is_ok() && other.hold(1).is_err());
-        assert!(one.hold(10).is_ok() && other.hold(HELD_BYTES_MAX - 10).is_ok());
-        drop((one, other));
-        assert_eq!(limits.held_bytes.load(Ordering::Relaxed), 0);
     }
 }

@@ -51,15 +51,24 @@ pub(super) async fn answer(
     service: &dyn Service,
     target: Target,
     call: LocalCall,
+    limits: &Limits,
     message: Bytes,
     mut responder: HttpResponder,
 ) {
+    let client = call.peer.address;
     let answered = tokio::select! {
         answered = call.unary(service, message) => answered,
         () = responder.gone() => return,
     };
-    match answered {
-        Ok(reply) => send(Json::new(reply, &target), responder).await,
+    let claimed = match answered {
+        Ok(reply) => {
+            let bytes = super::element_bytes(&reply, &target);
+            limits.claim_element(bytes, client).await.map(|claim| (claim, reply))
+        }
+        Err(status) => Err(status),
+    };
+    match claimed {
+        Ok((_claim, reply)) => send(Json::new(reply, &target), responder).await,
         Err(status) => responder.send(failure(&status)),
     }
 }

@@ -5,7 +5,9 @@ use super::dialogue::{Requests, error_line};
 use super::status::error_json;
 use super::table::Target;
 use super::unary::Json;
-use api::Code;
+use crate::budget::Claim;
+use api::limits::BUDGET_FREE_BYTES;
+use api::{Code, Error};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -14,7 +16,11 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use rpc::{HttpResponder, Kind, LocalCall, Reply, Service, Status, Upgrade, Upgraded};
 use sha1::{Digest, Sha1};
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSocketConfig};
@@ -25,6 +31,12 @@ const ACCEPT_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// What waits to be written to a client at most, beside one answer.
 const WRITE_BUFFER_BYTES: usize = 128 * 1024;
+/// What is read at once beyond the message that has begun.
+const READ_BUFFER_BYTES: usize = 4 * 1024;
+/// What a message that is not whole is claimed by.
+const CLAIM_STEP_BYTES: usize = 64 * 1024;
+/// How long the one message of a call may take to come.
+const REQUEST_TIME_MAX: Duration = Duration::from_secs(60);
 /// How long a client may take to say goodbye.
 const GOODBYE_TIME_MAX: Duration = Duration::from_secs(5);
 
@@ -93,6 +105,8 @@ pub(super) async fn answer(
     config.max_frame_size = Some(limits.json_bytes_max());
     config.write_buffer_size = 0;
     config.max_write_buffer_size = WRITE_BUFFER_BYTES + ANSWER_BYTES_MAX;
+    config.read_buffer_size = READ_BUFFER_BYTES;
+    let stream = Metered { stream, gathered_bytes: 0, claim: limits.budget.request() };
     let mut socket = Socket(WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await);
     let ended = match target.kind {
         Kind::Unary => socket.ask(service, target, call, limits).await,
@@ -106,13 +120,60 @@ pub(super) async fn answer(
 /// The client has gone, or has broken the protocol.
 struct Lost;
 
-struct Socket(WebSocketStream<Upgraded>);
+/// A connection that claims what is read of a message until that is whole: the library holds it.
+struct Metered {
+    stream: Upgraded,
+    gathered_bytes: usize,
+    claim: Claim,
+}
+
+impl Metered {
+    /// A message is whole, and whoever takes it counts it.
+    fn deliver(&mut self) {
+        self.gathered_bytes = 0;
+        self.claim.resize(0);
+    }
+}
+
+impl AsyncRead for Metered {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = to.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, to))?;
+        let more = to.filled().len().saturating_sub(before);
+        self.gathered_bytes = self.gathered_bytes.saturating_add(more);
+        let steps = self.gathered_bytes.div_ceil(CLAIM_STEP_BYTES) as u64;
+        let bytes = steps.saturating_mul(CLAIM_STEP_BYTES as u64);
+        let is_little = self.gathered_bytes <= BUDGET_FREE_BYTES;
+        if !is_little && bytes > self.claim.bytes() && !self.claim.resize(bytes) {
+            return Poll::Ready(Err(io::Error::other("unfinished messages of all clients take too much memory")));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Metered {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+struct Socket(WebSocketStream<Metered>);
 
 impl Socket {
     /// The text of the next message; none when the client is done.
     async fn text(&mut self) -> Result<Option<Bytes>, Lost> {
         loop {
-            return match self.0.next().await {
+            let next = self.0.next().await;
+            self.0.get_mut().deliver();
+            return match next {
                 None | Some(Ok(Message::Close(_))) => Ok(None),
                 Some(Ok(Message::Text(text))) => Ok(Some(text.into())),
                 Some(Ok(Message::Binary(bytes))) => Ok(Some(bytes)),
@@ -148,8 +209,11 @@ impl Socket {
         limits: &Limits,
     ) -> Result<(), Lost> {
         let mut requests = Requests::new(limits);
+        let client = call.peer.address;
+        let until = tokio::time::Instant::now() + REQUEST_TIME_MAX;
         let asked = loop {
-            let Some(text) = self.text().await? else { return Ok(()) };
+            let text = tokio::time::timeout_at(until, self.text()).await.unwrap_or(Err(Lost))?;
+            let Some(text) = text else { return Ok(()) };
             requests.push_frame(&text);
             if let Some(asked) = requests.only(&target, limits).transpose() {
                 break asked;
@@ -162,8 +226,16 @@ impl Socket {
             },
             Err(status) => Err(status),
         };
-        let line = answered.and_then(|reply| whole(reply, &target)).unwrap_or_else(|status| error_json(&status));
-        self.send(line).await
+        match answered {
+            Ok(reply) => match limits.claim_element(super::element_bytes(&reply, &target), client).await {
+                Ok(_claim) => match whole(reply, &target, limits) {
+                    Ok((line, _text_claim)) => self.send(line).await,
+                    Err(status) => self.send(error_json(&status)).await,
+                },
+                Err(status) => self.send(error_json(&status)).await,
+            },
+            Err(status) => self.send(error_json(&status)).await,
+        }
     }
 
     /// Many of both.
@@ -180,6 +252,7 @@ impl Socket {
         };
         let mut requests = Requests::new(limits);
         let mut is_asked = false;
+        let until = tokio::time::Instant::now() + REQUEST_TIME_MAX;
         loop {
             if target.kind == Kind::Bidi {
                 requests.hand_on(&mut stream, &target, limits);
@@ -202,14 +275,18 @@ impl Socket {
                     continue;
                 }
                 next = stream.next() => next,
+                () = tokio::time::sleep_until(until), if target.kind != Kind::Bidi && !is_asked => return Err(Lost),
             };
             match next {
                 Ok(reply) => {
                     let mut line = Vec::from(&b"{\"result\":"[..]);
-                    match whole(Reply::Whole(reply), &target) {
-                        Ok(json) => line.extend_from_slice(&json),
+                    let _claim = match whole(Reply::Whole(reply), &target, limits) {
+                        Ok((json, claim)) => {
+                            line.extend_from_slice(&json);
+                            claim
+                        }
                         Err(status) => return self.send(trimmed(error_line(&status))).await,
-                    }
+                    };
                     line.push(b'}');
                     self.send(line).await?;
                 }
@@ -220,12 +297,18 @@ impl Socket {
     }
 }
 
-/// The whole text of a reply, which must fit into a frame.
-fn whole(reply: Reply, target: &Target) -> Result<Vec<u8>, Status> {
+/// The whole text of a reply, which must fit into a frame, and what it claims.
+fn whole(reply: Reply, target: &Target, limits: &Limits) -> Result<(Vec<u8>, Claim), Status> {
+    let mut claim = limits.budget.long_answer();
     let mut json = Json::new(reply, target);
     let mut text = Vec::new();
     let broken = |_| Status::new(Code::Internal, "the answer is not what it says");
     while let Some(chunk) = json.next().map_err(broken)? {
+        // Text that grows is copied to where there is room for it, and once more into a frame.
+        let after = text.len().saturating_add(chunk.len()).saturating_mul(2);
+        if after > BUDGET_FREE_BYTES && !claim.resize(after as u64) {
+            return Err(Error::TooManyRequests.into());
+        }
         text.extend_from_slice(&chunk);
         if text.len() > ANSWER_BYTES_MAX {
             let why =
@@ -233,7 +316,7 @@ fn whole(reply: Reply, target: &Target) -> Result<Vec<u8>, Status> {
             return Err(Status::new(Code::ResourceExhausted, why));
         }
     }
-    Ok(text)
+    Ok((text, claim))
 }
 
 fn trimmed(mut line: Vec<u8>) -> Vec<u8> {
