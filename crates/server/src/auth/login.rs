@@ -20,6 +20,8 @@ use store::{Author, Password};
 const TRIES_MAX: usize = 10;
 const LETTERS: &[u8; 52] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 const TOKEN_LETTERS: usize = 16;
+/// The last multiple of their number that a byte holds: those from there on would make some letters likelier.
+const FAIR: usize = 4 * LETTERS.len();
 
 /// A token, or why there is none.
 pub(crate) type Token = Result<String, Status>;
@@ -69,7 +71,7 @@ impl Login {
     }
 
     fn begin(mut self, node: &Arc<Node>) {
-        self.tries += 1;
+        self.tries = self.tries.saturating_add(1);
         if self.tries > TRIES_MAX {
             return self.fail(Error::AuthOldRevision);
         }
@@ -207,9 +209,8 @@ fn letters() -> Option<String> {
     while text.len() < TOKEN_LETTERS {
         let mut bytes = [0; 2 * TOKEN_LETTERS];
         random.fill(&mut bytes).ok()?;
-        // Numbers beyond the last multiple would make some letters likelier.
-        let fair = bytes.iter().filter(|byte| usize::from(**byte) < 4 * LETTERS.len());
-        let drawn = fair.filter_map(|byte| LETTERS.get(usize::from(*byte) % LETTERS.len())).copied().map(char::from);
+        let fair = bytes.iter().map(|byte| usize::from(*byte)).filter(|number| *number < FAIR);
+        let drawn = fair.filter_map(|number| LETTERS.get(number.checked_rem(LETTERS.len())?)).copied().map(char::from);
         text.extend(drawn.take(TOKEN_LETTERS.saturating_sub(text.len())));
     }
     Some(text)
