@@ -1,5 +1,11 @@
 //! What each frame does.
 
+#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
+
 use std::time::Instant;
 
 use crate::Limit;
@@ -7,7 +13,7 @@ use crate::connection::{Ending, Http2};
 use crate::frame::{Fault, Frame, HEAD_BYTES, Head, PAYLOAD_BYTES_DEFAULT, Reason, Settings, flag, kind};
 use crate::rates::Cost;
 use crate::receiver::Block;
-use crate::stream::Event;
+use crate::stream::{Event, Stream};
 use crate::thread::Shared;
 
 /// How many streams that were reset are remembered, so that what was on its way for them is no offence.
@@ -26,16 +32,16 @@ impl Http2 {
         input: &[u8],
         until: Instant,
     ) -> Result<(usize, bool), Ending> {
-        let mut at = 0;
-        while let Some(head) = Head::parse(&input[at..]) {
+        let mut rest = input;
+        while let Some((head, after)) = Head::parse(rest).zip(rest.get(HEAD_BYTES..)) {
             if head.len > PAYLOAD_BYTES_DEFAULT {
                 return Err(Fault::connection(Reason::FRAME_SIZE_ERROR).into());
             }
-            let (begin, end) = (at + HEAD_BYTES, at + HEAD_BYTES + head.len);
-            let Some(payload) = input.get(begin..end) else { break };
-            at = end;
-            match self.frame(shared, head, payload, &input[end..]) {
-                Ok(more) => at += more,
+            let Some((payload, behind)) = after.split_at_checked(head.len) else { break };
+            rest = behind;
+            match self.frame(shared, head, payload, behind) {
+                // With this frame the next one may have been handled.
+                Ok(more) => rest = behind.get(more..).ok_or(Fault::connection(Reason::INTERNAL_ERROR))?,
                 Err(Ended::Connection(ending)) => return Err(ending),
                 Err(Ended::Stream(fault)) => self.reset_by_force(shared, fault)?,
             }
@@ -47,10 +53,10 @@ impl Http2 {
                 shared.now = Instant::now();
             }
             if shared.now > until || self.sender.is_full() {
-                return Ok((at, true));
+                return Ok((input.len().saturating_sub(rest.len()), true));
             }
         }
-        Ok((at, false))
+        Ok((input.len().saturating_sub(rest.len()), false))
     }
 
     /// Handles one frame. `rest` is what comes behind it; the result is how much of that was handled with it.
@@ -79,7 +85,7 @@ impl Http2 {
                     return Err(Fault::connection(Reason::PROTOCOL_ERROR).into());
                 };
                 // A list that is somewhat too long is still read, so that it can be answered and the table stays in step.
-                if !block.extend(fragment, 2 * shared.options.header_list_bytes_max as usize) {
+                if !block.extend(fragment, (shared.options.header_list_bytes_max as usize).saturating_mul(2)) {
                     return Err(Http2::over(shared, Limit::HeaderBlock).into());
                 }
                 if end_headers {
@@ -139,7 +145,7 @@ impl Http2 {
             if stream.is_multiple_of(2) {
                 return Err(Fault::connection(Reason::PROTOCOL_ERROR).into());
             }
-            if stream > self.last_stream + 2 {
+            if stream > self.last_stream.saturating_add(2) {
                 self.passed_over.note(self.last_stream, stream);
             }
             self.last_stream = stream;
@@ -170,7 +176,7 @@ impl Http2 {
             return Err(Fault::connection(reason).into());
         };
         self.receiver.trailers(block, stream, shared)?;
-        let input = &mut self.streams[key].input;
+        let Some(Stream { input, .. }) = self.streams.get_mut(key) else { return Err(unknown(stream)) };
         let begun = if end_stream || input.ended { input.take(0, 0, true) } else { Err(Reason::PROTOCOL_ERROR) };
         begun.map_err(|reason| Fault::stream(stream, reason))?;
         self.attend_input(shared, key, &[], true);
@@ -187,7 +193,8 @@ impl Http2 {
             }
             return Err(Fault::stream(stream, Reason::STREAM_CLOSED).into());
         };
-        if let Err(reason) = self.streams[key].input.take(len, data.len(), end) {
+        let Some(Stream { input, .. }) = self.streams.get_mut(key) else { return Err(unknown(stream)) };
+        if let Err(reason) = input.take(len, data.len(), end) {
             if reason == Reason::FLOW_CONTROL_ERROR {
                 shared.stats.hit(Limit::ReceiveWindow);
             }
@@ -225,8 +232,8 @@ impl Http2 {
 
     /// Changes the window of a stream, which may let it go on.
     fn widen(&mut self, shared: &mut Shared, stream: u32, by: i64) -> Result<(), Fault> {
-        let Some(&key) = self.ids.get(&stream) else { return Ok(()) };
-        let out = &mut self.streams[key].out;
+        let key = self.ids.get(&stream).copied();
+        let Some(Stream { out, signal, .. }) = key.and_then(|key| self.streams.get_mut(key)) else { return Ok(()) };
         let was_closed = !out.can_move();
         if out.widen(by).is_err() {
             return Err(Fault::stream(stream, Reason::FLOW_CONTROL_ERROR));
@@ -234,7 +241,7 @@ impl Http2 {
         self.sender.withholds |= out.withholds();
         if was_closed && out.can_move() {
             let is_narrow = out.is_narrow();
-            let signal = self.streams[key].signal.clone();
+            let signal = signal.clone();
             if is_narrow {
                 // There may be more of these in what was read: they are worth one frame together.
                 self.notify(signal, Event::Window);
@@ -278,6 +285,11 @@ impl Http2 {
         }
         self.forsaken.push_back(stream);
     }
+}
+
+/// A stream that has a number here and is none: a slip of ours.
+fn unknown(stream: u32) -> Ended {
+    Fault::stream(stream, Reason::INTERNAL_ERROR).into()
 }
 
 /// What ends because of a frame.

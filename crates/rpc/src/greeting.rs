@@ -1,5 +1,11 @@
 //! The first bytes of a connection, which tell what it speaks.
 
+#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
+
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -51,14 +57,14 @@ impl Greeting {
             let Some(mut stream) = self.stream.take() else {
                 return Poll::Ready(Err(io::Error::other("the protocol is known already")));
             };
-            let seen = &self.seen[..self.len];
+            let seen = self.seen.get(..self.len).unwrap_or_default();
             if self.len == PREFACE.len() || !PREFACE.starts_with(seen) {
                 let seen = Bytes::copy_from_slice(seen);
                 let is_http2 = &seen[..] == PREFACE;
                 let protocol = if is_http2 { Protocol::Http2(stream, seen) } else { Protocol::Http1(stream, seen) };
                 return Poll::Ready(Ok(protocol));
             }
-            let mut buf = ReadBuf::new(&mut self.seen[self.len..]);
+            let mut buf = ReadBuf::new(self.seen.get_mut(self.len..).unwrap_or_default());
             let read = Pin::new(&mut *stream).poll_read(cx, &mut buf);
             let count = buf.filled().len();
             self.stream = Some(stream);
@@ -66,7 +72,7 @@ impl Greeting {
             if count == 0 {
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
-            self.len += count;
+            self.len = self.len.saturating_add(count);
         }
     }
 }

@@ -1,5 +1,11 @@
 //! HTTP/1.1 connections: health checks, metrics, JSON and the like. A task each; speed is not their point.
 
+#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
+
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
@@ -105,7 +111,7 @@ async fn gather(mut incoming: RequestBody, context: &Serving) -> Result<Bytes, S
     let mut share = Share { of: &context.gathered_bytes, bytes: 0 };
     while let Some(piece) = incoming.next().await {
         let piece = piece.map_err(|_| StatusCode::BAD_REQUEST)?;
-        if body.len() + piece.len() > context.options.body_bytes_max {
+        if body.len().saturating_add(piece.len()) > context.options.body_bytes_max {
             return Err(StatusCode::PAYLOAD_TOO_LARGE);
         }
         if !share.grow(piece.len()) {
@@ -125,8 +131,8 @@ struct Share<'a> {
 impl Share<'_> {
     /// False if there is too much already.
     fn grow(&mut self, by: usize) -> bool {
-        self.bytes += by;
-        self.of.fetch_add(by, Ordering::Relaxed) + by <= GATHERED_BYTES_ALL_MAX
+        self.bytes = self.bytes.saturating_add(by);
+        self.of.fetch_add(by, Ordering::Relaxed).saturating_add(by) <= GATHERED_BYTES_ALL_MAX
     }
 }
 
@@ -173,7 +179,7 @@ impl Read for Stream {
         }
         let mut room = [0; READ_BYTES_MAX];
         let len = room.len().min(to.remaining());
-        let mut buf = ReadBuf::new(&mut room[..len]);
+        let mut buf = ReadBuf::new(room.get_mut(..len).unwrap_or_default());
         ready!(Pin::new(&mut *this.stream).poll_read(cx, &mut buf))?;
         #[cfg(feature = "planted-panics")]
         crate::planted::panic_over(buf.filled());

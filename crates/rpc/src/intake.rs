@@ -1,5 +1,11 @@
 //! From the headers of a request to a call of the service.
 
+#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -92,13 +98,13 @@ impl Http2 {
                 let mut stream = Stream::new(self.signal(shared), id, None, input, out, role, shared.now);
                 stream.head_bytes = head.bytes;
                 stream.is_head = is_head;
-                let deadline = (!ended).then(|| shared.now + shared.options.http_body_timeout);
+                let deadline = (!ended).then(|| shared.now.checked_add(shared.options.http_body_timeout)).flatten();
                 self.keep(shared, stream, deadline);
                 return Ok(0);
             }
         };
         let method = grpc.method;
-        let deadline = grpc.timeout.map(|timeout| shared.now + timeout);
+        let deadline = grpc.timeout.and_then(|timeout| shared.now.checked_add(timeout));
         if deadline.is_some_and(|deadline| deadline <= shared.now) {
             let status = Status::deadline_exceeded();
             shared.stats.started(method);
@@ -112,7 +118,7 @@ impl Http2 {
         {
             self.receiver.take(body.len()).inspect_err(|_| shared.stats.hit(Limit::ReceiveWindow))?;
             shared.stats.started(method);
-            let taken = if ended { 0 } else { HEAD_BYTES + body.len() };
+            let taken = if ended { 0 } else { HEAD_BYTES.saturating_add(body.len()) };
             match sole(body, grpc.encoding, shared.options.message_bytes_max) {
                 Ok(message) => {
                     let is_alone = rest.len() == taken && self.is_alone(shared);
@@ -193,8 +199,8 @@ impl Http2 {
                 let window = self.sender.initial_window();
                 match reply {
                     Reply::Whole(message)
-                        if self.sender.room_for(PREFIX_BYTES + message.len())
-                            && (PREFIX_BYTES + message.len()) as i64 <= window =>
+                        if self.sender.room_for(PREFIX_BYTES.saturating_add(message.len()))
+                            && PREFIX_BYTES.saturating_add(message.len()) as i64 <= window =>
                     {
                         self.sender.grpc_head(id, grpc.content_type);
                         self.sender.message(id, message);
@@ -253,5 +259,5 @@ fn whole_body(id: u32, ended: bool, content_length: Option<u64>, rest: &[u8]) ->
     {
         return None;
     }
-    rest.get(HEAD_BYTES..HEAD_BYTES + head.len)
+    rest.get(HEAD_BYTES..)?.get(..head.len)
 }

@@ -1,5 +1,11 @@
 //! Leaving HTTP/1.1 for another protocol on the same connection.
 
+#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
+
 use std::fmt;
 use std::io;
 use std::pin::Pin;
@@ -56,7 +62,7 @@ impl AsyncRead for Upgraded {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let mut room = [0; READ_BYTES_MAX];
         let len = room.len().min(to.remaining());
-        let mut buffer = Buffer::new(&mut room[..len]);
+        let mut buffer = Buffer::new(room.get_mut(..len).unwrap_or_default());
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer.unfilled()))?;
         to.put_slice(buffer.filled());
         Poll::Ready(Ok(()))
