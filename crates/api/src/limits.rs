@@ -43,6 +43,10 @@ pub const INLINE_SORT_KEYS_MAX: usize = 10_000;
 pub const STREAM_SEND_BYTES_MAX: usize = 1 << 20;
 /// Responses one watch stream may have queued before its watchers read the log from their cursors instead.
 pub const WATCH_QUEUE_EVENTS_MAX: usize = 8_192;
+/// Default of `--max-watches`: watches of all clients.
+pub const WATCHES_MAX: u64 = 1_000_000;
+/// Default of `--max-watches-per-connection`.
+pub const CONNECTION_WATCHES_MAX: u64 = 250_000;
 /// Revisions one catch-up response of a watch covers at most.
 pub const WATCH_CATCH_UP_REVISIONS_MAX: i64 = 1_000;
 /// Header list a client may send, in bytes (RFC 9113 section 6.5.2 counting).

@@ -291,6 +291,8 @@ const OWN: &[Flag] = &[
         "536870912",
         "bytes of answers and of unfinished requests that all clients together may have this member hold",
     ),
+    unsigned("max-watches", "1000000", "watches of all clients; each kilobyte of a watched key counts as one more"),
+    unsigned("max-watches-per-connection", "250000", "watches of one client connection, counted in the same way"),
     unsigned("max-header-bytes", "65536", "bytes of the headers of one request"),
     period("client-handshake-timeout", "20s", "time for the first bytes of a connection, TLS included"),
     period("client-header-timeout", "20s", "time for the rest of headers that have begun"),

@@ -21,6 +21,10 @@ pub struct Transport {
     pub connections_max: Option<u64>,
     /// Bytes of answers and of unfinished requests that all clients together may have the member hold.
     pub held_bytes_max: u64,
+    /// Watches that the member may have, long keys counted more than once.
+    pub watches_max: u64,
+    /// Those of one connection.
+    pub connection_watches_max: u64,
     /// Bytes of one request's headers.
     pub header_bytes_max: u32,
     /// Time for a connection's first bytes, TLS and settings included.
@@ -43,6 +47,8 @@ pub(super) fn read(values: &Values) -> Result<Transport, ConfigError> {
             connections => Some(connections as u64),
         },
         held_bytes_max: values.number("max-held-bytes", HELD_BYTES_MIN, i64::MAX)? as u64,
+        watches_max: values.number("max-watches", 1, i64::MAX)? as u64,
+        connection_watches_max: values.number("max-watches-per-connection", 1, i64::MAX)? as u64,
         header_bytes_max: values.number("max-header-bytes", HEADER_BYTES_MIN, 16 << 20)? as u32,
         handshake_timeout: timeout("client-handshake-timeout")?,
         header_timeout: timeout("client-header-timeout")?,
@@ -106,6 +112,8 @@ mod tests {
             [transport.handshake_timeout, transport.header_timeout, transport.body_timeout, transport.write_timeout],
             [defaults.handshake_timeout, defaults.header_timeout, defaults.body_timeout, defaults.write_timeout]
         );
+        assert_eq!(transport.watches_max, api::limits::WATCHES_MAX);
+        assert_eq!(transport.connection_watches_max, api::limits::CONNECTION_WATCHES_MAX);
         let given = config(&["--client-rate-limits=resets=7, tiny_data=9", "--client-body-timeout=1ms"]);
         let given = given.expect("valid").transport;
         assert_eq!((given.rates.resets, given.rates.tiny_data, given.rates.idle_frames), (7, 9, 20_000));
@@ -123,6 +131,8 @@ mod tests {
             "--max-header-bytes=100",
             "--max-held-bytes=1000000",
             "--max-client-connections=-1",
+            "--max-watches=0",
+            "--max-watches-per-connection=0",
             "--client-write-timeout=-1s",
         ] {
             assert!(config(&[bad]).is_err(), "{bad}");

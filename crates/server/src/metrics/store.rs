@@ -5,6 +5,7 @@ use super::load;
 use super::page::Page;
 use crate::node::Node;
 use std::time::Duration;
+use store::watch::Scope;
 
 /// What reading and sending took.
 #[derive(Default)]
@@ -103,6 +104,11 @@ pub(super) fn write(page: &mut Page, node: &Node) {
     );
     page.counter("etcd_debugging_mvcc_events_total", "Events sent to watchers.", watch.events());
     page.gauge("etcd_debugging_mvcc_pending_events_total", "Events queued for watchers.", watch.pending_events());
+    let limits = "cairn_watch_limit_hits_total";
+    page.family(limits, "counter", "Watches refused because there were as many as may be.");
+    for (scope, name) in [(Scope::Connection, "connection"), (Scope::Member, "member")] {
+        page.labelled(limits, &[("limit", name)], watch.refused(scope));
+    }
     let alarms = node.store.alarms();
     page.family("etcd_debugging_server_alarms", "gauge", "Alarms that are on.");
     for alarm in alarms {

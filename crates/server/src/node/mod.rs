@@ -47,7 +47,7 @@ use crate::logging;
 use crate::metrics::Metrics;
 use crate::overload::Class;
 use crate::peers::{Gate, Peers};
-use crate::services::Turns;
+use crate::services::{Shares, Turns};
 use crate::system::End;
 use crate::tls::Tls;
 use crate::tracing::Tracer;
@@ -111,6 +111,7 @@ pub struct Node {
     pub(crate) leaderless: Leaderless,
     /// Calls that wait for a lock or an election.
     pub(crate) turns: Turns,
+    pub(crate) watches: Shares,
     /// Takes spans, if they are wanted.
     pub(crate) tracer: Option<Arc<Tracer>>,
     /// Told when this member has to end.

@@ -17,6 +17,7 @@ use crate::metrics::Metrics;
 use crate::overload::Class;
 use crate::peers::{Gate, Listener};
 use crate::rest;
+use crate::services::Shares;
 use crate::tls::Tls;
 use crate::tracing::Tracer;
 use disk::{Disk, OsDisk};
@@ -195,6 +196,7 @@ pub(crate) fn start(config: Config, listeners: Vec<Listener>, tls: Tls) -> Resul
         tls,
         leaderless: Default::default(),
         turns: Default::default(),
+        watches: Shares::new(config.transport.watches_max, config.transport.connection_watches_max),
         tracer: config.tracing.clone().map(|options| Arc::new(Tracer::new(options))),
         retired: OnceLock::new(),
         retiring: AtomicBool::new(false),

@@ -15,6 +15,7 @@ mod lock;
 mod maintenance;
 mod observe;
 mod reply;
+mod shares;
 mod snapshot;
 mod stream;
 mod traced;
@@ -23,6 +24,7 @@ mod watch;
 mod within;
 
 pub(crate) use reply::unreadable;
+pub(crate) use shares::Shares;
 pub(crate) use turns::{Turns, run as run_turns};
 pub(crate) use watch::{Progress, run_progress};
 

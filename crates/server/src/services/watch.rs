@@ -26,7 +26,8 @@ pub(super) struct Watch {
 impl Watch {
     pub(super) fn new(node: &Arc<Node>, call: StreamCall) -> Watch {
         let (identity, waker) = (Identity::of_stream(&call), call.waker.clone());
-        let stream = Hub::stream(&node.store, Arc::new(move || waker.wake()));
+        let mut stream = Hub::stream(&node.store, Arc::new(move || waker.wake()));
+        stream.limit(node.watches.of(call.peer.address));
         let progress_due = Arc::new(AtomicBool::new(false));
         node.metrics.progress.add(&progress_due, call.waker.clone());
         Watch { node: node.clone(), identity, stream, waker: call.waker, progress_due }

@@ -25,7 +25,7 @@ pub type Reader = Box<dyn Fn(Loc) -> Option<Bytes> + Send + Sync>;
 const REGISTER_STRIDE: usize = 64;
 
 /// One interest of one stream, as the matcher knows it.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Subscriber {
     lane: u32,
     interest: u32,

@@ -1,19 +1,21 @@
 //! Which interests a changed key touches.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use bytes::Bytes;
 
+use super::items::Items;
 use super::span_tree::SpanTree;
 use super::spec::{Reach, Spec};
 
 /// Items by the keys they want: a hash table for single keys, a tree for ranges.
 pub(super) struct Matcher<T> {
-    keys: HashMap<Bytes, Vec<T>>,
+    keys: HashMap<Bytes, Items<T>>,
     spans: SpanTree<T>,
 }
 
-impl<T: Copy + PartialEq> Matcher<T> {
+impl<T: Copy + Ord> Matcher<T> {
     pub(super) fn new() -> Self {
         Matcher { keys: HashMap::new(), spans: SpanTree::new() }
     }
@@ -21,7 +23,12 @@ impl<T: Copy + PartialEq> Matcher<T> {
     /// Adds `item` under the keys of `spec`.
     pub(super) fn insert(&mut self, spec: &Spec, item: T) {
         match &spec.reach {
-            Reach::One => self.keys.entry(spec.key.clone()).or_default().push(item),
+            Reach::One => match self.keys.entry(spec.key.clone()) {
+                Entry::Occupied(mut items) => items.get_mut().insert(item),
+                Entry::Vacant(vacant) => {
+                    vacant.insert(Items::one(item));
+                }
+            },
             Reach::Until(end) => self.spans.insert(&spec.key, &Some(end.clone()), item),
             Reach::Unbounded => self.spans.insert(&spec.key, &None, item),
         }
@@ -39,8 +46,9 @@ impl<T: Copy + PartialEq> Matcher<T> {
 
     fn remove_key(&mut self, key: &Bytes, item: T) -> bool {
         let Some(items) = self.keys.get_mut(key) else { return false };
-        let Some(at) = items.iter().position(|other| *other == item) else { return false };
-        items.swap_remove(at);
+        if !items.remove(item) {
+            return false;
+        }
         if items.is_empty() {
             self.keys.remove(key);
         }
@@ -52,7 +60,7 @@ impl<T: Copy + PartialEq> Matcher<T> {
         if !self.keys.is_empty()
             && let Some(items) = self.keys.get(key)
         {
-            items.iter().for_each(|item| found(*item));
+            items.for_each(&mut found);
         }
         if !self.spans.is_empty() {
             self.spans.visit(key, &mut found);

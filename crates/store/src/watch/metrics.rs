@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
+use super::Scope;
+
 /// Counters and gauges; each is read on its own, so they need not agree to the last unit.
 #[derive(Debug, Default)]
 pub struct Metrics {
@@ -10,6 +12,8 @@ pub struct Metrics {
     slow_watchers: AtomicI64,
     pending_events: AtomicI64,
     events: AtomicU64,
+    refused_by_connection: AtomicU64,
+    refused_by_member: AtomicU64,
 }
 
 impl Metrics {
@@ -37,6 +41,22 @@ impl Metrics {
     /// Events handed out in responses, one per watcher and event.
     pub fn events(&self) -> u64 {
         self.events.load(Ordering::Relaxed)
+    }
+
+    /// Watches refused because there were as many as may be.
+    pub fn refused(&self, scope: Scope) -> u64 {
+        self.refusals(scope).load(Ordering::Relaxed)
+    }
+
+    fn refusals(&self, scope: Scope) -> &AtomicU64 {
+        match scope {
+            Scope::Connection => &self.refused_by_connection,
+            Scope::Member => &self.refused_by_member,
+        }
+    }
+
+    pub(super) fn add_refused(&self, scope: Scope) {
+        self.refusals(scope).fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn add_streams(&self, change: i64) {

@@ -4,7 +4,8 @@
 //!
 //! - [`stream`]: one client stream; takes requests, hands out responses ([`WatchStream::poll`]).
 //! - [`spec`], [`watchers`], [`interest`]: what a watcher asked for, the stream's watchers, and those that asked for the same.
-//! - [`hub`]: where the applier publishes revisions; matches them ([`matcher`], [`span_tree`]) and pushes references.
+//! - [`allowance`]: how many watches a client and a member may have.
+//! - [`hub`]: where the applier publishes revisions; matches them ([`matcher`], [`span_tree`], [`items`]) and pushes references.
 //! - [`lane`]: the bounded queue between the hub and one stream.
 //! - [`cohort`], [`catch_up`]: watchers that read the log at their own pace, and one bounded read for them.
 //! - [`block`], [`outbox`], [`batch`], [`wire`]: events as bytes, encoded once for all watchers that get them.
@@ -15,6 +16,7 @@
 //! to `X` from the log first, and its `min_rev` of `X + 1` drops whatever it might meet twice. A stream whose queue is full
 //! loses the queue and keeps a revision to resume from: a stalled reader costs a cursor, and no event is lost.
 
+mod allowance;
 mod batch;
 mod block;
 mod catch_up;
@@ -23,6 +25,7 @@ mod event;
 mod history;
 mod hub;
 mod interest;
+mod items;
 mod lane;
 mod matcher;
 mod metrics;
@@ -38,6 +41,7 @@ mod wire;
 #[allow(clippy::unwrap_used)]
 mod tests;
 
+pub use allowance::{Allowance, Scope};
 pub use batch::{Origin, Sink, Wrote};
 pub use event::{Event, Kind};
 pub(crate) use history::{History, Record};

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use api::Error;
 use api::etcdserverpb::WatchCreateRequest;
 
+use super::allowance::{self, Allowance};
 use super::batch::{Batch, NO_WATCH, Origin, Sink};
 use super::block::{Change, Pieces, for_each_interest};
 use super::catch_up::{self, Compacted};
@@ -37,6 +38,7 @@ pub struct WatchStream {
     outbox: Outbox,
     cancellations: u64,
     catch_up_next: bool,
+    allowance: Option<Arc<Allowance>>,
 }
 
 /// A cohort that is registered already and reads the last revisions before that. Live events wait behind it.
@@ -64,25 +66,26 @@ impl Hub {
             outbox: Outbox::default(),
             cancellations: 0,
             catch_up_next: false,
+            allowance: None,
         }
     }
 }
 
 impl WatchStream {
+    /// Has its watches count towards an allowance. Before there are any; those of a stream without one count nowhere.
+    pub fn limit(&mut self, allowance: Arc<Allowance>) {
+        assert!(self.watchers.len() == 0, "a stream is limited before it has watches");
+        self.allowance = Some(allowance);
+    }
+
     /// Starts a watcher.
     pub fn create(&mut self, request: WatchCreateRequest) {
         let start = request.start_revision;
-        let accepted = Spec::new(&request).and_then(|spec| {
-            if start < 0 {
-                return Err(Error::Compacted);
-            }
-            Ok((spec, self.watchers.assign_id(request.watch_id)?))
-        });
-        let (spec, id) = match accepted {
+        let (spec, id, cost) = match self.accept(&request) {
             Ok(accepted) => accepted,
-            Err(error) => return self.refuse(error.message()),
+            Err(reason) => return self.refuse(reason),
         };
-        let member = self.watchers.add(id, start, request.progress_notify);
+        let member = self.watchers.add(id, start, request.progress_notify, cost);
         self.metrics().add_watchers(1);
         let level = if start == 0 {
             self.go_live(&spec, &[member], 0)
@@ -95,6 +98,34 @@ impl WatchStream {
         self.outbox.reply(Batch { revision: level, watch_id: id, created: true, ..Batch::default() });
         if start > level && self.joining.is_none() {
             self.join_at(start);
+        }
+    }
+
+    /// Whether a watcher can be had: what it wants, its id, and what it costs, which is claimed.
+    fn accept(&mut self, request: &WatchCreateRequest) -> Result<(Spec, i64, u32), Cow<'static, str>> {
+        let spec = Spec::new(request).map_err(|error| error.message())?;
+        if request.start_revision < 0 {
+            return Err(Error::Compacted.message().into());
+        }
+        let cost = allowance::cost(&spec);
+        if let Some(allowance) = &self.allowance
+            && let Err(full) = allowance.claim(cost)
+        {
+            self.metrics().add_refused(full.scope);
+            return Err(full.reason().into());
+        }
+        match self.watchers.assign_id(request.watch_id) {
+            Ok(id) => Ok((spec, id, cost)),
+            Err(error) => {
+                self.release(cost.into());
+                Err(error.message().into())
+            }
+        }
+    }
+
+    fn release(&self, cost: u64) {
+        if let Some(allowance) = &self.allowance {
+            allowance.release(cost);
         }
     }
 
@@ -217,7 +248,8 @@ impl WatchStream {
 
     /// Removes a watcher from wherever it is. A cohort drops it later.
     fn end(&mut self, member: Member) {
-        let Some(Watcher { live, .. }) = self.watchers.remove(member) else { return };
+        let Some(Watcher { live, cost, .. }) = self.watchers.remove(member) else { return };
+        self.release(cost.into());
         self.cancellations += 1;
         self.metrics().add_watchers(-1);
         match live {
@@ -380,6 +412,7 @@ impl WatchStream {
 
 impl Drop for WatchStream {
     fn drop(&mut self) {
+        self.release(self.watchers.iter().map(|watcher| u64::from(watcher.cost)).sum());
         let hub = self.history.hub();
         let slow = self.watchers.iter().filter(|watcher| watcher.live.is_none()).count();
         hub.metrics().add_slow(-(slow as i64));

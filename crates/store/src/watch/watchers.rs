@@ -23,6 +23,8 @@ pub(super) struct Watcher {
     pub(super) sent: bool,
     /// Its interest at the hub; `None` while it reads the log.
     pub(super) live: Option<u32>,
+    /// What it has claimed of its stream's allowance.
+    pub(super) cost: u32,
     serial: u64,
 }
 
@@ -49,10 +51,10 @@ impl Watchers {
     }
 
     /// Adds a watcher that is not live yet.
-    pub(super) fn add(&mut self, id: i64, min_rev: i64, progress_notify: bool) -> Member {
+    pub(super) fn add(&mut self, id: i64, min_rev: i64, progress_notify: bool, cost: u32) -> Member {
         let serial = self.next_serial;
         self.next_serial += 1;
-        let watcher = Watcher { id, min_rev, progress_notify, sent: false, live: None, serial };
+        let watcher = Watcher { id, min_rev, progress_notify, sent: false, live: None, cost, serial };
         let slot = self.slots.insert(watcher) as u32;
         let replaced = self.by_id.insert(id, slot);
         assert!(replaced.is_none(), "a watch id is used once at a time");

@@ -8,7 +8,7 @@ use api::mvccpb::KeyValue;
 
 use super::checker::{Checker, poll};
 use super::fake::Fake;
-use crate::watch::{History, Hub, Options, WatchStream};
+use crate::watch::{Allowance, History, Hub, Options, Scope, WatchStream};
 
 fn open(store: &Arc<Fake>) -> WatchStream {
     Hub::open(store.clone(), Arc::new(|| {}))
@@ -73,6 +73,57 @@ fn ids_are_assigned_upward() {
     assert!(responses[3].created && responses[3].canceled);
     assert_eq!(responses[3].cancel_reason, "mvcc: duplicate watch ID provided on the WatchStream");
     assert_eq!(stream.watchers(), 4);
+}
+
+#[test]
+fn watches_beyond_the_limit_are_refused_with_a_reason() {
+    let store = Fake::new(Options::default());
+    let member = Allowance::of_member(5);
+    let open = |limit| {
+        let mut stream = open(&store);
+        stream.limit(Allowance::of_connection(&member, limit));
+        stream
+    };
+    let metrics = store.hub().metrics();
+    let (mut one, mut two) = (open(3), open(10));
+    for _ in 0..3 {
+        one.create(on("a"));
+    }
+    assert!(all(&mut one).iter().all(|response| response.created && !response.canceled));
+    one.create(on("a"));
+    let refused = next(&mut one).expect("an answer");
+    assert!(refused.created && refused.canceled && refused.watch_id == -1);
+    assert_eq!(
+        refused.cancel_reason,
+        "rpc error: code = ResourceExhausted desc = etcdserver: too many watches of this connection \
+         (--max-watches-per-connection=3)"
+    );
+    assert_eq!((metrics.refused(Scope::Connection), metrics.refused(Scope::Member)), (1, 0));
+    // A long key counts for more: it is kept.
+    two.create(on(&"k".repeat(3_000)));
+    let refused = next(&mut two).expect("an answer");
+    assert_eq!(
+        refused.cancel_reason,
+        "rpc error: code = ResourceExhausted desc = etcdserver: too many watches of this member (--max-watches=5)"
+    );
+    assert_eq!((metrics.refused(Scope::Connection), metrics.refused(Scope::Member)), (1, 1));
+    // An id that is taken costs nothing.
+    one.cancel(0);
+    one.create(WatchCreateRequest { watch_id: 1, ..on("a") });
+    assert_eq!(member.taken(), 2);
+    drop(one);
+    assert_eq!(member.taken(), 0);
+    two.create(on(&"k".repeat(3_000)));
+    assert!(all(&mut two)[0].created);
+    assert_eq!((member.taken(), two.watchers()), (3, 1));
+    // Compaction ends watches too.
+    two.create(from("a", 1));
+    store.put("a", "1");
+    store.compact(2);
+    assert!(all(&mut two).iter().any(|response| response.compact_revision == 2));
+    assert_eq!(member.taken(), 3);
+    drop(two);
+    assert_eq!(member.taken(), 0);
 }
 
 #[test]
