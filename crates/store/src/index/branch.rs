@@ -4,9 +4,15 @@ use super::keys::{HEAP_BYTES_MAX, KEYS_MAX, KeyBlock};
 use super::node::{JOINED_MAX, Node, Pushed, Split, adjusted};
 use crate::types::Version;
 
+/// Children that a branch holds even if their separators are longer than a node should have. With fewer of them clients could choose
+/// long keys, and an order of them, that leave one child to most branches: a tree as high as it has keys.
+pub(super) const HEAVY_CHILDREN_MIN: usize = 8;
+
 /// Up to [`KEYS_MAX`] children. Child i holds the keys in `[separator i - 1, separator i)`.
 ///
-/// A branch may be left with a single child and no separator; all leaves stay at the same depth.
+/// A branch may be left with a single child and no separator; all leaves stay at the same depth. A branch is cut in two only with
+/// [`HEAVY_CHILDREN_MIN`] children or more, so a level is added to the tree only for six times as many keys: functions that recurse
+/// by level, down a way or over the whole tree, do so some twenty times at most.
 pub(super) struct Branch {
     pub(super) separators: KeyBlock,
     pub(super) children: Vec<Node>,
@@ -97,7 +103,7 @@ impl Branch {
     /// Puts a new child at `at`, cutting this branch in two if it is full.
     fn insert(&mut self, at: usize, split: Split, is_last: bool) -> Option<Split> {
         let len = self.children.len();
-        let is_heavy = len > 1 && self.separators.bytes_with(&split.separator) > HEAP_BYTES_MAX;
+        let is_heavy = len >= HEAVY_CHILDREN_MIN && self.separators.bytes_with(&split.separator) > HEAP_BYTES_MAX;
         if len < KEYS_MAX && !is_heavy {
             self.place(at, split);
             return None;
@@ -110,7 +116,7 @@ impl Branch {
         // Separator `cut - 1` goes up: children before `cut` stay.
         let cut = match (is_heavy, is_outside) {
             (true, true) => 1,
-            (true, false) => self.separators.middle().clamp(1, len - 1),
+            (true, false) => self.separators.middle().clamp(2, len - 2),
             (false, _) => len / 2,
         };
         let separator = self.separators.key(cut - 1);

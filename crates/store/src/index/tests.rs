@@ -7,6 +7,7 @@ use api::KeyRange;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use super::keys::HEAP_BYTES_MAX;
 use super::{Index, Scan};
 use crate::types::{Loc, Revision, Version};
 
@@ -366,4 +367,38 @@ fn an_old_version_is_refused() {
 fn unsorted_keys_are_refused() {
     let version = Pair::new().version(false);
     Index::build([(b"b", version), (b"a", version)]);
+}
+
+#[test]
+fn no_order_of_long_keys_makes_it_deep() {
+    const KEYS: usize = 120;
+    // Longer than a node should be, so that each leaf has one key and each separator is as long.
+    let long = |first: usize, last: usize| {
+        let mut key = vec![b'x'; HEAP_BYTES_MAX + 1000];
+        key[..8].copy_from_slice(&(first as u64).to_be_bytes());
+        key.extend_from_slice(&(last as u64).to_be_bytes());
+        key
+    };
+    // From both ends inwards, and from the middle outwards.
+    let inwards = |i: usize| if i.is_multiple_of(2) { i / 2 } else { KEYS - i / 2 };
+    let orders: [(&str, Box<dyn Fn(usize) -> Vec<u8>>); 8] = [
+        ("up", Box::new(|i| long(0, i))),
+        ("down, behind the first", Box::new(|i| long(0, if i == 0 { 0 } else { KEYS - i }))),
+        ("inwards", Box::new(|i| long(0, inwards(i)))),
+        ("outwards", Box::new(|i| long(0, inwards(KEYS - 1 - i)))),
+        ("pairs up", Box::new(|i| long(i / 2, i % 2))),
+        ("pairs down", Box::new(|i| long(KEYS - i / 2, i % 2))),
+        ("pairs inwards", Box::new(|i| long(inwards(i / 2), i % 2))),
+        ("pairs down, behind the first", Box::new(|i| long(if i < 2 { 0 } else { KEYS - i / 2 }, i % 2))),
+    ];
+    for (name, key) in orders {
+        let mut index = Index::new();
+        for i in 0..KEYS {
+            let rev = Revision { main: i as i64 + 2, sub: 0 };
+            let loc = Loc { segment: 1, offset: i as u32, len: 1 };
+            index.push(&key(i), Version { rev, create: rev.main, version: 1, loc });
+        }
+        let shape = index.check();
+        assert!(shape.depth <= 5, "{name}: {} levels of {} leaves", shape.depth, shape.leaves);
+    }
 }
