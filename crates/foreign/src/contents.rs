@@ -13,6 +13,9 @@ use std::collections::BTreeMap;
 use store::Member;
 use store::checkpoint::Checkpoint;
 
+/// Bytes of a bucket of settings, all of which is kept in memory. etcd keeps some dozens of bytes there.
+const TABLE_BYTES_MAX: usize = 16 << 20;
+
 /// Everything in a database but the changes to keys.
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
@@ -142,7 +145,10 @@ impl Database {
     /// A bucket of a few rows.
     fn table(&self, name: &str) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Error> {
         let mut rows = BTreeMap::new();
+        let mut room = TABLE_BYTES_MAX;
         self.walk(name, &mut |key, value| {
+            let left = room.checked_sub(key.len()).and_then(|left| left.checked_sub(value.len()));
+            room = left.ok_or_else(|| Error::contents(name, "it has more in it than etcd keeps there"))?;
             rows.insert(key.to_vec(), value.to_vec());
             Ok(())
         })?;

@@ -113,8 +113,9 @@ fn files(dir: &Path) -> Result<Files, Error> {
     if files.is_empty() {
         return Err(Error::Refused(format!("`{}` holds no log", dir.display())));
     }
-    if let Some(pair) = files.windows(2).find(|pair| pair[0].0 + 1 != pair[1].0) {
-        return Err(Error::Refused(format!("a file of the log is missing before `{}`", pair[1].2.display())));
+    let gap = files.iter().zip(files.iter().skip(1)).find(|(file, next)| file.0.checked_add(1) != Some(next.0));
+    if let Some((_, (_, _, path))) = gap {
+        return Err(Error::Refused(format!("a file of the log is missing before `{}`", path.display())));
     }
     Ok(files)
 }
@@ -270,6 +271,20 @@ mod tests {
         let mut damaged = whole;
         damaged[used - 300] ^= 1;
         assert!(indexes(&damaged, true).is_err());
+    }
+
+    #[test]
+    fn files_have_any_name() {
+        let dir = std::env::temp_dir().join(format!("cairn-foreign-names-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("made");
+        // Numbers that are followed by none, and the same one twice.
+        for name in ["ffffffffffffffff-0.wal", "ffffffffffffffff-1.wal", "-.wal", "x-0.wal", "0-.wal", "\u{e9}.wal"] {
+            std::fs::write(dir.join(name), []).expect("written");
+        }
+        let found = files(&dir);
+        std::fs::remove_dir_all(&dir).expect("removed");
+        let text = found.map(drop).map_err(|error| error.to_string());
+        assert!(text.is_err_and(|text| text.contains("missing before") && text.contains("ffffffffffffffff-1.wal")));
     }
 
     proptest! {

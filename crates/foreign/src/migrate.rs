@@ -118,16 +118,18 @@ fn check_received(path: &Path, index: u64, expected: u64) -> Result<(), Error> {
 /// The entries behind `index`, which must follow it without a gap.
 fn continuous(entries: &[Entry], index: u64) -> Result<&[Entry], Error> {
     let first = entries.iter().position(|entry| entry.index() > index).unwrap_or(entries.len());
-    let entries = &entries[first..];
-    let is_whole = entries.iter().zip(index + 1..).all(|(entry, index)| entry.index() == index);
-    if is_whole {
-        return Ok(entries);
+    let entries = entries.get(first..).unwrap_or_default();
+    let mut last = index;
+    for found in entries.iter().map(Entry::index) {
+        let due = last.saturating_add(1);
+        if found != due || found == last {
+            return Err(Error::Refused(format!(
+                "the log has entry {found} where entry {due} is due: parts of it are missing, or the database is older than the log"
+            )));
+        }
+        last = found;
     }
-    let found = entries.first().map_or(0, Entry::index);
-    Err(Error::Refused(format!(
-        "the log has entry {found} where entry {} is due: parts of it are missing, or the database is older than the log",
-        index + 1
-    )))
+    Ok(entries)
 }
 
 /// What the member knows of votes and of what is agreed. What is in the database was agreed, whatever the log had heard of that; what
@@ -160,6 +162,11 @@ mod tests {
         assert_eq!(continuous(&entries, 9).map(<[Entry]>::len).ok(), Some(0));
         assert!(continuous(&entries, 2).is_err());
         assert!(continuous(&[entry(5, 1), entry(7, 1)], 4).is_err());
+        // A database may say anything of itself.
+        assert_eq!(continuous(&entries, u64::MAX).map(<[Entry]>::len).ok(), Some(0));
+        let last = [entry(u64::MAX - 1, 1), entry(u64::MAX, 1)];
+        assert_eq!(continuous(&last, u64::MAX - 2).map(<[Entry]>::len).ok(), Some(2));
+        assert!(continuous(&[entry(u64::MAX, 1), entry(u64::MAX, 1)], u64::MAX - 1).is_err());
     }
 
     #[test]

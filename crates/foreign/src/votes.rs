@@ -46,7 +46,7 @@ impl Votes {
         let after = base.map_or(0, Snapshot::index);
         let (mut voters, mut learners): (BTreeSet<u64>, BTreeSet<u64>) =
             (state.voters.iter().copied().collect(), state.learners.iter().copied().collect());
-        for (_, change) in self.changes.iter().filter(|(at, _)| (after + 1..=index).contains(at)) {
+        for (_, change) in self.changes.iter().filter(|(at, _)| *at > after && *at <= index) {
             let id = change.node_id();
             match change.r#type() {
                 ConfChangeType::ConfChangeAddNode => {
@@ -99,6 +99,10 @@ mod tests {
         votes.snapshot(&Snapshot { index: Some(4), term: Some(1), conf_state });
         assert_eq!(found(&votes, 9), Some((vec![3, 7], vec![])));
         assert_eq!((found(&votes, 3), votes.term_of(4)), (Some((vec![1, 2], vec![3])), Some(1)));
+        let last = Snapshot { index: Some(u64::MAX), ..Snapshot { conf_state: votes.at(9), ..Snapshot::default() } };
+        let mut at_the_end = votes.clone();
+        at_the_end.snapshot(&last);
+        assert_eq!(found(&at_the_end, u64::MAX), Some((vec![3, 7], vec![])), "nothing is behind the last number");
         assert_eq!((votes.newest(3), votes.newest(4).map(Snapshot::index)), (None, Some(4)));
     }
 }

@@ -1,7 +1,9 @@
 //! Reads database files of bbolt, the library that etcd keeps its data with. The layout is drawn in `docs/formats.md`, "Snapshot image".
 //!
-//! Nothing in a file is believed: places, lengths and page numbers are checked before they are used, no page is gone through twice, and
-//! memory is bounded by the largest page, which has [`RUN_BYTES_MAX`] at most, whatever a file with holes says of itself.
+//! Nothing in a file is believed: places, lengths and page numbers are checked before they are used, no page is gone through twice, the
+//! elements of a page have no byte in common, and whatever a file with holes says of itself, memory is bounded by one leaf, which has
+//! [`RUN_BYTES_MAX`] and the bytes of the file at most, with the branches on the way to it, which have [`WAY_BYTES_MAX`] together. A walk
+//! recurses by level, of which there are [`DEPTH_MAX`].
 
 mod page;
 
@@ -17,6 +19,8 @@ use std::time::{Duration, Instant};
 const DEPTH_MAX: usize = 64;
 /// Bytes of a page with those that it goes on into: what etcd has written came in a message, none of which is longer.
 const RUN_BYTES_MAX: u64 = 2 << 30;
+/// Bytes of the branches on the way from the root to a leaf. Those of etcd are single pages, but for keys of kilobytes.
+const WAY_BYTES_MAX: u64 = 64 << 20;
 /// How often a lock is asked for.
 const LOCK_STEP: Duration = Duration::from_millis(50);
 
@@ -98,11 +102,14 @@ impl Db {
     pub fn buckets(&self) -> Result<Vec<Bucket>, Error> {
         let mut buckets = Vec::new();
         let mut walk = self.begin();
-        walk.tree(self.meta.root, 0, &mut |name, value, is_bucket| {
+        walk.tree(self.meta.root, 0, WAY_BYTES_MAX, &mut |name, value, is_bucket| {
             if !is_bucket {
                 return Err("a value where buckets are expected".into());
             }
             let root = match page::bucket(value)? {
+                (0, rest) if rest.len() > page::PAGE_BYTES_MAX => {
+                    return Err("a bucket in it is longer than a page".into());
+                }
                 (0, rest) => Root::Inline(rest.to_vec()),
                 (root, _) => Root::Page(root),
             };
@@ -120,7 +127,7 @@ impl Db {
         let mut walk = self.begin();
         let each = &mut |key: &[u8], value: &[u8], is_bucket: bool| Ok(visit(key, Some(value).filter(|_| !is_bucket)));
         match &bucket.root {
-            Root::Page(root) => walk.tree(*root, 0, each),
+            Root::Page(root) => walk.tree(*root, 0, WAY_BYTES_MAX, each),
             Root::Inline(bytes) => walk.leaf(&Page { id: 0, bytes }, each),
         }
     }
@@ -133,8 +140,8 @@ impl Db {
         Error::Damaged { path: self.path.clone(), page, what: what.into() }
     }
 
-    /// A page with those that it goes on into.
-    fn read(&self, id: u64) -> Result<Vec<u8>, Error> {
+    /// A page with those that it goes on into; a branch of at most `room` bytes.
+    fn read(&self, id: u64, room: u64) -> Result<Vec<u8>, Error> {
         if !(2..self.meta.pages).contains(&id) {
             return Err(self.damaged(id, "there is no such page"));
         }
@@ -148,8 +155,12 @@ impl Db {
         if span > self.meta.pages - id {
             return Err(self.damaged(id, "it goes on behind the end of the file"));
         }
-        if span.saturating_mul(self.meta.page_bytes as u64) > RUN_BYTES_MAX {
+        let length = span.saturating_mul(self.meta.page_bytes as u64);
+        if length > RUN_BYTES_MAX {
             return Err(self.damaged(id, "it is longer than anything that etcd stores"));
+        }
+        if head.kind == page::BRANCH && length > room {
+            return Err(self.damaged(id, "the branches on the way to it are longer than any that were written"));
         }
         if span > 1 {
             let first = bytes.len();
@@ -177,11 +188,12 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn tree(&mut self, id: u64, depth: usize, each: &mut Each<'_>) -> Result<(), Error> {
+    /// Goes through the tree below a page. `room` is what the branches from there on may have.
+    fn tree(&mut self, id: u64, depth: usize, room: u64, each: &mut Each<'_>) -> Result<(), Error> {
         if depth > DEPTH_MAX {
             return Err(self.db.damaged(id, "the tree is too deep"));
         }
-        let bytes = self.db.read(id)?;
+        let bytes = self.db.read(id, room)?;
         // Those that it goes on into count as well: an empty leaf could be long, and hang everywhere.
         let span = (bytes.len() / self.db.meta.page_bytes) as u64;
         self.pages_left =
@@ -189,9 +201,10 @@ impl Walk<'_> {
         let page = Page { id, bytes: &bytes };
         match page.kind() {
             page::BRANCH => {
+                let room = room.saturating_sub(bytes.len() as u64);
                 for number in 0..page.count() {
                     let child = page.child(number).map_err(|what| self.db.damaged(id, what))?;
-                    self.tree(child, depth + 1, each)?;
+                    self.tree(child, depth.saturating_add(1), room, each)?;
                 }
                 Ok(())
             }
@@ -205,8 +218,12 @@ impl Walk<'_> {
         if page.bytes.len() < page::HEAD_BYTES || page.kind() != page::LEAF {
             return Err(damaged("it is no leaf"));
         }
+        // Elements that share bytes would make more of a page than it is.
+        let mut room = page.bytes.len();
         for number in 0..page.count() {
             let element = page.element(number).map_err(damaged)?;
+            let left = room.checked_sub(element.key.len()).and_then(|left| left.checked_sub(element.value.len()));
+            room = left.ok_or_else(|| damaged("its elements overlap"))?;
             if self.last.as_deref().is_some_and(|last| last >= element.key) {
                 return Err(damaged("keys are out of order"));
             }

@@ -13,7 +13,7 @@ const VERSION: u32 = 2;
 const ELEMENT_BYTES: usize = 16;
 const META_BYTES: usize = 64;
 const PAGE_BYTES_MIN: usize = 1024;
-const PAGE_BYTES_MAX: usize = 64 << 10;
+pub(super) const PAGE_BYTES_MAX: usize = 64 << 10;
 /// An element whose value is a bucket.
 const IS_BUCKET: u32 = 1;
 
@@ -91,13 +91,14 @@ pub(super) fn checksum(bytes: &[u8]) -> u64 {
 /// The first bytes of a page.
 pub(super) struct Head {
     pub(super) id: u64,
+    pub(super) kind: u16,
     /// How many pages more it goes on.
     pub(super) overflow: u32,
 }
 
 impl Head {
     pub(super) fn of(bytes: &[u8]) -> Head {
-        Head { id: u64_at(bytes, 0), overflow: u32_at(bytes, 12) }
+        Head { id: u64_at(bytes, 0), kind: u16_at(bytes, 8), overflow: u32_at(bytes, 12) }
     }
 }
 

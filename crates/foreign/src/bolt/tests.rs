@@ -110,6 +110,53 @@ fn a_file_with_holes_takes_no_memory() {
     assert!(matches!(read, Err(Error::Damaged { what, .. }) if what.contains("longer than anything")));
 }
 
+/// Gives the file more pages, which are a hole, and lets every page of `kind` go on into `overflow` of them.
+fn with_a_hole(bytes: &mut [u8], kind: u8, overflow: u32) -> Temporary {
+    let pages = bytes.len() as u64 / 4096 + u64::from(overflow);
+    for head in [0, 4096] {
+        let meta = &mut bytes[head + 16..head + 80];
+        meta[40..48].copy_from_slice(&pages.to_le_bytes());
+        let checksum = page::checksum(&meta[..56]);
+        meta[56..].copy_from_slice(&checksum.to_le_bytes());
+    }
+    for page in 3..bytes.len() / 4096 {
+        if bytes[page * 4096 + 8] == kind {
+            bytes[page * 4096 + 12..page * 4096 + 16].copy_from_slice(&overflow.to_le_bytes());
+        }
+    }
+    let file = Temporary::new(bytes);
+    File::options().write(true).open(&file.0).unwrap().set_len(pages * 4096).unwrap();
+    file
+}
+
+#[test]
+fn the_branches_of_a_way_are_bounded_together() {
+    let mut bytes = image(&Rows::new(), 5000);
+    let file = with_a_hole(&mut bytes, 1, (WAY_BYTES_MAX / 4096) as u32);
+    let db = Db::open(&file.0).unwrap();
+    let read =
+        db.buckets().and_then(|buckets| buckets.iter().try_for_each(|bucket| db.walk(bucket, &mut |_, _| Ok(()))));
+    assert!(matches!(read, Err(Error::Damaged { what, .. }) if what.contains("branches on the way")));
+}
+
+#[test]
+fn elements_that_share_their_bytes_are_refused() {
+    let mut bytes = image(&Rows::new(), 5000);
+    let leaf = (3..bytes.len() / 4096).rev().find(|page| {
+        bytes[page * 4096 + 8] == 2 && u16::from_le_bytes([bytes[page * 4096 + 10], bytes[page * 4096 + 11]]) > 20
+    });
+    let at = leaf.unwrap() * 4096;
+    // Each value reaches to the end of the page.
+    for number in 0..20 {
+        let slot = at + 16 + number * 16;
+        let word =
+            |place: usize| u32::from_le_bytes(bytes[slot + place..slot + place + 4].try_into().unwrap()) as usize;
+        let rest = 4096 - (slot - at) - word(4) - word(8);
+        bytes[slot + 12..slot + 16].copy_from_slice(&(rest as u32).to_le_bytes());
+    }
+    assert!(matches!(read(&bytes), Err(Error::Damaged { what, .. }) if what == "its elements overlap"));
+}
+
 #[test]
 fn a_file_is_not_looked_at_before_its_writer_is_gone() {
     let file = Temporary::new(&image(&Rows::new(), 10));
