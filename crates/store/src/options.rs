@@ -15,7 +15,7 @@ pub struct Options {
     pub lease_ttl_seconds_min: i64,
     /// `--max-learners`. Equal on all members.
     pub learners_max: usize,
-    /// Size that the chunks of a range stream aim at.
+    /// Bytes of pairs at which a chunk of a range stream ends, with the pair that reaches them.
     pub stream_chunk_bytes: usize,
     /// Free disk space below which writes are refused, beyond what the revision log reserves for itself: for the Raft log and a
     /// checkpoint.

@@ -16,7 +16,7 @@ use api::{Error, KeyRange};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Pairs in the first chunk, whose size tells how many the next may have.
+/// Pairs in the first chunk. The next ones have twice as many each, for as long as their bytes allow.
 const FIRST_CHUNK_KEYS: usize = 10;
 
 /// A range that is answered in chunks. It pins nothing: a compaction past its revision ends it.
@@ -136,12 +136,7 @@ impl RangeStream {
             _ => self.collect(wanted)?,
         };
         self.left -= kvs.len();
-        let target = self.store.options.stream_chunk_bytes;
-        if kvs.encoded_len() < target / 2 {
-            self.chunk_keys = self.chunk_keys.saturating_mul(2);
-        } else if kvs.encoded_len() > target.saturating_mul(2) {
-            self.chunk_keys = (self.chunk_keys / 2).max(1);
-        }
+        self.chunk_keys = self.chunk_keys.saturating_mul(2);
         let more = !self.request.count_only
             && usize::try_from(self.request.limit).is_ok_and(|limit| limit > 0 && self.count > limit as i64);
         let end = RangeEnd { revision: self.revision, count: self.count, more };
@@ -155,30 +150,37 @@ impl RangeStream {
         whole && self.request.sort_target() != SortTarget::Key
     }
 
+    /// The next pairs: `wanted` of them, or fewer once they have the bytes that a chunk aims at, so a chunk is at most one pair larger. How
+    /// large the pairs before were says nothing of those that come.
     fn collect(&mut self, wanted: usize) -> Result<Kvs, Error> {
+        let target = self.store.options.stream_chunk_bytes;
+        let (mut bytes, mut is_full) = (0usize, false);
         let range = KeyRange::new(&self.request.key, &self.request.range_end);
         let (mut held, mut encoded, mut locs) = (Held::default(), Encoded::default(), Vec::<Loc>::new());
         let mut last = Vec::new();
-        while locs.len() < wanted {
+        while locs.len() < wanted && !is_full {
             let index = read(&self.store.index);
             // Pruning follows the compact revision and needs the write lock: what is read now is all there.
             if self.at < self.store.compact_revision() {
                 return Err(Error::Compacted);
             }
             let end = index.scan(range, self.at, self.after.as_deref(), READ_STRIDE_KEYS, &mut |key, version| {
-                if self.request.keys_only {
-                    locs.push(encoded.push(&KvView {
+                let loc = if self.request.keys_only {
+                    encoded.push(&KvView {
                         key,
                         create: version.create,
                         modified: version.rev.main,
                         version: version.version,
                         ..KvView::default()
-                    }));
+                    })
                 } else {
                     held.hold(&self.store.segments, version.loc);
-                    locs.push(version.loc);
-                }
-                if locs.len() == wanted {
+                    version.loc
+                };
+                locs.push(loc);
+                bytes = bytes.saturating_add(loc.len as usize);
+                is_full = bytes >= target;
+                if locs.len() == wanted || is_full {
                     last = key.to_vec();
                     return ControlFlow::Break(());
                 }
@@ -191,7 +193,7 @@ impl RangeStream {
                 Scan::Done => break,
             }
         }
-        assert!(locs.len() == wanted, "a stream counted {} keys and found {}", self.count, locs.len());
+        assert!(locs.len() == wanted || is_full, "a stream counted {} keys and found {}", self.count, locs.len());
         Ok(if self.request.keys_only { Kvs::encoded(encoded, locs) } else { Kvs::stored(held, locs) })
     }
 }

@@ -8,7 +8,7 @@ use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::*;
 use bytes::BytesMut;
 use prost::Message;
-use store::{Allowance, Unread};
+use store::{Allowance, Options, RangeChunk, Unread};
 
 #[test]
 fn ranges_of_all_shapes() {
@@ -131,6 +131,33 @@ fn large_answers_stay_whole_while_the_store_moves_on() {
     assert!(answer.kvs.to_messages().iter().all(|kv| kv.value == "0"), "segments are kept for who reads them");
     assert_eq!(stream.next().unwrap().unwrap_err(), Error::Compacted);
     assert!(stream.next().is_none());
+}
+
+#[test]
+fn a_chunk_of_a_stream_is_bounded_by_bytes() {
+    let options = Options {
+        stream_chunk_bytes: 100 << 10,
+        log: store::log::Options { segment_bytes: 4 << 20 },
+        ..Options::default()
+    };
+    let mut node = Node::with(options);
+    // The small ones make the next chunk one of many keys.
+    let small = (0..2000).map(|key| put(&format!("a{key:05}"), "").raft());
+    let large = (0..60).map(|key| put(&format!("b{key:05}"), &"x".repeat(64 << 10)).raft());
+    node.apply_all(small.chain(large).collect());
+    for (request, chunks_max) in [(all(), 50), (RangeRequest { keys_only: true, ..all() }, 10)] {
+        let mut stream = node.store.range_stream(request).unwrap();
+        let (mut found, mut chunks) = (Vec::new(), 0);
+        while let Some(chunk) = stream.next() {
+            let RangeChunk { kvs, end } = chunk.unwrap();
+            assert!(kvs.encoded_len() < 200 << 10, "a chunk of {} bytes", kvs.encoded_len());
+            found.extend(kvs.to_messages().into_iter().map(|kv| kv.key));
+            assert_eq!(end.map(|end| end.count), (found.len() == 2060).then_some(2060));
+            chunks += 1;
+        }
+        assert!(chunks <= chunks_max, "{chunks} chunks");
+        assert!(found.len() == 2060 && found.is_sorted());
+    }
 }
 
 #[test]
