@@ -2,7 +2,8 @@
 //!
 //! Entries are applied in strides. A stride computes its results against the index and an overlay of what it wrote itself, and
 //! appends its records to the log's buffer. Committing it writes the buffer, installs the versions in the index, publishes the
-//! revision, tells the watch hub, and hands the answers out, in this order: an answer is never seen before its write.
+//! revision, tells the watch hub, which lets nobody in between, and hands the answers out, in this order: an answer is never seen before
+//! its write.
 
 use crate::alarms::Alarms;
 use crate::auth::{Ask, AuthEvent, Author, Change as AuthChange};
@@ -18,7 +19,7 @@ use crate::txn::newest_revision_named;
 use crate::types::{Loc, Version};
 use crate::unpublished::KeySpan;
 use crate::view::View;
-use crate::watch::{Event, Kind};
+use crate::watch::{Event, Kind, Publication};
 use api::Error;
 use api::Message;
 use api::etcdserverpb::*;
@@ -479,8 +480,7 @@ impl Applier {
     fn commit(&mut self, sink: &mut dyn Sink) -> Result<(), Fatal> {
         self.log.flush()?;
         if !self.changes.is_empty() {
-            self.index_changes();
-            self.tell_hub();
+            self.publish_changes();
             self.overlay.clear();
             self.changes.clear();
         }
@@ -497,9 +497,14 @@ impl Applier {
         Ok(())
     }
 
-    /// Puts the stride's versions into the index, in short holds of its lock, and publishes each revision with its last version.
-    fn index_changes(&self) {
+    /// Puts the stride's versions into the index, in short holds of its lock, and publishes each revision with its last version. Watchers
+    /// hear of a revision before anybody who has read it can ask them for more.
+    fn publish_changes(&self) {
+        // Built before anything is locked; who registers only then costs it there.
+        let events: Option<Vec<Event>> =
+            (!self.store.hub.is_idle()).then(|| self.changes.iter().map(Change::event).collect());
         let mut rest = &self.changes[..];
+        let mut told = 0;
         while let Some(first) = rest.first() {
             let (chunk, behind) = rest.split_at(install_stride(rest));
             let last = chunk[chunk.len() - 1].version.rev.main;
@@ -509,6 +514,8 @@ impl Applier {
             let begins_split = is_split && (began_here || !self.store.unpublished.is_any());
             // Looks at every key of the revision: not while readers wait.
             let span = begins_split.then(|| self.span_of(last));
+            let published = if is_split { last - 1 } else { last };
+            let publication = (published > self.store.revision()).then(|| self.store.hub.begin());
             let mut index = write(&self.store.index);
             for change in chunk {
                 index.push(&change.key, change.version);
@@ -518,9 +525,14 @@ impl Applier {
             } else if !is_split && self.store.unpublished.is_any() {
                 self.store.unpublished.set(None);
             }
-            let published = if is_split { last - 1 } else { last };
             self.store.revision.store(published, Ordering::Release);
             drop(index);
+            if let Some(publication) = publication {
+                let end = self.changes.partition_point(|change| change.version.rev.main <= published);
+                let built = events.as_ref().and_then(|events| events.get(told..end));
+                tell(publication, published, &self.changes[told..end], built);
+                told = end;
+            }
             rest = behind;
         }
     }
@@ -538,24 +550,38 @@ impl Applier {
         }
         span
     }
+}
 
-    fn tell_hub(&self) {
-        let hub = &self.store.hub;
-        if hub.is_idle() {
-            return hub.skip_to(self.store.revision());
+impl Change {
+    fn event(&self) -> Event {
+        Event {
+            kind: if self.version.is_tombstone() { Kind::Delete } else { Kind::Put },
+            key: self.key.clone(),
+            rev: self.version.rev,
+            loc: self.version.loc,
+            prev: self.prev,
         }
-        let event = |change: &Change| Event {
-            kind: if change.version.is_tombstone() { Kind::Delete } else { Kind::Put },
-            key: change.key.clone(),
-            rev: change.version.rev,
-            loc: change.version.loc,
-            prev: change.prev,
-        };
-        let events: Vec<Event> = self.changes.iter().map(event).collect();
-        let revisions: Vec<(i64, &[Event])> =
-            events.chunk_by(|a, b| a.rev.main == b.rev.main).map(|chunk| (chunk[0].rev.main, chunk)).collect();
-        hub.publish(&revisions);
     }
+}
+
+/// Pushes to watchers what readers see now. `events` are those of the changes, if they were built.
+fn tell(publication: Publication<'_>, published: i64, changes: &[Change], events: Option<&[Event]>) {
+    if publication.is_idle() {
+        return publication.skip_to(published);
+    }
+    let built: Vec<Event>;
+    let events = match events {
+        Some(events) => events,
+        None => {
+            built = changes.iter().map(Change::event).collect();
+            &built
+        }
+    };
+    let revisions: Vec<(i64, &[Event])> = events
+        .chunk_by(|a, b| a.rev.main == b.rev.main)
+        .filter_map(|chunk| Some((chunk.first()?.rev.main, chunk)))
+        .collect();
+    publication.publish(&revisions);
 }
 
 /// How many of the changes one hold of the index lock installs.

@@ -1,5 +1,5 @@
 //! Watches over the real store: its log is the history, its applier the publisher.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod support;
 
@@ -7,6 +7,7 @@ use api::Message;
 use api::etcdserverpb::*;
 use api::mvccpb::event::EventType;
 use std::sync::Arc;
+use store::Options;
 use store::watch::{Hub, WatchStream};
 use support::Node;
 use support::page::{ORIGIN, Page};
@@ -113,4 +114,36 @@ fn a_slow_watcher_is_cancelled_when_its_past_is_gone() {
     assert!(got.iter().zip(2..).all(|(event, revision)| event.3 == revision), "a gap");
     let whole = got.len() as i64 == now - 1;
     assert!(whole || (last.canceled && last.compact_revision == now), "{last:?}");
+}
+
+#[test]
+fn what_a_stream_is_told_never_falls_behind_what_was_read() {
+    let mut node = Node::with(Options { log: store::log::Options { segment_bytes: 4 << 20 }, ..Options::default() });
+    node.apply_all((0..20_000).map(|key| put(&format!("key{key:05}"), "").raft()).collect());
+    for is_idle in [true, false] {
+        let mut level = stream(&node);
+        if !is_idle {
+            level.create(create(0));
+            drain(&mut level);
+        }
+        let before = node.store.revision();
+        let store = node.store.clone();
+        let reader = std::thread::spawn(move || {
+            // The put is visible while the deletion behind it is still being installed.
+            while store.revision() == before {
+                std::thread::yield_now();
+            }
+            let seen = store.revision();
+            level.progress();
+            let told = drain(&mut level).pop().map(|response| response.header.unwrap().revision);
+            let mut fresh = Hub::stream(&store, Arc::new(|| ()));
+            fresh.create(create(0));
+            (seen, told, drain(&mut fresh)[0].header.unwrap().revision)
+        });
+        node.apply_all(vec![put("x", "").raft(), delete("\0", "\0").raft()]);
+        let (seen, told, begun) = reader.join().unwrap();
+        assert!(begun >= seen, "revision {seen} was read, and then a watch begun at {begun}");
+        assert!(told.unwrap_or(seen) >= seen, "revision {seen} was read, and then progress at {told:?} told");
+        node.apply_all((0..20_000).map(|key| put(&format!("key{key:05}"), "").raft()).collect());
+    }
 }

@@ -43,10 +43,11 @@ impl Applier {
         checkpoints.install(&ready.checkpoint, &ready.content)?;
         ready.is_installed = true;
         desk.abandon(&store);
+        let publication = store.hub.begin();
         self.swap(&mut ready);
+        publication.skip_to(revision);
         store.oldest_checkpoint.store(checkpoints.oldest_applied_index(), Ordering::Release);
         drop((checkpoints, desk));
-        store.hub.skip_to(revision);
         store.maintenance.sweep_soon();
         self.failed = false;
         Ok(())

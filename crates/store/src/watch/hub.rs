@@ -1,6 +1,6 @@
 //! Where changes meet watchers.
 
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -59,7 +59,7 @@ struct LaneSlot {
 }
 
 struct State {
-    /// Everything up to here was pushed.
+    /// Everything up to here was pushed, and readers see it.
     level: i64,
     matcher: Matcher<Subscriber>,
     lanes: Slab<LaneSlot>,
@@ -69,7 +69,7 @@ struct State {
 
 /// Takes every revision from the applier and hands it to the streams that want it.
 pub struct Hub {
-    current: AtomicI64,
+    /// Interests in the matcher. Changes under the lock.
     registered: AtomicUsize,
     state: Mutex<State>,
     reader: Reader,
@@ -81,7 +81,6 @@ impl Hub {
     /// A hub for a store that is at `revision`.
     pub fn new(revision: i64, reader: Reader, options: Options) -> Hub {
         Hub {
-            current: AtomicI64::new(revision),
             registered: AtomicUsize::new(0),
             state: Mutex::new(State { level: revision, matcher: Matcher::new(), lanes: Slab::new(), fed: Vec::new() }),
             reader,
@@ -90,55 +89,27 @@ impl Hub {
         }
     }
 
-    /// True when publishing reaches nobody: no watcher is registered (there may be some that read the log). The applier then
-    /// need not build events and calls [`Hub::skip_to`]; if a watcher comes in between, that is put right there.
+    /// True when publishing reaches nobody: no watcher is registered (there may be some that read the log). A hint for those who
+    /// need not build events then; [`Publication::is_idle`] decides.
     pub fn is_idle(&self) -> bool {
-        self.registered.load(Ordering::SeqCst) == 0
+        self.registered.load(Ordering::Relaxed) == 0
     }
 
-    /// Publishes revisions, ascending, all their events in order. To be called by the applier alone, after readers can see
-    /// them. A revision without events may be left out.
+    /// Begins to publish. To be called by the applier alone, before readers can see what it publishes: until the publication ends,
+    /// nobody registers and nobody is told how far the store has got. So a watcher never begins before what a reader has seen,
+    /// and no reader sees less than what a watcher was told.
+    pub fn begin(&self) -> Publication<'_> {
+        Publication { hub: self, state: self.lock() }
+    }
+
+    /// Publishes revisions that readers see already.
     pub fn publish(&self, revisions: &[(i64, &[Event])]) {
-        let Some(&(last, _)) = revisions.last() else { return };
-        self.advance(last);
-        if self.is_idle() {
-            return;
-        }
-        let mut wakes = Vec::new();
-        let mut state = self.lock();
-        for &(main, events) in revisions {
-            // Whoever registered since `advance`, the first to do so, has counted these as past.
-            if main > state.level {
-                state.level = main;
-                self.route(&mut state, main, events);
-            }
-        }
-        self.hand_over(&mut state, &mut wakes);
-        drop(state);
-        wakes.iter().for_each(|lane| lane.wake());
+        self.begin().publish(revisions);
     }
 
-    /// Says that revisions up to `revision` are visible whose events were not built: the hub was idle, or the store's content
-    /// was replaced by a snapshot. Watchers that are registered nevertheless read them from the log.
+    /// Says that readers see revisions up to `revision` whose events were not built.
     pub fn skip_to(&self, revision: i64) {
-        self.advance(revision);
-        if self.is_idle() {
-            return;
-        }
-        let mut wakes = Vec::new();
-        let mut state = self.lock();
-        if revision > state.level {
-            let missed = state.level + 1;
-            state.level = revision;
-            let State { lanes, fed, .. } = &mut *state;
-            for (lane, slot) in lanes {
-                slot.overflow = Some(missed);
-                fed.push(lane as u32);
-            }
-            self.hand_over(&mut state, &mut wakes);
-        }
-        drop(state);
-        wakes.iter().for_each(|lane| lane.wake());
+        self.begin().skip_to(revision);
     }
 
     /// Counters.
@@ -148,12 +119,6 @@ impl Hub {
 
     pub(super) fn options(&self) -> &Options {
         &self.options
-    }
-
-    /// Sets the current revision: what the first who registers counts as past.
-    pub(super) fn advance(&self, revision: i64) {
-        let before = self.current.swap(revision, Ordering::SeqCst);
-        assert!(before <= revision, "revisions are published in order: {revision} after {before}");
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -256,34 +221,25 @@ impl Hub {
         self.metrics.add_streams(-1);
     }
 
-    /// The revision up to which everything was pushed. While nobody is registered, nobody can miss anything, and it is the
-    /// current one.
+    /// The revision up to which everything was pushed: what readers see, whoever asks.
     pub(super) fn level(&self) -> i64 {
-        self.settle(&mut self.lock())
-    }
-
-    fn settle(&self, state: &mut State) -> i64 {
-        if self.is_idle() {
-            state.level = state.level.max(self.current.load(Ordering::SeqCst));
-        }
-        state.level
+        self.lock().level
     }
 
     /// Registers interests of a stream. Everything after the returned level will be pushed for them.
     pub(super) fn register(&self, lane: u32, interests: &[(u32, Spec)]) -> i64 {
-        for stride in interests.chunks(REGISTER_STRIDE) {
+        let mut strides = interests.chunks(REGISTER_STRIDE);
+        loop {
             let mut state = self.lock();
-            let first = self.is_idle();
-            // Counted before `current` is read: a publisher that still found the hub idle has advanced before that.
-            self.registered.fetch_add(stride.len(), Ordering::SeqCst);
-            if first {
-                state.level = state.level.max(self.current.load(Ordering::SeqCst));
-            }
+            let Some(stride) = strides.next() else { return state.level };
             for (interest, spec) in stride {
                 state.matcher.insert(spec, Subscriber::new(lane, *interest, spec));
             }
+            self.registered.fetch_add(stride.len(), Ordering::Relaxed);
+            if strides.len() == 0 {
+                return state.level;
+            }
         }
-        self.level()
     }
 
     /// Takes back [`Hub::register`].
@@ -293,7 +249,7 @@ impl Hub {
             for (interest, spec) in stride {
                 state.matcher.remove(spec, Subscriber::new(lane, *interest, spec));
             }
-            self.registered.fetch_sub(stride.len(), Ordering::SeqCst);
+            self.registered.fetch_sub(stride.len(), Ordering::Relaxed);
         }
     }
 
@@ -314,8 +270,58 @@ impl Hub {
 
     /// Queues a progress answer behind all events up to the level.
     pub(super) fn push_progress(&self, lane: u32, audience: Audience) {
-        let mut state = self.lock();
-        let level = self.settle(&mut state);
+        let state = self.lock();
+        let level = state.level;
         state.lanes[lane as usize].lane.push_progress(level, audience);
+    }
+}
+
+/// The hub while the applier publishes, see [`Hub::begin`]. Ends when it is published, and changes nothing when it is dropped before.
+pub struct Publication<'a> {
+    hub: &'a Hub,
+    state: MutexGuard<'a, State>,
+}
+
+impl Publication<'_> {
+    /// Whether nobody is registered. The applier then calls [`Publication::skip_to`] and need not build events.
+    pub fn is_idle(&self) -> bool {
+        self.hub.is_idle()
+    }
+
+    /// Pushes revisions that readers can see now, ascending, all their events in order. A revision without events may be left out.
+    pub fn publish(mut self, revisions: &[(i64, &[Event])]) {
+        for &(main, events) in revisions {
+            self.advance(main);
+            self.hub.route(&mut self.state, main, events);
+        }
+        self.end();
+    }
+
+    /// Says that readers can see revisions up to `revision` whose events were not built: nobody is registered, or the store's content
+    /// was replaced by a snapshot. Watchers that are registered nevertheless read them from the log.
+    pub fn skip_to(mut self, revision: i64) {
+        let before = self.state.level;
+        self.advance(revision);
+        if !self.is_idle() && revision > before {
+            let State { lanes, fed, .. } = &mut *self.state;
+            for (lane, slot) in lanes {
+                slot.overflow = Some(before + 1);
+                fed.push(lane as u32);
+            }
+        }
+        self.end();
+    }
+
+    fn advance(&mut self, revision: i64) {
+        let before = std::mem::replace(&mut self.state.level, revision);
+        assert!(before <= revision, "revisions are published in order: {revision} after {before}");
+    }
+
+    /// Hands over what was collected, lets go of the lock, and wakes the streams.
+    fn end(mut self) {
+        let mut wakes = Vec::new();
+        self.hub.hand_over(&mut self.state, &mut wakes);
+        drop(self.state);
+        wakes.iter().for_each(|lane| lane.wake());
     }
 }

@@ -12,7 +12,8 @@
 //! - [`history`]: what watches need from the rest of the store.
 //!
 //! Who delivers a revision to a watcher is decided by one number. The hub's *level* is the revision up to which it has pushed
-//! everything. A watcher is registered under the hub's lock at level `X`: the hub pushes what is after `X`, the watcher reads up
+//! everything and readers see everything: the applier holds the hub's lock from before it makes a revision visible until it has pushed it.
+//! A watcher is registered under the hub's lock at level `X`: the hub pushes what is after `X`, the watcher reads up
 //! to `X` from the log first, and its `min_rev` of `X + 1` drops whatever it might meet twice. A stream whose queue is full
 //! loses the queue and keeps a revision to resume from: a stalled reader costs a cursor, and no event is lost.
 
@@ -45,7 +46,7 @@ pub use allowance::{Allowance, Scope};
 pub use batch::{Origin, Sink, Wrote};
 pub use event::{Event, Kind};
 pub(crate) use history::{History, Record};
-pub use hub::{Hub, Reader, Wake};
+pub use hub::{Hub, Publication, Reader, Wake};
 pub use metrics::Metrics;
 pub use options::Options;
 pub use stream::WatchStream;

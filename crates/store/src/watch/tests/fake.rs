@@ -126,12 +126,13 @@ impl Fake {
         if events.is_empty() {
             return main - 1;
         }
-        self.revision.store(main, Ordering::SeqCst);
         let unbuilt = self.unbuilt.swap(false, Ordering::SeqCst);
-        if unbuilt || self.hub.is_idle() {
-            self.hub.skip_to(main)
+        let publication = self.hub.begin();
+        self.revision.store(main, Ordering::SeqCst);
+        if unbuilt || publication.is_idle() {
+            publication.skip_to(main);
         } else {
-            self.hub.publish(&[(main, &events)])
+            publication.publish(&[(main, &events)]);
         }
         main
     }
