@@ -116,6 +116,7 @@ catalogue! {
     ClusterIdMismatch = FailedPrecondition "etcdserver: cluster ID mismatch";
     RequestTooLarge = InvalidArgument "etcdserver: request is too large";
     /// Not etcd's, which builds answers of any size.
+    TooManyAlarms = ResourceExhausted "etcdserver: too many alarms of IDs that no member has";
     TxnAnswerTooLarge = ResourceExhausted "etcdserver: txn answer is too large";
     TooManyRequests = ResourceExhausted "etcdserver: too many requests";
     RootUserNotExist = FailedPrecondition "etcdserver: root user does not exist";

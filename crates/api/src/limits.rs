@@ -59,12 +59,22 @@ pub const SNAPSHOTS_MAX: usize = 8;
 pub const SEND_BYTES_MAX: usize = i32::MAX as usize;
 /// Leases revoked together in one round of expiry.
 pub const LEASE_REVOKE_BATCH_MAX: usize = 500;
-/// The checkpoint of a state that another member sends: mostly its leases.
+/// The checkpoint of a state that another member sends.
 pub const SNAPSHOT_CHECKPOINT_BYTES_MAX: usize = 256 << 20;
 /// Segments of such a state.
 pub const SNAPSHOT_SEGMENTS_MAX: usize = 1 << 16;
-/// Members, and alarms, of such a state.
+/// Members of such a state.
 pub const SNAPSHOT_MEMBERS_MAX: usize = 10_000;
+/// Alarms of such a state.
+pub const SNAPSHOT_ALARMS_MAX: usize = 1_000_000;
+/// Leases that its checkpoint lists when it is sent. More of them are sent as a table beside it, which earlier versions do not know.
+pub const SNAPSHOT_LISTED_LEASES: usize = 10_000;
+/// Leases that are taken in a checkpoint: earlier versions list all of them.
+pub const SNAPSHOT_LISTED_LEASES_MAX: usize = 8 << 20;
+/// Leases that are taken in a table: what a quota of 8 GiB has room for, in as many bytes of memory.
+pub const SNAPSHOT_LEASES_MAX: usize = 128 << 20;
+/// Alarms of IDs that no member has, before further ones are refused.
+pub const ALARMS_OF_STRANGERS_MAX: usize = 100;
 /// Bytes of a segment read for another member at a time.
 pub const SNAPSHOT_READ_BYTES_MAX: usize = 1 << 20;
 /// Keep-alives of one stream that may wait for the leader's answer.

@@ -20,6 +20,11 @@ impl Alarms {
         wanted.map(|&(alarm, member_id)| AlarmMember { member_id, alarm }).collect()
     }
 
+    /// How many are on.
+    pub(crate) fn count(&self) -> usize {
+        self.on.len()
+    }
+
     /// Whether some member raised this alarm.
     pub(crate) fn is_on(&self, kind: AlarmType) -> bool {
         let kind = kind as i32;

@@ -441,6 +441,7 @@ impl Applier {
         let alarms: &Alarms = &log::read(&self.store.alarms);
         self.corrupt = alarms.is_on(AlarmType::Corrupt);
         self.no_space = alarms.is_on(AlarmType::Nospace);
+        self.store.alarm_count.store(alarms.count(), Ordering::Relaxed);
     }
 
     /// What the entry at hand reads.

@@ -12,8 +12,8 @@ mod files;
 #[allow(clippy::unwrap_used)]
 mod tests;
 
-pub use content::Checkpoint;
+pub use content::{Checkpoint, LeaseTable};
 pub use encoding::decode_checkpoint;
-pub(crate) use encoding::{CheckpointName, TEMPORARY_SUFFIX, encode_checkpoint};
+pub(crate) use encoding::{CheckpointName, TEMPORARY_SUFFIX, decode_sent, encode_checkpoint};
 pub use files::Checkpoints;
 pub(crate) use files::{Doubted, KEPT, Kept};

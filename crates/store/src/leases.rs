@@ -29,6 +29,8 @@ pub struct Leases {
     table: RwLock<Table>,
     /// Keys on some lease, to keep puts away from the lock while there are none.
     attached: AtomicUsize,
+    /// Leases, for those who ask at every write.
+    granted: AtomicUsize,
 }
 
 type Shard = Arc<BTreeMap<i64, Lease>>;
@@ -74,7 +76,16 @@ impl Leases {
         }
         let shards = shards.into_iter().map(Arc::new).collect();
         let table = Table { shards, count, keys: BTreeMap::new(), lease_of: BTreeMap::new() };
-        Leases { table: RwLock::new(table), attached: AtomicUsize::new(0) }
+        Leases { table: RwLock::new(table), attached: AtomicUsize::new(0), granted: AtomicUsize::new(count) }
+    }
+
+    /// Adds a lease of another member's state. False when there is one with this id.
+    pub(crate) fn restore(&self, lease: Lease) -> bool {
+        let mut table = write(&self.table);
+        let is_new = Arc::make_mut(&mut table.shards[shard_of(lease.id)]).insert(lease.id, lease).is_none();
+        table.count += usize::from(is_new);
+        self.granted.store(table.count, Ordering::Relaxed);
+        is_new
     }
 
     /// Whether the lease was granted and not yet revoked.
@@ -89,7 +100,7 @@ impl Leases {
 
     /// How many leases there are.
     pub fn count(&self) -> usize {
-        read(&self.table).count
+        self.granted.load(Ordering::Relaxed)
     }
 
     /// Every lease, in no particular order.
@@ -157,6 +168,7 @@ impl Leases {
         let ttl = ttl.max(ttl_min);
         Arc::make_mut(shard).insert(id, Lease { id, ttl, remaining_ttl: 0 });
         table.count += 1;
+        self.granted.store(table.count, Ordering::Relaxed);
         Ok(ttl)
     }
 
@@ -178,6 +190,7 @@ impl Leases {
         if shard.contains_key(&id) {
             Arc::make_mut(shard).remove(&id);
             table.count -= 1;
+            self.granted.store(table.count, Ordering::Relaxed);
         }
         assert!(!table.keys.contains_key(&id), "lease {id} was revoked with keys attached");
     }
@@ -220,11 +233,12 @@ impl Leases {
 
     /// Puts other leases into the place of these, and returns these.
     pub(crate) fn replace(&self, other: Leases) -> Leases {
-        let Leases { table, attached } = other;
+        let Leases { table, attached, granted } = other;
         let mut current = write(&self.table);
         std::mem::swap(&mut *current, &mut *write(&table));
         let before = self.attached.swap(attached.into_inner(), Ordering::Relaxed);
-        Leases { table, attached: AtomicUsize::new(before) }
+        let granted_before = self.granted.swap(granted.into_inner(), Ordering::Relaxed);
+        Leases { table, attached: AtomicUsize::new(before), granted: AtomicUsize::new(granted_before) }
     }
 
     pub(crate) fn capture(&self) -> LeaseCapture {
@@ -235,6 +249,28 @@ impl Leases {
 impl LeaseCapture {
     pub(crate) fn iter(&self) -> impl Iterator<Item = Lease> {
         self.0.iter().flat_map(|shard| shard.values().copied())
+    }
+
+    /// The leases that follow the first `skipped` ones.
+    pub(crate) fn iter_from(&self, mut skipped: u64) -> impl Iterator<Item = Lease> {
+        let mut shards = self.0.iter();
+        let mut first = None;
+        for shard in shards.by_ref() {
+            match skipped.checked_sub(shard.len() as u64) {
+                Some(left) => skipped = left,
+                None => {
+                    first = Some(shard);
+                    break;
+                }
+            }
+        }
+        let first = first.into_iter().flat_map(move |shard| shard.values().skip(skipped as usize).copied());
+        first.chain(shards.flat_map(|shard| shard.values().copied()))
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.0.iter().map(|shard| shard.len()).sum()
     }
 }
 

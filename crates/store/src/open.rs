@@ -23,7 +23,7 @@ use api::{KeyRange, raftpb};
 use disk::Disk;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex};
 
 /// An open store: the read side, the write side, and from where the Raft log is to be replayed.
@@ -71,6 +71,8 @@ pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Opened,
         pins: Pins::default(),
         leases,
         alarms: RwLock::new(Alarms::new(checkpoint.alarms.iter().copied())),
+        // The applier, which is made at once, counts them.
+        alarm_count: AtomicUsize::new(0),
         // What a checkpoint says is checked when it is read.
         auth: Auth::new(AuthState::load(&checkpoint.auth).unwrap_or_default()),
         members: RwLock::new(Members::load(&checkpoint)),

@@ -12,7 +12,10 @@ use std::sync::atomic::Ordering;
 
 /// What a key costs beyond its key and value.
 const PUT_OVERHEAD_BYTES: u64 = 256;
-const LEASE_BYTES: u64 = 64;
+/// What a lease counts for: its share of every checkpoint, as etcd estimates it.
+pub const LEASE_BYTES: u64 = 64;
+/// What an alarm counts for. It is never refused for it: alarms are how a member says that it is full.
+pub(crate) const ALARM_BYTES: u64 = 64;
 
 /// The quota in bytes, or `None` when there is none.
 pub(crate) fn limit(quota_bytes: i64) -> Option<u64> {
@@ -62,7 +65,7 @@ impl Store {
         }
         // Far from the quota what is under way does not pass it, and requests need not meet at one counter.
         let is_near = limit(self.options.quota_bytes)
-            .is_some_and(|limit| self.segments.live_bytes().saturating_add(QUOTA_NEAR_BYTES) >= limit);
+            .is_some_and(|limit| self.live_bytes().saturating_add(QUOTA_NEAR_BYTES) >= limit);
         if cost == 0 || !is_near {
             return Ok(Space(None));
         }

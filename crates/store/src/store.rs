@@ -22,14 +22,15 @@ use crate::types::Loc;
 use crate::unpublished::Unpublished;
 use crate::view::View;
 use crate::watch::{History, Hub, Record, Wake, WatchStream};
-use api::etcdserverpb::{AlarmMember, AlarmType, InternalRaftRequest, RangeRequest};
-use api::limits::INLINE_SORT_KEYS_MAX;
+use api::etcdserverpb::alarm_request::AlarmAction;
+use api::etcdserverpb::{AlarmMember, AlarmRequest, AlarmType, InternalRaftRequest, RangeRequest};
+use api::limits::{ALARMS_OF_STRANGERS_MAX, INLINE_SORT_KEYS_MAX};
 use api::{Error, KeyRange};
 use bytes::Bytes;
 use disk::Disk;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Everything readers share. One [`Applier`](crate::Applier) changes it.
@@ -42,6 +43,8 @@ pub struct Store {
     pub(crate) pins: Pins,
     pub(crate) leases: Leases,
     pub(crate) alarms: RwLock<Alarms>,
+    /// Alarms that are on, for those who ask at every write.
+    pub(crate) alarm_count: AtomicUsize,
     pub(crate) auth: Auth,
     pub(crate) members: RwLock<Members>,
     pub(crate) hub: Hub,
@@ -71,7 +74,7 @@ pub struct Store {
 /// What the store holds and takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Bytes of all revisions not yet compacted: what the quota is compared with.
+    /// Bytes of all revisions not yet compacted, and 64 for each lease and each alarm: what the quota is compared with.
     pub live_bytes: u64,
     /// Bytes that the revision log takes on disk.
     pub file_bytes: u64,
@@ -189,10 +192,33 @@ impl Store {
         read(&self.members).cluster_version.clone()
     }
 
+    /// What the quota is compared with. Follows from the replicated state alone, so it is the same after a restart and on a member that was
+    /// sent the state.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        let leases = (self.leases.count() as u64).saturating_mul(quota::LEASE_BYTES);
+        let alarms = (self.alarm_count.load(Ordering::Relaxed) as u64).saturating_mul(quota::ALARM_BYTES);
+        self.segments.live_bytes().saturating_add(leases).saturating_add(alarms)
+    }
+
+    /// Refuses an alarm of an invented member, before it is proposed, if there are many already: they would stay for good, and are in
+    /// every checkpoint. As etcd, members apply what was proposed.
+    pub fn alarm_check(&self, request: &AlarmRequest) -> Result<(), Error> {
+        if request.action != AlarmAction::Activate as i32 {
+            return Ok(());
+        }
+        let members = read(&self.members);
+        if members.members.contains_key(&request.member_id) {
+            return Ok(());
+        }
+        let on = read(&self.alarms).list(AlarmType::None as i32);
+        let strangers = on.iter().filter(|alarm| !members.members.contains_key(&alarm.member_id)).count();
+        if strangers >= ALARMS_OF_STRANGERS_MAX { Err(Error::TooManyAlarms) } else { Ok(()) }
+    }
+
     /// Whether `cost` more bytes would pass the quota, or the disk is nearly full. A cost of 0 is always within it.
     pub fn over_quota(&self, cost: u64) -> bool {
         let limit = quota::limit(self.options.quota_bytes);
-        let over = limit.is_some_and(|limit| self.segments.live_bytes().saturating_add(cost) >= limit);
+        let over = limit.is_some_and(|limit| self.live_bytes().saturating_add(cost) >= limit);
         cost > 0 && (over || self.disk_is_low.load(Ordering::Relaxed))
     }
 
@@ -214,7 +240,7 @@ impl Store {
     /// What the store holds and takes.
     pub fn usage(&self) -> Usage {
         Usage {
-            live_bytes: self.segments.live_bytes(),
+            live_bytes: self.live_bytes(),
             file_bytes: self.segments.file_bytes(),
             keys: read(&self.index).live(),
             leases: self.leases.count(),

@@ -348,3 +348,43 @@ fn pieces_that_are_not_there_are_refused() {
     assert!(matches!(export.read(first.id, u64::MAX, usize::MAX), Err(ExportError::Behind { .. })));
     assert!(export.read(first.id, 0, usize::MAX).unwrap().len() as u64 <= first.length);
 }
+
+#[test]
+fn leases_too_many_for_a_message_come_beside_it() {
+    let mut sender = Node::new();
+    let few = api::limits::SNAPSHOT_LISTED_LEASES as i64;
+    sender.apply_all((1..=few).map(|id| grant(id * 31, 60 + id)).collect());
+    // An earlier version can take this one.
+    let announced = sender.applier.export().checkpoint().unwrap();
+    assert_eq!(store::checkpoint::decode_checkpoint(&announced).unwrap().leases.len() as i64, few);
+    sender.apply_all((few + 1..=3 * few).map(|id| grant(-id, id)).collect());
+    let attached = PutRequest { lease: 31, ..put("attached", "") };
+    sender.apply(attached.raft()).unwrap();
+    let left = LeaseCheckpoint { id: 62, remaining_ttl: 5 };
+    sender.apply(LeaseCheckpointRequest { checkpoints: vec![left] }.raft()).unwrap();
+    let export = sender.applier.export();
+    assert!(export.checkpoint().unwrap().len() < 4096, "the announcement does not grow with the leases");
+
+    let mut receiver = Node::new();
+    transfer(&mut sender, &mut receiver).unwrap();
+    assert_equal(&sender, &receiver);
+    let all = |node: &Node| {
+        let mut leases = node.store.leases().list();
+        leases.sort_unstable_by_key(|lease| lease.id);
+        leases
+    };
+    assert_eq!(all(&sender), all(&receiver));
+    assert_eq!(receiver.store.leases().get(62).unwrap().remaining_ttl, 5);
+    assert_eq!(sender.store.usage().live_bytes, receiver.store.usage().live_bytes);
+    assert_eq!(receiver.reopen(), sender.applier.applied_index());
+    assert_eq!(all(&sender), all(&receiver));
+
+    // A transfer that breaks off has nothing of them yet.
+    let mut broken = Node::new();
+    let mut intake = Intake::begin(&broken.store, SENDER, &export.checkpoint().unwrap()).unwrap();
+    assert!(!copy(&export, &mut intake, 9).unwrap());
+    assert!(matches!(intake.finish(), Err(IntakeError::Incomplete { .. })));
+    let ready = receive(&export, &broken.store).unwrap();
+    broken.applier.install(ready).unwrap();
+    assert_eq!(all(&sender), all(&broken));
+}

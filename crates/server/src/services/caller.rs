@@ -46,7 +46,7 @@ impl Caller {
         }
         let mut request = LeaseGrantRequest { id: super::lease::free_id(&self.node), ttl: SESSION_TTL_SECONDS };
         super::lease::raise(&self.node, &mut request);
-        let space = match self.node.claim_space(super::lease::GRANT_COST_BYTES) {
+        let space = match self.node.claim_space(store::LEASE_BYTES) {
             Ok(space) => space,
             Err(error) => return then(Err(unknown(error))),
         };

@@ -19,9 +19,6 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
 use store::{Ask, Space};
 
-/// What a lease costs against the quota, as etcd estimates it.
-pub(super) const GRANT_COST_BYTES: u64 = 64;
-
 pub(super) fn grant(node: &Arc<Node>, call: Call, responder: Responder) {
     let (identity, is_alone) = (Identity::of(&call), call.is_alone);
     let mut request: LeaseGrantRequest = match decode(call.message) {
@@ -42,7 +39,7 @@ pub(super) fn grant(node: &Arc<Node>, call: Call, responder: Responder) {
         move |node, request, pass| match pass {
             // What is wrong with a request is for those who may make it.
             Ok(_) if request.ttl > limits::LEASE_TTL_SECONDS_MAX => refuse(responder, Error::LeaseTtlTooLarge),
-            Ok(pass) => match node.claim_space(GRANT_COST_BYTES) {
+            Ok(pass) => match node.claim_space(store::LEASE_BYTES) {
                 Ok(space) => {
                     let request = request.encode_to_vec();
                     propose_holding(space, node, pass.author(), node::LEASE_GRANT, &request, is_alone, responder);

@@ -2,9 +2,10 @@
 
 use super::kv::{propose, run_slowly};
 use super::reply::{complete, decode, encode, refuse, unanswered};
-use crate::auth::{Identity, admit, identify};
+use crate::auth::{Identity, Pass, admit, identify};
 use crate::cluster::handover;
 use crate::node::{self, Node};
+use api::Error;
 use api::etcdserverpb::{
     AlarmRequest, AlarmType, DefragmentResponse, DowngradeInfo, HashKvRequest, HashResponse, MoveLeaderRequest,
     MoveLeaderResponse, StatusResponse, alarm_request::AlarmAction,
@@ -20,10 +21,18 @@ pub(super) fn alarm(node: &Arc<Node>, call: Call, responder: Responder) {
         Ok(request) => request,
         Err(status) => return refuse(responder, status),
     };
-    admit(node, Identity::of(&call), request, ask_alarm, move |node, _, pass| match pass {
-        Ok(pass) => propose(node, pass.author(), node::ALARM, &call.message, call.is_alone, responder),
-        Err(error) => refuse(responder, error),
+    admit(node, Identity::of(&call), request, ask_alarm, move |node, request, pass| {
+        match allowed(node, &request, pass) {
+            Ok(pass) => propose(node, pass.author(), node::ALARM, &call.message, call.is_alone, responder),
+            Err(error) => refuse(responder, error),
+        }
     });
+}
+
+fn allowed(node: &Node, request: &AlarmRequest, pass: Result<Pass, Error>) -> Result<Pass, Error> {
+    let pass = pass?;
+    node.store.alarm_check(request)?;
+    Ok(pass)
 }
 
 /// Whoever sets an alarm stops the cluster from being written.

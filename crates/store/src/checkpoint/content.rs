@@ -57,6 +57,20 @@ pub struct Checkpoint {
     /// unfinished, and in checkpoints of versions that did not know better.
     #[prost(int64, optional, tag = "15")]
     pub compacted: Option<i64>,
+    /// Only between members: the leases are a table of their own, and not in `leases`.
+    #[prost(message, optional, tag = "16")]
+    pub lease_table: Option<LeaseTable>,
+}
+
+/// Describes the leases of a state that are sent beside its checkpoint.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct LeaseTable {
+    /// How many there are.
+    #[prost(uint64, tag = "1")]
+    pub leases: u64,
+    /// CRC-32C of the table's bytes.
+    #[prost(fixed32, tag = "2")]
+    pub crc: u32,
 }
 
 impl Checkpoint {
@@ -77,6 +91,9 @@ impl Checkpoint {
             || self.finished_compaction() > self.compact_revision
         {
             return Some("revisions of a checkpoint that contradict each other");
+        }
+        if self.lease_table.is_some() && !self.leases.is_empty() {
+            return Some("leases of a checkpoint in two places");
         }
         if AuthState::load(&self.auth).is_none() {
             return Some("users of a checkpoint that do not parse");

@@ -6,8 +6,11 @@ use api::Message;
 
 /// First bytes of every checkpoint.
 const MAGIC: [u8; 8] = *b"CAIRNCKP";
-/// Version of the checkpoint format that this code writes, and the only one there has been.
+/// Version of the format of checkpoint files, the only one there has been.
 const FORMAT: u32 = 1;
+/// Version of a checkpoint between members whose leases are a table of their own: to a member that does not know of the table it must not
+/// look like one without leases.
+const FORMAT_WITH_LEASE_TABLE: u32 = 2;
 /// Length of the header: magic, format, CRC-32C of the body, length of the body, 4 zero bytes, CRC-32C of all before.
 const HEADER_BYTES: usize = 32;
 /// What is behind the name of a checkpoint that is being written.
@@ -65,7 +68,8 @@ pub(crate) fn encode_checkpoint(checkpoint: &Checkpoint) -> Vec<u8> {
     assert!(bytes.len() == HEADER_BYTES + length, "an encoding of another length than announced");
     let body_crc = crc32c::crc32c(&bytes[HEADER_BYTES..]);
     bytes[..8].copy_from_slice(&MAGIC);
-    bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+    let format = if checkpoint.lease_table.is_some() { FORMAT_WITH_LEASE_TABLE } else { FORMAT };
+    bytes[8..12].copy_from_slice(&format.to_le_bytes());
     bytes[12..16].copy_from_slice(&body_crc.to_le_bytes());
     bytes[16..24].copy_from_slice(&(length as u64).to_le_bytes());
     let header_crc = crc32c::crc32c(&bytes[..28]);
@@ -75,6 +79,14 @@ pub(crate) fn encode_checkpoint(checkpoint: &Checkpoint) -> Vec<u8> {
 
 /// Reads a checkpoint file. Anything but what was written, to the byte, is damage.
 pub fn decode_checkpoint(bytes: &[u8]) -> Result<Checkpoint, Damage> {
+    let checkpoint = decode_sent(bytes)?;
+    if checkpoint.lease_table.is_some() { Err(UNKNOWN_FORMAT) } else { Ok(checkpoint) }
+}
+
+const UNKNOWN_FORMAT: Damage = Damage { offset: 8, what: "a checkpoint format that this version does not know" };
+
+/// Reads a checkpoint that another member sent: a file's bytes, or with a table of leases beside it.
+pub(crate) fn decode_sent(bytes: &[u8]) -> Result<Checkpoint, Damage> {
     let Some((header, body)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
         return Err(Damage { offset: 0, what: "shorter than a checkpoint's header" });
     };
@@ -83,8 +95,9 @@ pub fn decode_checkpoint(bytes: &[u8]) -> Result<Checkpoint, Damage> {
     if [m0, m1, m2, m3, m4, m5, m6, m7] != MAGIC {
         return Err(Damage { offset: 0, what: "not a checkpoint" });
     }
-    if u32::from_le_bytes([f0, f1, f2, f3]) != FORMAT {
-        return Err(Damage { offset: 8, what: "a checkpoint format that this version does not know" });
+    let format = u32::from_le_bytes([f0, f1, f2, f3]);
+    if format != FORMAT && format != FORMAT_WITH_LEASE_TABLE {
+        return Err(UNKNOWN_FORMAT);
     }
     if crc32c::crc32c(&header[..28]) != u32::from_le_bytes([h0, h1, h2, h3]) {
         return Err(Damage { offset: 12, what: "the checksum of the checkpoint's header is wrong" });
@@ -99,6 +112,9 @@ pub fn decode_checkpoint(bytes: &[u8]) -> Result<Checkpoint, Damage> {
     let Ok(checkpoint) = Checkpoint::decode(body) else {
         return Err(body_at("the content of the checkpoint does not parse"));
     };
+    if checkpoint.lease_table.is_some() != (format == FORMAT_WITH_LEASE_TABLE) {
+        return Err(body_at("a checkpoint with a table of leases that its format does not have, or without one"));
+    }
     match checkpoint.contradiction() {
         Some(what) => Err(body_at(what)),
         None => Ok(checkpoint),

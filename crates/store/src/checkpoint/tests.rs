@@ -34,6 +34,7 @@ fn sample() -> Checkpoint {
         auth: crate::auth::AuthState { enabled: true, ..Default::default() }.save(),
         installed: false,
         compacted: Some(12),
+        lease_table: None,
     }
 }
 
@@ -42,6 +43,22 @@ fn a_checkpoint_reads_back() {
     for checkpoint in [sample(), Checkpoint::initial()] {
         assert_eq!(decode_checkpoint(&encode_checkpoint(&checkpoint)), Ok(checkpoint));
     }
+}
+
+#[test]
+fn a_table_of_leases_is_for_other_members_only() {
+    let sent = Checkpoint { leases: vec![], lease_table: Some(LeaseTable { leases: 3, crc: 7 }), ..sample() };
+    let mut bytes = encode_checkpoint(&sent);
+    assert_eq!(decode_sent(&bytes), Ok(sent.clone()));
+    assert_eq!(decode_checkpoint(&bytes).unwrap_err().what, "a checkpoint format that this version does not know");
+    // An earlier version refuses it by its format.
+    assert_eq!(bytes[8], 2);
+    bytes[8] = 1;
+    let crc = crc32c::crc32c(&bytes[..28]);
+    bytes[28..32].copy_from_slice(&crc.to_le_bytes());
+    assert!(decode_sent(&bytes).is_err() && decode_checkpoint(&bytes).is_err());
+    let twice = Checkpoint { lease_table: sent.lease_table, ..sample() };
+    assert_eq!(decode_sent(&encode_checkpoint(&twice)).unwrap_err().what, "leases of a checkpoint in two places");
 }
 
 #[test]

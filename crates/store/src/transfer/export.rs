@@ -1,14 +1,14 @@
 //! The sending side: the state after one entry, readable for as long as somebody wants it.
 
-use super::ExportError;
+use super::{ExportError, lease_table};
 use crate::applier::Applier;
 use crate::auth::AuthState;
 use crate::capture::saved;
-use crate::checkpoint::{Checkpoint, encode_checkpoint};
+use crate::checkpoint::{Checkpoint, LeaseTable, encode_checkpoint};
 use crate::leases::LeaseCapture;
 use crate::log::Listing;
 use crate::store::Store;
-use api::limits::SNAPSHOT_READ_BYTES_MAX;
+use api::limits::{SNAPSHOT_LISTED_LEASES, SNAPSHOT_READ_BYTES_MAX};
 use api::raftpb::ConfState;
 use bytes::Bytes;
 use std::sync::{Arc, OnceLock};
@@ -59,6 +59,11 @@ impl Export {
         self.listing.entries().iter().map(|entry| entry.length).sum()
     }
 
+    /// The leases are sent beside the checkpoint. With few of them an earlier version can take it.
+    fn has_lease_table(&self) -> bool {
+        self.leases.count() > SNAPSHOT_LISTED_LEASES
+    }
+
     /// The checkpoint, which lists the segments with a checksum of each. The first call reads all of them: for a thread that may
     /// take its time.
     pub fn checkpoint(&self) -> Result<Bytes, ExportError> {
@@ -66,7 +71,11 @@ impl Export {
             return Ok(encoded.clone());
         }
         let mut content = self.content.clone();
-        content.leases = self.leases.iter().map(saved).collect();
+        if self.has_lease_table() {
+            content.lease_table = Some(lease_table::describe(&self.leases, self.store.options.rest));
+        } else {
+            content.leases = self.leases.iter().map(saved).collect();
+        }
         content.auth = self.auth.save();
         for (entry, segment) in self.listing.entries().iter().zip(self.listing.segments()) {
             let mut entry = *entry;
@@ -81,6 +90,14 @@ impl Export {
 
     /// Up to `len` bytes of a segment, fewer at its end and never more than [`SNAPSHOT_READ_BYTES_MAX`].
     pub fn read(&self, segment: u32, offset: u64, len: usize) -> Result<Bytes, ExportError> {
+        if segment == lease_table::NUMBER && self.has_lease_table() {
+            let leases = self.leases.count() as u64;
+            let length = lease_table::length(&LeaseTable { leases, crc: 0 });
+            if offset >= length {
+                return Err(ExportError::Behind { segment, length, offset });
+            }
+            return Ok(lease_table::read(&self.leases, offset, len.min(SNAPSHOT_READ_BYTES_MAX)).into());
+        }
         let found = self.listing.entries().iter().zip(self.listing.segments()).find(|(entry, _)| entry.id == segment);
         let Some((entry, file)) = found else { return Err(ExportError::NoSegment(segment)) };
         if offset >= entry.length {

@@ -1,8 +1,11 @@
 //! The receiving side: a state being written beside the running one, under temporary names.
 
+use super::lease_table::{self, Incoming};
 use super::part::Part;
 use super::{IntakeError, Prepared, manifest, prepared};
+use crate::capture::loaded_leases;
 use crate::checkpoint::Checkpoint;
+use crate::leases::Leases;
 use crate::log::lock;
 use crate::store::Store;
 use api::raftpb::ConfState;
@@ -18,6 +21,8 @@ pub struct Intake {
     content: Checkpoint,
     /// In the order of the checkpoint.
     parts: Vec<Part>,
+    /// The leases, if they come beside the checkpoint. After a break they come again from the first one.
+    leases: Option<Incoming>,
 }
 
 impl Intake {
@@ -39,7 +44,8 @@ impl Intake {
         let part = |entry| store.shelf.take(entry).map_or_else(|| Part::new(*entry), |part| part.listed_as(*entry));
         let parts = content.segments.iter().map(part).collect();
         // Dropped on the way out, it gives back what it took.
-        let intake = Intake { store: Arc::clone(store), from, number, content, parts };
+        let leases = content.lease_table.map(Incoming::new);
+        let intake = Intake { store: Arc::clone(store), from, number, content, parts, leases };
         store.shelf.clear(&*store.disk);
         intake.check_room(checkpoint.len() as u64)?;
         Ok(intake)
@@ -81,13 +87,19 @@ impl Intake {
     /// What is still to come: the sender's segments, each with the next byte and how many there are from it on.
     pub fn needed(&self) -> Vec<(u32, u64, u64)> {
         let missing = self.parts.iter().filter(|part| !part.is_whole());
-        missing.map(|part| (part.entry.id, part.written, part.entry.length - part.written)).collect()
+        let segments = missing.map(|part| (part.entry.id, part.written, part.entry.length - part.written));
+        let leases = self.leases.iter().filter(|leases| !leases.is_whole());
+        let leases = leases.map(|leases| (lease_table::NUMBER, leases.written, leases.total() - leases.written));
+        segments.chain(leases).collect()
     }
 
     /// Takes the next bytes of a segment, which must follow those before. Bounded by what the checkpoint lists. After an error the
     /// transfer is over; the segments that came whole are left to the next one.
     pub fn write(&mut self, segment: u32, offset: u64, bytes: &[u8]) -> Result<(), IntakeError> {
         self.check_number()?;
+        if let Some(leases) = self.leases.as_mut().filter(|_| segment == lease_table::NUMBER) {
+            return leases.write(offset, bytes);
+        }
         let Some(part) = self.parts.iter_mut().find(|part| part.entry.id == segment) else {
             return Err(IntakeError::Unlisted(segment));
         };
@@ -106,7 +118,13 @@ impl Intake {
             let (segment, written, total) = (part.entry.id, part.written, part.entry.length);
             return Err(IntakeError::Incomplete { segment, written, total });
         }
-        prepared::prepare(&self.store, std::mem::take(&mut self.content), &mut self.parts)
+        if let Some(leases) = self.leases.as_ref().filter(|leases| !leases.is_whole()) {
+            let (written, total) = (leases.written, leases.total());
+            return Err(IntakeError::Incomplete { segment: lease_table::NUMBER, written, total });
+        }
+        let content = std::mem::take(&mut self.content);
+        let leases = self.leases.take().map_or_else(|| Leases::new(loaded_leases(&content)), |leases| leases.finish());
+        prepared::prepare(&self.store, content, leases, &mut self.parts)
     }
 
     fn check_number(&self) -> Result<(), IntakeError> {

@@ -1,9 +1,12 @@
 //! What a received checkpoint may say.
 
 use super::IntakeError;
-use crate::checkpoint::{Checkpoint, decode_checkpoint};
+use crate::checkpoint::{Checkpoint, decode_sent};
 use crate::log::{SEGMENT_HEADER_BYTES, SegmentEntry};
-use api::limits::{SNAPSHOT_CHECKPOINT_BYTES_MAX, SNAPSHOT_MEMBERS_MAX, SNAPSHOT_SEGMENTS_MAX};
+use api::limits::{
+    SNAPSHOT_ALARMS_MAX, SNAPSHOT_CHECKPOINT_BYTES_MAX, SNAPSHOT_LEASES_MAX, SNAPSHOT_LISTED_LEASES_MAX,
+    SNAPSHOT_MEMBERS_MAX, SNAPSHOT_SEGMENTS_MAX,
+};
 
 /// Length of a checkpoint's header.
 const HEADER_BYTES: usize = 32;
@@ -14,8 +17,12 @@ const REVISION_MAX: i64 = 1 << 62;
 const INDEX_MAX: u64 = 1 << 62;
 
 /// Messages of which a hostile checkpoint may hold no more than this: each takes far more memory than bytes.
-const COUNTED: [(u64, &str, usize); 3] =
-    [(6, "segments", SNAPSHOT_SEGMENTS_MAX), (8, "alarms", SNAPSHOT_MEMBERS_MAX), (9, "members", SNAPSHOT_MEMBERS_MAX)];
+const COUNTED: [(u64, &str, usize); 4] = [
+    (6, "segments", SNAPSHOT_SEGMENTS_MAX),
+    (7, "leases in its checkpoint", SNAPSHOT_LISTED_LEASES_MAX),
+    (8, "alarms", SNAPSHOT_ALARMS_MAX),
+    (9, "members", SNAPSHOT_MEMBERS_MAX),
+];
 
 /// Reads a checkpoint that another member sent, and checks all that can be checked without its segments.
 pub(super) fn read(bytes: &[u8]) -> Result<Checkpoint, IntakeError> {
@@ -24,7 +31,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<Checkpoint, IntakeError> {
     for (field, what, limit) in COUNTED {
         at_most(what, limit, count(body, field))?;
     }
-    let content = decode_checkpoint(bytes).map_err(IntakeError::Checkpoint)?;
+    let content = decode_sent(bytes).map_err(IntakeError::Checkpoint)?;
+    at_most("leases", SNAPSHOT_LEASES_MAX, content.lease_table.map_or(0, |table| table.leases))?;
     let counts = [content.applied_index, content.applied_term];
     if content.applied_index == 0 || content.revision > REVISION_MAX || counts.iter().any(|&count| count > INDEX_MAX) {
         return Err(IntakeError::Contradiction("it is a state that no member can be in".into()));

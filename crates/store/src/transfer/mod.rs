@@ -5,6 +5,8 @@
 //! record and rebuilds the index beside the running store ([`Prepared`]), and swaps the state in
 //! ([`Applier::install`](crate::Applier::install)): the checkpoint gets its name, and readers see the new state at once.
 //!
+//! Leases beyond some thousands come beside the checkpoint, as a table ([`lease_table`]) that is asked for like a segment.
+//!
 //! Members number their segments on their own. So a received segment gets a number of this store, which is in its header and in no
 //! record; everything behind the header is the sender's, byte for byte.
 
@@ -12,6 +14,7 @@ mod error;
 mod export;
 mod install;
 mod intake;
+mod lease_table;
 mod manifest;
 mod part;
 mod prepared;

@@ -2,7 +2,7 @@
 
 use super::part::{Part, PartFile};
 use super::{INTAKE_SUFFIX, IntakeError};
-use crate::capture::loaded_leases;
+use crate::capture::saved;
 use crate::checkpoint::{Checkpoint, CheckpointName, encode_checkpoint};
 use crate::index::Index;
 use crate::leases::Leases;
@@ -35,10 +35,11 @@ pub struct Prepared {
     pub(super) is_installed: bool,
 }
 
-/// Checks and rebuilds the state `content`, whose segments are whole in `parts`. Takes the parts if all is well.
+/// Checks and rebuilds the state `content` with these `leases`, whose segments are whole in `parts`. Takes the parts if all is well.
 pub(super) fn prepare(
     store: &Arc<Store>,
     mut content: Checkpoint,
+    leases: Leases,
     parts: &mut Vec<Part>,
 ) -> Result<Prepared, IntakeError> {
     let files: Vec<PartFile> = parts.iter().filter_map(|part| part.file.clone()).collect();
@@ -47,6 +48,9 @@ pub(super) fn prepare(
         *entry = SegmentEntry { id: file.id, body_crc: None, ..*entry };
     }
     content.installed = true;
+    if content.lease_table.take().is_some() {
+        content.leases = leases.capture().iter().map(saved).collect();
+    }
     // The index is built as the compaction leaves it, whatever the sender has still to do for it.
     content.compacted = None;
     let sources = open_sources(&content, &files)?;
@@ -66,7 +70,6 @@ pub(super) fn prepare(
                 }),
             )
         })?;
-    let leases = Leases::new(loaded_leases(&content));
     check_leases(&leases, &index, &sources, store.options.rest)?;
     for part in parts.iter_mut() {
         name(store, part)?;

@@ -142,6 +142,60 @@ fn what_is_under_way_counts_against_the_quota() {
 }
 
 #[test]
+fn leases_and_alarms_count_as_live_bytes() {
+    use alarm_request::AlarmAction::{Activate, Deactivate};
+    let mut node = Node::with(Options { quota_bytes: 64 * 100 + 1, ..small_segments() });
+    let counted = |node: &Node| (node.store.usage().live_bytes, node.store.leases().count());
+    for id in 1..=100 {
+        assert_eq!(node.store.quota_check(&grant(id, 60)), Ok(()), "lease {id}");
+        node.apply(grant(id, 60)).unwrap();
+        assert_eq!(counted(&node), (64 * id as u64, id as usize));
+    }
+    assert_eq!(node.store.quota_check(&grant(101, 60)), Err(Error::NoSpace));
+    assert_eq!(node.store.quota_check(&put("a", "").raft()), Err(Error::NoSpace));
+    // One that was proposed nevertheless is applied, as on members with more room.
+    let told = node.apply_all(vec![grant(101, 60)]);
+    assert_eq!((told.no_space, counted(&node)), (1, (64 * 101, 101)));
+    node.apply(alarm(Activate, AlarmType::Nospace)).unwrap();
+    assert_eq!(node.apply(grant(102, 60)), Err(Error::NoSpace));
+    assert_eq!(counted(&node), (64 * 102, 101));
+    // A restart, from the log alone and from a checkpoint, finds the same.
+    for _ in 0..2 {
+        node.reopen();
+        assert_eq!(counted(&node), (64 * 102, 101));
+        node.checkpoint();
+    }
+    for id in 1..=101 {
+        node.apply(revoke(id)).unwrap();
+    }
+    node.apply(alarm(Deactivate, AlarmType::Nospace)).unwrap();
+    assert_eq!(counted(&node), (0, 0));
+}
+
+#[test]
+fn alarms_of_invented_members_are_refused_beyond_a_bound() {
+    let mut node = Node::new();
+    use alarm_request::AlarmAction;
+    let activate = |member_id| {
+        let (action, alarm) = (AlarmAction::Activate as i32, AlarmType::Nospace as i32);
+        AlarmRequest { action, member_id, alarm }
+    };
+    crate::support::transfer::add_member(&mut node, 7);
+    for id in 1_000..1_100 {
+        assert_eq!(node.store.alarm_check(&activate(id)), Ok(()));
+        node.apply(activate(id).raft()).unwrap();
+    }
+    assert_eq!(node.store.alarm_check(&activate(5)), Err(Error::TooManyAlarms));
+    // Members' own, looking at them and switching them off are never refused. What was proposed is applied, as by etcd.
+    assert_eq!(node.store.alarm_check(&activate(7)), Ok(()));
+    for action in [AlarmAction::Get, AlarmAction::Deactivate] {
+        assert_eq!(node.store.alarm_check(&AlarmRequest { action: action as i32, ..activate(5) }), Ok(()));
+    }
+    node.apply(activate(5).raft()).unwrap();
+    assert_eq!(node.store.alarms().len(), 101);
+}
+
+#[test]
 fn a_full_disk_is_noticed_before_a_write_fails() {
     let mut node = filled(&[("a", "1")]);
     node.settle();
