@@ -96,15 +96,17 @@ impl DataDir {
         let wal = wal_dir.map_or_else(|| member.join("wal"), Path::to_path_buf);
         let store = member.join("store");
         // Looked at before anything is created: a directory that is not ours stays as it is.
-        let has_log = has_log(&wal);
-        let has_store = store.is_dir();
-        if sentinel.is_dir() || (has_log && !sentinel.exists() && !has_store) {
-            return Err(DataDirError::Etcd { dir: if sentinel.is_dir() { dir.into() } else { wal } });
+        let has_log = has_file(disk, &wal, ".wal");
+        let has_store = disk.list(&store).is_ok();
+        let has_etcd_snapshots = disk.list(&sentinel).is_ok();
+        let has_sentinel = disk.open(&sentinel, Mode::Read).is_ok();
+        if has_etcd_snapshots || (has_log && !has_sentinel && !has_store) {
+            return Err(DataDirError::Etcd { dir: if has_etcd_snapshots { dir.into() } else { wal } });
         }
         if has_log && !has_store {
             return Err(DataDirError::Half { found: wal, missing: store });
         }
-        if has_checkpoint(&store) && !has_log {
+        if has_file(disk, &store, ".ckpt") && !has_log {
             return Err(DataDirError::Half { found: store, missing: wal });
         }
         if let Some(mode) = open_to_others(dir) {
@@ -120,7 +122,7 @@ impl DataDir {
         for path in [member.join("lock"), wal.join("lock")] {
             locks.push(lock(disk, &path)?);
         }
-        if !sentinel.exists() {
+        if !has_sentinel {
             let file = disk.open(&sentinel, Mode::Create).map_err(failed("create", &sentinel))?;
             file.write_at(SENTINEL.as_bytes(), 0)
                 .and_then(|()| file.sync_data())
@@ -202,17 +204,8 @@ fn open_to_others(dir: &Path) -> Option<u32> {
     (mode & 0o077 != 0).then_some(mode)
 }
 
-fn has_log(wal: &Path) -> bool {
-    has_file(wal, ".wal")
-}
-
-fn has_checkpoint(store: &Path) -> bool {
-    has_file(store, ".ckpt")
-}
-
-fn has_file(dir: &Path, suffix: &str) -> bool {
-    let Ok(entries) = std::fs::read_dir(dir) else { return false };
-    entries.flatten().any(|entry| entry.file_name().to_string_lossy().ends_with(suffix))
+fn has_file(disk: &dyn Disk, dir: &Path, suffix: &str) -> bool {
+    disk.list(dir).is_ok_and(|names| names.iter().any(|name| name.ends_with(suffix)))
 }
 
 #[cfg(test)]

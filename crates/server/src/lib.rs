@@ -12,6 +12,8 @@ mod config;
 mod datadir;
 mod door;
 mod gateway;
+#[cfg(feature = "test-support")]
+pub mod harness;
 mod http;
 mod listening;
 mod local;
@@ -145,6 +147,31 @@ fn wait_for_signal(signals: system::Signals, ready: Arc<AtomicBool>, tell: Sende
     Ok(())
 }
 
+/// What the transport of clients is bounded by.
+fn transport_options(config: &Config) -> rpc::Options {
+    let bounds = &config.transport;
+    rpc::Options {
+        threads: config.threads,
+        message_bytes_max: config.max_request_bytes + api::limits::GRPC_OVERHEAD_BYTES,
+        connections_max: bounds.connections_max.unwrap_or_else(system::connections_max),
+        held_bytes_max: usize::try_from(bounds.held_bytes_max / 2).unwrap_or(usize::MAX),
+        // Base64 makes bytes a third longer.
+        body_bytes_max: 2 * (config.max_request_bytes + api::limits::GRPC_OVERHEAD_BYTES),
+        concurrent_streams_max: config.max_concurrent_streams,
+        header_list_bytes_max: bounds.header_bytes_max,
+        rates: bounds.rates,
+        handshake_timeout: bounds.handshake_timeout,
+        header_timeout: bounds.header_timeout,
+        body_timeout: bounds.body_timeout,
+        write_timeout: bounds.write_timeout,
+        ping_interval_min: config.keepalive_min_time,
+        keepalive_interval: config.keepalive_interval,
+        keepalive_timeout: config.keepalive_timeout,
+        times: config.metrics_extensive,
+        ..Default::default()
+    }
+}
+
 fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::error::Error>> {
     let ready = Arc::new(AtomicBool::new(false));
     let (tell, told) = channel();
@@ -190,28 +217,7 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
     let tls = tls::Tls::start(&config)?;
     let mut listening = Listening::bind(&config, &tls)?;
     let socket_files = listening.take_files();
-    let bounds = &config.transport;
-    let options = rpc::Options {
-        threads: config.threads,
-        message_bytes_max: config.max_request_bytes + api::limits::GRPC_OVERHEAD_BYTES,
-        connections_max: bounds.connections_max.unwrap_or_else(system::connections_max),
-        held_bytes_max: usize::try_from(bounds.held_bytes_max / 2).unwrap_or(usize::MAX),
-        // Base64 makes bytes a third longer.
-        body_bytes_max: 2 * (config.max_request_bytes + api::limits::GRPC_OVERHEAD_BYTES),
-        concurrent_streams_max: config.max_concurrent_streams,
-        header_list_bytes_max: bounds.header_bytes_max,
-        rates: bounds.rates,
-        handshake_timeout: bounds.handshake_timeout,
-        header_timeout: bounds.header_timeout,
-        body_timeout: bounds.body_timeout,
-        write_timeout: bounds.write_timeout,
-        ping_interval_min: config.keepalive_min_time,
-        keepalive_interval: config.keepalive_interval,
-        keepalive_timeout: config.keepalive_timeout,
-        times: config.metrics_extensive,
-        ..Default::default()
-    };
-
+    let options = transport_options(&config);
     let urls = config.listen_client.iter().map(|listen| listen.url.clone()).collect::<Vec<_>>().join(",");
     let running = node::start(config, listening.peers, tls)?;
     // Nobody else sets it.

@@ -26,6 +26,9 @@ use std::sync::Arc;
 use std::time::Instant;
 use table::{Table, Target};
 
+#[cfg(feature = "test-support")]
+pub(crate) use table::rows_of;
+
 /// The gateway of one server.
 #[derive(Debug)]
 pub(crate) struct Gateway {

@@ -88,6 +88,12 @@ rows! {
     }
 }
 
+/// The paths of a method and its request.
+#[cfg(feature = "test-support")]
+pub(crate) fn rows_of(method: &str) -> impl Iterator<Item = (&'static str, Option<&'static Message>)> {
+    ROWS.iter().filter(move |row| row.1 == method).map(|row| (row.0, Message::find(row.2)))
+}
+
 /// What stands behind a path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {

@@ -7,6 +7,7 @@
 //! ```
 
 mod apply;
+mod clock;
 mod compactor;
 mod consensus;
 mod core;
@@ -31,6 +32,8 @@ mod transfer;
 mod waits;
 
 pub(crate) use start::start;
+#[cfg(feature = "test-support")]
+pub(crate) use start::start_on;
 pub use start::{Running, StartError};
 pub use status::SharedStatus;
 
@@ -53,6 +56,7 @@ use crate::tls::Tls;
 use crate::tracing::Tracer;
 use api::Error;
 use api::etcdserverpb::{AlarmRequest, AlarmType, ResponseHeader, alarm_request::AlarmAction};
+use clock::Clock;
 use inbox::{Change, Inbox, Proposal};
 use member::Lessor;
 use overload::Refusals;
@@ -130,7 +134,7 @@ pub struct Node {
     refusals: Refusals,
     pending: Pending,
     next_request: AtomicU64,
-    started: Instant,
+    clock: Clock,
     checkpoint_wanted: AtomicBool,
     no_space_raised: AtomicBool,
     raising: Mutex<()>,
@@ -166,13 +170,19 @@ impl Node {
 
     /// Milliseconds since the start, the clock of leases and time-outs.
     pub(crate) fn now_ms(&self) -> u64 {
-        self.started.elapsed().as_millis() as u64
+        self.clock.at_ms(Instant::now())
     }
 
     /// The time, and the same as [`Node::now_ms`] has it.
     fn now(&self) -> (Instant, u64) {
         let now = Instant::now();
-        (now, now.duration_since(self.started).as_millis() as u64)
+        (now, self.clock.at_ms(now))
+    }
+
+    /// Lets time that this member measures for leases, tokens and time-outs pass at once.
+    #[cfg(feature = "test-support")]
+    pub(crate) fn advance_clock(&self, ms: u64) {
+        self.clock.advance(ms);
     }
 
     /// On whose behalf the member proposes what no client asked for.

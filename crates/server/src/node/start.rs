@@ -1,6 +1,7 @@
 //! From a configuration to a running member.
 
 use super::apply::Apply;
+use super::clock::Clock;
 use super::consensus::Consensus;
 use super::inbox::Inbox;
 use super::overload::Refusals;
@@ -102,11 +103,20 @@ impl Running {
 
 /// Starts a member. It serves once its name is published (`cluster::publish`).
 pub(crate) fn start(config: Config, listeners: Vec<Listener>, tls: Tls) -> Result<Running, StartError> {
+    let disk = Arc::new(OsDisk { unsafe_no_sync: config.unsafe_no_fsync });
+    start_on(disk, config, listeners, tls)
+}
+
+/// The same on a given disk.
+pub(crate) fn start_on(
+    disk: Arc<dyn Disk>,
+    config: Config,
+    listeners: Vec<Listener>,
+    tls: Tls,
+) -> Result<Running, StartError> {
     let auth = Auth::start(&config).map_err(|error| StartError::Auth(error.to_string()))?;
     let server_name = config.srv.as_ref().filter(|_| config.tls_peer.trusted_ca_file.is_none());
     let gate = Gate::new(tls.peer.clone(), server_name.map(|srv| srv.domain.as_str())).bound_to(config.local_address());
-    let os_disk = Arc::new(OsDisk { unsafe_no_sync: config.unsafe_no_fsync });
-    let disk: Arc<dyn Disk> = os_disk.clone();
     let dir = DataDir::open(&*disk, &config.data_dir, config.wal_dir.as_deref())?;
     datadir::check_lost_log(&*disk, &config.data_dir, config.unsafe_ignore_lost_log)?;
     let free_bytes = disk.free_bytes(&dir.store)?;
@@ -211,7 +221,7 @@ pub(crate) fn start(config: Config, listeners: Vec<Listener>, tls: Tls) -> Resul
         refusals: Refusals::default(),
         pending: Pending::default(),
         next_request: AtomicU64::new(first_request_id(identity.node_id(), since_epoch)),
-        started: Instant::now(),
+        clock: Clock::start(),
         checkpoint_wanted: AtomicBool::new(false),
         no_space_raised: AtomicBool::new(false),
         raising: Mutex::default(),

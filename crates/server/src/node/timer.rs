@@ -48,7 +48,7 @@ impl Node {
         if since_ms > lost_ms && since_ms < elected_ms {
             return Error::TimeoutDueToLeaderFail;
         }
-        let began = self.started + Duration::from_millis(since_ms);
+        let began = self.clock.moment(since_ms);
         let reached = |id: u64| self.active_since(id).is_some_and(|since| since < began);
         match self.status.leader() {
             0 => Error::TimeoutDueToConnectionLost,

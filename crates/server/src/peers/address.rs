@@ -6,10 +6,16 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+#[cfg(feature = "test-support")]
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a connection may be silent before the kernel asks whether the other side is still there.
 const KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// URLs that a fuzzer makes up must not lead off the machine.
+#[cfg(feature = "test-support")]
+pub(crate) static LOOPBACK_ONLY: AtomicBool = AtomicBool::new(false);
 
 /// Why a URL cannot be used.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -99,6 +105,13 @@ impl Address {
 }
 
 fn connect_tcp(host: &str, port: u16, from: Option<IpAddr>, deadline: Instant) -> io::Result<Socket> {
+    #[cfg(feature = "test-support")]
+    if LOOPBACK_ONLY.load(Ordering::Relaxed)
+        && host != "localhost"
+        && !host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    {
+        return Err(io::Error::new(io::ErrorKind::NetworkUnreachable, "tests connect to loopback only"));
+    }
     let mut last = io::Error::new(io::ErrorKind::NotFound, format!("no address is known for `{host}`"));
     for address in (host, port).to_socket_addrs()? {
         let left = deadline.saturating_duration_since(Instant::now());

@@ -40,6 +40,11 @@ impl Door {
         Ok(Door { state, thread: Some(thread) })
     }
 
+    #[cfg(feature = "test-support")]
+    pub(super) fn address(&self) -> Option<std::net::SocketAddr> {
+        self.state.socket.local_addr().ok()?.as_socket()
+    }
+
     /// Lets them in. Once.
     pub(super) fn open(&self, welcome: Welcome) {
         assert!(self.state.welcome.set(welcome).is_ok(), "a door is opened once");

@@ -58,6 +58,12 @@ impl Listener {
         self
     }
 
+    /// Where it listens; `None` for a Unix socket.
+    #[cfg(feature = "test-support")]
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.door.address()
+    }
+
     /// Serves everybody who connects from now on.
     pub(super) fn open(&self, shared: &Arc<Shared>) {
         let (shared, security) = (shared.clone(), self.security);

@@ -41,6 +41,8 @@ mod waker;
 mod wire;
 
 pub(crate) use address::Address;
+#[cfg(feature = "test-support")]
+pub(crate) use address::LOOPBACK_ONLY;
 pub(crate) use gate::{Gate, Security};
 pub(crate) use listener::Listener;
 pub(crate) use snapshot::{Export, Intake, Piece};
