@@ -6,7 +6,7 @@ BIN = $(CARGO_TARGET_DIR)/release/cairn
 
 .PHONY: help run cluster test tools build lint unit sim sim-short conformance migrate-earlier pages bench-agreement clients published published-full published-tools faults failover auth-speed \
 	check-perf catch-up reliability neighbours attacks \
-	large-lists reliability-full bench-vs-etcd deny fuzz
+	large-lists reliability-full bench-vs-etcd deny fuzz fuzz-short
 
 # Shows the targets.
 help:
@@ -25,7 +25,7 @@ cluster: build
 
 # Everything CI runs.
 test:
-	@.ci/stages tools lint unit sim-short build conformance clients published faults reliability
+	@.ci/stages tools lint unit sim-short fuzz-short build conformance clients published faults reliability
 
 # What the tests need beside compilers and interpreters; installs it on Debian, as root.
 tools:
@@ -55,6 +55,10 @@ sim-short:
 	$(CARGO) build --profile sim --locked -p cairn-sim
 	$(CARGO_TARGET_DIR)/sim/cairn-sim --table crates/sim/seeds.txt
 	$(CARGO_TARGET_DIR)/sim/cairn-sim --seconds 60
+
+# Hostile scripts against whole members in one process: the seeds of fuzz/seeds, then new inputs, half a minute for each of two targets. SEED=n: from that one.
+fuzz-short:
+	$(CARGO) test --workspace --locked --test fuzz -- --seconds 30 $(if $(SEED),--seed $(SEED))
 
 # etcd's own clients and tools against the release binary.
 conformance: build
@@ -146,4 +150,5 @@ deny:
 fuzz:
 	command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
 	for target in $$($(CARGO) +nightly fuzz list); do \
-	  $(CARGO) +nightly fuzz run $$target -- -max_total_time=$${SECONDS_EACH:-60} || exit 1; done
+	  mkdir -p fuzz/corpus/$$target; \
+	  $(CARGO) +nightly fuzz run $$target fuzz/corpus/$$target $$(ls -d fuzz/seeds/$$target 2>/dev/null) -- -max_total_time=$${SECONDS_EACH:-60} || exit 1; done
