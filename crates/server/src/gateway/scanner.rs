@@ -46,8 +46,8 @@ enum State {
         is_key: bool,
         left: u8,
     },
-    /// In `true`, `false` or `null`: the word, and how much of it has come.
-    Word(&'static str, usize),
+    /// In `true`, `false` or `null`: the word, and what of it is still to come.
+    Word(&'static str, &'static [u8]),
     Minus,
     Zero,
     Digits,
@@ -91,21 +91,22 @@ impl Scanner {
             (State::Escape { is_key }, b'u') => State::Hex { is_key, left: 4 },
             (State::Escape { .. }, _) => return Err(unexpected(byte, "in string escape code")),
             (State::Hex { is_key, left }, _) if byte.is_ascii_hexdigit() => match left {
-                1 => State::Text { is_key },
-                _ => State::Hex { is_key, left: left - 1 },
+                0 | 1 => State::Text { is_key },
+                _ => State::Hex { is_key, left: left.saturating_sub(1) },
             },
             (State::Hex { .. }, _) => return Err(unexpected(byte, "in \\u hexadecimal character escape")),
-            (State::Word(word, at), _) => {
-                let expected = word.as_bytes()[at];
-                if byte != expected {
-                    let expected = char::from(expected);
+            (State::Word(word, left), _) => match left {
+                [expected, rest @ ..] if byte == *expected => match rest {
+                    [] => return Ok(self.close_value()),
+                    _ => State::Word(word, rest),
+                },
+                [expected, ..] => {
+                    let expected = char::from(*expected);
                     return Err(unexpected(byte, &format!("in literal {word} (expecting '{expected}')")));
                 }
-                match word.len() - at {
-                    1 => return Ok(self.close_value()),
-                    _ => State::Word(word, at + 1),
-                }
-            }
+                // It would have been closed.
+                [] => return Err(unexpected(byte, &format!("in literal {word}"))),
+            },
             (State::Minus, b'0') => State::Zero,
             (State::Minus, b'1'..=b'9') | (State::Digits, b'0'..=b'9') => State::Digits,
             (State::Minus, _) => return Err(unexpected(byte, "in numeric literal")),
@@ -199,10 +200,18 @@ fn is_blank(byte: u8) -> bool {
 }
 
 fn unexpected(byte: u8, place: &str) -> String {
+    // As Go quotes it, which takes the byte for a letter.
     let shown = match byte {
         b'\'' => "\\'".to_string(),
         b'"' => "\"".to_string(),
-        _ => char::from(byte).escape_debug().to_string(),
+        7 => "\\a".to_string(),
+        8 => "\\b".to_string(),
+        0xb => "\\v".to_string(),
+        0xc => "\\f".to_string(),
+        b'\t' | b'\n' | b'\r' | b'\\' => char::from(byte).escape_debug().to_string(),
+        0..0x20 | 0x7f => format!("\\x{byte:02x}"),
+        0x80..=0xa0 | 0xad => format!("\\u{byte:04x}"),
+        _ => char::from(byte).to_string(),
     };
     format!("invalid character '{shown}' {place}")
 }
@@ -267,6 +276,9 @@ mod tests {
             ("-a", "invalid character 'a' in numeric literal"),
             ("1.a", "invalid character 'a' after decimal point in numeric literal"),
             ("1ea", "invalid character 'a' in exponent of numeric literal"),
+            ("\0", "invalid character '\\x00' looking for beginning of value"),
+            ("\u{7f}", "invalid character '\\x7f' looking for beginning of value"),
+            ("\u{e9}", "invalid character 'Ã' looking for beginning of value"),
         ] {
             assert_eq!(split(text), (Vec::new(), Some(error.into())), "{text}");
         }
