@@ -68,8 +68,9 @@ impl Encoder {
 
     /// Adds a piece of the message, behind which the encoder was [`Run::Hungry`].
     pub(super) fn push(&mut self, piece: Bytes) {
-        assert!(self.levels.len() == 1 && self.long.is_none(), "pieces end between fields of the outermost message");
-        let rest = &mut self.levels[0].rest;
+        let ([Level { rest, .. }], None) = (&mut self.levels[..], &self.long) else {
+            unreachable!("pieces end between fields of the outermost message");
+        };
         if rest.is_empty() {
             *rest = piece;
         } else {
@@ -211,9 +212,9 @@ fn put_number(out: &mut Vec<u8>, kind: Kind, number: u64) {
 
 fn put_base64(out: &mut Vec<u8>, content: &[u8]) {
     let at = out.len();
-    out.resize(at + content.len().div_ceil(3) * 4, 0);
-    let written = STANDARD.encode_slice(content, &mut out[at..]).unwrap_or(0);
-    out.truncate(at + written);
+    out.resize(at.saturating_add(content.len().div_ceil(3).saturating_mul(4)), 0);
+    let written = STANDARD.encode_slice(content, out.get_mut(at..).unwrap_or_default()).unwrap_or(0);
+    out.truncate(at.saturating_add(written));
 }
 
 /// Writes `text` in quotes.
@@ -257,11 +258,11 @@ fn take(rest: &mut Bytes) -> Option<Option<(u32, Value)>> {
 /// Takes a number off `rest`: none if it is not all there, and none inside if it is too long.
 fn varint(rest: &mut Bytes) -> Option<Option<u64>> {
     let mut value = 0;
-    for at in 0..10 {
-        let byte = *rest.get(at)?;
-        value |= u64::from(byte & 0x7f) << (7 * at);
+    for (len, shift) in (1..=10).zip((0_u32..).step_by(7)) {
+        let byte = *rest.get(..len)?.last()?;
+        value |= u64::from(byte & 0x7f).checked_shl(shift).unwrap_or_default();
         if byte < 0x80 {
-            rest.advance(at + 1);
+            rest.advance(len);
             return Some(Some(value));
         }
     }

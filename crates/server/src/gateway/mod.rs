@@ -4,6 +4,12 @@
 //! `websocket` the same over a websocket. `scanner`, `values` and `decode` make protobuf of JSON, `encode` JSON of protobuf, `status` HTTP of
 //! failures. The methods are called in the process, as a client would call them.
 
+#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
+
 mod decode;
 mod dialogue;
 mod encode;
@@ -48,7 +54,7 @@ struct Limits {
 impl Limits {
     /// Length of one JSON value: base64 makes bytes a third longer.
     fn json_bytes_max(&self) -> usize {
-        2 * self.message_bytes_max
+        self.message_bytes_max.saturating_mul(2)
     }
 
     /// Claims what of an answer is held while it is made JSON.
@@ -150,7 +156,8 @@ impl Gateway {
         };
         let deadline = match head.headers.get("grpc-timeout").map(|value| rpc::parse_timeout(value.as_bytes())) {
             None => None,
-            Some(Ok(timeout)) => Some(Instant::now() + timeout),
+            // One that no clock can show is none.
+            Some(Ok(timeout)) => Instant::now().checked_add(timeout),
             Some(Err(text)) => {
                 let status = Status::new(Code::InvalidArgument, format!("invalid grpc-timeout: {text}"));
                 return Err(Box::new(status::failure(&status)));

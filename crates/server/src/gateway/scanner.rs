@@ -148,9 +148,9 @@ impl Scanner {
             }
             b']' if self.state == State::ElementOrEnd => return Ok(self.close_container()),
             b'"' => State::Text { is_key: false },
-            b't' => State::Word("true", 1),
-            b'f' => State::Word("false", 1),
-            b'n' => State::Word("null", 1),
+            b't' => State::Word("true", b"rue"),
+            b'f' => State::Word("false", b"alse"),
+            b'n' => State::Word("null", b"ull"),
             b'-' => State::Minus,
             b'0' => State::Zero,
             b'1'..=b'9' => State::Digits,

@@ -28,7 +28,7 @@ pub(super) fn http_status(code: Code) -> StatusCode {
 
 /// `{"code":5,"message":"Not Found"}`.
 pub(super) fn error_json(status: &Status) -> Vec<u8> {
-    let mut json = Vec::with_capacity(status.message.len() + 32);
+    let mut json = Vec::with_capacity(status.message.len().saturating_add(32));
     // Writing to memory cannot fail.
     let _ = write!(json, "{{\"code\":{},\"message\":", status.code as u8);
     put_string(&mut json, &status.message);

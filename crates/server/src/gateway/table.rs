@@ -114,11 +114,12 @@ impl Table {
     pub(super) fn new(methods: &'static [Method]) -> Table {
         let mut paths = HashMap::new();
         for &(path, method, request, response) in ROWS {
-            let Some(index) = methods.iter().position(|row| row.path == method) else { continue };
+            let found = methods.iter().enumerate().find(|(_, row)| row.path == method);
+            let Some((index, row)) = found else { continue };
             let (Some(request), Some(response)) = (Message::find(request), Message::find(response)) else {
                 panic!("the messages of `{method}` are not in the schema");
             };
-            paths.insert(path, Target { method: index, kind: methods[index].kind, request, response });
+            paths.insert(path, Target { method: index, kind: row.kind, request, response });
         }
         Table { paths }
     }

@@ -210,7 +210,7 @@ impl Socket {
     ) -> Result<(), Lost> {
         let mut requests = Requests::new(limits);
         let client = call.peer.address;
-        let until = tokio::time::Instant::now() + REQUEST_TIME_MAX;
+        let until = request_deadline();
         let asked = loop {
             let text = tokio::time::timeout_at(until, self.text()).await.unwrap_or(Err(Lost))?;
             let Some(text) = text else { return Ok(()) };
@@ -252,7 +252,7 @@ impl Socket {
         };
         let mut requests = Requests::new(limits);
         let mut is_asked = false;
-        let until = tokio::time::Instant::now() + REQUEST_TIME_MAX;
+        let until = request_deadline();
         loop {
             if target.kind == Kind::Bidi {
                 requests.hand_on(&mut stream, &target, limits);
@@ -295,6 +295,12 @@ impl Socket {
             }
         }
     }
+}
+
+/// Until when a request that begins now must have come.
+fn request_deadline() -> tokio::time::Instant {
+    let now = tokio::time::Instant::now();
+    now.checked_add(REQUEST_TIME_MAX).unwrap_or(now)
 }
 
 /// The whole text of a reply, which must fit into a frame, and what it claims.

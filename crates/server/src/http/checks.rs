@@ -49,7 +49,7 @@ pub(super) fn find(path: &str) -> Option<Asked> {
         }
         let name = rest.strip_prefix('/')?;
         let place = checks.iter().position(|check| check.name() == name)?;
-        return Some(Asked { kind, checks: &checks[place..=place] });
+        return Some(Asked { kind, checks: checks.get(place..=place)? });
     }
     None
 }

@@ -2,6 +2,12 @@
 //!
 //! `access` decides who may ask from where, `health` and `checks` are the probes, `vars` and `profile` what is under `/debug/`.
 
+#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
+
 mod access;
 mod checks;
 mod health;
@@ -33,7 +39,7 @@ pub(crate) struct Http {
 impl Http {
     pub(crate) fn new(node: Arc<Node>) -> Http {
         let config: &Config = &node.config;
-        let message_bytes_max = config.max_request_bytes + api::limits::GRPC_OVERHEAD_BYTES;
+        let message_bytes_max = config.max_request_bytes.saturating_add(api::limits::GRPC_OVERHEAD_BYTES);
         let is_debugged = config.logs.level == crate::logging::Level::Debug;
         Http {
             access: access::Access::new(&config.http),
@@ -153,7 +159,7 @@ impl Http {
         }
         let path = head.uri.path();
         let clean = clean(path);
-        let clean = match &clean[..] {
+        let clean = match &*clean {
             "/v3" if self.gateway.is_some() => "/v3/",
             "/debug/pprof" if self.has_profiles => "/debug/pprof/",
             clean => clean,
@@ -221,20 +227,17 @@ fn values<'a>(query: &'a str, name: &'a str) -> impl Iterator<Item = String> + '
 }
 
 fn unescape(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let (mut out, mut at) = (Vec::with_capacity(bytes.len()), 0);
-    while at < bytes.len() {
-        let escaped = (bytes[at] == b'%').then(|| text.get(at + 1..at + 3)).flatten();
-        match escaped.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(byte) => {
-                out.push(byte);
-                at += 3;
-            }
-            None => {
-                out.push(if bytes[at] == b'+' { b' ' } else { bytes[at] });
-                at += 1;
-            }
-        }
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        let escaped = behind.split_at_checked(2).filter(|_| *first == b'%');
+        let byte = escaped.and_then(|(digits, _)| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
+        let (byte, behind) = match (byte, escaped) {
+            (Some(byte), Some((_, behind))) => (byte, behind),
+            _ => (if *first == b'+' { b' ' } else { *first }, behind),
+        };
+        out.push(byte);
+        rest = behind;
     }
     String::from_utf8_lossy(&out).into_owned()
 }

@@ -55,7 +55,7 @@ pub(super) fn traces(stats: Option<&rpc::Stats>) -> Response<Bytes> {
             "<tr><td>{}</td><td>{}</td><td>{ended}</td><td>{}</td></tr>",
             method.path,
             counts.started.saturating_sub(ended),
-            ended - counts.handled[0]
+            counts.handled.iter().skip(1).sum::<u64>()
         );
     }
     text.push_str("</table>\n</body>\n</html>\n");

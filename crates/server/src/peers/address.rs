@@ -1,5 +1,6 @@
 //! Peer URLs: where they point, and how to get there.
 
+use super::after;
 use socket2::{Domain, Socket, TcpKeepalive, Type};
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -96,7 +97,7 @@ impl Address {
         match &self.place {
             Place::Unix(path) => Ok(Socket::from(OwnedFd::from(UnixStream::connect(path)?))),
             Place::Tcp { host, port } => {
-                let socket = connect_tcp(host, *port, from, Instant::now() + timeout)?;
+                let socket = connect_tcp(host, *port, from, after(timeout))?;
                 prepare(&socket)?;
                 Ok(socket)
             }

@@ -35,10 +35,11 @@ impl Body {
     pub(super) fn feed(&mut self, input: &[u8], to: &mut BytesMut) -> Result<usize, Fault> {
         match self {
             Body::Length(left) => {
-                let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
-                *left -= taken as u64;
-                to.extend_from_slice(&input[..taken]);
-                Ok(taken)
+                let all = input.len();
+                let part = input.get(..usize::try_from(*left).unwrap_or(usize::MAX).min(all)).unwrap_or_default();
+                *left = left.saturating_sub(part.len() as u64);
+                to.extend_from_slice(part);
+                Ok(part.len())
             }
             Body::Chunked(chunks) => Ok(chunks.feed(input, to)?),
             Body::UntilClose(_) => {

@@ -51,29 +51,32 @@ impl Chunks {
     /// Takes what it can from `input`, appends the body's part of it to `body`, and returns how many bytes it took: all of
     /// them, unless the body ended.
     pub(super) fn feed(&mut self, input: &[u8], body: &mut BytesMut) -> Result<usize, Malformed> {
-        let mut at = 0;
-        while at < input.len() && !self.ended() {
+        let mut rest = input;
+        while !self.ended() {
             if matches!(self.state, State::Data) {
-                let take = usize::try_from(self.left).unwrap_or(usize::MAX).min(input.len() - at);
-                body.extend_from_slice(&input[at..at + take]);
-                at += take;
-                self.left -= take as u64;
-                if self.left == 0 {
-                    self.state = State::DataReturn;
+                let take = usize::try_from(self.left).unwrap_or(usize::MAX).min(rest.len());
+                let (data, behind) = rest.split_at_checked(take).ok_or(Malformed)?;
+                body.extend_from_slice(data);
+                rest = behind;
+                self.left = self.left.saturating_sub(take as u64);
+                if self.left > 0 {
+                    break;
                 }
+                self.state = State::DataReturn;
             } else {
-                self.step(input[at])?;
-                at += 1;
+                let Some((byte, behind)) = rest.split_first() else { break };
+                self.step(*byte)?;
+                rest = behind;
             }
         }
-        Ok(at)
+        Ok(input.len().saturating_sub(rest.len()))
     }
 
     fn step(&mut self, byte: u8) -> Result<(), Malformed> {
         self.state = match (&self.state, byte) {
             (State::Size(digits @ 0..=15), b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
                 self.left = self.left << 4 | u64::from((byte as char).to_digit(16).ok_or(Malformed)?);
-                State::Size(digits + 1)
+                State::Size(digits.saturating_add(1))
             }
             (State::Size(1..), b'\r') => State::SizeEnd,
             (State::Size(1..), b';' | b' ' | b'\t') => self.skip(State::Extension)?,
@@ -86,14 +89,14 @@ impl Chunks {
             (State::Trailer(0), b'\n') => State::End,
             (State::Trailer(_), b'\n') => self.skip(State::Trailer(0))?,
             (State::Trailer(length), b'\r') => self.skip(State::Trailer(*length))?,
-            (State::Trailer(length), _) => self.skip(State::Trailer(length + 1))?,
+            (State::Trailer(length), _) => self.skip(State::Trailer(length.saturating_add(1)))?,
             _ => return Err(Malformed),
         };
         Ok(())
     }
 
     fn skip(&mut self, next: State) -> Result<State, Malformed> {
-        self.skipped += 1;
+        self.skipped = self.skipped.saturating_add(1);
         if self.skipped > SKIPPED_BYTES_MAX { Err(Malformed) } else { Ok(next) }
     }
 }

@@ -1,6 +1,7 @@
 //! Calls to other members: one request, one answer, with a time-out over all of it.
 
 use super::address::{Address, BadUrl};
+use super::after;
 use super::fault::Fault;
 use super::gate::Gate;
 use super::head;
@@ -43,7 +44,7 @@ pub(crate) fn call(
     mut request: Request<Vec<u8>>,
     timeout: Duration,
 ) -> Result<Response<Vec<u8>>, Error> {
-    let deadline = Instant::now() + timeout;
+    let deadline = after(timeout);
     for (name, value) in &*gate.own {
         request.headers_mut().insert(name, value.clone());
     }
@@ -89,7 +90,7 @@ impl Connection {
         patience: Duration,
     ) -> Result<Response<Vec<u8>>, Fault> {
         let answer = self.send(request, patience)?;
-        let body = self.wire.body(answer.framing, ANSWER_BYTES_MAX, Instant::now() + patience)?;
+        let body = self.wire.body(answer.framing, ANSWER_BYTES_MAX, after(patience))?;
         self.keep_alive = answer.keep_alive;
         Ok(answer.response.map(|()| body.into()))
     }

@@ -1,5 +1,6 @@
 //! One connection that a peer has dialled: request after request, until it becomes a stream or ends.
 
+use super::after;
 use super::fault::Fault;
 use super::listener::rejected;
 use super::places::Place;
@@ -9,7 +10,7 @@ use super::stream::Stream;
 use super::wire::Wire;
 use http::{Response, StatusCode};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long the first request may take to arrive, and a TLS handshake before it.
 pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -24,7 +25,7 @@ pub(super) fn serve(shared: &Arc<Shared>, stream: Stream, address: &str, mut pla
     };
     let mut patience = HANDSHAKE_TIMEOUT;
     while !shared.is_stopping() {
-        let head = match wire.request(Instant::now() + patience) {
+        let head = match wire.request(after(patience)) {
             Ok(Some(head)) => head,
             Ok(None) => return,
             // Between requests silence is nothing special.

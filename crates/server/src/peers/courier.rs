@@ -1,5 +1,6 @@
 //! One thread per peer for single requests: messages while no stream is up, and probes of the round trip.
 
+use super::after;
 use super::client::{Connection, Error};
 use super::fault::Fault;
 use super::peer::Peer;
@@ -44,10 +45,12 @@ impl Courier {
     /// Queues an encoded message; false if there is no room.
     pub(super) fn post(&self, message: Vec<u8>) -> bool {
         let mut state = lock(&self.state);
-        if state.queue.len() >= QUEUE_MAX || state.bytes + message.len() > QUEUE_BYTES_MAX && !state.queue.is_empty() {
+        if state.queue.len() >= QUEUE_MAX
+            || state.bytes.saturating_add(message.len()) > QUEUE_BYTES_MAX && !state.queue.is_empty()
+        {
             return false;
         }
-        state.bytes += message.len();
+        state.bytes = state.bytes.saturating_add(message.len());
         state.queue.push_back(message);
         drop(state);
         self.wake.notify_one();
@@ -66,7 +69,7 @@ impl Courier {
                 return Job::Stop;
             }
             if let Some(message) = state.queue.pop_front() {
-                state.bytes -= message.len();
+                state.bytes = state.bytes.saturating_sub(message.len());
                 return Job::Post(message);
             }
             let left = probe_at.saturating_duration_since(Instant::now());
@@ -103,13 +106,13 @@ struct Round {
 
 impl Round {
     fn run(mut self) {
-        let mut probe_at = Instant::now() + probe::INTERVAL;
+        let mut probe_at = after(probe::INTERVAL);
         loop {
             match self.peer.courier.next(probe_at) {
                 Job::Stop => return,
                 Job::Post(message) => self.post(message),
                 Job::Probe => {
-                    probe_at = Instant::now() + probe::INTERVAL;
+                    probe_at = after(probe::INTERVAL);
                     if self.peer.is_dialled.load(Ordering::SeqCst) {
                         self.probe();
                     }
@@ -131,7 +134,7 @@ impl Round {
                 self.peer.activate();
             }
             Err(reason) if !self.peer.is_stopped() => {
-                let lost = 1 + self.peer.courier.clear();
+                let lost = self.peer.courier.clear().saturating_add(1);
                 counters.sent_failures.fetch_add(lost as u64, Ordering::Relaxed);
                 self.peer.deactivate("pipeline", "write", &reason);
                 self.shared.handler.unreachable(self.peer.id);
@@ -202,7 +205,8 @@ fn is_proposal(message: &[u8]) -> bool {
 
 /// What the answer to a POST means. The texts are those etcd's members send.
 pub(super) fn judge(shared: &Shared, peer: &Peer, answer: &Response<Vec<u8>>) -> Result<(), String> {
-    let text = String::from_utf8_lossy(&answer.body()[..answer.body().len().min(512)]);
+    let begin = answer.body().get(..512).unwrap_or(answer.body());
+    let text = String::from_utf8_lossy(begin);
     match answer.status() {
         StatusCode::NO_CONTENT => Ok(()),
         // Also the answer to a message that was meant for the member's predecessor: only the text tells.

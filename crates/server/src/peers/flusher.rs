@@ -1,6 +1,7 @@
 //! One thread for all streams that are written: it writes on where a socket was full, keeps idle streams alive, and notices when
 //! a peer hangs up.
 
+use super::after;
 use super::codec::Kind;
 use super::peer::Peer;
 use super::shared::Shared;
@@ -27,13 +28,13 @@ fn run(shared: &Shared) {
     let mut sockets: Vec<libc::pollfd> = Vec::new();
     let mut waiting: Vec<Waiting> = Vec::new();
     // A third of the time after which the reader gives up.
-    let heartbeat = shared.timeouts.read / 3;
+    let heartbeat = shared.timeouts.read.checked_div(3).unwrap_or_default();
     while !shared.is_stopping() {
         sockets.clear();
         waiting.clear();
         sockets.push(libc::pollfd { fd: shared.flusher.descriptor(), events: libc::POLLIN, revents: 0 });
         let now = Instant::now();
-        let mut wake_at = now + heartbeat;
+        let mut wake_at = now.checked_add(heartbeat).unwrap_or(now);
         for peer in shared.peers() {
             peer.each_link(shared, |kind, link| {
                 if link.idle_until(heartbeat) <= now && !link.is_stalled() {
@@ -47,7 +48,7 @@ fn run(shared: &Shared) {
                     Some(stalled) if stalled > shared.timeouts.write => return Some(io::ErrorKind::TimedOut.into()),
                     Some(_) => {
                         events |= libc::POLLOUT;
-                        wake_at = wake_at.min(now + STALL_CHECK);
+                        wake_at = wake_at.min(after(STALL_CHECK));
                     }
                     None => wake_at = wake_at.min(link.idle_until(heartbeat)),
                 }
@@ -58,7 +59,7 @@ fn run(shared: &Shared) {
         }
         wait(&mut sockets, wake_at.saturating_duration_since(now));
         shared.flusher.clear();
-        for (socket, waiting) in sockets[1..].iter().zip(&waiting) {
+        for (socket, waiting) in sockets.iter().skip(1).zip(&waiting) {
             if socket.revents != 0 {
                 waiting.peer.each_link(shared, |kind, link| {
                     // By now the descriptor may belong to another stream.
@@ -81,7 +82,7 @@ fn serve(events: libc::c_short, link: &mut super::outgoing::Outgoing) -> Option<
 /// Waits until a socket is ready, somebody wakes this thread, or the time is over.
 fn wait(sockets: &mut [libc::pollfd], time: Duration) {
     // Rounded up: a wait that ends too early would be repeated at once.
-    let time_ms = i32::try_from(time.as_millis() + 1).unwrap_or(i32::MAX);
+    let time_ms = i32::try_from(time.as_millis().saturating_add(1)).unwrap_or(i32::MAX);
     // SAFETY: the slice is valid for its length. An interrupted call is like one whose time is over.
     let ready = unsafe { libc::poll(sockets.as_mut_ptr(), sockets.len() as libc::nfds_t, time_ms) };
     if ready < 0 {

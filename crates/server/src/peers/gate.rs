@@ -1,6 +1,7 @@
 //! Connections on their way in and out: with TLS where the URLs say so.
 
 use super::address::Address;
+use super::after;
 use super::encrypted::Encrypted;
 use super::identity::Identity;
 use super::stream::{Plain, Stream};
@@ -13,7 +14,7 @@ use socket2::Socket;
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 use trust::Certificate;
 
 /// The first byte of a TLS connection: a record of the handshake.
@@ -62,7 +63,7 @@ impl Gate {
 
     /// Connects to the member at `url`.
     pub(super) fn dial(&self, address: &Address, timeout: Duration) -> io::Result<Stream> {
-        let deadline = Instant::now() + timeout;
+        let deadline = after(timeout);
         let socket = address.connect(self.local, timeout)?;
         if !address.secure {
             return Ok(Box::new(Plain::new(socket)));
@@ -88,7 +89,7 @@ impl Gate {
         let config = self.keeper.server().ok_or_else(|| io::Error::other("there is no certificate to show"))?;
         let remote = socket.peer_addr()?.as_socket().map(|address| address.ip());
         let session = ServerConnection::new(config).map_err(|error| io::Error::other(error.to_string()))?;
-        let stream = Encrypted::shake(socket, session, Instant::now() + timeout)?;
+        let stream = Encrypted::shake(socket, session, after(timeout))?;
         if let Some(chain) = stream.session().peer_certificates() {
             self.admit(chain, remote).map_err(|why| io::Error::new(io::ErrorKind::PermissionDenied, why))?;
         }
@@ -134,6 +135,7 @@ fn begins_handshake(socket: &Socket, timeout: Duration) -> io::Result<bool> {
     let mut first = [std::mem::MaybeUninit::new(0)];
     let count = socket.peek(&mut first)?;
     socket.set_read_timeout(None)?;
+    let [first] = first;
     // SAFETY: it was initialised above, and written over at most.
-    Ok(count > 0 && unsafe { first[0].assume_init() } == RECORD_OF_HANDSHAKE)
+    Ok(count > 0 && unsafe { first.assume_init() } == RECORD_OF_HANDSHAKE)
 }

@@ -9,6 +9,12 @@
 //!
 //! Each member dials its peers in order to receive. What it sends goes out on the connections that its peers have dialled.
 
+#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
+
 mod address;
 mod body;
 mod chunks;
@@ -54,6 +60,12 @@ use shared::Shared;
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+/// The moment so much later; one that no clock can show is as good as a day away.
+fn after(time: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(time).or_else(|| now.checked_add(Duration::from_secs(24 * 3600))).unwrap_or(now)
+}
 
 /// What a member needs to talk to its peers.
 pub(crate) struct Options {

@@ -67,7 +67,7 @@ impl Outgoing {
 
     /// When a heartbeat of the link is due, should nothing else be written before.
     pub(super) fn idle_until(&self, interval: Duration) -> Instant {
-        self.last_write + interval
+        self.last_write.checked_add(interval).unwrap_or(self.last_write)
     }
 
     /// Queues a message; returns its bytes.
@@ -75,7 +75,7 @@ impl Outgoing {
         self.open_chunk();
         let before = self.buffer.len();
         self.encoder.message(message, &mut self.buffer);
-        self.buffer.len() - before
+        self.buffer.len().saturating_sub(before)
     }
 
     /// Queues a heartbeat of the link.
@@ -93,14 +93,20 @@ impl Outgoing {
 
     fn close_chunk(&mut self) {
         let Some(start) = self.chunk.take() else { return };
-        let mut length = self.buffer.len() - start - CHUNK_HEAD_BYTES;
-        let head = &mut self.buffer[start..start + CHUNK_HEAD_BYTES];
-        head[8..].copy_from_slice(b"\r\n");
-        for digit in head[..8].iter_mut().rev() {
-            *digit = b"0123456789abcdef"[length & 15];
-            length >>= 4;
+        let (_, chunk) = self.buffer.split_at_mut_checked(start).unwrap_or_default();
+        if let Some((head, body)) = chunk.split_first_chunk_mut::<CHUNK_HEAD_BYTES>() {
+            let mut length = body.len();
+            let [digits @ .., carriage_return, line_feed] = head;
+            (*carriage_return, *line_feed) = (b'\r', b'\n');
+            for digit in digits.iter_mut().rev() {
+                *digit = match length & 15 {
+                    small @ 0..=9 => b'0' | small as u8,
+                    large => b'a'.saturating_add((large as u8).saturating_sub(10)),
+                };
+                length >>= 4;
+            }
+            assert_eq!(length, 0, "a chunk is bounded by what may wait for a peer");
         }
-        assert_eq!(length, 0, "a chunk is bounded by what may wait for a peer");
         self.buffer.put_slice(b"\r\n");
     }
 

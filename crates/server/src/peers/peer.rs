@@ -1,5 +1,6 @@
 //! One peer: the streams it has dialled, whether it can be reached, and the threads that serve it.
 
+use super::after;
 use super::codec::Kind;
 use super::courier::Courier;
 use super::metrics::Counters;
@@ -68,7 +69,7 @@ impl Peer {
     /// Sends those of `messages` that are for this peer.
     pub(super) fn send(&self, shared: &Shared, messages: &[Message]) {
         let mut links = lock(&self.links);
-        let (mut sent_bytes, mut dropped) = (0, 0);
+        let (mut sent_bytes, mut dropped) = (0_usize, 0_u64);
         for message in messages.iter().filter(|message| message.to() == self.id) {
             let kind = message.r#type();
             if kind == MessageType::MsgSnap {
@@ -78,9 +79,10 @@ impl Peer {
             let [appends, others] = &mut *links;
             let link = appends.as_mut().filter(|_| kind == MessageType::MsgApp).or(others.as_mut());
             match link {
-                Some(_) if waiting > WAITING_BYTES_MAX => dropped += 1,
-                Some(link) => sent_bytes += link.push(message),
-                None => dropped += u64::from(!self.courier.post(message.encode_to_vec())),
+                Some(_) if waiting > WAITING_BYTES_MAX => dropped = dropped.saturating_add(1),
+                Some(link) => sent_bytes = sent_bytes.saturating_add(link.push(message)),
+                None if self.courier.post(message.encode_to_vec()) => {}
+                None => dropped = dropped.saturating_add(1),
             }
         }
         let broken = flush(&mut links, shared);
@@ -102,7 +104,7 @@ impl Peer {
         if self.is_stopped() {
             return Ok(());
         }
-        let before = links[kind.place()].replace(link);
+        let before = kind.of(&mut links).replace(link);
         drop(links);
         self.activate();
         self.called();
@@ -123,10 +125,10 @@ impl Peer {
         let mut broken = [None, None];
         let mut links = lock(&self.links);
         for kind in Kind::ALL {
-            let link = &mut links[kind.place()];
+            let link = kind.of(&mut links);
             if let Some(error) = link.as_mut().and_then(|link| look(kind, link)) {
                 *link = None;
-                broken[kind.place()] = Some(error);
+                *kind.of(&mut broken) = Some(error);
             }
         }
         drop(links);
@@ -208,7 +210,7 @@ impl Peer {
         if let (Some(breaker), true) = (&breaker, self.is_stopped()) {
             breaker.end();
         }
-        readers[kind.place()] = breaker;
+        *kind.of(&mut readers) = breaker;
     }
 
     /// Ends the streams that are read from this peer.
@@ -230,7 +232,9 @@ impl Peer {
 
     /// The peer has dialled a stream.
     fn called(&self) {
-        lock(&self.rest.0).calls += 1;
+        let mut rest = lock(&self.rest.0);
+        rest.calls = rest.calls.wrapping_add(1);
+        drop(rest);
         self.rest.1.notify_all();
     }
 
@@ -241,7 +245,7 @@ impl Peer {
 
     /// Sleeps, or until [`Peer::stop`], or until the peer has called more often than `calls`.
     pub(super) fn pause(&self, time: Duration, calls: u64) {
-        let deadline = Instant::now() + time;
+        let deadline = after(time);
         let mut rest = lock(&self.rest.0);
         while !rest.is_over && rest.calls == calls {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -272,14 +276,14 @@ impl Peer {
 /// Writes what was queued, at most once per stream; returns those that failed.
 fn flush(links: &mut [Option<Outgoing>; 2], shared: &Shared) -> [Option<io::Error>; 2] {
     let mut broken = [None, None];
-    for (place, link) in links.iter_mut().enumerate() {
+    for (link, broken) in links.iter_mut().zip(&mut broken) {
         let Some(open) = link.as_mut().filter(|link| !link.is_stalled() && link.waiting() > 0) else { continue };
         match open.flush() {
             Ok(false) => {}
             Ok(true) => shared.flusher.wake(),
             Err(error) => {
                 *link = None;
-                broken[place] = Some(error);
+                *broken = Some(error);
             }
         }
     }

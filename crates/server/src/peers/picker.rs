@@ -36,7 +36,7 @@ impl Picker {
     pub(super) fn failed(&self, url: &str) {
         let mut state = lock(&self.0);
         if state.0.get(state.1).is_some_and(|current| current == url) {
-            state.1 = (state.1 + 1) % state.0.len();
+            state.1 = state.1.saturating_add(1).checked_rem(state.0.len()).unwrap_or_default();
         }
     }
 }

@@ -17,7 +17,7 @@ pub(super) fn answer() -> String {
 
 /// How far a clock that showed `now` half a round trip ago is from ours, if that is too far.
 pub(super) fn drift(now: SystemTime, round_trip: Duration) -> Option<Duration> {
-    let own = SystemTime::now() - round_trip / 2;
+    let own = SystemTime::now().checked_sub(round_trip.checked_div(2)?)?;
     let drift = own.duration_since(now).or_else(|_| now.duration_since(own)).unwrap_or_default();
     (drift > DRIFT_MAX).then_some(drift)
 }

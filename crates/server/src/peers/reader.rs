@@ -1,5 +1,6 @@
 //! The receiving half of the streams: dials a peer and hands on what it sends, for as long as the peer is known.
 
+use super::after;
 use super::body::Body;
 use super::client::Connection;
 use super::codec::{self, Decoder, Frame, Kind};
@@ -88,7 +89,7 @@ impl Reader {
                         self.peer.deactivate(self.kind.title(), "dial", &end);
                     }
                     let refused = matches!(end, End::Refused(_) | End::Removed);
-                    pause = if refused { (pause * 2).min(RETRY_MAX) } else { RETRY };
+                    pause = if refused { pause.saturating_mul(2).min(RETRY_MAX) } else { RETRY };
                 }
             }
             self.peer.pause(pause, calls);
@@ -131,7 +132,7 @@ impl Reader {
     /// What a status other than 200 means. The texts are those etcd's members send.
     fn refusal(&self, head: &ResponseHead, wire: &mut Wire) -> End {
         let status = head.response.status();
-        let body = wire.body(head.framing, REFUSAL_BYTES_MAX, Instant::now() + ANSWER_TIMEOUT).unwrap_or_default();
+        let body = wire.body(head.framing, REFUSAL_BYTES_MAX, after(ANSWER_TIMEOUT)).unwrap_or_default();
         let text = String::from_utf8_lossy(&body);
         let text = text.trim_end();
         End::Refused(match status {
@@ -185,7 +186,7 @@ impl Reader {
                 Ok(false) => return Fault::Closed.into(),
                 Err(fault) => return fault.into(),
             }
-            self.peer.counters.received_bytes.fetch_add((input.len() - before) as u64, Ordering::Relaxed);
+            self.peer.counters.received_bytes.fetch_add(input.len().saturating_sub(before) as u64, Ordering::Relaxed);
             let mut messages = Vec::new();
             let end = loop {
                 let next = contain(|| {

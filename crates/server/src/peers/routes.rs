@@ -1,5 +1,6 @@
 //! What a request on the peer port asks for.
 
+use super::after;
 use super::body::Body;
 use super::codec::Kind;
 use super::fault::Fault;
@@ -17,7 +18,7 @@ use bytes::BytesMut;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Bytes of bodies that may be received at once on all connections together.
 const BODIES_BYTES_MAX: usize = 256 << 20;
@@ -70,7 +71,7 @@ pub(super) fn handle(
         _ => match path.strip_prefix(snapshot::PATH) {
             Some(piece) => snapshot::serve(shared, wire, head, piece),
             None => {
-                let body = wire.body(head.framing, CALL_BYTES_MAX, Instant::now() + BODY_TIMEOUT)?;
+                let body = wire.body(head.framing, CALL_BYTES_MAX, after(BODY_TIMEOUT))?;
                 let mut request = Request::new(body.into());
                 *request.method_mut() = head.request.method().clone();
                 *request.uri_mut() = head.request.uri().clone();
@@ -158,7 +159,7 @@ pub(super) fn note_sender(shared: &Arc<Shared>, headers: &HeaderMap) {
 
 /// Reads a body that means nothing.
 fn end_body(wire: &mut Wire, head: &RequestHead) -> Result<(), Fault> {
-    wire.body(head.framing, CALL_BYTES_MAX, Instant::now() + BODY_TIMEOUT).map(drop)
+    wire.body(head.framing, CALL_BYTES_MAX, after(BODY_TIMEOUT)).map(drop)
 }
 
 /// Who wants to be sent which stream, or why not.
@@ -290,16 +291,16 @@ pub(super) fn large_body<'a>(
         return Err(Fault::TooLong { what: "a body", bytes_max });
     }
     let mut body = Body::new(head.framing);
-    let deadline = Instant::now() + BODY_TIMEOUT;
+    let deadline = after(BODY_TIMEOUT);
     while wire.receive(&mut body, &mut large.bytes, Some(deadline))? {
         if large.bytes.len() > bytes_max {
             return Err(Fault::TooLong { what: "a body", bytes_max });
         }
         if large.bytes.len() > SMALL_BODY_BYTES.max(large.counted) {
             // Twice, since that is how a buffer grows.
-            let more = 2 * large.bytes.len() - large.counted;
-            large.counted += more;
-            if shared.body_bytes.fetch_add(more, Ordering::SeqCst) + more > BODIES_BYTES_MAX {
+            let more = large.bytes.len().saturating_mul(2).saturating_sub(large.counted);
+            large.counted = large.counted.saturating_add(more);
+            if shared.body_bytes.fetch_add(more, Ordering::SeqCst).saturating_add(more) > BODIES_BYTES_MAX {
                 return Err(Fault::Busy);
             }
         }

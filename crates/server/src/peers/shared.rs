@@ -1,5 +1,6 @@
 //! What all threads of this module share.
 
+use super::after;
 use super::gate::Gate;
 use super::identity::Identity;
 use super::metrics::{Counters, Ledger};
@@ -201,7 +202,7 @@ impl Shared {
 
     /// Sleeps, or until [`Shared::stop`].
     pub(super) fn pause(&self, time: Duration) {
-        let deadline = Instant::now() + time;
+        let deadline = after(time);
         let mut stopping = lock(&self.stopping.0);
         while !*stopping {
             let left = deadline.saturating_duration_since(Instant::now());

@@ -1,5 +1,6 @@
 //! One connection with its buffer, speaking HTTP/1.1 in either role.
 
+use super::after;
 use super::body::Body;
 use super::fault::Fault;
 use super::head::{self, Framing, HEAD_BYTES_MAX, Parsed, RequestHead, ResponseHead};
@@ -56,7 +57,7 @@ impl Wire {
     /// The next response. Interim ones (1xx) only say that the other side is alive: after each, another `patience` begins.
     pub(super) fn response(&mut self, patience: Duration) -> Result<ResponseHead, Fault> {
         loop {
-            let head = self.head(Instant::now() + patience, head::response)?;
+            let head = self.head(after(patience), head::response)?;
             if !head.response.status().is_informational() {
                 return Ok(head);
             }
@@ -68,7 +69,7 @@ impl Wire {
         loop {
             // Garbage is told from the first bytes. After that only an end is looked for: a head that comes byte by byte must
             // not be parsed as often.
-            let is_due = looked_at == 0 || ends(&self.received[looked_at.saturating_sub(3)..]);
+            let is_due = looked_at == 0 || ends(self.received.get(looked_at.saturating_sub(3)..).unwrap_or_default());
             if is_due && let Some((head, length)) = contain(|| parse(&self.received))?? {
                 self.received.advance(length);
                 return Ok(head);
@@ -81,7 +82,7 @@ impl Wire {
             if read == 0 {
                 return Err(Fault::Closed);
             }
-            self.received.extend_from_slice(&self.scratch[..read]);
+            self.received.extend_from_slice(self.scratch.get(..read).unwrap_or_default());
         }
     }
 
@@ -123,8 +124,9 @@ impl Wire {
             body.close()?;
             return Ok(false);
         }
-        let taken = contain(|| body.feed(&self.scratch[..read], to))??;
-        self.received.extend_from_slice(&self.scratch[taken..read]);
+        let read = self.scratch.get(..read).unwrap_or_default();
+        let taken = contain(|| body.feed(read, to))??;
+        self.received.extend_from_slice(read.get(taken..).unwrap_or_default());
         Ok(true)
     }
 
@@ -168,13 +170,13 @@ impl Wire {
 
     /// Ends a connection on which the other side may still be sending: closed at once, it would lose the answer.
     pub(super) fn linger(mut self) {
-        let deadline = Instant::now() + LINGER;
-        let mut read = 0;
+        let deadline = after(LINGER);
+        let mut read = 0_usize;
         if self.stream.finish().is_err() {
             return;
         }
         while let Ok(more @ 1..) = self.read(Some(deadline)) {
-            read += more;
+            read = read.saturating_add(more);
             if read > LINGER_BYTES_MAX {
                 return;
             }

@@ -62,10 +62,10 @@ impl Gatekeeper for ClientGate {
             *lines = (now, 0, 0);
         }
         if lines.1 >= LINES_MAX {
-            lines.2 += 1;
+            lines.2 = lines.2.saturating_add(1);
             return;
         }
-        lines.1 += 1;
+        lines.1 = lines.1.saturating_add(1);
         drop(lines);
         if passed_over > 0 {
             logging::warn("more connections were rejected than there are lines", &[("number", passed_over.into())]);

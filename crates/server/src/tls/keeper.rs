@@ -22,7 +22,14 @@ pub(crate) struct Keeper {
     role: Role,
     options: Tls,
     state: Mutex<State>,
-    reloads: [AtomicU64; 2],
+    reloads: Reloads,
+}
+
+/// How often the files were read anew, with success and without.
+#[derive(Debug, Default)]
+struct Reloads {
+    ok: AtomicU64,
+    failed: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -42,7 +49,7 @@ impl Keeper {
         let material = Arc::new(Material::load(role, &options)?);
         let revoked = Arc::new(revoked(role, &options));
         let state = Mutex::new(State { material, revoked, stamps });
-        Ok(Keeper { role, options, state, reloads: Default::default() })
+        Ok(Keeper { role, options, state, reloads: Reloads::default() })
     }
 
     /// What the flags say.
@@ -98,11 +105,11 @@ impl Keeper {
         match loaded.unwrap_or_else(|panicked| Err(panicked.to_string())) {
             Ok(material) => {
                 state.material = Arc::new(material);
-                self.reloads[0].fetch_add(1, Ordering::Relaxed);
+                self.reloads.ok.fetch_add(1, Ordering::Relaxed);
                 logging::info("read certificates, keys and authorities anew", &[("for", self.role.name().into())]);
             }
             Err(why) => {
-                self.reloads[1].fetch_add(1, Ordering::Relaxed);
+                self.reloads.failed.fetch_add(1, Ordering::Relaxed);
                 logging::warn(
                     "cannot use a file that has changed: what was read before is used on",
                     &[("for", self.role.name().into()), ("error", Value::Shown(&why))],
@@ -134,7 +141,7 @@ pub(super) fn render(keepers: &[&Keeper], page: &mut Page) {
         "Reading certificates, keys, authorities and CRLs anew after a change.",
     );
     for keeper in keepers {
-        for (outcome, count) in ["ok", "failed"].into_iter().zip(&keeper.reloads) {
+        for (outcome, count) in [("ok", &keeper.reloads.ok), ("failed", &keeper.reloads.failed)] {
             let labels = [("for", keeper.role.name()), ("outcome", outcome)];
             page.labelled("cairn_tls_reloads_total", &labels, count.load(Ordering::Relaxed));
         }

@@ -194,7 +194,8 @@ fn pair(
         PairError::Cert(why) => bad_cert(why),
         PairError::Key(why) => unusable(&key_flag, key_file, why),
     })?;
-    let leaf = Certificate::parse(&chain[0]).map_err(bad_cert)?;
+    let leaf = chain.first().ok_or_else(|| "it holds no certificate".to_string());
+    let leaf = leaf.and_then(|leaf| Certificate::parse(leaf)).map_err(bad_cert)?;
     let now = SystemTime::now();
     if leaf.not_after < now {
         return Err(bad_cert("x509: certificate has expired".into()));

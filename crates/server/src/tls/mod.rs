@@ -3,6 +3,12 @@
 //! A [`Keeper`] holds what one kind of connection is secured with (`material`: certificate, key, authorities, revoked certificates) and
 //! reads it anew when a file has changed: it looks with every handshake. `gate` lets clients in. The crate `trust` decides about certificates.
 
+#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
+
 mod gate;
 mod keeper;
 mod material;

@@ -61,8 +61,9 @@ fn make(dir: &Path, files: &Files, hosts: &[String], years: u32) -> Result<(), S
     subject.push(DnType::OrganizationName, "etcd");
     params.distinguished_name = subject;
     let now = SystemTime::now();
+    let end = YEAR.checked_mul(years).and_then(|lasting| now.checked_add(lasting));
     params.not_before = now.into();
-    params.not_after = (now + YEAR * years).into();
+    params.not_after = end.ok_or_else(|| format!("no certificate is valid for {years} years"))?.into();
     params.is_ca = IsCa::ExplicitNoCa;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];

@@ -18,7 +18,8 @@ pub(super) fn profile(samples: &[u64], maps: &str, period: Duration, lasted: Dur
     let mappings: Vec<Mapping> = maps.lines().filter_map(mapping).collect();
     let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
     for place in samples {
-        *counts.entry(*place).or_default() += 1;
+        let count = counts.entry(*place).or_default();
+        *count = count.saturating_add(1);
     }
     let mut strings = vec!["", "samples", "count", "cpu", "nanoseconds"];
     let mut out = Vec::new();
@@ -26,7 +27,7 @@ pub(super) fn profile(samples: &[u64], maps: &str, period: Duration, lasted: Dur
     message(&mut out, 1, |kind| numbers(kind, &[(1, 3), (2, 4)]));
     let period_ns = period.as_nanos() as u64;
     for (id, count) in (1..).zip(counts.values()) {
-        message(&mut out, 2, |sample| numbers(sample, &[(1, id), (2, *count), (2, count * period_ns)]));
+        message(&mut out, 2, |sample| numbers(sample, &[(1, id), (2, *count), (2, count.saturating_mul(period_ns))]));
     }
     for (id, mapping) in (1..).zip(&mappings) {
         let name = strings.len() as u64;
@@ -36,7 +37,7 @@ pub(super) fn profile(samples: &[u64], maps: &str, period: Duration, lasted: Dur
     }
     for (id, place) in (1..).zip(counts.keys()) {
         let within = mappings.iter().position(|mapping| (mapping.begin..mapping.end).contains(place));
-        let mapping = within.map_or(0, |place| place as u64 + 1);
+        let mapping = within.map_or(0, |place| (place as u64).saturating_add(1));
         message(&mut out, 4, |location| numbers(location, &[(1, id), (2, mapping), (3, *place)]));
     }
     for string in strings {

@@ -91,7 +91,8 @@ fn cpu(query: &str, mut responder: HttpResponder) {
         let samples = sampling.end();
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let profile = encode::profile(&samples, &maps, PERIOD, lasting, (now - lasting).as_nanos() as u64);
+        let began_ns = now.saturating_sub(lasting).as_nanos() as u64;
+        let profile = encode::profile(&samples, &maps, PERIOD, lasting, began_ns);
         let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
         responder.send(match packer.write_all(&profile).and_then(|()| packer.finish()) {
             Ok(packed) => {

@@ -33,7 +33,8 @@ impl Sampling {
         // What cannot be stopped goes on; its samples are too late.
         let _ = set_timer(Duration::ZERO);
         let taken = TAKEN.load(Ordering::SeqCst).min(SAMPLES_MAX);
-        SAMPLES[..taken].iter().map(|sample| sample.load(Ordering::SeqCst) as u64).filter(|place| *place != 0).collect()
+        let places = SAMPLES.iter().take(taken).map(|sample| sample.load(Ordering::SeqCst) as u64);
+        places.filter(|place| *place != 0).collect()
     }
 }
 
@@ -77,6 +78,7 @@ extern "C" fn on_signal(_signal: libc::c_int, _info: *mut libc::siginfo_t, conte
 }
 
 /// The instruction at which the thread was interrupted; 0 if that is not known.
+#[allow(clippy::indexing_slicing, reason = "a constant index into the kernel's array of registers")]
 fn interrupted_at(context: *mut libc::c_void) -> usize {
     // SAFETY: the kernel hands a valid context to the handler, which lives as long as the handler runs.
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

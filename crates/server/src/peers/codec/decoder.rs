@@ -136,9 +136,9 @@ impl Decoder {
                         Some(length) if input.len() < length => return Ok(None),
                         Some(length) => {
                             let entry = Entry::decode(input.split_to(length).freeze()).map_err(malformed)?;
-                            entries.bytes += length + size_of::<Entry>();
+                            entries.bytes = entries.bytes.saturating_add(length).saturating_add(size_of::<Entry>());
                             entries.read.push(entry);
-                            entries.left -= 1;
+                            entries.left = entries.left.saturating_sub(1);
                             entries.next = None;
                         }
                     }

@@ -29,7 +29,8 @@ impl Encoder {
                     with_length(to, |to| encode_entry(entry, to));
                 }
                 to.put_u64(message.commit());
-                self.index += message.entries.len() as u64;
+                // As far as `continues` has looked at each of them.
+                self.index = self.index.saturating_add(message.entries.len() as u64);
             }
             Kind::MsgApp => {
                 to.put_u8(tag::WHOLE);
@@ -58,7 +59,11 @@ impl Encoder {
             && message.index() == self.index
             && message.log_term() == self.term
             && message.term() == self.term
-            && message.entries.iter().zip(self.index + 1..).all(|(entry, index)| entry.index() == index)
+            && message
+                .entries
+                .iter()
+                .zip(1..)
+                .all(|(entry, place)| self.index.checked_add(place) == Some(entry.index()))
     }
 }
 
@@ -67,8 +72,10 @@ fn with_length(to: &mut BytesMut, body: impl FnOnce(&mut BytesMut)) {
     let start = to.len();
     to.put_u64(0);
     body(to);
-    let length = (to.len() - start - 8) as u64;
-    to[start..start + 8].copy_from_slice(&length.to_be_bytes());
+    let (_, written) = to.split_at_mut_checked(start).unwrap_or_default();
+    if let Some((place, body)) = written.split_first_chunk_mut() {
+        *place = (body.len() as u64).to_be_bytes();
+    }
 }
 
 fn encode(message: &Message, to: &mut BytesMut) {

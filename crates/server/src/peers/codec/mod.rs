@@ -18,7 +18,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Both, in the order of [`Kind::place`].
+    /// Both, in the order of [`Kind::of`].
     pub(super) const ALL: [Kind; 2] = [Kind::MsgApp, Kind::Message];
 
     /// The last part of the stream's path.
@@ -37,9 +37,12 @@ impl Kind {
         }
     }
 
-    /// Its place in an array of two.
-    pub(super) fn place(self) -> usize {
-        self as usize
+    /// The one of two that is for this kind.
+    pub(super) fn of<T>(self, [appends, others]: &mut [T; 2]) -> &mut T {
+        match self {
+            Kind::MsgApp => appends,
+            Kind::Message => others,
+        }
     }
 }
 

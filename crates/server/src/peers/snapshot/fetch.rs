@@ -1,5 +1,6 @@
 //! The receiver's side of fetching: piece after piece, on with the rest after a break.
 
+use super::super::after;
 use super::super::body::Body;
 use super::super::client::Connection;
 use super::super::fault::Fault;
@@ -49,12 +50,17 @@ impl Fetch {
     /// Fetches all pieces.
     pub(super) fn pieces(&self, pieces: &[Piece], intake: &mut dyn Intake) -> Result<(), String> {
         let mut connection = None;
-        let mut url = 0;
-        let mut to_come: u64 = pieces.iter().map(|piece| piece.length).sum();
+        let mut url = 0_usize;
+        // What a peer says of its segments need not fit any.
+        let all = pieces.iter().try_fold(0_u64, |all, piece| {
+            piece.from.checked_add(piece.length)?;
+            all.checked_add(piece.length)
+        });
+        let mut to_come = all.ok_or("the snapshot is larger than any can be")?;
         for piece in pieces {
             let mut left = *piece;
-            let behind = to_come - piece.length;
-            let mut deadline = Instant::now() + STALL_MAX;
+            let behind = to_come.saturating_sub(piece.length);
+            let mut deadline = after(STALL_MAX);
             while left.length > 0 {
                 let before = left.length;
                 match self.piece(&mut connection, url, &mut left, behind, intake) {
@@ -63,12 +69,12 @@ impl Fetch {
                     Err(Break::Connection(reason)) => {
                         connection = None;
                         if left.length < before {
-                            deadline = Instant::now() + STALL_MAX;
+                            deadline = after(STALL_MAX);
                         }
                         if Instant::now() > deadline {
                             return Err(format!("no progress for {STALL_MAX:?}: {reason}"));
                         }
-                        url += 1;
+                        url = url.wrapping_add(1);
                         self.shared.pause(RETRY);
                     }
                 }
@@ -91,7 +97,7 @@ impl Fetch {
         let mut open = match connection.take() {
             Some(open) => open,
             None => {
-                let Some(url) = self.urls.get(url % self.urls.len().max(1)) else {
+                let Some(url) = self.urls.get(url.checked_rem(self.urls.len()).unwrap_or_default()) else {
                     return Err(Break::Final("the sender's peer URLs are not known".into()));
                 };
                 Connection::open(&self.shared.gate, url, self.shared.timeouts.dial)
@@ -99,15 +105,15 @@ impl Fetch {
             }
         };
         let Piece { segment, from, length } = *left;
-        let path =
-            format!("{PATH}{:x}/segment/{segment}?from={from}&length={length}&left={}", self.export, length + behind);
+        let needed = length.saturating_add(behind);
+        let path = format!("{PATH}{:x}/segment/{segment}?from={from}&length={length}&left={needed}", self.export);
         let mut request = Request::new([]);
         *request.uri_mut() = path.parse::<Uri>().map_err(|error| Break::Final(error.to_string()))?;
         *request.headers_mut() = self.shared.headers.clone();
         let head = open.send(&request, PATIENCE)?;
         let wire = open.wire();
         if head.response.status() != StatusCode::OK {
-            let body = wire.body(head.framing, REFUSAL_BYTES_MAX, Instant::now() + PATIENCE).unwrap_or_default();
+            let body = wire.body(head.framing, REFUSAL_BYTES_MAX, after(PATIENCE)).unwrap_or_default();
             let text = String::from_utf8_lossy(&body);
             return Err(Break::Final(format!("the sender answered {}: {}", head.response.status(), text.trim_end())));
         }
@@ -126,14 +132,14 @@ impl Fetch {
         let mut body = Body::new(Framing::Length(left.length));
         let mut part = BytesMut::with_capacity(PIECE_BYTES);
         while left.length > 0 {
-            let outcome = wire.receive(&mut body, &mut part, Some(Instant::now() + PATIENCE));
+            let outcome = wire.receive(&mut body, &mut part, Some(after(PATIENCE)));
             let complete = part.len() as u64 == left.length;
             // What came before a break counts.
             if part.len() >= PIECE_BYTES || complete || outcome.is_err() {
                 intake.write(left.segment, left.from, &part).map_err(Break::Final)?;
                 counters.received_bytes.fetch_add(part.len() as u64, Ordering::Relaxed);
-                left.from += part.len() as u64;
-                left.length -= part.len() as u64;
+                left.from = left.from.saturating_add(part.len() as u64);
+                left.length = left.length.saturating_sub(part.len() as u64);
                 part.clear();
                 self.go_on()?;
             }

@@ -32,7 +32,8 @@ impl Pace {
         self.look(log, now);
         let late_at = now.checked_sub(LATE_MAX).unwrap_or(now);
         let begin = self.free_at.map_or(now, |at| at.max(late_at));
-        self.free_at = Some(begin + Duration::from_secs_f64(bytes as f64 / self.rate(left, log)));
+        let costs = Duration::try_from_secs_f64(bytes as f64 / self.rate(left, log)).unwrap_or_default();
+        self.free_at = begin.checked_add(costs);
         begin.saturating_duration_since(now)
     }
 

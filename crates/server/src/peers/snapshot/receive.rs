@@ -1,5 +1,6 @@
 //! Taking a state that a peer offers.
 
+use super::super::after;
 use super::super::fault::Fault;
 use super::super::head::RequestHead;
 use super::super::identity::{self, PEER_URLS};
@@ -42,7 +43,7 @@ struct Turn<'a> {
 impl Receiving {
     /// Ends the transfer under way and takes its place.
     fn begin(&self) -> Option<Turn<'_>> {
-        let deadline = Instant::now() + REPLACE_TIMEOUT;
+        let deadline = after(REPLACE_TIMEOUT);
         loop {
             let mut current = lock(&self.0);
             match &*current {
@@ -220,7 +221,7 @@ fn install(fetch: &Fetch, message: Message, checkpoint: &[u8]) -> Result<(), Str
         &[
             ("remote-snapshot-sender-id", Value::Shown(&format_args!("{:x}", fetch.from))),
             ("pieces", pieces.len().into()),
-            ("bytes", pieces.iter().map(|piece| piece.length).sum::<u64>().into()),
+            ("bytes", pieces.iter().fold(0_u64, |all, piece| all.saturating_add(piece.length)).into()),
         ],
     );
     fetch.pieces(&pieces, &mut *intake)?;

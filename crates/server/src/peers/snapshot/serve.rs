@@ -41,12 +41,12 @@ impl Exports {
         self.forget_old();
         let mut kept = lock(&self.kept);
         if let Some(kept) = kept.iter_mut().find(|kept| Arc::ptr_eq(&kept.export, export)) {
-            kept.users += 1;
+            kept.users = kept.users.saturating_add(1);
             return kept.id;
         }
         // Not repeated after a restart, so that nobody fetches the rest of another state.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
-        let id = self.last.fetch_max(now, Ordering::SeqCst).max(now) + 1;
+        let id = self.last.fetch_max(now, Ordering::SeqCst).max(now).saturating_add(1);
         self.last.store(id, Ordering::SeqCst);
         kept.push(Kept { id, export: export.clone(), users: 1, ended: Instant::now() });
         id
@@ -55,13 +55,14 @@ impl Exports {
     /// A transfer has ended.
     pub(super) fn end(&self, id: u64, ok: bool) {
         let mut kept = lock(&self.kept);
-        if let Some(place) = kept.iter().position(|kept| kept.id == id) {
-            kept[place].users -= 1;
-            kept[place].ended = Instant::now();
-            if ok && kept[place].users == 0 {
-                kept.remove(place);
+        kept.retain_mut(|kept| {
+            if kept.id != id {
+                return true;
             }
-        }
+            kept.users = kept.users.saturating_sub(1);
+            kept.ended = Instant::now();
+            !ok || kept.users > 0
+        });
     }
 
     /// Lets go of what nobody came back for. An export keeps files alive that would be gone otherwise.
@@ -103,7 +104,7 @@ pub(in super::super) fn serve(
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(asked.length));
     wire.write_all(&head::write_response(StatusCode::OK, &headers))?;
-    let mut sent = 0;
+    let mut sent = 0_u64;
     while sent < asked.length {
         if bytes.is_empty() || shared.is_stopping() {
             // Breaking off is the only way to say that the rest does not come.
@@ -115,7 +116,7 @@ pub(in super::super) fn serve(
             shared.pause(wait);
         }
         wire.write_all(&bytes)?;
-        sent += bytes.len() as u64;
+        sent = sent.saturating_add(bytes.len() as u64);
         bytes = asked.read(&*export, sent).map_err(|error| Fault::Io(std::io::Error::other(error)))?;
     }
     Ok(if head.keep_alive { Next::Request } else { Next::End })
@@ -148,8 +149,12 @@ impl Asked {
 
     /// What follows the first `sent` bytes.
     fn read(&self, export: &dyn Export, sent: u64) -> Result<bytes::Bytes, String> {
-        let length = usize::try_from(self.length - sent).unwrap_or(usize::MAX).min(PIECE_BYTES);
-        if length == 0 { Ok(bytes::Bytes::new()) } else { export.read(self.segment, self.from + sent, length) }
+        let length = usize::try_from(self.length.saturating_sub(sent)).unwrap_or(usize::MAX).min(PIECE_BYTES);
+        if length == 0 {
+            return Ok(bytes::Bytes::new());
+        }
+        let from = self.from.checked_add(sent).ok_or("beyond the end of any segment")?;
+        export.read(self.segment, from, length)
     }
 }
 
