@@ -3,8 +3,8 @@
 //!
 //! Who builds an answer or keeps part of a request claims its bytes first, and the claim lives as long as they do: a [`Claim`] that is
 //! given bytes ([`Claim::hold`]) is released when the last of them has left or their stream has ended. Answers that find no room
-//! wait, for a while and in bounded number, each pool's in the order they came. Of the pool for long answers a connection may have a
-//! quarter and a host half, so that whoever reads nothing keeps only themselves waiting.
+//! wait, for a while and in bounded number, each pool's in the order they came. Of what is shared out of a pool a connection may have
+//! a quarter and a host half, so that whoever reads nothing keeps only themselves waiting.
 
 use crate::metrics::Page;
 use crate::node::lock;
@@ -18,7 +18,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 /// What bytes are claimed for. Each has its part of the budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Pool {
     /// Answers that are built in one piece and are no longer than [`limits::TURN_BYTES_MAX`].
     Short,
@@ -44,6 +44,16 @@ impl Pool {
         match self {
             Pool::Short | Pool::Requests => bytes_max / 4,
             Pool::Long => bytes_max / 2,
+        }
+    }
+
+    /// What of a budget is shared out among clients, so that none has all of it: of short answers the second half. The first is had
+    /// without a look at who asks, which is how most of them are answered.
+    fn shared(self, bytes_max: u64) -> Option<u64> {
+        match self {
+            Pool::Short => Some(self.part(bytes_max) / 2),
+            Pool::Long => Some(self.part(bytes_max)),
+            Pool::Requests => None,
         }
     }
 
@@ -77,9 +87,9 @@ struct Waiter {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Waiter>,
-    /// What of the pool for long answers is held by connection, and by host.
-    by_client: HashMap<Address, u64>,
-    by_host: HashMap<IpAddr, u64>,
+    /// What of each pool is held by connection, and by host.
+    by_client: HashMap<(Pool, Address), u64>,
+    by_host: HashMap<(Pool, IpAddr), u64>,
     stopped: bool,
 }
 
@@ -120,7 +130,11 @@ impl Budget {
 
     /// Takes `bytes` out of a pool if they are there.
     fn take(&self, pool: Pool, bytes: u64) -> bool {
-        let most = pool.part(self.bytes_max);
+        self.take_below(pool.part(self.bytes_max), pool, bytes)
+    }
+
+    /// The same if there are no more than `most` out then.
+    fn take_below(&self, most: u64, pool: Pool, bytes: u64) -> bool {
         let more = |held: u64| held.checked_add(bytes).filter(|after| *after <= most);
         self.figures(pool).held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
@@ -130,10 +144,11 @@ impl Budget {
         if self.figures(pool).waiting.load(Ordering::Relaxed) > 0 {
             return None;
         }
-        if pool == Pool::Long {
+        let unshared = pool.part(self.bytes_max).saturating_sub(pool.shared(self.bytes_max).unwrap_or(0));
+        if !self.take_below(unshared, pool, bytes) {
             return self.grant(&mut lock(&self.state), pool, bytes, client);
         }
-        self.take(pool, bytes).then(|| Claim { budget: self.clone(), pool, bytes, client: None })
+        Some(Claim { budget: self.clone(), pool, bytes, client: None })
     }
 
     /// Claims `bytes` of an answer that there is already, whether there is room or not. `claim` was made for it before.
@@ -206,21 +221,27 @@ impl Budget {
 
     /// Takes `bytes` of a pool on behalf of `client`, if neither has too much.
     fn grant(self: &Arc<Self>, state: &mut State, pool: Pool, bytes: u64, client: Option<Address>) -> Option<Claim> {
-        let client = client.filter(|_| pool == Pool::Long);
-        let most = pool.part(self.bytes_max);
-        if client.is_some_and(|client| !state.may_have(client, bytes, most)) || !self.take(pool, bytes) {
+        let shared = pool.shared(self.bytes_max);
+        let client = client.filter(|_| shared.is_some());
+        if self.has_its_share(state, pool, bytes, client) || !self.take(pool, bytes) {
             return None;
         }
         if let Some(client) = client {
-            state.note(client, bytes);
+            state.note(pool, client, bytes);
         }
         Some(Claim { budget: self.clone(), pool, bytes, client })
+    }
+
+    /// Whether a client has to wait for its own answers to be taken, whatever room there is.
+    fn has_its_share(&self, state: &State, pool: Pool, bytes: u64, client: Option<Address>) -> bool {
+        let Some((client, shared)) = client.zip(pool.shared(self.bytes_max)) else { return false };
+        !state.may_have(pool, client, bytes, shared)
     }
 
     fn release(&self, pool: Pool, bytes: u64, client: Option<Address>) {
         self.figures(pool).held.fetch_sub(bytes, Ordering::Relaxed);
         if let Some(client) = client {
-            lock(&self.state).forget(client, bytes);
+            lock(&self.state).forget(pool, client, bytes);
         }
         if self.figures(pool).waiting.load(Ordering::Relaxed) > 0 {
             // Under the lock, or the thread could miss it between its look and its sleep.
@@ -276,8 +297,7 @@ impl Budget {
                 self.figures(pool).refusals.fetch_add(1, Ordering::Relaxed);
                 due.push((then, Err(if state.stopped { Error::Stopped } else { Error::TooManyRequests })));
             } else {
-                let most = pool.part(self.bytes_max);
-                let by_client = pool == Pool::Long && client.is_some_and(|client| !state.may_have(client, bytes, most));
+                let by_client = self.has_its_share(state, pool, bytes, client);
                 if let Some(full) = full {
                     *full |= !by_client;
                 }
@@ -314,22 +334,22 @@ const LOOK: Duration = Duration::from_millis(100);
 
 impl State {
     /// Whether `client` may have so much more of a pool of `most`. Who has nothing may have as much as one answer takes.
-    fn may_have(&self, client: Address, bytes: u64, most: u64) -> bool {
+    fn may_have(&self, pool: Pool, client: Address, bytes: u64, most: u64) -> bool {
         let fits = |held: Option<&u64>, share: u64| held.is_none_or(|held| held.saturating_add(bytes) <= share);
-        fits(self.by_client.get(&client), most / 4)
-            && client.ip().is_none_or(|host| fits(self.by_host.get(&host), most / 2))
+        fits(self.by_client.get(&(pool, client)), most / 4)
+            && client.ip().is_none_or(|host| fits(self.by_host.get(&(pool, host)), most / 2))
     }
 
-    fn note(&mut self, client: Address, bytes: u64) {
-        let of_client = self.by_client.entry(client).or_default();
+    fn note(&mut self, pool: Pool, client: Address, bytes: u64) {
+        let of_client = self.by_client.entry((pool, client)).or_default();
         *of_client = of_client.saturating_add(bytes);
         if let Some(host) = client.ip() {
-            let of_host = self.by_host.entry(host).or_default();
+            let of_host = self.by_host.entry((pool, host)).or_default();
             *of_host = of_host.saturating_add(bytes);
         }
     }
 
-    fn forget(&mut self, client: Address, bytes: u64) {
+    fn forget(&mut self, pool: Pool, client: Address, bytes: u64) {
         fn take<K: Eq + std::hash::Hash>(from: &mut HashMap<K, u64>, key: &K, bytes: u64) {
             if let Some(held) = from.get_mut(key) {
                 *held = held.saturating_sub(bytes);
@@ -338,9 +358,9 @@ impl State {
                 }
             }
         }
-        take(&mut self.by_client, &client, bytes);
+        take(&mut self.by_client, &(pool, client), bytes);
         if let Some(host) = client.ip() {
-            take(&mut self.by_host, &host, bytes);
+            take(&mut self.by_host, &(pool, host), bytes);
         }
     }
 }
@@ -387,7 +407,7 @@ impl Claim {
                     let mut state = lock(&self.budget.state);
                     let has_room = self.budget.take(self.pool, more);
                     if has_room {
-                        state.note(client, more);
+                        state.note(self.pool, client, more);
                     }
                     has_room
                 }
@@ -511,6 +531,23 @@ mod tests {
         drop(more.recv().expect("an answer").expect("a claim"));
         assert_eq!(huge.recv().expect("an answer").expect("a claim").bytes(), 32 * MIB);
         budget.stop();
+    }
+
+    #[test]
+    fn short_answers_of_one_host_leave_room_for_others() {
+        let budget = Budget::new(64 * MIB, FOREVER);
+        let mut held = Vec::new();
+        for port in 0..100 {
+            while let Some(claim) = budget.try_claim(Pool::Short, 64 << 10, client(1, port)) {
+                held.push(claim);
+            }
+        }
+        // The half that nobody shares, and half of the other one.
+        assert_eq!(budget.held(Pool::Short), 12 * MIB);
+        assert!(budget.try_claim(Pool::Short, MIB, client(2, 0)).is_some());
+        drop(held);
+        assert_eq!(budget.held(Pool::Short), 0);
+        assert!(lock(&budget.state).by_host.is_empty());
     }
 
     #[test]
