@@ -43,6 +43,11 @@ pub const INLINE_SORT_KEYS_MAX: usize = 10_000;
 pub const STREAM_SEND_BYTES_MAX: usize = 1 << 20;
 /// Responses one watch stream may have queued before its watchers read the log from their cursors instead.
 pub const WATCH_QUEUE_EVENTS_MAX: usize = 8_192;
+/// Bytes of events that one watch stream builds before it sends them, with those of one watcher more: many watches of overlapping
+/// ranges must not multiply a large revision in memory.
+pub const WATCH_DELIVERY_BYTES_MAX: usize = 16 << 20;
+/// Pairs of an event and a watch that wants it, of one revision, that the applier looks at. Streams look for the others themselves.
+pub const WATCH_ROUTE_HITS_MAX: usize = 1 << 20;
 /// Default of `--max-watches`: watches of all clients.
 pub const WATCHES_MAX: u64 = 1_000_000;
 /// Default of `--max-watches-per-connection`.

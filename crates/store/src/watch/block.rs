@@ -112,27 +112,41 @@ impl Pieces {
 pub(super) type Hit = (u32, u32);
 
 /// Splits `hits` into runs of one interest and calls `emit` with each interest and its pieces. Neighbours with
-/// the same events in the same shape share their bytes: overlapping ranges cost one encoding.
+/// the same events in the same shape share their bytes: overlapping ranges cost one encoding. Stops once `bytes_max` bytes
+/// were built, and returns how many hits are done.
 pub(super) fn for_each_interest<S: PartialEq + Copy>(
     hits: &mut [Hit],
+    bytes_max: usize,
     shape: impl Fn(u32) -> Option<S>,
     build: impl Fn(&[Hit], S) -> Vec<Piece>,
     mut emit: impl FnMut(u32, Vec<Piece>),
-) {
+) -> usize {
     if hits.len() > 1 {
         hits.sort_unstable();
     }
     let mut last: Option<(&[Hit], S)> = None;
     let mut pieces = Vec::new();
+    let (mut built, mut done) = (0usize, 0usize);
     for run in hits.chunk_by(|a, b| a.0 == b.0) {
-        let Some(shape) = shape(run[0].0) else { continue };
+        let upto = done.saturating_add(run.len());
+        let wanted = run.first().and_then(|hit| Some((hit.0, shape(hit.0)?)));
+        let Some((number, shape)) = wanted else {
+            done = upto;
+            continue;
+        };
         let same = |other: &[Hit]| other.len() == run.len() && other.iter().zip(run).all(|(a, b)| a.1 == b.1);
         if !last.is_some_and(|(events, other)| other == shape && same(events)) {
+            if done > 0 && built >= bytes_max {
+                return done;
+            }
             pieces = build(run, shape);
+            built = built.saturating_add(pieces.iter().map(|piece| piece.bytes.len()).sum());
         }
-        emit(run[0].0, pieces.clone());
+        done = upto;
+        emit(number, pieces.clone());
         last = Some((run, shape));
     }
+    done
 }
 
 #[cfg(test)]
@@ -146,8 +160,9 @@ mod tests {
         let mut hits = vec![(2, 0), (2, 1), (1, 1), (1, 0), (3, 0), (3, 1), (4, 0)];
         let builds = Cell::new(0);
         let mut emitted = Vec::new();
-        for_each_interest(
+        let done = for_each_interest(
             &mut hits,
+            usize::MAX,
             |number| Some(number == 3),
             |run, _| {
                 builds.set(builds.get() + 1);
@@ -160,6 +175,11 @@ mod tests {
             [(1, 2), (2, 2), (3, 2), (4, 1)]
         );
         assert_eq!(emitted[0].1.as_ptr(), emitted[1].1.as_ptr());
-        assert_eq!(builds.get(), 3);
+        assert_eq!((builds.get(), done), (3, 7));
+        let build = |run: &[Hit], _| vec![Piece { bytes: Bytes::from(vec![0; run.len()]), count: 1 }];
+        let up_to =
+            |bytes_max| for_each_interest(&mut hits.clone(), bytes_max, |number| Some(number == 3), build, |_, _| {});
+        // What is shared is built once.
+        assert_eq!([up_to(1), up_to(2), up_to(3), up_to(4), up_to(5)], [4, 4, 6, 6, 7]);
     }
 }

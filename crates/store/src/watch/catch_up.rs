@@ -21,9 +21,14 @@ pub(super) struct Reading {
     pub(super) deliveries: Vec<Delivery>,
 }
 
-/// The cursor was passed by compaction, at this revision.
+/// Why nothing was read.
 #[derive(Debug)]
-pub(super) struct Compacted(pub(super) i64);
+pub(super) enum Unread {
+    /// The cursor was passed by compaction, at this revision.
+    Compacted(i64),
+    /// The first revision has more for the cohort than may be built at once: to be read for a part of it at a time.
+    Wide,
+}
 
 /// An event as it goes out, in the two shapes that were wanted.
 struct Encoded {
@@ -40,6 +45,8 @@ struct Reader<'a> {
     hits: Vec<Hit>,
     /// Bytes that the deliveries will have, if no two share theirs: overlapping ranges must not multiply what waits to be sent.
     delivery_bytes: usize,
+    /// Hits before those of the newest revision.
+    hits_before: usize,
     /// Revisions with events.
     revisions: i64,
     newest: i64,
@@ -54,10 +61,10 @@ pub(super) fn read(
     to: i64,
     current: i64,
     records_max: usize,
-) -> Result<Reading, Compacted> {
+) -> Result<Reading, Unread> {
     let compact_revision = history.compact_revision();
     if from < compact_revision {
-        return Err(Compacted(compact_revision));
+        return Err(Unread::Compacted(compact_revision));
     }
     let options = *history.hub().options();
     let mut reader = Reader {
@@ -68,12 +75,15 @@ pub(super) fn read(
         events: Vec::new(),
         hits: Vec::new(),
         delivery_bytes: 0,
+        hits_before: 0,
         revisions: 0,
         newest: 0,
     };
     let mut records = 0;
     let mut last = from;
     let mut next = to + 1;
+    let mut first = None;
+    let mut is_wide = false;
     history.scan(from, to, &mut |record| {
         assert!(record.rev.main >= last && record.rev.main <= to, "a scan is in order and within its bounds");
         if record.rev.main != last && (records >= records_max || reader.is_full(&options)) {
@@ -83,12 +93,23 @@ pub(super) fn read(
         last = record.rev.main;
         records += 1;
         reader.take(&record);
+        if reader.is_wide(&options) {
+            // Those before it are read without it first.
+            reader.hits.truncate(reader.hits_before);
+            is_wide = *first.get_or_insert(last) == last;
+            next = last;
+            return ControlFlow::Break(());
+        }
+        first.get_or_insert(last);
         ControlFlow::Continue(())
     });
+    if is_wide {
+        return Err(Unread::Wide);
+    }
     // Compaction may have removed records while we read them.
     let compact_revision = history.compact_revision();
     if from < compact_revision {
-        return Err(Compacted(compact_revision));
+        return Err(Unread::Compacted(compact_revision));
     }
     Ok(Reading { next, records, deliveries: reader.deliver(&options, current) })
 }
@@ -96,6 +117,13 @@ pub(super) fn read(
 impl Reader<'_> {
     fn is_full(&self, options: &Options) -> bool {
         self.revisions >= options.catch_up_revisions_max || self.delivery_bytes >= options.catch_up_bytes_max
+    }
+
+    /// Whether so much belongs to several watchers that it must not be built at once. What one of them gets of one revision is.
+    fn is_wide(&self, options: &Options) -> bool {
+        let is_much = self.delivery_bytes > options.delivery_bytes_max
+            || self.hits.len().saturating_mul(std::mem::size_of::<Hit>()) > options.delivery_bytes_max;
+        is_much && self.cohort.interests.len() > 1
     }
 
     fn take(&mut self, record: &Record<'_>) {
@@ -119,6 +147,7 @@ impl Reader<'_> {
         let main = record.rev.main;
         if main != self.newest {
             self.newest = main;
+            self.hits_before = first_hit;
             self.revisions += 1;
         }
         // What was before the watermark is gone for everybody, whether or not it is still lying there.
@@ -142,8 +171,10 @@ impl Reader<'_> {
         let mut hits = std::mem::take(&mut self.hits);
         let mut deliveries = Vec::new();
         let interests = &self.cohort.interests;
+        // Bounded before: they are built for this many watchers because they are not too wide.
         for_each_interest(
             &mut hits,
+            usize::MAX,
             |number| interests.get(number).map(|interest| (interest.spec.prev_kv, interest.spec.fragment)),
             |run, (prev_kv, fragment)| {
                 let mut pieces = Pieces::new(fragment.then_some(options.fragment_bytes));

@@ -27,6 +27,17 @@ impl Cohort {
         }
     }
 
+    /// Cuts the cohort in two: what one read may bring is too much for all of it.
+    pub(super) fn halve(self) -> (Cohort, Cohort) {
+        let (mut one, mut other) = (Cohort::new(self.swept_at), Cohort::new(self.swept_at));
+        let half = self.interests.len() / 2;
+        for (place, interest) in self.interests.into_all().enumerate() {
+            let part = if place < half { &mut one } else { &mut other };
+            part.add(&interest.spec, &interest.members);
+        }
+        (one, other)
+    }
+
     fn merge(&mut self, other: Cohort) {
         for (_, interest) in other.interests.iter() {
             self.add(&interest.spec, &interest.members);

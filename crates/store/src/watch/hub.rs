@@ -131,8 +131,13 @@ impl Hub {
         // Events that somebody wants, and whether with the previous value.
         let mut picked: Vec<(usize, bool)> = Vec::new();
         let mut touched: Vec<u32> = Vec::new();
+        let mut looked = 0usize;
         for (index, event) in events.iter().enumerate() {
+            if looked > self.options.route_hits_max {
+                return leave_to_the_log(lanes, fed, main);
+            }
             matcher.visit(&event.key, |subscriber| {
+                looked = looked.wrapping_add(1);
                 let slot = &mut lanes[subscriber.lane as usize];
                 if slot.lagging || slot.overflow.is_some() || !subscriber.accepts(event.kind) {
                     return;
@@ -323,5 +328,14 @@ impl Publication<'_> {
         self.hub.hand_over(&mut self.state, &mut wakes);
         drop(self.state);
         wakes.iter().for_each(|lane| lane.wake());
+    }
+}
+
+/// Has every stream read a revision from the log: matching it here would keep the applier for too long.
+fn leave_to_the_log(lanes: &mut Slab<LaneSlot>, fed: &mut Vec<u32>, main: i64) {
+    for (lane, slot) in lanes {
+        slot.hits = Vec::new();
+        slot.overflow.get_or_insert(main);
+        fed.push(lane as u32);
     }
 }

@@ -72,6 +72,15 @@ impl Interests {
         self.slots.iter().map(|(number, interest)| (number as u32, interest))
     }
 
+    /// All interests, without their numbers.
+    pub(super) fn into_all(self) -> impl Iterator<Item = Interest> {
+        self.slots.into_iter().map(|(_, interest)| interest)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }

@@ -11,6 +11,11 @@ pub struct Options {
     pub catch_up_revisions_max: i64,
     /// A catch-up read ends with the revision that passes this many bytes of events, counted once per distinct request.
     pub catch_up_bytes_max: usize,
+    /// Bytes of events that one stream has built and not yet sent, with those of one watcher more. Of what belongs to many watchers they are
+    /// counted once per distinct request, in a catch-up read even where these share them.
+    pub delivery_bytes_max: usize,
+    /// Matches of events and watchers that the applier looks at for one revision; of a revision with more, all streams read the log.
+    pub route_hits_max: usize,
     /// Log records looked at in one call of `poll`, give or take one revision.
     pub poll_records_max: usize,
     /// A cursor this close to the present registers with the hub and reads the rest while live events queue behind it.
@@ -25,6 +30,8 @@ impl Default for Options {
             queue_events_max: limits::WATCH_QUEUE_EVENTS_MAX,
             catch_up_revisions_max: limits::WATCH_CATCH_UP_REVISIONS_MAX,
             catch_up_bytes_max: 512 * 1024,
+            delivery_bytes_max: limits::WATCH_DELIVERY_BYTES_MAX,
+            route_hits_max: limits::WATCH_ROUTE_HITS_MAX,
             poll_records_max: 4_096,
             join_gap_revisions: 256,
             fragment_bytes: limits::REQUEST_BYTES_MAX + limits::GRPC_OVERHEAD_BYTES,

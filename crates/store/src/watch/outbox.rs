@@ -106,6 +106,17 @@ impl Outbox {
         self.queue.push_back(Out::Progress(Progress { members, revision }));
     }
 
+    #[cfg(test)]
+    pub(super) fn waiting_bytes(&self) -> usize {
+        let deliveries = self.queue.iter().filter_map(|out| match out {
+            Out::Events(delivery) => Some(&delivery.pieces),
+            Out::Reply(_) | Out::Progress(_) => None,
+        });
+        let pieces: std::collections::BTreeMap<usize, usize> =
+            deliveries.flatten().map(|piece| (piece.bytes.as_ptr() as usize, piece.bytes.len())).collect();
+        pieces.values().sum()
+    }
+
     /// Writes what comes next: one response, or as many with the same events as fit `bytes_max`. Nothing if there is none.
     pub(super) fn encode(
         &mut self,

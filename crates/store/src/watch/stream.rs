@@ -10,14 +10,14 @@ use api::etcdserverpb::WatchCreateRequest;
 use super::allowance::{self, Allowance};
 use super::batch::{Batch, NO_WATCH, Origin, Sink};
 use super::block::{Change, Pieces, for_each_interest};
-use super::catch_up::{self, Compacted};
+use super::catch_up::{self, Unread};
 use super::cohort::{Cohort, Cohorts};
 use super::interest::Interests;
 use super::lane::{Audience, Entry, Item, Lane, Taken};
 use super::outbox::{Delivery, Outbox};
 use super::spec::Spec;
 use super::watchers::{Member, Watcher, Watchers};
-use super::{History, Hub, Wake};
+use super::{History, Hub, Options, Wake};
 
 /// The watches of one stream. Requests queue their answers; [`WatchStream::poll`] hands out responses in the order in which
 /// they must be sent. Dropping it ends all its watches.
@@ -32,7 +32,8 @@ pub struct WatchStream {
     /// Interests that are registered with the hub.
     live: Interests,
     cohorts: Cohorts,
-    joining: Option<Joining>,
+    /// The last one is read first.
+    joining: Vec<Joining>,
     /// Entries taken from the lane, not yet turned into responses.
     taken: VecDeque<Entry>,
     outbox: Outbox,
@@ -48,6 +49,16 @@ struct Joining {
     to: i64,
 }
 
+/// How a read for a cohort ended.
+enum Read {
+    /// Its new cursor.
+    To(i64),
+    /// Its members were cancelled.
+    Ended,
+    /// A part of it is to be read at a time.
+    Wide,
+}
+
 impl Hub {
     /// Opens a stream. `wake` is called, from any thread and perhaps during [`WatchStream::poll`], when there is something to
     /// poll after `poll` wrote nothing; once until then.
@@ -61,7 +72,7 @@ impl Hub {
             watchers: Watchers::default(),
             live: Interests::default(),
             cohorts: Cohorts::default(),
-            joining: None,
+            joining: Vec::new(),
             taken: VecDeque::new(),
             outbox: Outbox::default(),
             cancellations: 0,
@@ -96,7 +107,7 @@ impl WatchStream {
             level
         };
         self.outbox.reply(Batch { revision: level, watch_id: id, created: true, ..Batch::default() });
-        if start > level && self.joining.is_none() {
+        if start > level && self.joining.is_empty() {
             self.join_at(start);
         }
     }
@@ -190,11 +201,11 @@ impl WatchStream {
                 self.metrics().add_events(sent.events);
                 return sent.bytes;
             }
-            if records_left == 0 && (self.joining.is_some() || !self.cohorts.is_empty()) {
+            if records_left == 0 && (!self.joining.is_empty() || !self.cohorts.is_empty()) {
                 self.lane.rouse();
                 return 0;
             }
-            if let Some(joining) = self.joining.take() {
+            if let Some(joining) = self.joining.pop() {
                 self.catch_up_joining(joining, &mut records_left);
                 continue;
             }
@@ -281,12 +292,14 @@ impl WatchStream {
         true
     }
 
+    /// Builds what the watchers get of a revision: a bounded part of it; the rest is for when that is sent.
     fn deliver(&mut self, mut item: Item) {
         let revision = &item.revision;
-        let fragment_bytes = self.hub().options().fragment_bytes;
+        let Options { fragment_bytes, delivery_bytes_max, .. } = *self.hub().options();
         let WatchStream { live, outbox, .. } = self;
-        for_each_interest(
+        let done = for_each_interest(
             &mut item.hits,
+            delivery_bytes_max,
             |number| live.get(number).map(|interest| (interest.spec.prev_kv, interest.spec.fragment)),
             |run, (prev_kv, fragment)| {
                 let mut pieces = Pieces::new(fragment.then_some(fragment_bytes));
@@ -306,6 +319,10 @@ impl WatchStream {
                 outbox.events(Delivery::live(interest.members.clone(), pieces, revision.main));
             },
         );
+        item.hits.drain(..done);
+        if !item.hits.is_empty() {
+            self.taken.push_front(Entry::Revision(item));
+        }
     }
 
     /// All events up to `level` are sent. The promise is for every watcher of the stream, also those created since it was asked
@@ -344,8 +361,16 @@ impl WatchStream {
             return self.join(cursor, cohort);
         }
         let to = next.map_or(level, |next| level.min(next - 1));
-        if let Some(cursor) = self.read(&cohort, cursor, to, level, records_left) {
-            self.cohorts.put(cursor, cohort);
+        loop {
+            match self.read(&cohort, cursor, to, level, records_left) {
+                Read::To(cursor) => return self.cohorts.put(cursor, cohort),
+                Read::Ended => return,
+                Read::Wide => {
+                    let (one, other) = cohort.halve();
+                    self.cohorts.put(cursor, other);
+                    cohort = one;
+                }
+            }
         }
     }
 
@@ -355,30 +380,41 @@ impl WatchStream {
         if cohort.interests.is_empty() {
             return;
         }
-        if let Some(cursor) = self.read(&cohort, cursor, to, to, records_left)
-            && cursor <= to
-        {
-            self.joining = Some(Joining { cohort, cursor, to });
+        match self.read(&cohort, cursor, to, to, records_left) {
+            Read::To(cursor) if cursor <= to => self.joining.push(Joining { cohort, cursor, to }),
+            Read::To(_) | Read::Ended => {}
+            Read::Wide => {
+                let (one, other) = cohort.halve();
+                self.joining.push(Joining { cohort: other, cursor, to });
+                self.joining.push(Joining { cohort: one, cursor, to });
+            }
         }
     }
 
-    /// Reads for a cohort. Returns its new cursor, or `None` when compaction passed it and its members are cancelled.
-    fn read(&mut self, cohort: &Cohort, cursor: i64, to: i64, current: i64, records_left: &mut usize) -> Option<i64> {
+    /// Reads for a cohort. When compaction has passed its cursor, its members are cancelled.
+    fn read(&mut self, cohort: &Cohort, cursor: i64, to: i64, current: i64, records_left: &mut usize) -> Read {
         match catch_up::read(&*self.history, cohort, cursor, to, current, *records_left) {
             Ok(reading) => {
                 *records_left = records_left.saturating_sub(reading.records.max(1));
                 reading.deliveries.into_iter().for_each(|delivery| self.outbox.events(delivery));
-                Some(reading.next)
+                Read::To(reading.next)
             }
-            Err(Compacted(compact_revision)) => {
+            Err(Unread::Wide) => Read::Wide,
+            Err(Unread::Compacted(compact_revision)) => {
                 for member in cohort.members() {
                     let Some(watch_id) = self.watchers.get(member).map(|watcher| watcher.id) else { continue };
                     self.end(member);
                     self.outbox.reply(Batch { watch_id, canceled: true, compact_revision, ..Batch::default() });
                 }
-                None
+                Read::Ended
             }
         }
+    }
+
+    /// Bytes of events that wait in the outbox, those that are shared once.
+    #[cfg(test)]
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.outbox.waiting_bytes()
     }
 
     fn join_at(&mut self, cursor: i64) {
@@ -405,7 +441,7 @@ impl WatchStream {
             self.place(&members, number, cursor.max(level + 1));
         }
         if cursor <= level && !cohort.interests.is_empty() {
-            self.joining = Some(Joining { cohort, cursor, to: level });
+            self.joining.push(Joining { cohort, cursor, to: level });
         }
     }
 }

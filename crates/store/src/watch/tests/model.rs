@@ -43,8 +43,16 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn options() -> impl Strategy<Value = Options> {
-    (1usize..20, 1i64..6, 1usize..400, 1usize..20, 0i64..12).prop_map(
-        |(queue_events_max, catch_up_revisions_max, catch_up_bytes_max, poll_records_max, join_gap_revisions)| {
+    (1usize..20, 1i64..6, 1usize..400, 1usize..20, 0i64..12, 1usize..800, 0usize..30).prop_map(
+        |(
+            queue_events_max,
+            catch_up_revisions_max,
+            catch_up_bytes_max,
+            poll_records_max,
+            join_gap_revisions,
+            delivery_bytes_max,
+            route_hits_max,
+        )| {
             Options {
                 queue_events_max,
                 catch_up_revisions_max,
@@ -52,6 +60,8 @@ fn options() -> impl Strategy<Value = Options> {
                 poll_records_max,
                 join_gap_revisions,
                 fragment_bytes: 200,
+                delivery_bytes_max,
+                route_hits_max,
             }
         },
     )

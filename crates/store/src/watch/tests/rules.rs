@@ -419,6 +419,46 @@ fn a_stalled_reader_behind_a_compaction_is_cancelled() {
 }
 
 #[test]
+fn a_large_revision_is_not_multiplied_in_memory() {
+    let options = Options { delivery_bytes_max: 4_000, join_gap_revisions: 0, ..Options::default() };
+    for route_hits_max in [usize::MAX, 100] {
+        let store = Fake::new(Options { route_hits_max, ..options });
+        let keys: Vec<Vec<u8>> = (0..20u8).map(|key| vec![b'k', key]).collect();
+        let write = || store.write(&keys.iter().map(|key| (&key[..], Some(&b"some value"[..]))).collect::<Vec<_>>());
+        let mut stream = open(&store);
+        // Ranges that begin at each key, so that no two watchers get the same.
+        let watch = |stream: &mut WatchStream, start_revision| {
+            for key in &keys {
+                let range_end = b"l".to_vec().into();
+                stream.create(WatchCreateRequest { key: key.clone().into(), range_end, start_revision, ..on("") });
+            }
+        };
+        watch(&mut stream, 0);
+        all(&mut stream);
+        // Live, unless the applier has left it to the log; then also from the past.
+        write();
+        watch(&mut stream, 2);
+        write();
+        let mut seen: std::collections::BTreeMap<i64, Vec<(i64, usize)>> = Default::default();
+        while let Some(response) = next(&mut stream) {
+            assert!(stream.waiting_bytes() < 6_000, "{} bytes", stream.waiting_bytes());
+            if !response.created {
+                let mut revisions = mains(&response);
+                let events = revisions.len();
+                revisions.dedup();
+                for revision in &revisions {
+                    seen.entry(response.watch_id).or_default().push((*revision, events / revisions.len()));
+                }
+            }
+        }
+        let expected: Vec<_> =
+            (0..40).map(|id| (id, vec![(2, 20 - id as usize % 20), (3, 20 - id as usize % 20)])).collect();
+        assert_eq!(seen.into_iter().collect::<Vec<_>>(), expected);
+        assert_eq!(store.hub().metrics().slow_watchers(), 0);
+    }
+}
+
+#[test]
 fn an_event_whose_segment_moved_is_read_from_the_log() {
     let store = Fake::new(Options::default());
     let mut stream = open(&store);
