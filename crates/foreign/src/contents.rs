@@ -188,7 +188,7 @@ fn parse<'a, T: Deserialize<'a>>(bucket: &str, json: &'a [u8]) -> Result<T, Erro
 fn number(rows: &BTreeMap<Vec<u8>, Vec<u8>>, bucket: &str, name: &str) -> Result<Option<u64>, Error> {
     let Some(value) = rows.get(name.as_bytes()) else { return Ok(None) };
     let wrong = |_| Error::contents(bucket, format!("{name} has {} bytes, not 8", value.len()));
-    Ok(Some(u64::from_be_bytes(value[..].try_into().map_err(wrong)?)))
+    Ok(Some(u64::from_be_bytes(value.as_slice().try_into().map_err(wrong)?)))
 }
 
 fn text(rows: &BTreeMap<Vec<u8>, Vec<u8>>, bucket: &str, name: &str) -> Result<Option<String>, Error> {

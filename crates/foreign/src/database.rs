@@ -86,10 +86,11 @@ pub(crate) fn revision(name: &[u8]) -> Option<(Revision, bool)> {
         b"t" => true,
         _ => return None,
     };
-    let main = i64::from_be_bytes(*name.first_chunk()?);
-    let sub = i64::from_be_bytes(*name[9..].first_chunk()?);
+    let (main, rest) = name.split_first_chunk()?;
+    let (between, sub) = rest.split_first()?;
+    let (main, sub) = (i64::from_be_bytes(*main), i64::from_be_bytes(*sub.first_chunk()?));
     let rev = Revision { main, sub: u32::try_from(sub).ok()? };
-    (name[8] == b'_' && main > 0).then_some((rev, is_tombstone))
+    (*between == b'_' && main > 0).then_some((rev, is_tombstone))
 }
 
 #[cfg(test)]

@@ -4,6 +4,11 @@
 //! [`SnapshotFile`] is a database with a checksum behind it. [`log`] reads etcd's log, and ours, which has its framing. [`restore`] and
 //! [`migrate`] make data directories of Cairn: they write the store first and the log last, so that half of one is never started on.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
+
 pub mod bolt;
 mod contents;
 mod database;

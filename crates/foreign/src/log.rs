@@ -122,13 +122,13 @@ fn files(dir: &Path) -> Result<Files, Error> {
 
 fn read_files(files: &[(u64, u64, PathBuf)], visit: &mut Visit<'_>) -> Result<(), Error> {
     let mut crc = None;
-    for (number, (_, _, path)) in files.iter().enumerate() {
+    for (behind, (_, _, path)) in (0..files.len()).rev().zip(files) {
         let length = std::fs::metadata(path).map_err(Error::io("stat", path))?.len();
         if length > FILE_BYTES_MAX {
             return Err(Error::Log { path: path.clone(), offset: 0, what: format!("it has {length} bytes") });
         }
         let bytes = std::fs::read(path).map_err(Error::io("read", path))?;
-        let is_last = number + 1 == files.len();
+        let is_last = behind == 0;
         let wants_more = decode(&bytes, &mut crc, is_last, visit).map_err(|(offset, what)| Error::Log {
             path: path.clone(),
             offset: offset as u64,
@@ -157,13 +157,16 @@ fn decode(
         }
         let (length, pad) =
             (word & 0x00ff_ffff_ffff_ffff, if word >> 63 == 1 { (word >> 56 & 0x7) as usize } else { 0 });
-        let start = at + 8;
+        let start = at.saturating_add(8);
         let end = usize::try_from(length).ok().and_then(|length| start.checked_add(length)?.checked_add(pad));
-        let Some(framed) = end.and_then(|end| bytes.get(start..end)) else {
+        let framed = end.and_then(|end| bytes.get(start..end));
+        // The bytes between are not looked at.
+        let whole = framed.and_then(|framed| Some((framed, framed.get(..framed.len().checked_sub(pad)?)?)));
+        let Some((framed, message)) = whole else {
             return if is_last { Ok(true) } else { Err((at, "a record reaches beyond the end of its file")) };
         };
         let torn = |what| if is_last && is_torn(framed, start) { Ok(true) } else { Err((at, what)) };
-        let Ok(record) = walpb::Record::decode(&framed[..framed.len() - pad]) else {
+        let Ok(record) = walpb::Record::decode(message) else {
             return torn("a record cannot be read");
         };
         let data = record.data.as_deref().unwrap_or_default();
@@ -184,7 +187,7 @@ fn decode(
                 return Ok(false);
             }
         }
-        at = start + framed.len();
+        at = start.saturating_add(framed.len());
     }
     Ok(true)
 }
@@ -204,12 +207,12 @@ fn is_torn(framed: &[u8], start: usize) -> bool {
     let mut rest = framed;
     let mut at = start;
     while !rest.is_empty() {
-        let part = (SECTOR_BYTES - at % SECTOR_BYTES).min(rest.len());
+        let part = SECTOR_BYTES.saturating_sub(at % SECTOR_BYTES).min(rest.len());
         let (sector, behind) = rest.split_at(part);
         if sector.iter().all(|byte| *byte == 0) {
             return true;
         }
-        (rest, at) = (behind, at + part);
+        (rest, at) = (behind, at.saturating_add(part));
     }
     false
 }

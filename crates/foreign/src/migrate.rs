@@ -57,7 +57,7 @@ pub fn migrate(
     };
     let database = received.as_ref().unwrap_or(&own);
     let metadata = tail.metadata.clone();
-    let identity = Metadata::decode(&metadata[..])
+    let identity = Metadata::decode(metadata.as_slice())
         .map_err(|error| Error::Refused(format!("the log does not say whose it is: {error}")))?;
     let index = contents.index;
     let entries = continuous(&tail.entries, index)?;

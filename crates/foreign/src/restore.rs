@@ -91,7 +91,7 @@ fn check_founders(cluster: &[(String, Vec<String>)]) -> Result<(), Error> {
     let mut pairs: Vec<(&String, &String)> =
         cluster.iter().flat_map(|(name, urls)| urls.iter().map(move |url| (url, name))).collect();
     pairs.sort_unstable();
-    if pairs.windows(2).all(|pair| pair[0].0 != pair[1].0) {
+    if pairs.iter().zip(pairs.iter().skip(1)).all(|(pair, next)| pair.0 != next.0) {
         return Ok(());
     }
     let mut shown: Vec<String> = pairs.iter().map(|(url, name)| format!("{name}={url}")).collect();

@@ -32,18 +32,18 @@ impl SnapshotFile {
             return Err(Error::Refused("snapshot missing hash but --skip-hash-check=false".into()));
         }
         let mut hash = Sha256::new();
-        let mut left = bytes - CHECKSUM_BYTES;
+        let mut left = bytes.saturating_sub(CHECKSUM_BYTES);
         let mut room = vec![0; READ_BYTES];
         while left > 0 {
-            let part = left.min(READ_BYTES as u64) as usize;
-            file.read_exact(&mut room[..part]).map_err(Error::io("read", path))?;
-            hash.update(&room[..part]);
-            left -= part as u64;
+            room.truncate(left.min(READ_BYTES as u64) as usize);
+            file.read_exact(&mut room).map_err(Error::io("read", path))?;
+            hash.update(&room);
+            left = left.saturating_sub(room.len() as u64);
         }
         let mut wanted = [0; CHECKSUM_BYTES as usize];
         file.read_exact(&mut wanted).map_err(Error::io("read", path))?;
         let found = hash.finalize();
-        if found[..] == wanted {
+        if *found.as_slice() == wanted {
             return Ok(());
         }
         let list = |bytes: &[u8]| bytes.iter().map(u8::to_string).collect::<Vec<_>>().join(" ");

@@ -43,6 +43,7 @@ pub(crate) fn branch(request: &TxnRequest, succeeded: bool) -> &[RequestOp] {
     if succeeded { &request.success } else { &request.failure }
 }
 
+/// Recurses by nesting, at most `TXN_NESTING_MAX` deep.
 fn choose(view: &impl View, request: &TxnRequest, choices: &mut Vec<bool>) {
     let succeeded = request.compare.iter().all(|compare| holds(view, compare));
     choices.push(succeeded);

@@ -14,6 +14,10 @@ mod allowance;
 mod applier;
 mod auth;
 mod capture;
+#[cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
 mod command;
 mod compare;
 mod delete;
@@ -51,6 +55,10 @@ pub mod checkpoint;
 pub mod image;
 pub mod log;
 pub mod types;
+#[cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
 pub mod watch;
 
 pub use allowance::{Allowance, Unread};

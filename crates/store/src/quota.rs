@@ -42,7 +42,7 @@ pub(crate) fn lease_grant() -> u64 {
     LEASE_BYTES
 }
 
-/// The dearer branch of a transaction.
+/// The dearer branch of a transaction. Recurses by nesting, at most `TXN_NESTING_MAX` deep, as all that looks into transactions.
 pub fn txn(request: &TxnRequest) -> u64 {
     let branch = |ops: &[api::etcdserverpb::RequestOp]| -> u64 {
         let ops = ops.iter().filter_map(|op| op.request.as_ref());

@@ -63,7 +63,7 @@ impl Store {
         keys.saturating_mul(TOMBSTONE_BYTES).saturating_add(bytes)
     }
 
-    /// The same for the dearer branch of a transaction.
+    /// The same for the dearer branch of a transaction. Recurses by nesting, at most `TXN_NESTING_MAX` deep.
     pub fn txn_delete_cost_bytes(&self, request: &TxnRequest) -> u64 {
         let branch = |ops: &[RequestOp]| {
             let costs = ops.iter().map(|op| match &op.request {

@@ -92,7 +92,8 @@ impl Db {
 
     /// Bytes of the database, without what follows it.
     pub fn bytes(&self) -> u64 {
-        self.meta.pages * self.meta.page_bytes as u64
+        // Not more than the file has: that was checked.
+        self.meta.pages.saturating_mul(self.meta.page_bytes as u64)
     }
 
     /// The buckets, in the order of their names.
@@ -151,8 +152,8 @@ impl Db {
         if head.id != id {
             return Err(self.damaged(id, "it has the number of another page"));
         }
-        let span = 1 + u64::from(head.overflow);
-        if span > self.meta.pages - id {
+        let span = u64::from(head.overflow).saturating_add(1);
+        if span > self.meta.pages.saturating_sub(id) {
             return Err(self.damaged(id, "it goes on behind the end of the file"));
         }
         let length = span.saturating_mul(self.meta.page_bytes as u64);
@@ -164,14 +165,15 @@ impl Db {
         }
         if span > 1 {
             let first = bytes.len();
-            bytes.resize(first * span as usize, 0);
-            self.fill(id, first, &mut bytes[first..])?;
+            bytes.resize(usize::try_from(length).map_err(|_| self.damaged(id, "it is longer than memory"))?, 0);
+            self.fill(id, first, bytes.get_mut(first..).unwrap_or_default())?;
         }
         Ok(bytes)
     }
 
     fn fill(&self, id: u64, offset: usize, room: &mut [u8]) -> Result<(), Error> {
-        let at = id * self.meta.page_bytes as u64 + offset as u64;
+        // Within the file, which was checked.
+        let at = id.saturating_mul(self.meta.page_bytes as u64).saturating_add(offset as u64);
         self.file.read_exact_at(room, at).map_err(Error::io("read", &self.path))
     }
 }
@@ -195,7 +197,7 @@ impl Walk<'_> {
         }
         let bytes = self.db.read(id, room)?;
         // Those that it goes on into count as well: an empty leaf could be long, and hang everywhere.
-        let span = (bytes.len() / self.db.meta.page_bytes) as u64;
+        let span = bytes.len().checked_div(self.db.meta.page_bytes).unwrap_or(0) as u64;
         self.pages_left =
             self.pages_left.checked_sub(span).ok_or_else(|| self.db.damaged(id, "pages form a circle"))?;
         let page = Page { id, bytes: &bytes };

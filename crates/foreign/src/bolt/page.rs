@@ -51,7 +51,7 @@ impl Meta {
             read(offset, &mut bytes).ok().and_then(|()| Meta::parse(&bytes))
         };
         let first = at(0);
-        let sizes = std::iter::successors(Some(PAGE_BYTES_MIN), |size| Some(size * 2));
+        let sizes = std::iter::successors(Some(PAGE_BYTES_MIN), |size| size.checked_mul(2));
         let second = match first {
             Some(meta) => at(meta.page_bytes as u64),
             None => sizes
@@ -66,14 +66,14 @@ impl Meta {
     }
 
     fn parse(bytes: &[u8]) -> Option<Meta> {
-        let meta = &bytes[HEAD_BYTES..];
+        let meta = bytes.get(HEAD_BYTES..)?;
         let page_bytes = u32_at(meta, 8) as usize;
         let is_whole = u16_at(bytes, 8) == META
             && u32_at(meta, 0) == MAGIC
             && u32_at(meta, 4) == VERSION
             && page_bytes.is_power_of_two()
             && (PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&page_bytes)
-            && u64_at(meta, 56) == checksum(&meta[..56]);
+            && u64_at(meta, 56) == checksum(meta.get(..56)?);
         is_whole.then(|| Meta {
             page_bytes,
             root: u64_at(meta, 16),
@@ -126,8 +126,9 @@ impl<'a> Page<'a> {
 
     /// The fixed part of an element, and where that is.
     fn slot(&self, number: usize) -> Result<(usize, &'a [u8]), &'static str> {
-        let at = HEAD_BYTES + number * ELEMENT_BYTES;
-        let slot = self.bytes.get(at..at + ELEMENT_BYTES).ok_or("it has more elements than fit")?;
+        let at = number.saturating_mul(ELEMENT_BYTES).saturating_add(HEAD_BYTES);
+        let slot =
+            self.bytes.get(at..).and_then(|rest| rest.get(..ELEMENT_BYTES)).ok_or("it has more elements than fit")?;
         Ok((at, slot))
     }
 

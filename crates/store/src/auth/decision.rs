@@ -58,6 +58,7 @@ impl Ask<'_> {
     }
 }
 
+/// Recurses by nesting, at most `TXN_NESTING_MAX` deep.
 fn asks_for_nothing(request: &TxnRequest) -> bool {
     let does_nothing = |op: &RequestOp| match &op.request {
         Some(Request::RequestTxn(txn)) => asks_for_nothing(txn),
@@ -112,6 +113,7 @@ impl Permissions {
     }
 
     /// Every comparison and every operation counts, of the branches that do not run too: which one runs tells about keys.
+    /// Recurses by nesting, at most `TXN_NESTING_MAX` deep.
     fn txn(&self, request: &TxnRequest, leases: &Leases) -> bool {
         let compares = |compare: &Compare| self.reads(&compare.key, &compare.range_end);
         let does = |op: &RequestOp| match &op.request {

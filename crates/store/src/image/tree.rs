@@ -72,7 +72,8 @@ impl Tree {
         self.leaf.push(key, value, flags, pages);
     }
 
-    /// Adds a finished page to the branches at `level`.
+    /// Adds a finished page to the branches at `level`. Recurses by level: a branch has three children at least, so there are some twenty
+    /// levels in the largest tree.
     fn push_child(&mut self, level: usize, key: Vec<u8>, page: u64, pages: &mut Pages) {
         if level == self.branches.len() {
             self.branches.push(Branch::default());

@@ -1,5 +1,7 @@
 //! Responses as bytes.
 
+#![expect(clippy::arithmetic_side_effects, reason = "sums of lengths of what is in memory")]
+
 use std::borrow::Cow;
 
 use bytes::{BufMut, BytesMut};
@@ -94,7 +96,8 @@ impl Batch {
         };
         delimited_len(origin.header_len(self.revision))
             + integer_len(self.watch_id as u64)
-            + 2 * (usize::from(self.created) + usize::from(self.canceled))
+            + if self.created { 2 } else { 0 }
+            + if self.canceled { 2 } else { 0 }
             + integer_len(self.compact_revision as u64)
             + reason
     }

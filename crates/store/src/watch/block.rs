@@ -22,6 +22,7 @@ pub(super) struct Change<'a> {
 }
 
 impl Change<'_> {
+    #[expect(clippy::arithmetic_side_effects, reason = "a length of what is in memory, and that of a varint")]
     fn kv_len(&self) -> usize {
         match self.kind {
             Kind::Put => self.stored.len(),
@@ -29,6 +30,7 @@ impl Change<'_> {
         }
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "sums of lengths of what is in memory")]
     fn body_len(&self) -> usize {
         integer_len(self.kind as u64)
             + delimited_len(self.kv_len())
@@ -80,10 +82,10 @@ impl Pieces {
 
     /// Room for one more event of `len` bytes.
     fn next(&mut self, len: usize) -> &mut BytesMut {
-        if !self.out.is_empty() && self.out.len() + len > self.limit {
+        if !self.out.is_empty() && self.out.len().saturating_add(len) > self.limit {
             self.cut();
         }
-        self.count += 1;
+        self.count = self.count.saturating_add(1);
         self.out.reserve(len);
         &mut self.out
     }

@@ -81,7 +81,7 @@ pub(super) fn read(
     };
     let mut records = 0;
     let mut last = from;
-    let mut next = to + 1;
+    let mut next = to.saturating_add(1);
     let mut first = None;
     let mut is_wide = false;
     history.scan(from, to, &mut |record| {
@@ -91,7 +91,7 @@ pub(super) fn read(
             return ControlFlow::Break(());
         }
         last = record.rev.main;
-        records += 1;
+        records = records.saturating_add(1);
         reader.take(&record);
         if reader.is_wide(&options) {
             // Those before it are read without it first.
@@ -148,7 +148,7 @@ impl Reader<'_> {
         if main != self.newest {
             self.newest = main;
             self.hits_before = first_hit;
-            self.revisions += 1;
+            self.revisions = self.revisions.saturating_add(1);
         }
         // What was before the watermark is gone for everybody, whether or not it is still lying there.
         let wanted = with_prev && main > self.compact_revision && !creates(kind, record.stored);
@@ -157,7 +157,8 @@ impl Reader<'_> {
         let with_prev =
             with_prev.then(|| self.encode(&Change { kind, main, stored: record.stored, prev: prev.as_deref() }));
         let longest = with_prev.as_ref().or(plain.as_ref()).map_or(0, Range::len);
-        self.delivery_bytes += longest * (self.hits.len() - first_hit);
+        let hits = self.hits.len().saturating_sub(first_hit);
+        self.delivery_bytes = self.delivery_bytes.saturating_add(longest.saturating_mul(hits));
         self.events.push(Encoded { plain, with_prev });
     }
 
@@ -179,10 +180,13 @@ impl Reader<'_> {
             |run, (prev_kv, fragment)| {
                 let mut pieces = Pieces::new(fragment.then_some(options.fragment_bytes));
                 for (_, event) in run {
-                    let encoded = &self.events[*event as usize];
-                    let range = if prev_kv { &encoded.with_prev } else { &encoded.plain };
-                    let Some(range) = range else { panic!("an event is encoded in every shape that was wanted") };
-                    pieces.push_encoded(&self.bytes[range.clone()]);
+                    let encoded = self.events.get(*event as usize);
+                    let range =
+                        encoded.and_then(|event| if prev_kv { event.with_prev.clone() } else { event.plain.clone() });
+                    let Some(bytes) = range.and_then(|range| self.bytes.get(range)) else {
+                        panic!("an event is encoded in every shape that was wanted")
+                    };
+                    pieces.push_encoded(bytes);
                 }
                 pieces.finish()
             },

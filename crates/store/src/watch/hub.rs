@@ -138,20 +138,22 @@ impl Hub {
             }
             matcher.visit(&event.key, |subscriber| {
                 looked = looked.wrapping_add(1);
-                let slot = &mut lanes[subscriber.lane as usize];
+                let Some(slot) = lanes.get_mut(subscriber.lane as usize) else { return };
                 if slot.lagging || slot.overflow.is_some() || !subscriber.accepts(event.kind) {
                     return;
                 }
                 if picked.last().is_none_or(|last| last.0 != index) {
                     picked.push((index, false));
                 }
-                let at = picked.len() - 1;
-                picked[at].1 |= subscriber.prev_kv;
+                if let Some(last) = picked.last_mut() {
+                    last.1 |= subscriber.prev_kv;
+                }
+                let at = picked.len().wrapping_sub(1);
                 if slot.hits.is_empty() {
                     touched.push(subscriber.lane);
                 }
                 slot.hits.push((subscriber.interest, at as u32));
-                slot.hits_total += 1;
+                slot.hits_total = slot.hits_total.saturating_add(1);
                 if slot.hits_total > self.options.queue_events_max {
                     slot.overflow = Some(main);
                 }
@@ -162,7 +164,7 @@ impl Hub {
         }
         let revision = self.read(main, events, &picked);
         for &lane in &touched {
-            let slot = &mut lanes[lane as usize];
+            let Some(slot) = lanes.get_mut(lane as usize) else { continue };
             let hits = std::mem::take(&mut slot.hits);
             match &revision {
                 Some(revision) => slot.items.push(Item { revision: revision.clone(), hits }),
@@ -176,7 +178,7 @@ impl Hub {
         let events: Option<Vec<LiveEvent>> = picked
             .iter()
             .map(|&(index, with_prev)| {
-                let event = &events[index];
+                let event = events.get(index)?;
                 let prev = match event.prev {
                     Some(loc) if with_prev => Some((self.reader)(loc)?),
                     _ => None,
@@ -191,7 +193,7 @@ impl Hub {
     fn hand_over(&self, state: &mut State, wakes: &mut Vec<Arc<Lane>>) {
         let State { lanes, fed, .. } = state;
         for lane in fed.drain(..) {
-            let slot = &mut lanes[lane as usize];
+            let Some(slot) = lanes.get_mut(lane as usize) else { continue };
             slot.hits_total = 0;
             let overflow = slot.overflow.take();
             if slot.lagging || (overflow.is_none() && slot.items.is_empty()) {
@@ -268,16 +270,19 @@ impl Hub {
     /// Makes a stream whose queue overflowed an ordinary one again. Nothing of it is registered any more.
     pub(super) fn end_lag(&self, lane: u32) {
         let mut state = self.lock();
-        let slot = &mut state.lanes[lane as usize];
-        slot.lagging = false;
-        slot.lane.reset();
+        if let Some(slot) = state.lanes.get_mut(lane as usize) {
+            slot.lagging = false;
+            slot.lane.reset();
+        }
     }
 
     /// Queues a progress answer behind all events up to the level.
     pub(super) fn push_progress(&self, lane: u32, audience: Audience) {
         let state = self.lock();
         let level = state.level;
-        state.lanes[lane as usize].lane.push_progress(level, audience);
+        if let Some(slot) = state.lanes.get(lane as usize) {
+            slot.lane.push_progress(level, audience);
+        }
     }
 }
 
@@ -310,7 +315,7 @@ impl Publication<'_> {
         if !self.is_idle() && revision > before {
             let State { lanes, fed, .. } = &mut *self.state;
             for (lane, slot) in lanes {
-                slot.overflow = Some(before + 1);
+                slot.overflow = Some(before.saturating_add(1));
                 fed.push(lane as u32);
             }
         }

@@ -26,8 +26,10 @@ pub(super) struct Interests {
 impl Interests {
     /// Adds watchers. Returns the interest's number, and true when it is new.
     pub(super) fn add(&mut self, spec: &Spec, members: &[Member]) -> (u32, bool) {
-        if let Some(&number) = self.by_spec.get(spec) {
-            Arc::make_mut(&mut self.slots[number as usize].members).extend_from_slice(members);
+        if let Some(&number) = self.by_spec.get(spec)
+            && let Some(interest) = self.slots.get_mut(number as usize)
+        {
+            Arc::make_mut(&mut interest.members).extend_from_slice(members);
             return (number, false);
         }
         let interest = Interest { spec: spec.clone(), members: Arc::new(members.to_vec()) };
@@ -38,7 +40,7 @@ impl Interests {
 
     /// Removes a watcher. Returns the spec when it was the last one and the interest is gone.
     pub(super) fn remove(&mut self, number: u32, member: Member) -> Option<Spec> {
-        let members = Arc::make_mut(&mut self.slots[number as usize].members);
+        let members = Arc::make_mut(&mut self.slots.get_mut(number as usize)?.members);
         members.retain(|other| *other != member);
         members.is_empty().then(|| self.drop_interest(number))
     }

@@ -94,7 +94,7 @@ impl Lane {
     ) -> (bool, bool) {
         let mut state = self.lock();
         let hits: usize = items.iter().map(|item| item.hits.len()).sum();
-        let lagging = overflow.is_some() || state.hits + hits > hits_max;
+        let lagging = overflow.is_some() || state.hits.saturating_add(hits) > hits_max;
         if lagging {
             let queued = state.queue.iter().find_map(|entry| match entry {
                 Entry::Revision(item) => Some(item.revision.main),
@@ -102,14 +102,14 @@ impl Lane {
             });
             state.lag_from = queued.or(items.first().map(|item| item.revision.main)).or(overflow);
             assert!(state.lag_from.is_some(), "a queue overflows by a revision");
-            metrics.add_pending(-(state.hits as i64));
+            metrics.add_pending((state.hits as i64).wrapping_neg());
             metrics.add_slow(state.live_watchers as i64);
             state.queue = VecDeque::new();
             state.hits = 0;
             items.clear();
         } else {
             metrics.add_pending(hits as i64);
-            state.hits += hits;
+            state.hits = state.hits.saturating_add(hits);
             state.queue.extend(items.drain(..).map(Entry::Revision));
         }
         (lagging, !std::mem::replace(&mut state.woken, true))
@@ -140,11 +140,11 @@ impl Lane {
         let mut hits = 0;
         into.extend(state.queue.drain(..count).inspect(|entry| {
             if let Entry::Revision(item) = entry {
-                hits += item.hits.len();
+                hits = item.hits.len().saturating_add(hits);
             }
         }));
-        state.hits -= hits;
-        metrics.add_pending(-(hits as i64));
+        state.hits = state.hits.saturating_sub(hits);
+        metrics.add_pending((hits as i64).wrapping_neg());
         Taken::Entries
     }
 
@@ -158,7 +158,7 @@ impl Lane {
     /// Counts watchers in that left the log for the hub.
     pub(super) fn add_live(&self, count: usize, metrics: &Metrics) {
         let mut state = self.lock();
-        state.live_watchers += count;
+        state.live_watchers = state.live_watchers.saturating_add(count);
         if state.lag_from.is_some() {
             metrics.add_slow(count as i64);
         }
@@ -167,7 +167,7 @@ impl Lane {
     /// Counts a live watcher out that ended.
     pub(super) fn end_live(&self, metrics: &Metrics) {
         let mut state = self.lock();
-        state.live_watchers -= 1;
+        state.live_watchers = state.live_watchers.saturating_sub(1);
         if state.lag_from.is_some() {
             metrics.add_slow(-1);
         }
@@ -176,9 +176,9 @@ impl Lane {
     /// Forgets everything, the stream having ended.
     pub(super) fn close(&self, metrics: &Metrics) {
         let mut state = self.lock();
-        metrics.add_pending(-(state.hits as i64));
+        metrics.add_pending((state.hits as i64).wrapping_neg());
         if state.lag_from.is_some() {
-            metrics.add_slow(-(state.live_watchers as i64));
+            metrics.add_slow((state.live_watchers as i64).wrapping_neg());
         }
         state.queue = VecDeque::new();
         state.hits = 0;

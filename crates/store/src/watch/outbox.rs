@@ -43,14 +43,15 @@ impl Delivery {
         {
             match (watchers.get_mut(member), self.pieces.get(self.piece)) {
                 (Some(watcher), Some(piece)) if watcher.min_rev <= self.newest_min_rev => {
-                    self.piece += 1;
+                    self.piece = self.piece.saturating_add(1);
                     watcher.sent = true;
-                    sent.bytes += form.encode(watcher.id, self.piece < self.pieces.len(), &piece.bytes, sink);
-                    sent.events += u64::from(piece.count);
-                    sent.responses += 1;
+                    let bytes = form.encode(watcher.id, self.piece < self.pieces.len(), &piece.bytes, sink);
+                    sent.bytes = sent.bytes.saturating_add(bytes);
+                    sent.events = sent.events.saturating_add(piece.count.into());
+                    sent.responses = sent.responses.saturating_add(1);
                 }
                 _ => {
-                    self.member += 1;
+                    self.member = self.member.saturating_add(1);
                     self.piece = 0;
                 }
             }
@@ -77,7 +78,7 @@ impl Progress {
     fn encode(&mut self, watchers: &Watchers, origin: &Origin, sink: &mut impl Sink) -> Sent {
         while let Some(member) = self.members.pop() {
             let Some(watcher) = watchers.get(member) else { continue };
-            if watcher.live.is_some() && watcher.min_rev <= self.revision + 1 {
+            if watcher.live.is_some() && watcher.min_rev <= self.revision.saturating_add(1) {
                 let batch = Batch { revision: self.revision, watch_id: watcher.id, ..Batch::default() };
                 return Sent { bytes: batch.encode(origin, sink), ..Sent::default() };
             }

@@ -104,7 +104,7 @@ impl<T: Copy + Ord> SpanTree<T> {
                         if node.right != NONE {
                             let Some(slot) = waiting.get_mut(count) else { unreachable!("the tree is balanced") };
                             *slot = node.right;
-                            count += 1;
+                            count = count.saturating_add(1);
                         }
                     }
                     node.left

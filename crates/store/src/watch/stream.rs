@@ -233,7 +233,7 @@ impl WatchStream {
     fn all_level_at(&self, level: i64) -> bool {
         self.watchers.len() > 0
             && self.cohorts.is_empty()
-            && self.watchers.iter().all(|watcher| watcher.min_rev <= level + 1)
+            && self.watchers.iter().all(|watcher| watcher.min_rev <= level.saturating_add(1))
     }
 
     /// Registers watchers with the hub, whose events they get from `min_rev` or the returned level on, whichever is later.
@@ -241,17 +241,17 @@ impl WatchStream {
         let (number, fresh) = self.live.add(spec, members);
         let interests: &[(u32, Spec)] = if fresh { &[(number, spec.clone())] } else { &[] };
         let level = self.hub().register(self.lane_number, interests);
-        self.place(members, number, min_rev.max(level + 1));
+        self.place(members, number, min_rev.max(level.saturating_add(1)));
         level
     }
 
     fn place(&mut self, members: &[Member], number: u32, min_rev: i64) {
-        let mut placed = 0;
+        let mut placed = 0usize;
         for member in members {
             if let Some(watcher) = self.watchers.get_mut(*member) {
                 watcher.live = Some(number);
                 watcher.min_rev = min_rev;
-                placed += 1;
+                placed = placed.saturating_add(1);
             }
         }
         self.lane.add_live(placed, self.history.hub().metrics());
@@ -261,7 +261,7 @@ impl WatchStream {
     fn end(&mut self, member: Member) {
         let Some(Watcher { live, cost, .. }) = self.watchers.remove(member) else { return };
         self.release(cost.into());
-        self.cancellations += 1;
+        self.cancellations = self.cancellations.wrapping_add(1);
         self.metrics().add_watchers(-1);
         match live {
             Some(number) => {
@@ -303,8 +303,7 @@ impl WatchStream {
             |number| live.get(number).map(|interest| (interest.spec.prev_kv, interest.spec.fragment)),
             |run, (prev_kv, fragment)| {
                 let mut pieces = Pieces::new(fragment.then_some(fragment_bytes));
-                for (_, event) in run {
-                    let event = &revision.events[*event as usize];
+                for event in run.iter().filter_map(|(_, event)| revision.events.get(*event as usize)) {
                     pieces.push(&Change {
                         kind: event.kind,
                         main: revision.main,
@@ -357,10 +356,10 @@ impl WatchStream {
             return;
         }
         let level = self.hub().level();
-        if cursor > level - self.hub().options().join_gap_revisions {
+        if cursor > level.saturating_sub(self.hub().options().join_gap_revisions) {
             return self.join(cursor, cohort);
         }
-        let to = next.map_or(level, |next| level.min(next - 1));
+        let to = next.map_or(level, |next| level.min(next.saturating_sub(1)));
         loop {
             match self.read(&cohort, cursor, to, level, records_left) {
                 Read::To(cursor) => return self.cohorts.put(cursor, cohort),
@@ -437,8 +436,8 @@ impl WatchStream {
         }
         let level = self.hub().register(self.lane_number, &fresh);
         for (number, members) in placed {
-            self.metrics().add_slow(-(members.len() as i64));
-            self.place(&members, number, cursor.max(level + 1));
+            self.metrics().add_slow((members.len() as i64).wrapping_neg());
+            self.place(&members, number, cursor.max(level.saturating_add(1)));
         }
         if cursor <= level && !cohort.interests.is_empty() {
             self.joining.push(Joining { cohort, cursor, to: level });
@@ -451,8 +450,8 @@ impl Drop for WatchStream {
         self.release(self.watchers.iter().map(|watcher| u64::from(watcher.cost)).sum());
         let hub = self.history.hub();
         let slow = self.watchers.iter().filter(|watcher| watcher.live.is_none()).count();
-        hub.metrics().add_slow(-(slow as i64));
-        hub.metrics().add_watchers(-(self.watchers.len() as i64));
+        hub.metrics().add_slow((slow as i64).wrapping_neg());
+        hub.metrics().add_watchers((self.watchers.len() as i64).wrapping_neg());
         hub.unregister_all(self.lane_number, &self.live);
         hub.detach(self.lane_number);
     }

@@ -44,16 +44,17 @@ impl Watchers {
             return if self.by_id.contains_key(&asked) { Err(Error::WatchDuplicateId) } else { Ok(asked) };
         }
         while self.by_id.contains_key(&self.next_id) {
-            self.next_id += 1;
+            self.next_id = self.next_id.wrapping_add(1);
         }
-        self.next_id += 1;
-        Ok(self.next_id - 1)
+        let id = self.next_id;
+        self.next_id = id.wrapping_add(1);
+        Ok(id)
     }
 
     /// Adds a watcher that is not live yet.
     pub(super) fn add(&mut self, id: i64, min_rev: i64, progress_notify: bool, cost: u32) -> Member {
         let serial = self.next_serial;
-        self.next_serial += 1;
+        self.next_serial = serial.wrapping_add(1);
         let watcher = Watcher { id, min_rev, progress_notify, sent: false, live: None, cost, serial };
         let slot = self.slots.insert(watcher) as u32;
         let replaced = self.by_id.insert(id, slot);
@@ -63,13 +64,13 @@ impl Watchers {
 
     pub(super) fn find(&self, id: i64) -> Option<Member> {
         let slot = *self.by_id.get(&id)?;
-        Some(Member { slot, serial: self.slots[slot as usize].serial })
+        Some(Member { slot, serial: self.slots.get(slot as usize)?.serial })
     }
 
     /// Removes a watcher; `None` when it is gone already.
     pub(super) fn remove(&mut self, member: Member) -> Option<Watcher> {
         self.get(member)?;
-        let watcher = self.slots.remove(member.slot as usize);
+        let watcher = self.slots.try_remove(member.slot as usize)?;
         self.by_id.remove(&watcher.id);
         Some(watcher)
     }

@@ -1,5 +1,7 @@
 //! The few protobuf pieces that responses are put together from by hand.
 
+#![expect(clippy::arithmetic_side_effects, reason = "sums of lengths of what is in memory, and of a tag and a varint")]
+
 use bytes::BytesMut;
 
 /// Bytes that `value` takes as a varint.
@@ -14,6 +16,7 @@ pub(super) fn put_varint(out: &mut BytesMut, value: u64) {
 }
 
 /// Gathers tag and varint first: one bounds check for all bytes.
+#[expect(clippy::indexing_slicing, reason = "a tag and the ten bytes of the longest varint are eleven")]
 fn put_prefixed(out: &mut BytesMut, tag: Option<u8>, mut value: u64) {
     let mut bytes = [0; 11];
     let mut len = 0;
@@ -54,13 +57,13 @@ pub(super) fn put_delimited(out: &mut BytesMut, field: u8, len: usize) {
 
 /// The key of stored `KeyValue` bytes: its first field.
 pub(super) fn stored_key(stored: &[u8]) -> &[u8] {
+    let rest = stored.strip_prefix(&[0x0a]).unwrap_or_default();
     let mut len = 0usize;
-    for (at, byte) in stored.iter().enumerate().skip(1).take(5) {
-        len |= usize::from(byte & 0x7f) << (7 * (at - 1));
+    for (at, byte) in rest.iter().enumerate().take(5) {
+        len |= usize::from(byte & 0x7f) << (7 * at);
         if byte & 0x80 == 0 {
-            let key = stored.get(at + 1..at + 1 + len);
-            assert!(stored[0] == 0x0a && key.is_some(), "a stored record begins with its key");
-            return key.unwrap_or_default();
+            let Some(key) = rest.get(at + 1..).and_then(|rest| rest.get(..len)) else { break };
+            return key;
         }
     }
     panic!("a stored record begins with its key");
