@@ -46,7 +46,7 @@ impl World {
         match choices.byte() % 4 {
             0 => choices.number(),
             1 if lower.contains("revision") || lower == "commit" || lower == "index" => {
-                (choices.pick(&known)).wrapping_add(u64::from(choices.byte() % 5)).wrapping_sub(2)
+                choices.pick(&known).wrapping_add(u64::from(choices.byte() % 5)).wrapping_sub(2)
             }
             1 | 2 => choices.pick(&known),
             _ => u64::from(choices.byte() % 8),
