@@ -15,6 +15,27 @@
 //! 6. When [`Member::proof`] has something to say (after [`Member::step`] has failed with [`Error::LogLost`]) the member ends at once, and
 //!    the shell sees to it that it is never started on these files again.
 //!
+//! # What is taken from raft-rs on trust
+//!
+//! Its version is pinned, since these are no part of its interface. Another version needs this list gone through, and its tests to pass.
+//!
+//! | raft-rs 0.7.0 | `member` relies on it for | tested by |
+//! |---|---|---|
+//! | hands out as committed only what is persisted here | a checkpoint is never ahead of the own log | `raft_rs::what_is_committed_elsewhere_waits_for_the_own_disk` |
+//! | wants a sync for entries, term and vote, not for a commit index | puts of followers cost one sync | `raft_rs::only_entries_terms_and_votes_need_a_sync` |
+//! | lets a leader send at once, everyone else when the log is durable | acknowledgements and votes | `raft_rs::followers_answer_once_their_log_is_durable` |
+//! | a persisted number covers those before it | several pieces of work on their way | `raft_rs::a_number_covers_those_before_it` |
+//! | heartbeats name the lower one of the commit index and what the follower acknowledged in this term | [`Proof::Lost`] | `raft_rs::a_heartbeat_names_nothing_that_was_not_acknowledged_in_its_term` |
+//! | a leader ignores heartbeats and appends of its own term | nobody's word ends a leader | `lost::what_anybody_else_says_proves_nothing` |
+//! | the term of an entry outside of the log reads as 0 | [`Proof::Contradicted`] | `lost::a_log_that_contradicts_what_is_committed_here_is_a_proof` |
+//! | `commit_to` beyond the log, and appends that contradict it, end the process | checks in `step.rs` before it | `hostile::each_impossible_field_is_named` |
+//! | asserts that a candidate's log is durable | `tick`, `campaign` and late votes wait for the disk | `hostile::votes_that_were_not_asked_for_elect_nobody` |
+//! | a rejection may move a follower's next index below what it holds | `settle_probe` keeps it | `hostile::the_next_index_stays_behind_the_matched_one` |
+//! | decodes proposed configuration changes | `convert.rs` hides them in `context`, which it carries along untouched | `hostile::raft_rs_never_decodes_what_peers_propose` |
+//! | `set_randomized_election_timeout` holds until the next change of term, role or leader | a seed decides a run | `cluster::the_same_seeds_elect_the_same_leader` |
+//! | asks a storage that is not ready again (`LogTemporarilyUnavailable`, `SnapshotTemporarilyUnavailable`) | the pace of those far behind, offers of snapshots | `lagging`, `raft_rs::a_snapshot_that_is_not_there_yet_is_asked_for_again` |
+//! | votes carry commit index and its term, and commit by it | the last of two learns of the other's removal | `raft_rs::a_vote_tells_what_is_committed` |
+//!
 //! Time is counted in ticks, randomness comes from the seed, and sockets, disks and threads belong to the caller.
 
 mod backlog;
