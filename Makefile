@@ -58,7 +58,9 @@ sim-short:
 
 # Hostile scripts against whole members in one process: the seeds of fuzz/seeds, then new inputs, half a minute for each of two targets. SEED=n: from that one.
 fuzz-short:
-	$(CARGO) test --workspace --locked --test fuzz -- --seconds 30 $(if $(SEED),--seed $(SEED))
+	target=$$($(CARGO) test --workspace --locked --no-run --message-format=json | \
+	  python3 -c "import json, sys; print(*[m['executable'] for m in map(json.loads, sys.stdin) if m.get('executable') and m['target']['name'] == 'fuzz'])") && \
+	  cd crates/hostile && "$$target" --seconds 30 $(if $(SEED),--seed $(SEED))
 
 # etcd's own clients and tools against the release binary.
 conformance: build

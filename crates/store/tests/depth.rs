@@ -11,6 +11,7 @@ use support::requests::{Raft, delete, op, put};
 
 const STACK_BYTES: usize = 2 << 20;
 
+#[allow(clippy::disallowed_methods, reason = "the stack of a thread is what is tested")]
 fn on_a_small_stack(work: impl FnOnce() + Send + 'static) {
     let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(work).expect("a thread");
     thread.join().expect("the work is done");
