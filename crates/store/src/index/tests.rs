@@ -369,6 +369,9 @@ fn unsorted_keys_are_refused() {
     Index::build([(b"b", version), (b"a", version)]);
 }
 
+/// The key that comes at a place of an order.
+type Order<'a> = Box<dyn Fn(usize) -> Vec<u8> + 'a>;
+
 #[test]
 fn no_order_of_long_keys_makes_it_deep() {
     const KEYS: usize = 120;
@@ -381,7 +384,7 @@ fn no_order_of_long_keys_makes_it_deep() {
     };
     // From both ends inwards, and from the middle outwards.
     let inwards = |i: usize| if i.is_multiple_of(2) { i / 2 } else { KEYS - i / 2 };
-    let orders: [(&str, Box<dyn Fn(usize) -> Vec<u8>>); 8] = [
+    let orders: [(&str, Order<'_>); 8] = [
         ("up", Box::new(|i| long(0, i))),
         ("down, behind the first", Box::new(|i| long(0, if i == 0 { 0 } else { KEYS - i }))),
         ("inwards", Box::new(|i| long(0, inwards(i)))),

@@ -351,6 +351,7 @@ mod tests {
     }
 
     /// Runs `test` on a thread with a stack on which recursion by range would end.
+    #[allow(clippy::disallowed_methods, reason = "the stack of a thread is what is tested")]
     fn on_a_small_stack(test: impl FnOnce() + Send + 'static) {
         let thread = std::thread::Builder::new().stack_size(64 << 10).spawn(test).unwrap();
         thread.join().unwrap();

@@ -497,6 +497,7 @@ fn revisions_that_were_not_built_are_read_from_the_log() {
 }
 
 #[test]
+#[allow(clippy::disallowed_methods, reason = "a test with threads starts them and waits for them")]
 fn registering_while_a_publication_is_under_way() {
     let store = Fake::new(Options::default());
     store.put("a", "1");
