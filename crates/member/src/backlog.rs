@@ -30,7 +30,7 @@ pub struct Backlog {
 impl Backlog {
     /// Queues what the work of this number has committed.
     pub fn add(&mut self, number: u64, mut entries: Vec<Entry>) {
-        self.bytes += bytes(&entries);
+        self.bytes = self.bytes.saturating_add(bytes(&entries));
         while let Some(at) = entries.iter().position(is_change) {
             let mut change = entries.split_off(at);
             let behind = change.split_off(1);
@@ -61,7 +61,7 @@ impl Backlog {
             return None;
         }
         let (_, mut entries) = self.pieces.pop_front()?;
-        self.bytes -= bytes(&entries);
+        self.bytes = self.bytes.saturating_sub(bytes(&entries));
         if !changes {
             return Some(Piece::Entries(entries));
         }

@@ -169,7 +169,7 @@ impl Member {
         let raft = &mut self.node.raft;
         if raft.state != StateRole::Leader {
             let most = raft.election_timeout().saturating_sub(1);
-            raft.election_elapsed = raft.election_elapsed.max((raft.election_elapsed + ticks).min(most));
+            raft.election_elapsed = raft.election_elapsed.max(raft.election_elapsed.saturating_add(ticks).min(most));
         }
     }
 }

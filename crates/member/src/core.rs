@@ -59,9 +59,9 @@ impl Member {
     /// A member as of what was restored.
     pub fn new(config: &Config, mut restored: Restored) -> Result<Self, Error> {
         if let Some(first) = restored.entries.first().map(|entry| entry.index())
-            && first != restored.applied + 1
+            && Some(first) != restored.applied.checked_add(1)
         {
-            return Err(Error::Gap { first, wanted: restored.applied + 1 });
+            return Err(Error::Gap { first, wanted: restored.applied.saturating_add(1) });
         }
         // After a crash while a state was being installed the log may still hold entries that the state replaced. None of
         // them was committed: what follows a committed entry is of its term or a later one.
@@ -91,7 +91,7 @@ impl Member {
         let raft_config = raft::Config {
             id: config.id,
             election_tick: config.election_ticks,
-            max_election_tick: 3 * config.election_ticks,
+            max_election_tick: config.election_ticks.saturating_mul(3),
             heartbeat_tick: config.heartbeat_ticks,
             applied: restored.applied,
             max_size_per_msg: APPEND_MESSAGE_BYTES_MAX,

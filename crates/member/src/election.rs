@@ -9,7 +9,8 @@ impl Member {
     pub fn tick(&mut self) {
         self.drop_late_proposals();
         let raft = &self.node.raft;
-        let election_due = raft.state != StateRole::Leader && raft.election_elapsed + 1 >= self.election_timeout;
+        let election_due =
+            raft.state != StateRole::Leader && raft.election_elapsed.saturating_add(1) >= self.election_timeout;
         // raft-rs takes for granted that a member stands for election with all of its log durable. One whose disk does not
         // answer would be no good leader either.
         if self.is_closed() || (election_due && !self.log_is_durable()) {
@@ -53,7 +54,9 @@ impl Member {
         let raft = &self.node.raft;
         if raft.state == StateRole::Follower && raft.leader_id == lost && self.is_voter() {
             let before = self.conf_state.voters.iter().filter(|id| **id != lost && **id < raft.id).count();
-            self.election_timeout = self.election_timeout.min(self.election_ticks + 1 + 2 * before);
+            self.election_timeout = self
+                .election_timeout
+                .min(self.election_ticks.saturating_add(1).saturating_add(before.saturating_mul(2)));
         }
     }
 
@@ -70,7 +73,8 @@ impl Member {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        let least = if self.was_refused { 2 * self.election_ticks } else { self.election_ticks };
-        self.election_timeout = least + (self.random % self.election_ticks as u64) as usize;
+        let least = self.election_ticks.saturating_mul(if self.was_refused { 2 } else { 1 });
+        let spread = self.random.checked_rem(self.election_ticks as u64).unwrap_or(0);
+        self.election_timeout = least.saturating_add(spread as usize);
     }
 }

@@ -30,8 +30,8 @@ pub fn cluster_id(members: &[u64]) -> u64 {
 }
 
 fn first_eight(hash: Sha1) -> u64 {
-    let digest = hash.finalize();
-    digest.iter().take(8).fold(0, |id, byte| id << 8 | u64::from(*byte))
+    let digest: [u8; 20] = hash.finalize().into();
+    digest.first_chunk().map_or(0, |first| u64::from_be_bytes(*first))
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ impl Allowance {
 
     /// The log has grown.
     pub(crate) fn grow(&mut self, bytes: u64) {
-        self.grown += bytes;
+        self.grown = self.grown.saturating_add(bytes);
     }
 
     /// Bytes that may be read at the moment.
@@ -58,7 +58,7 @@ impl Allowance {
 impl Log {
     /// Whether a follower that needs the entries from `low` on is far behind.
     pub(crate) fn is_far_behind(&self, low: u64) -> bool {
-        let lacking = (self.last_entry() + 1).saturating_sub(low);
+        let lacking = self.last_entry().saturating_add(1).saturating_sub(low);
         let bytes = || self.newest().take(lacking as usize).map(size).sum::<u64>();
         lacking > self.allowance.near_entries || bytes() > NEAR_BYTES_MAX
     }
@@ -80,7 +80,7 @@ impl Member {
         let grown = std::mem::take(&mut allowance.grown);
         allowance.is_fresh = true;
         let is_needed = allowance.stalled_ticks >= STALLED_TICKS && allowance.waiting == Some(committed);
-        let bytes = if is_needed { u64::MAX } else { bytes.max(CATCH_UP_FACTOR * grown) };
+        let bytes = if is_needed { u64::MAX } else { bytes.max(grown.saturating_mul(CATCH_UP_FACTOR)) };
         for id in followers {
             self.node.store().allowance.left.set(bytes);
             while let Some(next) = self.next_of(id).filter(|next| self.node.store().is_far_behind(*next)) {

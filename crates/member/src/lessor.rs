@@ -61,12 +61,11 @@ impl Lessor {
             self.deadlines.iter().map(|(id, deadline)| (deadline.expires_ms, *id)).collect();
         ends.sort_unstable();
         for at in per_second_max..ends.len() {
-            let earliest_ms = ends[at - per_second_max].0.saturating_add(1000);
-            if earliest_ms <= ends[at].0 {
-                continue;
-            }
-            ends[at].0 = earliest_ms;
-            if let Some(deadline) = self.deadlines.get_mut(&ends[at].1) {
+            let before = at.checked_sub(per_second_max).and_then(|before| ends.get(before));
+            let Some(earliest_ms) = before.map(|before| before.0.saturating_add(1000)) else { continue };
+            let Some((end_ms, id)) = ends.get_mut(at).filter(|end| end.0 < earliest_ms) else { continue };
+            *end_ms = earliest_ms;
+            if let Some(deadline) = self.deadlines.get_mut(id) {
                 deadline.expires_ms = earliest_ms;
             }
         }
@@ -131,7 +130,7 @@ impl Lessor {
     /// Seconds left of those of the leases that are not expired, for a checkpoint. It must be proposed before anybody else looks at
     /// these leases: who renews one from now on finds it in [`Lessor::noted`], and takes the checkpoint back behind it in the log.
     pub fn note(&mut self, leases: &[i64], now_ms: u64) -> Vec<(i64, i64)> {
-        self.checkpoints += 1;
+        self.checkpoints = self.checkpoints.saturating_add(1);
         let left = leases.iter().filter_map(|id| Some((*id, self.remaining_seconds(*id, now_ms)?)));
         let left: Vec<(i64, i64)> = left.filter(|(_, seconds)| *seconds > 0).collect();
         self.noted.extend(left.iter().map(|(id, _)| (*id, self.checkpoints)));
@@ -194,7 +193,7 @@ impl Lessor {
         self.deadlines.insert(id, Deadline { ttl_seconds, expires_ms });
         self.due.push(Reverse((expires_ms, id)));
         // Revoked leases leave their place in the queue behind; it is rebuilt before those outnumber the live ones.
-        if self.due.len() > 2 * self.deadlines.len() + 1024 {
+        if self.due.len() > self.deadlines.len().saturating_mul(2).saturating_add(1024) {
             self.due = self.deadlines.iter().map(|(id, deadline)| Reverse((deadline.expires_ms, *id))).collect();
         }
     }

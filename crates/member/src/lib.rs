@@ -38,6 +38,9 @@
 //!
 //! Time is counted in ticks, randomness comes from the seed, and sockets, disks and threads belong to the caller.
 
+#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
+#![cfg_attr(test, allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::expect_used))]
+
 mod backlog;
 mod bootstrap;
 mod cluster;

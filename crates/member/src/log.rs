@@ -26,7 +26,8 @@ pub(crate) struct Log {
 }
 
 pub(crate) fn size(entry: &Entry) -> u64 {
-    (entry.data.len() + entry.context.len()) as u64 + ENTRY_OVERHEAD_BYTES
+    let bytes = entry.data.len().saturating_add(entry.context.len()) as u64;
+    bytes.saturating_add(ENTRY_OVERHEAD_BYTES)
 }
 
 impl Log {
@@ -45,14 +46,15 @@ impl Log {
     /// Adds entries, replacing those from the first one's index on.
     pub(crate) fn append(&mut self, entries: Vec<Entry>) {
         let Some(first) = entries.first() else { return };
-        assert!(first.index > self.start.0, "an entry below the trimmed part of the log was replaced");
-        let keep = (first.index - self.start.0 - 1) as usize;
+        let Some(keep) = self.place(first.index) else {
+            panic!("entry {}, in the trimmed part of the log, was replaced", first.index);
+        };
         assert!(keep <= self.entries.len(), "the log would have a hole");
         for replaced in self.entries.drain(keep..) {
-            self.bytes -= size(&replaced);
+            self.bytes = self.bytes.saturating_sub(size(&replaced));
         }
         let bytes = entries.iter().map(size).sum::<u64>();
-        self.bytes += bytes;
+        self.bytes = self.bytes.saturating_add(bytes);
         self.allowance.grow(bytes);
         self.entries.extend(entries);
     }
@@ -87,7 +89,7 @@ impl Log {
     pub(crate) fn trim(&mut self, index: u64) {
         while let Some(first) = self.entries.front().filter(|first| first.index <= index) {
             self.start = (first.index, first.term);
-            self.bytes -= size(first);
+            self.bytes = self.bytes.saturating_sub(size(first));
             self.entries.pop_front();
         }
     }
@@ -125,6 +127,11 @@ impl Log {
         self.entries.iter().rev()
     }
 
+    /// Where an entry is, or would be; `None` for one that was trimmed.
+    fn place(&self, index: u64) -> Option<usize> {
+        usize::try_from(index.checked_sub(self.start.0)?.checked_sub(1)?).ok()
+    }
+
     fn last(&self) -> (u64, u64) {
         self.entries.back().map_or(self.start, |last| (last.index, last.term))
     }
@@ -142,14 +149,12 @@ impl Storage for Log {
         max_size: impl Into<Option<u64>>,
         context: GetEntriesContext,
     ) -> Result<Vec<Entry>> {
-        if low <= self.start.0 {
+        let (Some(from), Some(to)) = (self.place(low), self.place(high.max(low))) else {
             return Err(StorageError::Compacted.into());
-        }
-        if high > self.last().0 + 1 {
+        };
+        if to > self.entries.len() {
             return Err(StorageError::Unavailable.into());
         }
-        let from = (low - self.start.0 - 1) as usize;
-        let to = (high - self.start.0 - 1) as usize;
         let mut max_size = max_size.into().unwrap_or(u64::MAX);
         // What raft-rs could wait for is what it is about to send.
         let is_lagging = context.can_async() && self.is_far_behind(low);
@@ -159,10 +164,10 @@ impl Storage for Log {
             }
             max_size = max_size.min(self.allowance.left());
         }
-        let mut taken_bytes = 0;
-        let mut taken = Vec::with_capacity(to - from);
+        let mut taken_bytes = 0u64;
+        let mut taken = Vec::with_capacity(to.saturating_sub(from));
         for entry in self.entries.range(from..to) {
-            taken_bytes += size(entry);
+            taken_bytes = taken_bytes.saturating_add(size(entry));
             // At least one entry is always sent, or a large one would stall the follower for good.
             if taken_bytes > max_size && !taken.is_empty() {
                 break;
@@ -179,15 +184,12 @@ impl Storage for Log {
         if index == self.start.0 {
             return Ok(self.start.1);
         }
-        if index < self.start.0 {
-            return Err(StorageError::Compacted.into());
-        }
-        let at = (index - self.start.0 - 1) as usize;
+        let Some(at) = self.place(index) else { return Err(StorageError::Compacted.into()) };
         self.entries.get(at).map(|entry| entry.term).ok_or_else(|| StorageError::Unavailable.into())
     }
 
     fn first_index(&self) -> Result<u64> {
-        Ok(self.start.0 + 1)
+        Ok(self.start.0.saturating_add(1))
     }
 
     fn last_index(&self) -> Result<u64> {

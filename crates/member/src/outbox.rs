@@ -30,7 +30,7 @@ fn joins(earlier: &raftpb::Message, later: &raftpb::Message) -> bool {
     match later.r#type() {
         MessageType::MsgApp => {
             let last = earlier.entries.last().map_or((earlier.index(), earlier.log_term()), |e| (e.index(), e.term()));
-            let small = later.entries.is_empty() || bytes(earlier) + bytes(later) <= JOINED_BYTES_MAX;
+            let small = later.entries.is_empty() || bytes(earlier).saturating_add(bytes(later)) <= JOINED_BYTES_MAX;
             last == (later.index(), later.log_term()) && small
         }
         MessageType::MsgAppResp => !earlier.reject() && !later.reject() && later.index() >= earlier.index(),
@@ -48,7 +48,7 @@ fn join(earlier: &mut raftpb::Message, later: raftpb::Message) {
 }
 
 fn bytes(message: &raftpb::Message) -> usize {
-    message.entries.iter().map(|entry| entry.data().len() + 24).sum()
+    message.entries.iter().map(|entry| entry.data().len().saturating_add(24)).sum()
 }
 
 #[cfg(test)]

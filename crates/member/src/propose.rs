@@ -53,9 +53,9 @@ impl Member {
         }
         let forwards = self.node.raft.state != StateRole::Leader;
         while !entries.is_empty() {
-            let mut bytes = 0;
+            let mut bytes = 0usize;
             let mut fits = |entry: &eraftpb::Entry| {
-                bytes += entry.data.len();
+                bytes = entry.data.len().saturating_add(bytes);
                 bytes <= FORWARD_MESSAGE_BYTES_MAX
             };
             let count =

@@ -12,7 +12,8 @@ impl Member {
         if (leads && !raft.commit_to_current_term()) || (!leads && raft.leader_id == 0) || self.is_closed() {
             return None;
         }
-        self.read_counter += 1;
+        // Never repeats: nobody asks so often within one start.
+        self.read_counter = self.read_counter.wrapping_add(1);
         let mut context = Vec::with_capacity(24);
         for part in [self.node.raft.id, self.boot_nonce, self.read_counter] {
             context.extend_from_slice(&part.to_be_bytes());
@@ -33,10 +34,10 @@ impl Member {
     }
 
     pub(crate) fn own_read(&mut self, read: &raft::ReadState) -> Option<(u64, u64)> {
-        let context: &[u8; 24] = read.request_ctx.as_slice().try_into().ok()?;
-        let part = |at: usize| context[at..at + 8].iter().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
-        let number = part(16);
-        let own = part(0) == self.node.raft.id && part(8) == self.boot_nonce;
+        let (parts, []) = read.request_ctx.as_chunks::<8>() else { return None };
+        let [id, nonce, number] = parts else { return None };
+        let number = u64::from_be_bytes(*number);
+        let own = u64::from_be_bytes(*id) == self.node.raft.id && u64::from_be_bytes(*nonce) == self.boot_nonce;
         (own && self.pending_reads.remove(&number)).then_some((number, read.index))
     }
 }

@@ -199,10 +199,10 @@ impl Member {
 
     /// A tick went by: what has waited for too long is proposed no more.
     pub(crate) fn drop_late_proposals(&mut self) {
-        self.ticks += 1;
-        let patience = EARLY_PROPOSALS_ELECTIONS_MAX * self.election_ticks as u64;
+        self.ticks = self.ticks.saturating_add(1);
+        let patience = EARLY_PROPOSALS_ELECTIONS_MAX.saturating_mul(self.election_ticks as u64);
         let ticks = self.ticks;
-        while self.early_proposals.pop_front_if(|early| early.tick + patience < ticks).is_some() {}
+        while self.early_proposals.pop_front_if(|early| early.tick.saturating_add(patience) < ticks).is_some() {}
     }
 
     fn leads(&self) -> bool {
@@ -289,9 +289,15 @@ impl Member {
         let count = members.len();
         members.sort_unstable();
         members.dedup();
-        let joint = conf_state.voters_outgoing.len() + conf_state.learners_next.len() > 0 || conf_state.auto_leave();
+        let joint =
+            !conf_state.voters_outgoing.is_empty() || !conf_state.learners_next.is_empty() || conf_state.auto_leave();
         // Every change of Cairn and of etcd is of one member, so no state is ever between two configurations.
-        if conf_state.voters.is_empty() || members.len() != count || count > MEMBERS_MAX || members[0] == 0 || joint {
+        if conf_state.voters.is_empty()
+            || members.len() != count
+            || count > MEMBERS_MAX
+            || members.first() == Some(&0)
+            || joint
+        {
             return Err(Refusal::Configuration);
         }
         if counts { self.check_committed(once((index, term))) } else { Ok(()) }
@@ -362,7 +368,10 @@ fn check_entries(message: &raftpb::Message) -> Result<(), Refusal> {
     }
     let mut before = (message.index(), message.log_term());
     for entry in &message.entries {
-        if entry.index() != before.0 + 1 || entry.term() < before.1.max(1) || entry.term() > message.term() {
+        if Some(entry.index()) != before.0.checked_add(1)
+            || entry.term() < before.1.max(1)
+            || entry.term() > message.term()
+        {
             return Err(Refusal::Entries);
         }
         if raftpb::EntryType::try_from(entry.r#type.unwrap_or_default()).is_err() {
