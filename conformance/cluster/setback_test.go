@@ -89,7 +89,15 @@ func TestSetBack(t *testing.T) {
 	cluster.MustCtl("member", "remove", victimID)
 	cluster.Drop(victim)
 	learner := cluster.Prepare()
-	cluster.MustCtl("member", "add", learner.Name, "--learner", "--peer-urls="+learner.PeerURL())
+	// Refused until the members that are left have been connected for a while.
+	add := []string{"member", "add", learner.Name, "--learner", "--peer-urls=" + learner.PeerURL()}
+	added := cluster.Ctl(add...)
+	for deadline := time.Now().Add(settleMax); strings.Contains(added.Stderr, "unhealthy cluster") && time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		added = cluster.Ctl(add...)
+	}
+	if added.Code != 0 {
+		t.Fatalf("the learner is not added: %s", added.Stderr)
+	}
 	cluster.Joining(learner).Run()
 	learnerID := hex(t, learner)
 	promoted := cluster.Ctl("member", "promote", learnerID)

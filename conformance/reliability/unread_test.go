@@ -38,16 +38,6 @@ func metric(t testing.TB, server *harness.Server, name, labels string) int {
 	return value
 }
 
-// await polls until it holds.
-func await(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: it does not come to that in a minute", what)
-		}
-	}
-}
-
 // onlyOurs skips a test of bounds that the genuine server does not have.
 func onlyOurs(t *testing.T) {
 	t.Helper()

@@ -94,6 +94,12 @@ impl Ledger {
         rule!(self, previous_term <= entry.term(), "the terms of a log fall at {place:?}, after {previous_term}");
     }
 
+    /// Whether the entry at this index and of this term is known to be committed.
+    pub(crate) fn is_committed(&self, (index, term): (u64, u64)) -> bool {
+        let place = index.checked_sub(1).and_then(|place| self.committed.get(place as usize));
+        place.is_some_and(|committed| committed.term == term)
+    }
+
     /// A member leads, and has the log `log`.
     pub(crate) fn leads(&mut self, id: u64, term: u64, log: &Shadow) {
         let leader = *self.leaders.entry(term).or_insert(id);

@@ -26,8 +26,8 @@ const RETRY_US: u64 = 20_000;
 #[derive(Default)]
 pub(crate) struct SetBack {
     random: Option<Random>,
-    /// The member, and the older state of its disk.
-    copy: Option<(usize, SimDisk)>,
+    /// The member, the older state of its disk, and where its log ended then.
+    copy: Option<(usize, SimDisk, (u64, u64))>,
     /// The member, once the copy was put back.
     victim: Option<usize>,
     /// It was proven, and the member ended.
@@ -66,19 +66,25 @@ impl World {
             None => {
                 let host = random.below(self.hosts.len() as u64) as usize;
                 let copy = self.hosts[host].disk.after_cut(random.next_u64());
-                delay_us = 100_000 + random.below(1_000_000);
-                trace!(self.env, "the directory of {host} is copied");
-                self.set_back.copy = Some((host, copy));
+                if let Some(process) = &self.hosts[host].process {
+                    let last = process.log.last();
+                    delay_us = 100_000 + random.below(1_000_000);
+                    trace!(self.env, "the directory of {host} is copied");
+                    self.set_back.copy = Some((host, copy, last));
+                }
             }
-            Some((host, copy)) if self.is_known_to_others(host) => return self.put_back(host, copy),
+            Some((host, copy, last)) if self.is_known_to_others(host, last) => return self.put_back(host, copy),
             waits => self.set_back.copy = waits,
         }
         self.env.after(delay_us, Event::SetBack);
     }
 
     /// Whether all other voters have everything on their disks that this member may have promised: its whole log, all that is committed,
-    /// and its term. A leader of that term knows what this member has acknowledged.
-    fn is_known_to_others(&self, host: usize) -> bool {
+    /// and its term, and hold what its copy ends with. A leader of that term knows what this member has acknowledged.
+    ///
+    /// A copy with entries that lost an election since is left out: a heartbeat names only the index that the member has acknowledged, so that
+    /// the member would commit its own old entry there (docs/reliability.md).
+    fn is_known_to_others(&self, host: usize, copied: (u64, u64)) -> bool {
         let (ledger, id) = (&self.env.ledger, self.hosts[host].id);
         let Some(process) = &self.hosts[host].process else { return false };
         let status = process.status();
@@ -91,7 +97,10 @@ impl World {
             let Some(running) = &other.process else { return false };
             let Some(durable) = ledger.durable.get(&other.id) else { return false };
             let same_term = (running.status().term, durable.term) == (status.term, status.term);
-            same_term && durable.log.holds(last, of_term) && durable.log.holds(committed.0, committed.1)
+            let holds = |(index, term)| durable.log.holds(index, term);
+            let holds_copied =
+                durable.log.term(copied.0).map_or_else(|| ledger.is_committed(copied), |term| term == copied.1);
+            same_term && holds((last, of_term)) && holds(committed) && holds_copied
         };
         let is_settled = ledger.durable.get(&id).is_some_and(|durable| durable.term == status.term);
         leads && is_settled && self.hosts.iter().filter(|other| other.index != host).all(knows)

@@ -115,6 +115,8 @@ pub(crate) fn run(node: &Node) {
             match note {
                 Note::Begin(waiter) => queue.begin(*waiter),
                 Note::Read(id, Ok(())) => queue.read(id),
+                // It keeps its place in the queue, which is in the store: who is before it is asked of the next leader.
+                Note::Read(id, Err(Error::LeaderChanged)) => queue.ask(id),
                 Note::Read(id, Err(error)) => queue.settle(id, Err(unknown(error))),
                 Note::Look(id) => queue.look(id),
             }
