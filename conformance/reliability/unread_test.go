@@ -154,7 +154,7 @@ func TestSilentSnapshots(t *testing.T) {
 	}
 	await(t, "nine open streams", func() bool {
 		return metric(t, server, "grpc_server_started_total",
-			`{grpc_method="Snapshot",grpc_service="etcdserverpb.Maintenance",grpc_type="server_stream"}`) == 9
+			`{grpc_type="server_stream",grpc_service="etcdserverpb.Maintenance",grpc_method="Snapshot"}`) == 9
 	})
 	reader, err := client.Snapshot(context.Background())
 	if err != nil {
