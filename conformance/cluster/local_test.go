@@ -65,7 +65,7 @@ func TestLocalCluster(t *testing.T) {
 	if harness.Subject() == harness.Etcd {
 		t.Skip("about Cairn only")
 	}
-	port := harness.Port(t)
+	port := harness.PortWith(t, 1, 10, 11, 20, 21)
 	endpoints := fmt.Sprintf("127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d", port, port+10, port+20)
 	dir := filepath.Join(t.TempDir(), "local")
 	run := startLocal(t, dir, port)

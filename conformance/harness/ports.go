@@ -17,6 +17,13 @@ const portsDefault = "24000-24999"
 // other test processes from taking it before the server listens.
 func Port(t testing.TB) int {
 	t.Helper()
+	return PortWith(t)
+}
+
+// PortWith reserves a port like Port, and those at the given distances above
+// it, for programs that make up the numbers of further ports themselves.
+func PortWith(t testing.TB, distances ...int) int {
+	t.Helper()
 	span := os.Getenv("PORTS")
 	if span == "" {
 		span = portsDefault
@@ -31,19 +38,37 @@ func Port(t testing.TB) int {
 	}
 	for range 1000 {
 		port := from + rand.IntN(to-from+1)
-		lock := lockFile(t, filepath.Join(dir, fmt.Sprint(port)), false)
-		if lock == nil {
-			continue
+		if reserve(t, dir, port, distances) {
+			return port
 		}
-		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			lock.Close()
-			continue
-		}
-		listener.Close()
-		t.Cleanup(func() { lock.Close() })
-		return port
 	}
 	t.Fatalf("no free port in %s", span)
 	return 0
+}
+
+// reserve takes all of the ports or none.
+func reserve(t testing.TB, dir string, port int, distances []int) bool {
+	t.Helper()
+	var locks []*os.File
+	release := func() {
+		for _, lock := range locks {
+			lock.Close()
+		}
+	}
+	for _, distance := range append([]int{0}, distances...) {
+		lock := lockFile(t, filepath.Join(dir, fmt.Sprint(port+distance)), false)
+		if lock == nil {
+			release()
+			return false
+		}
+		locks = append(locks, lock)
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+distance))
+		if err != nil {
+			release()
+			return false
+		}
+		listener.Close()
+	}
+	t.Cleanup(release)
+	return true
 }
