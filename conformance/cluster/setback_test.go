@@ -86,18 +86,21 @@ func TestSetBack(t *testing.T) {
 	}
 
 	// The way back.
-	cluster.MustCtl("member", "remove", victimID)
+	// Refused until the members that are left have been connected for a while.
+	change := func(args ...string) {
+		t.Helper()
+		changed := cluster.Ctl(args...)
+		for deadline := time.Now().Add(settleMax); strings.Contains(changed.Stderr, "unhealthy cluster") && time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+			changed = cluster.Ctl(args...)
+		}
+		if changed.Code != 0 {
+			t.Fatalf("etcdctl %v: %s", args, changed.Stderr)
+		}
+	}
+	change("member", "remove", victimID)
 	cluster.Drop(victim)
 	learner := cluster.Prepare()
-	// Refused until the members that are left have been connected for a while.
-	add := []string{"member", "add", learner.Name, "--learner", "--peer-urls=" + learner.PeerURL()}
-	added := cluster.Ctl(add...)
-	for deadline := time.Now().Add(settleMax); strings.Contains(added.Stderr, "unhealthy cluster") && time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-		added = cluster.Ctl(add...)
-	}
-	if added.Code != 0 {
-		t.Fatalf("the learner is not added: %s", added.Stderr)
-	}
+	change("member", "add", learner.Name, "--learner", "--peer-urls="+learner.PeerURL())
 	cluster.Joining(learner).Run()
 	learnerID := hex(t, learner)
 	promoted := cluster.Ctl("member", "promote", learnerID)
