@@ -2,16 +2,14 @@
 //! and nothing is left that neither needs.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::transfer::*;
+use crate::support::{DIR, Node, Told, small_segments};
 use api::raftpb;
 use disk::Disk;
 use disk::sim::{Random, SimDisk};
 use std::path::Path;
 use std::sync::Arc;
 use store::{Applied, Applier, Export, Opened, Store, checkpoint};
-use support::transfer::*;
-use support::{DIR, Node, Told, small_segments};
 
 /// What a member that fell behind does, from an open store to the installed state and a little further. Stops when the disk fails.
 fn run(store: &Arc<Store>, applier: &mut Applier, entries: &[raftpb::Entry], export: &Export) -> Option<()> {

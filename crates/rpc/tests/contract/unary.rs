@@ -1,11 +1,9 @@
 //! Unary calls: replies, statuses, metadata, deadlines, cancellation.
 
-mod common;
-
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use common::{Client, answer, eventually, framed, grpc, options, pattern, serve};
+use crate::common::{Client, answer, eventually, framed, grpc, options, pattern, serve};
 use h2::Reason;
 
 #[tokio::test]
@@ -177,9 +175,9 @@ async fn parts_are_made_as_the_window_opens() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     let made = fixture.seen.source_bytes.load(Ordering::SeqCst);
     assert!(made <= 100_000, "{made} bytes made for a window of 100000");
-    let (body, trailers) = common::rest(body).await;
+    let (body, trailers) = crate::common::rest(body).await;
     assert_eq!(trailers.expect("trailers")["grpc-status"], "0");
-    let message = &common::messages(body)[0];
+    let message = &crate::common::messages(body)[0];
     assert_eq!(message.len(), len);
     assert!(message.iter().enumerate().all(|(at, byte)| *byte == pattern(at)));
     // A reset lets go of the source.

@@ -1,17 +1,15 @@
 //! A state sent from one member to another: it arrives whole or not at all.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::requests::*;
+use crate::support::transfer::*;
+use crate::support::{DIR, Node, Told, small_segments};
 use api::etcdserverpb::*;
 use disk::Disk;
 use disk::sim::{Random, SimDisk};
 use std::path::Path;
 use std::sync::Arc;
 use store::{ExportError, Fatal, Intake, IntakeError, Opened};
-use support::requests::*;
-use support::transfer::*;
-use support::{DIR, Node, Told, small_segments};
 
 /// Names of the store's files.
 fn files(disk: &SimDisk, ending: &str) -> Vec<String> {

@@ -1,13 +1,11 @@
 //! Clients that break the rules, on raw sockets.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use common::{Client, Fixture, eventually, framed, options, serve};
+use crate::common::{Client, Fixture, eventually, framed, options, serve};
 use rpc::Options;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -1,15 +1,13 @@
 //! Calls without a connection.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use crate::common::{Echo, METHODS, Seen};
 use api::Code;
 use api::limits::STREAM_SEND_BYTES_MAX;
 use bytes::Bytes;
-use common::{Echo, METHODS, Seen};
 use rpc::{Address, LocalCall, Metadata, Peer, Reply, Service, Status};
 
 fn call(path: &str) -> LocalCall {

@@ -1,14 +1,12 @@
 //! Connections over TLS: the same service behind handshakes, and what happens to those who do not shake hands.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::Echo;
+use crate::common::Echo;
 use rpc::{Acceptor, Address, Gatekeeper, Listener, Options, Refusal, Server, Serves};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned};

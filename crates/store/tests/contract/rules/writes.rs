@@ -1,8 +1,8 @@
 //! Puts, deletions and transactions.
 
+use super::{filled, keys, revision_of, run_txn, txn};
 use crate::support::requests::*;
 use crate::support::{Node, Told};
-use crate::{filled, keys, revision_of, run_txn, txn};
 use api::Error;
 use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use api::etcdserverpb::request_op::Request;

@@ -1,8 +1,8 @@
 //! What ranges answer.
 
+use super::{filled, keys};
 use crate::support::Node;
 use crate::support::requests::*;
-use crate::{filled, keys};
 use api::Error;
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::*;

@@ -1,16 +1,14 @@
 //! What is compacted is let go of, on the disk too, without anybody writing.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::requests::*;
+use crate::support::{DIR, Node, small_segments};
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::{PutRequest, RangeRequest, TxnRequest};
 use api::{Error, KeyRange};
 use disk::Disk;
 use std::path::Path;
 use store::{Options, Work};
-use support::requests::*;
-use support::{DIR, Node, small_segments};
 
 /// A store with one key written many times.
 fn overwritten(times: usize) -> Node {

@@ -1,11 +1,9 @@
 //! HTTP beside gRPC on the same port.
 
-mod common;
-
 use std::time::Duration;
 
+use crate::common::{Client, options, serve};
 use bytes::Bytes;
-use common::{Client, options, serve};
 use http::Request;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

@@ -1,19 +1,16 @@
 //! The rules that clients can see, one by one.
 #![allow(clippy::unwrap_used)]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod ranges;
 mod upkeep;
 mod writes;
 
+use crate::support::Node;
+use crate::support::requests::*;
 use api::Error;
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::*;
 use store::Response;
-use support::Node;
-use support::requests::*;
 
 fn revision_of(result: &Result<Response, Error>) -> i64 {
     let header = match result.as_ref().unwrap() {

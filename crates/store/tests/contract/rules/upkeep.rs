@@ -1,8 +1,8 @@
 //! Compaction, leases, alarms, space, hashes and members.
 
+use super::{filled, keys, revision_of, run_txn, txn};
 use crate::support::requests::*;
 use crate::support::{Node, Told, small_segments};
-use crate::{filled, keys, revision_of, run_txn, txn};
 use api::Error;
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::*;

@@ -1,13 +1,11 @@
 //! As deep as transactions may be nested, on a stack of 2 MiB: what the threads have that apply and that answer.
 
-mod support;
-
+use crate::support::Node;
+use crate::support::requests::{Raft, delete, op, put};
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::response_op::Response as Answer;
 use api::etcdserverpb::{RequestOp, TxnRequest, TxnResponse};
 use api::limits::TXN_NESTING_MAX;
-use support::Node;
-use support::requests::{Raft, delete, op, put};
 
 const STACK_BYTES: usize = 2 << 20;
 

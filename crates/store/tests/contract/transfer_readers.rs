@@ -1,8 +1,10 @@
 //! Readers, range streams and watchers on a member whose state is replaced under them, again and again.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
-mod support;
-
+use crate::support::page::{ORIGIN, Page};
+use crate::support::requests::*;
+use crate::support::transfer::receive;
+use crate::support::{Node, Told};
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::*;
 use api::{Error, Message};
@@ -10,10 +12,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use store::Store;
 use store::watch::{Hub, WatchStream};
-use support::page::{ORIGIN, Page};
-use support::requests::*;
-use support::transfer::receive;
-use support::{Node, Told};
 
 /// Revision `r` deletes all `keys` if five divides it, and otherwise writes all of them.
 fn round(revision: i64, keys: i64) -> InternalRaftRequest {

@@ -1,13 +1,11 @@
 //! Channels: calls from many tasks over one connection that comes and goes.
 
-mod common;
-
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::common::{Fixture, eventually, options, serve};
 use api::Code;
 use bytes::Bytes;
-use common::{Fixture, eventually, options, serve};
 use rpc::client::{Channel, Options};
 use rpc::{Metadata, Status};
 
@@ -143,7 +141,7 @@ async fn a_lost_connection_ends_calls_and_is_made_anew() {
     assert_eq!(code(unary(&channel, "Now", b"x").await), Code::Unavailable);
     let Ok(listener) = std::net::TcpListener::bind(address) else { return };
     let seen = std::sync::Arc::default();
-    let _server = rpc::Server::start(vec![listener], std::sync::Arc::new(common::Echo(seen)), options());
+    let _server = rpc::Server::start(vec![listener], std::sync::Arc::new(crate::common::Echo(seen)), options());
     assert_eq!(unary(&channel, "Now", b"back").await, Ok(Bytes::from_static(b"back")));
 }
 

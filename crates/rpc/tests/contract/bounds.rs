@@ -1,14 +1,12 @@
 //! What one connection can make the server hold, and keep others from.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use common::wire::{block, driver, frame, frames, settings, window_update};
-use common::{framed, options, serve};
+use crate::common::wire::{block, driver, frame, frames, settings, window_update};
+use crate::common::{framed, options, serve};
 use rpc::Limit;
 use rpc::frame::{Head, PREFACE, flag, kind, setting};
 use rpc::hpack::{Encoder, Indexing};

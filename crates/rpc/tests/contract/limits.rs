@@ -1,14 +1,12 @@
 //! Every limit is counted, and ends what it should.
 
-mod common;
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use common::wire::{block, driver, frame, frames, settings, window_update};
-use common::{framed, options, serve};
+use crate::common::wire::{block, driver, frame, frames, settings, window_update};
+use crate::common::{framed, options, serve};
 use rpc::frame::{PREFACE, Reason, flag, kind, setting};
 use rpc::hpack::{Encoder, Indexing};
 use rpc::{Driver, Limit, Options, RateLimits};

@@ -1,17 +1,15 @@
 //! Watches over the real store: its log is the history, its applier the publisher.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
-mod support;
-
+use crate::support::Node;
+use crate::support::page::{ORIGIN, Page};
+use crate::support::requests::*;
 use api::Message;
 use api::etcdserverpb::*;
 use api::mvccpb::event::EventType;
 use std::sync::Arc;
 use store::Options;
 use store::watch::{Hub, WatchStream};
-use support::Node;
-use support::page::{ORIGIN, Page};
-use support::requests::*;
 
 fn stream(node: &Node) -> WatchStream {
     Hub::stream(&node.store, Arc::new(|| ()))

@@ -1,14 +1,12 @@
 //! The client's connection against our server, against the server of the `h2` crate, and against servers that mean it ill.
 
-mod common;
-
 use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::common::{Fixture, framed, messages, options, pattern, serve};
 use api::Code;
 use bytes::{Bytes, BytesMut};
-use common::{Fixture, framed, messages, options, pattern, serve};
 use proptest::prelude::*;
 use rpc::client::{Calls, Connection, Link, Options, Refused, Release, RequestHead, Room};
 use rpc::frame::{self, Head, Settings, flag, kind, setting};
@@ -235,7 +233,7 @@ async fn the_server_of_another_implementation_is_understood() {
             let (request, mut answer) = call.expect("a request");
             tokio::spawn(async move {
                 let refused = request.uri().path() == "/refuse";
-                let (whole, _) = common::rest(request.into_body()).await;
+                let (whole, _) = crate::common::rest(request.into_body()).await;
                 let head = http::Response::builder().header("content-type", "application/grpc");
                 if refused {
                     let head = head.header("grpc-status", "7").header("grpc-message", "no");

@@ -1,16 +1,14 @@
 //! Readers beside the applier, housekeeping and checkpoints: each answer is what its revision says, whole.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
-mod support;
-
+use crate::support::Node;
+use crate::support::requests::*;
 use api::Error;
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use store::Store;
-use support::Node;
-use support::requests::*;
 
 /// Revision `r` deletes all `keys` if five divides it, and otherwise writes all of them.
 fn round(revision: i64, keys: i64) -> InternalRaftRequest {

@@ -1,11 +1,9 @@
 //! The end of a server.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
+use crate::common::{Client, answer, eventually, framed, grpc, options, serve};
 use bytes::Bytes;
-use common::{Client, answer, eventually, framed, grpc, options, serve};
 use tokio::net::TcpStream;
 
 #[tokio::test]

@@ -2,16 +2,14 @@
 //! as the Raft log does, bring back exactly what was.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::requests::*;
+use crate::support::{DIR, Node, Told, small_segments};
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::*;
 use disk::sim::{Random, SimDisk};
 use std::path::Path;
 use std::sync::Arc;
 use store::{Opened, Store};
-use support::requests::*;
-use support::{DIR, Node, Told, small_segments};
 
 /// What is left to do: entry by entry, with housekeeping and checkpoints between them, all drawn from the seed.
 fn requests(seed: u64, count: usize) -> Vec<InternalRaftRequest> {

@@ -1,14 +1,12 @@
 //! HTTP bodies that come and go in pieces, and connections that leave HTTP.
 
-mod common;
-
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::common::{Client, options};
 use bytes::Bytes;
-use common::{Client, options};
 use http::{Request, Response, StatusCode};
 use rpc::{
     Call, HttpResponder, Method, Options, RequestBody, Responder, Server, Service, Status, StreamCall, StreamHandler,

@@ -2,8 +2,9 @@
 //! restarts from the disk.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::model::Model;
+use crate::support::requests::*;
+use crate::support::{Node, Told};
 use api::etcdserverpb::compare::TargetUnion;
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::*;
@@ -12,9 +13,6 @@ use api::{Error, check};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use support::model::Model;
-use support::requests::*;
-use support::{Node, Told};
 
 const KEYS: [&str; 8] = ["a", "aa", "ab", "b", "bb", "c", "d", "\u{7f}"];
 const ENDS: [&str; 10] = ["", "", "\0", "aa", "b", "ba", "c", "d", "z", "a"];
@@ -122,7 +120,7 @@ fn any_txn() -> impl Strategy<Value = TxnRequest> {
         (vec(any_compare(), 0..2), ops(), ops())
             .prop_map(|(compare, success, failure)| Request::RequestTxn(TxnRequest { compare, success, failure }))
     });
-    let ops = || vec(op.clone().prop_map(support::requests::op), 0..4);
+    let ops = || vec(op.clone().prop_map(crate::support::requests::op), 0..4);
     (vec(any_compare(), 0..2), ops(), ops())
         .prop_map(|(compare, success, failure)| TxnRequest { compare, success, failure })
         .prop_filter("the API layer refuses it", |txn| check::txn(txn, TXN_OPS_MAX).is_ok())

@@ -1,12 +1,10 @@
 //! Message framing, compression and size limits.
 
-mod common;
-
 use std::io::Write;
 use std::time::Duration;
 
+use crate::common::{Client, answer, flagged, framed, grpc, options, serve};
 use bytes::Bytes;
-use common::{Client, answer, flagged, framed, grpc, options, serve};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 

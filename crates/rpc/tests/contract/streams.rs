@@ -1,12 +1,10 @@
 //! Streaming calls: order, back-pressure, wake-ups, ends.
 
-mod common;
-
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::common::{Client, answer, eventually, framed, grpc, next_messages, options, serve};
 use bytes::Bytes;
-use common::{Client, answer, eventually, framed, grpc, next_messages, options, serve};
 use h2::Reason;
 
 #[tokio::test]
@@ -21,7 +19,7 @@ async fn a_chat_goes_both_ways() {
     assert_eq!(next_messages(&mut body, 3).await, [&b"two"[..], b"", b"three"]);
     assert_eq!(fixture.seen.handlers.load(Ordering::SeqCst), 1);
     stream.send_data(Bytes::new(), true).expect("sent");
-    let (rest, trailers) = common::rest(body).await;
+    let (rest, trailers) = crate::common::rest(body).await;
     assert!(rest.is_empty());
     assert_eq!(trailers.expect("trailers")["grpc-status"], "0");
     eventually("the handler is dropped", || fixture.seen.handlers.load(Ordering::SeqCst) == 0).await;
@@ -91,9 +89,9 @@ async fn a_producer_waits_for_a_slow_reader() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     let made = fixture.seen.source_bytes.load(Ordering::SeqCst);
     assert!(made <= api::limits::STREAM_SEND_BYTES_MAX + 65_535 + 2 * size, "{made} bytes made for nobody");
-    let (body, trailers) = common::rest(body).await;
+    let (body, trailers) = crate::common::rest(body).await;
     assert_eq!(trailers.expect("trailers")["grpc-status"], "0");
-    let messages = common::messages(body);
+    let messages = crate::common::messages(body);
     assert_eq!(messages.len(), count);
     for (index, message) in messages.iter().enumerate() {
         assert_eq!(message, &vec![(count - 1 - index) as u8; size]);
