@@ -33,6 +33,8 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 const WRITE_BUFFER_BYTES: usize = 128 * 1024;
 /// What is read at once beyond the message that has begun.
 const READ_BUFFER_BYTES: usize = 4 * 1024;
+/// What a control frame of a client has before its payload: two bytes, and the mask.
+const CONTROL_HEAD_BYTES: usize = 6;
 /// What a message that is not whole is claimed by.
 const CLAIM_STEP_BYTES: usize = 64 * 1024;
 /// How long the one message of a call may take to come.
@@ -100,14 +102,7 @@ pub(super) async fn answer(
         return;
     }
     let Ok(stream) = upgrade.take().await else { return };
-    let mut config = WebSocketConfig::default();
-    config.max_message_size = Some(limits.json_bytes_max());
-    config.max_frame_size = Some(limits.json_bytes_max());
-    config.write_buffer_size = 0;
-    config.max_write_buffer_size = WRITE_BUFFER_BYTES + ANSWER_BYTES_MAX;
-    config.read_buffer_size = READ_BUFFER_BYTES;
-    let stream = Metered { stream, gathered_bytes: 0, claim: limits.budget.request() };
-    let mut socket = Socket(WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await);
+    let mut socket = Socket::new(stream, limits).await;
     let ended = match target.kind {
         Kind::Unary => socket.ask(service, target, call, limits).await,
         _ => socket.converse(service, target, call, limits).await,
@@ -121,21 +116,27 @@ pub(super) async fn answer(
 struct Lost;
 
 /// A connection that claims what is read of a message until that is whole: the library holds it.
-struct Metered {
-    stream: Upgraded,
+struct Metered<S> {
+    stream: S,
     gathered_bytes: usize,
     claim: Claim,
 }
 
-impl Metered {
+impl<S> Metered<S> {
     /// A message is whole, and whoever takes it counts it.
     fn deliver(&mut self) {
         self.gathered_bytes = 0;
         self.claim.resize(0);
     }
+
+    /// A control frame was read, perhaps between the frames of a message, of which everything is still held.
+    fn pass(&mut self, payload: &[u8]) {
+        let bytes = payload.len().saturating_add(CONTROL_HEAD_BYTES);
+        self.gathered_bytes = self.gathered_bytes.saturating_sub(bytes);
+    }
 }
 
-impl AsyncRead for Metered {
+impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = to.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, to))?;
@@ -151,7 +152,7 @@ impl AsyncRead for Metered {
     }
 }
 
-impl AsyncWrite for Metered {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
@@ -165,22 +166,40 @@ impl AsyncWrite for Metered {
     }
 }
 
-struct Socket(WebSocketStream<Metered>);
+struct Socket<S>(WebSocketStream<Metered<S>>);
 
-impl Socket {
+impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
+    /// Speaks the protocol over `stream`, which has agreed to it.
+    async fn new(stream: S, limits: &Limits) -> Socket<S> {
+        let mut config = WebSocketConfig::default();
+        config.max_message_size = Some(limits.json_bytes_max());
+        config.max_frame_size = Some(limits.json_bytes_max());
+        config.write_buffer_size = 0;
+        config.max_write_buffer_size = WRITE_BUFFER_BYTES + ANSWER_BYTES_MAX;
+        config.read_buffer_size = READ_BUFFER_BYTES;
+        let stream = Metered { stream, gathered_bytes: 0, claim: limits.budget.request() };
+        Socket(WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await)
+    }
+
     /// The text of the next message; none when the client is done.
     async fn text(&mut self) -> Result<Option<Bytes>, Lost> {
         loop {
             let next = self.0.next().await;
-            self.0.get_mut().deliver();
-            return match next {
+            let metered = self.0.get_mut();
+            let text = match next {
+                // Answered by itself, or not asked for.
+                Some(Ok(Message::Ping(payload) | Message::Pong(payload))) => {
+                    metered.pass(&payload);
+                    continue;
+                }
+                Some(Ok(Message::Frame(_))) => continue,
                 None | Some(Ok(Message::Close(_))) => Ok(None),
                 Some(Ok(Message::Text(text))) => Ok(Some(text.into())),
                 Some(Ok(Message::Binary(bytes))) => Ok(Some(bytes)),
-                // Answered by itself, or not asked for.
-                Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => continue,
                 Some(Err(_)) => Err(Lost),
             };
+            metered.deliver();
+            return text;
         }
     }
 
@@ -333,6 +352,8 @@ fn trimmed(mut line: Vec<u8>) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::{Budget, Pool};
+    use tokio::io::AsyncWriteExt;
 
     fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
         fields
@@ -357,6 +378,77 @@ mod tests {
             some.remove(missing);
             assert_eq!(agreement(&headers(&some)).status(), StatusCode::BAD_REQUEST, "without {:?}", asked[missing]);
         }
+    }
+
+    /// A masked frame of a client, with at most 65,535 bytes; the mask is of zeros.
+    fn frame(opcode: u8, is_last: bool, payload: &[u8]) -> Vec<u8> {
+        let mut frame = vec![opcode | if is_last { 0x80 } else { 0 }];
+        match payload.len() {
+            len @ ..=125 => frame.push(0x80 | len as u8),
+            len => frame.extend_from_slice(&[&[0x80 | 126][..], &(len as u16).to_be_bytes()].concat()),
+        }
+        frame.extend_from_slice(&[0; 4]);
+        frame.extend_from_slice(payload);
+        frame
+    }
+
+    const TEXT: u8 = 1;
+    const CONTINUATION: u8 = 0;
+    const PONG: u8 = 10;
+
+    fn limits() -> Limits {
+        Limits { message_bytes_max: 1 << 20, budget: Budget::new(64 << 20, Duration::from_secs(1)) }
+    }
+
+    fn run(test: impl Future<Output = ()>) {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime").block_on(test);
+    }
+
+    #[test]
+    fn control_frames_do_not_free_what_a_message_holds() {
+        run(async {
+            let limits = limits();
+            let (mut client, server) = tokio::io::duplex(1 << 10);
+            let mut socket = Socket::new(server, &limits).await;
+            let piece = [b' '; 4_000];
+            let sending = async {
+                for index in 0..64 {
+                    let opcode = if index == 0 { TEXT } else { CONTINUATION };
+                    client.write_all(&frame(opcode, false, &piece)).await.expect("read");
+                    client.write_all(&frame(PONG, true, b"")).await.expect("read");
+                }
+            };
+            // All is read when the client could write all.
+            tokio::select! {
+                _ = socket.text() => panic!("no message is whole"),
+                () = sending => {}
+            }
+            let held = limits.budget.held(Pool::Requests);
+            assert!((63 * 4_000..65 * 4_000 + CLAIM_STEP_BYTES as u64).contains(&held), "{held}");
+            client.write_all(&frame(CONTINUATION, true, b"")).await.expect("read");
+            let text = socket.text().await.unwrap_or_else(|Lost| panic!("a whole message"));
+            assert_eq!(text.map(|text| text.len()), Some(64 * 4_000));
+            assert_eq!(limits.budget.held(Pool::Requests), 0);
+        });
+    }
+
+    #[test]
+    fn control_frames_alone_claim_nothing() {
+        run(async {
+            let limits = limits();
+            let (mut client, server) = tokio::io::duplex(1 << 10);
+            let mut socket = Socket::new(server, &limits).await;
+            let sending = async {
+                for _ in 0..10_000 {
+                    client.write_all(&frame(PONG, true, &[7; 125])).await.expect("read");
+                }
+            };
+            tokio::select! {
+                _ = socket.text() => panic!("there is no message"),
+                () = sending => {}
+            }
+            assert_eq!(limits.budget.held(Pool::Requests), 0);
+        });
     }
 
     #[test]
