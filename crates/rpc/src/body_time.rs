@@ -1,10 +1,16 @@
 //! The time that a request may take to come. A client may be silent for as long as it likes between the messages of a stream, but
 //! what it has begun to send it must go on with.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
+
+use tokio::time::Sleep;
 
 use crate::Limit;
 use crate::connection::Http2;
+use crate::stats::Shard;
 use crate::stream::{Event, Role, Stream};
 use crate::thread::Shared;
 
@@ -27,6 +33,67 @@ impl Mark {
             }
             _ => Some(Mark { at: now, received_bytes }),
         }
+    }
+}
+
+/// The same for input that a task reads by itself, such as JSON that ends nowhere in particular.
+#[derive(Debug)]
+pub struct Pace {
+    timeout: Duration,
+    received_bytes: u64,
+    /// How far it was; none while nothing is owed.
+    mark: Option<Mark>,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl Pace {
+    /// Nothing is owed yet. With a `timeout` of [`Options::body_timeout`](crate::Options::body_timeout) it is as for messages.
+    pub fn new(timeout: Duration) -> Pace {
+        Pace { timeout, received_bytes: 0, mark: None, sleep: None }
+    }
+
+    /// So much has come.
+    pub fn came(&mut self, bytes: usize) {
+        self.received_bytes = self.received_bytes.saturating_add(bytes as u64);
+    }
+
+    /// Says whether the client has begun something that it has to go on with, and could.
+    pub fn owes(&mut self, is_owed: bool) {
+        if !is_owed {
+            self.mark = None;
+        } else if self.mark.is_none() {
+            self.mark = Some(Mark { at: Instant::now(), received_bytes: self.received_bytes });
+        }
+    }
+
+    /// Ready, and counted, once too little has come for too long. Not while nothing is owed.
+    pub fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while let Some(mark) = self.mark {
+            let moved = Mark::moved(Some(mark), Instant::now(), self.received_bytes, self.timeout);
+            let until = moved.and_then(|mark| mark.at.checked_add(self.timeout));
+            self.mark = moved;
+            let Some(until) = until.map(tokio::time::Instant::from_std) else {
+                if moved.is_some() {
+                    // Later than any clock can show.
+                    return Poll::Pending;
+                }
+                if let Some(shard) = Shard::current() {
+                    shard.hit(Limit::BodyTime);
+                }
+                return Poll::Ready(());
+            };
+            let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+            if sleep.deadline() != until {
+                sleep.as_mut().reset(until);
+            }
+            ready!(sleep.as_mut().poll(cx));
+        }
+        Poll::Pending
+    }
+
+    /// The same as a future.
+    pub async fn late(&mut self) {
+        std::future::poll_fn(|cx| self.poll_late(cx)).await
     }
 }
 
@@ -57,8 +124,8 @@ impl Stream {
 impl Http2 {
     /// Gives up requests that have stopped coming. True if there were any.
     pub(crate) fn give_up_requests(&mut self, shared: &Shared) -> bool {
-        // What is incomplete is counted there. A client that is not read cannot go on.
-        if self.gathered_bytes == 0 || self.is_choked() {
+        // What is incomplete is counted there, or has headers that are. A client that is not read cannot go on.
+        if (self.gathered.bytes() == 0 && self.heads.bytes() == 0) || self.is_choked() {
             return false;
         }
         let timeout = shared.options.body_timeout;
@@ -77,6 +144,26 @@ impl Http2 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_owed_has_its_time() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        runtime.block_on(async {
+            let mut pace = Pace::new(Duration::from_millis(1));
+            let poll = |pace: &mut Pace| pace.poll_late(&mut Context::from_waker(std::task::Waker::noop()));
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            assert!(poll(&mut pace).is_pending(), "nothing is owed");
+            pace.owes(true);
+            pace.late().await;
+            pace.owes(true);
+            pace.came(PROGRESS_BYTES_MIN as usize);
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            assert!(poll(&mut pace).is_pending(), "enough has come");
+            pace.owes(false);
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            assert!(poll(&mut pace).is_pending());
+        });
+    }
 
     #[test]
     fn enough_in_each_interval_is_wanted() {

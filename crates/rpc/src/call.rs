@@ -1,26 +1,17 @@
 //! The streams of a connection that were not answered at once: how they are kept, looked at and taken out.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use api::Code;
 
 use crate::connection::Http2;
 use crate::frame::Reason;
+use crate::gathering::{ALL_BYTES_MAX, CONNECTION_BYTES_MAX, HOST_BYTES_MAX};
 use crate::signal::Signal;
 use crate::stream::{Cause, Event, Look, Outcome, Role, Stream};
 use crate::thread::Shared;
 use crate::{Limit, Status};
-/// Incomplete requests that one connection may hold, in bytes, whatever its number of streams.
-const GATHERED_BYTES_MAX: usize = 64 << 20;
-
-/// The same for all connections together.
-pub(crate) const GATHERED_BYTES_ALL_MAX: usize = 256 << 20;
-
-/// Changes of what a connection holds that are told.
-const TOLD_BYTES_MIN: usize = 16 << 10;
-
 /// Entries that a list of signals may have whatever the number of streams.
 const LISTED_MIN: usize = 64;
 
@@ -49,8 +40,8 @@ impl Http2 {
         }
         self.hold(stream.streams, stream.out.held_bytes() as isize);
         self.tell_held();
-        self.gathered_bytes += stream.gathered_bytes();
-        self.tell_gathered(shared);
+        self.gathered.change(0, stream.gathered_bytes());
+        self.heads.change(0, stream.lasting_head_bytes());
         let key = self.streams.insert(stream);
         signal.set_stream(key);
         self.ids.insert(id, key);
@@ -64,8 +55,8 @@ impl Http2 {
         let stream = self.streams.remove(key);
         self.hold(stream.streams, -(stream.out.held_bytes() as isize));
         self.tell_held();
-        self.gathered_bytes -= stream.gathered_bytes();
-        self.tell_gathered(shared);
+        self.gathered.change(stream.gathered_bytes(), 0);
+        self.heads.change(stream.lasting_head_bytes(), 0);
         self.discard(shared, &stream);
     }
 
@@ -76,31 +67,12 @@ impl Http2 {
         *held = held.wrapping_add_signed(bytes);
     }
 
-    /// Adds what waits in this connection's streams to what waits in all. Small changes are told together with others.
+    /// Adds what waits in this connection's streams to what waits in all.
     pub(crate) fn tell_held(&mut self) {
-        let held = self.held_bytes.wrapping_add(self.streamed_bytes);
-        let before = self.told_held_bytes;
-        if held.abs_diff(before) >= TOLD_BYTES_MIN || (held == 0 && before != 0) {
-            self.told_held_bytes = held;
-            self.held_bytes_of_all.fetch_add(held.wrapping_sub(before), Ordering::Relaxed);
-        }
+        self.held.tell(self.held_bytes.wrapping_add(self.streamed_bytes));
     }
 
-    /// Bytes that incomplete requests of this connection may hold beyond those that they hold.
-    pub(crate) fn gathering_room(&self, shared: &Shared) -> usize {
-        let of_all = GATHERED_BYTES_ALL_MAX.saturating_sub(shared.gathered_bytes.load(Ordering::Relaxed));
-        of_all.min(GATHERED_BYTES_MAX.saturating_sub(self.gathered_bytes))
-    }
-
-    /// Adds what this connection holds of incomplete requests to what all hold.
-    pub(crate) fn tell_gathered(&mut self, shared: &Shared) {
-        let before = std::mem::replace(&mut self.told_gathered_bytes, self.gathered_bytes);
-        if before != self.gathered_bytes {
-            shared.gathered_bytes.fetch_add(self.gathered_bytes.wrapping_sub(before), Ordering::Relaxed);
-        }
-    }
-
-    /// The bookkeeping for a stream that is out of the table and not counted in `held_bytes` and `gathered_bytes`.
+    /// The bookkeeping for a stream that is out of the table and not counted in `held_bytes`, `gathered` and `heads`.
     fn discard(&mut self, shared: &Shared, stream: &Stream) {
         self.ids.remove(&stream.id);
         stream.count(shared);
@@ -109,21 +81,25 @@ impl Http2 {
     fn look(&mut self, shared: &mut Shared, signal: &Arc<Signal>, cause: Cause<'_>) {
         let asked = signal.take();
         let key = signal.stream();
-        let (can_begin, may_stream) = (self.can_begin(), self.may_stream());
-        let room = self.gathering_room(shared);
+        let (can_begin, stream_room) = (self.can_begin(), self.stream_room());
+        let room = self.gathered.room();
         // A signal that a panic has cut off from its stream finds another one in its place, perhaps of another connection.
         let Some(stream) = self.streams.get_mut(key).filter(|stream| Arc::ptr_eq(&stream.signal, signal)) else {
             return;
         };
-        let (streams, held_bytes, gathered_bytes) = (stream.streams, stream.out.held_bytes(), stream.gathered_bytes());
+        let (streams, held_bytes) = (stream.streams, stream.out.held_bytes());
+        let (gathered_bytes, head_bytes) = (stream.gathered_bytes(), stream.lasting_head_bytes());
         let room = room + gathered_bytes;
-        let mut look = Look { shared, sender: &mut self.sender, peer: &self.peer, room, can_begin, may_stream };
+        let mut look = Look { shared, sender: &mut self.sender, peer: &self.peer, room, can_begin, stream_room };
         let outcome = stream.attend(&mut look, cause, asked);
         let is_over = matches!(outcome, Outcome::Ends(_));
         // A response that goes in pieces makes a handler of a stream that had none.
         let streams_after = stream.streams;
-        let (held_after, gathered_after) =
-            if is_over { (0, 0) } else { (stream.out.held_bytes(), stream.gathered_bytes()) };
+        let (held_after, gathered_after, head_after) = if is_over {
+            (0, 0, 0)
+        } else {
+            (stream.out.held_bytes(), stream.gathered_bytes(), stream.lasting_head_bytes())
+        };
         if !is_over {
             stream.give_back(&mut self.sender);
         }
@@ -158,15 +134,24 @@ impl Http2 {
             self.hold(streams_after, held_after as isize);
             self.tell_held();
         }
-        self.gathered_bytes = self.gathered_bytes + gathered_after - gathered_bytes;
-        self.tell_gathered(shared);
+        self.gathered.change(gathered_bytes, gathered_after);
+        self.heads.change(head_bytes, head_after);
     }
 }
 
 /// What a call ends with when incomplete requests take too much memory.
 pub(crate) fn too_much_gathered() -> Status {
+    exceeds("incomplete requests")
+}
+
+/// What a call ends with when the headers of open streams do.
+pub(crate) fn too_many_heads() -> Status {
+    exceeds("headers of open streams")
+}
+
+fn exceeds(what: &str) -> Status {
     let text = format!(
-        "grpc: incomplete requests exceed {GATHERED_BYTES_MAX} bytes of this connection or {GATHERED_BYTES_ALL_MAX} of all"
+        "grpc: {what} exceed {CONNECTION_BYTES_MAX} bytes of this connection, {HOST_BYTES_MAX} of its host or {ALL_BYTES_MAX} of all"
     );
     Status::new(Code::ResourceExhausted, text)
 }

@@ -6,7 +6,6 @@
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -17,6 +16,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::frame::{
     Fault, HEAD_BYTES, PAYLOAD_BYTES_DEFAULT, PREFACE, Reason, Settings, WINDOW_BYTES_DEFAULT, setting,
 };
+use crate::gathering::Share;
+use crate::held::{HELD_BYTES_SHARE, HeldPart};
 use crate::ids::IdHasher;
 use crate::keepalive::{PeerPulse, PingRule, Pulse};
 use crate::passed_over::PassedOver;
@@ -37,8 +38,6 @@ const READ_TIME_MIN: Duration = Duration::from_micros(50);
 const HELD_BYTES_MAX: usize = 8 << 20;
 /// The same for the messages of handlers. Beyond it none is asked for more.
 const STREAMED_BYTES_MAX: usize = 64 << 20;
-/// What a connection may hold whatever the others do: less than this is never what fills the memory.
-const HELD_BYTES_SHARE: usize = 64 << 10;
 /// How long the socket of a connection that ended in an error is kept.
 const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
 /// Room for input: what one turn reads, behind the beginning of a frame that came before.
@@ -108,15 +107,12 @@ pub(crate) struct Http2 {
     pub(crate) held_bytes: usize,
     /// Bytes of handlers' messages that do.
     pub(crate) streamed_bytes: usize,
-    /// What of both is in the sum of all connections, and that sum.
-    pub(crate) told_held_bytes: usize,
-    pub(crate) held_bytes_of_all: Arc<AtomicUsize>,
-    /// Beyond which sum this one may hold no more than its share.
-    held_bytes_max: usize,
-    /// Bytes of requests that are not complete.
-    pub(crate) gathered_bytes: usize,
-    /// What of them is in the sum of all connections.
-    pub(crate) told_gathered_bytes: usize,
+    /// What of both is in the sum of all connections.
+    pub(crate) held: HeldPart,
+    /// Requests that are not complete.
+    pub(crate) gathered: Share,
+    /// The headers of streams that have a handler.
+    pub(crate) heads: Share,
     /// The peer's settings have come, which must be the first.
     pub(crate) greeted: bool,
     /// When the connection began.
@@ -154,6 +150,7 @@ impl Http2 {
         ];
         Settings::put(&settings, sender.tail());
         sender.window_update(0, WINDOW_BYTES - WINDOW_BYTES_DEFAULT);
+        let account = shared.gathering.of(&peer.address);
         Some(Http2 {
             socket,
             key,
@@ -174,11 +171,9 @@ impl Http2 {
             hungry: VecDeque::new(),
             held_bytes: 0,
             streamed_bytes: 0,
-            told_held_bytes: 0,
-            held_bytes_of_all: shared.held_bytes.clone(),
-            held_bytes_max: shared.options.held_bytes_max,
-            gathered_bytes: 0,
-            told_gathered_bytes: 0,
+            held: shared.held_bytes.part(),
+            gathered: account.incomplete(),
+            heads: account.heads(),
             greeted: false,
             since: shared.now,
             rates: Rates::new(shared.options.rates, shared.now),
@@ -291,17 +286,23 @@ impl Http2 {
 
     /// Whether handlers may make more output.
     pub(crate) fn may_stream(&self) -> bool {
-        self.streamed_bytes < STREAMED_BYTES_MAX && !self.is_crowded(self.streamed_bytes)
+        self.stream_room() > 0
+    }
+
+    /// Bytes below which a handler may have more queued: many streams that add a little each are a lot.
+    pub(crate) fn stream_room(&self) -> usize {
+        if self.streamed_bytes >= STREAMED_BYTES_MAX {
+            0
+        } else if self.held.sum().is_crowded() {
+            HELD_BYTES_SHARE.saturating_sub(self.streamed_bytes)
+        } else {
+            limits::STREAM_SEND_BYTES_MAX
+        }
     }
 
     /// Whether new requests may be begun.
     pub(crate) fn can_begin(&self) -> bool {
-        self.held_bytes < HELD_BYTES_MAX && !self.is_crowded(self.held_bytes)
-    }
-
-    /// Whether one that holds `bytes` has to wait because all connections together hold too much.
-    fn is_crowded(&self, bytes: usize) -> bool {
-        bytes >= HELD_BYTES_SHARE && self.held_bytes_of_all.load(Ordering::Relaxed) >= self.held_bytes_max
+        self.held_bytes < HELD_BYTES_MAX && (self.held_bytes < HELD_BYTES_SHARE || !self.held.sum().is_crowded())
     }
 
     /// Whether nothing more should be read. A peer that takes nothing while it asks for more is not heard until it does; one that
@@ -392,8 +393,8 @@ impl Http2 {
         for stream in self.streams.drain() {
             stream.count(shared);
         }
-        self.gathered_bytes = 0;
-        self.tell_gathered(shared);
+        self.gathered.clear();
+        self.heads.clear();
         (self.held_bytes, self.streamed_bytes) = (0, 0);
         self.tell_held();
         self.ids.clear();

@@ -200,12 +200,12 @@ impl Http2 {
             }
             return Err(Fault::stream(stream, reason).into());
         }
-        let held = self.gathered_bytes;
+        let held = self.gathered.bytes();
         self.attend_input(shared, key, data, end);
         if !end && data.is_empty() {
             return self.count(shared, Cost::IdleFrame);
         }
-        let gets_nowhere = self.gathered_bytes > held || !self.ids.contains_key(&stream);
+        let gets_nowhere = self.gathered.bytes() > held || !self.ids.contains_key(&stream);
         if !end && data.len() < TINY_BYTES_MAX && gets_nowhere {
             return self.count(shared, Cost::TinyData);
         }

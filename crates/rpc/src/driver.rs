@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::connection::{Http2, Turn};
 use crate::deadline::Deadlines;
 use crate::frame::PREFACE;
+use crate::held::HeldBytes;
 use crate::mailbox::{Mail, Mailbox};
 use crate::routes::Routes;
 use crate::stream::Event;
@@ -50,6 +51,7 @@ impl Driver {
         let options = Options { threads: 1, ..options };
         let stats = Stats::new(&options, service.methods().len());
         let mailbox = Arc::new(Mailbox::new());
+        let held_bytes = HeldBytes::new(options.held_bytes_max);
         let shared = Shared {
             routes: Arc::new(Routes::new(service.methods())),
             service,
@@ -57,8 +59,8 @@ impl Driver {
             stats: stats.shard(0),
             mailbox: mailbox.clone(),
             deadlines: Deadlines::default(),
-            gathered_bytes: Arc::default(),
-            held_bytes: Arc::default(),
+            gathering: Arc::default(),
+            held_bytes,
             input: Vec::new(),
             signals: Vec::new(),
             now: Instant::now(),

@@ -11,7 +11,6 @@ use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -26,8 +25,8 @@ use tokio::io::ReadBuf;
 use tokio::sync::{oneshot, watch};
 
 use crate::body::Body;
-use crate::call::GATHERED_BYTES_ALL_MAX;
 use crate::connection::ByteStream;
+use crate::gathering::Account;
 use crate::responder::plain_response;
 use crate::thread::Http1Guard;
 use crate::{HttpResponder, Limit, Options, Peer, RequestBody, Service, Upgrade};
@@ -40,8 +39,8 @@ pub(crate) struct Serving {
     pub(crate) peer: Peer,
     pub(crate) service: Arc<dyn Service>,
     pub(crate) options: Arc<Options>,
-    /// Bytes of incomplete requests of all connections of the server.
-    pub(crate) gathered_bytes: Arc<AtomicUsize>,
+    /// What its incomplete requests count towards.
+    pub(crate) account: Account,
     /// Says that the connection is open, also when it is no HTTP any more.
     pub(crate) guard: Arc<Http1Guard>,
 }
@@ -108,38 +107,19 @@ async fn answer(mut request: Request<Incoming>, context: Arc<Serving>) -> Result
 /// The whole body, or why it was not taken.
 async fn gather(mut incoming: RequestBody, context: &Serving) -> Result<Bytes, StatusCode> {
     let mut body = BytesMut::new();
-    let mut share = Share { of: &context.gathered_bytes, bytes: 0 };
+    let mut share = context.account.incomplete();
     while let Some(piece) = incoming.next().await {
         let piece = piece.map_err(|_| StatusCode::BAD_REQUEST)?;
         if body.len().saturating_add(piece.len()) > context.options.body_bytes_max {
             return Err(StatusCode::PAYLOAD_TOO_LARGE);
         }
-        if !share.grow(piece.len()) {
+        if piece.len() > share.room() {
             return Err(StatusCode::SERVICE_UNAVAILABLE);
         }
+        share.change(0, piece.len());
         body.extend_from_slice(&piece);
     }
     Ok(body.freeze())
-}
-
-/// What one request holds of the bytes that incomplete requests of all connections may hold.
-struct Share<'a> {
-    of: &'a AtomicUsize,
-    bytes: usize,
-}
-
-impl Share<'_> {
-    /// False if there is too much already.
-    fn grow(&mut self, by: usize) -> bool {
-        self.bytes = self.bytes.saturating_add(by);
-        self.of.fetch_add(by, Ordering::Relaxed).saturating_add(by) <= GATHERED_BYTES_ALL_MAX
-    }
-}
-
-impl Drop for Share<'_> {
-    fn drop(&mut self) {
-        self.of.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
 }
 
 /// A socket of which the first bytes were read already.

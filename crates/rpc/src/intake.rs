@@ -15,7 +15,7 @@ use bytes::{Bytes, BytesMut};
 use contain::outside;
 use http::{Method, StatusCode};
 
-use crate::call::too_much_gathered;
+use crate::call::{too_many_heads, too_much_gathered};
 use crate::connection::Http2;
 use crate::decoder::{Decoder, sole};
 use crate::dispatch::Ended;
@@ -71,22 +71,25 @@ impl Http2 {
                 self.keep(shared, stream, None);
                 return Ok(0);
             }
-            Target::Http(_) if head.bytes > self.gathering_room(shared) => {
-                shared.stats.hit(Limit::GatheredBytes);
-                return Err(Fault::stream(id, Reason::REFUSED_STREAM).into());
-            }
             Target::Http(mut parts) => {
+                let takes_pieces = shared.service.takes_pieces(&parts);
+                let room = if takes_pieces { self.heads.room() } else { self.gathered.room() };
+                if head.bytes > room {
+                    shared.stats.hit(Limit::GatheredBytes);
+                    return Err(Fault::stream(id, Reason::REFUSED_STREAM).into());
+                }
                 parts.extensions.insert(self.peer.clone());
                 let is_head = parts.method == Method::HEAD;
                 let out = Outflow::new(Opening::http(), self.sender.initial_window());
-                if shared.service.takes_pieces(&parts) {
+                if takes_pieces {
                     let signal = self.signal(shared);
                     let (waker, slot) = (StreamWaker::new(signal.clone()), Arc::new(Slot::default()));
                     let (sender, receiver) = pipe();
                     let handler = Box::new(Exchange::asking(sender, slot.clone(), waker.clone()));
                     let role = Role::Handler(Handler::new(handler, false));
                     let input = Input::new(Decoder::raw(), head.content_length, ended);
-                    let stream = Stream::new(signal, id, None, input, out, role, shared.now);
+                    let mut stream = Stream::new(signal, id, None, input, out, role, shared.now);
+                    stream.head_bytes = head.bytes;
                     self.keep(shared, stream, None);
                     let request = http::Request::from_parts(*parts, RequestBody::http2(receiver));
                     let responder = HttpResponder::exchange(slot, waker);
@@ -133,9 +136,13 @@ impl Http2 {
             return Ok(taken);
         }
         shared.stats.started(method);
-        if head.bytes > self.gathering_room(shared) {
+        let (room, too_much): (usize, fn() -> Status) = match grpc.kind {
+            Kind::Unary => (self.gathered.room(), too_much_gathered),
+            _ => (self.heads.room(), too_many_heads),
+        };
+        if head.bytes > room {
             shared.stats.hit(Limit::GatheredBytes);
-            let status = too_much_gathered();
+            let status = too_much();
             shared.stats.ended(method, status.code, shared.now);
             self.refuse(id, StatusCode::OK, grpc.content_type, &status, ended);
             return Ok(0);

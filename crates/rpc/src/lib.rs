@@ -31,9 +31,11 @@ mod encoding;
 mod exchange;
 mod finish;
 pub mod frame;
+mod gathering;
 mod greeting;
 mod handshake;
 mod head;
+mod held;
 pub mod hpack;
 mod http1;
 mod ids;
@@ -78,6 +80,7 @@ mod turn;
 mod upgrade;
 
 pub use body::RequestBody;
+pub use body_time::Pace;
 pub use crowd::{Crowd, Origin};
 #[cfg(feature = "driver")]
 pub use driver::Driver;

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use contain::{Outside, outside};
 
 use crate::Outbound;
+use crate::held::{HeldBytes, HeldPart};
 use crate::outflow::{Opening, Outflow};
 use crate::signal::Bell;
 use crate::stats::Shard;
@@ -63,6 +64,8 @@ impl LocalCall {
         Ok(LocalStream {
             handler: Some(Outside::new(handler)),
             flow: Outflow::new(Opening::Sent, 0),
+            held: HeldBytes::current().part(),
+            taken_bytes: 0,
             bell,
             starved: false,
             is_single: kind == Kind::ServerStream,
@@ -80,6 +83,10 @@ pub struct LocalStream {
     /// None once the call has ended.
     handler: Option<Outside<Box<dyn StreamHandler>>>,
     flow: Outflow,
+    /// What of it is in the sum of all connections.
+    held: HeldPart,
+    /// Length of the reply that was taken out last: whoever took it still has it when the next one is asked for.
+    taken_bytes: usize,
     bell: Arc<Bell>,
     /// The handler has found no room.
     starved: bool,
@@ -94,6 +101,7 @@ pub struct LocalStream {
 impl LocalStream {
     /// Whether the call takes another message now. If not, it does once replies were taken out, or never: it has ended.
     pub fn has_room(&mut self) -> bool {
+        self.flow.allow(self.held.sum().stream_room());
         self.handler.is_some() && !self.half_closed && Outbound::new(&mut self.flow).has_room()
     }
 
@@ -123,8 +131,16 @@ impl LocalStream {
 
     /// The next reply; or the status that the call has ended with, OK included.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Status>> {
+        self.taken_bytes = 0;
+        let next = self.poll_reply(cx);
+        self.tell_held();
+        next
+    }
+
+    fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Status>> {
         loop {
             if let Some(message) = self.flow.pop() {
+                self.taken_bytes = message.len();
                 return Poll::Ready(Ok(message));
             }
             if let Some(status) = self.flow.take_status() {
@@ -158,7 +174,12 @@ impl LocalStream {
         self.flow.finish(status);
     }
 
+    fn tell_held(&mut self) {
+        self.held.tell(self.flow.held_bytes().saturating_add(self.taken_bytes));
+    }
+
     fn drive(&mut self, call: impl FnOnce(&mut dyn StreamHandler, &mut Outbound<'_>)) {
+        self.flow.allow(self.held.sum().stream_room());
         let Some(handler) = &mut self.handler else { return };
         let mut out = Outbound::new(&mut self.flow);
         handler.call(|handler| call(&mut **handler, &mut out));
@@ -167,6 +188,7 @@ impl LocalStream {
         if messages > 0 {
             self.count.sent(messages, bytes);
         }
+        self.tell_held();
     }
 }
 
@@ -223,5 +245,74 @@ impl Count {
 impl Drop for Count {
     fn drop(&mut self) {
         self.ended(Code::Canceled);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{HttpResponder, Method};
+    use api::limits::STREAM_SEND_BYTES_MAX;
+
+    /// Sends more than anybody takes.
+    struct Flood;
+
+    const MESSAGE_BYTES: usize = 100_000;
+
+    impl Service for Flood {
+        fn methods(&self) -> &'static [Method] {
+            &[Method { path: "/test.Flood/Flood", kind: Kind::ServerStream }]
+        }
+
+        fn unary(&self, _method: usize, _call: Call, _responder: Responder) {}
+
+        fn stream(&self, _method: usize, _call: StreamCall) -> Result<Box<dyn StreamHandler>, Status> {
+            Ok(Box::new(Flood))
+        }
+
+        fn http(&self, _request: http::Request<Bytes>, _responder: HttpResponder) {}
+    }
+
+    impl StreamHandler for Flood {
+        fn message(&mut self, _message: Bytes, out: &mut Outbound<'_>) {
+            self.ready(out);
+        }
+
+        fn half_closed(&mut self, _out: &mut Outbound<'_>) {}
+
+        fn ready(&mut self, out: &mut Outbound<'_>) {
+            while out.has_room() {
+                out.send(vec![7; MESSAGE_BYTES].into());
+            }
+        }
+    }
+
+    #[test]
+    fn what_nobody_takes_counts_among_what_waits_for_clients() {
+        let held = HeldBytes::new(2 * STREAM_SEND_BYTES_MAX);
+        held.enter();
+        let call = || {
+            let metadata = Metadata::from_iter([("", "")]);
+            let call = LocalCall { method: 0, metadata, deadline: None, peer: Peer::unknown(crate::Address::Unix) };
+            let mut stream = call.stream(&Flood).expect("a stream");
+            stream.send("x".into());
+            stream
+        };
+        let mut streams = vec![call(), call()];
+        assert!(held.is_crowded());
+        // One message more, which is more than a share.
+        let before = held.bytes();
+        streams.push(call());
+        assert!((MESSAGE_BYTES..2 * MESSAGE_BYTES).contains(&(held.bytes() - before)), "{}", held.bytes() - before);
+        // It goes on as it is taken, and what was taken counts until the next is asked for.
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        for stream in &mut streams {
+            for _ in 0..100 {
+                assert_eq!(runtime.block_on(stream.next()).map(|message| message.len()), Ok(MESSAGE_BYTES));
+                assert!(stream.held.sum().bytes() >= MESSAGE_BYTES);
+            }
+        }
+        drop(streams);
+        assert_eq!(held.bytes(), 0);
     }
 }

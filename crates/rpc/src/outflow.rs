@@ -223,9 +223,9 @@ impl Outflow {
         self.queued_bytes + self.current.as_ref().map_or(0, Current::len)
     }
 
-    /// Says whether a handler may add to this stream at all.
-    pub(crate) fn allow(&mut self, allowed: bool) {
-        self.room_bytes = if allowed { limits::STREAM_SEND_BYTES_MAX } else { 0 };
+    /// Says below how many queued bytes a handler may add more.
+    pub(crate) fn allow(&mut self, room_bytes: usize) {
+        self.room_bytes = room_bytes;
     }
 
     /// Changes what the peer takes on this stream. Fails if that is more than HTTP/2 allows.

@@ -14,6 +14,8 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 
+use crate::held::{HELD_BYTES_SHARE, HeldBytes, HeldPart};
+
 /// Bytes in a pipe beyond which the writer waits.
 pub(crate) const ROOM_BYTES: usize = 256 * 1024;
 
@@ -41,6 +43,22 @@ struct State {
     unread: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
+    /// What of it is in the sum of what waits for clients, if that is who reads.
+    held: Option<HeldPart>,
+}
+
+impl State {
+    fn weigh(&mut self) {
+        if let Some(held) = &mut self.held {
+            held.tell(self.bytes);
+        }
+    }
+
+    /// Bytes beyond which the writer waits. What it waits for is always that some of them are read.
+    fn room_bytes(&self) -> usize {
+        let is_crowded = self.held.as_ref().is_some_and(|held| held.sum().is_crowded());
+        if is_crowded { HELD_BYTES_SHARE } else { ROOM_BYTES }
+    }
 }
 
 #[derive(Clone)]
@@ -53,9 +71,18 @@ impl Shared {
     }
 }
 
-/// A pipe.
+/// A pipe from a client.
 pub(crate) fn pipe() -> (BodySender, BodyReceiver) {
-    let shared = Shared(Arc::new(Mutex::new(State::default())));
+    ends(None)
+}
+
+/// A pipe to a client. What is in it counts among what waits for clients.
+pub(crate) fn pipe_out(held: &HeldBytes) -> (BodySender, BodyReceiver) {
+    ends(Some(held.part()))
+}
+
+fn ends(held: Option<HeldPart>) -> (BodySender, BodyReceiver) {
+    let shared = Shared(Arc::new(Mutex::new(State { held, ..State::default() })));
     (BodySender { shared: shared.clone(), ended: false }, BodyReceiver { shared })
 }
 
@@ -79,7 +106,7 @@ impl BodySender {
         if state.unread {
             return Poll::Ready(Err(Gone));
         }
-        if state.bytes < ROOM_BYTES {
+        if state.bytes < state.room_bytes() {
             return Poll::Ready(Ok(()));
         }
         state.writer = Some(cx.waker().clone());
@@ -107,6 +134,7 @@ impl BodySender {
         }
         state.bytes = state.bytes.saturating_add(chunk.len());
         state.chunks.push_back(chunk);
+        state.weigh();
         wake(state, |state| &mut state.reader);
     }
 
@@ -154,6 +182,7 @@ impl BodyReceiver {
         if let Some(chunk) = state.chunks.pop_front() {
             // It was added for the same chunk.
             state.bytes = state.bytes.saturating_sub(chunk.len());
+            state.weigh();
             wake(state, |state| &mut state.writer);
             return Poll::Ready(Some(Ok(chunk)));
         }
@@ -171,6 +200,7 @@ impl Drop for BodyReceiver {
         state.unread = true;
         state.chunks.clear();
         state.bytes = 0;
+        state.weigh();
         wake(state, |state| &mut state.writer);
     }
 }
@@ -226,6 +256,33 @@ mod tests {
             }
             assert_eq!(read, 4 * ROOM_BYTES);
             assert!(writing.await.is_ok_and(|sent| sent.is_ok()));
+        });
+    }
+
+    #[test]
+    fn a_pipe_to_a_client_counts_among_what_waits() {
+        let held = HeldBytes::new(2 * ROOM_BYTES);
+        runtime().block_on(async {
+            let chunk = || Bytes::from(vec![1; 64 << 10]);
+            let mut full = Vec::new();
+            for _ in 0..2 {
+                let (mut sender, receiver) = pipe_out(&held);
+                assert!(!held.is_crowded());
+                for _ in 0..ROOM_BYTES / chunk().len() {
+                    sender.send(chunk()).await.expect("room");
+                }
+                full.push((sender, receiver));
+            }
+            // Everybody has a little; then it waits for its own reader.
+            assert!(held.is_crowded());
+            let (mut sender, mut receiver) = pipe_out(&held);
+            sender.send(chunk()).await.expect("room");
+            let waits = poll_fn(|cx| Poll::Ready(sender.poll_room(cx).is_pending())).await;
+            assert!(waits);
+            assert!(next(&mut receiver).await.is_some());
+            sender.send(chunk()).await.expect("room");
+            drop((full, sender, receiver));
+            assert_eq!(held.bytes(), 0);
         });
     }
 

@@ -13,8 +13,9 @@ use tokio::sync::oneshot;
 
 use crate::body::Body;
 use crate::exchange::Slot;
+use crate::held::HeldBytes;
 use crate::mailbox::Mail;
-use crate::pipe::{BodySender, pipe};
+use crate::pipe::{BodySender, pipe_out};
 use crate::signal::Signal;
 use crate::{Reply, Status, StreamWaker};
 
@@ -187,7 +188,7 @@ impl HttpResponder {
 
     /// Sends the beginning of the response; its body goes through what is returned.
     pub fn begin(mut self, head: http::Response<()>) -> BodySender {
-        let (sender, receiver) = pipe();
+        let (sender, receiver) = pipe_out(&HeldBytes::current());
         self.deliver(head.map(|()| Body::Piped(receiver)));
         sender
     }

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,9 @@ use tokio::runtime::Runtime;
 use tokio::task::unconstrained;
 
 use crate::deadline::Deadlines;
+use crate::gathering::Gathering;
 use crate::handshake::Handshakes;
+use crate::held::HeldBytes;
 use crate::listener::{Accepting, Hall, Seat, any_secure};
 use crate::mailbox::{Closing, Mail, Mailbox};
 use crate::routes::Routes;
@@ -42,8 +43,8 @@ impl Server {
         let routes = Arc::new(Routes::new(service.methods()));
         let options = Arc::new(options);
         let stats = Arc::new(Stats::new(&options, service.methods().len()));
-        let gathered_bytes = Arc::new(AtomicUsize::new(0));
-        let held_bytes = Arc::new(AtomicUsize::new(0));
+        let gathering = Arc::<Gathering>::default();
+        let held_bytes = HeldBytes::new(options.held_bytes_max);
         // From here on dropping the server stops the threads that run.
         let mut server =
             Server { listeners: Vec::new(), handshakes: None, seats: Vec::new(), threads: Vec::new(), stats };
@@ -57,7 +58,7 @@ impl Server {
                 stats: seat.stats.clone(),
                 mailbox: seat.mailbox.clone(),
                 deadlines: Deadlines::default(),
-                gathered_bytes: gathered_bytes.clone(),
+                gathering: gathering.clone(),
                 held_bytes: held_bytes.clone(),
                 input: Vec::new(),
                 signals: Vec::new(),
@@ -126,6 +127,7 @@ impl fmt::Debug for Server {
 /// and unconstrained because it bounds itself, by turns.
 fn run(runtime: &Runtime, shared: Shared) {
     shared.stats.clone().enter();
+    shared.held_bytes.enter();
     let worked = runtime.block_on(async { tokio::spawn(unconstrained(RequestThread::new(shared))).await });
     if worked.is_err() {
         // A panic, which has been reported. Clients of this thread would wait for ever, and what panicked is not to be trusted.

@@ -65,7 +65,7 @@ pub(crate) struct Stream {
     pub(crate) hungers: bool,
     /// A handler makes its output.
     pub(crate) streams: bool,
-    /// Memory that the headers take while the request waits.
+    /// Memory that the headers take while the request waits, or has a handler.
     pub(crate) head_bytes: usize,
     /// How much was left to be sent when a server that ends looked last, and since when.
     pub(crate) left: Option<(usize, Instant)>,
@@ -126,8 +126,8 @@ pub(crate) struct Look<'a> {
     pub(crate) room: usize,
     /// Whether whole requests may be handed to the service.
     pub(crate) can_begin: bool,
-    /// Whether handlers may make more output.
-    pub(crate) may_stream: bool,
+    /// Bytes below which its handler may have more queued.
+    pub(crate) stream_room: usize,
 }
 
 impl Drop for Stream {
@@ -218,6 +218,12 @@ impl Stream {
             _ => 0,
         };
         let waits = matches!(self.role, Role::Unary { .. } | Role::Http { .. });
-        whole + self.head_bytes + if waits { STREAM_BYTES } else { 0 } + self.input.decoder.held_bytes()
+        whole + if waits { self.head_bytes + STREAM_BYTES } else { 0 } + self.input.decoder.held_bytes()
+    }
+
+    /// Memory of headers that their handler keeps for as long as it likes. What others hold must not end such a stream, so it is asked
+    /// for only before there is one.
+    pub(crate) fn lasting_head_bytes(&self) -> usize {
+        if matches!(self.role, Role::Handler(_)) { self.head_bytes } else { 0 }
     }
 }

@@ -15,7 +15,9 @@ use tokio::time::Sleep;
 use crate::arrival::Arrival;
 use crate::connection::{Http2, Turn};
 use crate::deadline::Deadlines;
+use crate::gathering::Gathering;
 use crate::greeting::{Greeting, Protocol};
+use crate::held::HeldBytes;
 use crate::mailbox::{Closing, Mail, Mailbox};
 use crate::routes::Routes;
 use crate::signal::Signal;
@@ -36,10 +38,10 @@ pub(crate) struct Shared {
     pub(crate) stats: Arc<Shard>,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) deadlines: Deadlines,
-    /// Bytes of incomplete requests of all connections of the server.
-    pub(crate) gathered_bytes: Arc<AtomicUsize>,
+    /// What all connections of the server hold of requests.
+    pub(crate) gathering: Arc<Gathering>,
     /// Bytes of replies and messages that wait in all connections of the server.
-    pub(crate) held_bytes: Arc<AtomicUsize>,
+    pub(crate) held_bytes: HeldBytes,
     /// Room for the input of the connection that has its turn.
     pub(crate) input: Vec<u8>,
     /// Signals of streams that have ended, for others.
@@ -298,10 +300,10 @@ impl RequestThread {
     fn begin_http1(&mut self, key: usize, stream: http1::Stream, peer: Peer) {
         self.connections.remove(key);
         let serving = http1::Serving {
-            peer,
             service: self.shared.service.clone(),
             options: self.shared.options.clone(),
-            gathered_bytes: self.shared.gathered_bytes.clone(),
+            account: self.shared.gathering.of(&peer.address),
+            peer,
             guard: Arc::new(Http1Guard::new(self.http1.clone(), self.shared.stats.clone())),
         };
         tokio::spawn(Contained::new(http1::serve(stream, serving, self.http1_stop.subscribe())));

@@ -14,7 +14,7 @@ use crate::{Call, Limit, Outbound, Status};
 
 impl Stream {
     pub(crate) fn attend(&mut self, look: &mut Look<'_>, cause: Cause<'_>, asked: bool) -> Outcome {
-        self.out.allow(look.may_stream);
+        self.out.allow(look.stream_room);
         match cause {
             Cause::Input(data, end) => {
                 self.input.ended |= end;
@@ -70,7 +70,7 @@ impl Stream {
             return match progress {
                 Progress::Share => Outcome::Parks,
                 _ if !whole => Outcome::Queues,
-                _ if is_starved && !look.may_stream => Outcome::Hungers,
+                _ if is_starved && look.stream_room == 0 => Outcome::Hungers,
                 _ => Outcome::Waits,
             };
         }
@@ -156,7 +156,9 @@ impl Stream {
         if self.input.decoder.held_bytes() > 0 {
             return self.fail(cut_off());
         }
-        self.head_bytes = 0;
+        if !matches!(self.role, Role::Handler(_)) {
+            self.head_bytes = 0;
+        }
         match std::mem::replace(&mut self.role, Role::Answer) {
             Role::Unary { message: None, .. } | Role::Handler(Handler { single: true, message: None, .. }) => {
                 self.fail(no_message());

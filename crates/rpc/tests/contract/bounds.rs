@@ -29,6 +29,32 @@ fn headers_that_come_again_count_each_time() {
     assert!(driver.streams() > 100, "{} streams fit", driver.streams());
 }
 
+/// Streams keep their headers for as long as they like: those that are open go on whatever others hold.
+#[test]
+fn headers_of_streams_end_no_stream() {
+    let (mut driver, _) = driver(options());
+    driver.feed(&settings(&[]));
+    let mut encoder = Encoder::new();
+    driver.feed(&frame(kind::HEADERS, flag::END_HEADERS, 1, &block(&mut encoder, "Chat", &[])));
+    let long = "x".repeat(3_900);
+    let many: Vec<_> = (0..15).map(|_| ("a", long.as_str())).collect();
+    let mut stream = 3;
+    while driver.stats().limit_hits(Limit::GatheredBytes) == 0 {
+        assert!(stream < 20_000, "10,000 streams with 60 KB of headers each are open");
+        let headers = block(&mut encoder, "Chat", &many);
+        driver.feed(&frame(kind::HEADERS, flag::END_HEADERS, stream, &headers));
+        stream += 2;
+    }
+    let open = driver.streams();
+    assert!(open > 100, "{open} streams fit");
+    let output = driver.feed(&frame(kind::DATA, 0, 1, &framed(b"hello")));
+    assert!(frames(&output).iter().any(|(head, _)| head.kind == kind::DATA && head.stream == 1), "the first goes on");
+    assert_eq!((driver.streams(), driver.stats().limit_hits(Limit::GatheredBytes)), (open, 1));
+    // Requests whose bodies are on their way are another matter.
+    driver.feed(&frame(kind::HEADERS, flag::END_HEADERS, stream, &block(&mut encoder, "Now", &[])));
+    assert_eq!((driver.streams(), driver.stats().limit_hits(Limit::GatheredBytes)), (open + 1, 1));
+}
+
 #[test]
 fn handlers_together_hold_no_more_than_the_connection_may() {
     const STREAMS: u32 = 40;

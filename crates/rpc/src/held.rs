@@ -1,0 +1,91 @@
+//! Output that waits for clients to take it, of all connections of a server: one sum, and what each may add when that is too much.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use api::limits;
+
+/// What a connection may hold whatever the others do: less than this is never what fills the memory.
+pub(crate) const HELD_BYTES_SHARE: usize = 64 << 10;
+
+/// Changes of what a connection holds that are told.
+const TOLD_BYTES_MIN: usize = 16 << 10;
+
+/// The sum of one server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HeldBytes {
+    of_all: Arc<AtomicUsize>,
+    /// Beyond which sum nobody may hold more than a share.
+    max: usize,
+}
+
+thread_local! {
+    /// The sum of the server whose request thread this is.
+    static CURRENT: RefCell<Option<HeldBytes>> = const { RefCell::new(None) };
+}
+
+impl HeldBytes {
+    pub(crate) fn new(max: usize) -> HeldBytes {
+        HeldBytes { of_all: Arc::default(), max }
+    }
+
+    /// From here on this thread is one of the server's.
+    pub(crate) fn enter(&self) {
+        CURRENT.set(Some(self.clone()));
+    }
+
+    /// The sum of the server whose request thread this is. On other threads nothing is bounded.
+    pub(crate) fn current() -> HeldBytes {
+        CURRENT.with_borrow(Option::clone).unwrap_or(HeldBytes::new(usize::MAX))
+    }
+
+    /// The sum.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
+        self.of_all.load(Ordering::Relaxed)
+    }
+
+    /// Whether all together hold too much.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.of_all.load(Ordering::Relaxed) >= self.max
+    }
+
+    /// Bytes below which a stream may have more queued that belongs to no connection's sum.
+    pub(crate) fn stream_room(&self) -> usize {
+        if self.is_crowded() { HELD_BYTES_SHARE } else { limits::STREAM_SEND_BYTES_MAX }
+    }
+
+    /// What somebody holds of it: nothing yet.
+    pub(crate) fn part(&self) -> HeldPart {
+        HeldPart { of: self.clone(), told_bytes: 0 }
+    }
+}
+
+/// What one connection or stream has in the sum. It has it back when this is dropped.
+#[derive(Debug)]
+pub(crate) struct HeldPart {
+    of: HeldBytes,
+    told_bytes: usize,
+}
+
+impl HeldPart {
+    pub(crate) fn sum(&self) -> &HeldBytes {
+        &self.of
+    }
+
+    /// Says what is held now. Small changes are told together with others.
+    pub(crate) fn tell(&mut self, held: usize) {
+        let before = self.told_bytes;
+        if held.abs_diff(before) >= TOLD_BYTES_MIN || (held == 0 && before != 0) {
+            self.told_bytes = held;
+            self.of.of_all.fetch_add(held.wrapping_sub(before), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for HeldPart {
+    fn drop(&mut self) {
+        self.tell(0);
+    }
+}
