@@ -9,18 +9,70 @@ const NETWORK_BITS: u32 = 64;
 
 /// Where connections come from, as far as one from the same place must not take the place of another: an IPv4 address, an IPv6
 /// network, or a socket of this machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Origin(Option<IpAddr>);
 
 impl Origin {
     /// The origin of connections from this address; none for a Unix socket.
     pub fn of(address: Option<IpAddr>) -> Origin {
-        Origin(address.map(|address| match address.to_canonical() {
+        Origin(address.map(|address| Origin::cut(address, NETWORK_BITS)))
+    }
+}
+
+/// Entries that an origin may have before it is the one that loses some. One that has no more is looked at together with its
+/// neighbours: who has a network of networks could be in many places with a few entries each.
+const MANY: usize = 16;
+
+/// Bits of an IPv6 address that are the site's, which has many networks.
+const SITE_BITS: u32 = 48;
+
+impl Origin {
+    /// The address without the bits below the first `bits` if it is of version 6.
+    fn cut(address: IpAddr, bits: u32) -> IpAddr {
+        match address.to_canonical() {
             IpAddr::V6(address) => {
-                IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & u128::MAX << (u128::BITS - NETWORK_BITS)))
+                IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & u128::MAX << (u128::BITS - bits)))
             }
             address => address,
-        }))
+        }
+    }
+
+    /// All that is of the same site.
+    fn site(self) -> Origin {
+        Origin(self.0.map(|address| Origin::cut(address, SITE_BITS)))
+    }
+}
+
+/// Who has how many entries.
+#[derive(Debug, Default)]
+struct Ranking {
+    /// The entries of each. None is empty.
+    entries: HashMap<Origin, BTreeSet<u64>>,
+    /// By the number of entries, and by the oldest of them.
+    order: BTreeSet<(usize, Reverse<u64>, Origin)>,
+}
+
+impl Ranking {
+    /// Changes the entries of one.
+    fn change(&mut self, origin: Origin, change: impl FnOnce(&mut BTreeSet<u64>)) {
+        let numbers = self.entries.entry(origin).or_default();
+        if let Some(first) = numbers.first() {
+            self.order.remove(&(numbers.len(), Reverse(*first), origin));
+        }
+        change(numbers);
+        match numbers.first() {
+            Some(first) => {
+                self.order.insert((numbers.len(), Reverse(*first), origin));
+            }
+            None => {
+                self.entries.remove(&origin);
+            }
+        }
+    }
+
+    /// How many there are of the one that has most, and the oldest of them. Between those with as many it is the older entry.
+    fn most(&self) -> Option<(usize, u64)> {
+        self.order.last().map(|(count, Reverse(oldest), _)| (*count, *oldest))
     }
 }
 
@@ -29,14 +81,14 @@ impl Origin {
 #[derive(Debug)]
 pub struct Crowd<T> {
     entries: BTreeMap<u64, (Origin, T)>,
-    /// The entries of each origin. None is empty.
-    origins: HashMap<Origin, BTreeSet<u64>>,
+    origins: Ranking,
+    sites: Ranking,
     next: u64,
 }
 
 impl<T> Default for Crowd<T> {
     fn default() -> Crowd<T> {
-        Crowd { entries: BTreeMap::new(), origins: HashMap::new(), next: 0 }
+        Crowd { entries: BTreeMap::new(), origins: Ranking::default(), sites: Ranking::default(), next: 0 }
     }
 }
 
@@ -56,7 +108,11 @@ impl<T> Crowd<T> {
         let number = self.next;
         self.next = self.next.wrapping_add(1);
         self.entries.insert(number, (origin, entry));
-        self.origins.entry(origin).or_default().insert(number);
+        for (ranking, of) in [(&mut self.origins, origin), (&mut self.sites, origin.site())] {
+            ranking.change(of, |numbers| {
+                numbers.insert(number);
+            });
+        }
         number
     }
 
@@ -68,27 +124,27 @@ impl<T> Crowd<T> {
     /// Takes one out, if it is still there.
     pub fn remove(&mut self, number: u64) -> Option<T> {
         let (origin, entry) = self.entries.remove(&number)?;
-        if let Some(numbers) = self.origins.get_mut(&origin) {
-            numbers.remove(&number);
-            if numbers.is_empty() {
-                self.origins.remove(&origin);
-            }
+        for (ranking, of) in [(&mut self.origins, origin), (&mut self.sites, origin.site())] {
+            ranking.change(of, |numbers| {
+                numbers.remove(&number);
+            });
         }
         Some(entry)
     }
 
     /// Takes out the one that goes first: of the origin that has most, its oldest. Between origins with as many it is the older entry.
-    /// So an origin loses only to those that have fewer.
+    /// So an origin loses only to those that have fewer. Where none has many, the same among sites: IPv6 addresses that are alike in
+    /// their first 48 bits, and any other origin by itself.
     pub fn evict(&mut self) -> Option<T> {
-        let oldest = self.origins.values().filter_map(|numbers| Some((numbers.len(), Reverse(*numbers.first()?))));
-        let (_, Reverse(number)) = oldest.max()?;
+        let (count, oldest) = self.origins.most()?;
+        let number = if count > MANY { oldest } else { self.sites.most()?.1 };
         self.remove(number)
     }
 
-    /// The same among those that may go.
+    /// The same among those that may go, origin by origin.
     pub fn evict_if(&mut self, may_go: impl Fn(&T) -> bool) -> Option<T> {
         let goes = |number: &&u64| self.entries.get(number).is_some_and(|(_, entry)| may_go(entry));
-        let oldest = self.origins.values().filter_map(|numbers| {
+        let oldest = self.origins.entries.values().filter_map(|numbers| {
             let mut going = numbers.iter().filter(goes);
             let oldest = *going.next()?;
             Some((going.count(), Reverse(oldest)))
@@ -121,7 +177,28 @@ mod tests {
         assert_eq!([crowd.evict(), crowd.evict()], [Some("b"), Some("c")]);
         assert_eq!(crowd.evict_if(|_| false), None);
         assert_eq!(crowd.evict(), Some("the second of few"));
-        assert!(crowd.is_empty() && crowd.origins.is_empty() && crowd.evict().is_none());
+        assert!(crowd.is_empty() && crowd.origins.entries.is_empty() && crowd.evict().is_none());
+    }
+
+    #[test]
+    fn a_network_of_networks_takes_places_from_itself() {
+        let network = |bits: u16| Origin::of(format!("2001:db8:1:{bits:x}::1").parse().ok());
+        let mut crowd = Crowd::default();
+        // The honest one is the oldest, and alone where it is.
+        let honest = crowd.add(origin(1), 0);
+        for bits in 1..=1_000 {
+            crowd.add(network(bits), bits);
+        }
+        for bits in 1..=1_000 {
+            assert_eq!(crowd.evict(), Some(bits));
+            crowd.add(network(bits), bits);
+        }
+        assert!(crowd.get_mut(honest).is_some());
+        // One with many entries loses some first, however many neighbours have one each.
+        for _ in 0..=MANY {
+            crowd.add(origin(2), 2_000);
+        }
+        assert_eq!([crowd.evict(), crowd.evict()], [Some(2_000), Some(1)]);
     }
 
     #[test]
