@@ -6,10 +6,12 @@
 use super::apply::Apply;
 use super::inbox::{Arrived, Released};
 use super::proposals::Proposals;
+use super::rooms::Word;
 use super::transfer::{Install, Sending};
 use super::{Done, Node, REVOKE_RETRY, entry, lock, lost_log, membership};
 use crate::logging::{self, Value};
 use crate::overload::Class;
+use crate::peers::Origin;
 use api::{Error, Message, limits, raftpb, walpb};
 use member::{Backlog, Member, Piece, Role, Takeover, Work};
 use std::collections::{BTreeMap, VecDeque};
@@ -116,7 +118,7 @@ impl Core {
     pub(super) fn accept(&mut self, arrived: Arrived) {
         self.stop |= arrived.stop;
         let is_behind = self.apply.bytes() + self.backlog.bytes() > limits::APPLY_QUEUE_BYTES_MAX;
-        for message in arrived.messages {
+        for (message, origin) in arrived.messages {
             match message.r#type() {
                 // A state comes with its data or not at all.
                 raftpb::MessageType::MsgSnap => {}
@@ -124,11 +126,14 @@ impl Core {
                 raftpb::MessageType::MsgApp if is_behind && !message.entries.is_empty() => {}
                 // What nobody can apply would end every member.
                 raftpb::MessageType::MsgProp if is_behind || !is_applicable(&message) => self.refused += 1,
-                raftpb::MessageType::MsgHeartbeat | raftpb::MessageType::MsgHeartbeatResp => {
-                    self.node.rooms.hear(&message, self.node.now_ms());
-                    self.step(message);
+                _ => {
+                    let word = Word::of(&message);
+                    if self.step(message, origin)
+                        && let Some(word) = word
+                    {
+                        self.hear(word);
+                    }
                 }
-                _ => self.step(message),
             }
         }
         self.installs.extend(arrived.installs);
@@ -171,10 +176,19 @@ impl Core {
         self.proposals.tick(&self.node);
     }
 
-    fn step(&mut self, message: raftpb::Message) {
+    /// Notes what another member tells of its disk.
+    fn hear(&self, word: Word) {
+        let conf_state = self.member.conf_state();
+        if conf_state.voters.contains(&word.from) || conf_state.learners.contains(&word.from) {
+            self.node.rooms.hear(word, &self.member.status(), self.node.now_ms());
+        }
+    }
+
+    /// Whether Raft has taken the message, if only to find that it is late.
+    fn step(&mut self, message: raftpb::Message, origin: Origin) -> bool {
         let from = message.from();
         let error = match self.member.step(message) {
-            Ok(()) => return,
+            Ok(()) => return true,
             Err(member::Error::LogLost(proof)) => lost_log::end(&self.node, &proof),
             Err(error) => error,
         };
@@ -183,7 +197,9 @@ impl Core {
         let metrics = &self.node.metrics;
         let counter = if is_claim { &metrics.claims_refused } else { &metrics.messages_refused };
         counter.fetch_add(1, Ordering::Relaxed);
+        // What was posted in a member's name says nothing against that member's streams.
         if is_claim
+            && origin == Origin::Stream
             && !self.node.config.unsafe_ignore_lost_log
             && let Some(peers) = self.node.peers.get()
         {
@@ -201,6 +217,7 @@ impl Core {
                 ],
             );
         }
+        false
     }
 
     /// Not while the store has anything to apply, nor while another state is on its way to the disk: that would be waited for here.
@@ -217,7 +234,7 @@ impl Core {
             return;
         }
         self.installing = Some(install);
-        self.step(message);
+        self.step(message, Origin::Request);
         while self.member.has_work() {
             let work = self.member.work();
             self.finish(work);

@@ -3,6 +3,7 @@
 use super::Done;
 use super::transfer::Install;
 use crate::overload::Class;
+use crate::peers::Origin;
 use api::{limits, raftpb};
 use bytes::Bytes;
 use std::sync::{Condvar, Mutex};
@@ -34,7 +35,7 @@ pub(super) type AskProgress = Box<dyn FnOnce(Vec<member::Progress>) + Send>;
 /// Everything that arrived since the consensus thread last looked.
 #[derive(Default)]
 pub(super) struct Arrived {
-    pub(super) messages: Vec<raftpb::Message>,
+    pub(super) messages: Vec<(raftpb::Message, Origin)>,
     /// Proposals that go ahead of the others.
     pub(super) urgent: Vec<Proposal>,
     pub(super) proposals: Vec<Proposal>,
@@ -147,7 +148,7 @@ impl Inbox {
     }
 
     /// Queues messages of a peer, and waits as long as too many bytes of them are queued: the peer is then read no further.
-    pub(super) fn receive(&self, messages: Vec<raftpb::Message>) {
+    pub(super) fn receive(&self, messages: Vec<raftpb::Message>, origin: Origin) {
         let bytes: usize = messages.iter().map(message_bytes).sum();
         let mut state = super::lock(&self.state);
         while state.message_bytes > 0 && state.message_bytes + bytes > limits::PEER_QUEUE_BYTES_MAX && !state.closed {
@@ -159,7 +160,7 @@ impl Inbox {
             return;
         }
         state.message_bytes += bytes;
-        state.arrived.messages.extend(messages);
+        state.arrived.messages.extend(messages.into_iter().map(|message| (message, origin)));
         self.notify(state);
     }
 
@@ -307,9 +308,9 @@ mod tests {
     fn peers_wait_for_room_and_go_on() {
         let inbox = Arc::new(Inbox::default());
         // Even one that is larger than all the room is taken, or it would never be.
-        inbox.receive(vec![message(limits::PEER_QUEUE_BYTES_MAX + 1)]);
+        inbox.receive(vec![message(limits::PEER_QUEUE_BYTES_MAX + 1)], Origin::Stream);
         let sender = inbox.clone();
-        let waiting = std::thread::spawn(move || sender.receive(vec![message(1)]));
+        let waiting = std::thread::spawn(move || sender.receive(vec![message(1)], Origin::Stream));
         std::thread::sleep(Duration::from_millis(50));
         assert!(!waiting.is_finished());
         assert_eq!(inbox.take(Instant::now()).messages.len(), 1);
@@ -358,9 +359,9 @@ mod tests {
     #[test]
     fn a_stop_lets_peers_go() {
         let inbox = Arc::new(Inbox::default());
-        inbox.receive(vec![message(limits::PEER_QUEUE_BYTES_MAX)]);
+        inbox.receive(vec![message(limits::PEER_QUEUE_BYTES_MAX)], Origin::Stream);
         let sender = inbox.clone();
-        let waiting = std::thread::spawn(move || sender.receive(vec![message(1)]));
+        let waiting = std::thread::spawn(move || sender.receive(vec![message(1)], Origin::Stream));
         inbox.stop();
         waiting.join().expect("it gave up");
         assert!(inbox.take(Instant::now()).stop);

@@ -4,7 +4,7 @@ use super::Node;
 use super::transfer::Install;
 use crate::cluster;
 use crate::logging::{self, Value};
-use crate::peers::{self, Handler, Intake, Known, Listener, LogRoom, Peers, Piece, Timeouts};
+use crate::peers::{self, Handler, Intake, Known, Listener, LogRoom, Origin, Peers, Piece, Timeouts};
 use api::limits;
 use api::raftpb::Message;
 use bytes::Bytes;
@@ -49,9 +49,9 @@ pub(super) fn start(node: &Arc<Node>, listeners: Vec<Listener>, remotes: Vec<sto
 struct Link(Weak<Node>);
 
 impl Handler for Link {
-    fn receive(&self, messages: Vec<Message>) {
+    fn receive(&self, messages: Vec<Message>, origin: Origin) {
         if let Some(node) = self.0.upgrade() {
-            node.inbox.receive(messages);
+            node.inbox.receive(messages, origin);
         }
     }
 

@@ -8,6 +8,7 @@
 
 use super::{Node, Outcome, lock};
 use api::{Error, raftpb};
+use member::{Role, Status};
 use raftpb::MessageType;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,6 +38,30 @@ struct Told {
     at_ms: u64,
 }
 
+/// What one message tells of the room on its sender's disk, or of all.
+#[derive(Clone, Copy)]
+pub(super) struct Word {
+    pub(super) from: u64,
+    term: u64,
+    /// Of a follower, and not of a leader.
+    is_answer: bool,
+    bytes: u64,
+    index: u64,
+}
+
+impl Word {
+    /// Of heartbeats, and answers to them. Members of etcd tell nothing.
+    pub(super) fn of(message: &raftpb::Message) -> Option<Word> {
+        let is_answer = match message.r#type() {
+            MessageType::MsgHeartbeat => false,
+            MessageType::MsgHeartbeatResp => true,
+            _ => return None,
+        };
+        let (bytes, index) = (message.room?, message.room_index?);
+        Some(Word { from: message.from(), term: message.term(), is_answer, bytes, index })
+    }
+}
+
 struct Recent {
     _room: Room,
     /// Not looked at before: it may be on its way to the leader.
@@ -64,7 +89,8 @@ impl Rooms {
     /// This member's disk has `bytes` of room, which holds everything up to the entry `index`.
     pub(super) fn note_own(&self, bytes: u64, index: u64) {
         self.own.store(bytes, Ordering::Relaxed);
-        self.own_index.store(index, Ordering::Relaxed);
+        // Last: whoever sees this index sees that room, or a later one.
+        self.own_index.store(index, Ordering::Release);
     }
 
     /// The room on this member's disk.
@@ -80,7 +106,9 @@ impl Rooms {
     /// Puts into heartbeats and answers to them what others are to know.
     pub(super) fn tell(&self, messages: &mut [raftpb::Message]) {
         for message in messages {
-            let (own, index) = (self.own.load(Ordering::Relaxed), self.own_index.load(Ordering::Relaxed));
+            // First: an older room must not be told as that of a later index, by which claims are let go.
+            let index = self.own_index.load(Ordering::Acquire);
+            let own = self.own.load(Ordering::Relaxed);
             let (bytes, index) = match message.r#type() {
                 MessageType::MsgHeartbeatResp => (own, index),
                 MessageType::MsgHeartbeat => {
@@ -94,11 +122,13 @@ impl Rooms {
         }
     }
 
-    /// Takes from a heartbeat, or an answer to one, what it tells.
-    pub(super) fn hear(&self, message: &raftpb::Message, now_ms: u64) {
-        let is_one = matches!(message.r#type(), MessageType::MsgHeartbeat | MessageType::MsgHeartbeatResp);
-        let (true, Some(bytes), Some(index)) = (is_one, message.room, message.room_index) else { return };
-        lock(&self.told).insert(message.from(), Told { bytes, index, at_ms: now_ms });
+    /// Notes what a member has told, once Raft has taken the message: an answer counts for the leader that it is for, a heartbeat if
+    /// its sender is followed. `status` is where this member stands then.
+    pub(super) fn hear(&self, word: Word, status: &Status, now_ms: u64) {
+        let is_due = if word.is_answer { status.role == Role::Leader } else { status.leader == word.from };
+        if is_due && word.term == status.term {
+            lock(&self.told).insert(word.from, Told { bytes: word.bytes, index: word.index, at_ms: now_ms });
+        }
     }
 
     /// Leaves out who is no member, or was not heard of since `since_ms`; there are so many `members`.
@@ -173,7 +203,22 @@ mod tests {
     use super::*;
 
     fn heartbeat(kind: MessageType, from: u64) -> raftpb::Message {
-        raftpb::Message { r#type: Some(kind as i32), from: Some(from), ..Default::default() }
+        raftpb::Message { r#type: Some(kind as i32), from: Some(from), term: Some(5), ..Default::default() }
+    }
+
+    /// A member of term 5 that leads, or follows member 2.
+    fn stands(leads: bool) -> Status {
+        let (role, leader) = if leads { (Role::Leader, 1) } else { (Role::Follower, 2) };
+        let (committed, applied, transferee) = (0, 0, 0);
+        let (serves_reads, sole_voter, voter, learner) = (leads, false, true, false);
+        Status { role, leader, term: 5, committed, applied, serves_reads, sole_voter, voter, learner, transferee }
+    }
+
+    fn hear(rooms: &Rooms, message: &raftpb::Message, now_ms: u64) {
+        let leads = message.r#type() == MessageType::MsgHeartbeatResp;
+        if let Some(word) = Word::of(message) {
+            rooms.hear(word, &stands(leads), now_ms);
+        }
     }
 
     fn told(rooms: &Rooms, kind: MessageType) -> (Option<u64>, Option<u64>) {
@@ -191,10 +236,10 @@ mod tests {
             follower.note_own(bytes, index);
             let mut answer = [heartbeat(MessageType::MsgHeartbeatResp, id)];
             follower.tell(&mut answer);
-            leader.hear(&answer[0], 100 * id);
+            hear(&leader, &answer[0], 100 * id);
         }
         // One of etcd's.
-        leader.hear(&heartbeat(MessageType::MsgHeartbeatResp, 4), 100);
+        hear(&leader, &heartbeat(MessageType::MsgHeartbeatResp, 4), 100);
         leader.look_around(4, |_| true, 0);
         assert_eq!((leader.share().members, leader.share().others_bytes), (4, 700));
         assert_eq!(told(&leader, MessageType::MsgHeartbeat), (Some(700), Some(40)));
@@ -208,26 +253,48 @@ mod tests {
     }
 
     #[test]
+    fn only_the_leader_that_is_followed_and_followers_of_this_term_are_heard() {
+        let counts = |kind, from, term, leads| {
+            let rooms = Rooms::default();
+            let message =
+                raftpb::Message { term: Some(term), room: Some(0), room_index: Some(1), ..heartbeat(kind, from) };
+            rooms.hear(Word::of(&message).expect("it tells"), &stands(leads), 0);
+            rooms.look_around(3, |_| true, 0);
+            rooms.least_told_bytes() == Some(0)
+        };
+        use MessageType::{MsgHeartbeat, MsgHeartbeatResp};
+        assert!(counts(MsgHeartbeat, 2, 5, false), "the leader");
+        assert!(!counts(MsgHeartbeat, 2, 4, false), "a late word of it");
+        assert!(!counts(MsgHeartbeat, 3, 5, false), "another member");
+        assert!(!counts(MsgHeartbeat, 2, 5, true), "this member leads");
+        assert!(counts(MsgHeartbeatResp, 2, 5, true), "a follower");
+        assert!(!counts(MsgHeartbeatResp, 2, 4, true), "its answer to an earlier leader");
+        assert!(!counts(MsgHeartbeatResp, 2, 5, false), "this member does not lead");
+        let others = raftpb::Message { room: Some(0), room_index: Some(1), ..heartbeat(MessageType::MsgAppResp, 2) };
+        assert!(Word::of(&others).is_none());
+    }
+
+    #[test]
     fn a_claim_counts_until_it_is_applied_everywhere() {
         let rooms = Rooms::default();
-        let hear = |index: u64| {
+        let tells = |index: u64| {
             let told =
                 raftpb::Message { room: Some(9), room_index: Some(index), ..heartbeat(MessageType::MsgHeartbeat, 2) };
-            rooms.hear(&told, 0);
+            hear(&rooms, &told, 0);
             rooms.look_around(2, |_| true, 0);
         };
         let left = || lock(&rooms.recent).len();
-        hear(10);
+        tells(10);
         rooms.keep(Room::default(), 0);
         rooms.keep(Room::default(), 500);
         rooms.release(20, 20, 100, None);
         assert_eq!(left(), 2, "the other member is behind");
-        hear(20);
+        tells(20);
         rooms.release(30, 19, 100, None);
         assert_eq!(left(), 2, "this one is behind");
         rooms.release(30, 20, 100, None);
         assert_eq!(left(), 1);
-        hear(100);
+        tells(100);
         rooms.release(30, 100, 499, None);
         assert_eq!(left(), 1, "it may be on its way");
         rooms.release(30, 100, 500, Some(100));
@@ -235,7 +302,7 @@ mod tests {
         assert_eq!(left(), 1, "nobody led");
         rooms.release(110, 100, 600, None);
         assert_eq!(left(), 1);
-        hear(110);
+        tells(110);
         rooms.release(120, 110, 700, None);
         assert_eq!(left(), 0);
         assert!(!rooms.has_recent.load(Ordering::Relaxed));

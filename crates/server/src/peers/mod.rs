@@ -107,11 +107,20 @@ pub(crate) enum Known {
     Unknown,
 }
 
+/// How messages came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// On a stream of the peer that they name as their sender, or pass on a request.
+    Stream,
+    /// In a request, which anybody can make in any member's name.
+    Request,
+}
+
 /// The member behind the protocol. Everything is called on threads of this module, [`Handler::unreachable`] also on the one
 /// that calls [`Peers::send`]: nothing here may call back into [`Peers`] and wait for it.
 pub(crate) trait Handler: Send + Sync {
     /// Messages that a peer sent, in its order. Waits while there is no room for them.
-    fn receive(&self, messages: Vec<Message>);
+    fn receive(&self, messages: Vec<Message>, origin: Origin);
     /// A message to this peer was lost. Never waits.
     fn unreachable(&self, id: u64);
     /// A snapshot that [`Peers::send_snapshot`] was given has been installed, or not.

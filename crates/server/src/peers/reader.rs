@@ -1,5 +1,6 @@
 //! The receiving half of the streams: dials a peer and hands on what it sends, for as long as the peer is known.
 
+use super::Origin;
 use super::after;
 use super::body::Body;
 use super::client::Connection;
@@ -203,7 +204,7 @@ impl Reader {
                 }
             };
             if !messages.is_empty() {
-                self.shared.handler.receive(messages);
+                self.shared.handler.receive(messages, Origin::Stream);
             }
             if let Some(error) = end {
                 self.peer.counters.received_failures.fetch_add(1, Ordering::Relaxed);

@@ -10,7 +10,7 @@ use super::peer::Peer;
 use super::places::Place;
 use super::shared::Shared;
 use super::wire::Wire;
-use super::{Known, probe, snapshot};
+use super::{Known, Origin, probe, snapshot};
 use crate::logging::{self, Pace, Value};
 use crate::unread;
 use api::raftpb::{Message, MessageType};
@@ -252,7 +252,7 @@ fn message(
     if let Some(peer) = shared.peer(from) {
         peer.counters.received_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
-    shared.handler.receive(vec![message]);
+    shared.handler.receive(vec![message], Origin::Request);
     let mut response = Response::new(Vec::new());
     *response.status_mut() = StatusCode::NO_CONTENT;
     Ok(response)

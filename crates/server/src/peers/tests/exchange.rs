@@ -1,4 +1,4 @@
-use super::super::{Listener, client};
+use super::super::{Listener, Origin, client};
 use super::rig::{PATIENCE, Site, alone, append, gate, message};
 use crate::node::lock;
 use api::raftpb::MessageType;
@@ -81,6 +81,10 @@ fn a_peer_that_is_hung_up_on_is_dialled_again() {
     b.await_streams(1);
     b.peers.send(&[append(2, 1, 7, 10)]);
     a.rig.wait("a message on a new stream", |seen| seen.messages.iter().any(|message| message.index() == 7));
+    let seen = lock(&a.rig.seen);
+    let last = seen.messages.iter().zip(&seen.origins).find(|(message, _)| message.index() == 7);
+    assert_eq!(last.map(|(_, origin)| *origin), Some(Origin::Stream));
+    drop(seen);
     // Nobody is hung up on that is not known.
     a.peers.hang_up(9);
 }
@@ -92,6 +96,7 @@ fn without_streams_messages_are_posted() {
     a.peers.set(2, vec![b.url.clone()]);
     a.peers.send(&[message(MessageType::MsgVote, 1, 2, 1), append(1, 2, 2, 10)]);
     b.rig.wait("posted messages", |seen| seen.messages.len() == 2);
+    assert_eq!(lock(&b.rig.seen).origins, [Origin::Request; 2]);
     // The sender has told where it can be reached.
     b.peers.send(&[message(MessageType::MsgVoteResp, 2, 1, 1)]);
     a.rig.wait("an answer", |seen| seen.messages.len() == 1);

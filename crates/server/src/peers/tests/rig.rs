@@ -1,6 +1,6 @@
 //! Members that remember what they are given.
 
-use super::super::{Export, Gate, Handler, Intake, Known, Listener, LogRoom, Options, Peers, Timeouts};
+use super::super::{Export, Gate, Handler, Intake, Known, Listener, LogRoom, Options, Origin, Peers, Timeouts};
 use crate::node::lock;
 use api::raftpb::{Entry, Message, MessageType};
 use http::{Request, Response};
@@ -24,6 +24,8 @@ pub(super) fn alone() -> MutexGuard<'static, ()> {
 #[derive(Default)]
 pub(super) struct Seen {
     pub(super) messages: Vec<Message>,
+    /// How each of them came.
+    pub(super) origins: Vec<Origin>,
     pub(super) unreachable: Vec<u64>,
     pub(super) snapshots: Vec<(u64, bool)>,
     pub(super) removed: usize,
@@ -60,8 +62,11 @@ impl Rig {
 }
 
 impl Handler for Rig {
-    fn receive(&self, messages: Vec<Message>) {
-        self.note(|seen| seen.messages.extend(messages));
+    fn receive(&self, messages: Vec<Message>, origin: Origin) {
+        self.note(|seen| {
+            seen.origins.extend(messages.iter().map(|_| origin));
+            seen.messages.extend(messages);
+        });
     }
 
     fn unreachable(&self, id: u64) {
