@@ -128,23 +128,44 @@ impl Store {
 
     /// Refuses deletions that write `cost` bytes when the disk has no room for them beyond what the Raft log, a checkpoint and a
     /// rewrite need: what was deleted so far must be compacted first, and its space must have come back. They may fill the segment that
-    /// is reserved as the next one, so that there is a way to begin. The room is held until the answer is dropped.
+    /// is reserved as the next one, so that there is a way to begin. The room is held until the answer is dropped. A claim that is
+    /// refused has kept nobody else from one.
     pub fn claim_room(self: &Arc<Self>, cost: u64, share: Share) -> Result<Room, Error> {
         if cost == 0 {
             return Ok(Room::default());
         }
-        let room = Room { claim: Some((Arc::clone(self), cost)) };
-        let promised = self.promised_bytes.fetch_add(cost, Ordering::Relaxed).saturating_add(cost);
-        let members = share.members.max(1);
-        if promised > share.others_bytes / members {
-            return Err(Error::NoSpace);
+        let others = share.others_bytes / share.members.max(1);
+        if self.is_small(cost)
+            && let Some((room, _)) = self.promise(cost, others.min(DELETES_BYTES_FREE))
+        {
+            return Ok(room);
         }
-        let is_small = cost <= DELETE_BYTES_FREE && promised <= DELETES_BYTES_FREE && !self.disk_is_low();
-        if is_small || self.room_now().is_none_or(|room| promised <= room / members) {
-            Ok(room)
-        } else {
-            Err(Error::NoSpace)
-        }
+        let most = others.min(self.own_share(share));
+        let Some((room, promised)) = self.promise(cost, most) else { return Err(Error::NoSpace) };
+        // What was applied since then is promised no more, and gone from the disk.
+        if promised <= self.own_share(share) { Ok(room) } else { Err(Error::NoSpace) }
+    }
+
+    /// Whether [`Store::claim_room`] would grant it if nothing else were promised.
+    pub fn has_room(&self, cost: u64, share: Share) -> bool {
+        cost <= share.others_bytes / share.members.max(1) && (self.is_small(cost) || cost <= self.own_share(share))
+    }
+
+    /// Whether it is free while there are few like it.
+    fn is_small(&self, cost: u64) -> bool {
+        cost <= DELETE_BYTES_FREE && !self.disk_is_low()
+    }
+
+    /// What this member may claim of its own disk as of now.
+    fn own_share(&self, share: Share) -> u64 {
+        self.room_now().map_or(u64::MAX, |room| room / share.members.max(1))
+    }
+
+    /// Promises so many bytes, unless more than `most` were promised then; answers how many are.
+    fn promise(self: &Arc<Self>, cost: u64, most: u64) -> Option<(Room, u64)> {
+        let more = |promised: u64| promised.checked_add(cost).filter(|promised| *promised <= most);
+        let before = self.promised_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some((Room { claim: Some((Arc::clone(self), cost)) }, before.saturating_add(cost)))
     }
 }
 

@@ -6,10 +6,10 @@
 use super::apply::Apply;
 use super::inbox::{Arrived, Released};
 use super::proposals::Proposals;
-use super::rooms::Word;
+use super::rooms::{NoEnd, Word};
 use super::transfer::{Install, Sending};
 use super::{Done, Node, REVOKE_RETRY, entry, lock, lost_log, membership};
-use crate::logging::{self, Value};
+use crate::logging::{self, Pace, Value};
 use crate::overload::Class;
 use crate::peers::Origin;
 use api::{Error, Message, limits, raftpb, walpb};
@@ -503,12 +503,17 @@ impl Core {
 
     fn revoke(&mut self, leases: Vec<i64>) {
         let mut batch = Vec::with_capacity(leases.len());
-        let mut waiting = 0_u32;
+        let (mut waiting, mut is_room_missing) = (0_u32, false);
         for lease in leases {
-            // One that finds no room is due again after a while.
-            let Ok(claim) = self.node.claim_room(self.node.store.revoke_cost_bytes(lease)) else {
-                waiting += 1;
-                continue;
+            // One that does not end now is due again after a while.
+            let claim = match self.node.claim_lease_end(lease) {
+                Ok(claim) => claim,
+                Err(NoEnd::UnderWay) => continue,
+                Err(reason) => {
+                    waiting += 1;
+                    is_room_missing |= reason == NoEnd::RoomMissing;
+                    continue;
+                }
             };
             let id = self.node.next_request.fetch_add(1, Ordering::Relaxed);
             let request = api::etcdserverpb::LeaseRevokeRequest { id: lease };
@@ -530,8 +535,16 @@ impl Core {
                 term: None,
             });
         }
-        if waiting > 0 {
-            logging::warn("expired leases wait for room on the disk", &[("leases", u64::from(waiting).into())]);
+        static PACE: Pace = Pace::new();
+        if waiting > 0
+            && let Some(left_out) = PACE.line()
+        {
+            logging::warn(
+                "expired leases wait for room on the disk",
+                &[("leases", u64::from(waiting).into()), ("lines-left-out", left_out.into())],
+            );
+        }
+        if is_room_missing {
             self.node.raise_no_space();
         }
         self.node.metrics.leases_expired.fetch_add(batch.len() as u64, Ordering::Relaxed);

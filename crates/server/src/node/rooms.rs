@@ -10,10 +10,10 @@ use super::{Node, Outcome, lock};
 use api::{Error, raftpb};
 use member::{Role, Status};
 use raftpb::MessageType;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use store::{Room, Share};
+use store::{Room, Share, Store};
 
 /// What members have told of their disks, and what is claimed of them.
 pub(crate) struct Rooms {
@@ -28,6 +28,8 @@ pub(crate) struct Rooms {
     /// Claims of what may not be applied everywhere.
     recent: Mutex<Vec<Recent>>,
     has_recent: AtomicBool,
+    /// Leases whose end is under way, or may be.
+    ending: Arc<Mutex<HashSet<i64>>>,
 }
 
 /// What one member has told, or a leader of all.
@@ -64,6 +66,7 @@ impl Word {
 
 struct Recent {
     _room: Room,
+    _ending: Option<Ending>,
     /// Not looked at before: it may be on its way to the leader.
     after_ms: u64,
     /// Once this entry is applied, it is applied or never will be.
@@ -81,6 +84,7 @@ impl Default for Rooms {
             members: AtomicU64::new(1),
             recent: Mutex::default(),
             has_recent: AtomicBool::new(false),
+            ending: Arc::default(),
         }
     }
 }
@@ -165,8 +169,22 @@ impl Rooms {
         Share { members: self.members.load(Ordering::Relaxed), others_bytes: self.least.load(Ordering::Relaxed) }
     }
 
-    fn keep(&self, room: Room, after_ms: u64) {
-        lock(&self.recent).push(Recent { _room: room, after_ms, index: None });
+    fn claim_lease_end(self: &Arc<Self>, store: &Arc<Store>, lease: i64, cost: u64) -> Result<Claim, NoEnd> {
+        let all = self.ending.clone();
+        if !lock(&all).insert(lease) {
+            return Err(NoEnd::UnderWay);
+        }
+        let ending = Ending { lease, all };
+        let share = self.share();
+        match store.claim_room(cost, share) {
+            Ok(room) => Ok(Claim { room: Some(room), rooms: self.clone(), ending: Some(ending) }),
+            Err(_) if store.has_room(cost, share) => Err(NoEnd::RoomPromised),
+            Err(_) => Err(NoEnd::RoomMissing),
+        }
+    }
+
+    fn keep(&self, room: Room, ending: Option<Ending>, after_ms: u64) {
+        lock(&self.recent).push(Recent { _room: room, _ending: ending, after_ms, index: None });
         self.has_recent.store(true, Ordering::Relaxed);
     }
 }
@@ -175,6 +193,30 @@ impl Rooms {
 pub(crate) struct Claim {
     room: Option<Room>,
     rooms: Arc<Rooms>,
+    ending: Option<Ending>,
+}
+
+/// A lease whose end is proposed: it is not proposed again, and claims no room twice, until it is known that this one is not applied.
+struct Ending {
+    lease: i64,
+    all: Arc<Mutex<HashSet<i64>>>,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        lock(&self.all).remove(&self.lease);
+    }
+}
+
+/// Why a lease whose time is over does not end yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoEnd {
+    /// Its end is proposed already.
+    UnderWay,
+    /// The room is promised to others, and is free again once theirs is applied.
+    RoomPromised,
+    /// There is less room than it takes, whatever others do.
+    RoomMissing,
 }
 
 impl Claim {
@@ -186,15 +228,20 @@ impl Claim {
         let Some(room) = self.room.take().filter(|room| room.bytes() > 0 && (is_doubtful || is_told)) else { return };
         // A message to the leader, and what it has appended because of it, has arrived or is lost by then.
         let patience_ms = if is_doubtful { 2 * node.config.election_timeout.as_millis() as u64 } else { 0 };
-        self.rooms.keep(room, node.now_ms() + patience_ms);
+        self.rooms.keep(room, self.ending.take(), node.now_ms() + patience_ms);
     }
 }
 
 impl Node {
-    /// Claims room for a deletion, or the end of a lease, that writes `cost` bytes on every member.
+    /// Claims room for a deletion that writes `cost` bytes on every member.
     pub(crate) fn claim_room(&self, cost: u64) -> Result<Claim, Error> {
         let room = self.store.claim_room(cost, self.rooms.share())?;
-        Ok(Claim { room: Some(room), rooms: self.rooms.clone() })
+        Ok(Claim { room: Some(room), rooms: self.rooms.clone(), ending: None })
+    }
+
+    /// Claims room for the end of a lease.
+    pub(super) fn claim_lease_end(&self, lease: i64) -> Result<Claim, NoEnd> {
+        self.rooms.claim_lease_end(&self.store, lease, self.store.revoke_cost_bytes(lease))
     }
 }
 
@@ -275,6 +322,34 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_a_lease_waits_for_room_that_is_promised_and_is_claimed_once() {
+        let disk = disk::sim::SimDisk::new();
+        let opened = store::open(Arc::new(disk.clone()), std::path::Path::new("store"), store::Options::default());
+        let store = opened.expect("an empty store").store;
+        disk.set_capacity(Some(1 << 30));
+        store.look_at_disk();
+        let room = store.room_bytes();
+        assert!(room > 1 << 20 && room < 2 << 30, "{room}");
+        let rooms = Arc::new(Rooms::default());
+        let claim = |lease, cost| rooms.claim_lease_end(&store, lease, cost).map(|claim| claim.room);
+        let missing = |lease, cost| claim(lease, cost).err();
+        let others = store.claim_room(room / 4 * 3, rooms.share()).expect("there is room");
+        assert_eq!(missing(7, room / 2), Some(NoEnd::RoomPromised), "others have claimed it");
+        assert_eq!(missing(8, room + 1), Some(NoEnd::RoomMissing));
+        drop(others);
+        let first = rooms.claim_lease_end(&store, 7, room / 4 * 3).expect("there is room again");
+        assert_eq!(missing(7, room / 4 * 3), Some(NoEnd::UnderWay));
+        assert_eq!(missing(8, room / 2), Some(NoEnd::RoomPromised));
+        // Nobody knows what became of it.
+        let Claim { room: held, ending, .. } = first;
+        rooms.keep(held.expect("claimed"), ending, 0);
+        assert_eq!(missing(7, room / 4 * 3), Some(NoEnd::UnderWay));
+        rooms.release(5, 5, 0, None);
+        assert_eq!(missing(7, room / 4 * 3), None);
+        assert_eq!(missing(7, room / 4 * 3), None, "let go of before it was proposed");
+    }
+
+    #[test]
     fn a_claim_counts_until_it_is_applied_everywhere() {
         let rooms = Rooms::default();
         let tells = |index: u64| {
@@ -285,8 +360,8 @@ mod tests {
         };
         let left = || lock(&rooms.recent).len();
         tells(10);
-        rooms.keep(Room::default(), 0);
-        rooms.keep(Room::default(), 500);
+        rooms.keep(Room::default(), None, 0);
+        rooms.keep(Room::default(), None, 500);
         rooms.release(20, 20, 100, None);
         assert_eq!(left(), 2, "the other member is behind");
         tells(20);

@@ -8,6 +8,7 @@ use api::etcdserverpb::{PutRequest, RangeRequest, TxnRequest};
 use api::{Error, KeyRange};
 use disk::Disk;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use store::{Options, Work};
 
 /// A store with one key written many times.
@@ -200,6 +201,35 @@ fn members_claim_no_more_than_the_fullest_disk_has() {
     };
     let free: Vec<_> = (0..1000).map_while(|_| small().ok()).collect();
     assert_eq!(free.len() as u64, api::limits::DELETES_BYTES_FREE / api::limits::DELETE_BYTES_FREE);
+}
+
+#[test]
+fn a_claim_that_is_refused_keeps_nobody_else_from_one() {
+    let node = Node::with(Options { reserve_bytes: 1 << 20, ..small_segments() });
+    node.disk.set_capacity(Some(64 << 20));
+    node.store.look_at_disk();
+    let room = node.store.room_bytes();
+    let share = store::Share::default();
+    let is_over = AtomicBool::new(false);
+    let refused = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                assert!(node.store.claim_room(room + 1, share).is_err());
+            }
+        });
+        let refused = (0..20_000).filter(|_| node.store.claim_room(room / 2, share).is_err()).count();
+        is_over.store(true, Ordering::Relaxed);
+        refused
+    });
+    assert_eq!(refused, 0);
+    // What others hold does not make it missing.
+    let held = node.store.claim_room(room / 2 + 2, share).unwrap();
+    assert_eq!(node.store.claim_room(room / 2, share).map(drop), Err(Error::NoSpace));
+    assert!(node.store.has_room(room / 2, share) && node.store.has_room(room, share));
+    assert!(!node.store.has_room(room + 1, share));
+    assert!(!node.store.has_room(room, store::Share { members: 2, others_bytes: u64::MAX }));
+    assert!(!node.store.has_room(room, store::Share { members: 1, others_bytes: room - 1 }));
+    drop(held);
 }
 
 #[test]
