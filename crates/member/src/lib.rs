@@ -25,7 +25,7 @@
 //! | wants a sync for entries, term and vote, not for a commit index | puts of followers cost one sync | `raft_rs::only_entries_terms_and_votes_need_a_sync` |
 //! | lets a leader send at once, everyone else when the log is durable | acknowledgements and votes | `raft_rs::followers_answer_once_their_log_is_durable` |
 //! | a persisted number covers those before it | several pieces of work on their way | `raft_rs::a_number_covers_those_before_it` |
-//! | heartbeats name the lower one of the commit index and what the follower acknowledged in this term | [`Proof::Lost`] | `raft_rs::a_heartbeat_names_nothing_that_was_not_acknowledged_in_its_term` |
+//! | heartbeats name the lower one of the commit index and what the follower acknowledged in this term | [`Proof::Lost`], [`Proof::Replaced`] | `raft_rs::a_heartbeat_names_nothing_that_was_not_acknowledged_in_its_term` |
 //! | a leader ignores heartbeats and appends of its own term | nobody's word ends a leader | `lost::what_anybody_else_says_proves_nothing` |
 //! | the term of an entry outside of the log reads as 0 | [`Proof::Contradicted`] | `lost::a_log_that_contradicts_what_is_committed_here_is_a_proof` |
 //! | `commit_to` beyond the log, and appends that contradict it, end the process | checks in `step.rs` before it | `hostile::each_impossible_field_is_named` |

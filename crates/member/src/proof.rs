@@ -4,14 +4,16 @@
 //! - A leader of this member's term or a later one, from this member's configuration, knows up to where this member has acknowledged its
 //!   log, in that very term. Its heartbeats name the lower one of that and the commit index. A log that ends before has lost its end.
 //!   Entries that this member has in memory but not on the disk count as held: what is acknowledged in a term is never replaced in it.
+//!   Heartbeats of Cairn's members name the term of that entry, too: a log that has another entry there has lost what it acknowledged.
 //! - The same leader has every committed entry (leader completeness). Where it names a term that a committed entry here does not have,
 //!   one of the two logs has lost an acknowledged entry.
 //! - A response, a member outside of the configuration, and a second leader of one term prove nothing: they are refused.
 
 use crate::core::Member;
-use crate::step::Refusal;
+use crate::step::{Refusal, beyond};
 use api::raftpb::{Message, MessageType};
 use raft::StateRole;
+use std::iter::once;
 
 /// Why this member must end, and not take part again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,6 +32,23 @@ pub enum Proof {
         acknowledged: u64,
         /// The last entry of the log.
         last: u64,
+    },
+    /// Where this member acknowledged an entry, it has another one.
+    #[error(
+        "the leader {leader:x} of term {term} was told by this member that it holds every entry up to {acknowledged}, the last of them \
+         of term {theirs}, but in its Raft log that entry is of term {ours}: the log was replaced by an older copy"
+    )]
+    Replaced {
+        /// Who says so.
+        leader: u64,
+        /// In which term.
+        term: u64,
+        /// The last entry that was acknowledged and committed.
+        acknowledged: u64,
+        /// Its term.
+        theirs: u64,
+        /// The term of the entry that is in its place here, and not committed.
+        ours: u64,
     },
     /// A committed entry of this member is not in the log of the leader.
     #[error(
@@ -63,6 +82,9 @@ impl Member {
         let (leader, term) = (message.from(), message.term());
         let proof = match *refusal {
             Refusal::BeyondLog { named: acknowledged, last } => Proof::Lost { leader, term, acknowledged, last },
+            Refusal::OtherThanAcknowledged { index: acknowledged, theirs, ours } => {
+                Proof::Replaced { leader, term, acknowledged, theirs, ours }
+            }
             Refusal::ContradictsCommitted { index, theirs, committed, ours } => {
                 Proof::Contradicted { leader, term, index, theirs, committed, ours }
             }
@@ -92,6 +114,20 @@ impl Member {
         if state.voters.is_empty() { self.joined.contains(&id) } else { ids.any(|known| *known == id) }
     }
 
+    /// What a heartbeat names: an entry that this member is said to have acknowledged, and its term, or 0 if that is not told: by a leader
+    /// that has trimmed it, and by etcd's members.
+    pub(crate) fn check_acknowledged(&self, index: u64, theirs: u64) -> Result<(), Refusal> {
+        beyond(index, self.last_index())?;
+        if theirs == 0 {
+            return Ok(());
+        }
+        self.check_committed(once((index, theirs)))?;
+        match self.known_term(index) {
+            Some(ours) if ours != theirs => Err(Refusal::OtherThanAcknowledged { index, theirs, ours }),
+            _ => Ok(()),
+        }
+    }
+
     /// The first entry of which the message gives a term that it cannot have, since another one is committed here.
     pub(crate) fn check_committed(&self, places: impl Iterator<Item = (u64, u64)>) -> Result<(), Refusal> {
         let log = &self.node.raft.raft_log;
@@ -114,7 +150,7 @@ impl Member {
     }
 
     /// The term of an entry in memory, or of the last one that was trimmed.
-    fn known_term(&self, index: u64) -> Option<u64> {
+    pub(crate) fn known_term(&self, index: u64) -> Option<u64> {
         // raft-rs says 0 of what it does not know.
         self.node.raft.raft_log.term(index).ok().filter(|term| *term > 0)
     }

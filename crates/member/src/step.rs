@@ -52,12 +52,19 @@ pub enum Refusal {
         "it has entry {index} in term {theirs}, but here everything up to entry {committed} of term {ours} is committed"
     )]
     ContradictsCommitted { index: u64, theirs: u64, committed: u64, ours: u64 },
+    #[error(
+        "it names entry {index} of term {theirs} as held by this member, but here it is of term {ours}; was this log replaced?"
+    )]
+    OtherThanAcknowledged { index: u64, theirs: u64, ours: u64 },
 }
 
 impl Refusal {
     /// Whether the message claims that this member's log is not what it should be, without proving it.
     pub fn is_claim(&self) -> bool {
-        matches!(self, Refusal::BeyondLog { .. } | Refusal::ContradictsCommitted { .. })
+        matches!(
+            self,
+            Refusal::BeyondLog { .. } | Refusal::ContradictsCommitted { .. } | Refusal::OtherThanAcknowledged { .. }
+        )
     }
 }
 
@@ -257,7 +264,10 @@ impl Member {
             }
             MessageType::MsgSnapshot => self.check_snapshot(message, counts)?,
             MessageType::MsgHeartbeat if counts && !(self.leads() && message.term() == raft.term) => {
-                match beyond(message.commit(), last) {
+                if message.commit_term() > message.term() {
+                    return Err(Refusal::Number);
+                }
+                match self.check_acknowledged(message.commit(), message.commit_term()) {
                     // The leader is followed, but nothing is taken as committed by it.
                     Err(_) if self.ignores_lost_log => message.commit = Some(raft.raft_log.committed),
                     checked => checked?,
@@ -358,7 +368,7 @@ fn kind(number: i32) -> Result<MessageType, Refusal> {
     })
 }
 
-fn beyond(named: u64, last: u64) -> Result<(), Refusal> {
+pub(crate) fn beyond(named: u64, last: u64) -> Result<(), Refusal> {
     if named > last { Err(Refusal::BeyondLog { named, last }) } else { Ok(()) }
 }
 

@@ -5,6 +5,7 @@ use crate::core::Member;
 use crate::error::Error;
 use crate::{convert, outbox};
 use api::raftpb;
+use raft::eraftpb::MessageType;
 
 /// What is to be done, in one piece.
 pub struct Work {
@@ -52,6 +53,12 @@ impl Member {
         let mut hard_state = ready.hs().map(convert::hard_state_from_raft);
         let mut messages = ready.take_messages();
         let mut persisted_messages = ready.take_persisted_messages();
+        for heartbeat in messages.iter_mut().chain(&mut persisted_messages) {
+            if heartbeat.get_msg_type() == MessageType::MsgHeartbeat {
+                // It names an entry that is committed, so its term has not changed since; one that was trimmed has no term any more.
+                heartbeat.commit_term = self.known_term(heartbeat.commit).unwrap_or(0);
+            }
+        }
         // raft-rs lets a leader send before its own log is durable. That is only safe once the vote that made it leader is:
         // a sole voter wins its election before anything reached the disk.
         if self.node.raft.term != self.durable_term {

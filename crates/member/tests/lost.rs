@@ -20,6 +20,11 @@ fn heartbeat(from: u64, to: u64, term: u64, commit: u64) -> raftpb::Message {
     raftpb::Message { commit: Some(commit), ..message(MessageType::MsgHeartbeat, from, to, term) }
 }
 
+/// One of Cairn's members names the term, too.
+fn heartbeat_of(from: u64, to: u64, term: u64, commit: u64, commit_term: u64) -> raftpb::Message {
+    raftpb::Message { commit_term: Some(commit_term), ..heartbeat(from, to, term, commit) }
+}
+
 fn append(from: u64, to: u64, term: u64, before: (u64, u64), entries: &[(u64, u64)]) -> raftpb::Message {
     let entry =
         |(index, term): &(u64, u64)| raftpb::Entry { index: Some(*index), term: Some(*term), ..Default::default() };
@@ -131,15 +136,114 @@ fn what_the_leader_of_this_term_or_a_later_one_was_told_is_a_proof() {
 }
 
 #[test]
+fn another_entry_in_the_place_of_an_acknowledged_one_is_a_proof() {
+    for term in [4, 5, 9] {
+        let proof = proven(&mut member(), heartbeat_of(1, 2, term, 18, 4));
+        assert_eq!(proof, Proof::Replaced { leader: 1, term, acknowledged: 18, theirs: 4, ours: 3 });
+        let text = proof.to_string();
+        assert!(text.contains("every entry up to 18") && text.contains("of term 4") && text.contains("of term 3"));
+    }
+    // An old leader's entry may also be of a later term than the one that was committed.
+    let mut later = restored();
+    later.hard_state.term = Some(7);
+    later.entries.iter_mut().skip(10).for_each(|entry| entry.term = Some(6));
+    let mut later = Member::new(&config(2), later).expect("it starts");
+    let proof = proven(&mut later, heartbeat_of(1, 2, 8, 16, 3));
+    assert_eq!(proof, Proof::Replaced { leader: 1, term: 8, acknowledged: 16, theirs: 3, ours: 6 });
+    // Where it is committed here, it is also one of the two logs that lost something.
+    let contradicted =
+        |index, theirs| Proof::Contradicted { leader: 1, term: 5, index, theirs, committed: 15, ours: 3 };
+    for (index, theirs) in [(15, 4), (15, 2), (8, 4), (17, 2), (3, 3)] {
+        assert_eq!(proven(&mut member(), heartbeat_of(1, 2, 5, index, theirs)), contradicted(index, theirs));
+    }
+    // And beyond the end it is lost, whatever its term.
+    let proof = proven(&mut member(), heartbeat_of(1, 2, 5, 21, 4));
+    assert_eq!(proof, Proof::Lost { leader: 1, term: 5, acknowledged: 21, last: 20 });
+}
+
+#[test]
+fn a_heartbeat_commits_the_entry_that_it_names() {
+    let committed = |message: raftpb::Message| {
+        let mut member = member();
+        taken(&mut member, message);
+        member.status().committed
+    };
+    assert_eq!(committed(heartbeat_of(1, 2, 4, 18, 3)), 18);
+    // Etcd's members name no term, nor does a leader that has trimmed the entry.
+    assert_eq!(committed(heartbeat(1, 2, 4, 18)), 18);
+    assert_eq!(committed(heartbeat_of(1, 2, 4, 18, 0)), 18);
+    // Below what is in memory here a term can no longer be compared, unless it is too late a one.
+    assert_eq!(committed(heartbeat_of(1, 2, 4, 5, 2)), 15);
+    assert_eq!(committed(heartbeat_of(1, 2, 4, 3, 1)), 15);
+    assert_eq!(committed(heartbeat_of(1, 2, 4, 0, 0)), 15);
+    // A leader of an older term is not listened to.
+    assert_eq!(committed(heartbeat_of(1, 2, 3, 18, 2)), 15);
+    // No leader has entries of a later term than its own.
+    let impossible = member().step(heartbeat_of(1, 2, 4, 18, 5));
+    assert!(matches!(impossible, Err(Error::Message(Refusal::Number))), "{impossible:?}");
+}
+
+/// All of the cluster is real. The copy ends with entries of a leader that lost an election since.
+#[test]
+fn a_copy_with_entries_that_lost_an_election_commits_none_of_them() {
+    let voters = [1, 2, 3, 4, 5];
+    let mut cluster = Cluster::new(&voters);
+    cluster.elect(1);
+    cluster.propose(1, "both");
+    cluster.tick(2);
+    let held = cluster.one(3).applied_index;
+    let old = cluster.member(1).status().term;
+    // Only member 3 still hears of these.
+    let sides = [(1, 2), (1, 4), (1, 5), (3, 2), (3, 4), (3, 5)];
+    cluster.cut = sides.iter().flat_map(|(a, b)| [(*a, *b), (*b, *a)]).collect();
+    for _ in 0..4 {
+        cluster.propose(1, "old");
+    }
+    assert_eq!((cluster.member(3).last_index(), cluster.member(3).status().committed), (held + 4, held));
+    let entry = |index| raftpb::Entry { index: Some(index), term: Some(old), ..Default::default() };
+    let copy = Restored {
+        hard_state: raftpb::HardState { term: Some(old), vote: Some(1), commit: Some(held) },
+        entries: (held + 1..=held + 4).map(entry).collect(),
+        applied: held,
+        applied_term: old,
+        conf_state: conf_state(&voters, &[]),
+        ..Restored::default()
+    };
+    let mut new = 1;
+    while new == 1 {
+        [2, 4, 5].into_iter().for_each(|id| cluster.member(id).tick());
+        cluster.settle();
+        new = cluster.leader();
+    }
+    cluster.cut.clear();
+    cluster.propose(new, "new");
+    cluster.tick(5);
+    cluster.assert_all_applied(&["both", "new"]);
+    let (term, acknowledged) = (cluster.member(new).status().term, cluster.one(3).applied_index);
+    assert!(acknowledged < held + 4, "the copy is longer");
+    cluster.start(3, copy);
+    cluster.member(new).tick();
+    while cluster.member(new).has_work() {
+        cluster.work(new);
+    }
+    let word = cluster.wire.iter().find(|message| message.to() == 3).expect("a heartbeat").clone();
+    let proof = proven(cluster.member(3), word);
+    assert_eq!(proof, Proof::Replaced { leader: new, term, acknowledged, theirs: term, ours: old });
+}
+
+#[test]
 fn what_anybody_else_says_proves_nothing() {
     // Not in the configuration.
     claimed(&mut member(), heartbeat(9, 2, 5, 21));
     claimed(&mut member(), append(9, 2, 5, (15, 2), &[]));
+    claimed(&mut member(), heartbeat_of(9, 2, 5, 18, 4));
     // A second leader of a term.
     let mut followed = member();
     taken(&mut followed, heartbeat(1, 2, 4, 15));
     claimed(&mut followed, heartbeat(3, 2, 4, 21));
     claimed(&mut followed, append(3, 2, 4, (15, 2), &[]));
+    claimed(&mut followed, heartbeat_of(3, 2, 4, 18, 4));
+    assert_eq!(followed.status().committed, 15);
     proven(&mut followed, heartbeat(1, 2, 4, 21));
     // A leader hears of one of its own term, and of what followers claim.
     let mut cluster = Cluster::new(&[1, 2, 3]);
@@ -148,6 +252,7 @@ fn what_anybody_else_says_proves_nothing() {
     let status = cluster.member(1).status();
     let leader = cluster.member(1);
     taken(leader, heartbeat(2, 1, status.term, status.committed + 5));
+    taken(leader, heartbeat_of(2, 1, status.term, status.committed, 1));
     claimed(leader, append(2, 1, status.term, (status.committed, 1), &[]));
     let answer =
         raftpb::Message { index: Some(status.committed + 5), ..message(MessageType::MsgAppResp, 2, 1, status.term) };
@@ -203,6 +308,7 @@ fn a_leader_may_replace_what_is_not_committed() {
     let mut member = member();
     taken(&mut member, append(1, 2, 5, (15, 3), &[(16, 5)]));
     taken(&mut member, heartbeat(1, 2, 5, 16));
+    taken(&mut member, heartbeat_of(1, 2, 5, 16, 5));
     taken(&mut member, heartbeat(3, 2, 4, 20));
 }
 
@@ -249,6 +355,7 @@ fn a_member_may_be_told_to_go_on() {
     let mut member = Member::new(&careless, restored()).expect("it starts");
     claimed(&mut member, append(1, 2, 4, (15, 2), &[]));
     taken(&mut member, heartbeat(1, 2, 4, 21));
+    taken(&mut member, heartbeat_of(1, 2, 4, 18, 4));
     let status = member.status();
     assert_eq!((status.leader, status.committed), (1, 15));
 }

@@ -139,21 +139,31 @@ fn heartbeat_to(cluster: &mut Cluster, from: u64, to: u64) -> raftpb::Message {
 fn a_heartbeat_names_nothing_that_was_not_acknowledged_in_its_term() {
     let mut cluster = settled();
     let held = cluster.one(3).applied_index;
-    assert_eq!(heartbeat_to(&mut cluster, 1, 3).commit(), held);
+    let (word, term) = (heartbeat_to(&mut cluster, 1, 3), cluster.member(1).status().term);
+    assert_eq!((word.commit(), word.commit_term), (held, Some(term)));
     cluster.member(1).persisted(u64::MAX);
     cluster.cut = vec![(1, 3), (3, 1), (2, 3), (3, 2)];
     for _ in 0..3 {
         cluster.propose(1, "x");
     }
     assert_eq!(cluster.member(1).status().committed, held + 3);
-    assert_eq!(heartbeat_to(&mut cluster, 1, 3).commit(), held);
+    let word = heartbeat_to(&mut cluster, 1, 3);
+    assert_eq!((word.commit(), word.commit_term), (held, Some(term)));
+    cluster.member(1).persisted(u64::MAX);
+    // An entry that was trimmed has no term any more.
+    cluster.member(1).trim(held);
+    assert_eq!(heartbeat_to(&mut cluster, 1, 3).commit_term, Some(term));
+    cluster.member(1).persisted(u64::MAX);
+    cluster.member(1).trim(held + 1);
+    let word = heartbeat_to(&mut cluster, 1, 3);
+    assert_eq!((word.commit(), word.commit_term), (held, None));
     cluster.member(1).persisted(u64::MAX);
     // The next leader knows nothing of what was said to this one.
     cluster.member(1).transfer(2).expect("a voter");
     cluster.settle();
     assert_eq!(cluster.leader(), 2);
     let word = heartbeat_to(&mut cluster, 2, 3);
-    assert_eq!(word.commit(), 0);
+    assert_eq!((word.commit(), word.commit_term), (0, None));
     assert!(cluster.member(2).status().committed > held);
 }
 

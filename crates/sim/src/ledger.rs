@@ -94,12 +94,6 @@ impl Ledger {
         rule!(self, previous_term <= entry.term(), "the terms of a log fall at {place:?}, after {previous_term}");
     }
 
-    /// Whether the entry at this index and of this term is known to be committed.
-    pub(crate) fn is_committed(&self, (index, term): (u64, u64)) -> bool {
-        let place = index.checked_sub(1).and_then(|place| self.committed.get(place as usize));
-        place.is_some_and(|committed| committed.term == term)
-    }
-
     /// A member leads, and has the log `log`.
     pub(crate) fn leads(&mut self, id: u64, term: u64, log: &Shadow) {
         let leader = *self.leaders.entry(term).or_insert(id);
@@ -257,11 +251,12 @@ impl Ledger {
         rule!(self, lasts, "{id:x} may forget that the removal {index} is committed: it has {durable} on disk");
     }
 
-    /// A member was set back to an older copy of its disk: it knows nothing any more of what it had promised since.
-    pub(crate) fn forget(&mut self, id: u64) {
-        self.durable.remove(&id);
+    /// A member was set back to an older copy of its disk: it knows nothing any more of what it had promised since. Gives back what that was.
+    pub(crate) fn forget(&mut self, id: u64) -> Durable {
+        let lost = self.durable.remove(&id).unwrap_or_default();
         self.terms.remove(&id);
         self.votes.retain(|(member, _), _| *member != id);
+        lost
     }
 
     /// A member has these members as of the entry at `index`.

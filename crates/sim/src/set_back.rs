@@ -8,7 +8,9 @@
 use crate::faults::Kind;
 use crate::operation::State;
 use crate::plan::Options;
+use crate::process::Process;
 use crate::schedule::Event;
+use crate::shadow::Shadow;
 use crate::trace::trace;
 use crate::world::World;
 use api::raftpb;
@@ -26,10 +28,12 @@ const RETRY_US: u64 = 20_000;
 #[derive(Default)]
 pub(crate) struct SetBack {
     random: Option<Random>,
-    /// The member, the older state of its disk, and where its log ended then.
-    copy: Option<(usize, SimDisk, (u64, u64))>,
+    /// The member, and the older state of its disk.
+    copy: Option<(usize, SimDisk)>,
     /// The member, once the copy was put back.
     victim: Option<usize>,
+    /// What its log had on the disk until then: it has acknowledged no more than that.
+    lost: Shadow,
     /// It was proven, and the member ended.
     pub(crate) proof: Option<Proof>,
     /// The operation that removes it.
@@ -66,25 +70,21 @@ impl World {
             None => {
                 let host = random.below(self.hosts.len() as u64) as usize;
                 let copy = self.hosts[host].disk.after_cut(random.next_u64());
-                if let Some(process) = &self.hosts[host].process {
-                    let last = process.log.last();
+                if self.hosts[host].process.is_some() {
                     delay_us = 100_000 + random.below(1_000_000);
                     trace!(self.env, "the directory of {host} is copied");
-                    self.set_back.copy = Some((host, copy, last));
+                    self.set_back.copy = Some((host, copy));
                 }
             }
-            Some((host, copy, last)) if self.is_known_to_others(host, last) => return self.put_back(host, copy),
+            Some((host, copy)) if self.is_known_to_others(host) => return self.put_back(host, copy),
             waits => self.set_back.copy = waits,
         }
         self.env.after(delay_us, Event::SetBack);
     }
 
     /// Whether all other voters have everything on their disks that this member may have promised: its whole log, all that is committed,
-    /// and its term, and hold what its copy ends with. A leader of that term knows what this member has acknowledged.
-    ///
-    /// A copy with entries that lost an election since is left out: a heartbeat names only the index that the member has acknowledged, so that
-    /// the member would commit its own old entry there (docs/reliability.md).
-    fn is_known_to_others(&self, host: usize, copied: (u64, u64)) -> bool {
+    /// and its term. A leader of that term knows what this member has acknowledged.
+    fn is_known_to_others(&self, host: usize) -> bool {
         let (ledger, id) = (&self.env.ledger, self.hosts[host].id);
         let Some(process) = &self.hosts[host].process else { return false };
         let status = process.status();
@@ -98,9 +98,7 @@ impl World {
             let Some(durable) = ledger.durable.get(&other.id) else { return false };
             let same_term = (running.status().term, durable.term) == (status.term, status.term);
             let holds = |(index, term)| durable.log.holds(index, term);
-            let holds_copied =
-                durable.log.term(copied.0).map_or_else(|| ledger.is_committed(copied), |term| term == copied.1);
-            same_term && holds((last, of_term)) && holds(committed) && holds_copied
+            same_term && holds((last, of_term)) && holds(committed)
         };
         let is_settled = ledger.durable.get(&id).is_some_and(|durable| durable.term == status.term);
         leads && is_settled && self.hosts.iter().filter(|other| other.index != host).all(knows)
@@ -111,7 +109,7 @@ impl World {
         let machine = &mut self.hosts[host];
         machine.kill(&mut self.env);
         machine.disk = copy;
-        self.env.ledger.forget(machine.id);
+        self.set_back.lost = self.env.ledger.forget(machine.id).log;
         machine.start_after(&mut self.env, 1_000);
         self.set_back.victim = Some(host);
         *self.faults.counts.entry(Kind::SetBack).or_default() += 1;
@@ -121,7 +119,21 @@ impl World {
     pub(crate) fn end_lost(&mut self, host: usize, proof: Proof) {
         trace!(self.env, "{host} ends: {proof}");
         assert!(self.set_back.victim == Some(host), "host {host} ends, and was never set back: {proof}");
-        assert!(matches!(proof, Proof::Lost { acknowledged, last, .. } if acknowledged > last), "{proof}");
+        let lost = &self.set_back.lost;
+        let is_true = match proof {
+            Proof::Lost { acknowledged, last, .. } => acknowledged > last && acknowledged <= lost.last().0,
+            Proof::Replaced { acknowledged, theirs, ours, .. } => {
+                let replaces = |process: &Process| {
+                    process.log.term(acknowledged) == Some(ours) && process.status().committed < acknowledged
+                };
+                theirs != ours
+                    && lost.holds(acknowledged, theirs)
+                    && self.hosts[host].process.as_ref().is_some_and(replaces)
+            }
+            // The copy is a state that the member was in, so what is committed in it is committed everywhere.
+            Proof::Contradicted { .. } => false,
+        };
+        assert!(is_true, "{proof}");
         self.set_back.proof = Some(proof);
         // Marked on its disk: nothing runs there any more.
         let machine = &mut self.hosts[host];

@@ -25,7 +25,8 @@ pub(super) fn end(node: &Node, proof: &Proof) -> ! {
 /// What is wrong, and the way back.
 fn text(member_id: u64, proof: &Proof) -> String {
     let caution = match proof {
-        Proof::Lost { .. } => "",
+        // What this member has of its own was never committed.
+        Proof::Lost { .. } | Proof::Replaced { .. } => "",
         Proof::Contradicted { .. } => {
             " Copy this data directory first: it may hold acknowledged writes that the other members have lost."
         }
@@ -47,6 +48,11 @@ mod tests {
             assert!(lost.contains(part), "{lost}");
         }
         assert!(!lost.contains("Copy"));
+        let replaced = text(0x7b, &Proof::Replaced { leader: 1, term: 4, acknowledged: 110, theirs: 4, ours: 3 });
+        for part in ["up to 110", "of term 4", "of term 3", "older copy", "member remove 7b"] {
+            assert!(replaced.contains(part), "{replaced}");
+        }
+        assert!(!replaced.contains("Copy"));
         let proof = Proof::Contradicted { leader: 1, term: 4, index: 60, theirs: 4, committed: 110, ours: 3 };
         let contradicted = text(0x7b, &proof);
         for part in ["entry 60", "entry 110", "Copy this data directory first"] {
