@@ -26,6 +26,8 @@ mod peers;
 #[cfg(test)]
 mod planted;
 mod rest;
+#[cfg(test)]
+mod rig;
 mod services;
 mod system;
 mod tls;

@@ -57,8 +57,9 @@ pub fn txn(request: &TxnRequest) -> u64 {
 }
 
 impl Store {
-    /// Refuses a request that adds `cost` bytes when these, and those of the requests under way, would pass the quota, or the disk is
-    /// nearly full. They count until the claim is dropped.
+    /// Claims `cost` bytes of the quota for a request; they count until the claim is dropped. With [`Error::NoSpace`] the request alone
+    /// does not fit into what is left, or the disk is nearly full. With [`Error::TooManyRequests`] it only fits without the others that
+    /// are under way: those may turn out to add less, or be refused, so that is no reason for an alarm.
     pub fn claim_quota(self: &Arc<Self>, cost: u64) -> Result<Space, Error> {
         if self.over_quota(cost) {
             return Err(Error::NoSpace);
@@ -71,7 +72,7 @@ impl Store {
         }
         let space = Space(Some((Arc::clone(self), cost)));
         let claimed = self.claimed_bytes.fetch_add(cost, Ordering::Relaxed).saturating_add(cost);
-        if self.over_quota(claimed) { Err(Error::NoSpace) } else { Ok(space) }
+        if self.over_quota(claimed) { Err(Error::TooManyRequests) } else { Ok(space) }
     }
 }
 

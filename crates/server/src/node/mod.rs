@@ -32,7 +32,7 @@ mod transfer;
 mod waits;
 
 pub(crate) use start::start;
-#[cfg(feature = "test-support")]
+#[cfg(any(test, feature = "test-support"))]
 pub(crate) use start::start_on;
 pub use start::{Running, StartError};
 pub use status::SharedStatus;
@@ -269,10 +269,14 @@ impl Node {
         self.inbox.progress(done);
     }
 
-    /// Refuses writes that cost `cost` bytes when the quota or the disk has no room, and raises the alarm. What is under way counts,
-    /// as long as the claim is held.
+    /// Claims what a write adds to the store, until the outcome is there. For writes that are permitted: one that finds no room raises
+    /// the alarm, and all of them count for the others.
     pub(crate) fn claim_space(self: &Arc<Self>, cost: u64) -> Result<store::Space, Error> {
-        self.store.claim_quota(cost).inspect_err(|_| self.raise_no_space())
+        self.store.claim_quota(cost).inspect_err(|error| {
+            if *error == Error::NoSpace {
+                self.raise_no_space();
+            }
+        })
     }
 
     /// Raises the NOSPACE alarm of this member through the log, once until it is disarmed.

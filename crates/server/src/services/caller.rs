@@ -46,38 +46,35 @@ impl Caller {
         }
         let mut request = LeaseGrantRequest { id: super::lease::free_id(&self.node), ttl: SESSION_TTL_SECONDS };
         super::lease::raise(&self.node, &mut request);
-        let space = match self.node.claim_space(store::LEASE_BYTES) {
-            Ok(space) => space,
-            Err(error) => return then(Err(unknown(error))),
+        let write = Write {
+            request,
+            field: node::LEASE_GRANT,
+            ask: |_| Ask::Login,
+            adds: |_| store::LEASE_BYTES,
+            deletes: |_, _| 0,
         };
-        let write = Write { request, field: node::LEASE_GRANT, ask: |_| Ask::Login, cost: |_, _| 0 };
         self.write(
             write,
             |response| match response {
                 Response::LeaseGrant(grant) => Some(grant.id),
                 _ => None,
             },
-            move |answer| {
-                drop(space);
-                then(answer);
-            },
+            then,
         );
     }
 
     /// A transaction that writes.
     pub(super) fn txn(&self, request: &TxnRequest, then: impl FnOnce(Answer<TxnResponse>) + Send + 'static) {
         let node = &self.node;
-        let checked =
-            check::txn(request, node.config.max_txn_ops).and_then(|()| node.claim_space(store::txn_cost(request)));
-        let space = match checked {
-            Ok(space) => space,
-            Err(error) => return then(Err(unknown(error))),
-        };
+        if let Err(error) = check::txn(request, node.config.max_txn_ops) {
+            return then(Err(unknown(error)));
+        }
         let write = Write {
             request: request.clone(),
             field: node::TXN,
             ask: |request| Ask::Txn(request),
-            cost: |node, request| node.store.txn_delete_cost_bytes(request),
+            adds: store::txn_cost,
+            deletes: |node, request| node.store.txn_delete_cost_bytes(request),
         };
         let own = node.clone();
         self.write(
@@ -89,10 +86,7 @@ impl Caller {
                 }
                 _ => None,
             },
-            move |answer| {
-                drop(space);
-                then(answer);
-            },
+            then,
         );
     }
 
@@ -106,7 +100,8 @@ impl Caller {
             request,
             field: node::DELETE_RANGE,
             ask: |request| Ask::DeleteRange(request),
-            cost: |node, request| node.store.delete_cost_bytes(KeyRange::One(&request.key)),
+            adds: |_| 0,
+            deletes: |node, request| node.store.delete_cost_bytes(KeyRange::One(&request.key)),
         };
         let own = self.node.clone();
         self.write(
@@ -144,13 +139,17 @@ impl Caller {
             write,
             move |write| ask(&write.request),
             move |node, write, pass| {
-                let (pass, room) =
-                    match pass.and_then(|pass| Ok((pass, node.claim_room((write.cost)(node, &write.request))?))) {
-                        Ok(both) => both,
-                        Err(error) => return then.end(Err(error)),
-                    };
+                let claimed = |pass| {
+                    let space = node.claim_space((write.adds)(&write.request))?;
+                    Ok((pass, space, node.claim_room((write.deletes)(node, &write.request))?))
+                };
+                let (pass, space, room) = match pass.and_then(claimed) {
+                    Ok(claimed) => claimed,
+                    Err(error) => return then.end(Err(error)),
+                };
                 let (field, encoded) = (write.field, write.request.encode_to_vec());
                 let done = move |outcome: node::Outcome| {
+                    drop(space);
                     room.end(&self.node, &outcome);
                     let is_outdated = outcome == Err(Error::AuthOldRevision);
                     match tries.next(&self.node).filter(|_| is_outdated) {
@@ -224,8 +223,9 @@ struct Write<R> {
     /// Of the entry that it goes into.
     field: u32,
     ask: fn(&R) -> Ask<'_>,
-    /// What it deletes costs on the disks, asked once it is permitted.
-    cost: fn(&Node, &R) -> u64,
+    /// What it adds to the store, asked once it is permitted, and what the things it deletes cost on the disks.
+    adds: fn(&R) -> u64,
+    deletes: fn(&Node, &R) -> u64,
 }
 
 /// One response of a watch.

@@ -361,25 +361,29 @@ pub(super) fn put(node: &Arc<Node>, call: Call, responder: Responder) {
         Ok(request) => request,
         Err(status) => return refuse(responder, status),
     };
-    let space = match check::put(&request).and_then(|()| node.claim_space(store::put_cost(&request))) {
-        Ok(space) => space,
-        Err(error) => return refuse(responder, error),
-    };
+    if let Err(error) = check::put(&request) {
+        return refuse(responder, error);
+    }
     admit(
         node,
         identity,
         request,
         |request| Ask::Put(request),
-        move |node, request, pass| match pass {
-            Ok(pass) if request.prev_kv => {
-                let bytes = node.store.pair_bytes(&request.key);
-                with_room(node, client, bytes, responder, move |node, claim, responder| {
-                    let done = answering(node, (None, space, claim), responder);
-                    send(node, pass.author(), node::PUT, &message, is_alone, done);
-                });
+        move |node, request, pass| {
+            let space = |pass| Ok((pass, node.claim_space(store::put_cost(&request))?));
+            match pass.and_then(space) {
+                Ok((pass, space)) if request.prev_kv => {
+                    let bytes = node.store.pair_bytes(&request.key);
+                    with_room(node, client, bytes, responder, move |node, claim, responder| {
+                        let done = answering(node, (None, space, claim), responder);
+                        send(node, pass.author(), node::PUT, &message, is_alone, done);
+                    });
+                }
+                Ok((pass, space)) => {
+                    propose_holding(space, node, pass.author(), node::PUT, &message, is_alone, responder);
+                }
+                Err(error) => refuse(responder, error),
             }
-            Ok(pass) => propose_holding(space, node, pass.author(), node::PUT, &message, is_alone, responder),
-            Err(error) => refuse(responder, error),
         },
     );
 }
@@ -452,21 +456,21 @@ pub(super) fn txn(node: &Arc<Node>, call: Call, responder: Responder) {
             },
         ),
         None => {
-            let space = match node.claim_space(store::txn_cost(&request)) {
-                Ok(space) => space,
-                Err(error) => return refuse(responder, error),
-            };
             admit(
                 node,
                 identity,
                 request,
                 |request| Ask::Txn(request),
                 move |node, request, pass| {
-                    let room = || node.claim_room(node.store.txn_delete_cost_bytes(&request));
-                    match pass.and_then(|pass| room().map(|room| (pass, room))) {
-                        Ok((pass, room)) => {
+                    let claimed = |pass| {
+                        let space = node.claim_space(store::txn_cost(&request))?;
+                        let room = node.claim_room(node.store.txn_delete_cost_bytes(&request))?;
+                        Ok((pass, (room, space)))
+                    };
+                    match pass.and_then(claimed) {
+                        Ok((pass, kept)) => {
                             let bytes = node.store.txn_answer_bytes(&request);
-                            propose_within(bytes, (room, space), node, pass.author(), node::TXN, call, responder);
+                            propose_within(bytes, kept, node, pass.author(), node::TXN, call, responder);
                         }
                         Err(error) => refuse(responder, error),
                     }

@@ -18,6 +18,8 @@ mod reply;
 mod shares;
 mod snapshot;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod traced;
 mod turns;
 mod watch;

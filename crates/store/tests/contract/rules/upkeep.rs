@@ -131,6 +131,9 @@ fn what_is_under_way_counts_against_the_quota() {
     let cost = store::put_cost(&put("k", &"v".repeat(300)));
     let mut claims: Vec<_> = (0..10).map_while(|_| node.store.claim_quota(cost).ok()).collect();
     assert_eq!(claims.len() as u64, 1999 / cost);
+    // It would fit if the others were not under way: no reason for an alarm.
+    assert_eq!(node.store.claim_quota(cost).err(), Some(Error::TooManyRequests));
+    assert_eq!(node.store.claim_quota(2000).err(), Some(Error::NoSpace));
     // Each is applied, and what it claimed becomes what it takes: none of them passes the quota.
     while let Some(claim) = claims.pop() {
         node.apply(put(&format!("k{}", claims.len()), &"v".repeat(300)).raft()).unwrap();

@@ -1,0 +1,163 @@
+//! A member within the process of a test: on a simulated disk and without listeners. Tests call its services as the transport does.
+
+use crate::cluster;
+use crate::config::{self, Asked};
+use crate::logging;
+use crate::node::{self, Node, Running};
+use crate::services::{self, METHODS, Services};
+use crate::tls::Tls;
+use api::Message;
+use api::etcdserverpb::{
+    AuthEnableRequest, AuthEnableResponse, AuthRoleAddRequest, AuthRoleAddResponse, AuthUserAddRequest,
+    AuthUserAddResponse, AuthUserGrantRoleRequest, AuthUserGrantRoleResponse, AuthenticateRequest,
+    AuthenticateResponse, MemberAddRequest,
+};
+use bytes::Bytes;
+use disk::sim::SimDisk;
+use rpc::{Address, LocalCall, LocalStream, Metadata, Peer, Reply, Responder, Service, Status};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Only a test that fails waits so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running member, the only one of its cluster. Ends when dropped.
+pub(crate) struct Rig {
+    running: Option<Running>,
+    services: Arc<Services>,
+    turns: Option<JoinHandle<()>>,
+}
+
+/// An answer to come.
+pub(crate) struct Pending(tokio::sync::oneshot::Receiver<Result<Reply, Status>>);
+
+impl Pending {
+    /// The answer, once it is there.
+    pub(crate) fn take<A: Message + Default>(self) -> Result<A, Status> {
+        match self.0.blocking_recv().expect("every call is answered")? {
+            Reply::Whole(bytes) => Ok(A::decode(bytes).expect("an answer of this kind")),
+            Reply::Parts { .. } => panic!("answers of these tests are short"),
+        }
+    }
+}
+
+impl Rig {
+    /// Starts it with these flags too; returns once it leads.
+    pub(crate) fn start(flags: &[&str]) -> Rig {
+        let args = [
+            "--name=m",
+            "--data-dir=/simulated",
+            "--initial-advertise-peer-urls=http://127.0.0.1:1",
+            "--initial-cluster=m=http://127.0.0.1:1",
+            "--heartbeat-interval=20",
+            "--election-timeout=100",
+            "--bcrypt-cost=4",
+            "--strict-reconfig-check=false",
+            "--log-level=fatal",
+        ];
+        let args = args.iter().chain(flags).map(|flag| flag.to_string());
+        let Ok(Asked::Serve(config)) = config::parse(args, []) else { panic!("these are flags") };
+        logging::start(&config.logs).expect("standard error");
+        let tls = Tls::start(&config).expect("no files");
+        let running = node::start_on(Arc::new(SimDisk::new()), *config, Vec::new(), tls).expect("a member");
+        assert!(cluster::publish::publish(&running.node).is_ok(), "nobody stops it");
+        let services = Services::new(running.node.clone());
+        let node = running.node.clone();
+        let turns = std::thread::spawn(move || services::run_turns(&node));
+        let rig = Rig { running: Some(running), services, turns: Some(turns) };
+        rig.wait_for("a leader", || rig.node().status.serves_local_reads());
+        rig
+    }
+
+    pub(crate) fn node(&self) -> &Arc<Node> {
+        &self.running.as_ref().expect("it runs until it is dropped").node
+    }
+
+    /// Waits until something is so.
+    pub(crate) fn wait_for(&self, what: &str, mut is_so: impl FnMut() -> bool) {
+        let began = Instant::now();
+        while !is_so() {
+            assert!(began.elapsed() < PATIENCE, "waited in vain for {what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn local(path: &str, token: Option<&str>) -> LocalCall {
+        let method = METHODS.iter().position(|method| method.path == path).expect("a method");
+        let metadata: Metadata = token.iter().map(|token| ("token", token)).collect();
+        LocalCall { method, metadata, deadline: None, peer: Peer::unknown(Address::Unix) }
+    }
+
+    /// Begins a unary call.
+    pub(crate) fn begin(&self, path: &str, token: Option<&str>, request: &impl Message) -> Pending {
+        let LocalCall { method, metadata, deadline, peer } = Rig::local(path, token);
+        let (responder, receiver) = Responder::local();
+        let message = Bytes::from(request.encode_to_vec());
+        let call = rpc::Call { message, metadata, deadline, peer, is_alone: false };
+        self.services.unary(method, call, responder);
+        Pending(receiver)
+    }
+
+    /// Makes a unary call.
+    pub(crate) fn call<A: Message + Default>(
+        &self,
+        path: &str,
+        token: Option<&str>,
+        request: &impl Message,
+    ) -> Result<A, Status> {
+        self.begin(path, token, request).take()
+    }
+
+    /// Begins a stream, with its first message.
+    pub(crate) fn stream(&self, path: &str, token: Option<&str>, request: &impl Message) -> LocalStream {
+        let mut stream = Rig::local(path, token).stream(&*self.services).expect("a stream");
+        stream.send(request.encode_to_vec().into());
+        stream
+    }
+
+    /// Switches authentication on; the token of `root`, whose password is `pw`.
+    pub(crate) fn enable_auth(&self) -> String {
+        let add = AuthUserAddRequest { name: "root".into(), password: "pw".into(), ..Default::default() };
+        let _: AuthUserAddResponse = self.call("/etcdserverpb.Auth/UserAdd", None, &add).expect("a user");
+        let role = AuthRoleAddRequest { name: "root".into() };
+        let _: AuthRoleAddResponse = self.call("/etcdserverpb.Auth/RoleAdd", None, &role).expect("a role");
+        let grant = AuthUserGrantRoleRequest { user: "root".into(), role: "root".into() };
+        let _: AuthUserGrantRoleResponse =
+            self.call("/etcdserverpb.Auth/UserGrantRole", None, &grant).expect("granted");
+        let _: AuthEnableResponse =
+            self.call("/etcdserverpb.Auth/AuthEnable", None, &AuthEnableRequest::default()).expect("enabled");
+        self.log_in("root", "pw").expect("a token")
+    }
+
+    /// A token.
+    pub(crate) fn log_in(&self, name: &str, password: &str) -> Result<String, Status> {
+        let request = AuthenticateRequest { name: name.into(), password: password.into() };
+        let answer: AuthenticateResponse = self.call("/etcdserverpb.Auth/Authenticate", None, &request)?;
+        Ok(answer.token)
+    }
+
+    /// Adds a voter that is not there: from now on no read index is answered, and nothing is committed.
+    pub(crate) fn cut_off(&self, token: Option<&str>) {
+        let request = MemberAddRequest { peer_ur_ls: vec!["http://127.0.0.1:2".into()], is_learner: false };
+        let mut answer = self.begin("/etcdserverpb.Cluster/MemberAdd", token, &request);
+        self.wait_for("a second voter", || {
+            if let Ok(Err(refused)) = answer.0.try_recv() {
+                panic!("no member is added: {refused:?}");
+            }
+            !self.node().status.serves_local_reads()
+        });
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.node().turns.close();
+        if let Some(running) = self.running.take() {
+            running.stop();
+        }
+        if let Some(turns) = self.turns.take() {
+            turns.join().expect("no panic");
+        }
+    }
+}

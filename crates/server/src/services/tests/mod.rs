@@ -1,0 +1,3 @@
+//! What clients can make a member do and hold, call by call.
+
+mod space;
