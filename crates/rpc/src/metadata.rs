@@ -93,6 +93,11 @@ impl Metadata {
         self.get(name).map(std::str::from_utf8)
     }
 
+    /// Memory held, in bytes. Several calls of a connection may share it.
+    pub fn held_bytes(&self) -> usize {
+        self.fields.held_bytes()
+    }
+
     /// Every value of `name`, in the order in which they came.
     pub fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         self.iter().filter(move |(key, _)| *key == name.as_bytes()).map(|(_, value)| value)

@@ -17,13 +17,8 @@ pub(crate) fn identify(
         Ok(pass) => then(node, Ok(pass)),
         Err(Unknown::Refused(error)) => then(node, Err(error)),
         Err(Unknown::NotYet) => {
-            let held = match identity.claim(node) {
-                Ok(held) => held,
-                Err(error) => return then(node, Err(error)),
-            };
             let own = node.clone();
-            node.linearize(move |caught_up| {
-                drop(held);
+            node.linearize(identity.weight(), move |caught_up| {
                 then(&own, caught_up.and_then(|()| own.pass_now(&identity)));
             });
         }
@@ -49,13 +44,8 @@ pub(crate) fn admit<R: Send + 'static>(
         Err(Unknown::Refused(error)) if error == Error::InvalidAuthToken => return then(node, request, Err(error)),
         Err(_) => {}
     }
-    let held = match identity.claim(node) {
-        Ok(held) => held,
-        Err(error) => return then(node, request, Err(error)),
-    };
     let own = node.clone();
-    node.linearize(move |caught_up| {
-        drop(held);
+    node.linearize(identity.weight(), move |caught_up| {
         let pass = caught_up.and_then(|()| own.pass_now(&identity));
         let decided = pass.and_then(|pass| decide(&own, &request, pass));
         then(&own, request, decided);

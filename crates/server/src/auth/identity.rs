@@ -1,8 +1,6 @@
 //! What a call says of who makes it.
 
-use crate::budget::Claim;
-use crate::node::Node;
-use api::{Error, limits};
+use crate::node::Weight;
 use rpc::{Call, Metadata, Peer, StreamCall};
 use std::fmt;
 use std::sync::Arc;
@@ -14,35 +12,40 @@ pub(crate) struct Identity {
     metadata: Metadata,
     common_name: Option<Arc<str>>,
     is_member: bool,
-    /// Length of its message, which is held while it waits.
-    request_bytes: usize,
+    /// What is held while it waits.
+    weight: Weight,
 }
 
 impl Identity {
-    /// Of a call with these headers from this client.
-    pub(crate) fn new(metadata: &Metadata, peer: &Peer) -> Identity {
+    fn new(metadata: &Metadata, peer: &Peer) -> Identity {
+        let bytes = metadata.held_bytes();
         Identity {
             metadata: metadata.clone(),
             common_name: peer.common_name.clone(),
             is_member: false,
-            request_bytes: 0,
+            weight: Weight::of(bytes, peer.address),
         }
     }
 
-    /// Of a unary call.
+    /// Of a unary call, whose message is held as long as its headers.
     pub(crate) fn of(call: &Call) -> Identity {
-        Identity { request_bytes: call.message.len(), ..Identity::new(&call.metadata, &call.peer) }
+        Identity::new(&call.metadata, &call.peer).holding(call.message.len())
     }
 
-    /// Claims what the call holds while it waits to be let in; nothing if that is little.
-    pub(crate) fn claim(&self, node: &Node) -> Result<Option<Claim>, Error> {
-        let is_little = self.request_bytes <= limits::BUDGET_FREE_BYTES;
-        if is_little { Ok(None) } else { node.budget.claim_request(self.request_bytes).map(Some) }
-    }
-
-    /// Of a stream.
+    /// Of a stream. What is held of its messages is added.
     pub(crate) fn of_stream(call: &StreamCall) -> Identity {
         Identity::new(&call.metadata, &call.peer)
+    }
+
+    /// The same with so many more bytes that are held while it waits.
+    #[must_use]
+    pub(crate) fn holding(self, bytes: usize) -> Identity {
+        Identity { weight: self.weight.and(bytes), ..self }
+    }
+
+    /// What is held while it waits.
+    pub(crate) fn weight(&self) -> Weight {
+        self.weight
     }
 
     /// The member itself, which may do everything: for what it asks on its own account, never for a client.

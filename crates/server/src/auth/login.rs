@@ -6,7 +6,7 @@
 
 use super::hashing::HashError;
 use super::{Auth, Provider};
-use crate::node::{self, Node, Outcome, lock};
+use crate::node::{self, Node, Outcome, Weight, lock};
 use api::etcdserverpb::InternalAuthenticateRequest;
 use api::{Code, Error, Message};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -76,7 +76,8 @@ impl Login {
             return self.fail(Error::AuthOldRevision);
         }
         let own = node.clone();
-        node.linearize(move |allowed| match allowed {
+        let weight = Weight::NONE;
+        node.linearize(weight, move |allowed| match allowed {
             Ok(()) => self.check(&own),
             Err(error) => self.fail(error),
         });

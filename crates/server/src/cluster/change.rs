@@ -3,7 +3,7 @@
 use super::remote::{self, Promoted};
 use super::rules::{self, Health};
 use crate::logging::{self, Value};
-use crate::node::{For, Node, Waits};
+use crate::node::{For, Node, Waits, Weight};
 use api::Error;
 use api::raftpb::{ConfChange, ConfChangeType};
 use std::sync::Arc;
@@ -134,7 +134,7 @@ pub(crate) fn promote(node: &Arc<Node>, id: u64, done: Done) {
     });
     let own = node.clone();
     // Everything acknowledged must be applied first, or a member that was just added would not be found.
-    node.linearize(move |allowed| {
+    node.linearize(Weight::NONE, move |allowed| {
         if let Err(error) = allowed {
             return done.end(Err(error));
         }

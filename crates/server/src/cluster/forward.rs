@@ -1,6 +1,6 @@
 //! Asking the leader what only the leader knows. The calls block, so they have threads of their own.
 
-use crate::node::{Node, lock};
+use crate::node::{Node, Weight, lock};
 use api::Error;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
@@ -55,7 +55,7 @@ impl Node {
     /// Waits until this member's state holds everything that was acknowledged before the call: for threads that may block.
     pub(crate) fn wait_linearized(self: &Arc<Self>, patience: Duration) -> Result<(), Error> {
         let (tell, told) = sync_channel(1);
-        self.linearize(move |allowed| {
+        self.linearize(Weight::NONE, move |allowed| {
             // Whoever waits may have given up.
             let _ = tell.send(allowed);
         });

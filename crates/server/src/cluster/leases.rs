@@ -4,7 +4,7 @@ use super::checkpoints;
 use super::remote::{self, CallError};
 use crate::config::Gate;
 use crate::logging::{self, Value};
-use crate::node::{Node, lock};
+use crate::node::{Node, Weight, lock};
 use api::Error;
 use api::etcdserverpb::{LeaseTimeToLiveRequest, LeaseTimeToLiveResponse};
 use std::sync::Arc;
@@ -68,7 +68,7 @@ pub(crate) fn renew_at_once(node: &Arc<Node>, lease: i64) -> Option<i64> {
 fn confirm(node: &Arc<Node>, done: impl FnOnce(Arc<Node>, Result<(), Error>) + Send + 'static) {
     let own = node.clone();
     let asked_ms = node.now_ms();
-    node.linearize(move |allowed| {
+    node.linearize(Weight::NONE, move |allowed| {
         if allowed.is_ok() {
             lock(&own.lessor).confirm(asked_ms);
         }
@@ -143,7 +143,7 @@ pub(crate) fn time_to_live(
         return forward_time_to_live(node, request, Box::new(done));
     }
     let own = node.clone();
-    node.linearize(move |allowed| match allowed.and_then(|()| time_to_live_here(&own, &request)) {
+    node.linearize(Weight::NONE, move |allowed| match allowed.and_then(|()| time_to_live_here(&own, &request)) {
         Ok(found) => done(Ok(found.unwrap_or_else(|| gone(&request)))),
         // Leadership went away in between.
         Err(Error::NotPrimaryLessor) => forward_time_to_live(&own, request, Box::new(done)),

@@ -2,7 +2,7 @@
 //! can be left out (`?exclude=`), listed (`?verbose`) and asked one by one (`/readyz/linearizable_read`).
 
 use super::{plain, values};
-use crate::node::Node;
+use crate::node::{Node, Weight};
 use api::etcdserverpb::AlarmType;
 use http::StatusCode;
 use rpc::HttpResponder;
@@ -101,7 +101,7 @@ pub(super) fn answer(node: &Arc<Node>, asked: Asked, query: &str, responder: Htt
         return found.send(verbose, responder);
     }
     let own = node.clone();
-    node.linearize(move |allowed| {
+    node.linearize(Weight::NONE, move |allowed| {
         let mut found = found;
         found.add(&own, asked.kind, Check::LinearizableRead, allowed.map_err(|error| error.to_string()));
         found.send(verbose, responder);

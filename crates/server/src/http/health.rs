@@ -1,7 +1,7 @@
 //! `/health`: one answer for everything, as etcd has had it from the beginning.
 
 use super::{page, plain, values};
-use crate::node::Node;
+use crate::node::{Node, Weight};
 use api::etcdserverpb::AlarmType;
 use http::StatusCode;
 use rpc::HttpResponder;
@@ -23,7 +23,7 @@ pub(super) fn answer(node: &Arc<Node>, query: &str, responder: HttpResponder) {
     }
     let own = node.clone();
     match failed {
-        None if !serializable => node.linearize(move |allowed| {
+        None if !serializable => node.linearize(Weight::NONE, move |allowed| {
             let reason = allowed.err().map(|error| format!("RANGE ERROR:{error}"));
             send(&own, reason.as_deref(), responder);
         }),

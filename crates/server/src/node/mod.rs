@@ -30,6 +30,7 @@ mod status;
 mod timer;
 mod transfer;
 mod waits;
+mod weight;
 
 pub(crate) use start::start;
 #[cfg(any(test, feature = "test-support"))]
@@ -40,6 +41,7 @@ pub use status::SharedStatus;
 pub(crate) use rooms::Claim;
 pub(crate) use slow::SlowPool;
 pub(crate) use waits::{For, Waits};
+pub(crate) use weight::Weight;
 
 use crate::auth::Auth;
 use crate::budget::Budget;
@@ -308,14 +310,22 @@ impl Node {
     }
 
     /// Runs `read` once this member's state holds everything that was acknowledged so far: at once on a leader that is the only
-    /// voter, else after a read index.
-    pub(crate) fn linearize(self: &Arc<Self>, read: impl FnOnce(Result<(), Error>) + Send + 'static) {
+    /// voter, else after a read index. Until then the budget counts `weight`, what `read` keeps in memory of a client's request.
+    pub(crate) fn linearize(self: &Arc<Self>, weight: Weight, read: impl FnOnce(Result<(), Error>) + Send + 'static) {
         if self.status.serves_local_reads() {
             return read(Ok(()));
         }
         if self.stopping.load(Ordering::Relaxed) {
             return read(Err(Error::Stopped));
         }
+        let claim = match weight.claim(&self.budget) {
+            Ok(claim) => claim,
+            Err(error) => return read(Err(error)),
+        };
+        let read = move |allowed| {
+            drop(claim);
+            read(allowed);
+        };
         if let Err(refused) = self.inbox.read(Box::new(read), self.room(Class::Read)) {
             refused(Err(self.refuse(Class::Read)));
         }

@@ -7,7 +7,7 @@
 //! Only a change of users makes it do so, which administrators make. A token that is of an older revision is refused, as often as it comes.
 
 use super::Rpc;
-use crate::node::Node;
+use crate::node::{Node, Weight};
 use api::Error;
 use bytes::Bytes;
 use rpc::{Call, Responder, Status};
@@ -47,6 +47,10 @@ pub(super) fn serve(node: &Arc<Node>, rpc: Rpc, call: Call, responder: Responder
 }
 
 fn attempt(node: &Arc<Node>, rpc: Rpc, call: Call, responder: Responder, tries: Tries) {
+    // A client that has too much waiting asks again itself.
+    let Ok(held) = Weight::of(call.message.len(), call.peer.address).claim(&node.budget) else {
+        return super::serve(node, rpc, call, responder);
+    };
     let kept = Call {
         // A copy of its own: the request's bytes keep all of what was read with them in memory.
         message: Bytes::copy_from_slice(&call.message),
@@ -61,8 +65,12 @@ fn attempt(node: &Arc<Node>, rpc: Rpc, call: Call, responder: Responder, tries: 
         let is_outdated = reply.as_ref().err().is_some_and(says_so) && !responder.is_canceled();
         match tries.next(&own).filter(|_| is_outdated) {
             None => responder.send(reply),
-            Some(tries) => own.clone().linearize(move |caught_up| match caught_up {
-                Ok(()) => attempt(&own, rpc, kept, responder, tries),
+            // What it keeps is claimed already.
+            Some(tries) => own.clone().linearize(Weight::NONE, move |caught_up| match caught_up {
+                Ok(()) => {
+                    drop(held);
+                    attempt(&own, rpc, kept, responder, tries);
+                }
                 // Nothing was done, and no other error would say so.
                 Err(_) => responder.send(reply),
             }),

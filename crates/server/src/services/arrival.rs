@@ -17,13 +17,14 @@ pub(super) fn hold(
     call: StreamCall,
     make: impl FnOnce(StreamCall) -> Box<dyn StreamHandler>,
 ) -> Box<dyn StreamHandler> {
-    if node.pass(&Identity::of_stream(&call)).err() != Some(Unknown::NotYet) {
+    let identity = Identity::of_stream(&call);
+    if node.pass(&identity).err() != Some(Unknown::NotYet) {
         return make(call);
     }
     let caught_up = Arc::new(AtomicBool::new(false));
     let (told, waker) = (caught_up.clone(), call.waker.clone());
-    // If it cannot, the handler finds the token unknown and says so.
-    node.linearize(move |_| {
+    // If it cannot, the handler finds the token unknown and says so. Messages are claimed as they come.
+    node.linearize(identity.weight(), move |_| {
         told.store(true, Ordering::Release);
         waker.wake();
     });

@@ -6,7 +6,7 @@
 use super::again::Tries;
 use super::reply::complete;
 use crate::auth::{Identity, admit};
-use crate::node::{self, Node, lock};
+use crate::node::{self, Node, Weight, lock};
 use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use api::etcdserverpb::range_request::{SortOrder, SortTarget};
 use api::etcdserverpb::{
@@ -15,7 +15,7 @@ use api::etcdserverpb::{
 };
 use api::{Code, Error, KeyRange, Message, check};
 use bytes::{Bytes, BytesMut};
-use rpc::{Metadata, Peer, Status};
+use rpc::{Call, Status, StreamCall};
 use std::sync::{Arc, Mutex};
 use store::watch::{Sink, WatchStream};
 use store::{Ask, Response};
@@ -34,9 +34,25 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// For the client that made a call with these headers.
-    pub(super) fn new(node: &Arc<Node>, metadata: &Metadata, peer: &Peer) -> Caller {
-        Caller { node: node.clone(), identity: Identity::new(metadata, peer) }
+    /// For the client that made a call.
+    pub(super) fn of(node: &Arc<Node>, call: &Call) -> Caller {
+        Caller { node: node.clone(), identity: Identity::of(call) }
+    }
+
+    /// For the client that began a stream.
+    pub(super) fn of_stream(node: &Arc<Node>, call: &StreamCall) -> Caller {
+        Caller { node: node.clone(), identity: Identity::of_stream(call) }
+    }
+
+    /// The same with so many bytes of the stream's message that are kept.
+    #[must_use]
+    pub(super) fn holding(&self, bytes: usize) -> Caller {
+        Caller { node: self.node.clone(), identity: self.identity.clone().holding(bytes) }
+    }
+
+    /// What is kept in memory of the call.
+    pub(super) fn weight(&self) -> Weight {
+        self.identity.weight()
     }
 
     /// The lease of a session: the given one, or a new one if there is none.
@@ -131,8 +147,9 @@ impl Caller {
     }
 
     fn attempt<R: Message + 'static>(self, write: Write<R>, tries: Tries, then: node::Done) {
-        let (node, identity) = (self.node.clone(), self.identity.clone());
-        let ask = write.ask;
+        // Beside the client's call the request that was made of it waits.
+        let (node, identity) = (self.node.clone(), self.identity.clone().holding(write.request.encoded_len()));
+        let (ask, weight) = (write.ask, identity.weight());
         admit(
             &node,
             identity,
@@ -154,7 +171,7 @@ impl Caller {
                     let is_outdated = outcome == Err(Error::AuthOldRevision);
                     match tries.next(&self.node).filter(|_| is_outdated) {
                         None => then.end(outcome),
-                        Some(tries) => self.node.clone().linearize(move |caught_up| match caught_up {
+                        Some(tries) => self.node.clone().linearize(weight, move |caught_up| match caught_up {
                             Ok(()) => self.attempt(write, tries, then),
                             Err(_) => then.end(outcome),
                         }),
@@ -174,7 +191,8 @@ impl Caller {
     /// A linearizable range.
     pub(super) fn range(&self, request: RangeRequest, then: impl FnOnce(Answer<RangeResponse>) + Send + 'static) {
         let own = self.clone();
-        self.node.linearize(move |allowed| match allowed {
+        let weight = self.weight().and(request.encoded_len());
+        self.node.linearize(weight, move |allowed| match allowed {
             Err(error) => then(Err(unknown(error))),
             Ok(()) if !own.node.store.is_heavy(&request) => then(own.range_now(&request)),
             Ok(()) => own.range_slowly(request, then),

@@ -4,7 +4,7 @@ use super::reply::{decode, encode, refuse};
 use crate::auth::{Identity, admit};
 use crate::cluster::change;
 use crate::config;
-use crate::node::{For, Node};
+use crate::node::{For, Node, Weight};
 use api::Error;
 use api::etcdserverpb::{
     Member, MemberAddRequest, MemberAddResponse, MemberListRequest, MemberListResponse, MemberPromoteRequest,
@@ -30,7 +30,7 @@ pub(super) fn member_list(node: &Arc<Node>, call: Call, responder: Responder) {
             Ok(_) if !request.linearizable => responder.send(answer(node)),
             Ok(_) => {
                 let own = node.clone();
-                node.linearize(move |allowed| match allowed {
+                node.linearize(Weight::NONE, move |allowed| match allowed {
                     Ok(()) => responder.send(answer(&own)),
                     Err(error) => refuse(responder, error),
                 });

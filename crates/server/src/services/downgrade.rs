@@ -4,7 +4,7 @@ use super::maintenance::as_root;
 use super::reply::{decode, encode, refuse};
 use crate::cluster::downgrade;
 use crate::logging;
-use crate::node::{self, For, Node};
+use crate::node::{self, For, Node, Weight};
 use api::etcdserverpb::downgrade_request::DowngradeAction;
 use api::etcdserverpb::{DowngradeRequest, DowngradeResponse};
 use api::{Code, Error};
@@ -35,7 +35,7 @@ fn decide(node: &Arc<Node>, request: &DowngradeRequest, responder: Responder) {
     };
     let is_to_begin = action == Ok(DowngradeAction::Enable);
     // Whether one is under way is asked of everything that was acknowledged so far.
-    node.linearize(move |allowed| match allowed.and_then(|()| downgrade::check(&own, target)) {
+    node.linearize(Weight::NONE, move |allowed| match allowed.and_then(|()| downgrade::check(&own, target)) {
         Err(error) => {
             if is_to_begin {
                 logging::warn("reject downgrade request", &[("error", error.message().into())]);
@@ -61,7 +61,7 @@ fn begin(node: Arc<Node>, target: (u64, u64), responder: Responder) {
 fn cancel(node: Arc<Node>, responder: Responder) {
     let own = node.clone();
     let failed = |error: &str| logging::warn("failed to cancel downgrade", &[("error", error.into())]);
-    node.linearize(move |allowed| match allowed {
+    node.linearize(Weight::NONE, move |allowed| match allowed {
         Ok(()) if own.store.members().downgrade.enabled => {
             let node = own.clone();
             let done = move |outcome: node::Outcome| {

@@ -20,7 +20,7 @@ pub(super) fn campaign(node: &Arc<Node>, call: Call, responder: Responder) {
         Ok(request) => request,
         Err(status) => return refuse(responder, status),
     };
-    let caller = Caller::new(node, &call.metadata, &call.peer);
+    let caller = Caller::of(node, &call);
     let own = caller.clone();
     caller.session(request.lease, move |session| match session {
         Ok(lease) => stand(own, request, lease, responder),
@@ -124,7 +124,7 @@ pub(super) fn proclaim(node: &Arc<Node>, call: Call, responder: Responder) {
         Ok(decoded) => decoded,
         Err(status) => return refuse(responder, status),
     };
-    let caller = Caller::new(node, &call.metadata, &call.peer);
+    let caller = Caller::of(node, &call);
     let own = caller.clone();
     caller.session(leader.lease, move |session| match session {
         Ok(lease) => own.proclaim(&leader, lease, value, move |answer| {
@@ -139,7 +139,7 @@ pub(super) fn leader(node: &Arc<Node>, call: Call, responder: Responder) {
         Ok(request) => request,
         Err(status) => return refuse(responder, status),
     };
-    Caller::new(node, &call.metadata, &call.peer).range(oldest(&prefix(&request.name)), move |answer| {
+    Caller::of(node, &call).range(oldest(&prefix(&request.name)), move |answer| {
         responder.send(answer.and_then(|found| match found.kvs.into_iter().next() {
             Some(pair) => encode(&LeaderResponse { header: found.header, kv: Some(pair) }),
             None => Err(Status::new(Code::Unknown, "election: no leader")),
@@ -155,7 +155,7 @@ pub(super) fn resign(node: &Arc<Node>, call: Call, responder: Responder) {
     };
     let request = if_created(&leader.key, leader.rev, vec![delete_op(&leader.key)]);
     // Who does not lead any more has nothing to resign from, which is no error.
-    Caller::new(node, &call.metadata, &call.peer).txn(&request, move |answer| {
+    Caller::of(node, &call).txn(&request, move |answer| {
         responder.send(answer.and_then(|txn| encode(&ResignResponse { header: txn.header })));
     });
 }

@@ -113,18 +113,9 @@ fn read(
             }
         });
     }
-    let claimed = if waits { identity.claim(node) } else { Ok(None) };
-    let claim = match claimed {
-        Ok(claim) => claim,
-        Err(error) => {
-            reading.end(node, false);
-            return refuse(responder, error);
-        }
-    };
     let own = node.clone();
     // After the read index: what was acknowledged about users and permissions counts too.
-    node.linearize(move |allowed| {
-        drop(claim);
+    node.linearize(identity.weight(), move |allowed| {
         if waits {
             reading.allowed = Instant::now();
         }

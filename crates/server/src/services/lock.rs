@@ -17,7 +17,7 @@ pub(super) fn lock(node: &Arc<Node>, call: Call, responder: Responder) {
         Ok(request) => request,
         Err(status) => return refuse(responder, status),
     };
-    let caller = Caller::new(node, &call.metadata, &call.peer);
+    let caller = Caller::of(node, &call);
     let own = caller.clone();
     caller.session(request.lease, move |session| match session {
         Ok(lease) => acquire(own, &prefix(&request.name), lease, responder),
@@ -27,7 +27,7 @@ pub(super) fn lock(node: &Arc<Node>, call: Call, responder: Responder) {
 
 pub(super) fn unlock(node: &Arc<Node>, call: Call, responder: Responder) {
     match decode::<UnlockRequest>(call.message.clone()) {
-        Ok(request) => Caller::new(node, &call.metadata, &call.peer).delete(request.key, move |answer| {
+        Ok(request) => Caller::of(node, &call).delete(request.key, move |answer| {
             responder.send(answer.and_then(|deleted| encode(&UnlockResponse { header: deleted.header })));
         }),
         Err(status) => refuse(responder, status),

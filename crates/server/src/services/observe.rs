@@ -37,7 +37,7 @@ pub(super) struct Observe {
 
 impl Observe {
     pub(super) fn new(node: &Arc<Node>, call: StreamCall) -> Observe {
-        let caller = Caller::new(node, &call.metadata, &call.peer);
+        let caller = Caller::of_stream(node, &call);
         Observe { caller, waker: call.waker, prefix: Bytes::new(), state: State::Idle, due: VecDeque::new() }
     }
 
@@ -142,6 +142,7 @@ impl Observe {
 
 impl StreamHandler for Observe {
     fn message(&mut self, message: Bytes, out: &mut Outbound<'_>) {
+        self.caller = self.caller.holding(message.len());
         match decode::<LeaderRequest>(message) {
             Ok(request) => self.prefix = prefix(&request.name),
             Err(status) => return out.finish(status),

@@ -36,6 +36,7 @@ impl RangeStream {
     }
 
     fn start(&mut self, message: Bytes) -> Result<(), Status> {
+        let identity = self.identity.clone().holding(message.len());
         let request: RangeRequest = decode(message)?;
         check::range(&request)?;
         let serializable = request.serializable;
@@ -60,12 +61,12 @@ impl RangeStream {
                 waker.wake();
             }
         };
-        let identity = self.identity.clone();
         if serializable {
             identify(&self.node, identity, |_, pass| begin(pass));
         } else {
             let own = self.node.clone();
-            self.node.linearize(move |allowed| begin(allowed.and_then(|()| own.pass_now(&identity))));
+            self.node
+                .linearize(identity.weight(), move |allowed| begin(allowed.and_then(|()| own.pass_now(&identity))));
         }
         Ok(())
     }

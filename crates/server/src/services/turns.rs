@@ -4,7 +4,8 @@
 //! notices within [`LOOK`] that a client has given up.
 
 use super::caller::{Answer, Caller, unknown, youngest_until};
-use crate::node::{Node, lock};
+use crate::budget;
+use crate::node::{Node, Weight, lock};
 use api::etcdserverpb::WatchCreateRequest;
 use api::etcdserverpb::watch_create_request::FilterType;
 use api::{Code, Error, limits};
@@ -29,6 +30,8 @@ pub(super) trait Claim: Send {
 }
 
 struct Waiter {
+    /// What all of it takes, name and key and headers.
+    _held: Option<budget::Claim>,
     caller: Caller,
     prefix: Bytes,
     /// Keys created until here come first.
@@ -68,8 +71,12 @@ impl Turns {
         if turns.waiting.load(Ordering::Relaxed) >= limits::TURNS_WAITING_MAX {
             return claim.settle(Err(unknown(Error::TooManyRequests)));
         }
+        let held = match caller.weight().and(prefix.len()).claim(&caller.node.budget) {
+            Ok(held) => held,
+            Err(error) => return claim.settle(Err(unknown(error))),
+        };
         turns.waiting.fetch_add(1, Ordering::Relaxed);
-        turns.post(Note::Begin(Box::new(Waiter { caller, prefix, before, claim, watch: None })));
+        turns.post(Note::Begin(Box::new(Waiter { _held: held, caller, prefix, before, claim, watch: None })));
     }
 
     /// Ends the thread; who waits is told that the server has stopped.
@@ -145,7 +152,8 @@ impl Queue<'_> {
     fn ask(&self, id: u64) {
         let Some(waiter) = self.waiters.get(&id) else { return };
         let node = waiter.caller.node.clone();
-        waiter.caller.node.linearize(move |allowed| node.turns.post(Note::Read(id, allowed)));
+        // What the waiter holds is claimed for as long as it waits.
+        waiter.caller.node.linearize(Weight::NONE, move |allowed| node.turns.post(Note::Read(id, allowed)));
     }
 
     fn read(&mut self, id: u64) {

@@ -1,3 +1,4 @@
 //! What clients can make a member do and hold, call by call.
 
 mod space;
+mod waiting;

@@ -1,0 +1,35 @@
+//! What a call keeps in memory while it waits.
+
+use crate::budget::{Budget, Claim};
+use api::{Error, limits};
+use rpc::Address;
+use std::sync::Arc;
+
+/// Bytes of a request that wait with its call, on a client's account.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Weight {
+    bytes: usize,
+    client: Option<Address>,
+}
+
+impl Weight {
+    /// Of what the member asks on its own account, or of calls that clients cannot make larger.
+    pub(crate) const NONE: Weight = Weight { bytes: 0, client: None };
+
+    /// Of so many bytes that `client` has sent.
+    pub(crate) fn of(bytes: usize, client: Address) -> Weight {
+        Weight { bytes, client: Some(client) }
+    }
+
+    /// The same and so many more bytes.
+    #[must_use]
+    pub(crate) fn and(self, bytes: usize) -> Weight {
+        Weight { bytes: self.bytes.saturating_add(bytes), ..self }
+    }
+
+    /// Claims it of the budget; nothing if it is little.
+    pub(crate) fn claim(self, budget: &Arc<Budget>) -> Result<Option<Claim>, Error> {
+        let is_little = self.bytes <= limits::BUDGET_FREE_BYTES;
+        if is_little { Ok(None) } else { budget.claim_request(self.bytes).map(Some) }
+    }
+}

@@ -1,0 +1,75 @@
+//! What calls hold while they wait for a read index.
+
+use crate::budget::Pool;
+use crate::rig::{Pending, Rig};
+use api::Message;
+use api::etcdserverpb::{
+    AuthRoleGetRequest, AuthUserGetRequest, DeleteRangeRequest, PutRequest, RangeRequest, RangeResponse,
+};
+use api::v3electionpb::{CampaignRequest, LeaderKey, LeaderRequest, ProclaimRequest, ResignRequest};
+use api::v3lockpb::{LockRequest, UnlockRequest};
+use bytes::Bytes;
+
+/// Of the longest field of each request.
+const LONG: usize = 256 << 10;
+
+fn long() -> Bytes {
+    vec![7; LONG].into()
+}
+
+fn held(rig: &Rig) -> usize {
+    rig.node().budget.held(Pool::Requests) as usize
+}
+
+/// Calls that wait, and whether what they hold is counted.
+struct Waiting<'a> {
+    rig: &'a Rig,
+    token: Option<&'a str>,
+    begun: Vec<Pending>,
+}
+
+impl Waiting<'_> {
+    /// Begins one that keeps its request so many `times`.
+    fn begin(&mut self, path: &str, times: usize, request: &impl Message) {
+        let before = held(self.rig);
+        self.begun.push(self.rig.begin(path, self.token, request));
+        let more = held(self.rig) - before;
+        assert!(more >= times * LONG, "{path} waits with its request, but only {more} bytes are counted");
+    }
+}
+
+#[test]
+fn all_that_waits_for_a_read_index_is_counted() {
+    let rig = Rig::start(&[]);
+    let token = rig.enable_auth();
+    rig.cut_off(Some(&token));
+    let name = || "n".repeat(LONG);
+    let leader = || Some(LeaderKey { name: long(), key: "k".into(), rev: 1, lease: 1 });
+    let mut waiting = Waiting { rig: &rig, token: Some(&token), begun: Vec::new() };
+    waiting.begin("/etcdserverpb.KV/Range", 1, &RangeRequest { key: long(), ..Default::default() });
+    // All others are kept a second time, to be tried again if users change meanwhile.
+    waiting.begin("/etcdserverpb.Auth/UserGet", 2, &AuthUserGetRequest { name: name() });
+    waiting.begin("/etcdserverpb.Auth/RoleGet", 2, &AuthRoleGetRequest { role: name() });
+    waiting.begin("/v3electionpb.Election/Leader", 2, &LeaderRequest { name: long() });
+    // Of a token that may be in an entry to come. Nobody is refused before this member has caught up.
+    waiting.token = Some("no.99999999999");
+    waiting.begin("/etcdserverpb.KV/Put", 2, &PutRequest { key: long(), ..Default::default() });
+    waiting.begin("/etcdserverpb.KV/DeleteRange", 2, &DeleteRangeRequest { key: long(), ..Default::default() });
+    // What is made of these waits too.
+    waiting.begin("/v3lockpb.Lock/Lock", 3, &LockRequest { name: long(), lease: 1 });
+    waiting.begin("/v3lockpb.Lock/Unlock", 3, &UnlockRequest { key: long() });
+    let campaign = CampaignRequest { name: long(), lease: 1, value: "v".into() };
+    waiting.begin("/v3electionpb.Election/Campaign", 3, &campaign);
+    let value: Bytes = "v".into();
+    waiting.begin("/v3electionpb.Election/Proclaim", 2, &ProclaimRequest { leader: leader(), value });
+    waiting.begin("/v3electionpb.Election/Resign", 2, &ResignRequest { leader: leader() });
+    for pending in waiting.begun {
+        pending.take::<RangeResponse>().expect_err("nobody leads");
+    }
+    rig.wait_for("the end of what was held", || held(&rig) == 0);
+    let list = RangeRequest { key: long(), ..Default::default() };
+    let _stream = rig.stream("/etcdserverpb.KV/RangeStream", None, &list);
+    assert!(held(&rig) >= LONG, "a stream waits with its request");
+    let _observer = rig.stream("/v3electionpb.Election/Observe", None, &LeaderRequest { name: long() });
+    assert!(held(&rig) >= 3 * LONG, "an observer waits with its own and what is made of it");
+}
