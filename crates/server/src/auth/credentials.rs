@@ -12,7 +12,7 @@ use std::sync::Mutex;
 /// Users whose credential is kept.
 const KEPT_MAX: usize = 10_000;
 
-/// A keyed hash of user, password and auth revision.
+/// A keyed hash of user and password.
 pub(super) type Tag = [u8; 32];
 
 /// The kept credentials.
@@ -30,19 +30,18 @@ impl Credentials {
     }
 
     /// The tag of a credential, to know it again.
-    pub(super) fn tag(&self, user: &str, password: &str, revision: u64) -> Tag {
+    pub(super) fn tag(&self, user: &str, password: &[u8]) -> Tag {
         let mut tag = [0; 32];
-        tag.copy_from_slice(self.sign(user, password, revision).as_ref());
+        tag.copy_from_slice(self.sign(user, password).as_ref());
         tag
     }
 
-    fn sign(&self, user: &str, password: &str, revision: u64) -> hmac::Tag {
+    fn sign(&self, user: &str, password: &[u8]) -> hmac::Tag {
         let mut context = hmac::Context::with_key(&self.key);
-        context.update(&revision.to_le_bytes());
         // With its length, no other user and password make the same bytes.
         context.update(&(user.len() as u64).to_le_bytes());
         context.update(user.as_bytes());
-        context.update(password.as_bytes());
+        context.update(password);
         context.sign()
     }
 
@@ -78,13 +77,13 @@ mod tests {
     #[test]
     fn only_the_very_same_is_known() {
         let credentials = Credentials::new().expect("random numbers");
-        let right = credentials.tag("ann", "pw", 5);
+        let right = credentials.tag("ann", b"pw");
         credentials.keep("ann", right, 5);
         assert!(credentials.is_known("ann", &right, 5));
         assert!(!credentials.is_known("ann", &right, 6));
         assert!(!credentials.is_known("bob", &right, 5));
-        for (user, password, revision) in [("ann", "pW", 5), ("annp", "w", 5), ("an", "npw", 5), ("ann", "pw", 6)] {
-            assert!(!credentials.is_known("ann", &credentials.tag(user, password, revision), 5));
+        for (user, password) in [("ann", "pW"), ("annp", "w"), ("an", "npw")] {
+            assert!(!credentials.is_known("ann", &credentials.tag(user, password.as_bytes()), 5));
         }
     }
 

@@ -1,12 +1,12 @@
 //! Passwords that were wrong: who gives many has to wait.
 
 use crate::node::lock;
+use rpc::Origin;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::net::IpAddr;
 use std::sync::Mutex;
 
-/// Attempts that one address has with one user at once, and the time until it has another.
+/// Attempts that one address, or network of IPv6, has with one user at once, and the time until it has another.
 const USER: Allowance = Allowance { attempts_max: 10, again_ms: 1_000 };
 /// The same with all users together.
 const ADDRESS: Allowance = Allowance { attempts_max: 200, again_ms: 50 };
@@ -24,7 +24,7 @@ type Table<K> = HashMap<K, u64>;
 #[derive(Default)]
 struct Tables {
     users: Table<u64>,
-    addresses: Table<Option<IpAddr>>,
+    addresses: Table<Origin>,
 }
 
 /// The attempts of the last moments.
@@ -35,28 +35,28 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    fn keys(&self, user: &str, address: Option<IpAddr>) -> (u64, Option<IpAddr>) {
-        (self.hashing.hash_one((user, address)), address)
+    fn user_at(&self, user: &str, origin: Origin) -> u64 {
+        self.hashing.hash_one((user, origin))
     }
 
     /// Takes one attempt; false if none is left. It counts as failed until it is given back.
-    pub(super) fn take(&self, user: &str, address: Option<IpAddr>, now_ms: u64) -> bool {
-        let (user, address) = self.keys(user, address);
+    pub(super) fn take(&self, user: &str, origin: Origin, now_ms: u64) -> bool {
+        let user = self.user_at(user, origin);
         let mut tables = lock(&self.tables);
-        let may = USER.has(&tables.users, &user, now_ms) && ADDRESS.has(&tables.addresses, &address, now_ms);
+        let may = USER.has(&tables.users, &user, now_ms) && ADDRESS.has(&tables.addresses, &origin, now_ms);
         if may {
             USER.take(&mut tables.users, user, now_ms);
-            ADDRESS.take(&mut tables.addresses, address, now_ms);
+            ADDRESS.take(&mut tables.addresses, origin, now_ms);
         }
         may
     }
 
     /// Gives an attempt back that has not failed.
-    pub(super) fn give_back(&self, user: &str, address: Option<IpAddr>) {
-        let (user, address) = self.keys(user, address);
+    pub(super) fn give_back(&self, user: &str, origin: Origin) {
+        let user = self.user_at(user, origin);
         let mut tables = lock(&self.tables);
         USER.give_back(&mut tables.users, &user);
-        ADDRESS.give_back(&mut tables.addresses, &address);
+        ADDRESS.give_back(&mut tables.addresses, &origin);
     }
 }
 
@@ -90,39 +90,57 @@ impl Allowance {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::{IpAddr, Ipv6Addr};
 
-    const HOME: Option<IpAddr> = Some(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
+    const NOWHERE: Option<IpAddr> = None;
+
+    fn from(address: impl Into<Option<IpAddr>>) -> Origin {
+        Origin::of(address.into())
+    }
+
+    fn home() -> Origin {
+        from(IpAddr::from([127, 0, 0, 1]))
+    }
 
     #[test]
     fn attempts_come_back() {
         let failures = Failures::default();
         for _ in 0..USER.attempts_max {
-            assert!(failures.take("ann", HOME, 5));
+            assert!(failures.take("ann", home(), 5));
         }
-        assert!(!failures.take("ann", HOME, 5));
-        assert!(failures.take("bob", HOME, 5) && failures.take("ann", None, 5));
-        assert!(!failures.take("ann", HOME, 1_004));
-        assert!(failures.take("ann", HOME, 1_005) && !failures.take("ann", HOME, 1_005));
-        failures.give_back("ann", HOME);
-        assert!(failures.take("ann", HOME, 1_005));
+        assert!(!failures.take("ann", home(), 5));
+        assert!(failures.take("bob", home(), 5) && failures.take("ann", from(NOWHERE), 5));
+        assert!(!failures.take("ann", home(), 1_004));
+        assert!(failures.take("ann", home(), 1_005) && !failures.take("ann", home(), 1_005));
+        failures.give_back("ann", home());
+        assert!(failures.take("ann", home(), 1_005));
     }
 
     #[test]
     fn an_address_has_fewer_than_its_users() {
         let failures = Failures::default();
-        let taken = (0..1_000).filter(|user| failures.take(&user.to_string(), HOME, 0)).count();
+        let taken = (0..1_000).filter(|user| failures.take(&user.to_string(), home(), 0)).count();
         assert_eq!(taken as u64, ADDRESS.attempts_max);
-        assert!(failures.take("ann", None, 0));
+        assert!(failures.take("ann", from(NOWHERE), 0));
     }
 
     #[test]
     fn tables_are_bounded() {
         let failures = Failures::default();
         for number in 0..3 * KEPT_MAX as u32 {
-            let address = Some(IpAddr::V4(number.into()));
-            assert!(failures.take("ann", address, 0));
+            assert!(failures.take("ann", from(IpAddr::V4(number.into())), 0));
         }
         let tables = lock(&failures.tables);
         assert!(tables.users.len() <= KEPT_MAX && tables.addresses.len() <= KEPT_MAX);
+    }
+
+    #[test]
+    fn the_addresses_of_one_network_clear_no_table() {
+        let failures = Failures::default();
+        assert_eq!((0..100).filter(|_| failures.take("ann", home(), 0)).count() as u64, USER.attempts_max);
+        let network = (0..2 * KEPT_MAX as u128).map(|host| from(IpAddr::V6(Ipv6Addr::from_bits(0x2001 << 112 | host))));
+        let taken = network.filter(|origin| failures.take("bob", *origin, 0)).count();
+        assert_eq!(taken as u64, USER.attempts_max);
+        assert!(!failures.take("ann", home(), 0), "what was counted of others still is");
     }
 }

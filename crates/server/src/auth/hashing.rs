@@ -11,7 +11,7 @@ use store::Password;
 /// What may wait. Beyond it the last one would wait for seconds.
 const QUEUE_MAX: usize = 64;
 /// What bcrypt takes in.
-const PASSWORD_BYTES_MAX: usize = 72;
+pub(super) const PASSWORD_BYTES_MAX: usize = 72;
 
 /// The threads, and what a password is hashed with.
 pub(super) struct Hashing {
@@ -66,7 +66,7 @@ impl Hashing {
     /// Whether a password is the one of the hash. Takes as long without one.
     pub(super) fn verify(
         &self,
-        password: String,
+        password: Vec<u8>,
         stored: Password,
         then: impl FnOnce(Result<bool, HashError>) + Send + 'static,
     ) {

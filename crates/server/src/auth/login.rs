@@ -4,20 +4,23 @@
 //! is known of it or by bcrypt. The token is the user's newest if that has most of its time left, else a new one that goes through
 //! the log with the auth revision under which the password was checked.
 
-use super::hashing::HashError;
+use super::credentials::Tag;
+use super::hashing::{HashError, PASSWORD_BYTES_MAX};
 use super::{Auth, Provider};
 use crate::node::{self, Node, Outcome, Weight, lock};
 use api::etcdserverpb::InternalAuthenticateRequest;
+use api::limits::AUTH_NAME_BYTES_MAX;
 use api::{Code, Error, Message};
 use ring::rand::{SecureRandom, SystemRandom};
-use rpc::Status;
+use rpc::{Address, Origin, Status};
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use store::{Author, Password};
 
 /// Times that users or permissions may change while one login is under way.
 const TRIES_MAX: usize = 10;
+/// Logins with one name and password that wait together.
+const JOINED_MAX: usize = 4_096;
 const LETTERS: &[u8; 52] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 const TOKEN_LETTERS: usize = 16;
 /// The last multiple of their number that a byte holds: those from there on would make some letters likelier.
@@ -32,10 +35,19 @@ type Then = Box<dyn FnOnce(Token) + Send>;
 pub(super) struct Waiting<K>(Mutex<HashMap<K, Vec<Login>>>);
 
 impl<K: Eq + std::hash::Hash> Waiting<K> {
-    /// Adds one; true for the first, who has to see to it.
-    fn join(&self, key: K, login: Login) -> bool {
+    /// Adds one; true for the first, who has to see to it. With too many others it fails.
+    fn join(&self, key: K, mut login: Login) -> bool {
         let mut waiting = lock(&self.0);
         let logins = waiting.entry(key).or_default();
+        if logins.len() >= JOINED_MAX {
+            drop(waiting);
+            login.fail(Error::TooManyRequests);
+            return false;
+        }
+        if let Some(first) = logins.first() {
+            // They have the same name and password, which are kept once.
+            login.credential = first.credential.clone();
+        }
         logins.push(login);
         logins.len() == 1
     }
@@ -45,11 +57,28 @@ impl<K: Eq + std::hash::Hash> Waiting<K> {
     }
 }
 
+/// What a client has given to log in, no longer than what is looked at.
+struct Credential {
+    name: String,
+    password: Vec<u8>,
+    tag: Tag,
+}
+
+impl Credential {
+    fn new(auth: &Auth, name: String, password: &str) -> Credential {
+        // Nobody has such a name, and nobody has none.
+        let name = if name.len() > AUTH_NAME_BYTES_MAX { String::new() } else { name };
+        let password = password.as_bytes();
+        let password = password.get(..PASSWORD_BYTES_MAX).unwrap_or(password).to_vec();
+        let tag = auth.credentials.tag(&name, &password);
+        Credential { name, password, tag }
+    }
+}
+
 /// One attempt to log in.
 pub(super) struct Login {
-    name: String,
-    password: String,
-    address: Option<IpAddr>,
+    credential: Arc<Credential>,
+    client: Address,
     tries: usize,
     then: Then,
 }
@@ -58,11 +87,13 @@ pub(super) struct Login {
 pub(crate) fn log_in(
     node: &Arc<Node>,
     name: String,
-    password: String,
-    address: Option<IpAddr>,
+    password: &str,
+    client: Address,
     then: impl FnOnce(Token) + Send + 'static,
 ) {
-    Login { name, password, address, tries: 0, then: Box::new(then) }.begin(node);
+    // Here and not behind the read index, where consensus waits.
+    let credential = Arc::new(Credential::new(&node.auth, name, password));
+    Login { credential, client, tries: 0, then: Box::new(then) }.begin(node);
 }
 
 impl Login {
@@ -76,7 +107,7 @@ impl Login {
             return self.fail(Error::AuthOldRevision);
         }
         let own = node.clone();
-        let weight = Weight::NONE;
+        let weight = Weight::of(self.credential.name.len(), self.client);
         node.linearize(weight, move |allowed| match allowed {
             Ok(()) => self.check(&own),
             Err(error) => self.fail(error),
@@ -88,25 +119,25 @@ impl Login {
         if !users.is_enabled() {
             return self.fail(Error::AuthNotEnabled);
         }
-        let (stored, revision) = users.password(&self.name);
+        let (stored, revision) = users.password(&self.credential.name);
         if stored == Password::None {
             let text = "auth: authentication failed, password was given for no password user";
             return self.fail(Status::new(Code::Unknown, text));
         }
-        let tag = auth.credentials.tag(&self.name, &self.password, revision);
-        if auth.credentials.is_known(&self.name, &tag, revision) {
+        let (credential, origin) = (self.credential.clone(), Origin::of(self.client.ip()));
+        if auth.credentials.is_known(&credential.name, &credential.tag, revision) {
             return self.issue(node, revision);
         }
-        let (name, password, address) = (self.name.clone(), self.password.clone(), self.address);
-        if !auth.checking.join(tag, self) {
+        let key = (credential.tag, revision);
+        if !auth.checking.join(key, self) {
             return;
         }
-        if !auth.failures.take(&name, address, node.now_ms()) {
-            return settle(auth.checking.leave(&tag), Error::TooManyFailures);
+        if !auth.failures.take(&credential.name, origin, node.now_ms()) {
+            return settle(auth.checking.leave(&key), Error::TooManyFailures);
         }
         let own = node.clone();
-        auth.hashing.verify(password, stored, move |found| {
-            hand_over(&own.clone(), move || own.auth.checked(&own, tag, revision, &name, address, found));
+        auth.hashing.verify(credential.password.clone(), stored, move |found| {
+            hand_over(&own.clone(), move || own.auth.checked(&own, &credential, revision, origin, found));
         });
     }
 
@@ -116,8 +147,10 @@ impl Login {
         match &auth.provider {
             Provider::Nobody => self.fail(Error::AuthFailed),
             Provider::Simple => {
-                let newest =
-                    auth.tokens.newest(&self.name, now_ms).filter(|(_, age_ms)| *age_ms < auth.tokens.ttl_ms() / 2);
+                let newest = auth
+                    .tokens
+                    .newest(&self.credential.name, now_ms)
+                    .filter(|(_, age_ms)| *age_ms < auth.tokens.ttl_ms() / 2);
                 // What was dropped meanwhile must not be handed out: every drop changes the revision first.
                 if node.store.auth().revision() != revision {
                     return self.begin(node);
@@ -125,7 +158,7 @@ impl Login {
                 if let Some((token, _)) = newest {
                     return (self.then)(Ok(token));
                 }
-                let name = self.name.clone();
+                let name = self.credential.name.clone();
                 let key = (name.clone(), revision);
                 if auth.issuing.join(key.clone(), self) {
                     propose(node, name, revision, key);
@@ -135,10 +168,10 @@ impl Login {
                 if node.store.auth().revision() != revision {
                     return self.begin(node);
                 }
-                if let Some(token) = jwt.newest(&self.name, revision, now_ms) {
+                if let Some(token) = jwt.newest(&self.credential.name, revision, now_ms) {
                     return (self.then)(Ok(token));
                 }
-                let name = self.name.clone();
+                let name = self.credential.name.clone();
                 let key = (name.clone(), revision);
                 if !auth.issuing.join(key.clone(), self) {
                     return;
@@ -162,16 +195,7 @@ impl Login {
 /// Goes on with what bcrypt has found on a thread that others can wait for: one that runs only while nobody else wants the
 /// processor must not hold a lock that they want.
 pub(crate) fn hand_over(node: &Node, then: impl FnOnce() + Send + 'static) {
-    let slot = Arc::new(Mutex::new(Some(then)));
-    let taken = slot.clone();
-    let queued = node.slow.try_run(move || {
-        let then = lock(&taken).take();
-        if let Some(then) = then {
-            then();
-        }
-    });
-    let left = if queued { None } else { lock(&slot).take() };
-    if let Some(then) = left {
+    if let Err(then) = node.slow.try_give(then, |then| then()) {
         then();
     }
 }
@@ -222,20 +246,20 @@ impl Auth {
     fn checked(
         &self,
         node: &Arc<Node>,
-        tag: super::credentials::Tag,
+        credential: &Credential,
         revision: u64,
-        name: &str,
-        address: Option<IpAddr>,
+        origin: Origin,
         found: Result<bool, HashError>,
     ) {
+        let Credential { name, tag, .. } = credential;
         let is_unchanged = node.store.auth().revision() == revision;
         if found == Ok(true) && is_unchanged {
-            self.credentials.keep(name, tag, revision);
+            self.credentials.keep(name, *tag, revision);
         }
         if found != Ok(false) {
-            self.failures.give_back(name, address);
+            self.failures.give_back(name, origin);
         }
-        let logins = self.checking.leave(&tag);
+        let logins = self.checking.leave(&(*tag, revision));
         match found {
             Ok(true) => logins.into_iter().for_each(|login| login.issue(node, revision)),
             Ok(false) => settle(logins, Error::AuthFailed),
@@ -247,6 +271,27 @@ impl Auth {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn those_who_wait_together_are_bounded_and_share_what_they_gave() {
+        let (waiting, failed) = (Waiting::default(), Arc::new(Mutex::new(Vec::new())));
+        let join = || {
+            let failed = failed.clone();
+            let credential = Arc::new(Credential { name: "ann".into(), password: b"pw".into(), tag: [0; 32] });
+            let then = Box::new(move |token: Token| lock(&failed).push(token.map_err(|status| status.message)));
+            waiting.join("ann", Login { credential, client: Address::Unix, tries: 1, then })
+        };
+        assert!(join(), "the first sees to it");
+        assert!(!(1..JOINED_MAX).any(|_| join()));
+        assert_eq!(*lock(&failed), []);
+        assert!(!join());
+        assert_eq!(*lock(&failed), [Err(Error::TooManyRequests.message().into())]);
+        let logins = waiting.leave(&"ann");
+        assert_eq!(logins.len(), JOINED_MAX);
+        let credential = &logins.first().expect("it came first").credential;
+        assert!(logins.iter().all(|login| Arc::ptr_eq(&login.credential, credential)));
+        assert!(waiting.leave(&"ann").is_empty());
+    }
 
     #[test]
     fn tokens_are_letters() {

@@ -59,8 +59,8 @@ pub(crate) struct Auth {
     credentials: Credentials,
     failures: Failures,
     hashing: Hashing,
-    /// Logins that wait for bcrypt, by what they wait for.
-    checking: Waiting<Tag>,
+    /// Logins that wait for bcrypt, by what they wait for: a credential under an auth revision.
+    checking: Waiting<(Tag, u64)>,
     /// Logins that wait for a token, by user and auth revision.
     issuing: Waiting<(String, u64)>,
 }

@@ -58,6 +58,22 @@ impl SlowPool {
         })
     }
 
+    /// Queues a job that takes its `owner` along, who is given back when the queue is full.
+    pub(crate) fn try_give<T: Send + 'static>(&self, owner: T, job: impl FnOnce(T) + Send + 'static) -> Result<(), T> {
+        let slot = Arc::new(Mutex::new(Some(owner)));
+        let taken = slot.clone();
+        let take = |slot: &Mutex<Option<T>>| slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let queued = self.try_run(move || {
+            if let Some(owner) = take(&taken) {
+                job(owner);
+            }
+        });
+        match if queued { None } else { take(&slot) } {
+            Some(owner) => Err(owner),
+            None => Ok(()),
+        }
+    }
+
     /// Counts a job that was given up in the middle because nobody waited for it any more.
     pub(crate) fn count_canceled(&self) {
         self.canceled.fetch_add(1, Ordering::Relaxed);

@@ -104,13 +104,13 @@ fn hash(
 }
 
 pub(super) fn authenticate(node: &Arc<Node>, call: Call, responder: Responder) {
-    let address = call.peer.address.ip();
+    let client = call.peer.address;
     let AuthenticateRequest { name, password } = match decode(call.message) {
         Ok(request) => request,
         Err(status) => return refuse(responder, status),
     };
     let own = node.clone();
-    log_in(node, name, password, address, move |token| {
+    log_in(node, name, &password, client, move |token| {
         let header = Some(own.header(own.store.revision()));
         responder.send(token.and_then(|token| encode(&AuthenticateResponse { header, token })));
     });

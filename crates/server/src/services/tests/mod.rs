@@ -1,4 +1,5 @@
 //! What clients can make a member do and hold, call by call.
 
+mod logins;
 mod space;
 mod waiting;
