@@ -4,6 +4,7 @@ use super::remote::{self, Promoted};
 use super::rules::{self, Health};
 use crate::logging::{self, Value};
 use crate::node::{For, Node, Waits, Weight};
+use crate::peers::client::Kept;
 use api::Error;
 use api::raftpb::{ConfChange, ConfChangeType};
 use std::sync::Arc;
@@ -169,8 +170,8 @@ fn ready(node: &Node, progress: &[member::Progress], id: u64) -> Result<(), Erro
 }
 
 fn forward_promotion(node: &Arc<Node>, id: u64, done: Done) {
-    let ask = move |node: &Arc<Node>, done: Done| done.end(ask_leader_to_promote(node, id));
-    node.forward(done, ask, |done, error| done.end(Err(error)));
+    let ask = move |node: &Arc<Node>, _: &mut Kept, done: Done| done.end(ask_leader_to_promote(node, id));
+    node.forward(None, done, ask, |done, error| done.end(Err(error)));
 }
 
 fn ask_leader_to_promote(node: &Arc<Node>, id: u64) -> Changed {

@@ -2,6 +2,7 @@
 
 use crate::logging::{self, Value};
 use crate::node::Node;
+use crate::peers::client::Kept;
 use api::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,11 +20,11 @@ pub(crate) fn move_leader(node: &Arc<Node>, target: u64, done: impl FnOnce(Resul
         return done(Err(Error::BadLeaderTransferee));
     }
     let patience = node.config.request_timeout();
-    let wait = move |node: &Arc<Node>, done: Box<dyn FnOnce(Result<(), Error>) + Send>| {
+    let wait = move |node: &Arc<Node>, _: &mut Kept, done: Box<dyn FnOnce(Result<(), Error>) + Send>| {
         done(if transfer(node, target, patience) { Ok(()) } else { Err(Error::TimeoutLeaderTransfer) });
     };
     let done: Box<dyn FnOnce(Result<(), Error>) + Send> = Box::new(done);
-    node.forward(done, wait, |done, error| done(Err(error)));
+    node.forward(None, done, wait, |done, error| done(Err(error)));
 }
 
 /// Hands over and waits; whether `target` leads.

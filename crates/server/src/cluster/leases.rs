@@ -5,30 +5,46 @@ use super::remote::{self, CallError};
 use crate::config::Gate;
 use crate::logging::{self, Value};
 use crate::node::{Node, Weight, lock};
-use api::Error;
+use crate::peers::client::Kept;
 use api::etcdserverpb::{LeaseTimeToLiveRequest, LeaseTimeToLiveResponse};
+use api::{Error, limits};
+use rpc::{Address, StreamWaker};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// One call to the leader may take this long.
 const CALL_MAX: Duration = Duration::from_secs(5);
+/// Leases that are renewed at the leader before it is another client's turn.
+const PIECE: usize = 64;
 /// Pause before the leader is asked again.
 const RETRY: Duration = Duration::from_millis(50);
 
 /// Times to live in seconds, in the order of the leases; 0 for one that is not there.
 pub(crate) type Renewed = Result<Vec<i64>, Error>;
 
-/// Renews leases that [`renew_at_once`] does not; `done` is called once, on any thread.
-pub(crate) fn renew(node: &Arc<Node>, leases: Vec<i64>, done: impl FnOnce(Renewed) + Send + 'static) {
+/// A client that keeps leases alive.
+#[derive(Clone)]
+pub(crate) struct Keeper {
+    /// Where it is.
+    pub(crate) client: Address,
+    /// Whether it still waits.
+    pub(crate) waker: StreamWaker,
+}
+
+/// Renews leases that [`renew_at_once`] does not; `done` is called once, on any thread, unless the client has gone.
+pub(crate) fn renew(node: &Arc<Node>, keeper: Keeper, leases: Vec<i64>, done: impl FnOnce(Renewed) + Send + 'static) {
+    let forward = |node: &Arc<Node>, leases: Vec<i64>, done: DoneRenewing| {
+        Renewal { keeper, renewed: Vec::with_capacity(leases.len()), leases, done }.begin(node);
+    };
     if !node.status.is_leader() {
-        return forward_renewals(node, leases, Box::new(done));
+        return forward(node, leases, Box::new(done));
     }
     // One that has lost the quorum may not know yet that another leader counts down the same leases.
     confirm(node, move |own, allowed| match allowed {
         // Renewed first: a checkpoint is either of the new time, or taken back behind it in the log.
         Ok(()) => match renew_here(&own, &leases) {
-            None => forward_renewals(&own, leases, Box::new(done)),
+            None => forward(&own, leases, Box::new(done)),
             Some(renewed) => checkpoints::forget(&own, &leases, move |forgotten| match forgotten {
                 Ok(()) => done(Ok(renewed)),
                 Err(_) => done(Err(Error::NotPrimaryLessor)),
@@ -93,19 +109,46 @@ pub(super) fn renew_here(node: &Node, leases: &[i64]) -> Option<Vec<i64>> {
 
 type DoneRenewing = Box<dyn FnOnce(Renewed) + Send>;
 
-fn forward_renewals(node: &Arc<Node>, leases: Vec<i64>, done: DoneRenewing) {
-    let ask = move |node: &Arc<Node>, done: DoneRenewing| {
-        let renew = |lease: &i64| {
-            let renewed = ask_leader(node, |url, patience| remote::renew(&node.gate, url, *lease, patience))?;
-            Ok(renewed.unwrap_or(0))
-        };
-        done(leases.iter().map(renew).collect());
-    };
-    node.forward(done, ask, |done, error| done(Err(error)));
+/// Leases that are renewed at the leader, piece by piece.
+struct Renewal {
+    keeper: Keeper,
+    leases: Vec<i64>,
+    /// Of the first of them.
+    renewed: Vec<i64>,
+    done: DoneRenewing,
+}
+
+impl Renewal {
+    fn begin(self, node: &Arc<Node>) {
+        let client = Some(self.keeper.client);
+        let work = |node: &Arc<Node>, kept: &mut Kept, renewal: Renewal| renewal.go_on(node, kept);
+        node.forward(client, self, work, |renewal, error| (renewal.done)(Err(error)));
+    }
+
+    /// Renews some, and waits for the next turn with the rest.
+    fn go_on(mut self, node: &Arc<Node>, kept: &mut Kept) {
+        let piece = self.leases.iter().skip(self.renewed.len()).take(PIECE);
+        let mut renewed = Vec::with_capacity(PIECE);
+        for lease in piece {
+            // Nobody waits for the others any more either.
+            if self.keeper.waker.is_canceled() {
+                return;
+            }
+            match ask_leader(node, |url, patience| remote::renew(kept, &node.gate, url, *lease, patience)) {
+                Ok(ttl) => renewed.push(ttl.unwrap_or(0)),
+                Err(error) => return (self.done)(Err(error)),
+            }
+        }
+        self.renewed.append(&mut renewed);
+        if self.renewed.len() >= self.leases.len() {
+            return (self.done)(Ok(self.renewed));
+        }
+        node.forward_on(Some(self.keeper.client), move |node, kept| self.go_on(node, kept));
+    }
 }
 
 /// Asks whoever leads until there is an answer or the time of a request is over.
-fn ask_leader<T>(node: &Node, ask: impl Fn(&str, Duration) -> Result<T, CallError>) -> Result<T, Error> {
+fn ask_leader<T>(node: &Node, mut ask: impl FnMut(&str, Duration) -> Result<T, CallError>) -> Result<T, Error> {
     let deadline = Instant::now() + node.config.request_timeout();
     let mut answered = false;
     while let Some(urls) = super::leader_urls(node, deadline) {
@@ -136,18 +179,34 @@ pub(crate) type TimeToLive = Result<LeaseTimeToLiveResponse, Error>;
 /// The time a lease has left; `done` is called once, on any thread. The header is for the caller to fill in.
 pub(crate) fn time_to_live(
     node: &Arc<Node>,
+    client: Address,
     request: LeaseTimeToLiveRequest,
     done: impl FnOnce(TimeToLive) + Send + 'static,
 ) {
+    let done: DoneAsking = Box::new(done);
     if !node.status.is_leader() {
-        return forward_time_to_live(node, request, Box::new(done));
+        return forward_time_to_live(node, client, request, done);
     }
     let own = node.clone();
-    node.linearize(Weight::NONE, move |allowed| match allowed.and_then(|()| time_to_live_here(&own, &request)) {
-        Ok(found) => done(Ok(found.unwrap_or_else(|| gone(&request)))),
-        // Leadership went away in between.
-        Err(Error::NotPrimaryLessor) => forward_time_to_live(&own, request, Box::new(done)),
-        Err(error) => done(Err(error)),
+    node.linearize(Weight::NONE, move |allowed| {
+        let keys = if request.keys { own.store.leases().keys_count(request.id) } else { 0 };
+        let look = move |node: &Arc<Node>, done: DoneAsking| match time_to_live_here(node, &request) {
+            Ok(found) => done(Ok(found.unwrap_or_else(|| gone(&request)))),
+            // Leadership went away in between.
+            Err(Error::NotPrimaryLessor) => forward_time_to_live(node, client, request, done),
+            Err(error) => done(Err(error)),
+        };
+        match allowed {
+            Ok(()) if keys <= limits::INLINE_SORT_KEYS_MAX => look(&own, done),
+            // Consensus waits for this thread.
+            Ok(()) => {
+                let node = own.clone();
+                if let Err(done) = own.slow.try_give(done, move |done| look(&node, done)) {
+                    done(Err(Error::TooManyRequests));
+                }
+            }
+            Err(error) => done(Err(error)),
+        }
     });
 }
 
@@ -173,10 +232,10 @@ pub(super) fn time_to_live_here(
 
 type DoneAsking = Box<dyn FnOnce(TimeToLive) + Send>;
 
-fn forward_time_to_live(node: &Arc<Node>, request: LeaseTimeToLiveRequest, done: DoneAsking) {
-    let ask = move |node: &Arc<Node>, done: DoneAsking| {
-        let found = ask_leader(node, |url, patience| remote::time_to_live(&node.gate, url, &request, patience));
+fn forward_time_to_live(node: &Arc<Node>, client: Address, request: LeaseTimeToLiveRequest, done: DoneAsking) {
+    let ask = move |node: &Arc<Node>, kept: &mut Kept, done: DoneAsking| {
+        let found = ask_leader(node, |url, patience| remote::time_to_live(kept, &node.gate, url, &request, patience));
         done(found.map(|found| found.unwrap_or_else(|| gone(&request))));
     };
-    node.forward(done, ask, |done, error| done(Err(error)));
+    node.forward(Some(client), done, ask, |done, error| done(Err(error)));
 }

@@ -1,6 +1,7 @@
 //! Small calls to the other members over their peer URLs.
 
-use crate::peers::{Gate, client};
+use crate::peers::Gate;
+use crate::peers::client::{self, Kept};
 use crate::unread;
 use api::Message;
 use api::etcdserverpb::{
@@ -63,6 +64,10 @@ fn call(
     body: Vec<u8>,
     timeout: Duration,
 ) -> Result<Response<Vec<u8>>, CallError> {
+    Ok(client::call(gate, url, request_to(method, path, body), timeout)?)
+}
+
+fn request_to(method: Method, path: &str, body: Vec<u8>) -> Request<Vec<u8>> {
     let mut request = Request::new(body);
     *request.method_mut() = method;
     // Paths are our own: letters, digits and slashes.
@@ -71,7 +76,7 @@ fn call(
         let protobuf = http::HeaderValue::from_static("application/protobuf");
         request.headers_mut().insert(http::header::CONTENT_TYPE, protobuf);
     }
-    Ok(client::call(gate, url, request, timeout)?)
+    request
 }
 
 /// Who the members are, as the peer at `url` knows them.
@@ -163,9 +168,15 @@ pub(crate) fn promote(gate: &Gate, url: &str, id: u64, timeout: Duration) -> Res
 }
 
 /// Renews a lease at the leader; the time to live, `None` for a lease that is not there.
-pub(crate) fn renew(gate: &Gate, url: &str, lease: i64, timeout: Duration) -> Result<Option<i64>, CallError> {
+pub(crate) fn renew(
+    kept: &mut Kept,
+    gate: &Gate,
+    url: &str,
+    lease: i64,
+    timeout: Duration,
+) -> Result<Option<i64>, CallError> {
     let request = LeaseKeepAliveRequest { id: lease }.encode_to_vec();
-    let response = call(gate, url, Method::POST, "/leases", request, timeout)?;
+    let response = kept.call(gate, url, request_to(Method::POST, "/leases", request), timeout)?;
     match (response.status(), unread::decode::<LeaseKeepAliveResponse>(response.body().as_slice())) {
         (StatusCode::NOT_FOUND, _) if is_lease_not_found(&response) => Ok(None),
         (StatusCode::OK, Ok(answer)) if answer.id == lease => Ok(Some(answer.ttl)),
@@ -175,13 +186,14 @@ pub(crate) fn renew(gate: &Gate, url: &str, lease: i64, timeout: Duration) -> Re
 
 /// What the leader knows of a lease's time; `None` for one that is not there.
 pub(crate) fn time_to_live(
+    kept: &mut Kept,
     gate: &Gate,
     url: &str,
     request: &LeaseTimeToLiveRequest,
     timeout: Duration,
 ) -> Result<Option<LeaseTimeToLiveResponse>, CallError> {
     let body = LeaseInternalRequest { lease_time_to_live_request: Some(*request) }.encode_to_vec();
-    let response = call(gate, url, Method::POST, "/leases/internal", body, timeout)?;
+    let response = kept.call(gate, url, request_to(Method::POST, "/leases/internal", body), timeout)?;
     match (response.status(), unread::decode::<LeaseInternalResponse>(response.body().as_slice())) {
         (StatusCode::NOT_FOUND, _) if is_lease_not_found(&response) => Ok(None),
         (StatusCode::OK, Ok(answer)) if answer.lease_time_to_live_response.is_some() => {

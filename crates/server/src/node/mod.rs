@@ -45,6 +45,7 @@ pub(crate) use weight::Weight;
 
 use crate::auth::Auth;
 use crate::budget::Budget;
+use crate::cluster::forward::Forwards;
 use crate::cluster::leaderless::Leaderless;
 use crate::cluster::strangers::Strangers;
 use crate::config::Config;
@@ -106,7 +107,7 @@ pub struct Node {
     pub(crate) lessor: Mutex<Lessor>,
     pub(crate) slow: SlowPool,
     /// For calls to other members, which block.
-    pub(crate) forwards: SlowPool,
+    pub(crate) forwards: Forwards,
     /// The other members, once they can be talked to.
     pub(crate) peers: OnceLock<Arc<Peers>>,
     /// How other members are connected to.

@@ -10,6 +10,7 @@ use super::{Node, SlowPool, compactor, link, maintenance, restore, timer};
 use crate::auth::Auth;
 use crate::budget::Budget;
 use crate::cluster::force::RemovedForGood;
+use crate::cluster::forward::Forwards;
 use crate::cluster::{self, BeginError};
 use crate::config::Config;
 use crate::datadir::{self, DataDir, DataDirError};
@@ -200,7 +201,7 @@ pub(crate) fn start_on(
         metrics: Metrics::default(),
         lessor: Mutex::new(Lessor::default()),
         slow: SlowPool::start("slow", 2, config.queues.of(Class::Slow))?,
-        forwards: SlowPool::start("forward", cluster::forward::THREADS, config.queues.of(Class::Forward))?,
+        forwards: Forwards::start(config.queues.of(Class::Forward))?,
         peers: OnceLock::new(),
         gate: gate.of_member(identity.node_id(), identity.cluster_id(), &config.advertise_peer_urls),
         tls,

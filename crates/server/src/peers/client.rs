@@ -52,6 +52,60 @@ pub(crate) fn call(
     connection.exchange(&request, deadline.saturating_duration_since(Instant::now()))
 }
 
+/// How long a connection may be unused and still be kept: shorter than the other side waits for a request.
+const KEPT_MAX: Duration = Duration::from_secs(5);
+
+/// The connection of the last call, for the next one to the same member.
+#[derive(Default)]
+pub(crate) struct Kept(Option<(Connection, Instant)>);
+
+impl Kept {
+    /// Like [`call`], on the connection of the last call if that still holds. If it does not, the call is made a second time: only for what
+    /// may be done twice.
+    pub(crate) fn call(
+        &mut self,
+        gate: &Gate,
+        url: &str,
+        mut request: Request<Vec<u8>>,
+        timeout: Duration,
+    ) -> Result<Response<Vec<u8>>, Error> {
+        let deadline = after(timeout);
+        let left = || deadline.saturating_duration_since(Instant::now());
+        for (name, value) in &*gate.own {
+            request.headers_mut().insert(name, value.clone());
+        }
+        if let Some((mut connection, since)) = self.0.take()
+            && connection.url == url
+            && since.elapsed() < KEPT_MAX
+        {
+            match connection.exchange(&request, left()) {
+                Ok(response) => return Ok(self.keep(connection, response)),
+                Err(error) if left().is_zero() => return Err(error),
+                // The other side has closed it, as it may between requests.
+                Err(_) => {}
+            }
+        }
+        let mut connection = Connection::open(gate, url, left())?;
+        let response = connection.exchange(&request, left())?;
+        Ok(self.keep(connection, response))
+    }
+
+    fn keep(&mut self, connection: Connection, response: Response<Vec<u8>>) -> Response<Vec<u8>> {
+        self.0 = connection.is_reusable().then(|| (connection, Instant::now()));
+        response
+    }
+
+    /// How long the connection is still kept; none if there is none.
+    pub(crate) fn time_left(&self) -> Option<Duration> {
+        self.0.as_ref().map(|(_, since)| KEPT_MAX.saturating_sub(since.elapsed()))
+    }
+
+    /// Lets it go.
+    pub(crate) fn close(&mut self) {
+        self.0 = None;
+    }
+}
+
 /// A connection on which one request follows the other.
 pub(super) struct Connection {
     url: String,

@@ -13,7 +13,7 @@ use api::etcdserverpb::{
 use api::limits::INLINE_SORT_KEYS_MAX;
 use api::{Error, Message, limits};
 use bytes::Bytes;
-use rpc::{Call, Outbound, Reply, Responder, Status, StreamCall, StreamHandler, StreamWaker};
+use rpc::{Address, Call, Outbound, Reply, Responder, Status, StreamCall, StreamHandler, StreamWaker};
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
@@ -112,7 +112,7 @@ pub(super) fn time_to_live(node: &Arc<Node>, call: Call, responder: Responder) {
         let bytes = (keys as u64).saturating_mul(2 * KEY_BYTES_GUESS);
         with_room(node, client, bytes, responder, move |node, claim, responder| {
             let own = node.clone();
-            cluster::leases::time_to_live(node, request, move |found| {
+            cluster::leases::time_to_live(node, client, request, move |found| {
                 // Keys may have been put on the lease meanwhile.
                 let permitted = pass.decide(ask_time_to_live(&request), &own.store);
                 match found.and_then(|found| permitted.map(|()| found)) {
@@ -181,6 +181,7 @@ fn answer_leases(terms: &Terms<'_>) -> Result<Reply, Stop> {
 pub(super) struct KeepAlive {
     node: Arc<Node>,
     identity: Identity,
+    client: Address,
     waker: StreamWaker,
     /// Requests that the leader has not been asked about yet.
     waiting: VecDeque<i64>,
@@ -197,6 +198,7 @@ impl KeepAlive {
         KeepAlive {
             node: node.clone(),
             identity: Identity::of_stream(&call),
+            client: call.peer.address,
             waker: call.waker,
             waiting: VecDeque::new(),
             asked: Vec::new(),
@@ -243,7 +245,8 @@ impl KeepAlive {
         self.header = self.node.header(self.node.store.revision());
         self.asked = std::mem::take(&mut self.waiting).into();
         let (renewed, waker) = (self.renewed.clone(), self.waker.clone());
-        cluster::leases::renew(&self.node, self.asked.clone(), move |result| {
+        let keeper = cluster::leases::Keeper { client: self.client, waker: self.waker.clone() };
+        cluster::leases::renew(&self.node, keeper, self.asked.clone(), move |result| {
             *lock(&renewed) = Some(result);
             waker.wake();
         });
