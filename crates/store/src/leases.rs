@@ -55,6 +55,27 @@ struct Table {
     lease_of: BTreeMap<Arc<[u8]>, i64>,
 }
 
+/// How far the span of keys goes that a key lies in.
+pub(crate) enum Reach<'a> {
+    /// It lies in none.
+    Nowhere,
+    /// To the last key before this one.
+    Until(&'a [u8]),
+    /// To the last key that there can be.
+    End,
+}
+
+impl Table {
+    /// The first key from `from` on that is attached to a lease, or to any.
+    fn first_key(&self, lease: Option<i64>, from: &[u8]) -> Option<&[u8]> {
+        let bounds = (Bound::Included(from), Bound::Unbounded);
+        match lease {
+            Some(id) => self.keys.get(&id)?.keys.range::<[u8], _>(bounds).next().map(|key| &**key),
+            None => self.lease_of.range::<[u8], _>(bounds).next().map(|(key, _)| &**key),
+        }
+    }
+}
+
 impl Attached {
     fn add(&mut self, key: Arc<[u8]>) {
         self.bytes += key.len() as u64;
@@ -131,6 +152,26 @@ impl Leases {
             }
             if keys.len() - before < READ_STRIDE_KEYS {
                 return keys;
+            }
+        }
+    }
+
+    /// Whether all keys attached to a lease, or to any lease, lie in certain spans of keys. `reach` says how far the span goes that a key
+    /// lies in: one question for each span, however many keys there are.
+    pub(crate) fn are_within<'a>(&self, lease: Option<i64>, reach: impl Fn(&[u8]) -> Reach<'a>) -> bool {
+        if self.attached.load(Ordering::Relaxed) == 0 {
+            return true;
+        }
+        let mut from: &[u8] = &[];
+        loop {
+            let table = read(&self.table);
+            for _ in 0..READ_STRIDE_KEYS {
+                let Some(key) = table.first_key(lease, from) else { return true };
+                match reach(key) {
+                    Reach::Nowhere => return false,
+                    Reach::Until(end) => from = end,
+                    Reach::End => return true,
+                }
             }
         }
     }
@@ -319,6 +360,30 @@ mod tests {
         leases.attach(b"b", 0);
         leases.attach(b"b", 0);
         assert_eq!((leases.keys(1).len(), leases.keys(2).len(), leases.lease_of(b"a")), (0, 0, 0));
+    }
+
+    #[test]
+    fn keys_are_looked_at_span_by_span() {
+        let leases = Leases::new([1, 2].map(|id| Lease { id, ttl: 9, remaining_ttl: 0 }));
+        for key in 0..3000u32 {
+            leases.attach(&key.to_be_bytes(), 1);
+        }
+        leases.attach(b"z", 2);
+        let ends = [1000u32, 2000, 3000].map(u32::to_be_bytes);
+        let within = |lease, spans: usize| {
+            let asked = std::cell::Cell::new(0);
+            let found = leases.are_within(lease, |key| {
+                asked.set(asked.get() + 1);
+                let end = ends[..spans].iter().find(|end| key < &end[..]);
+                end.map_or(Reach::Nowhere, |end| Reach::Until(end))
+            });
+            (found, asked.get())
+        };
+        assert_eq!(within(Some(1), 3), (true, 3));
+        assert_eq!(within(Some(1), 2), (false, 3));
+        assert_eq!(within(None, 3), (false, 4));
+        assert_eq!(within(Some(3), 0), (true, 0));
+        assert!(leases.are_within(None, |_| Reach::End));
     }
 
     #[test]

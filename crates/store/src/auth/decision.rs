@@ -82,17 +82,13 @@ impl Permissions {
             Ask::DeleteRange(request) => self.deletes(request),
             Ask::Txn(request) => self.txn(request, leases),
             Ask::Watch(request) => self.reads(&request.key, &request.range_end),
-            Ask::Lease(id) => leases.keys(id).iter().all(|key| self.may_write(KeyRange::One(key))),
-            Ask::LeaseKeys(id) => self.reads_lease(id, leases),
-            Ask::AllLeases => leases.list().iter().all(|lease| self.reads_lease(lease.id, leases)),
+            Ask::Lease(id) => self.may_write_leased(id, leases),
+            Ask::LeaseKeys(id) => self.may_read_leased(Some(id), leases),
+            Ask::AllLeases => self.may_read_leased(None, leases),
             Ask::User(name) => name == self.user,
             Ask::Role(name) => self.roles.iter().any(|role| role == name),
         };
         if permitted { Ok(()) } else { Err(Error::PermissionDenied) }
-    }
-
-    fn reads_lease(&self, id: i64, leases: &Leases) -> bool {
-        leases.keys(id).iter().all(|key| self.may_read(KeyRange::One(key)))
     }
 
     fn reads(&self, key: &[u8], range_end: &[u8]) -> bool {
@@ -104,7 +100,7 @@ impl Permissions {
         let key = KeyRange::One(&request.key);
         self.may_write(key)
             && (!request.prev_kv || self.may_read(key))
-            && (request.lease == 0 || leases.keys(request.lease).iter().all(|key| self.may_write(KeyRange::One(key))))
+            && (request.lease == 0 || self.may_write_leased(request.lease, leases))
     }
 
     fn deletes(&self, request: &DeleteRangeRequest) -> bool {

@@ -3,6 +3,7 @@
 use super::ROOT;
 use super::ranges::Ranges;
 use super::state::AuthState;
+use crate::leases::Leases;
 use api::KeyRange;
 use api::authpb::{Permission, permission::Type};
 
@@ -54,6 +55,16 @@ impl Permissions {
     /// Whether the user may read every key of a range.
     pub(super) fn may_read(&self, range: KeyRange<'_>) -> bool {
         self.is_root || self.reads.covers(range)
+    }
+
+    /// Whether the user may read every key on a lease, or on any.
+    pub(super) fn may_read_leased(&self, lease: Option<i64>, leases: &Leases) -> bool {
+        self.is_root || leases.are_within(lease, |key| self.reads.reach(key))
+    }
+
+    /// Whether the user may write every key on a lease.
+    pub(super) fn may_write_leased(&self, lease: i64, leases: &Leases) -> bool {
+        self.is_root || leases.are_within(Some(lease), |key| self.writes.reach(key))
     }
 
     /// Whether the user may write every key of a range.

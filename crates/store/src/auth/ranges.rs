@@ -1,5 +1,6 @@
 //! Ranges of keys, merged so that no two touch.
 
+use crate::leases::Reach;
 use api::KeyRange;
 
 /// Spans in key order, with a gap between each and the next.
@@ -82,6 +83,16 @@ impl Ranges {
 
     fn end(&self, span: Span) -> Option<&[u8]> {
         span.behind.map(|behind| &self.bytes[span.end as usize..behind.get() as usize])
+    }
+
+    /// How far the span goes that `key` lies in.
+    pub(super) fn reach(&self, key: &[u8]) -> Reach<'_> {
+        let Some(span) = self.starts_up_to(key).checked_sub(1).map(|at| self.spans[at]) else { return Reach::Nowhere };
+        match self.end(span) {
+            Some(end) if key < end => Reach::Until(end),
+            Some(_) => Reach::Nowhere,
+            None => Reach::End,
+        }
     }
 
     /// Whether every key of `range` is in one of the spans. A range without keys is inside if its start is.

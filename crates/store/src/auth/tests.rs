@@ -184,6 +184,20 @@ fn watches_beyond_the_permission_are_refused() {
 }
 
 #[test]
+fn leases_are_judged_by_all_their_keys() {
+    // `a` is on the first, `ab` and `c` are on the second, nothing is on the third.
+    let leases = leases();
+    let may = |granted: &[(i32, &str, &str)], ask| permissions(granted).decide(ask, &leases).is_ok();
+    let (reads, writes) = (0, 1);
+    let (first, all) = ([(reads, "a", "b")], [(reads, "a", "b"), (reads, "c", "")]);
+    assert!(may(&first, Ask::LeaseKeys(1)) && !may(&first, Ask::LeaseKeys(2)) && !may(&first, Ask::AllLeases));
+    assert!(may(&all, Ask::LeaseKeys(2)) && may(&all, Ask::AllLeases) && !may(&all, Ask::Lease(2)));
+    assert!(may(&[(writes, "ab", "\0")], Ask::Lease(2)) && !may(&[(writes, "ab", "\0")], Ask::Lease(1)));
+    assert!(!may(&[(writes, "ab", "c")], Ask::Lease(2)) && !may(&[(writes, "ab", "\0")], Ask::LeaseKeys(2)));
+    assert!(may(&[], Ask::LeaseKeys(3)) && may(&[], Ask::Lease(3)) && !may(&[], Ask::AllLeases));
+}
+
+#[test]
 fn kinds_of_the_future_permit_nothing() {
     let ann = permissions(&[(3, "a", "z"), (7, "a", "z"), (-1, "a", "z")]);
     assert!(!ann.may_read(KeyRange::One(b"b")) && !ann.may_write(KeyRange::One(b"b")));
