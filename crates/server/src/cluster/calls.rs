@@ -2,6 +2,8 @@
 
 use super::{change, checkpoints, leases, remote};
 use crate::node::Node;
+use crate::peers::Caller;
+use crate::rest::yield_to_others;
 use crate::unread;
 use api::etcdserverpb::{HashKvResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse, ResponseHeader};
 use api::leasepb::{LeaseInternalRequest, LeaseInternalResponse};
@@ -9,19 +11,23 @@ use api::{Error, Message};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use serde::Deserialize;
 use serde_json::json;
-use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
+use store::Unread;
 
 /// Requests of members are small.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 /// How long a question about a lease waits for this member to be level.
 const LEVEL_MAX: Duration = Duration::from_secs(1);
 
+/// Time between looks whether it is one's turn.
+const LOOK: Duration = Duration::from_millis(20);
+
 type Answer = Response<Vec<u8>>;
 
 /// Answers one call. It may block, as the peer's connection has a thread of its own.
-pub(crate) fn call(node: &Arc<Node>, request: &Request<Vec<u8>>) -> Answer {
+pub(crate) fn call(node: &Arc<Node>, request: &Request<Vec<u8>>, caller: Caller<'_>, hashing: &Hashing) -> Answer {
     let path = request.uri().path();
     let method = match path {
         "/leases" | "/leases/internal" => Method::POST,
@@ -46,7 +52,7 @@ pub(crate) fn call(node: &Arc<Node>, request: &Request<Vec<u8>>) -> Answer {
     }
     match path {
         "/members" => members(node),
-        "/members/hashkv" => hash_kv(node, request),
+        "/members/hashkv" => hash_kv(node, request, caller, hashing),
         "/leases" => keep_alive(node, request.body()),
         "/leases/internal" => time_to_live(node, request.body()),
         "/downgrade/enabled" => downgrade_enabled(node),
@@ -117,15 +123,46 @@ struct HashRequest {
     revision: i64,
 }
 
-fn hash_kv(node: &Node, request: &Request<Vec<u8>>) -> Answer {
+/// Whose turn it is to have a hash made, which reads all of the history: one member's, and one stranger's beside it.
+#[derive(Default)]
+pub(crate) struct Hashing {
+    members: Mutex<()>,
+    strangers: Mutex<()>,
+}
+
+impl Hashing {
+    /// Waits for the turn of a caller; none if it has gone meanwhile.
+    fn turn(&self, caller: Caller<'_>) -> Option<MutexGuard<'_, ()>> {
+        let turn = if caller.is_member { &self.members } else { &self.strangers };
+        while (caller.waits)() {
+            match turn.try_lock() {
+                Ok(turn) => return Some(turn),
+                Err(TryLockError::Poisoned(turn)) => return Some(turn.into_inner()),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(LOOK),
+            }
+        }
+        None
+    }
+}
+
+fn hash_kv(node: &Node, request: &Request<Vec<u8>>, caller: Caller<'_>, hashing: &Hashing) -> Answer {
+    let mismatch = || text(StatusCode::PRECONDITION_FAILED, "cluster ID mismatch");
     let theirs = request.headers().get("x-etcd-cluster-id").and_then(|id| id.to_str().ok());
     if theirs.is_some_and(|theirs| u64::from_str_radix(theirs, 16) != Ok(node.cluster_id)) {
-        return text(StatusCode::PRECONDITION_FAILED, "cluster ID mismatch");
+        return mismatch();
     }
     let Ok(wanted) = serde_json::from_slice::<HashRequest>(request.body()) else {
         return text(StatusCode::BAD_REQUEST, "error unmarshalling request");
     };
-    match node.store.hash_kv(wanted.revision) {
+    // Every member names its cluster.
+    if theirs.is_none() {
+        return mismatch();
+    }
+    let gone = || text(StatusCode::REQUEST_TIMEOUT, "the caller has gone");
+    let Some(_turn) = hashing.turn(caller) else { return gone() };
+    // The connection has this thread for itself, and clients do not wait for it.
+    yield_to_others();
+    match node.store.hash_kv_while(wanted.revision, caller.waits) {
         Ok(HashKvResponse { header, hash, compact_revision, hash_revision }) => {
             let revision = header.map_or(0, |header| header.revision);
             let body = json!({
@@ -137,7 +174,10 @@ fn hash_kv(node: &Node, request: &Request<Vec<u8>>) -> Answer {
             with_cluster(node, answer(StatusCode::OK, "application/json", body.to_string().into_bytes()))
         }
         // Between members the text goes without the prefix that clients see.
-        Err(error) => text(StatusCode::BAD_REQUEST, error.message().trim_start_matches("etcdserver: ")),
+        Err(Unread::Refused(error)) => {
+            text(StatusCode::BAD_REQUEST, error.message().trim_start_matches("etcdserver: "))
+        }
+        Err(Unread::Unwanted | Unread::TooMuch) => gone(),
     }
 }
 
@@ -198,4 +238,47 @@ fn downgrade_enabled(node: &Arc<Node>) -> Answer {
         Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &format!("failed linearized read: {error}")),
     };
     with_cluster(node, told)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rig::Rig;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn one_hash_is_made_at_a_time_and_none_for_who_has_gone() {
+        let hashing = Hashing::default();
+        let stays = || true;
+        let (stranger, member) =
+            (Caller { is_member: false, waits: &stays }, Caller { is_member: true, waits: &stays });
+        let turn = hashing.turn(stranger).expect("nobody else");
+        // It goes after a few looks.
+        let looks = AtomicUsize::new(0);
+        let goes = || looks.fetch_add(1, Ordering::Relaxed) < 3;
+        assert!(hashing.turn(Caller { is_member: false, waits: &goes }).is_none());
+        assert!(hashing.turn(member).is_some(), "strangers do not keep members waiting");
+        drop(turn);
+        assert!(hashing.turn(stranger).is_some());
+    }
+
+    #[test]
+    fn hashes_are_for_those_who_name_the_cluster_and_wait() {
+        let rig = Rig::start(&[]);
+        let ask = |cluster: Option<u64>, waits: &dyn Fn() -> bool| {
+            let mut request = Request::new(b"{\"revision\":0}".to_vec());
+            *request.uri_mut() = "/members/hashkv".parse().expect("a path");
+            if let Some(id) = cluster {
+                let id = HeaderValue::from_str(&format!("{id:x}")).expect("text");
+                request.headers_mut().insert("x-etcd-cluster-id", id);
+            }
+            let caller = Caller { is_member: false, waits };
+            call(rig.node(), &request, caller, &Hashing::default()).status()
+        };
+        let own = rig.node().cluster_id;
+        assert_eq!(ask(Some(own), &|| true), StatusCode::OK);
+        assert_eq!(ask(None, &|| true), StatusCode::PRECONDITION_FAILED);
+        assert_eq!(ask(Some(own + 1), &|| true), StatusCode::PRECONDITION_FAILED);
+        assert_eq!(ask(Some(own), &|| false), StatusCode::REQUEST_TIMEOUT);
+    }
 }

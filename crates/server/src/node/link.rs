@@ -3,8 +3,9 @@
 use super::Node;
 use super::transfer::Install;
 use crate::cluster;
+use crate::cluster::calls::Hashing;
 use crate::logging::{self, Value};
-use crate::peers::{self, Handler, Intake, Known, Listener, LogRoom, Origin, Peers, Piece, Timeouts};
+use crate::peers::{self, Caller, Handler, Intake, Known, Listener, LogRoom, Origin, Peers, Piece, Timeouts};
 use api::limits;
 use api::raftpb::Message;
 use bytes::Bytes;
@@ -34,7 +35,8 @@ pub(super) fn start(node: &Arc<Node>, listeners: Vec<Listener>, remotes: Vec<sto
         },
         message_bytes_max: MESSAGE_BYTES_MAX.max(2 * node.config.max_request_bytes),
     };
-    let peers = Peers::start(options, Arc::new(Link(Arc::downgrade(node))))?;
+    let link = Link { node: Arc::downgrade(node), hashing: Hashing::default() };
+    let peers = Peers::start(options, Arc::new(link))?;
     for member in remotes.into_iter().chain(node.store.members().members.into_values()) {
         if member.id != node.member_id {
             peers.set(member.id, member.peer_urls);
@@ -46,29 +48,32 @@ pub(super) fn start(node: &Arc<Node>, listeners: Vec<Listener>, remotes: Vec<sto
 }
 
 /// Does not keep the node: the node keeps its peers, and those keep this.
-struct Link(Weak<Node>);
+struct Link {
+    node: Weak<Node>,
+    hashing: Hashing,
+}
 
 impl Handler for Link {
     fn receive(&self, messages: Vec<Message>, origin: Origin) {
-        if let Some(node) = self.0.upgrade() {
+        if let Some(node) = self.node.upgrade() {
             node.inbox.receive(messages, origin);
         }
     }
 
     fn unreachable(&self, id: u64) {
-        if let Some(node) = self.0.upgrade() {
+        if let Some(node) = self.node.upgrade() {
             node.inbox.unreachable(id);
         }
     }
 
     fn snapshot_sent(&self, id: u64, ok: bool) {
-        if let Some(node) = self.0.upgrade() {
+        if let Some(node) = self.node.upgrade() {
             node.inbox.state_sent(id, ok);
         }
     }
 
     fn intake(&self, from: u64, checkpoint: &[u8]) -> Result<Box<dyn Intake>, String> {
-        let node = self.0.upgrade().ok_or("the member stops")?;
+        let node = self.node.upgrade().ok_or("the member stops")?;
         let intake = store::Intake::begin(&node.store, from, checkpoint).map_err(|error| error.to_string())?;
         logging::info(
             "receiving a snapshot",
@@ -78,12 +83,12 @@ impl Handler for Link {
     }
 
     fn log_room(&self) -> LogRoom {
-        let used_bytes = self.0.upgrade().map_or(0, |node| node.status.log_bytes());
+        let used_bytes = self.node.upgrade().map_or(0, |node| node.status.log_bytes());
         LogRoom { used_bytes, max_bytes: limits::LOG_MEMORY_SENDING_BYTES_MAX }
     }
 
     fn knows(&self, id: u64) -> Known {
-        let Some(node) = self.0.upgrade() else { return Known::Unknown };
+        let Some(node) = self.node.upgrade() else { return Known::Unknown };
         let members = node.store.members();
         match (members.members.contains_key(&id), members.removed.contains(&id)) {
             (true, _) => Known::Member,
@@ -93,20 +98,20 @@ impl Handler for Link {
     }
 
     fn removed(&self) {
-        if let Some(node) = self.0.upgrade() {
+        if let Some(node) = self.node.upgrade() {
             node.retire();
         }
     }
 
     fn estranged(&self, peer: u64, theirs: &str) {
-        if let Some(node) = self.0.upgrade() {
+        if let Some(node) = self.node.upgrade() {
             node.estranged(peer, theirs);
         }
     }
 
-    fn call(&self, request: Request<Vec<u8>>) -> Response<Vec<u8>> {
-        match self.0.upgrade() {
-            Some(node) => cluster::calls::call(&node, &request),
+    fn call(&self, request: Request<Vec<u8>>, caller: Caller<'_>) -> Response<Vec<u8>> {
+        match self.node.upgrade() {
+            Some(node) => cluster::calls::call(&node, &request, caller, &self.hashing),
             None => {
                 let mut stopped = Response::new(b"the member stops".to_vec());
                 *stopped.status_mut() = StatusCode::SERVICE_UNAVAILABLE;

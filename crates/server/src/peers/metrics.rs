@@ -34,7 +34,7 @@ pub(super) struct Counters {
     pub(super) snapshots_received: Snapshots,
 }
 
-/// The counters of all peers that there were: a counter never goes backwards.
+/// The counters of all members that there were: a counter never goes backwards.
 #[derive(Default)]
 pub(super) struct Ledger {
     peers: Mutex<BTreeMap<u64, Arc<Counters>>>,
@@ -45,8 +45,19 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
+    /// Those of a member.
     pub(super) fn of(&self, id: u64) -> Arc<Counters> {
         lock(&self.peers).entry(id).or_default().clone()
+    }
+
+    /// Those of somebody who may have been a member; else some that nobody else sees.
+    pub(super) fn known(&self, id: u64) -> Arc<Counters> {
+        lock(&self.peers).get(&id).cloned().unwrap_or_default()
+    }
+
+    /// It has become a member.
+    pub(super) fn adopt(&self, id: u64, counters: &Arc<Counters>) {
+        lock(&self.peers).entry(id).or_insert_with(|| counters.clone());
     }
 
     pub(super) fn count_unknown(&self) {

@@ -136,7 +136,16 @@ pub(crate) trait Handler: Send + Sync {
     /// A peer refuses this member because it belongs to another cluster, named by its id.
     fn estranged(&self, peer: u64, theirs: &str);
     /// All other paths of the peer port. The answer is given the cluster's id.
-    fn call(&self, request: Request<Vec<u8>>) -> Response<Vec<u8>>;
+    fn call(&self, request: Request<Vec<u8>>, caller: Caller<'_>) -> Response<Vec<u8>>;
+}
+
+/// Who makes a call.
+#[derive(Clone, Copy)]
+pub(crate) struct Caller<'a> {
+    /// It has named itself as a member of this cluster.
+    pub(crate) is_member: bool,
+    /// Whether it still waits for the answer.
+    pub(crate) waits: &'a dyn Fn() -> bool,
 }
 
 /// Memory for the log behind a state that is being sent.

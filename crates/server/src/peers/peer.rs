@@ -38,6 +38,8 @@ pub(super) struct Peer {
     complaints: Mutex<Vec<(String, Instant)>>,
     readers: Mutex<[Option<Breaker>; 2]>,
     doubts: AtomicU64,
+    /// Requests in which it has named itself, and when it did last. Only counted while it is no member.
+    requests: Mutex<(u64, Instant)>,
     rest: (Mutex<Rest>, Condvar),
 }
 
@@ -62,8 +64,27 @@ impl Peer {
             complaints: Mutex::default(),
             readers: Mutex::default(),
             doubts: AtomicU64::new(0),
+            requests: Mutex::new((1, Instant::now())),
             rest: Default::default(),
         }
+    }
+
+    /// It has named itself in another request.
+    pub(super) fn note_request(&self) {
+        if !self.is_dialled.load(Ordering::SeqCst) {
+            let mut requests = lock(&self.requests);
+            *requests = (requests.0.saturating_add(1), Instant::now());
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_requests(&self, count: u64, last: Instant) {
+        *lock(&self.requests) = (count, last);
+    }
+
+    /// In how many requests it has named itself, and when it did last.
+    pub(super) fn requests(&self) -> (u64, Instant) {
+        *lock(&self.requests)
     }
 
     /// Sends those of `messages` that are for this peer.

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 
 /// Connections that have not yet been shown to be a member's.
 pub(super) const STRANGERS_MAX: usize = 128;
-/// Connections of one member. It needs less than ten.
+/// Connections of one member. It needs less than ten, and keeps eight for a moment when its clients ask for leases.
 pub(super) const MEMBER_CONNECTIONS_MAX: usize = 16;
 /// Connections that lost their places and whose threads have not noticed yet. They do as soon as they read or write.
 const LEAVING_MAX: usize = 2 * CALLS_MAX;
@@ -132,6 +132,10 @@ impl Place {
             return;
         }
         let mut table = lock(&self.places.table);
+        // Whoever has lost its own place takes none from the member.
+        if table.strangers.get_mut(self.number).is_none() {
+            return;
+        }
         let of_member = table.members.entry(member).or_default();
         if of_member.len() >= MEMBER_CONNECTIONS_MAX {
             let Some(idle) = of_member.evict_if(|held| held.is_idle) else { return };
@@ -143,6 +147,11 @@ impl Place {
         let held = Held { breaker, is_idle: false };
         self.number = table.members.entry(member).or_default().add(self.origin, held);
         self.member = Some(member);
+    }
+
+    /// Whether it was shown to be a member's.
+    pub(super) fn is_members(&self) -> bool {
+        self.member.is_some()
     }
 
     /// The connection waits for a request from now on, or has one.
@@ -279,6 +288,23 @@ mod tests {
         let mut other = come(&places, 3).expect("a place");
         other.0.show(3);
         assert_eq!(places.taken(), (1, MEMBER_CONNECTIONS_MAX + 1));
+    }
+
+    #[test]
+    fn whoever_has_lost_its_place_takes_none_from_a_member() {
+        let places = Arc::new(Places::default());
+        let mut real: Vec<_> = (0..MEMBER_CONNECTIONS_MAX).map(|_| come(&places, 1).expect("a place")).collect();
+        for guest in &mut real {
+            guest.0.show(2);
+            guest.0.set_idle(true);
+        }
+        let mut late: Vec<_> = (0..STRANGERS_MAX + 1).map(|_| come(&places, 9).expect("a place")).collect();
+        assert!(late[0].is_gone());
+        late[0].0.show(2);
+        late[0].0.show(3);
+        assert!(!real.iter_mut().any(Guest::is_gone), "the newcomer has no use for the place");
+        assert!(!lock(&places.table).members.contains_key(&3));
+        assert_eq!(places.taken(), (STRANGERS_MAX, MEMBER_CONNECTIONS_MAX));
     }
 
     #[test]

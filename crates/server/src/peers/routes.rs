@@ -10,7 +10,7 @@ use super::peer::Peer;
 use super::places::Place;
 use super::shared::Shared;
 use super::wire::Wire;
-use super::{Known, Origin, probe, snapshot};
+use super::{Caller, Known, Origin, probe, snapshot, stream};
 use crate::logging::{self, Pace, Value};
 use crate::unread;
 use api::raftpb::{Message, MessageType};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Bytes of bodies that may be received at once on all connections together.
+/// Bytes of bodies that may be received at once, on all connections of members together and on all of strangers.
 const BODIES_BYTES_MAX: usize = 256 << 20;
 /// Bodies of at most this many bytes are not counted against it.
 const SMALL_BODY_BYTES: usize = 256 << 10;
@@ -79,9 +79,12 @@ pub(super) fn handle(
                 if !place.begin_call() {
                     return Err(Fault::Busy);
                 }
-                let response = shared.handler.call(request);
+                let descriptor = wire.stream().descriptor();
+                let waits = || !shared.is_stopping() && !stream::is_closed(descriptor);
+                let response = shared.handler.call(request, Caller { is_member: place.is_members(), waits: &waits });
                 place.end_call();
-                answer(shared, wire, head, response)
+                // Its body is read, whatever the answer says.
+                answer_and(head.keep_alive, shared, wire, response)
             }
         },
     }
@@ -98,10 +101,15 @@ pub(super) fn answer(
     shared: &Shared,
     wire: &mut Wire,
     head: &RequestHead,
-    mut response: Response<Vec<u8>>,
+    response: Response<Vec<u8>>,
 ) -> Result<Next, Fault> {
-    response.headers_mut().entry(CLUSTER_ID).or_insert_with(|| hex(shared.identity.cluster_id));
     let keep = head.keep_alive && (response.status().is_success() || head.framing == Framing::Length(0));
+    answer_and(keep, shared, wire, response)
+}
+
+/// Sends an answer after which the connection may bring another request, or ends.
+fn answer_and(keep: bool, shared: &Shared, wire: &mut Wire, mut response: Response<Vec<u8>>) -> Result<Next, Fault> {
+    response.headers_mut().entry(CLUSTER_ID).or_insert_with(|| hex(shared.identity.cluster_id));
     wire.respond(response, keep)?;
     Ok(if keep { Next::Request } else { Next::End })
 }
@@ -286,7 +294,8 @@ pub(super) fn large_body<'a>(
     head: &RequestHead,
     bytes_max: usize,
 ) -> Result<LargeBody<'a>, Fault> {
-    let mut large = LargeBody { bytes: BytesMut::new(), all: &shared.body_bytes, counted: 0 };
+    let all = shared.body_bytes(member(shared, head.request.headers()).is_some());
+    let mut large = LargeBody { bytes: BytesMut::new(), all, counted: 0 };
     if matches!(head.framing, Framing::Length(length) if length > bytes_max as u64) {
         return Err(Fault::TooLong { what: "a body", bytes_max });
     }
@@ -300,7 +309,7 @@ pub(super) fn large_body<'a>(
             // Twice, since that is how a buffer grows.
             let more = large.bytes.len().saturating_mul(2).saturating_sub(large.counted);
             large.counted = large.counted.saturating_add(more);
-            if shared.body_bytes.fetch_add(more, Ordering::SeqCst).saturating_add(more) > BODIES_BYTES_MAX {
+            if all.fetch_add(more, Ordering::SeqCst).saturating_add(more) > BODIES_BYTES_MAX {
                 return Err(Fault::Busy);
             }
         }

@@ -20,6 +20,10 @@ use std::time::{Duration, Instant};
 
 /// Members that are known from their requests only.
 const REMOTES_MAX: usize = 16;
+/// One that has named itself once has so long to do it again: others cannot take all places in the time between two heartbeats.
+const REMOTE_TRIAL: Duration = Duration::from_secs(1);
+/// One that was not heard of for so long makes room for another. A member that is there sends something with every heartbeat.
+const REMOTE_SILENCE: Duration = Duration::from_secs(10);
 
 pub(super) struct Shared {
     pub(super) identity: Identity,
@@ -35,8 +39,8 @@ pub(super) struct Shared {
     pub(super) receiving: Receiving,
     /// Of connections that others have dialled and that are not streams.
     pub(super) places: Arc<Places>,
-    /// Bytes of bodies that are being received.
-    pub(super) body_bytes: AtomicUsize,
+    /// Bytes of bodies that are being received from members, and from strangers.
+    body_bytes: [AtomicUsize; 2],
     peers: RwLock<BTreeMap<u64, Arc<Peer>>>,
     serial: AtomicU64,
     removal_told: AtomicBool,
@@ -63,7 +67,7 @@ impl Shared {
             exports: Exports::default(),
             receiving: Receiving::default(),
             places: Arc::default(),
-            body_bytes: AtomicUsize::new(0),
+            body_bytes: Default::default(),
             peers: RwLock::new(BTreeMap::new()),
             serial: AtomicU64::new(0),
             removal_told: AtomicBool::new(false),
@@ -76,6 +80,12 @@ impl Shared {
         self.serial.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Bytes of bodies that are being received from members, or from strangers.
+    pub(super) fn body_bytes(&self, of_members: bool) -> &AtomicUsize {
+        let [members, strangers] = &self.body_bytes;
+        if of_members { members } else { strangers }
+    }
+
     pub(super) fn peer(&self, id: u64) -> Option<Arc<Peer>> {
         self.peers.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
@@ -84,8 +94,9 @@ impl Shared {
         self.peers.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
+    /// What is counted for a peer. What is counted of one that is no member yet, and never was, is shown once it becomes one.
     pub(super) fn counters(&self, id: u64) -> Arc<Counters> {
-        self.ledger.of(id)
+        self.peer(id).map_or_else(|| self.ledger.known(id), |peer| peer.counters.clone())
     }
 
     pub(super) fn set(self: &Arc<Self>, id: u64, urls: Vec<String>) {
@@ -104,6 +115,7 @@ impl Shared {
                         ],
                     );
                 }
+                self.ledger.adopt(id, &peer.counters);
                 (peer.clone(), !peer.is_dialled.swap(true, Ordering::SeqCst))
             }
             None => {
@@ -128,11 +140,11 @@ impl Shared {
     /// Remembers a sender that this member does not know yet, so that it can be answered: after a restart from an old state, or
     /// when this member has not heard of it yet.
     pub(super) fn set_remote(self: &Arc<Self>, id: u64, urls: &str) {
-        let is_new = id != 0
-            && id != self.identity.member_id
-            && self.peer(id).is_none()
-            && self.handler.knows(id) != Known::Removed;
-        if !is_new || self.is_stopping() {
+        if let Some(peer) = self.peer(id) {
+            return peer.note_request();
+        }
+        let may_be = id != 0 && id != self.identity.member_id && self.handler.knows(id) != Known::Removed;
+        if !may_be || self.is_stopping() {
             return;
         }
         let urls: Vec<String> = urls.split(',').map(str::to_string).collect();
@@ -140,21 +152,32 @@ impl Shared {
             return;
         }
         let mut peers = self.peers.write().unwrap_or_else(PoisonError::into_inner);
-        let remotes = peers.values().filter(|peer| !peer.is_dialled.load(Ordering::SeqCst)).count();
-        if remotes < REMOTES_MAX && !peers.contains_key(&id) {
-            logging::info(
-                "added new remote peer",
-                &[
-                    ("remote-peer-id", Value::Shown(&format_args!("{id:x}"))),
-                    ("remote-peer-urls", Value::Shown(&urls.join(","))),
-                ],
-            );
-            peers.insert(id, self.begin(id, urls, false));
+        if peers.contains_key(&id) {
+            return;
+        }
+        let evicted = match place_for(&peers) {
+            Place::Free => None,
+            Place::Of(other) => peers.remove(&other),
+            Place::None => return,
+        };
+        logging::info(
+            "added new remote peer",
+            &[
+                ("remote-peer-id", Value::Shown(&format_args!("{id:x}"))),
+                ("remote-peer-urls", Value::Shown(&urls.join(","))),
+            ],
+        );
+        peers.insert(id, self.begin(id, urls, false));
+        drop(peers);
+        if let Some(other) = evicted {
+            other.stop();
         }
     }
 
     fn begin(self: &Arc<Self>, id: u64, urls: Vec<String>, is_dialled: bool) -> Arc<Peer> {
-        let peer = Arc::new(Peer::new(id, urls, is_dialled, self.counters(id)));
+        // Whoever names itself has no place among the counters, which stay for ever.
+        let counters = if is_dialled { self.ledger.of(id) } else { self.ledger.known(id) };
+        let peer = Arc::new(Peer::new(id, urls, is_dialled, counters));
         courier::start(self, &peer);
         peer
     }
@@ -211,5 +234,60 @@ impl Shared {
             }
             stopping = self.stopping.1.wait_timeout(stopping, left).unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+}
+
+/// Where a sender that is no member finds a place.
+#[derive(Debug, PartialEq, Eq)]
+enum Place {
+    Free,
+    /// It takes that of this one.
+    Of(u64),
+    None,
+}
+
+/// The place of one that has sent one request and no other goes first, then that of one which has been silent.
+fn place_for(peers: &BTreeMap<u64, Arc<Peer>>) -> Place {
+    let remotes = || peers.values().filter(|peer| !peer.is_dialled.load(Ordering::SeqCst));
+    if remotes().count() < REMOTES_MAX {
+        return Place::Free;
+    }
+    let may_go = remotes().filter_map(|peer| {
+        let (requests, last) = peer.requests();
+        let is_single = requests <= 1;
+        let patience = if is_single { REMOTE_TRIAL } else { REMOTE_SILENCE };
+        (last.elapsed() >= patience).then_some((!is_single, last, peer.id))
+    });
+    may_go.min().map_or(Place::None, |(.., id)| Place::Of(id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Peers as `(id, requests, seconds since the last)`.
+    fn remotes(known: impl IntoIterator<Item = (u64, u64, u64)>) -> BTreeMap<u64, Arc<Peer>> {
+        let now = Instant::now();
+        let peer = |(id, requests, silent): (u64, u64, u64)| {
+            let peer = Peer::new(id, Vec::new(), false, Arc::default());
+            peer.set_requests(requests, now - Duration::from_secs(silent));
+            (id, Arc::new(peer))
+        };
+        known.into_iter().map(peer).collect()
+    }
+
+    #[test]
+    fn invented_senders_keep_no_place() {
+        let fifteen = |requests, silent| (1..16).map(move |id| (id, requests, silent));
+        assert_eq!(place_for(&remotes(fifteen(1, 0))), Place::Free);
+        // The one that answers heartbeats stays, whatever else was named once.
+        let real = [(99, 50, 3)];
+        assert_eq!(place_for(&remotes(fifteen(1, 2).chain(real))), Place::Of(1));
+        assert_eq!(place_for(&remotes(fifteen(1, 0).chain(real))), Place::None);
+        assert_eq!(place_for(&remotes(fifteen(2, 2).chain(real))), Place::None);
+        assert_eq!(place_for(&remotes(fifteen(2, 2).chain([(99, 50, 11)]))), Place::Of(99), "it is silent");
+        let members = remotes(fifteen(1, 2).chain(real));
+        members.values().for_each(|peer| peer.is_dialled.store(true, Ordering::SeqCst));
+        assert_eq!(place_for(&members), Place::Free);
     }
 }

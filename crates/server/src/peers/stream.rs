@@ -25,6 +25,14 @@ pub(crate) trait Duplex: Read + Write + Send {
 /// A connection, whatever carries it.
 pub(crate) type Stream = Box<dyn Duplex>;
 
+/// Whether the other side has closed the connection, whatever it has sent before. For the thread that serves it, which keeps it open.
+pub(super) fn is_closed(descriptor: RawFd) -> bool {
+    let mut socket = libc::pollfd { fd: descriptor, events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: it points to one structure, which outlives the call.
+    let ready = unsafe { libc::poll(&raw mut socket, 1, 0) };
+    ready > 0
+}
+
 /// Ends a connection while another thread waits on it.
 pub(crate) struct Breaker(Socket);
 

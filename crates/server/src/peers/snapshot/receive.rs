@@ -30,7 +30,8 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a newer offer waits for the older one's transfer to end.
 const REPLACE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The transfer under way: there is at most one, and a new offer ends it.
+/// The transfer under way: there is at most one. A new offer of a member ends it; one of a sender that is no member, as far as this
+/// member knows, waits for its end.
 #[derive(Default)]
 pub(in super::super) struct Receiving(Mutex<Option<Arc<AtomicBool>>>);
 
@@ -41,13 +42,13 @@ struct Turn<'a> {
 }
 
 impl Receiving {
-    /// Ends the transfer under way and takes its place.
-    fn begin(&self) -> Option<Turn<'_>> {
+    /// Takes the place of the transfer under way, which a member's offer ends.
+    fn begin(&self, is_members: bool) -> Option<Turn<'_>> {
         let deadline = after(REPLACE_TIMEOUT);
         loop {
             let mut current = lock(&self.0);
             match &*current {
-                Some(before) => before.store(true, Ordering::SeqCst),
+                Some(before) => _ = before.fetch_or(is_members, Ordering::SeqCst),
                 None => {
                     let cancelled = Arc::new(AtomicBool::new(false));
                     *current = Some(cancelled.clone());
@@ -150,7 +151,8 @@ fn transfer(
     export: u64,
 ) -> Result<Response<Vec<u8>>, Fault> {
     let from = message.from();
-    let Some(turn) = shared.receiving.begin() else {
+    let is_members = shared.peer(from).is_some_and(|peer| peer.is_dialled.load(Ordering::SeqCst));
+    let Some(turn) = shared.receiving.begin(is_members) else {
         return Ok(refusal(StatusCode::SERVICE_UNAVAILABLE, "another snapshot is being installed"));
     };
     let counters = shared.counters(from);

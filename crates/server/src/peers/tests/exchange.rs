@@ -1,5 +1,5 @@
 use super::super::{Listener, Origin, client};
-use super::rig::{PATIENCE, Site, alone, append, gate, message};
+use super::rig::{PATIENCE, Site, alone, append, gate, message, request};
 use crate::node::lock;
 use api::raftpb::MessageType;
 use http::Request;
@@ -152,6 +152,27 @@ fn calls_are_answered_by_the_handler() {
 }
 
 #[test]
+fn calls_that_follow_each_other_have_one_connection() {
+    let a = Site::new(1);
+    let (address, url) = (a.address().to_string(), a.url.clone());
+    let mut kept = client::Kept::default();
+    let mut ask = |path: &str| {
+        let mut request = Request::new(b"what".to_vec());
+        *request.method_mut() = http::Method::POST;
+        *request.uri_mut() = path.parse().expect("a path");
+        kept.call(&gate(), &url, request, PATIENCE).expect("an answer").status().as_u16()
+    };
+    for _ in 0..3 {
+        assert_eq!((ask("/leases"), ask("/nothing")), (200, 404));
+        assert_eq!(a.peers.shared.places.taken().0, 1);
+    }
+    // The other side has ended meanwhile, and begun anew.
+    drop(a);
+    let _again = Site::on(1, TcpListener::bind(address).expect("the same port"));
+    assert_eq!((ask("/leases"), ask("/nothing")), (200, 404));
+}
+
+#[test]
 fn removed_peers_are_left_alone() {
     let (a, b) = (Site::new(1), Site::new(2));
     a.meet(&b);
@@ -207,4 +228,24 @@ fn whoever_comes_too_early_is_sent_away_at_once() {
     assert!(TcpStream::connect(address).is_err(), "it still listens");
     drop(Listener::over(TcpListener::bind(address).expect("its old port")).expect("a thread"));
     assert!(TcpStream::connect(address).is_err(), "one that was never opened still listens");
+}
+
+#[test]
+fn a_call_knows_who_makes_it_and_whether_they_wait() {
+    let a = Site::new(1);
+    let ask = || {
+        let mut stream = a.dial();
+        std::io::Write::write_all(&mut stream, request("GET /wait", "").as_bytes()).expect("written");
+        stream
+    };
+    let stranger = ask();
+    a.rig.wait("the call", |seen| seen.waiting == [false]);
+    a.peers.set(2, vec!["http://127.0.0.1:1".into()]);
+    let member = ask();
+    a.rig.wait("the call", |seen| seen.waiting == [false, true]);
+    assert_eq!(lock(&a.rig.seen).gone, 0);
+    drop(stranger);
+    a.rig.wait("its end", |seen| seen.gone == 1);
+    drop(member);
+    a.rig.wait("its end", |seen| seen.gone == 2);
 }

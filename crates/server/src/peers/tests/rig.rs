@@ -1,6 +1,6 @@
 //! Members that remember what they are given.
 
-use super::super::{Export, Gate, Handler, Intake, Known, Listener, LogRoom, Options, Origin, Peers, Timeouts};
+use super::super::{Caller, Export, Gate, Handler, Intake, Known, Listener, LogRoom, Options, Origin, Peers, Timeouts};
 use crate::node::lock;
 use api::raftpb::{Entry, Message, MessageType};
 use http::{Request, Response};
@@ -29,6 +29,9 @@ pub(super) struct Seen {
     pub(super) unreachable: Vec<u64>,
     pub(super) snapshots: Vec<(u64, bool)>,
     pub(super) removed: usize,
+    /// Calls of `/wait`, whether members', and those whose caller has gone.
+    pub(super) waiting: Vec<bool>,
+    pub(super) gone: usize,
     pub(super) installed: Vec<(Message, Vec<u8>)>,
 }
 
@@ -95,7 +98,19 @@ impl Handler for Rig {
         self.note(|seen| seen.removed += 1);
     }
 
-    fn call(&self, request: Request<Vec<u8>>) -> Response<Vec<u8>> {
+    fn call(&self, request: Request<Vec<u8>>, caller: Caller<'_>) -> Response<Vec<u8>> {
+        if request.uri().path() == "/wait" {
+            self.note(|seen| seen.waiting.push(caller.is_member));
+            while (caller.waits)() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            self.note(|seen| seen.gone += 1);
+        }
+        if request.uri().path() == "/nothing" {
+            let mut nothing = Response::new(b"nothing".to_vec());
+            *nothing.status_mut() = http::StatusCode::NOT_FOUND;
+            return nothing;
+        }
         Response::new([request.uri().path().as_bytes(), b" ", request.body()].concat())
     }
 }

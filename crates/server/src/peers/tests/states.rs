@@ -145,3 +145,65 @@ fn bad_announcements_are_refused() {
     let answer = a.raw(request("GET /cairn/snapshot/1/segment/1?from=0&length=5", "").as_bytes());
     assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
 }
+
+/// The body of an announcement of this message, of a checkpoint without segments.
+fn announcement(message: &Message) -> Vec<u8> {
+    let message = message.encode_to_vec();
+    [&(message.len() as u64).to_be_bytes()[..], &message, &[0; 8]].concat()
+}
+
+#[test]
+fn invented_senders_are_not_counted_one_by_one() {
+    let a = Site::new(1);
+    for from in 1_000..1_100 {
+        let body = announcement(&snapshot(from, 1));
+        let lines = format!("Content-Length: {}\r\nX-Cairn-Snapshot: 1\r\n", body.len());
+        let answer = a.raw(&[request("POST /raft/snapshot", &lines).as_bytes(), &body].concat());
+        assert!(answer.starts_with("HTTP/1.1 500 "), "{answer}");
+    }
+    let mut page = crate::metrics::Page::default();
+    a.peers.render(&mut page);
+    let text = page.text();
+    assert!(!text.contains(&format!("{:x}", 1_050)), "{text}");
+}
+
+#[test]
+fn an_offer_of_a_stranger_ends_no_transfer() {
+    let (a, b) = (Site::new(1), Site::new(2));
+    a.meet(&b);
+    let disk = Disk::default();
+    accepts(&b, &disk);
+    let (begun, begins) = std::sync::mpsc::channel();
+    let (go_on, goes_on) = std::sync::mpsc::channel::<()>();
+    let export = Waits { state: state(), begun, goes_on: Mutex::new(goes_on) };
+    a.peers.send_snapshot(snapshot(1, 2), Arc::new(export));
+    begins.recv().expect("the transfer begins");
+    let body = announcement(&snapshot(77, 2));
+    let lines = format!("Content-Length: {}\r\nX-Cairn-Snapshot: 1\r\n", body.len());
+    let answer = b.raw(&[request("POST /raft/snapshot", &lines).as_bytes(), &body].concat());
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    drop(go_on);
+    a.rig.wait("the end", |seen| seen.snapshots == [(2, true)]);
+    assert!(lock(&b.rig.seen).installed == [(snapshot(1, 2), state().0.concat())]);
+}
+
+/// An export that waits at the first read.
+struct Waits {
+    state: Memory,
+    begun: std::sync::mpsc::Sender<()>,
+    goes_on: Mutex<std::sync::mpsc::Receiver<()>>,
+}
+
+impl Export for Waits {
+    fn checkpoint(&self) -> Result<Bytes, String> {
+        self.state.checkpoint()
+    }
+
+    fn read(&self, segment: u32, offset: u64, length: usize) -> Result<Bytes, String> {
+        // The test looks at the first only.
+        let _ = self.begun.send(());
+        // Ends once the other side is dropped.
+        let _ = lock(&self.goes_on).recv();
+        self.state.read(segment, offset, length)
+    }
+}
