@@ -14,6 +14,8 @@ pub(super) struct Interest {
     pub(super) spec: Spec,
     /// Shared with responses under way, so that handing an event to a thousand watchers copies no list.
     pub(super) members: Arc<Vec<Member>>,
+    /// How many of them were cancelled, which nobody sends anything.
+    gone: usize,
 }
 
 /// Interests by spec, with numbers that others refer to.
@@ -32,17 +34,27 @@ impl Interests {
             Arc::make_mut(&mut interest.members).extend_from_slice(members);
             return (number, false);
         }
-        let interest = Interest { spec: spec.clone(), members: Arc::new(members.to_vec()) };
+        let interest = Interest { spec: spec.clone(), members: Arc::new(members.to_vec()), gone: 0 };
         let number = self.slots.insert(interest) as u32;
         self.by_spec.insert(spec.clone(), number);
         (number, true)
     }
 
-    /// Removes a watcher. Returns the spec when it was the last one and the interest is gone.
-    pub(super) fn remove(&mut self, number: u32, member: Member) -> Option<Spec> {
-        let members = Arc::make_mut(&mut self.slots.get_mut(number as usize)?.members);
-        members.retain(|other| *other != member);
-        members.is_empty().then(|| self.drop_interest(number))
+    /// One of an interest's watchers was cancelled. Returns the spec when it was the last one and the interest is gone. The list is
+    /// tidied up once half of it has gone, with those that are `there`: one cancellation costs nothing however many watchers there are.
+    pub(super) fn remove(&mut self, number: u32, there: impl FnMut(&Member) -> bool) -> Option<Spec> {
+        let interest = self.slots.get_mut(number as usize)?;
+        interest.gone = interest.gone.saturating_add(1);
+        let left = interest.members.len().saturating_sub(interest.gone);
+        if left == 0 {
+            return Some(self.drop_interest(number));
+        }
+        if left < interest.gone {
+            // A copy of its own without them, if a response under way has the list.
+            interest.members = Arc::new(interest.members.iter().copied().filter(there).collect());
+            interest.gone = 0;
+        }
+        None
     }
 
     /// Keeps the watchers that `keep` wants. Returns interests that are gone, with their numbers.
@@ -51,6 +63,7 @@ impl Interests {
         for (number, interest) in &mut self.slots {
             if !interest.members.iter().all(&mut keep) {
                 Arc::make_mut(&mut interest.members).retain(&mut keep);
+                interest.gone = 0;
                 if interest.members.is_empty() {
                     emptied.push(number as u32);
                 }
@@ -85,5 +98,38 @@ impl Interests {
 
     pub(super) fn is_empty(&self) -> bool {
         self.slots.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watch::watchers::Watchers;
+    use api::etcdserverpb::WatchCreateRequest;
+
+    #[test]
+    fn a_cancellation_touches_few() {
+        let mut watchers = Watchers::default();
+        let members: Vec<Member> = (0..1_000).map(|id| watchers.add(id, 0, false, 1)).collect();
+        let request = WatchCreateRequest { key: "k".into(), ..Default::default() };
+        let spec = Spec::new(&request).expect("a range");
+        let mut interests = Interests::default();
+        let (number, _) = interests.add(&spec, &members);
+        // A response under way has the list.
+        let under_way = interests.get(number).map(|interest| interest.members.clone());
+        let looked = std::cell::Cell::new(0);
+        for (at, member) in members.iter().enumerate() {
+            watchers.remove(*member);
+            let last = interests.remove(number, |member| {
+                looked.set(looked.get() + 1);
+                watchers.get(*member).is_some()
+            });
+            assert_eq!(last.is_some(), at + 1 == members.len());
+            let listed = interests.get(number).map_or(0, |interest| interest.members.len());
+            let there = members.len() - at - 1;
+            assert!(listed >= there && listed <= 2 * there + 1, "{listed} listed of {there}");
+        }
+        assert!(looked.get() <= 2 * members.len(), "each cancellation looks at two on average");
+        assert_eq!((under_way.map(|members| members.len()), interests.is_empty()), (Some(1_000), true));
     }
 }

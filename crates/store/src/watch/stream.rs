@@ -265,7 +265,8 @@ impl WatchStream {
         self.metrics().add_watchers(-1);
         match live {
             Some(number) => {
-                if let Some(spec) = self.live.remove(number, member) {
+                let watchers = &self.watchers;
+                if let Some(spec) = self.live.remove(number, |other| watchers.get(*other).is_some()) {
                     self.hub().unregister(self.lane_number, &[(number, spec)]);
                 }
                 self.lane.end_live(self.hub().metrics());
