@@ -21,6 +21,11 @@ impl Weight {
         Weight { bytes, client: Some(client) }
     }
 
+    /// Who has sent them.
+    pub(crate) fn client(self) -> Option<Address> {
+        self.client
+    }
+
     /// The same and so many more bytes.
     #[must_use]
     pub(crate) fn and(self, bytes: usize) -> Weight {

@@ -6,7 +6,7 @@
 use super::again::Tries;
 use super::reply::complete;
 use crate::auth::{Identity, admit};
-use crate::node::{self, Node, Weight, lock};
+use crate::node::{self, Node, Weight};
 use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use api::etcdserverpb::range_request::{SortOrder, SortTarget};
 use api::etcdserverpb::{
@@ -16,8 +16,8 @@ use api::etcdserverpb::{
 use api::{Code, Error, KeyRange, Message, check};
 use bytes::{Bytes, BytesMut};
 use rpc::{Call, Status, StreamCall};
-use std::sync::{Arc, Mutex};
-use store::watch::{Sink, WatchStream};
+use std::sync::Arc;
+use store::watch::{Hub, Sink, WatchStream};
 use store::{Ask, Response};
 
 /// Lifetime of the lease that a call without one gets.
@@ -48,6 +48,15 @@ impl Caller {
     #[must_use]
     pub(super) fn holding(&self, bytes: usize) -> Caller {
         Caller { node: self.node.clone(), identity: self.identity.clone().holding(bytes) }
+    }
+
+    /// A stream of watches, which count as all others of the client do.
+    pub(super) fn watches(&self, wake: impl Fn() + Send + Sync + 'static) -> WatchStream {
+        let mut stream = Hub::stream(&self.node.store, Arc::new(wake));
+        if let Some(client) = self.weight().client() {
+            stream.limit(self.node.watches.of(client));
+        }
+        stream
     }
 
     /// What is kept in memory of the call.
@@ -201,14 +210,7 @@ impl Caller {
 
     fn range_slowly(&self, request: RangeRequest, then: impl FnOnce(Answer<RangeResponse>) + Send + 'static) {
         let own = self.clone();
-        let slot = Arc::new(Mutex::new(Some(then)));
-        let taken = slot.clone();
-        let queued = self.node.slow.try_run(move || {
-            if let Some(then) = lock(&taken).take() {
-                then(own.range_now(&request));
-            }
-        });
-        if !queued && let Some(then) = lock(&slot).take() {
+        if let Err(then) = self.node.slow.try_give(then, move |then| then(own.range_now(&request))) {
             then(Err(unknown(Error::TooManyRequests)));
         }
     }

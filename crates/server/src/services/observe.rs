@@ -11,7 +11,7 @@ use bytes::Bytes;
 use rpc::{Outbound, Status, StreamCall, StreamHandler, StreamWaker};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
-use store::watch::{Hub, WatchStream};
+use store::watch::WatchStream;
 
 /// Where the observer is.
 enum State {
@@ -54,7 +54,7 @@ impl Observe {
 
     fn watch(&self, key: Bytes, range_end: Bytes, start_revision: i64) -> WatchStream {
         let waker = self.waker.clone();
-        let mut watch = Hub::stream(&self.caller.node.store, Arc::new(move || waker.wake()));
+        let mut watch = self.caller.watches(move || waker.wake());
         watch.create(WatchCreateRequest { key, range_end, start_revision, ..Default::default() });
         watch
     }

@@ -20,6 +20,12 @@ impl Shares {
         Shares { member: Allowance::of_member(member_max), connection_max, connections: Mutex::default() }
     }
 
+    /// Watches of all clients.
+    #[cfg(test)]
+    pub(super) fn taken(&self) -> u64 {
+        self.member.taken()
+    }
+
     /// What the watches of a stream count towards. Connections through a Unix socket cannot be told apart: each of their streams has a
     /// share of its own.
     pub(super) fn of(&self, client: Address) -> Arc<Allowance> {

@@ -6,8 +6,8 @@
 use super::caller::{Answer, Caller, unknown, youngest_until};
 use crate::budget;
 use crate::node::{Node, Weight, lock};
-use api::etcdserverpb::WatchCreateRequest;
 use api::etcdserverpb::watch_create_request::FilterType;
+use api::etcdserverpb::{RangeResponse, WatchCreateRequest};
 use api::{Code, Error, limits};
 use bytes::Bytes;
 use rpc::Status;
@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use store::watch::{Hub, WatchStream};
+use store::watch::WatchStream;
 
 /// Time between looks for clients that have given up.
 const LOOK: Duration = Duration::from_millis(20);
@@ -46,6 +46,8 @@ enum Note {
     Begin(Box<Waiter>),
     /// This waiter may look at the state.
     Read(u64, Result<(), Error>),
+    /// What this waiter has found there.
+    Found(u64, Answer<RangeResponse>),
     /// The watch of this waiter has something to say.
     Look(u64),
 }
@@ -115,7 +117,7 @@ impl Turns {
 /// The thread of all waiting calls.
 pub(crate) fn run(node: &Node) {
     let turns = &node.turns;
-    let mut queue = Queue { turns, waiters: HashMap::new(), next: 0 };
+    let mut queue = Queue { turns, waiters: HashMap::new(), late: Vec::new(), next: 0 };
     let mut looked = Instant::now();
     while let Some(notes) = turns.take(queue.waiters.is_empty()) {
         for note in notes {
@@ -125,12 +127,14 @@ pub(crate) fn run(node: &Node) {
                 // It keeps its place in the queue, which is in the store: who is before it is asked of the next leader.
                 Note::Read(id, Err(Error::LeaderChanged)) => queue.ask(id),
                 Note::Read(id, Err(error)) => queue.settle(id, Err(unknown(error))),
+                Note::Found(id, found) => queue.found(id, found),
                 Note::Look(id) => queue.look(id),
             }
         }
         if looked.elapsed() >= LOOK {
             looked = Instant::now();
             queue.drop_canceled();
+            queue.look_again();
         }
     }
 }
@@ -138,6 +142,8 @@ pub(crate) fn run(node: &Node) {
 struct Queue<'a> {
     turns: &'a Turns,
     waiters: HashMap<u64, Waiter>,
+    /// Those that found no slow thread to look at the state for them.
+    late: Vec<u64>,
     next: u64,
 }
 
@@ -157,15 +163,31 @@ impl Queue<'_> {
     }
 
     fn read(&mut self, id: u64) {
-        let Some(waiter) = self.waiters.get_mut(&id) else { return };
-        let found = match waiter.caller.range_now(&youngest_until(&waiter.prefix, waiter.before)) {
+        let Some(waiter) = self.waiters.get(&id) else { return };
+        let request = youngest_until(&waiter.prefix, waiter.before);
+        let node = waiter.caller.node.clone();
+        if !node.store.is_heavy(&request) {
+            let found = waiter.caller.range_now(&request);
+            return self.found(id, found);
+        }
+        // The others do not wait for it.
+        let caller = waiter.caller.clone();
+        let look = move |node: Arc<Node>| node.turns.post(Note::Found(id, caller.range_now(&request)));
+        if waiter.caller.node.slow.try_give(node, look).is_err() {
+            self.late.push(id);
+        }
+    }
+
+    /// Waits for the key before its own, if there is one.
+    fn found(&mut self, id: u64, found: Answer<RangeResponse>) {
+        let found = match found {
             Ok(found) => found,
             Err(status) => return self.settle(id, Err(status)),
         };
         let Some(pair) = found.kvs.into_iter().next() else { return self.settle(id, Ok(())) };
+        let Some(waiter) = self.waiters.get_mut(&id) else { return };
         let node = waiter.caller.node.clone();
-        let store = node.store.clone();
-        let mut watch = Hub::stream(&store, Arc::new(move || node.turns.post(Note::Look(id))));
+        let mut watch = waiter.caller.watches(move || node.turns.post(Note::Look(id)));
         watch.create(WatchCreateRequest {
             key: pair.key,
             start_revision: found.header.map_or(0, |header| header.revision),
@@ -184,7 +206,11 @@ impl Queue<'_> {
         let mut failed = None;
         while let Some(response) = waiter.caller.read_watch(watch) {
             match response {
-                Ok(response) if response.canceled => failed = Some(unknown(Error::Compacted)),
+                Ok(response) if response.canceled && response.compact_revision > 0 => {
+                    failed = Some(unknown(Error::Compacted));
+                }
+                // The client has too many watches.
+                Ok(response) if response.canceled => failed = Some(Status::new(Code::Unknown, response.cancel_reason)),
                 Ok(response) => gone |= !response.events.is_empty(),
                 Err(status) => failed = Some(status),
             }
@@ -201,6 +227,13 @@ impl Queue<'_> {
         if let Some(waiter) = self.waiters.remove(&id) {
             self.turns.waiting.fetch_sub(1, Ordering::Relaxed);
             waiter.claim.settle(outcome);
+        }
+    }
+
+    /// They keep their places, which are in the store.
+    fn look_again(&mut self) {
+        for id in std::mem::take(&mut self.late) {
+            self.ask(id);
         }
     }
 

@@ -2,4 +2,5 @@
 
 mod logins;
 mod space;
+mod turns;
 mod waiting;
