@@ -22,7 +22,7 @@ use keys::Keys;
 use options::Options;
 use ring::hmac;
 use ring::rand::SystemRandom;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -78,16 +78,38 @@ struct Files {
     seen: Vec<Option<Stamp>>,
 }
 
+/// Tokens that were wrong, for a second: a signature takes long to check, and whoever has a wrong token asks again.
+#[derive(Default)]
+struct Wrong {
+    at_seconds: u64,
+    tags: HashSet<[u8; 32]>,
+}
+
+impl Wrong {
+    fn contains(&self, tag: &[u8; 32], now: u64) -> bool {
+        self.at_seconds == now && self.tags.contains(tag)
+    }
+
+    fn note(&mut self, tag: [u8; 32], now: u64) {
+        if self.at_seconds != now || self.tags.len() >= KEPT_MAX {
+            self.tags.clear();
+            self.at_seconds = now;
+        }
+        self.tags.insert(tag);
+    }
+}
+
 /// Keys, and the tokens that they have signed.
 struct Signed {
     keys: Keys,
+    wrong: Mutex<Wrong>,
     verified: RwLock<HashMap<[u8; 32], Holder>>,
     issued: Mutex<HashMap<String, Issued>>,
 }
 
 impl Signed {
     fn by(keys: Keys) -> Arc<Signed> {
-        Arc::new(Signed { keys, verified: RwLock::default(), issued: Mutex::default() })
+        Arc::new(Signed { keys, wrong: Mutex::default(), verified: RwLock::default(), issued: Mutex::default() })
     }
 }
 
@@ -161,8 +183,14 @@ impl Jwt {
         if let Some(holder) = kept {
             return if holder.expires > now { Ok(holder) } else { Err(Error::InvalidAuthToken) };
         }
+        if lock(&signed.wrong).contains(&tag, now) {
+            return Err(Error::InvalidAuthToken);
+        }
         let verify = || signed.keys.verify(token).and_then(|claims| Claims::parse(&claims, now));
-        let claims = contain(verify).ok().flatten().ok_or(Error::InvalidAuthToken)?;
+        let Some(claims) = contain(verify).ok().flatten() else {
+            lock(&signed.wrong).note(tag, now);
+            return Err(Error::InvalidAuthToken);
+        };
         let holder = Holder { user: claims.username.into(), revision: claims.revision, expires: claims.expires };
         let mut verified = signed.verified.write().unwrap_or_else(PoisonError::into_inner);
         if verified.len() >= KEPT_MAX {
@@ -205,6 +233,30 @@ fn now_seconds() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wrong_token_is_looked_at_once_a_second() {
+        let path = std::env::temp_dir().join(format!("cairn-jwt-wrong-{}", std::process::id()));
+        std::fs::write(&path, "secret").expect("written");
+        let file = path.display().to_string();
+        let jwt = Jwt::open(&BTreeMap::from([("sign-method", "HS256"), ("priv-key", file.as_str())])).expect("opened");
+        std::fs::remove_file(&path).expect("removed");
+        assert!(jwt.find(b"no token").is_err());
+        let signed = jwt.signed.read().expect("no panic").clone();
+        let is_noted = |now| {
+            let mut tag = [0; 32];
+            tag.copy_from_slice(hmac::sign(&jwt.tags, b"no token").as_ref());
+            lock(&signed.wrong).contains(&tag, now)
+        };
+        let noted = lock(&signed.wrong).at_seconds;
+        assert!(is_noted(noted) && !is_noted(noted + 1), "a token of a time to come may be right later");
+        for number in 0..3 * KEPT_MAX {
+            let mut tag = [0; 32];
+            tag[..8].copy_from_slice(&number.to_le_bytes());
+            lock(&signed.wrong).note(tag, noted);
+        }
+        assert!(lock(&signed.wrong).tags.len() <= KEPT_MAX);
+    }
 
     /// The keys change, break, and change again: tokens are good for as long as their key.
     #[test]
