@@ -32,6 +32,7 @@ pub(crate) struct Http {
     access: access::Access,
     /// None if JSON is not answered.
     gateway: Option<Gateway>,
+    pages: metrics::Pages,
     has_profiles: bool,
     has_traces: bool,
 }
@@ -44,6 +45,7 @@ impl Http {
         Http {
             access: access::Access::new(&config.http),
             gateway: config.http.gateway.then(|| Gateway::new(METHODS, message_bytes_max, node.budget.clone())),
+            pages: metrics::Pages::default(),
             has_profiles: config.http.pprof || is_debugged,
             has_traces: is_debugged,
             node,
@@ -97,7 +99,7 @@ impl Http {
         let path = head.uri.path();
         match path {
             "/metrics" => {
-                let page = contain(|| metrics::page(&self.node, stats.map(Arc::as_ref), &head.headers));
+                let page = contain(|| self.pages.page(&self.node, stats.map(Arc::as_ref), &head.headers));
                 return responder.send(page.unwrap_or_else(slipped));
             }
             _ if path.starts_with("/debug/pprof/") && self.has_profiles => {
