@@ -2,9 +2,10 @@
 
 use crate::support::Node;
 use crate::support::requests::{Raft, delete, op, put};
+use api::Error;
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::response_op::Response as Answer;
-use api::etcdserverpb::{RequestOp, TxnRequest, TxnResponse};
+use api::etcdserverpb::{RangeRequest, RequestOp, TxnRequest, TxnResponse};
 use api::limits::TXN_NESTING_MAX;
 
 const STACK_BYTES: usize = 2 << 20;
@@ -36,9 +37,15 @@ fn depth(mut answer: &TxnResponse) -> usize {
 fn transactions_are_weighed_applied_and_answered() {
     on_a_small_stack(|| {
         let mut node = Node::new();
+        // It names a revision that is to come, which is looked for before anything is written.
+        let future = RangeRequest { key: "k".into(), revision: 9, ..Default::default() };
+        let early = nested(vec![op(Request::RequestPut(put("k", "v"))), op(Request::RequestRange(future))]);
+        assert_eq!(node.apply(early.raft()), Err(Error::FutureRev));
+
         let writes =
             nested(vec![op(Request::RequestPut(put("k", "v"))), op(Request::RequestDeleteRange(delete("d", "")))]);
         assert!(store::txn_cost(&writes) > 0 && !store::is_read_only(&writes));
+        assert_eq!(node.store.txn_answer_bytes(&writes), 0, "neither shows what was there before");
         assert_eq!(node.store.txn_delete_cost_bytes(&writes), 0, "there is nothing to delete");
         let answer = node.apply(writes.raft()).expect("applied");
         let store::Response::Txn(answer) = answer else { panic!("of a transaction") };
