@@ -13,7 +13,7 @@ use api::etcdserverpb::{
 use api::{Error, KeyRange, Message, check, limits};
 use bytes::{BufMut, Bytes, BytesMut};
 use contain::contain;
-use rpc::{Call, Reply, Responder, Status};
+use rpc::{Address, Call, Reply, Responder, Status};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -361,20 +361,14 @@ pub(super) fn put(node: &Arc<Node>, call: Call, responder: Responder) {
         request,
         |request| Ask::Put(request),
         move |node, request, pass| {
-            let space = |pass| Ok((pass, node.claim_space(store::put_cost(&request))?));
-            match pass.and_then(space) {
-                Ok((pass, space)) if request.prev_kv => {
-                    let bytes = node.store.pair_bytes(&request.key);
-                    with_room(node, client, bytes, responder, move |node, claim, responder| {
-                        let done = answering(node, (None, space, claim), responder);
-                        send(node, pass.author(), node::PUT, &message, is_alone, done);
-                    });
-                }
-                Ok((pass, space)) => {
-                    propose_holding(space, node, pass.author(), node::PUT, &message, is_alone, responder);
-                }
-                Err(error) => refuse(responder, error),
-            }
+            let pass = match pass {
+                Ok(pass) => pass,
+                Err(error) => return refuse(responder, error),
+            };
+            let bytes = if request.prev_kv { node.store.pair_bytes(&request.key) } else { 0 };
+            let kept = move |node: &Arc<Node>| Ok((None, node.claim_space(store::put_cost(&request))?));
+            let proposal = Within { author: pass.author(), field: node::PUT, message, is_alone, client };
+            propose_within(bytes, proposal, node, responder, kept);
         },
     );
 }
@@ -394,19 +388,24 @@ pub(super) fn delete_range(node: &Arc<Node>, call: Call, responder: Responder) {
         request,
         |request| Ask::DeleteRange(request),
         move |node, request, pass| {
-            if pass.is_ok() && node.store.delete_answer_is_too_large(&request) {
-                return refuse(responder, Error::TxnAnswerTooLarge);
-            }
-            let cost = || node.store.delete_cost_bytes(KeyRange::new(&request.key, &request.range_end));
-            match pass.and_then(|pass| node.claim_room(cost()).map(|room| (pass, room))) {
-                Ok((pass, room)) => {
-                    let range = KeyRange::new(&request.key, &request.range_end);
-                    let bytes = if request.prev_kv { node.store.pairs_bytes(range, usize::MAX) } else { 0 };
-                    let kept = (room, Space::default());
-                    propose_within(bytes, kept, node, pass.author(), node::DELETE_RANGE, call, responder);
+            let pass = match pass {
+                Ok(_) if node.store.delete_answer_is_too_large(&request) => Err(Error::TxnAnswerTooLarge),
+                pass => pass,
+            };
+            let pass = match pass {
+                Ok(pass) => pass,
+                Err(error) => return refuse(responder, error),
+            };
+            let range = KeyRange::new(&request.key, &request.range_end);
+            let bytes = if request.prev_kv { node.store.pairs_bytes(range, usize::MAX) } else { 0 };
+            let kept = move |node: &Arc<Node>| {
+                if node.store.delete_answer_is_too_large(&request) {
+                    return Err(Error::TxnAnswerTooLarge);
                 }
-                Err(error) => refuse(responder, error),
-            }
+                let cost = node.store.delete_cost_bytes(KeyRange::new(&request.key, &request.range_end));
+                Ok((Some(node.claim_room(cost)?), Space::default()))
+            };
+            propose_within(bytes, Within::of(call, &pass, node::DELETE_RANGE), node, responder, kept);
         },
     );
 }
@@ -453,18 +452,17 @@ pub(super) fn txn(node: &Arc<Node>, call: Call, responder: Responder) {
                 request,
                 |request| Ask::Txn(request),
                 move |node, request, pass| {
-                    let claimed = |pass| {
+                    let pass = match pass {
+                        Ok(pass) => pass,
+                        Err(error) => return refuse(responder, error),
+                    };
+                    let bytes = node.store.txn_answer_bytes(&request);
+                    let kept = move |node: &Arc<Node>| {
                         let space = node.claim_space(store::txn_cost(&request))?;
                         let room = node.claim_room(node.store.txn_delete_cost_bytes(&request))?;
-                        Ok((pass, (room, space)))
+                        Ok((Some(room), space))
                     };
-                    match pass.and_then(claimed) {
-                        Ok((pass, kept)) => {
-                            let bytes = node.store.txn_answer_bytes(&request);
-                            propose_within(bytes, kept, node, pass.author(), node::TXN, call, responder);
-                        }
-                        Err(error) => refuse(responder, error),
-                    }
+                    propose_within(bytes, Within::of(call, &pass, node::TXN), node, responder, kept);
                 },
             );
         }
@@ -556,19 +554,39 @@ pub(super) fn propose_in(
     send(node, author, field, &call.message, call.is_alone, done);
 }
 
-/// As [`propose_in`], once there is room in memory for the `bytes` that the answer is thought to take.
-fn propose_within(
-    bytes: u64,
-    (room, space): (Claim, Space),
-    node: &Arc<Node>,
+/// A proposal that may have to wait for memory first.
+struct Within {
     author: Author,
     field: u32,
-    call: Call,
+    message: Bytes,
+    is_alone: bool,
+    client: Address,
+}
+
+impl Within {
+    fn of(call: Call, pass: &Pass, field: u32) -> Within {
+        let Call { message, is_alone, peer, .. } = call;
+        Within { author: pass.author(), field, message, is_alone, client: peer.address }
+    }
+}
+
+/// Proposes once there is room in memory for the `bytes` that the answer is thought to take. `kept` claims what the entry takes on disks
+/// and of the quota: after that wait, since there may be more to delete by then.
+fn propose_within(
+    bytes: u64,
+    within: Within,
+    node: &Arc<Node>,
     responder: Responder,
+    kept: impl FnOnce(&Arc<Node>) -> Result<(Option<Claim>, Space), Error> + Send + 'static,
 ) {
-    with_room(node, call.peer.address, bytes, responder, move |node, claim, responder| {
-        let done = answering(node, (Some(room), space, claim), responder);
-        send(node, author, field, &call.message, call.is_alone, done);
+    with_room(node, within.client, bytes, responder, move |node, claim, responder| match kept(node) {
+        Ok((room, space)) => {
+            // A slow thread has something else to do.
+            let is_alone = within.is_alone && claim.is_none();
+            let done = answering(node, (room, space, claim), responder);
+            send(node, within.author, within.field, &within.message, is_alone, done);
+        }
+        Err(error) => refuse(responder, error),
     });
 }
 

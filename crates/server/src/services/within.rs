@@ -157,7 +157,8 @@ fn wait(
 }
 
 /// Calls `then` once `bytes` are claimed for the answer to a request that goes through the log; at once, and with nothing, if that is
-/// little.
+/// little. Not if the client has gone meanwhile: what it was told has failed must not be done later. After a wait it is called on a slow
+/// thread, so that others do not wait for what it looks up.
 pub(super) fn with_room(
     node: &Arc<Node>,
     client: Address,
@@ -174,7 +175,7 @@ pub(super) fn with_room(
     }
     let own = node.clone();
     node.budget.wait(pool, bytes, Some(client), move |claim| match claim {
-        Ok(claim) => then(&own, Some(claim), responder),
+        Ok(claim) => run_slowly_with(&own, responder, move |node, responder| then(node, Some(claim), responder)),
         Err(error) => refuse(responder, error),
     });
 }
