@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use rpc::{HttpResponder, Kind, LocalCall, Reply, Service, Status, Upgrade, Upgraded};
+use rpc::{HttpResponder, Kind, LocalCall, Reply, Service, Status, Upgrade};
 use sha1::{Digest, Sha1};
 use std::io;
 use std::pin::Pin;
