@@ -9,10 +9,15 @@ use std::collections::VecDeque;
 /// What an entry takes in a message besides its data: at most four small fields.
 const ENTRY_OVERHEAD_BYTES: u64 = 24;
 
+/// Terms that are remembered of trimmed entries: there is one more with each election.
+const TRIMMED_TERMS_MAX: usize = 1024;
+
 /// Entries after `start`, all of them handed to the log on disk or about to be.
 pub(crate) struct Log {
     /// Index and term of the last entry that was trimmed.
     start: (u64, u64),
+    /// Where each term began, up to `start`: the terms of trimmed entries, which raft-rs must not be told.
+    trimmed_terms: VecDeque<(u64, u64)>,
     entries: VecDeque<Entry>,
     bytes: u64,
     pub(crate) hard_state: HardState,
@@ -40,7 +45,18 @@ impl Log {
     ) -> Self {
         let bytes = entries.iter().map(size).sum();
         let wanted = Cell::new(false);
-        Log { start, entries: entries.into(), bytes, hard_state, conf_state, offer: None, wanted, allowance }
+        let trimmed_terms = [start].into();
+        Log {
+            start,
+            trimmed_terms,
+            entries: entries.into(),
+            bytes,
+            hard_state,
+            conf_state,
+            offer: None,
+            wanted,
+            allowance,
+        }
     }
 
     /// Adds entries, replacing those from the first one's index on.
@@ -63,6 +79,7 @@ impl Log {
     pub(crate) fn restore(&mut self, snapshot: &Snapshot) {
         let metadata = snapshot.get_metadata();
         self.start = (metadata.index, metadata.term);
+        self.trimmed_terms = [self.start].into();
         self.entries.clear();
         self.bytes = 0;
         self.conf_state = metadata.get_conf_state().clone();
@@ -88,10 +105,22 @@ impl Log {
     /// Forgets entries up to and including `index`.
     pub(crate) fn trim(&mut self, index: u64) {
         while let Some(first) = self.entries.front().filter(|first| first.index <= index) {
+            if first.term > self.start.1 {
+                self.trimmed_terms.push_back((first.index, first.term));
+            }
             self.start = (first.index, first.term);
             self.bytes = self.bytes.saturating_sub(size(first));
             self.entries.pop_front();
         }
+        let excess = self.trimmed_terms.len().saturating_sub(TRIMMED_TERMS_MAX);
+        self.trimmed_terms.drain(..excess);
+    }
+
+    /// The term of an entry that was trimmed since the start, or since a state was installed.
+    pub(crate) fn trimmed_term(&self, index: u64) -> Option<u64> {
+        let after = self.trimmed_terms.partition_point(|(began, _)| *began <= index);
+        let (_, term) = self.trimmed_terms.get(after.checked_sub(1)?)?;
+        (index <= self.start.0).then_some(*term)
     }
 
     /// The last index that [`Log::trim`] may get so that at most `bytes_max` remain.
@@ -246,6 +275,28 @@ mod tests {
         assert_eq!(log.term(6), Err(raft::Error::Store(StorageError::Compacted)));
         assert_eq!(log.entries(8, 10, None, GetEntriesContext::empty(false)).map(|entries| entries.len()), Ok(2));
         assert_eq!(log.entries(8, 10, 1, GetEntriesContext::empty(false)).map(|entries| entries.len()), Ok(1));
+    }
+
+    #[test]
+    fn the_terms_of_trimmed_entries_are_remembered() {
+        let mut log = log();
+        log.append(vec![entry(9, 3), entry(10, 3), entry(11, 7)]);
+        let terms = |log: &Log| (4..=12).map(|index| log.trimmed_term(index)).collect::<Vec<_>>();
+        assert_eq!(terms(&log), [None, Some(1), None, None, None, None, None, None, None]);
+        log.trim(8);
+        assert_eq!(terms(&log)[1..6], [Some(1), Some(2), Some(2), Some(2), None]);
+        log.trim(11);
+        assert_eq!(terms(&log)[5..], [Some(3), Some(3), Some(7), None]);
+        let mut snapshot = Snapshot::default();
+        (snapshot.mut_metadata().index, snapshot.mut_metadata().term) = (12, 8);
+        log.restore(&snapshot);
+        assert_eq!(terms(&log)[6..], [None, None, Some(8)]);
+        // However many elections there are, it stays small.
+        let last = 12 + 2 * TRIMMED_TERMS_MAX as u64;
+        log.append((13..=last).map(|index| entry(index, index)).collect());
+        log.trim(last);
+        assert_eq!(log.trimmed_terms.len(), TRIMMED_TERMS_MAX);
+        assert_eq!((log.trimmed_term(12), log.trimmed_term(last - 1)), (None, Some(last - 1)));
     }
 
     #[test]

@@ -114,8 +114,8 @@ impl Member {
         if state.voters.is_empty() { self.joined.contains(&id) } else { ids.any(|known| *known == id) }
     }
 
-    /// What a heartbeat names: an entry that this member is said to have acknowledged, and its term, or 0 if that is not told: by a leader
-    /// that has trimmed it, and by etcd's members.
+    /// What a heartbeat names: an entry that this member is said to have acknowledged, and its term, or 0 if that is not told: by etcd's
+    /// members.
     pub(crate) fn check_acknowledged(&self, index: u64, theirs: u64) -> Result<(), Refusal> {
         beyond(index, self.last_index())?;
         if theirs == 0 {
@@ -139,8 +139,10 @@ impl Member {
                 0 => false,
                 // Terms never fall along a log.
                 _ if index > committed => theirs < ours,
-                _ if index >= start => self.known_term(index).is_some_and(|known| known != theirs),
-                _ => self.known_term(start).is_some_and(|known| known < theirs),
+                _ => match self.known_term(index) {
+                    Some(known) => known != theirs,
+                    None => self.known_term(start).is_some_and(|known| known < theirs),
+                },
             };
             if contradicts {
                 return Err(Refusal::ContradictsCommitted { index, theirs, committed, ours });
@@ -149,9 +151,10 @@ impl Member {
         Ok(())
     }
 
-    /// The term of an entry in memory, or of the last one that was trimmed.
+    /// The term of an entry in memory, or of one that was there since the start.
     pub(crate) fn known_term(&self, index: u64) -> Option<u64> {
         // raft-rs says 0 of what it does not know.
-        self.node.raft.raft_log.term(index).ok().filter(|term| *term > 0)
+        let in_memory = self.node.raft.raft_log.term(index).ok().filter(|term| *term > 0);
+        in_memory.or_else(|| self.node.store().trimmed_term(index).filter(|term| *term > 0))
     }
 }

@@ -55,7 +55,8 @@ impl Member {
         let mut persisted_messages = ready.take_persisted_messages();
         for heartbeat in messages.iter_mut().chain(&mut persisted_messages) {
             if heartbeat.get_msg_type() == MessageType::MsgHeartbeat {
-                // It names an entry that is committed, so its term has not changed since; one that was trimmed has no term any more.
+                // It names an entry that is committed, so its term has not changed since. A follower has acknowledged nothing in this
+                // term that was trimmed before this member's start, so the term is known, unless nothing was acknowledged yet.
                 heartbeat.commit_term = self.known_term(heartbeat.commit).unwrap_or(0);
             }
         }

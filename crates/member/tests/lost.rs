@@ -169,10 +169,10 @@ fn a_heartbeat_commits_the_entry_that_it_names() {
         member.status().committed
     };
     assert_eq!(committed(heartbeat_of(1, 2, 4, 18, 3)), 18);
-    // Etcd's members name no term, nor does a leader that has trimmed the entry.
+    // Etcd's members name no term.
     assert_eq!(committed(heartbeat(1, 2, 4, 18)), 18);
     assert_eq!(committed(heartbeat_of(1, 2, 4, 18, 0)), 18);
-    // Below what is in memory here a term can no longer be compared, unless it is too late a one.
+    // What was trimmed before the start has no term here any more to compare with, unless it is too late a one.
     assert_eq!(committed(heartbeat_of(1, 2, 4, 5, 2)), 15);
     assert_eq!(committed(heartbeat_of(1, 2, 4, 3, 1)), 15);
     assert_eq!(committed(heartbeat_of(1, 2, 4, 0, 0)), 15);
@@ -183,9 +183,19 @@ fn a_heartbeat_commits_the_entry_that_it_names() {
     assert!(matches!(impossible, Err(Error::Message(Refusal::Number))), "{impossible:?}");
 }
 
-/// All of the cluster is real. The copy ends with entries of a leader that lost an election since.
 #[test]
 fn a_copy_with_entries_that_lost_an_election_commits_none_of_them() {
+    set_back_to_what_lost_an_election(false);
+}
+
+/// It stays away for so long that the leader has trimmed what it acknowledged.
+#[test]
+fn a_leader_knows_the_term_of_what_it_has_trimmed() {
+    set_back_to_what_lost_an_election(true);
+}
+
+/// All of the cluster is real. The copy ends with entries of a leader that lost an election since.
+fn set_back_to_what_lost_an_election(is_trimmed: bool) {
     let voters = [1, 2, 3, 4, 5];
     let mut cluster = Cluster::new(&voters);
     cluster.elect(1);
@@ -221,6 +231,14 @@ fn a_copy_with_entries_that_lost_an_election_commits_none_of_them() {
     cluster.assert_all_applied(&["both", "new"]);
     let (term, acknowledged) = (cluster.member(new).status().term, cluster.one(3).applied_index);
     assert!(acknowledged < held + 4, "the copy is longer");
+    if is_trimmed {
+        cluster.cut = [1, 2, 4, 5].into_iter().flat_map(|other| [(3, other), (other, 3)]).collect();
+        cluster.propose(new, "newer");
+        let applied = cluster.one(new).applied_index;
+        assert!(applied > acknowledged);
+        cluster.member(new).trim(applied);
+        cluster.wire.clear();
+    }
     cluster.start(3, copy);
     cluster.member(new).tick();
     while cluster.member(new).has_work() {
@@ -276,7 +294,7 @@ fn a_log_that_contradicts_what_is_committed_here_is_a_proof() {
         (append(1, 2, 5, (17, 2), &[]), contradicted(17, 2)),
         // Among the entries.
         (append(1, 2, 5, (8, 3), &[(9, 3), (10, 4)]), contradicted(10, 4)),
-        // Below what is in memory a later term is one too many.
+        // Below what this member has had in memory a later term is one too many.
         (append(1, 2, 5, (3, 3), &[]), contradicted(3, 3)),
         (snapshot(1, 2, 5, (15, 4)), contradicted(15, 4)),
         (snapshot(1, 2, 5, (30, 2)), contradicted(30, 2)),
@@ -285,6 +303,28 @@ fn a_log_that_contradicts_what_is_committed_here_is_a_proof() {
     for (message, proof) in cases {
         assert_eq!(proven(&mut member(), message), proof);
     }
+}
+
+/// What was trimmed here since the start can still be compared.
+#[test]
+fn a_trimmed_entry_of_another_term_is_contradicted() {
+    let trimmed = || {
+        let mut member = member();
+        while member.has_work() {
+            let work = member.work();
+            member.persisted(work.number);
+            work.committed.iter().for_each(|entry| member.applied(entry.index()));
+        }
+        member.trim(12);
+        member
+    };
+    for message in [heartbeat_of(1, 2, 5, 8, 2), append(1, 2, 5, (8, 2), &[])] {
+        let proof = proven(&mut trimmed(), message);
+        assert_eq!(proof, Proof::Contradicted { leader: 1, term: 5, index: 8, theirs: 2, committed: 15, ours: 3 });
+    }
+    taken(&mut trimmed(), heartbeat_of(1, 2, 5, 8, 3));
+    taken(&mut trimmed(), append(1, 2, 5, (8, 3), &[(9, 3), (10, 3)]));
+    taken(&mut trimmed(), append(1, 2, 5, (5, 2), &[(6, 3)]));
 }
 
 #[test]

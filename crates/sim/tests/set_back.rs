@@ -16,3 +16,10 @@ fn a_member_that_is_set_back_ends_and_nothing_is_lost() {
     assert!(total.set_back >= 10 && 2 * total.ended_lost >= total.set_back, "{total:?}");
     assert_eq!(total.faults.get(&sim::Kind::SetBack), Some(&total.set_back));
 }
+
+/// Its leader has trimmed the entry that the member acknowledged, and the copy has another one in its place.
+#[test]
+fn a_leader_that_has_trimmed_the_entry_still_knows_its_term() {
+    let outcome = sim::run(1795403275127211, Options { sets_back: true, ..Options::default() }, Trace::off());
+    assert!(outcome.as_ref().is_ok_and(|report| report.ended_lost == 1), "{outcome:?}");
+}
