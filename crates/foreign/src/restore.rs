@@ -38,7 +38,7 @@ pub struct Restore {
 /// If the snapshot is of no use, or there is something already where the data is to go.
 pub fn restore(wanted: &Restore) -> Result<(), Error> {
     let Restore { name, cluster, token, .. } = wanted;
-    let founding = member::bootstrap(cluster, name, token).ok_or_else(|| {
+    let founding = replica::bootstrap(cluster, name, token).ok_or_else(|| {
         Error::Refused(format!("couldn't find local name {name:?} in the initial cluster configuration"))
     })?;
     check_urls(wanted)?;
@@ -78,7 +78,7 @@ fn change_of(entry: &api::raftpb::Entry) -> Option<u64> {
 
 fn members(cluster: &[(String, Vec<String>)], token: &str) -> Vec<store::Member> {
     let member = |(name, urls): &(String, Vec<String>)| store::Member {
-        id: member::member_id(urls, token, None),
+        id: replica::member_id(urls, token, None),
         peer_urls: urls.clone(),
         name: name.clone(),
         ..store::Member::default()

@@ -6,7 +6,7 @@ use crate::trace::trace;
 use crate::world::World;
 use api::raftpb;
 use disk::sim::Random;
-use member::Role;
+use replica::Role;
 use std::collections::BTreeMap;
 
 /// A kind of fault.

@@ -11,7 +11,7 @@ use api::Message;
 use api::etcdserverpb::Metadata;
 use disk::sim::SimDisk;
 use disk::{Disk, Mode};
-use member::{Bootstrap, Member, Restored};
+use replica::{Bootstrap, Member, Restored};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use wal::{EntryRef, Wal};
@@ -41,7 +41,7 @@ pub(crate) struct Host {
 pub(crate) fn founders(count: usize) -> Vec<Host> {
     let members: Vec<_> = (0..count).map(|index| (format!("m{index}"), vec![url(index)])).collect();
     let found = |(index, (name, _)): (usize, &(String, Vec<String>))| {
-        let Some(founding) = member::bootstrap(&members, name, TOKEN) else { unreachable!("a founder") };
+        let Some(founding) = replica::bootstrap(&members, name, TOKEN) else { unreachable!("a founder") };
         Host {
             id: founding.member_id,
             cluster_id: founding.cluster_id,
@@ -62,7 +62,7 @@ impl Host {
         let url = url(index);
         Host {
             index,
-            id: member::member_id(std::slice::from_ref(&url), TOKEN, Some(index as i64)),
+            id: replica::member_id(std::slice::from_ref(&url), TOKEN, Some(index as i64)),
             url,
             disk: SimDisk::new(),
             founding: None,
@@ -195,7 +195,7 @@ impl Host {
         self.restore(env, &restored);
         let log = env.ledger.durable.entry(self.id).or_default().log.clone();
         let nonce = if env.options.mutation == Some(Mutation::ReusesReadContext) { 1 } else { self.boots };
-        let config = member::Config {
+        let config = replica::Config {
             id: self.id,
             election_ticks: env.plan.election_ticks,
             heartbeat_ticks: 1,

@@ -282,7 +282,7 @@ impl Ledger {
     }
 
     /// A member was started on this log: nothing that was durable may be missing, unless something later replaced it.
-    pub(crate) fn restores(&mut self, id: u64, log: &Shadow, restored: &member::Restored) {
+    pub(crate) fn restores(&mut self, id: u64, log: &Shadow, restored: &replica::Restored) {
         let known = self.durable.entry(id).or_default();
         let term = restored.hard_state.term().max(restored.applied_term);
         let (index, of_term) = known.log.last();

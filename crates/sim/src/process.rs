@@ -19,8 +19,8 @@ use crate::trace::trace;
 use api::raftpb;
 use bytes::Bytes;
 use disk::sim::SimDisk;
-use member::{Backlog, Lessor, Member, Proof, Role, Status, Work};
 use reads::Reads;
+use replica::{Backlog, Lessor, Member, Proof, Role, Status, Work};
 use state::States;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -256,12 +256,12 @@ impl Process {
         let shown = if env.trace.is_on() { crate::show::message(&message) } else { String::new() };
         let from = message.from();
         if let Err(error) = self.member.step(message) {
-            if let member::Error::LogLost(proof) = error {
+            if let replica::Error::LogLost(proof) = error {
                 self.proof = Some(proof);
                 return;
             }
             trace!(env, "{} refuses {shown} from {from:x}: {error}", self.host);
-            let is_claim = matches!(&error, member::Error::Message(refusal) if refusal.is_claim());
+            let is_claim = matches!(&error, replica::Error::Message(refusal) if refusal.is_claim());
             if is_claim && self.member.conf_state().voters.is_empty() {
                 // One that was set back to before its first checkpoint believes nobody until it has replayed who the members are.
                 return;
@@ -315,7 +315,7 @@ impl Process {
         self.proposed(env, operation, result);
     }
 
-    fn proposed(&mut self, env: &mut Env, operation: usize, result: Result<(), member::Error>) {
+    fn proposed(&mut self, env: &mut Env, operation: usize, result: Result<(), replica::Error>) {
         let facts = &env.history.operations[operation];
         let deadline_us = facts.invoked_us + env.plan.request_timeout_us;
         match result {
@@ -323,7 +323,7 @@ impl Process {
                 self.pending.insert(facts.request_id, Waiting { operation, deadline_us });
             }
             // Nobody leads: the request waits for a leader as long as its client does.
-            Err(member::Error::Dropped) if deadline_us > env.now_us => self.held.push_back(operation),
+            Err(replica::Error::Dropped) if deadline_us > env.now_us => self.held.push_back(operation),
             Err(_) => env.answer(operation, Answer::Refused),
         }
     }
@@ -408,7 +408,7 @@ impl Process {
             self.persist(env, work, false)?;
             return self.hand_on(env);
         }
-        let changes_members = committed.iter().any(member::is_to_last);
+        let changes_members = committed.iter().any(replica::is_to_last);
         self.persist(env, work, changes_members)?;
         self.apply_later(env, committed)
     }

@@ -15,7 +15,7 @@ use crate::trace::trace;
 use crate::world::World;
 use api::raftpb;
 use disk::sim::{Random, SimDisk};
-use member::Proof;
+use replica::Proof;
 
 /// Keeps the choices of this fault apart from those of the rest, so that other seeds run as they did.
 const STREAM: u64 = 0x5e7b_acc0_ffee;

@@ -5,7 +5,7 @@ use super::{discovery, remote, srv, strangers};
 use crate::config::Config;
 use crate::logging::{self, Value};
 use crate::peers::Gate;
-use member::Bootstrap;
+use replica::Bootstrap;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use store::Member;
@@ -161,12 +161,12 @@ fn found(config: &Config, gate: &Gate, mut founders: Founders) -> Result<Beginni
 fn bootstrap(config: &Config, founders: &Founders) -> Result<Bootstrap, BeginError> {
     let mut ids = BTreeSet::new();
     for (_, urls) in founders {
-        let id = member::member_id(urls, &config.cluster_token, None);
+        let id = replica::member_id(urls, &config.cluster_token, None);
         if !ids.insert(id) {
             return Err(BeginError::DuplicateId(shown(founders), id));
         }
     }
-    member::bootstrap(founders, &config.name, &config.cluster_token)
+    replica::bootstrap(founders, &config.name, &config.cluster_token)
         .ok_or_else(|| BeginError::NotAFounder(config.name.clone()))
 }
 

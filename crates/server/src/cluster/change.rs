@@ -76,7 +76,7 @@ pub(crate) fn add(node: &Arc<Node>, mut peer_urls: Vec<String>, learner: bool, d
     peer_urls.sort_unstable();
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64;
     // A member that is added belongs to no founding token.
-    let id = member::member_id(&peer_urls, "", Some(seconds));
+    let id = replica::member_id(&peer_urls, "", Some(seconds));
     let member = Member { id, peer_urls, is_learner: learner, ..Member::default() };
     let allowed = check(node, |health| rules::may_add(health, learner)).and_then(|()| may_learn(node, &member));
     if let Err(error) = allowed {
@@ -160,7 +160,7 @@ pub(crate) fn promote(node: &Arc<Node>, id: u64, done: Done) {
     });
 }
 
-fn ready(node: &Node, progress: &[member::Progress], id: u64) -> Result<(), Error> {
+fn ready(node: &Node, progress: &[replica::Progress], id: u64) -> Result<(), Error> {
     let matched = |id| progress.iter().find(|progress| progress.id == id).map(|progress| progress.matched);
     let learner = matched(id).ok_or(Error::MemberNotFound)?;
     if !rules::learner_is_ready(learner, matched(node.member_id).unwrap_or(0)) {

@@ -2,7 +2,7 @@
 
 use api::Message;
 use api::raftpb::{ConfChange, ConfChangeType, Entry, EntryType};
-use member::Restored;
+use replica::Restored;
 use std::collections::BTreeSet;
 use store::{ConfChangeContext, Member};
 
@@ -189,7 +189,7 @@ mod tests {
             assert!(forced.entries.iter().all(|entry| entry.term() == own));
             assert_eq!((restored.hard_state.term(), restored.hard_state.vote()), (own, 2));
             // Raft takes it as it is.
-            let config = member::Config {
+            let config = replica::Config {
                 id: 2,
                 election_ticks: 10,
                 heartbeat_ticks: 1,
@@ -199,7 +199,7 @@ mod tests {
                 near_entries: 1,
                 unsafe_ignore_lost_log: false,
             };
-            let member = member::Member::new(&config, restored).expect("a sound log");
+            let member = replica::Member::new(&config, restored).expect("a sound log");
             assert_eq!(
                 (member.status().term, member.status().committed),
                 (own, forced.entries.last().expect("some").index())

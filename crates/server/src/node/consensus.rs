@@ -14,7 +14,7 @@ use super::inbox::{Arrived, Proposal};
 use super::{Node, lock};
 use crate::logging::{self, Value};
 use crate::system;
-use member::Member;
+use replica::Member;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};

@@ -13,7 +13,7 @@ use crate::logging::{self, Pace, Value};
 use crate::overload::Class;
 use crate::peers::Origin;
 use api::{Error, Message, limits, raftpb, walpb};
-use member::{Backlog, Member, Piece, Role, Takeover, Work};
+use replica::{Backlog, Member, Piece, Role, Takeover, Work};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -189,11 +189,11 @@ impl Core {
         let from = message.from();
         let error = match self.member.step(message) {
             Ok(()) => return true,
-            Err(member::Error::LogLost(proof)) => lost_log::end(&self.node, &proof),
+            Err(replica::Error::LogLost(proof)) => lost_log::end(&self.node, &proof),
             Err(error) => error,
         };
         self.refused += 1;
-        let is_claim = matches!(&error, member::Error::Message(refusal) if refusal.is_claim());
+        let is_claim = matches!(&error, replica::Error::Message(refusal) if refusal.is_claim());
         let metrics = &self.node.metrics;
         let counter = if is_claim { &metrics.claims_refused } else { &metrics.messages_refused };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -377,7 +377,7 @@ impl Core {
 
     /// Entries stay in memory for followers that lag; a member alone needs none of them. However far they lag, what stays is
     /// bounded in bytes.
-    fn trim(&mut self, status: &member::Status) {
+    fn trim(&mut self, status: &replica::Status) {
         let keep = if status.sole_voter { 0 } else { self.node.config.catchup_entries };
         let is_due = self.member.log_len() as u64 > keep + TRIM_ENTRIES;
         let sent = self.sending.keep_behind();
@@ -403,7 +403,7 @@ impl Core {
         let patience = 2 * self.node.config.election_timeout;
         let answers = |id| self.heard.get(&id).is_some_and(|at| at.elapsed() < patience);
         let members = self.member.progress().into_iter();
-        members.filter(|one| answers(one.id) && one.mode != member::Mode::Snapshot).map(|one| one.matched).min()
+        members.filter(|one| answers(one.id) && one.mode != replica::Mode::Snapshot).map(|one| one.matched).min()
     }
 
     /// Notes who is there.

@@ -30,7 +30,7 @@ pub(super) struct Change {
 /// Called once the member's state holds everything that was acknowledged before the read was asked for.
 pub(super) type Read = Box<dyn FnOnce(Result<(), api::Error>) + Send>;
 /// Called with how far each member is.
-pub(super) type AskProgress = Box<dyn FnOnce(Vec<member::Progress>) + Send>;
+pub(super) type AskProgress = Box<dyn FnOnce(Vec<replica::Progress>) + Send>;
 
 /// Everything that arrived since the consensus thread last looked.
 #[derive(Default)]

@@ -4,7 +4,7 @@ use super::Node;
 use crate::logging::{self, Value};
 use crate::{LOG_LOST_EXIT_CODE, datadir};
 use disk::OsDisk;
-use member::Proof;
+use replica::Proof;
 
 /// Marks the data directory, so that no start uses it again, and ends the process before it says anything more.
 pub(super) fn end(node: &Node, proof: &Proof) -> ! {

@@ -61,10 +61,10 @@ use api::Error;
 use api::etcdserverpb::{AlarmRequest, AlarmType, ResponseHeader, alarm_request::AlarmAction};
 use clock::Clock;
 use inbox::{Change, Inbox, Proposal};
-use member::Lessor;
 use overload::Refusals;
 use pending::Pending;
 use reads::Reads;
+use replica::Lessor;
 use rooms::Rooms;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
@@ -268,7 +268,7 @@ impl Node {
     }
 
     /// Asks consensus how far each member is. Nobody knows but the leader.
-    pub(crate) fn progress(&self, done: Box<dyn FnOnce(Vec<member::Progress>) + Send>) {
+    pub(crate) fn progress(&self, done: Box<dyn FnOnce(Vec<replica::Progress>) + Send>) {
         self.inbox.progress(done);
     }
 

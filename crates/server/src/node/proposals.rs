@@ -5,7 +5,7 @@ use super::inbox::{Change, Proposal};
 use crate::overload::Class;
 use api::{Error, limits, raftpb};
 use bytes::Bytes;
-use member::{Member, Role, Status};
+use replica::{Member, Role, Status};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -175,7 +175,7 @@ impl Proposals {
             match (result, change) {
                 (Ok(()), _) => {}
                 // Another change is under way.
-                (Err(member::Error::Dropped), Some(change)) => {
+                (Err(replica::Error::Dropped), Some(change)) => {
                     self.held.push_front((change.id(), Held::Change(change)));
                     return;
                 }
@@ -221,8 +221,8 @@ fn register(node: &Arc<Node>, proposals: Vec<Proposal>) -> (Vec<u64>, Vec<Bytes>
     (ids, batch)
 }
 
-fn refuse(node: &Arc<Node>, ids: &[u64], error: &member::Error) {
-    if !matches!(error, member::Error::Full) {
+fn refuse(node: &Arc<Node>, ids: &[u64], error: &replica::Error) {
+    if !matches!(error, replica::Error::Full) {
         crate::logging::warn("a proposal was refused", &[("error", crate::logging::Value::Shown(error))]);
     }
     node.fail_pending(ids, Error::TooManyRequests);

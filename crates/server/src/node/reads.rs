@@ -6,7 +6,7 @@ use super::inbox::Read;
 use super::{Node, lock};
 use crate::overload::Class;
 use api::Error;
-use member::Member;
+use replica::Member;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

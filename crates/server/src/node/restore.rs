@@ -9,7 +9,7 @@ use api::Message;
 use api::etcdserverpb::Metadata;
 use api::raftpb::{Entry, HardState};
 use disk::Disk;
-use member::Restored;
+use replica::Restored;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use wal::{EntryRef, Wal};
@@ -131,7 +131,7 @@ fn tell_ignored(config: &Config, identity: &Metadata) {
         logging::warn("discovery token is ignored since cluster already initialized; valid logs are found", &[]);
         return;
     }
-    let Some(first) = member::bootstrap(&config.initial_cluster, &config.name, &config.cluster_token) else { return };
+    let Some(first) = replica::bootstrap(&config.initial_cluster, &config.name, &config.cluster_token) else { return };
     if first.cluster_id != identity.cluster_id() {
         logging::warn(
             "the data directory belongs to a cluster other than --initial-cluster and --initial-cluster-token would give; \

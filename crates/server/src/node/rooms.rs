@@ -8,8 +8,8 @@
 
 use super::{Node, Outcome, lock};
 use api::{Error, raftpb};
-use member::{Role, Status};
 use raftpb::MessageType;
+use replica::{Role, Status};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

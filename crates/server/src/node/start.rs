@@ -23,7 +23,7 @@ use crate::services::Shares;
 use crate::tls::Tls;
 use crate::tracing::Tracer;
 use disk::{Disk, OsDisk};
-use member::{Lessor, Member};
+use replica::{Lessor, Member};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
@@ -57,7 +57,7 @@ pub enum StartError {
     #[error("{0}")]
     Auth(String),
     #[error("cannot start consensus: {0}")]
-    Member(#[from] member::Error),
+    Member(#[from] replica::Error),
     #[error("the identity record of the Raft log cannot be read: {0}")]
     Metadata(String),
     #[error(transparent)]
@@ -179,7 +179,7 @@ pub(crate) fn start_on(
     }
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let member = Member::new(
-        &member::Config {
+        &replica::Config {
             id: identity.node_id(),
             election_ticks: config.election_ticks(),
             heartbeat_ticks: 1,

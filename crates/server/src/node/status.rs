@@ -1,9 +1,9 @@
 //! Where the member stands, readable from any thread without a lock.
 
-use member::{Role, Status};
+use replica::{Role, Status};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A copy of [`member::Status`], written by the consensus thread.
+/// A copy of [`replica::Status`], written by the consensus thread.
 #[derive(Default)]
 pub struct SharedStatus {
     term: AtomicU64,

@@ -6,7 +6,7 @@ use super::retries::Retries;
 use crate::logging::{self, Value};
 use crate::peers::Peers;
 use api::raftpb::{self, Message, SnapshotMetadata};
-use member::Member;
+use replica::Member;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;

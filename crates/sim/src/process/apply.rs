@@ -7,7 +7,7 @@ use crate::operation::{Answer, Request};
 use crate::schedule::Event;
 use crate::trace::trace;
 use api::{Message, raftpb};
-use member::Piece;
+use replica::Piece;
 use store::{Response, Sink};
 
 /// What applying a batch gave.

@@ -8,7 +8,7 @@ use crate::trace::trace;
 use api::Message;
 use api::etcdserverpb::{InternalRaftRequest, LeaseRevokeRequest, RequestHeader};
 use bytes::Bytes;
-use member::{Role, Status, Takeover};
+use replica::{Role, Status, Takeover};
 
 /// Leases revoked in one turn.
 const REVOKE_BATCH_MAX: usize = 16;

@@ -6,7 +6,7 @@ use crate::mutation::Mutation;
 use crate::plan::Form;
 use crate::schedule::Event;
 use crate::trace::trace;
-use member::{Role, Work};
+use replica::{Role, Work};
 use wal::EntryRef;
 
 impl Process {

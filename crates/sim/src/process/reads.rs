@@ -5,7 +5,7 @@ use crate::env::Env;
 use crate::mutation::Mutation;
 use crate::operation::{Answer, Request};
 use api::etcdserverpb::RangeRequest;
-use member::{Member, Role};
+use replica::{Member, Role};
 use std::collections::BTreeMap;
 
 /// A read index that was not answered for so long is asked for anew.

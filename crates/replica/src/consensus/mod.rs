@@ -19,7 +19,7 @@
 //!
 //! Its version is pinned, since these are no part of its interface. Another version needs this list gone through, and its tests to pass.
 //!
-//! | raft-rs 0.7.0 | `member` relies on it for | tested by |
+//! | raft-rs 0.7.0 | relied on for | tested by |
 //! |---|---|---|
 //! | hands out as committed only what is persisted here | a checkpoint is never ahead of the own log | `raft_rs::what_is_committed_elsewhere_waits_for_the_own_disk` |
 //! | wants a sync for entries, term and vote, not for a commit index | puts of followers cost one sync | `raft_rs::only_entries_terms_and_votes_need_a_sync` |
@@ -37,9 +37,6 @@
 //! | votes carry commit index and its term, and commit by it | the last of two learns of the other's removal | `raft_rs::a_vote_tells_what_is_committed` |
 //!
 //! Time is counted in ticks, randomness comes from the seed, and sockets, disks and threads belong to the caller.
-
-#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
-#![cfg_attr(test, allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::expect_used))]
 
 mod backlog;
 mod bootstrap;

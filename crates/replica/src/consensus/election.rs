@@ -1,7 +1,7 @@
 //! Time, and standing for election.
 
-use crate::core::Member;
-use crate::error::Error;
+use crate::consensus::core::Member;
+use crate::consensus::error::Error;
 use raft::{StateRole, eraftpb};
 
 impl Member {

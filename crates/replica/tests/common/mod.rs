@@ -5,7 +5,7 @@
 
 use api::{Message, raftpb};
 use bytes::Bytes;
-use member::{Config, Member, Restored, Role};
+use replica::{Config, Member, Restored, Role};
 use std::collections::{BTreeMap, VecDeque};
 
 pub struct One {

@@ -1,8 +1,8 @@
 //! What a member does about the others: leadership, progress, states for those that lag.
 
-use crate::convert;
-use crate::core::Member;
-use crate::error::Error;
+use crate::consensus::convert;
+use crate::consensus::core::Member;
+use crate::consensus::error::Error;
 use api::raftpb;
 use raft::{ProgressState, SnapshotStatus, StateRole};
 
@@ -35,8 +35,8 @@ pub struct Progress {
 }
 
 impl Member {
-    /// Begins to hand leadership over. Done when [`crate::Status::leader`] is another; given up when, an election timeout later,
-    /// [`crate::Status::transferee`] is 0 again.
+    /// Begins to hand leadership over. Done when [`crate::consensus::Status::leader`] is another; given up when, an election timeout later,
+    /// [`crate::consensus::Status::transferee`] is 0 again.
     pub fn transfer(&mut self, to: u64) -> Result<(), Error> {
         if self.node.raft.state != StateRole::Leader {
             return Err(Error::NotLeader);

@@ -4,7 +4,7 @@ mod common;
 
 use api::raftpb::{self, MessageType};
 use common::{Cluster, conf_state, config};
-use member::{Config, Error, Member, Proof, Refusal, Restored, Role};
+use replica::{Config, Error, Member, Proof, Refusal, Restored, Role};
 
 fn message(kind: MessageType, from: u64, to: u64, term: u64) -> raftpb::Message {
     raftpb::Message {

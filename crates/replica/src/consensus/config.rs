@@ -18,7 +18,7 @@ pub struct Config {
     /// A number that no earlier start of this member used, so that read contexts never repeat.
     pub boot_nonce: u64,
     /// Entries a follower may lack and still be sent all of them at once. With more it is sent them by
-    /// [`Member::send_lagging`](crate::Member::send_lagging).
+    /// [`Member::send_lagging`](crate::consensus::Member::send_lagging).
     pub near_entries: u64,
     /// Go on although a leader proves that the log has lost what this member acknowledged: acknowledged entries of the cluster may
     /// be lost then.

@@ -1,8 +1,8 @@
 //! Messages from peers, checked before they reach raft-rs, which trusts every field and ends the process over some.
 
-use crate::convert;
-use crate::core::Member;
-use crate::error::Error;
+use crate::consensus::convert;
+use crate::consensus::core::Member;
+use crate::consensus::error::Error;
 use api::{Message as _, raftpb};
 use raft::StateRole;
 use raft::eraftpb::{self, MessageType};

@@ -4,8 +4,8 @@
 //! raft-rs fills the window of such a follower as soon as it answers, with all that is in memory, in one turn. So the log refuses to
 //! read for it, as a storage may that reads in the background, but for what [`Member::send_lagging`] has allowed.
 
-use crate::core::Member;
-use crate::log::{Log, size};
+use crate::consensus::core::Member;
+use crate::consensus::log::{Log, size};
 use raft::StateRole;
 use std::cell::Cell;
 

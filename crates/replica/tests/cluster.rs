@@ -5,7 +5,7 @@ mod common;
 use api::raftpb::{self, ConfChangeType, MessageType};
 use bytes::Bytes;
 use common::Cluster;
-use member::{Config, Error, Member, Mode, Restored, Role};
+use replica::{Config, Error, Member, Mode, Restored, Role};
 
 #[test]
 fn a_leader_is_elected_and_replicates() {
@@ -269,7 +269,7 @@ fn learners_follow_and_are_promoted() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
     cluster.elect(1);
     cluster.propose(1, "x");
-    cluster.start(4, member::Restored::default());
+    cluster.start(4, replica::Restored::default());
     cluster.change(1, ConfChangeType::ConfChangeAddLearnerNode, 4);
     cluster.tick(2);
     assert_eq!(cluster.snapshots.len(), 0);
@@ -516,7 +516,7 @@ fn members_come_one_by_one() {
     let mut cluster = Cluster::new(&[1]);
     cluster.elect(1);
     for id in [2, 3] {
-        cluster.start(id, member::Restored::default());
+        cluster.start(id, replica::Restored::default());
         cluster.change(1, ConfChangeType::ConfChangeAddNode, id);
         cluster.tick(2);
         send_state(&mut cluster, 1, id);
@@ -533,7 +533,7 @@ fn members_come_one_by_one() {
 fn a_new_leader_is_silent_until_its_term_is_durable() {
     let mut cluster = Cluster::new(&[1]);
     cluster.elect(1);
-    cluster.start(2, member::Restored::default());
+    cluster.start(2, replica::Restored::default());
     cluster.change(1, ConfChangeType::ConfChangeAddLearnerNode, 2);
     cluster.tick(2);
     send_state(&mut cluster, 1, 2);
@@ -611,7 +611,7 @@ fn a_member_whose_log_is_not_durable_does_not_stand() {
 #[test]
 fn a_start_after_a_crash_amid_an_installation_drops_what_the_state_replaced() {
     let entry = |index, term| raftpb::Entry { index: Some(index), term: Some(term), ..Default::default() };
-    let restored = member::Restored {
+    let restored = replica::Restored {
         applied: 10,
         applied_term: 3,
         entries: vec![entry(11, 1), entry(12, 1)],

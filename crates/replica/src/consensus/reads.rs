@@ -1,6 +1,6 @@
 //! Read indexes: asked for, and told apart from those of others.
 
-use crate::core::Member;
+use crate::consensus::core::Member;
 use raft::StateRole;
 
 impl Member {

@@ -1,9 +1,9 @@
 //! Work for the shell, and what it reports of it.
 
-use crate::backlog::is_to_last;
-use crate::core::Member;
-use crate::error::Error;
-use crate::{convert, outbox};
+use crate::consensus::backlog::is_to_last;
+use crate::consensus::core::Member;
+use crate::consensus::error::Error;
+use crate::consensus::{convert, outbox};
 use api::raftpb;
 use raft::eraftpb::MessageType;
 

@@ -1,6 +1,6 @@
 //! Where a member stands.
 
-use crate::core::Member;
+use crate::consensus::core::Member;
 use raft::StateRole;
 
 /// What a member is in its term.

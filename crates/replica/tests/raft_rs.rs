@@ -5,7 +5,7 @@ mod common;
 use api::raftpb::{self, MessageType};
 use bytes::Bytes;
 use common::Cluster;
-use member::Work;
+use replica::Work;
 
 #[test]
 fn the_version_is_pinned() {
@@ -206,7 +206,7 @@ fn a_vote_tells_what_is_committed() {
     assert!(asked.commit_term() > 0);
     // One that refuses its vote, has the entry, and did not know that it is committed, does now.
     let entry = |index| raftpb::Entry { index: Some(index), term: Some(asked.commit_term()), ..Default::default() };
-    let restored = member::Restored {
+    let restored = replica::Restored {
         hard_state: raftpb::HardState { term: Some(asked.commit_term()), vote: None, commit: Some(committed - 1) },
         entries: vec![entry(committed), entry(committed + 1)],
         applied: committed - 1,

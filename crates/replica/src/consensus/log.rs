@@ -1,6 +1,6 @@
 //! The recent part of the Raft log in memory, as raft-rs reads it.
 
-use crate::lagging::Allowance;
+use crate::consensus::lagging::Allowance;
 use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
 use raft::{GetEntriesContext, RaftState, Result, Storage, StorageError};
 use std::cell::Cell;

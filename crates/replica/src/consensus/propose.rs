@@ -1,8 +1,8 @@
 //! Proposals, taken in or forwarded to the leader.
 
-use crate::convert;
-use crate::core::Member;
-use crate::error::Error;
+use crate::consensus::convert;
+use crate::consensus::core::Member;
+use crate::consensus::error::Error;
 use api::raftpb;
 use bytes::Bytes;
 use raft::StateRole;

@@ -9,8 +9,8 @@
 //!   one of the two logs has lost an acknowledged entry.
 //! - A response, a member outside of the configuration, and a second leader of one term prove nothing: they are refused.
 
-use crate::core::Member;
-use crate::step::{Refusal, beyond};
+use crate::consensus::core::Member;
+use crate::consensus::step::{Refusal, beyond};
 use api::raftpb::{Message, MessageType};
 use raft::StateRole;
 use std::iter::once;

@@ -1,6 +1,6 @@
 //! The first entries of a new cluster's log.
 
-use crate::identity::{cluster_id, member_id};
+use crate::consensus::identity::{cluster_id, member_id};
 use api::{Message, etcdserverpb, raftpb};
 
 /// What a founding member starts with.

@@ -5,8 +5,8 @@ mod common;
 use api::raftpb::{self, ConfChangeType, MessageType};
 use bytes::Bytes;
 use common::{Cluster, conf_state};
-use member::{Error, Mode, Refusal, Role};
 use proptest::prelude::*;
+use replica::{Error, Mode, Refusal, Role};
 
 fn message(kind: MessageType, from: u64, to: u64, term: u64) -> raftpb::Message {
     raftpb::Message {

@@ -1,7 +1,7 @@
 //! Why a member does not take an input.
 
-use crate::proof::Proof;
-use crate::step::Refusal;
+use crate::consensus::proof::Proof;
+use crate::consensus::step::Refusal;
 
 /// Why a member cannot start or does not take an input.
 #[derive(Debug, thiserror::Error)]

@@ -1,6 +1,6 @@
 //! Messages on their way out: what raft-rs says in several messages goes as one where that means the same.
 
-use crate::convert;
+use crate::consensus::convert;
 use api::raftpb::{self, MessageType};
 use raft::eraftpb;
 

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 pub enum Piece {
     /// To be applied, now or behind what is being applied.
     Entries(Vec<Entry>),
-    /// A change of the members: to be applied now, handed to [`crate::Member::apply_conf_change`], and only then answered or
+    /// A change of the members: to be applied now, handed to [`crate::consensus::Member::apply_conf_change`], and only then answered or
     /// followed by anything else.
     Change(Entry),
 }

@@ -1,13 +1,13 @@
 //! The Raft state machine of one member.
 
-use crate::config::{Config, Restored};
-use crate::convert;
-use crate::error::Error;
-use crate::lagging::Allowance;
-use crate::log::Log;
-use crate::proof::Proof;
-use crate::step::Early;
-use crate::work::Unsynced;
+use crate::consensus::config::{Config, Restored};
+use crate::consensus::convert;
+use crate::consensus::error::Error;
+use crate::consensus::lagging::Allowance;
+use crate::consensus::log::Log;
+use crate::consensus::proof::Proof;
+use crate::consensus::step::Early;
+use crate::consensus::work::Unsynced;
 use api::raftpb;
 use raft::eraftpb;
 use raft::{RawNode, StateRole};
@@ -161,12 +161,12 @@ impl Member {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Role;
+    use crate::consensus::Role;
     use bytes::Bytes;
 
     fn member() -> Member {
         let founders = [("a".to_string(), vec!["http://localhost:2380".to_string()])];
-        let Some(start) = crate::bootstrap(&founders, "a", "token") else { panic!("a founder") };
+        let Some(start) = crate::consensus::bootstrap(&founders, "a", "token") else { panic!("a founder") };
         let config = Config {
             id: start.member_id,
             election_ticks: 10,
