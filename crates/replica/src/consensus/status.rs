@@ -37,6 +37,14 @@ pub struct Status {
     pub transferee: u64,
 }
 
+impl Status {
+    /// Whether a linearizable read may be answered from this member's state at once: it holds everything that was ever acknowledged,
+    /// and nobody else can acknowledge anything.
+    pub fn serves_local_reads(&self) -> bool {
+        self.serves_reads && self.sole_voter
+    }
+}
+
 impl Member {
     /// Where the member stands.
     pub fn status(&self) -> Status {

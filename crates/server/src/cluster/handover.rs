@@ -34,7 +34,7 @@ fn transfer(node: &Arc<Node>, target: u64, patience: Duration) -> bool {
         "leadership transfer starting",
         &[("local-member-id", Value::Id(node.member_id)), ("transferee-member-id", Value::Id(target))],
     );
-    node.transfer(target);
+    node.transfer_leader(target);
     while node.status.leader() != target {
         if began.elapsed() > patience {
             logging::warn("leadership transfer took too long", &[("transferee-member-id", Value::Id(target))]);

@@ -63,12 +63,12 @@ pub(crate) fn renew_at_once(node: &Arc<Node>, lease: i64) -> Option<i64> {
     }
     let mut lessor = lock(&node.lessor);
     let now_ms = node.now_ms();
-    if !lessor.is_confirmed(now_ms) {
+    if !lessor.renews_at_once(lease, now_ms) {
         return None;
     }
     // The deadline goes a little later than a lease that was revoked.
     let granted = node.store.leases().get(lease)?;
-    if checkpoints::is_noted(&granted) || lessor.noted(lease).is_some() {
+    if checkpoints::is_noted(&granted) {
         return None;
     }
     let renewed = lessor.renew(lease, now_ms);

@@ -1,22 +1,19 @@
 //! Committed entries into the store, and outcomes back to who waits.
 //!
-//! A few entries are applied by the consensus thread itself: handing them over would cost more than applying them. More go to
-//! the apply thread, so that the next batch can be written to the log meanwhile.
+//! A few entries are applied by the thread that takes the turn of consensus, more by the apply thread ([`ApplyQueue`] decides).
 
-use super::inbox::Released;
+use super::inbox::{Released, Waiter};
 use super::{Node, Outcome, lock};
 use crate::logging;
 use crate::metrics::{Answered, Operation, Written};
 use api::{Message, raftpb};
-use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
+use replica::{APPLY_IN_PLACE_ENTRIES_MAX, ApplyQueue, CheckpointDue, CheckpointPace};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use store::{Applier, Response, Sink};
 
-/// Batches up to this size are applied in place when the apply thread is idle.
-const IN_PLACE_ENTRIES_MAX: usize = 16;
 /// Outcomes gathered before they are handed out.
 const OUTCOMES_MAX: usize = 64;
 /// A checkpoint is never written sooner than this after the last one,
@@ -37,47 +34,34 @@ pub(super) struct Shared {
     idle: Condvar,
 }
 
-#[derive(Default)]
 struct Queue {
-    batches: VecDeque<Vec<raftpb::Entry>>,
-    /// When the first entry of the oldest batch was committed.
-    since: Option<Instant>,
-    /// Bytes of their entries.
-    bytes: usize,
-    busy: bool,
-    /// Consensus waits for there to be nothing left.
-    is_awaited: bool,
+    /// With the time since when the first entry of a batch was committed.
+    entries: ApplyQueue<Instant>,
     stop: bool,
-}
-
-impl Queue {
-    fn is_idle(&self) -> bool {
-        self.batches.is_empty() && !self.busy
-    }
 }
 
 /// The write side of the store, and what becomes due as it moves on.
 struct Applying {
     node: Arc<Node>,
     applier: Applier,
-    checkpoint: CheckpointDue,
+    checkpoint: Checkpoint,
     /// A read waits for what was applied last.
     is_awaited: bool,
 }
 
-struct CheckpointDue {
-    index: u64,
-    written: Instant,
-    running: Arc<std::sync::atomic::AtomicBool>,
+struct Checkpoint {
+    due: CheckpointDue,
+    is_running: Arc<AtomicBool>,
 }
 
 impl Apply {
     pub(super) fn start(node: Arc<Node>, applier: Applier) -> std::io::Result<Apply> {
-        let checkpoint =
-            CheckpointDue { index: applier.applied_index(), written: Instant::now(), running: Arc::default() };
+        let pace = CheckpointPace { entries: node.config.snapshot_count, gap: CHECKPOINT_GAP, age_max: CHECKPOINT_AGE };
+        let due = CheckpointDue::new(pace, applier.applied_index(), node.clock.now().at);
+        let checkpoint = Checkpoint { due, is_running: Arc::default() };
         let shared = Arc::new(Shared {
             applying: Mutex::new(Applying { node, applier, checkpoint, is_awaited: false }),
-            queue: Mutex::default(),
+            queue: Mutex::new(Queue { entries: ApplyQueue::new(APPLY_IN_PLACE_ENTRIES_MAX), stop: false }),
             wake: Condvar::new(),
             idle: Condvar::new(),
         });
@@ -89,38 +73,31 @@ impl Apply {
     }
 
     /// Applies, or queues to be applied.
-    pub(super) fn committed(&self, mut entries: Vec<raftpb::Entry>) {
-        if entries.len() <= IN_PLACE_ENTRIES_MAX && self.is_idle() {
-            return lock(&self.shared.applying).apply(&entries, Instant::now());
+    pub(super) fn committed(&self, entries: Vec<raftpb::Entry>) {
+        let in_place = lock(&self.shared.queue).entries.offer(entries, Instant::now);
+        match in_place {
+            Some(entries) => lock(&self.shared.applying).apply(&entries, Instant::now()),
+            None => self.shared.wake.notify_one(),
         }
-        let mut queue = lock(&self.shared.queue);
-        queue.since.get_or_insert_with(Instant::now);
-        queue.bytes += entries.iter().map(|entry| entry.data().len()).sum::<usize>();
-        match queue.batches.back_mut() {
-            Some(last) => last.append(&mut entries),
-            None => queue.batches.push_back(entries),
-        }
-        drop(queue);
-        self.shared.wake.notify_one();
     }
 
-    /// Applies a change of the members. `take_over` makes it take effect in consensus and answers who votes from then on; `None`
-    /// when it had no effect.
-    pub(super) fn change(
+    /// Applies a configuration change. `take_effect` makes it take effect in consensus and answers who votes from then on; `None` when it
+    /// had no effect.
+    pub(super) fn conf_change(
         &self,
         entry: &raftpb::Entry,
-        take_over: impl FnMut(&raftpb::ConfChange) -> Option<raftpb::ConfState>,
+        take_effect: impl FnMut(&raftpb::ConfChange) -> Option<raftpb::ConfState>,
     ) {
-        assert!(self.is_idle(), "a change of the members overtakes entries before it");
-        lock(&self.shared.applying).change(entry, take_over);
+        assert!(self.is_idle(), "a configuration change overtakes entries before it");
+        lock(&self.shared.applying).conf_change(entry, take_effect);
     }
 
     /// What waits to be applied, in bytes of memory.
     pub(super) fn bytes(&self) -> usize {
-        lock(&self.shared.queue).bytes
+        lock(&self.shared.queue).entries.bytes()
     }
 
-    /// Captures the state for a follower, unless entries are being applied right now.
+    /// Captures a snapshot for a follower, unless entries are being applied right now.
     pub(super) fn export(&self) -> Option<store::Export> {
         let mut applying = match self.shared.applying.try_lock() {
             Ok(applying) => applying,
@@ -130,7 +107,7 @@ impl Apply {
         applying.applier.can_capture().then(|| applying.applier.export())
     }
 
-    /// Puts a state that another member sent into the place of this one's.
+    /// Puts a snapshot that another member sent into the place of the store's data.
     pub(super) fn install(&self, prepared: store::Prepared) {
         self.wait_idle();
         lock(&self.shared.applying).install(prepared);
@@ -156,19 +133,17 @@ impl Apply {
     }
 
     fn is_idle(&self) -> bool {
-        lock(&self.shared.queue).is_idle()
+        lock(&self.shared.queue).entries.is_idle()
     }
 
     /// Whether nothing waits to be applied, nor is being applied. If not, consensus is woken up when that has changed.
     pub(super) fn is_idle_or_tells(&self) -> bool {
-        let mut queue = lock(&self.shared.queue);
-        queue.is_awaited = !queue.is_idle();
-        !queue.is_awaited
+        lock(&self.shared.queue).entries.is_idle_or_tells()
     }
 
     fn wait_idle(&self) {
         let mut queue = lock(&self.shared.queue);
-        while !queue.is_idle() {
+        while !queue.entries.is_idle() {
             queue = self.shared.idle.wait(queue).unwrap_or_else(|poisoned| poisoned.into_inner());
         }
     }
@@ -185,10 +160,8 @@ impl Shared {
         let node = lock(&self.applying).node.clone();
         let mut queue = lock(&self.queue);
         loop {
-            if let Some(entries) = queue.batches.pop_front() {
-                queue.bytes = 0;
-                queue.busy = true;
-                let since = queue.since.take().unwrap_or_else(Instant::now);
+            if let Some((entries, since)) = queue.entries.take() {
+                let since = since.unwrap_or_else(Instant::now);
                 drop(queue);
                 let mut applying = lock(&self.applying);
                 applying.apply(&entries, since);
@@ -197,9 +170,9 @@ impl Shared {
                 }
                 drop(applying);
                 queue = lock(&self.queue);
-                queue.busy = false;
+                let is_awaited = queue.entries.done();
                 self.idle.notify_all();
-                if queue.batches.is_empty() && std::mem::take(&mut queue.is_awaited) {
+                if is_awaited {
                     node.inbox.nudge();
                 }
             } else if queue.stop {
@@ -222,8 +195,7 @@ impl Applying {
         self.node.metrics.installing.fetch_sub(1, Ordering::Relaxed);
         self.node.auth.replaced();
         self.node.status.set_applied(index);
-        self.checkpoint.index = index;
-        self.checkpoint.written = Instant::now();
+        self.checkpoint.due.taken(index, self.node.clock.now().at);
         logging::info(
             "applied snapshot",
             &[
@@ -244,7 +216,7 @@ impl Applying {
         if let Err(error) = self.applier.apply(entries, &mut outcomes) {
             stop_store(&error);
         }
-        assert!(outcomes.changes.is_empty(), "a change of the members came with entries that do not wait for it");
+        assert!(outcomes.changes.is_empty(), "a configuration change came with entries that do not wait for it");
         self.is_awaited = self.node.status.set_applied(last.index());
         outcomes.hand_out();
         let took = began.elapsed();
@@ -263,10 +235,10 @@ impl Applying {
         self.checkpoint_if_due();
     }
 
-    fn change(
+    fn conf_change(
         &mut self,
         entry: &raftpb::Entry,
-        mut take_over: impl FnMut(&raftpb::ConfChange) -> Option<raftpb::ConfState>,
+        mut take_effect: impl FnMut(&raftpb::ConfChange) -> Option<raftpb::ConfState>,
     ) {
         let began = Instant::now();
         let entries = std::slice::from_ref(entry);
@@ -275,7 +247,7 @@ impl Applying {
             stop_store(&error);
         }
         for change in std::mem::take(&mut outcomes.changes) {
-            match take_over(&change) {
+            match take_effect(&change) {
                 Some(conf_state) => self.applier.set_conf_state(conf_state),
                 None => self.applier.keep_conf_state(),
             }
@@ -286,13 +258,11 @@ impl Applying {
     }
 
     fn checkpoint_if_due(&mut self) {
-        let behind = self.applier.applied_index() - self.checkpoint.index;
-        let age = self.checkpoint.written.elapsed();
-        let due = behind >= self.node.config.snapshot_count || (behind > 0 && age >= CHECKPOINT_AGE);
         let wanted = self.node.checkpoint_wanted.load(Ordering::Relaxed);
-        let possible = self.applier.can_capture() && age >= CHECKPOINT_GAP;
-        if (due || wanted) && possible && !self.checkpoint.running.load(Ordering::Acquire) {
-            self.checkpoint.running.store(true, Ordering::Release);
+        let applied = self.applier.applied_index();
+        let is_due = self.checkpoint.due.is_due(applied, wanted, self.node.clock.now().at);
+        if is_due && self.applier.can_capture() && !self.checkpoint.is_running.load(Ordering::Acquire) {
+            self.checkpoint.is_running.store(true, Ordering::Release);
             // A thread of its own: waiting for a place in a queue would hold up applying.
             let job = self.take_checkpoint();
             if let Err(error) = std::thread::Builder::new().name("checkpoint".into()).spawn(job) {
@@ -302,11 +272,11 @@ impl Applying {
     }
 
     fn final_checkpoint(&mut self) {
-        while self.checkpoint.running.load(Ordering::Acquire) {
+        while self.checkpoint.is_running.load(Ordering::Acquire) {
             std::thread::sleep(Duration::from_millis(1));
         }
         // What a checkpoint does not cover is replayed.
-        if self.applier.applied_index() > self.checkpoint.index && self.applier.can_capture() {
+        if self.checkpoint.due.is_behind(self.applier.applied_index()) && self.applier.can_capture() {
             self.take_checkpoint()();
         }
     }
@@ -316,10 +286,9 @@ impl Applying {
         let job = self.applier.checkpoint();
         let (index, term) = (job.applied_index(), job.applied_term());
         let conf_state = job.conf_state().clone();
-        self.checkpoint.index = index;
         self.node.checkpoint_wanted.store(false, Ordering::Relaxed);
-        self.checkpoint.written = Instant::now();
-        let running = self.checkpoint.running.clone();
+        self.checkpoint.due.taken(index, self.node.clock.now().at);
+        let running = self.checkpoint.is_running.clone();
         let node = self.node.clone();
         move || {
             let began = Instant::now();
@@ -402,10 +371,11 @@ impl<'a> Outcomes<'a> {
         let ready = std::mem::take(&mut self.ready);
         let mut synced = Vec::with_capacity(ready.len());
         node.metrics.stages.synced_at(ready.iter().map(|(_, (index, _))| *index), |at| synced.push(at));
-        let taken = node.pending.take(ready);
+        let waiting: Vec<_> =
+            node.pending.with(|pending| ready.iter().map(|(request_id, _)| pending.take(*request_id)).collect());
         let mut answered = 0;
         // In the order of the log: a lease that is revoked and granted again must end up with its new deadline.
-        for ((waiting, (index, outcome)), synced) in taken.into_iter().zip(synced) {
+        for ((waiting, (_, (index, outcome))), synced) in waiting.into_iter().zip(ready).zip(synced) {
             let payload = self.payload(index);
             let operation = Operation::of_entry(payload);
             node.metrics.applies.observe(operation, outcome.is_ok(), share);
@@ -417,19 +387,21 @@ impl<'a> Outcomes<'a> {
             }
             if let Some(waiting) = waiting {
                 answered += 1;
-                let took = now.duration_since(waiting.since);
+                let Waiter { done, since, .. } = waiting.waiter;
+                let taken = node.clock.at(waiting.taken.at);
+                let took = now.duration_since(since);
                 node.metrics.requests.observe(operation, outcome.is_ok(), took);
-                let synced = synced.unwrap_or(waiting.taken).max(waiting.taken);
+                let synced = synced.unwrap_or(taken).max(taken);
                 let committed = self.committed.max(synced);
                 let written = Written {
-                    queue: waiting.taken.duration_since(waiting.since),
-                    log_sync: synced - waiting.taken,
+                    queue: taken.duration_since(since),
+                    log_sync: synced - taken,
                     replication: committed - synced,
                     apply: now.duration_since(committed),
                 };
                 node.metrics.stages.written(&written);
                 let slow = (took > node.config.warning_unary_request).then(|| answered_with(&outcome));
-                waiting.done.end(outcome);
+                done.end(outcome);
                 if let Some(slow) = slow {
                     node.metrics.slow.wrote(payload, took, &written, slow);
                 }
@@ -442,10 +414,9 @@ impl<'a> Outcomes<'a> {
     fn note(&self, response: &Response, share: Duration) {
         self.node.metrics.operations.count(response);
         match response {
-            Response::LeaseGrant(grant) => {
-                lock(&self.node.lessor).grant(grant.id, grant.ttl, self.node.now_ms());
+            Response::LeaseGrant(_) | Response::LeaseRevoke(..) => {
+                lock(&self.node.lessor).applied(response, self.node.now_ms());
             }
-            Response::LeaseRevoke(lease, _) => lock(&self.node.lessor).revoke(*lease),
             Response::Compaction(_) => {
                 self.node.metrics.disk.compaction_pause.observe(share);
                 self.node.wake_maintenance();

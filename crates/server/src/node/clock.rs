@@ -21,6 +21,17 @@ impl Clock {
         }
     }
 
+    /// This moment, as the replica is told it.
+    pub(super) fn now(&self) -> replica::Now {
+        let now = Instant::now();
+        replica::Now { at: now.duration_since(self.started), ms: self.at_ms(now) }
+    }
+
+    /// The moment of [`replica::Now::at`].
+    pub(super) fn at(&self, at: Duration) -> Instant {
+        self.started + at
+    }
+
     /// Milliseconds from the start to `now`.
     pub(super) fn at_ms(&self, now: Instant) -> u64 {
         let elapsed_ms = now.duration_since(self.started).as_millis() as u64;

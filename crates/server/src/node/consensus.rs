@@ -2,23 +2,24 @@
 //! `fdatasync` and one message to each follower, and writes the log itself, because a hand-over to another thread would cost more
 //! than the work of one put.
 //!
-//! A request thread that has nothing else to do takes such a turn itself ([`Consensus::turn_for`]).
+//! A request thread that has nothing else to do takes such a turn itself ([`Consensus::turn_for`]). What a turn decides, and in which order,
+//! is the crate `replica`'s; here are the threads and locks around it. Reads that a turn has made ready run once nothing is locked.
 //!
 //! While it waits for the disk it holds nothing but the log. When that takes longer than a heartbeat, the timer thread takes the
 //! turns of a leader in its place ([`Consensus::stand_in`]): followers hear of it and reads are answered. What that brings
 //! for the log is written when the disk is back. A leader whose disk is not back after an election timeout hands over.
 
 use super::apply::Apply;
-use super::core::{Core, Unsynced};
-use super::inbox::{Arrived, Proposal};
+use super::core::Core;
+use super::inbox::{Arrived, Proposal, Read};
 use super::{Node, lock};
 use crate::logging::{self, Value};
 use crate::system;
-use replica::Member;
+use replica::{LogBatch, Member, Stall};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
-use wal::{EntryRef, Wal};
+use wal::Wal;
 
 /// A log sync slower than this is worth a line: etcd's own figure.
 const SLOW_SYNC: Duration = Duration::from_secs(1);
@@ -63,17 +64,21 @@ impl Consensus {
             logging::warn("cannot set the priority of the log at the disk", &[("error", Value::Shown(&error))]);
         }
         let mut turn = lock(&self.turn);
-        let mut core = self.drain(lock(&self.core));
+        let (mut core, reads) = self.drain(lock(&self.core));
+        run(reads);
         core.begin();
         loop {
-            core = self.drain(core);
-            self.release(&mut core);
-            if core.stop {
+            let (mut drained, reads) = self.drain(core);
+            self.release(&mut drained);
+            if drained.stop {
+                core = drained;
+                run(reads);
                 break;
             }
-            let deadline = core.deadline();
-            drop(core);
+            let deadline = drained.deadline();
+            drop(drained);
             drop(turn);
+            run(reads);
             let arrived = self.node.inbox.take(deadline);
             self.is_wanted.store(true, Ordering::Relaxed);
             turn = lock(&self.turn);
@@ -95,58 +100,46 @@ impl Consensus {
         if self.sync_us.load(Ordering::Relaxed) >= QUICK_SYNC_US || self.is_wanted.load(Ordering::Relaxed) {
             return Some(proposal);
         }
-        let Ok(_turn) = self.turn.try_lock() else { return Some(proposal) };
+        let Ok(turn) = self.turn.try_lock() else { return Some(proposal) };
         let mut core = lock(&self.core);
         if core.stop {
             return Some(proposal);
         }
         core.accept(Arrived::of(proposal));
-        drop(self.drain(core));
+        let (core, reads) = self.drain(core);
+        drop(core);
+        drop(turn);
+        run(reads);
         None
     }
 
-    /// Does all the work there is. Only for who has the turn.
-    fn drain<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
+    /// Does all the work there is; gives back the reads that may be answered, for when nothing is locked. Only for who has the turn.
+    fn drain<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> (MutexGuard<'a, Core>, Vec<Read>) {
         loop {
             core.advance();
-            let work = std::mem::take(&mut core.unsynced);
-            if work.is_empty() {
+            let batch = core.take_log_batch();
+            if batch.is_empty() {
                 break;
             }
-            if work.iter().any(|work| work.must_sync) {
-                core.syncing_since = Some(Instant::now());
+            if batch.must_sync() {
                 drop(core);
-                self.write(&work, true);
+                self.write(&batch);
                 core = lock(&self.core);
-                core.syncing_since = None;
             } else {
-                self.write(&work, false);
+                self.write(&batch);
             }
-            core.persisted(work);
+            core.persisted(batch);
         }
-        core.settle();
-        core
+        let reads = core.settle();
+        (core, reads)
     }
 
     /// Writes to the log and, when Raft needs it, waits for the disk.
-    fn write(&self, work: &[Unsynced], sync: bool) {
+    fn write(&self, batch: &LogBatch) {
         let mut wal = lock(&self.wal);
-        let mut last = None;
         let arrived = Instant::now();
-        for work in work {
-            if let Some(snapshot) = &work.snapshot {
-                wal.save_snapshot(snapshot);
-            }
-            let mut entries = work.entries.iter().map(|entry| EntryRef {
-                term: entry.term(),
-                index: entry.index(),
-                kind: entry.r#type() as i32,
-                data: entry.data(),
-            });
-            wal.append(&mut entries, work.hard_state.as_ref());
-            last = work.entries.last().map(|entry| entry.index()).or(last);
-        }
-        if !sync {
+        batch.append_to(&mut wal);
+        if !batch.must_sync() {
             return;
         }
         let began = Instant::now();
@@ -161,9 +154,8 @@ impl Consensus {
         let metrics = &self.node.metrics;
         metrics.disk.wal_write.observe(began - arrived);
         metrics.disk.wal_fsync.observe(took);
-        if let Some(last) = last {
-            let bytes: usize = work.iter().flat_map(|work| &work.entries).map(|entry| entry.data().len()).sum();
-            metrics.disk.wal_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        if let Some(last) = batch.last_index() {
+            metrics.disk.wal_bytes.fetch_add(batch.bytes() as u64, Ordering::Relaxed);
             metrics.stages.synced(last, ended);
         }
         if took > SLOW_SYNC {
@@ -178,7 +170,7 @@ impl Consensus {
         let Some(released) = core.release.take() else { return };
         let mut wal = lock(&self.wal);
         wal.save_snapshot(&released.snapshot);
-        // Followers that are far behind get a state instead of the log: a full disk has no room to wait for them.
+        // Followers that are far behind get a snapshot instead of the log: a full disk has no room to wait for them.
         let is_low = self.node.store.disk_is_low();
         let below = released.older_index;
         if let Err(error) = if is_low { wal.release_all(below) } else { wal.release(below) } {
@@ -198,7 +190,7 @@ impl Consensus {
                 // Stuck within a turn, in the store most likely: nobody hears of this member, so the others will have moved on.
                 let alone = self.node.status.serves_local_reads();
                 // What consensus has not taken yet is to end in time, too.
-                self.node.reads.add(&self.node, self.node.inbox.take_reads(), now_ms);
+                self.node.reads.add(&self.node, self.node.inbox.take_reads());
                 self.node.expire_queued();
                 if !alone && now_ms.saturating_sub(self.free_ms.load(Ordering::Relaxed)) > patience.as_millis() as u64 {
                     self.node.status.lose_leader();
@@ -207,43 +199,28 @@ impl Consensus {
             }
         };
         self.free_ms.store(now_ms, Ordering::Relaxed);
-        let Some(stalled) = core.syncing_since.map(|since| since.elapsed()) else { return };
-        if stalled < self.node.config.heartbeat {
-            return;
-        }
-        if !core.leads_others() {
-            core.keep_time(self.node.inbox.take_clients());
-            // A follower that cannot write hears of no leader either, and its clients are to know.
-            if stalled > 2 * patience && !core.member.status().sole_voter {
-                self.node.status.lose_leader();
+        match core.stall() {
+            Stall::None => {}
+            Stall::Waits { is_lost } => {
+                core.keep_time(self.node.inbox.take_clients());
+                if is_lost {
+                    self.node.status.lose_leader();
+                }
             }
-            return;
+            Stall::Leads => {
+                let arrived = self.node.inbox.take(Instant::now());
+                let reads = core.stand_in(arrived);
+                drop(core);
+                run(reads);
+            }
         }
-        let arrived = self.node.inbox.take(Instant::now());
-        core.accept(arrived);
-        core.tick_if_due();
-        if stalled > 2 * patience {
-            logging::warn("the disk of the Raft log does not answer: stepping down", &[]);
-            core.member.step_down();
-        } else if stalled > patience && core.member.status().transferee == 0 {
-            self.hand_over(&mut core, stalled);
-        }
-        core.advance();
-        core.settle();
     }
+}
 
-    fn hand_over(&self, core: &mut Core, stalled: Duration) {
-        let Some(successor) = core.member.successor() else { return };
-        logging::warn(
-            "the disk of the Raft log does not answer: handing leadership over",
-            &[
-                ("stalled", Value::Shown(&format_args!("{stalled:?}"))),
-                ("to", Value::Shown(&format_args!("{successor:x}"))),
-            ],
-        );
-        if let Err(error) = core.member.transfer(successor) {
-            logging::warn("cannot hand leadership over", &[("error", Value::Shown(&error))]);
-        }
+/// Answers reads.
+fn run(reads: Vec<Read>) {
+    for read in reads {
+        read(Ok(()));
     }
 }
 

@@ -1,54 +1,59 @@
 //! What waits for the consensus thread.
 
 use super::Done;
-use super::transfer::Install;
+use super::rooms::Word;
 use crate::overload::Class;
 use crate::peers::Origin;
 use api::{limits, raftpb};
-use bytes::Bytes;
+use std::sync::mpsc::SyncSender;
 use std::sync::{Condvar, Mutex};
 use std::time::Instant;
 
-/// An entry to be put into the log, and who waits for it.
-pub(super) struct Proposal {
-    pub(super) id: u64,
+/// What is known of a message of a peer besides what is in it for Raft.
+pub(super) struct Mark {
+    /// How it came.
+    pub(super) origin: Origin,
+    /// What it tells of disks.
+    pub(super) word: Option<Word>,
+}
+
+/// Who waits for a proposal.
+pub(super) struct Waiter {
+    pub(super) done: Done,
     pub(super) class: Class,
-    pub(super) data: Bytes,
-    pub(super) done: Done,
-    /// When it came.
+    /// When the proposal came.
     pub(super) since: Instant,
-    /// It is proposed by the leader of this term or not at all. Only for what is urgent.
-    pub(super) term: Option<u64>,
 }
 
-/// A change of the members, and who waits for it. Its id is the request's.
-pub(super) struct Change {
-    pub(super) change: raftpb::ConfChange,
-    pub(super) done: Done,
+impl replica::Waiter for Waiter {
+    fn is_gone(&self) -> bool {
+        self.done.is_gone()
+    }
+
+    fn class(&self) -> usize {
+        self.class as usize
+    }
 }
 
+/// An entry to be put into the log, and who waits for it.
+pub(super) type Proposal = replica::Proposal<Waiter>;
+/// A configuration change, and who waits for it.
+pub(super) type ConfChange = replica::ConfChangeProposal<Waiter>;
 /// Called once the member's state holds everything that was acknowledged before the read was asked for.
 pub(super) type Read = Box<dyn FnOnce(Result<(), api::Error>) + Send>;
+/// Told what became of a snapshot that another member sent.
+pub(super) type InstallAnswer = SyncSender<Result<(), String>>;
+/// A snapshot that another member sent.
+pub(super) type Install = replica::Install<InstallAnswer>;
 /// Called with how far each member is.
 pub(super) type AskProgress = Box<dyn FnOnce(Vec<replica::Progress>) + Send>;
+/// What the replica takes in.
+pub(super) type Inputs = replica::Inputs<Mark, Waiter, Read, InstallAnswer>;
 
 /// Everything that arrived since the consensus thread last looked.
 #[derive(Default)]
 pub(super) struct Arrived {
-    pub(super) messages: Vec<(raftpb::Message, Origin)>,
-    /// Proposals that go ahead of the others.
-    pub(super) urgent: Vec<Proposal>,
-    pub(super) proposals: Vec<Proposal>,
-    pub(super) changes: Vec<Change>,
-    pub(super) reads: Vec<Read>,
-    /// Peers that a message to them was lost.
-    pub(super) unreachable: Vec<u64>,
-    /// Members that were sent a state, and whether they have it.
-    pub(super) states_sent: Vec<(u64, bool)>,
-    /// States that other members sent.
-    pub(super) installs: Vec<Install>,
-    /// To whom leadership is to go.
-    pub(super) transfer: Option<u64>,
+    pub(super) inputs: Inputs,
     pub(super) progress: Vec<AskProgress>,
     /// The log may be freed below this index: the older kept checkpoint covers it.
     pub(super) release_below: Option<Released>,
@@ -58,10 +63,10 @@ pub(super) struct Arrived {
 impl Arrived {
     /// One proposal and nothing else.
     pub(super) fn of(proposal: Proposal) -> Arrived {
-        let mut arrived = Arrived::default();
-        let queue = if proposal.class.is_urgent() { &mut arrived.urgent } else { &mut arrived.proposals };
+        let mut inputs = Inputs::default();
+        let queue = if proposal.waiter.class.is_urgent() { &mut inputs.urgent } else { &mut inputs.proposals };
         queue.push(proposal);
-        arrived
+        Arrived { inputs, ..Arrived::default() }
     }
 }
 
@@ -97,7 +102,7 @@ impl Inbox {
     /// Queues a proposal; gives it back when the queue holds `room` of its class, or too many bytes.
     pub(super) fn propose(&self, proposal: Proposal, room: usize) -> Result<(), Proposal> {
         self.push(|state| {
-            let (class, bytes) = (proposal.class, proposal.data.len());
+            let (class, bytes) = (proposal.waiter.class, proposal.data.len());
             let full = state.queued[class as usize] >= room
                 || (!class.is_urgent() && state.proposal_bytes + bytes > limits::PROPOSAL_QUEUE_BYTES_MAX);
             if state.closed || full {
@@ -105,10 +110,10 @@ impl Inbox {
             }
             state.queued[class as usize] += 1;
             if class.is_urgent() {
-                state.arrived.urgent.push(proposal);
+                state.arrived.inputs.urgent.push(proposal);
             } else {
                 state.proposal_bytes += bytes;
-                state.arrived.proposals.push(proposal);
+                state.arrived.inputs.proposals.push(proposal);
             }
             Ok(())
         })
@@ -117,21 +122,21 @@ impl Inbox {
     /// How many proposals of this class are queued.
     pub(super) fn queued(&self, class: Class) -> usize {
         let state = super::lock(&self.state);
-        if class == Class::Member { state.arrived.changes.len() } else { state.queued[class as usize] }
+        if class == Class::Member { state.arrived.inputs.conf_changes.len() } else { state.queued[class as usize] }
     }
 
     /// How many reads are queued.
     pub(super) fn reads(&self) -> usize {
-        super::lock(&self.state).arrived.reads.len()
+        super::lock(&self.state).arrived.inputs.reads.len()
     }
 
-    /// Queues a change of the members; gives it back when the queue holds `room` of them.
-    pub(super) fn change(&self, change: Change, room: usize) -> Result<(), Change> {
+    /// Queues a configuration change; gives it back when the queue holds `room` of them.
+    pub(super) fn conf_change(&self, change: ConfChange, room: usize) -> Result<(), ConfChange> {
         self.push(|state| {
-            if state.closed || state.arrived.changes.len() >= room {
+            if state.closed || state.arrived.inputs.conf_changes.len() >= room {
                 return Err(change);
             }
-            state.arrived.changes.push(change);
+            state.arrived.inputs.conf_changes.push(change);
             Ok(())
         })
     }
@@ -139,10 +144,10 @@ impl Inbox {
     /// Queues a read that needs a read index; gives it back when the queue holds `room` of them.
     pub(super) fn read(&self, read: Read, room: usize) -> Result<(), Read> {
         self.push(|state| {
-            if state.closed || state.arrived.reads.len() >= room {
+            if state.closed || state.arrived.inputs.reads.len() >= room {
                 return Err(read);
             }
-            state.arrived.reads.push(read);
+            state.arrived.inputs.reads.push(read);
             Ok(())
         })
     }
@@ -160,36 +165,40 @@ impl Inbox {
             return;
         }
         state.message_bytes += bytes;
-        state.arrived.messages.extend(messages.into_iter().map(|message| (message, origin)));
+        let marked = messages.into_iter().map(|message| {
+            let word = Word::of(&message);
+            (message, Mark { origin, word })
+        });
+        state.arrived.inputs.messages.extend(marked);
         self.notify(state);
     }
 
     /// A message to this peer was lost.
     pub(super) fn unreachable(&self, id: u64) {
         self.push(|state| {
-            if !state.arrived.unreachable.contains(&id) {
-                state.arrived.unreachable.push(id);
+            if !state.arrived.inputs.unreachable.contains(&id) {
+                state.arrived.inputs.unreachable.push(id);
             }
         });
     }
 
-    /// How sending a state ended.
-    pub(super) fn state_sent(&self, id: u64, ok: bool) {
-        self.push(|state| state.arrived.states_sent.push((id, ok)));
+    /// How sending a snapshot ended.
+    pub(super) fn snapshot_sent(&self, id: u64, ok: bool) {
+        self.push(|state| state.arrived.inputs.snapshots_sent.push((id, ok)));
     }
 
-    /// Another member's state is here. Dropped, which tells its sender, when the member stops.
+    /// Another member's snapshot is here. Dropped, which tells its sender, when the member stops.
     pub(super) fn install(&self, install: Install) {
         self.push(|state| {
             if !state.closed {
-                state.arrived.installs.push(install);
+                state.arrived.inputs.installs.push(install);
             }
         });
     }
 
     /// Leadership is to go to this member.
-    pub(super) fn transfer(&self, to: u64) {
-        self.push(|state| state.arrived.transfer = Some(to));
+    pub(super) fn transfer_leader(&self, to: u64) {
+        self.push(|state| state.arrived.inputs.leader_transfer = Some(to));
     }
 
     /// Somebody wants to know how far each member is.
@@ -233,36 +242,30 @@ impl Inbox {
     }
 
     /// Takes what clients wait for, and leaves the rest.
-    pub(super) fn take_clients(&self) -> Arrived {
+    pub(super) fn take_clients(&self) -> Inputs {
         let mut state = super::lock(&self.state);
         state.queued = [0; Class::COUNT];
         state.proposal_bytes = 0;
-        let arrived = &mut state.arrived;
-        Arrived {
-            urgent: std::mem::take(&mut arrived.urgent),
-            proposals: std::mem::take(&mut arrived.proposals),
-            changes: std::mem::take(&mut arrived.changes),
-            reads: std::mem::take(&mut arrived.reads),
-            ..Arrived::default()
-        }
+        state.arrived.inputs.take_clients()
     }
 
     /// Takes the proposals that came before `before`, for when nobody else takes them.
     pub(super) fn take_late(&self, before: Instant) -> Vec<Proposal> {
         let mut state = super::lock(&self.state);
         let State { arrived, queued, proposal_bytes, .. } = &mut *state;
-        let mut late: Vec<Proposal> = arrived.urgent.extract_if(.., |proposal| proposal.since <= before).collect();
-        for proposal in arrived.proposals.extract_if(.., |proposal| proposal.since <= before) {
+        let is_late = |proposal: &mut Proposal| proposal.waiter.since <= before;
+        let mut late: Vec<Proposal> = arrived.inputs.urgent.extract_if(.., is_late).collect();
+        for proposal in arrived.inputs.proposals.extract_if(.., is_late) {
             *proposal_bytes -= proposal.data.len();
             late.push(proposal);
         }
-        late.iter().for_each(|proposal| queued[proposal.class as usize] -= 1);
+        late.iter().for_each(|proposal| queued[proposal.waiter.class as usize] -= 1);
         late
     }
 
     /// Takes the reads and leaves the rest.
     pub(super) fn take_reads(&self) -> Vec<Read> {
-        std::mem::take(&mut super::lock(&self.state).arrived.reads)
+        std::mem::take(&mut super::lock(&self.state).arrived.inputs.reads)
     }
 
     /// Takes what has arrived, waiting until `deadline` if that is nothing.
@@ -313,9 +316,9 @@ mod tests {
         let waiting = std::thread::spawn(move || sender.receive(vec![message(1)], Origin::Stream));
         std::thread::sleep(Duration::from_millis(50));
         assert!(!waiting.is_finished());
-        assert_eq!(inbox.take(Instant::now()).messages.len(), 1);
+        assert_eq!(inbox.take(Instant::now()).inputs.messages.len(), 1);
         waiting.join().expect("it has room now");
-        assert_eq!(inbox.take(Instant::now()).messages.len(), 1);
+        assert_eq!(inbox.take(Instant::now()).inputs.messages.len(), 1);
     }
 
     #[test]
@@ -324,7 +327,7 @@ mod tests {
         let propose = |class, bytes, room| {
             let done = Box::new(|_: crate::node::Outcome| ());
             let data = vec![0; bytes].into();
-            let proposal = Proposal { id: 1, class, data, done, since: Instant::now(), term: None };
+            let proposal = Proposal { id: 1, data, waiter: Waiter { done, class, since: Instant::now() }, term: None };
             inbox.propose(proposal, room).is_ok()
         };
         assert_eq!([1, 2, 3].map(|_| propose(Class::Write, 1, 2)), [true, true, false]);
@@ -334,7 +337,7 @@ mod tests {
         assert!(!propose(Class::Write, 1, 9) && propose(Class::Lease, 1, 9));
         assert_eq!([Class::Write, Class::Lease, Class::Auth].map(|class| inbox.queued(class)), [3, 2, 1]);
         let arrived = inbox.take(Instant::now());
-        assert_eq!((arrived.urgent.len(), arrived.proposals.len()), (2, 4));
+        assert_eq!((arrived.inputs.urgent.len(), arrived.inputs.proposals.len()), (2, 4));
         assert_eq!(inbox.queued(Class::Write), 0);
         assert!(propose(Class::Write, 1, 1));
     }
@@ -346,7 +349,12 @@ mod tests {
         let at = |seconds| began + Duration::from_secs(seconds);
         for (id, class, seconds) in [(1, Class::Write, 1), (2, Class::Lease, 2), (3, Class::Write, 3)] {
             let done = Box::new(|_: crate::node::Outcome| ());
-            let proposal = Proposal { id, class, data: vec![0; 7].into(), done, since: at(seconds), term: None };
+            let proposal = Proposal {
+                id,
+                data: vec![0; 7].into(),
+                waiter: Waiter { done, class, since: at(seconds) },
+                term: None,
+            };
             assert!(inbox.propose(proposal, 9).is_ok());
         }
         let late = |seconds| inbox.take_late(at(seconds)).iter().map(|late| late.id).collect::<Vec<_>>();

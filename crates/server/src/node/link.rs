@@ -1,7 +1,7 @@
 //! This member as its peers find it, behind the peer protocol.
 
 use super::Node;
-use super::transfer::Install;
+use super::inbox::Install;
 use crate::cluster;
 use crate::cluster::calls::Hashing;
 use crate::logging::{self, Value};
@@ -68,7 +68,7 @@ impl Handler for Link {
 
     fn snapshot_sent(&self, id: u64, ok: bool) {
         if let Some(node) = self.node.upgrade() {
-            node.inbox.state_sent(id, ok);
+            node.inbox.snapshot_sent(id, ok);
         }
     }
 
@@ -140,7 +140,7 @@ impl Intake for Receiving {
     fn install(self: Box<Self>, message: Message) -> Result<(), String> {
         let prepared = self.intake.finish().map_err(|error| error.to_string())?;
         let (answer, answered) = sync_channel(1);
-        self.node.inbox.install(Install { message, prepared, answer });
+        self.node.inbox.install(Install { message, prepared, source: answer });
         // Dropped unanswered when the member stops.
         answered.recv().unwrap_or_else(|_| Err("the member stops".into()))
     }

@@ -12,6 +12,7 @@ mod compactor;
 mod consensus;
 mod core;
 mod entry;
+mod host;
 mod inbox;
 mod link;
 mod lost_log;
@@ -19,16 +20,13 @@ mod maintenance;
 mod membership;
 mod overload;
 mod pending;
-mod proposals;
 mod reads;
 mod restore;
-mod retries;
 mod rooms;
 mod slow;
 mod start;
 mod status;
 mod timer;
-mod transfer;
 mod waits;
 mod weight;
 
@@ -60,7 +58,7 @@ use crate::tracing::Tracer;
 use api::Error;
 use api::etcdserverpb::{AlarmRequest, AlarmType, ResponseHeader, alarm_request::AlarmAction};
 use clock::Clock;
-use inbox::{Change, Inbox, Proposal};
+use inbox::{ConfChange, Inbox, Proposal, Waiter};
 use overload::Refusals;
 use pending::Pending;
 use reads::Reads;
@@ -79,9 +77,6 @@ pub(crate) type Done = Box<dyn Waits<Outcome>>;
 
 /// A revision, and what to call once the compaction to it is finished.
 type WaitsForCompaction = (i64, Box<dyn FnOnce() + Send>);
-
-/// How long the consensus of a lease's revocation may take before it is proposed again.
-const REVOKE_RETRY: Duration = Duration::from_secs(3);
 
 /// A lock whose holder never panics half-way: a panic that is not contained aborts the process.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -176,12 +171,6 @@ impl Node {
         self.clock.at_ms(Instant::now())
     }
 
-    /// The time, and the same as [`Node::now_ms`] has it.
-    fn now(&self) -> (Instant, u64) {
-        let now = Instant::now();
-        (now, self.clock.at_ms(now))
-    }
-
     /// Lets time that this member measures for leases, tokens and time-outs pass at once.
     #[cfg(feature = "test-support")]
     pub(crate) fn advance_clock(&self, ms: u64) {
@@ -204,7 +193,7 @@ impl Node {
     /// The same as the leader of this term, or not at all: what a member knew as a leader may be wrong under another one.
     pub(crate) fn propose_in_term(&self, term: u64, author: Author, field: u32, request: &[u8], done: Done) {
         if let Some(proposal) = self.proposal(author, field, request, done) {
-            debug_assert!(proposal.class.is_urgent(), "others are not held back by term");
+            debug_assert!(proposal.waiter.class.is_urgent(), "others are not held back by term");
             self.enqueue(Proposal { term: Some(term), ..proposal });
         }
     }
@@ -236,35 +225,36 @@ impl Node {
             return None;
         }
         self.metrics.proposals_pending.fetch_add(1, Ordering::Relaxed);
-        Some(Proposal { id, class, data: data.into(), done, since: Instant::now(), term: None })
+        Some(Proposal { id, data: data.into(), waiter: Waiter { done, class, since: Instant::now() }, term: None })
     }
 
     fn enqueue(&self, proposal: Proposal) {
-        let class = proposal.class;
+        let class = proposal.waiter.class;
         if let Err(refused) = self.inbox.propose(proposal, self.room(class)) {
             self.metrics.proposals_pending.fetch_sub(1, Ordering::Relaxed);
             self.metrics.proposals_failed.fetch_add(1, Ordering::Relaxed);
-            refused.done.end(Err(self.refuse(class)));
+            refused.waiter.done.end(Err(self.refuse(class)));
         }
     }
 
-    /// Proposes a change of the members. Nothing is checked here but what the log would refuse.
+    /// Proposes a configuration change. Nothing is checked here but what the log would refuse.
     pub(crate) fn propose_conf_change(&self, mut change: api::raftpb::ConfChange, done: Done) {
         if let Err(error) = self.admit(Class::Member) {
             return done.end(Err(error));
         }
         change.id = Some(self.next_request.fetch_add(1, Ordering::Relaxed));
         self.metrics.proposals_pending.fetch_add(1, Ordering::Relaxed);
-        if let Err(refused) = self.inbox.change(Change { change, done }, self.room(Class::Member)) {
+        let waiter = Waiter { done, class: Class::Member, since: Instant::now() };
+        if let Err(refused) = self.inbox.conf_change(ConfChange { change, waiter }, self.room(Class::Member)) {
             self.metrics.proposals_pending.fetch_sub(1, Ordering::Relaxed);
             self.metrics.proposals_failed.fetch_add(1, Ordering::Relaxed);
-            refused.done.end(Err(self.refuse(Class::Member)));
+            refused.waiter.done.end(Err(self.refuse(Class::Member)));
         }
     }
 
     /// Has a leader hand leadership to `to`, if it can. Done when [`SharedStatus::leader`] says so; meanwhile proposals wait.
-    pub(crate) fn transfer(&self, to: u64) {
-        self.inbox.transfer(to);
+    pub(crate) fn transfer_leader(&self, to: u64) {
+        self.inbox.transfer_leader(to);
     }
 
     /// Asks consensus how far each member is. Nobody knows but the leader.

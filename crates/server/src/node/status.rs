@@ -24,8 +24,7 @@ impl SharedStatus {
     pub(super) fn publish(&self, status: &Status, now_ms: u64) {
         // A leader that is the only voter holds everything that was ever acknowledged: acknowledging happens after applying.
         // This is taken back before anything else of a new configuration can take effect.
-        let local = status.serves_reads && status.sole_voter;
-        self.local_reads.store(local, Ordering::SeqCst);
+        self.local_reads.store(status.serves_local_reads(), Ordering::SeqCst);
         self.term.store(status.term, Ordering::Relaxed);
         self.committed.store(status.committed, Ordering::Relaxed);
         self.is_leader.store(status.role == Role::Leader, Ordering::Relaxed);

@@ -19,9 +19,14 @@ pub(super) fn run(node: &Arc<Node>, consensus: &Consensus) {
         std::thread::sleep(period);
         let now_ms = node.now_ms();
         if let Some(before_ms) = now_ms.checked_sub(timeout_ms) {
-            let expired = node.pending.expire(before_ms, |since_ms| node.why_late(since_ms)) as u64;
-            node.metrics.proposals_failed.fetch_add(expired, Ordering::Relaxed);
-            node.metrics.proposals_pending.fetch_sub(expired, Ordering::Relaxed);
+            let expired = node.pending.with(|pending| pending.expire(before_ms));
+            let count = expired.len() as u64;
+            for late in expired {
+                // It may still be applied, and the error says so.
+                late.waiter.done.end(Err(node.why_late(late.taken.ms)));
+            }
+            node.metrics.proposals_failed.fetch_add(count, Ordering::Relaxed);
+            node.metrics.proposals_pending.fetch_sub(count, Ordering::Relaxed);
         }
         node.reads.expire(node, now_ms);
         consensus.stand_in();
@@ -35,7 +40,7 @@ impl Node {
         let late = self.inbox.take_late(before);
         let count = late.len() as u64;
         for proposal in late {
-            proposal.done.end(Err(Error::Timeout));
+            proposal.waiter.done.end(Err(Error::Timeout));
         }
         self.metrics.proposals_failed.fetch_add(count, Ordering::Relaxed);
         self.metrics.proposals_pending.fetch_sub(count, Ordering::Relaxed);

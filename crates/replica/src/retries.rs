@@ -1,7 +1,7 @@
-//! When a state that a member did not take is tried again: at once, then after longer and longer.
+//! When a snapshot that a member did not take is sent again: at once, then after longer and longer.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// After the second failure; doubled by each further one.
 const WAIT_MIN: Duration = Duration::from_millis(200);
@@ -9,36 +9,36 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Members to whom sending failed.
 #[derive(Default)]
-pub(super) struct Retries(BTreeMap<u64, Retry>);
+pub(crate) struct Retries(BTreeMap<u64, Retry>);
 
 #[derive(Default)]
 struct Retry {
     /// After the next failure.
     wait: Duration,
-    due: Option<Instant>,
+    due: Option<Duration>,
 }
 
 impl Retries {
     /// It failed once more. It is tried again when [`Retries::due`] names the member.
-    pub(super) fn failed(&mut self, id: u64, now: Instant) {
+    pub(crate) fn failed(&mut self, id: u64, now: Duration) {
         let retry = self.0.entry(id).or_default();
-        retry.due = Some(now + retry.wait);
-        retry.wait = (2 * retry.wait).clamp(WAIT_MIN, WAIT_MAX);
+        retry.due = Some(now.saturating_add(retry.wait));
+        retry.wait = retry.wait.saturating_mul(2).clamp(WAIT_MIN, WAIT_MAX);
     }
 
     /// It worked.
-    pub(super) fn succeeded(&mut self, id: u64) {
+    pub(crate) fn succeeded(&mut self, id: u64) {
         self.0.remove(&id);
     }
 
     /// Members for whom it is time, each once.
-    pub(super) fn due(&mut self, now: Instant) -> Vec<u64> {
+    pub(crate) fn due(&mut self, now: Duration) -> Vec<u64> {
         let due = self.0.iter_mut().filter_map(|(id, retry)| retry.due.take_if(|due| *due <= now).map(|_| *id));
         due.collect()
     }
 
     /// Nothing is sent any more.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 }
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn each_failure_is_waited_for_longer() {
-        let (mut retries, mut now) = (Retries::default(), Instant::now());
+        let (mut retries, mut now) = (Retries::default(), Duration::ZERO);
         let mut waits = Vec::new();
         for _ in 0..10 {
             let failed = now;
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn success_is_a_new_beginning() {
-        let (mut retries, now) = (Retries::default(), Instant::now());
+        let (mut retries, now) = (Retries::default(), Duration::ZERO);
         retries.failed(7, now);
         retries.failed(7, now);
         retries.failed(8, now);

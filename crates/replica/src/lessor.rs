@@ -5,6 +5,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+use store::Response;
 
 #[derive(Clone, Copy)]
 struct Deadline {
@@ -119,6 +120,20 @@ impl Lessor {
     pub fn revoke(&mut self, id: i64) {
         self.deadlines.remove(&id);
         self.noted.remove(&id);
+    }
+
+    /// An entry was applied that may have granted or revoked a lease, whoever asked for it.
+    pub fn applied(&mut self, response: &Response, now_ms: u64) {
+        match response {
+            Response::LeaseGrant(grant) => self.grant(grant.id, grant.ttl, now_ms),
+            Response::LeaseRevoke(lease, _) => self.revoke(*lease),
+            _ => {}
+        }
+    }
+
+    /// Whether this lease may be renewed at once: nobody has to be asked, and the log says nothing of its time.
+    pub fn renews_at_once(&self, id: i64, now_ms: u64) -> bool {
+        self.is_confirmed(now_ms) && self.noted(id).is_none()
     }
 
     /// Leases that were granted for more than `longer_than_seconds`.

@@ -1,0 +1,110 @@
+//! Committed entries between consensus and the store: applied in place, or queued for the thread that applies.
+//!
+//! A few entries are applied by whoever takes the turn of consensus: handing them over would cost more than applying them. More are
+//! queued, so that the next batch can be written to the log meanwhile. Once something is queued or being applied, all that follows is
+//! queued behind it.
+//!
+//! The caller applies what [`ApplyQueue::offer`] gives back at once, and has its apply thread take [`ApplyQueue::take`], apply it, and
+//! report [`ApplyQueue::done`].
+
+use api::raftpb::Entry;
+use std::collections::VecDeque;
+
+/// Batches up to this size are applied in place when nothing is being applied.
+pub const APPLY_IN_PLACE_ENTRIES_MAX: usize = 16;
+
+/// What waits to be applied. `T` is a point in time.
+pub struct ApplyQueue<T> {
+    in_place_entries_max: usize,
+    batches: VecDeque<Vec<Entry>>,
+    /// When the first entry of the oldest batch was committed.
+    since: Option<T>,
+    bytes: usize,
+    is_busy: bool,
+    /// Consensus waits for there to be nothing left.
+    is_awaited: bool,
+}
+
+impl<T> ApplyQueue<T> {
+    /// An empty queue.
+    pub fn new(in_place_entries_max: usize) -> ApplyQueue<T> {
+        ApplyQueue {
+            in_place_entries_max,
+            batches: VecDeque::new(),
+            since: None,
+            bytes: 0,
+            is_busy: false,
+            is_awaited: false,
+        }
+    }
+
+    /// Queues what was committed, or gives it back to be applied in place.
+    pub fn offer(&mut self, mut entries: Vec<Entry>, now: impl FnOnce() -> T) -> Option<Vec<Entry>> {
+        if entries.len() <= self.in_place_entries_max && self.is_idle() {
+            return Some(entries);
+        }
+        self.since.get_or_insert_with(now);
+        self.bytes = self.bytes.saturating_add(entries.iter().map(|entry| entry.data().len()).sum());
+        match self.batches.back_mut() {
+            Some(last) => last.append(&mut entries),
+            None => self.batches.push_back(entries),
+        }
+        None
+    }
+
+    /// The next batch, and since when it has been waiting. It counts as being applied until [`ApplyQueue::done`].
+    pub fn take(&mut self) -> Option<(Vec<Entry>, Option<T>)> {
+        let entries = self.batches.pop_front()?;
+        self.bytes = 0;
+        self.is_busy = true;
+        Some((entries, self.since.take()))
+    }
+
+    /// The batch is applied. Answers whether consensus waits for that, because nothing is left.
+    pub fn done(&mut self) -> bool {
+        self.is_busy = false;
+        self.batches.is_empty() && std::mem::take(&mut self.is_awaited)
+    }
+
+    /// Whether nothing waits to be applied, nor is being applied.
+    pub fn is_idle(&self) -> bool {
+        self.batches.is_empty() && !self.is_busy
+    }
+
+    /// The same. If it is not, [`ApplyQueue::done`] tells when it is.
+    pub fn is_idle_or_tells(&mut self) -> bool {
+        self.is_awaited = !self.is_idle();
+        !self.is_awaited
+    }
+
+    /// Bytes of the entries that wait.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(count: u64) -> Vec<Entry> {
+        (1..=count).map(|index| Entry { index: Some(index), data: Some("data".into()), ..Entry::default() }).collect()
+    }
+
+    #[test]
+    fn a_few_are_applied_in_place_unless_something_is_before_them() {
+        let mut queue = ApplyQueue::new(2);
+        assert_eq!(queue.offer(entries(2), || 1).map(|entries| entries.len()), Some(2));
+        assert!(queue.offer(entries(3), || 2).is_none());
+        assert!(queue.offer(entries(1), || 3).is_none(), "the others come first");
+        assert_eq!((queue.bytes(), queue.is_idle()), (16, false));
+        let (batch, since) = queue.take().expect("a batch");
+        assert_eq!((batch.len(), since, queue.bytes()), (4, Some(2), 0));
+        assert!(queue.offer(entries(1), || 4).is_none(), "they are being applied");
+        assert!(!queue.is_idle_or_tells());
+        assert!(!queue.done(), "one is left");
+        assert!(queue.take().is_some() && queue.done(), "consensus is told");
+        assert!(queue.is_idle_or_tells());
+        assert!(queue.offer(entries(1), || 5).is_some());
+    }
+}

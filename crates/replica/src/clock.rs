@@ -1,0 +1,148 @@
+//! What becomes due as time passes: ticks, expired leases, followers that are far behind, and a log whose disk does not answer.
+
+use crate::replica::{InputsOf, Replica};
+use crate::shell::leads_for_sure;
+use crate::{Note, Now, Shell};
+use std::time::Duration;
+
+/// Sent to a follower that is far behind, and how often: 64 MiB per second, in parts that take the leader half a millisecond.
+const LAGGING_BYTES: u64 = 128 << 10;
+const LAGGING_PAUSE: Duration = Duration::from_millis(2);
+/// How long the consensus of a lease's end may take before it is proposed again.
+const REVOKE_RETRY_MS: u64 = 3_000;
+
+/// What is to be done about a log whose disk does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stall {
+    /// Nothing: it answers.
+    None,
+    /// Nobody needs this member. Its clients end in time ([`Replica::keep_time`]).
+    Waits {
+        /// It has heard of no leader for so long that it is to say so.
+        is_lost: bool,
+    },
+    /// Others follow this member: somebody has to take its turns meanwhile ([`Replica::stand_in`]).
+    Leads,
+}
+
+impl<C> Replica<C> {
+    /// When there is something to do even if nothing arrives.
+    pub fn deadline(&self) -> Duration {
+        self.next_lagging.map_or(self.next_tick, |lagging| lagging.min(self.next_tick))
+    }
+
+    /// Does what is due by the clock. Answers whether it ticked, at the latest a heartbeat after the last time.
+    pub fn tick_if_due<S: Shell<Source = C>>(&mut self, shell: &mut S, now: Now) -> bool {
+        self.send_lagging(now);
+        if now.at < self.next_tick {
+            return false;
+        }
+        let heartbeat = self.options.heartbeat;
+        let took = now.at.saturating_sub(self.last_tick);
+        if self.was_leader && took > heartbeat.saturating_mul(3) && !self.raft.status().sole_voter {
+            shell.note(Note::HeartbeatLate(took));
+        }
+        self.last_tick = now.at;
+        // After a stall one tick stands for all that were missed: nobody else could act meanwhile either.
+        self.next_tick = now.at.saturating_add(heartbeat);
+        self.note_active(now);
+        self.raft.tick();
+        self.end_expired_leases(shell, now);
+        if shell.has_reads() {
+            shell.read_index(|reads| reads.tick(&mut self.raft, now.ms));
+        }
+        self.proposals.tick(shell);
+        self.outgoing.tick(&mut self.raft, now);
+        true
+    }
+
+    fn send_lagging(&mut self, now: Now) {
+        if self.next_lagging.is_some_and(|at| now.at >= at) {
+            self.raft.send_lagging(LAGGING_BYTES);
+            self.next_lagging = None;
+        }
+        if self.next_lagging.is_none() && self.raft.has_lagging() {
+            self.next_lagging = Some(now.at.saturating_add(LAGGING_PAUSE));
+        }
+    }
+
+    fn end_expired_leases<S: Shell<Source = C>>(&mut self, shell: &mut S, now: Now) {
+        // Asked of Raft and not of what was last settled: after a stall the messages of another leader came in just before this. What
+        // went on to the next leader could end a lease that is kept alive there.
+        if !leads_for_sure(&self.raft.status()) {
+            return;
+        }
+        let batch_max = self.options.lease_revoke_batch_max;
+        let expired = shell.lessor(|lessor, _| lessor.expired(now.ms, batch_max, REVOKE_RETRY_MS));
+        if expired.is_empty() {
+            return;
+        }
+        let mut batch = Vec::with_capacity(expired.len());
+        for lease in expired {
+            // One that does not end now is due again after a while.
+            batch.extend(shell.revoke(lease));
+        }
+        shell.note(Note::LeasesExpired(batch.len()));
+        self.proposals.add_now(shell, &mut self.raft, batch, now);
+    }
+
+    /// What a log that is being synced asks for.
+    pub fn stall(&self, now: Now) -> Stall {
+        let stalled = self.stalled(now);
+        if self.syncing_since.is_none() || stalled < self.options.heartbeat {
+            return Stall::None;
+        }
+        let is_alone = self.raft.status().sole_voter;
+        if self.leads_others() {
+            return Stall::Leads;
+        }
+        // A follower that cannot write hears of no leader either, and its clients are to know.
+        Stall::Waits { is_lost: stalled > self.options.election_timeout.saturating_mul(2) && !is_alone }
+    }
+
+    /// Whether this member led others when it last settled.
+    pub fn leads_others(&self) -> bool {
+        self.was_leader && !self.raft.status().sole_voter
+    }
+
+    fn stalled(&self, now: Now) -> Duration {
+        self.syncing_since.map_or(Duration::ZERO, |since| now.at.saturating_sub(since))
+    }
+
+    /// A leader's turn while its log waits for the disk: followers hear of it, and reads are answered. What that brings for the log stays
+    /// in [`Replica::take_log_batch`] until the disk is back. After an election timeout leadership goes to another member, after two to nobody.
+    /// Answers whether the clock ticked.
+    pub fn stand_in<S: Shell<Source = C>>(
+        &mut self,
+        shell: &mut S,
+        inputs: InputsOf<S>,
+        now: Now,
+    ) -> Result<bool, S::Fault> {
+        let (stalled, patience) = (self.stalled(now), self.options.election_timeout);
+        self.accept(shell, inputs, now);
+        let ticked = self.tick_if_due(shell, now);
+        if stalled > patience.saturating_mul(2) {
+            shell.note(Note::LogStalledStepsDown { stalled });
+            self.raft.step_down();
+        } else if stalled > patience && self.raft.status().transferee == 0 {
+            self.hand_leadership_over(shell, stalled);
+        }
+        self.advance(shell, now)?;
+        Ok(ticked)
+    }
+
+    fn hand_leadership_over<S: Shell<Source = C>>(&mut self, shell: &mut S, stalled: Duration) {
+        let Some(to) = self.raft.successor() else { return };
+        shell.note(Note::LogStalledHandsOver { to, stalled });
+        if let Err(error) = self.raft.transfer(to) {
+            shell.note(Note::CannotTransferLeader(&error));
+        }
+    }
+
+    /// Notes which members are active.
+    fn note_active(&mut self, now: Now) {
+        let members = self.raft.progress();
+        self.heard.retain(|id, _| members.iter().any(|member| member.id == *id));
+        self.heard.extend(members.iter().filter(|member| member.recently_active).map(|member| (member.id, now.at)));
+    }
+}

@@ -1,0 +1,39 @@
+//! Which entries stay in memory for followers that lag.
+
+use crate::Now;
+use crate::consensus::{Mode, Status};
+use crate::replica::Replica;
+
+impl<C> Replica<C> {
+    /// Forgets entries in memory. Some stay for followers that lag; a member alone needs none of them. However far they lag, what stays
+    /// is bounded in bytes.
+    pub(crate) fn trim(&mut self, status: &Status, now: Now) {
+        let keep = if status.sole_voter { 0 } else { self.options.catchup_entries };
+        let is_due = self.raft.log_len() as u64 > keep.saturating_add(self.options.trim_entries);
+        // Entries behind a snapshot that is being sent: without them the follower would need another snapshot at once.
+        let sent = self.outgoing.keep_behind();
+        let needed = if is_due { self.furthest_behind(now).into_iter().chain(sent).min() } else { sent };
+        let bytes_max = match needed {
+            Some(_) => self.options.log_sending_bytes_max,
+            None => self.options.log_bytes_max,
+        };
+        if is_due {
+            let below = status.applied.saturating_sub(keep);
+            self.raft.trim(needed.map_or(below, |needed| below.min(needed)));
+        }
+        if self.raft.log_bytes() > bytes_max {
+            // A little more, or it would be looked for after each entry.
+            self.raft.trim(self.raft.trim_to_fit(bytes_max.saturating_sub(bytes_max / 16)));
+        }
+    }
+
+    /// The last entry that the slowest of the members has which answer and are not being sent a snapshot.
+    fn furthest_behind(&self, now: Now) -> Option<u64> {
+        // Raft forgets every election timeout who was active.
+        let patience = self.options.election_timeout.saturating_mul(2);
+        let answers = |id| self.heard.get(&id).is_some_and(|at| now.at.saturating_sub(*at) < patience);
+        let members = self.raft.progress().into_iter();
+        let sent_to = members.filter(|one| answers(one.id) && one.mode != Mode::Snapshot);
+        sent_to.map(|one| one.matched).min()
+    }
+}

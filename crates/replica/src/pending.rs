@@ -1,0 +1,212 @@
+//! Who waits for which proposal.
+
+use crate::Now;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// Classes of waiters that are counted apart, at most.
+pub const CLASSES_MAX: usize = 8;
+
+/// Who waits for what becomes of a proposal.
+pub trait Waiter {
+    /// Whether nobody is interested in the result any more. A member's own proposals are always waited for.
+    fn is_gone(&self) -> bool {
+        false
+    }
+
+    /// Which of the [`CLASSES_MAX`] classes it belongs to.
+    fn class(&self) -> usize {
+        0
+    }
+}
+
+/// Somebody who waits.
+pub struct Waiting<W> {
+    /// Who.
+    pub waiter: W,
+    /// When consensus took the proposal.
+    pub taken: Now,
+}
+
+/// Proposals that are on their way through the log, by request id.
+///
+/// Each waiter is given back exactly once: by [`Pending::take`] when its entry is applied, or by one of the methods that give up on it.
+/// What nobody waits for any more is not proposed any more, but may be in the log already.
+pub struct Pending<W> {
+    waiting: HashMap<u64, Waiting<W>, BuildHasherDefault<RequestIdHasher>>,
+    depths: [usize; CLASSES_MAX],
+}
+
+impl<W> Default for Pending<W> {
+    fn default() -> Pending<W> {
+        Pending { waiting: HashMap::default(), depths: [0; CLASSES_MAX] }
+    }
+}
+
+impl<W: Waiter> Pending<W> {
+    /// Consensus has taken the proposal of this id.
+    pub fn add(&mut self, id: u64, waiter: W, taken: Now) {
+        if let Some(depth) = self.depths.get_mut(waiter.class()) {
+            *depth = depth.saturating_add(1);
+        }
+        self.waiting.insert(id, Waiting { waiter, taken });
+    }
+
+    /// Who waits for this one. Nobody does for what another member proposed, or what is replayed.
+    pub fn take(&mut self, id: u64) -> Option<Waiting<W>> {
+        let found = self.waiting.remove(&id)?;
+        if let Some(depth) = self.depths.get_mut(found.waiter.class()) {
+            *depth = depth.saturating_sub(1);
+        }
+        Some(found)
+    }
+
+    /// Takes those who wait for these.
+    pub fn withdraw(&mut self, ids: &[u64]) -> Vec<W> {
+        ids.iter().filter_map(|id| Some(self.take(*id)?.waiter)).collect()
+    }
+
+    /// Takes those of these who have gone.
+    pub fn withdraw_gone(&mut self, ids: impl Iterator<Item = u64>) -> Vec<W> {
+        let mut gone = Vec::new();
+        for id in ids {
+            if self.waiting.get(&id).is_some_and(|waiting| waiting.waiter.is_gone()) {
+                gone.extend(self.take(id).map(|waiting| waiting.waiter));
+            }
+        }
+        gone
+    }
+
+    /// Takes those whose proposals were taken at or before `before_ms`: their time is over. What they proposed may still be applied.
+    pub fn expire(&mut self, before_ms: u64) -> Vec<Waiting<W>> {
+        let late = self.waiting.iter().filter(|(_, waiting)| waiting.taken.ms <= before_ms);
+        let mut ids: Vec<u64> = late.map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        ids.into_iter().filter_map(|id| self.take(id)).collect()
+    }
+
+    /// Takes everyone.
+    pub fn take_all(&mut self) -> Vec<W> {
+        let mut all: Vec<(u64, W)> = self.waiting.drain().map(|(id, waiting)| (id, waiting.waiter)).collect();
+        self.depths = [0; CLASSES_MAX];
+        all.sort_unstable_by_key(|(id, _)| *id);
+        all.into_iter().map(|(_, waiter)| waiter).collect()
+    }
+
+    /// Whether anybody waits for this one.
+    pub fn waits(&self, id: u64) -> bool {
+        self.waiting.contains_key(&id)
+    }
+
+    /// How many wait, by class.
+    pub fn depths(&self) -> &[usize; CLASSES_MAX] {
+        &self.depths
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}
+
+/// Spreads request ids, which members number one by one. Nobody else chooses them, so nothing has to be secret.
+#[derive(Default)]
+struct RequestIdHasher(u64);
+
+impl Hasher for RequestIdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, id: u64) {
+        // The map takes its place from the low bits and its tag from the high ones.
+        let spread = (self.0 ^ id).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = spread ^ (spread >> 32);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    struct Client {
+        class: usize,
+        is_gone: Rc<Cell<bool>>,
+    }
+
+    impl Waiter for Client {
+        fn is_gone(&self) -> bool {
+            self.is_gone.get()
+        }
+
+        fn class(&self) -> usize {
+            self.class
+        }
+    }
+
+    fn client(class: usize) -> Client {
+        Client { class, is_gone: Rc::default() }
+    }
+
+    fn at(ms: u64) -> Now {
+        Now { ms, ..Now::default() }
+    }
+
+    #[test]
+    fn those_whose_clients_have_gone_are_withdrawn() {
+        let mut pending = Pending::default();
+        let goes = client(1);
+        let gone = goes.is_gone.clone();
+        for (id, client) in [(1, client(1)), (2, goes), (3, client(1))] {
+            pending.add(id, client, at(10));
+        }
+        assert_eq!(pending.withdraw_gone([1, 2, 3, 4].into_iter()).len(), 0);
+        gone.set(true);
+        assert_eq!(pending.withdraw_gone([1, 2, 3, 4].into_iter()).len(), 1);
+        assert_eq!([1, 2, 3].map(|id| pending.waits(id)), [true, false, true]);
+        assert_eq!(pending.depths()[1], 2);
+    }
+
+    #[test]
+    fn depths_are_those_of_the_classes() {
+        let mut pending = Pending::default();
+        for (id, class) in (0..).zip([1, 2, 1, 3, 1]) {
+            pending.add(id, client(class), at(10));
+        }
+        assert_eq!(pending.depths()[1..4], [3, 1, 1]);
+        assert!(pending.take(0).is_some() && pending.take(77).is_none());
+        assert_eq!(pending.withdraw(&[1, 1, 78]).len(), 1);
+        assert_eq!(pending.depths()[1..4], [2, 0, 1]);
+        assert_eq!(pending.expire(9).len(), 0);
+        assert_eq!(pending.expire(10).len(), 3);
+        assert!(pending.is_empty() && *pending.depths() == [0; CLASSES_MAX]);
+    }
+
+    #[test]
+    fn ids_one_after_the_other_are_spread() {
+        let tags = (0..1000_u64).map(|id| {
+            let mut hasher = RequestIdHasher::default();
+            hasher.write_u64(0x7b00_0000_0000_0000 + id);
+            (hasher.finish() & 1023, hasher.finish() >> 57)
+        });
+        let (mut places, mut highs) = (std::collections::BTreeSet::new(), std::collections::BTreeSet::new());
+        for (place, high) in tags {
+            places.insert(place);
+            highs.insert(high);
+        }
+        assert!(places.len() > 550 && highs.len() > 100, "{} {}", places.len(), highs.len());
+    }
+}

@@ -1,0 +1,337 @@
+//! Entries on their way to a leader.
+
+use crate::consensus::{self, Member, Role, Status};
+use crate::{Mistake, Note, Now, Shell};
+use api::{Error, limits, raftpb};
+use bytes::Bytes;
+use std::collections::VecDeque;
+
+/// Bytes of held proposals that are proposed together.
+const RETRY_BYTES_MAX: usize = 1 << 20;
+
+/// An entry to be put into the log, and who waits for it.
+pub struct Proposal<W> {
+    /// The request's id, as it stands in the entry.
+    pub id: u64,
+    /// The entry.
+    pub data: Bytes,
+    /// Who waits.
+    pub waiter: W,
+    /// It is proposed by the leader of this term or not at all. Only for what is urgent.
+    pub term: Option<u64>,
+}
+
+/// A configuration change, and who waits for it. Its id is the request's.
+pub struct ConfChangeProposal<W> {
+    /// The change.
+    pub change: raftpb::ConfChange,
+    /// Who waits.
+    pub waiter: W,
+}
+
+/// What goes ahead of the others.
+struct Urgent {
+    id: u64,
+    data: Bytes,
+    /// See [`Proposal::term`].
+    term: Option<u64>,
+}
+
+impl Urgent {
+    /// Whether a member that stands like this may propose it.
+    fn is_for(&self, status: &Status) -> bool {
+        self.term.is_none_or(|term| status.role == Role::Leader && status.term == term)
+    }
+}
+
+enum Held {
+    Entry(Bytes),
+    ConfChange(raftpb::ConfChange),
+}
+
+/// Proposals that no leader takes yet. Who waits for them is in [`Pending`](crate::Pending) already, so that they end in time whatever
+/// becomes of this. Those whose clients have gone are not proposed any more: what was told to have failed must not be done later.
+#[derive(Default)]
+pub(crate) struct Proposals {
+    held: VecDeque<(u64, Held)>,
+    /// Those that go ahead of them.
+    urgent: VecDeque<Urgent>,
+    /// Of the entries in `held`.
+    bytes: usize,
+}
+
+impl Proposals {
+    /// Proposes what goes ahead of everything else.
+    pub(crate) fn add_urgent<S: Shell>(
+        &mut self,
+        shell: &mut S,
+        raft: &mut Member,
+        proposals: Vec<Proposal<S::Waiter>>,
+        now: Now,
+    ) {
+        if proposals.is_empty() {
+            return;
+        }
+        self.hold_urgent(shell, proposals, now);
+        self.retry_urgent(shell, raft);
+    }
+
+    fn hold_urgent<S: Shell>(&mut self, shell: &mut S, proposals: Vec<Proposal<S::Waiter>>, now: Now) {
+        let terms: Vec<Option<u64>> = proposals.iter().map(|proposal| proposal.term).collect();
+        let (ids, batch) = register(shell, proposals, now);
+        let urgent = ids.into_iter().zip(batch).zip(terms);
+        self.urgent.extend(urgent.map(|((id, data), term)| Urgent { id, data, term }));
+    }
+
+    fn retry_urgent<S: Shell>(&mut self, shell: &mut S, raft: &mut Member) {
+        if self.urgent.is_empty() || !raft.takes_proposals() {
+            return;
+        }
+        self.withdraw_gone(shell);
+        while !self.urgent.is_empty() && raft.takes_proposals() {
+            let (mut ids, mut batch, mut bytes) = (Vec::new(), Vec::new(), 0usize);
+            let (status, mut outdated) = (raft.status(), Vec::new());
+            shell.pending(|pending| {
+                while bytes < RETRY_BYTES_MAX
+                    && let Some(urgent) = self.urgent.pop_front()
+                {
+                    if !urgent.is_for(&status) {
+                        outdated.push(urgent.id);
+                    } else if pending.waits(urgent.id) {
+                        bytes = bytes.saturating_add(urgent.data.len());
+                        ids.push(urgent.id);
+                        batch.push(urgent.data);
+                    }
+                    // Else whoever asked was told that it took too long.
+                }
+            });
+            fail(shell, &outdated, Error::NotPrimaryLessor);
+            if let Err(error) = raft.propose(batch) {
+                refuse(shell, &ids, &error);
+            }
+        }
+    }
+
+    /// Proposes what came in, behind what is held.
+    pub(crate) fn add<S: Shell>(
+        &mut self,
+        shell: &mut S,
+        raft: &mut Member,
+        proposals: Vec<Proposal<S::Waiter>>,
+        now: Now,
+    ) {
+        if proposals.is_empty() {
+            return;
+        }
+        let (ids, batch) = register(shell, proposals, now);
+        if !self.held.is_empty() || !raft.takes_proposals() {
+            return self.hold(shell, ids, batch);
+        }
+        if shell.makes(Mistake::AppliesTwice) {
+            self.held.extend(ids.iter().zip(&batch).map(|(id, data)| (*id, Held::Entry(data.clone()))));
+        }
+        if let Err(error) = raft.propose(batch) {
+            refuse(shell, &ids, &error);
+        }
+    }
+
+    /// Holds what came in until the next turn.
+    pub(crate) fn add_held<S: Shell>(
+        &mut self,
+        shell: &mut S,
+        urgent: Vec<Proposal<S::Waiter>>,
+        proposals: Vec<Proposal<S::Waiter>>,
+        now: Now,
+    ) {
+        self.hold_urgent(shell, urgent, now);
+        let (ids, batch) = register(shell, proposals, now);
+        self.hold(shell, ids, batch);
+    }
+
+    /// Proposes as the leader that this member is, or not at all.
+    pub(crate) fn add_now<S: Shell>(
+        &mut self,
+        shell: &mut S,
+        raft: &mut Member,
+        proposals: Vec<Proposal<S::Waiter>>,
+        now: Now,
+    ) {
+        let (ids, batch) = register(shell, proposals, now);
+        if let Err(error) = raft.propose(batch) {
+            refuse(shell, &ids, &error);
+        }
+    }
+
+    /// Takes configuration changes, to be proposed behind what is held.
+    pub(crate) fn add_conf_changes<S: Shell>(
+        &mut self,
+        shell: &mut S,
+        changes: Vec<ConfChangeProposal<S::Waiter>>,
+        now: Now,
+    ) {
+        for ConfChangeProposal { change, waiter } in changes {
+            shell.pending(|pending| pending.add(change.id(), waiter, now));
+            self.held.push_back((change.id(), Held::ConfChange(change)));
+        }
+    }
+
+    fn hold<S: Shell>(&mut self, shell: &mut S, ids: Vec<u64>, batch: Vec<Bytes>) {
+        let mut refused = Vec::new();
+        for (id, data) in ids.into_iter().zip(batch) {
+            // How many there may be was checked when they came.
+            let bytes = self.bytes.saturating_add(data.len());
+            if bytes > limits::PROPOSAL_QUEUE_BYTES_MAX {
+                refused.push(id);
+            } else {
+                self.bytes = bytes;
+                self.held.push_back((id, Held::Entry(data)));
+            }
+        }
+        fail(shell, &refused, Error::TooManyRequests);
+    }
+
+    /// Proposes what is held, if a leader takes it now.
+    pub(crate) fn retry<S: Shell>(&mut self, shell: &mut S, raft: &mut Member) {
+        self.retry_urgent(shell, raft);
+        if self.held.is_empty() || !raft.takes_proposals() {
+            return;
+        }
+        self.withdraw_gone(shell);
+        while !self.held.is_empty() && raft.takes_proposals() {
+            let (mut ids, mut batch, mut change) = (Vec::new(), Vec::new(), None);
+            shell.pending(|pending| change = self.next(|id| pending.waits(id), &mut ids, &mut batch));
+            let result = match &change {
+                Some(change) => raft.propose_conf_change(change),
+                None => raft.propose(batch),
+            };
+            match (result, change) {
+                (Ok(()), _) => {}
+                // Another change is under way.
+                (Err(consensus::Error::Dropped), Some(change)) => {
+                    self.held.push_front((change.id(), Held::ConfChange(change)));
+                    return;
+                }
+                (Err(error), _) => refuse(shell, &ids, &error),
+            }
+        }
+    }
+
+    /// Takes what can be proposed in one step: entries, or one configuration change.
+    fn next(
+        &mut self,
+        waits: impl Fn(u64) -> bool,
+        ids: &mut Vec<u64>,
+        batch: &mut Vec<Bytes>,
+    ) -> Option<raftpb::ConfChange> {
+        let mut bytes = 0usize;
+        let mut change = None;
+        while let Some((id, next)) = self.held.front() {
+            match next {
+                // Nobody waits any more: whoever asked was told that it took too long.
+                _ if !waits(*id) => {}
+                Held::Entry(data) if bytes < RETRY_BYTES_MAX => {
+                    bytes = bytes.saturating_add(data.len());
+                    ids.push(*id);
+                    batch.push(data.clone());
+                }
+                Held::ConfChange(next) if batch.is_empty() => {
+                    ids.push(*id);
+                    change = Some(next.clone());
+                }
+                _ => break,
+            }
+            if let Some((_, Held::Entry(data))) = self.held.pop_front() {
+                self.bytes = self.bytes.saturating_sub(data.len());
+            }
+            if change.is_some() {
+                break;
+            }
+        }
+        change
+    }
+
+    /// Ends those whose clients have given up.
+    fn withdraw_gone<S: Shell>(&self, shell: &mut S) {
+        let ids = self.urgent.iter().map(|urgent| urgent.id).chain(self.held.iter().map(|(id, _)| *id));
+        let gone = shell.pending(|pending| pending.withdraw_gone(ids));
+        end(shell, gone, Error::Timeout);
+    }
+
+    /// Forgets what nobody waits for any more, so that it makes room.
+    pub(crate) fn tick<S: Shell>(&mut self, shell: &mut S) {
+        if self.urgent.is_empty() && self.held.is_empty() {
+            return;
+        }
+        self.withdraw_gone(shell);
+        shell.pending(|pending| {
+            self.urgent.retain(|urgent| pending.waits(urgent.id));
+            self.held.retain(|(id, _)| pending.waits(*id));
+        });
+        self.bytes = self.held.iter().map(|(_, held)| if let Held::Entry(data) = held { data.len() } else { 0 }).sum();
+    }
+}
+
+/// Notes who waits; answers the ids and the entries.
+fn register<S: Shell>(shell: &mut S, proposals: Vec<Proposal<S::Waiter>>, now: Now) -> (Vec<u64>, Vec<Bytes>) {
+    let mut batch: Vec<Bytes> = Vec::with_capacity(proposals.len());
+    let mut ids = Vec::with_capacity(proposals.len());
+    if proposals.is_empty() {
+        return (ids, batch);
+    }
+    shell.pending(|pending| {
+        for proposal in proposals {
+            batch.push(proposal.data);
+            ids.push(proposal.id);
+            pending.add(proposal.id, proposal.waiter, now);
+        }
+    });
+    (ids, batch)
+}
+
+fn refuse<S: Shell>(shell: &mut S, ids: &[u64], error: &consensus::Error) {
+    if !matches!(error, consensus::Error::Full) {
+        shell.note(Note::ProposalRefused(error));
+    }
+    fail(shell, ids, Error::TooManyRequests);
+}
+
+/// Answers those who wait for these proposals with `error`.
+fn fail<S: Shell>(shell: &mut S, ids: &[u64], error: Error) {
+    if !ids.is_empty() {
+        let withdrawn = shell.pending(|pending| pending.withdraw(ids));
+        end(shell, withdrawn, error);
+    }
+}
+
+fn end<S: Shell>(shell: &mut S, waiters: Vec<S::Waiter>, error: Error) {
+    if !waiters.is_empty() {
+        shell.end_proposals(waiters, error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_leader_knew_is_not_proposed_in_another_term() {
+        let status = |role, term| Status {
+            role,
+            leader: 0,
+            term,
+            committed: 0,
+            applied: 0,
+            serves_reads: false,
+            sole_voter: false,
+            voter: true,
+            learner: false,
+            transferee: 0,
+        };
+        let urgent = |term| Urgent { id: 1, data: Bytes::new(), term };
+        let of_five = urgent(Some(5));
+        assert!(of_five.is_for(&status(Role::Leader, 5)));
+        assert!(!of_five.is_for(&status(Role::Leader, 7)), "another has led in between");
+        assert!(!of_five.is_for(&status(Role::Follower, 5)), "the leader would get it from here");
+        assert!(urgent(None).is_for(&status(Role::Follower, 7)));
+    }
+}

@@ -1,0 +1,150 @@
+//! What a replica asks of the process around it.
+
+use crate::consensus::{Error, Proof, Role, Status, Work};
+use crate::{Lessor, Member, Mistake, Now, Pending, Proposal, ReadIndex, Waiter};
+use api::raftpb::{ConfChange, ConfState, Entry, Message, SnapshotMetadata};
+use std::sync::Arc;
+use std::time::Duration;
+use store::{Export, Prepared, Store};
+
+/// The process around a replica: it owns the store, the sockets, and the tables that other threads look at as well.
+///
+/// A replica calls it in the order in which things must happen, and goes on when a call returns. No call waits for the disk of the Raft
+/// log. Where a table is behind a lock, the lock is held for the length of `look` and no longer, and `look` calls nobody.
+pub trait Shell {
+    /// What is known of a message besides what is in it.
+    type Mark;
+    /// Who waits for a proposal.
+    type Waiter: Waiter;
+    /// A linearizable read.
+    type Read;
+    /// Who brought a snapshot, and is told what became of it.
+    type Source;
+    /// Why the process ends in the middle of a turn. The turn is not carried on.
+    type Fault;
+
+    /// The proposals that are on their way.
+    fn pending<T>(&mut self, look: impl FnOnce(&mut Pending<Self::Waiter>) -> T) -> T;
+
+    /// The reads that wait.
+    fn read_index<T>(&mut self, look: impl FnOnce(&mut ReadIndex<Self::Read>) -> T) -> T;
+
+    /// Whether [`Shell::read_index`] has any. Asked every turn, so it should cost no lock.
+    fn has_reads(&self) -> bool;
+
+    /// The deadlines of leases, and the store that has the leases themselves.
+    fn lessor<T>(&mut self, look: impl FnOnce(&mut Lessor, &Store) -> T) -> T;
+
+    /// Raft has taken a message of a peer, if only to find that it is late.
+    fn message_taken(&mut self, raft: &Member, mark: Self::Mark);
+
+    /// A message of `from` was refused. One that came with a snapshot has no mark.
+    fn message_refused(&mut self, from: u64, mark: Option<Self::Mark>, error: &Error);
+
+    /// Messages to peers: at once, and without waiting for any of them.
+    fn send(&mut self, messages: Vec<Message>);
+
+    /// The snapshot that `message` names, to its addressee. How that ends is told with [`Inputs::snapshots_sent`](crate::Inputs::snapshots_sent).
+    fn send_snapshot(&mut self, message: Message, export: Arc<Export>);
+
+    /// Index of the last entry that the store has applied.
+    fn applied(&self) -> u64;
+
+    /// Bytes of the entries that wait to be applied.
+    fn apply_queue_bytes(&self) -> usize;
+
+    /// Whether the store has applied all it was given. If not, a turn is taken when that has changed.
+    fn is_store_idle_or_tells(&mut self) -> bool;
+
+    /// Has a turn taken when the store has applied `index`; nothing has to be told for `None`. `false`: it is there already.
+    fn wait_for_applied(&mut self, index: Option<u64>) -> bool;
+
+    /// Applies entries, or queues them behind what is being applied.
+    fn apply(&mut self, entries: Vec<Entry>) -> Result<(), Self::Fault>;
+
+    /// Applies a configuration change, alone and now; the store is idle. `take_effect` makes it take effect in consensus, and answers who
+    /// votes from then on, or `None` if it had no effect. Only after that it is answered.
+    fn apply_conf_change(
+        &mut self,
+        entry: &Entry,
+        take_effect: impl FnMut(&ConfChange) -> Option<ConfState>,
+    ) -> Result<(), Self::Fault>;
+
+    /// Puts a snapshot into the place of the store's data; the store is idle.
+    fn install(&mut self, prepared: Prepared, metadata: &SnapshotMetadata) -> Result<(), Self::Fault>;
+
+    /// Captures a snapshot for a follower; `None` while that is not possible.
+    fn export(&mut self) -> Option<Export>;
+
+    /// Ends proposals that will not be applied, or of which nobody knows.
+    fn end_proposals(&mut self, waiters: Vec<Self::Waiter>, error: api::Error);
+
+    /// Ends reads without an answer.
+    fn end_reads(&mut self, reads: Vec<Self::Read>, error: api::Error);
+
+    /// What became of a snapshot.
+    fn end_install(&mut self, source: Self::Source, result: Result<(), String>);
+
+    /// A proposal that ends an expired lease; `None` when it cannot end now, because its end is proposed already or the disks have no room
+    /// for it. It is asked for again later. [`Note::LeasesExpired`] follows those that are due together.
+    fn revoke(&mut self, lease: i64) -> Option<Proposal<Self::Waiter>>;
+
+    /// Where the member stands now, and how many bytes its log in memory has.
+    fn publish(&mut self, status: &Status, log_bytes: u64, now: Now);
+
+    /// Something that an operator may want to know, or a counter.
+    fn note(&mut self, note: Note<'_>);
+
+    /// The log of this member is proven to be lost: it says nothing more, and never starts again on these files.
+    fn log_lost(&mut self, proof: &Proof);
+
+    /// A piece of work, before any of it is done.
+    #[inline(always)]
+    fn observe(&mut self, _raft: &Member, _work: &Work) {}
+
+    /// Whether a mistake is to be made here. Only a simulator answers anything but `false`, which leaves nothing of it in the code
+    /// that ships.
+    #[inline(always)]
+    fn makes(&self, _mistake: Mistake) -> bool {
+        false
+    }
+}
+
+/// What a replica has to tell, for lines in a log and for counters.
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub enum Note<'a> {
+    /// Another leader is known, or none (0).
+    Leader { leader: u64, term: u64 },
+    /// This member begins to lead, or does so no longer.
+    Leads { leads: bool, term: u64 },
+    /// Proposals that a peer forwarded were not taken: they cannot be applied, or too much waits to be.
+    ForwardRefused,
+    /// Proposals were refused.
+    ProposalRefused(&'a Error),
+    /// It could not stand for election at once.
+    CannotCampaign(&'a Error),
+    /// Leadership could not be handed over.
+    CannotTransferLeader(&'a Error),
+    /// A configuration change did not take effect in Raft.
+    ConfChangeFailed(&'a Error),
+    /// Read indexes that a former leader did not answer.
+    ReadIndexesFailed(usize),
+    /// A leader's clock stood still for longer than its followers may like.
+    HeartbeatLate(Duration),
+    /// Of the leases that were due, so many were proposed to be ended.
+    LeasesExpired(usize),
+    /// A snapshot was captured for a follower.
+    SnapshotOffered { index: u64, bytes: u64 },
+    /// Sending a snapshot has ended.
+    SnapshotSent { to: u64, ok: bool },
+    /// The disk of the log does not answer: leadership goes to another member,
+    LogStalledHandsOver { to: u64, stalled: Duration },
+    /// or, later, to nobody.
+    LogStalledStepsDown { stalled: Duration },
+}
+
+/// Whether a member of this status leads, and is not about to hand over: what it proposes now is neither forwarded nor held.
+pub(crate) fn leads_for_sure(status: &Status) -> bool {
+    status.role == Role::Leader && status.transferee == 0
+}

@@ -1,0 +1,165 @@
+//! Snapshots between members: what a leader offers to those that lag, and what this member takes from a leader.
+//!
+//! The data travel outside of this crate. Decided here is when a snapshot is captured, who is sent it, when that is tried again, how long
+//! it is kept, and that what arrives is what Raft is told of.
+
+use crate::consensus::Member;
+use crate::retries::Retries;
+use crate::{Note, Now, Shell};
+use api::raftpb::{self, Message, SnapshotMetadata};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use store::{Export, Prepared};
+
+/// How long a snapshot is kept that nobody takes: its files cannot be removed.
+const OFFER_MAX: Duration = Duration::from_secs(10);
+/// For how long a member that needs a snapshot waits for those that are being sent another one.
+const SHARED_FOR: Duration = Duration::from_secs(60);
+
+/// A snapshot that came from another member, complete and checked.
+pub struct Install<C> {
+    /// What Raft is told; it names the snapshot.
+    pub message: Message,
+    /// The data.
+    pub prepared: Prepared,
+    /// Who brought it.
+    pub source: C,
+}
+
+impl<C> Install<C> {
+    /// Whether the message is about the snapshot it came with: Raft goes on from the one, the store from the other.
+    pub(crate) fn is_what_is_named(&self) -> bool {
+        let Some(metadata) = self.message.snapshot.as_ref().and_then(|snapshot| snapshot.metadata.as_ref()) else {
+            return false;
+        };
+        let members = |state: &raftpb::ConfState| {
+            let (mut voters, mut learners) = (state.voters.clone(), state.learners.clone());
+            voters.sort_unstable();
+            learners.sort_unstable();
+            (voters, learners)
+        };
+        metadata.index() == self.prepared.index()
+            && metadata.term() == self.prepared.term()
+            && metadata.conf_state.as_ref().is_some_and(|state| members(state) == members(self.prepared.conf_state()))
+    }
+}
+
+/// Snapshots on their way in.
+pub(crate) struct Incoming<C> {
+    /// They wait until the store has applied all it was given.
+    pub(crate) waiting: VecDeque<Install<C>>,
+    /// The one that Raft is about to be told of.
+    pub(crate) installing: Option<Install<C>>,
+    /// Told once the installed snapshot is durable.
+    pub(crate) installed: Vec<C>,
+}
+
+impl<C> Default for Incoming<C> {
+    fn default() -> Incoming<C> {
+        Incoming { waiting: VecDeque::new(), installing: None, installed: Vec::new() }
+    }
+}
+
+/// The snapshot that is being sent, and to whom.
+#[derive(Default)]
+pub(crate) struct Outgoing {
+    export: Option<(Arc<Export>, Duration)>,
+    to: BTreeSet<u64>,
+    /// Members that were to be sent a snapshot which is not offered any more.
+    unsent: Vec<u64>,
+    retries: Retries,
+}
+
+impl Outgoing {
+    /// Captures a snapshot if a follower needs one. Not while entries are being applied; then the next turn does.
+    pub(crate) fn offer<S: Shell>(&mut self, shell: &mut S, raft: &mut Member, now: Now) {
+        if !raft.wants_snapshot() {
+            return;
+        }
+        let is_new = self.export.as_ref().is_some_and(|(_, since)| now.at.saturating_sub(*since) < SHARED_FOR);
+        if !self.to.is_empty() && is_new {
+            return;
+        }
+        let Some(export) = shell.export() else { return };
+        let metadata = SnapshotMetadata {
+            conf_state: Some(export.conf_state().clone()),
+            index: Some(export.index()),
+            term: Some(export.term()),
+        };
+        shell.note(Note::SnapshotOffered { index: export.index(), bytes: export.segment_bytes() });
+        self.export = Some((Arc::new(export), now.at));
+        raft.offer_snapshot(&metadata);
+    }
+
+    /// Sends the snapshot that `message` names.
+    pub(crate) fn send<S: Shell>(&mut self, shell: &mut S, message: Message) {
+        let to = message.to();
+        let index =
+            message.snapshot.as_ref().and_then(|snapshot| snapshot.metadata.as_ref()).map(SnapshotMetadata::index);
+        match self.export.as_ref().filter(|(export, _)| Some(export.index()) == index) {
+            Some((export, _)) => {
+                self.to.insert(to);
+                shell.send_snapshot(message, export.clone());
+            }
+            // The message waited for the disk, and the offer was taken back meanwhile; Raft asks again once it knows.
+            None => self.unsent.push(to),
+        }
+    }
+
+    /// Tells Raft of snapshots that could not even be begun to be sent.
+    pub(crate) fn give_up_unsent<S: Shell>(&mut self, shell: &mut S, raft: &mut Member, now: Now) {
+        for to in std::mem::take(&mut self.unsent) {
+            self.sent(shell, raft, to, false, now);
+        }
+    }
+
+    /// It arrived, or did not. The last one to have it lets it go.
+    pub(crate) fn sent<S: Shell>(&mut self, shell: &mut S, raft: &mut Member, to: u64, ok: bool, now: Now) {
+        shell.note(Note::SnapshotSent { to, ok });
+        // Raft tries again as soon as it knows of a failure.
+        if ok {
+            self.retries.succeeded(to);
+            raft.report_snapshot(to, true);
+        } else {
+            self.retries.failed(to, now.at);
+            self.retry(raft, now);
+        }
+        self.to.remove(&to);
+        if self.to.is_empty() {
+            self.withdraw(raft);
+        }
+    }
+
+    fn retry(&mut self, raft: &mut Member, now: Now) {
+        for id in self.retries.due(now.at) {
+            raft.report_snapshot(id, false);
+        }
+    }
+
+    /// Tries again what failed, and lets go of a snapshot that nobody took.
+    pub(crate) fn tick(&mut self, raft: &mut Member, now: Now) {
+        self.retry(raft, now);
+        let is_old = |since: Duration| now.at.saturating_sub(since) > OFFER_MAX;
+        if self.to.is_empty() && self.export.as_ref().is_some_and(|(_, since)| is_old(*since)) {
+            self.withdraw(raft);
+        }
+    }
+
+    fn withdraw(&mut self, raft: &mut Member) {
+        raft.withdraw_snapshot();
+        self.export = None;
+    }
+
+    /// No leader, no followers to be sent anything; what is under way ends by itself.
+    pub(crate) fn lost_leadership(&mut self, raft: &mut Member) {
+        self.withdraw(raft);
+        self.to.clear();
+        self.retries.clear();
+    }
+
+    /// From which index on the log in memory is needed for the snapshot to be of use.
+    pub(crate) fn keep_behind(&self) -> Option<u64> {
+        self.export.as_ref().map(|(export, _)| export.index())
+    }
+}

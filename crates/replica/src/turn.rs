@@ -1,0 +1,248 @@
+//! The work of a turn: what Raft has to do, in the order that keeps its promises.
+
+use crate::Takeover;
+use crate::consensus::{Piece, Role, Status, Work};
+use crate::log_batch::{LogBatch, LogWork};
+use crate::replica::Replica;
+use crate::snapshot_transfer::Install;
+use crate::{Mistake, Note, Now, Shell};
+use api::{raftpb, walpb};
+
+impl<C> Replica<C> {
+    /// Does all the work there is but that of the log's disk, which [`Replica::take_log_batch`] has then.
+    pub fn advance<S: Shell<Source = C>>(&mut self, shell: &mut S, now: Now) -> Result<(), S::Fault> {
+        loop {
+            self.hand_over(shell)?;
+            self.raft.applied(shell.applied());
+            self.proposals.retry(shell, &mut self.raft);
+            self.ask_read_index(shell, now);
+            self.outgoing.give_up_unsent(shell, &mut self.raft, now);
+            self.outgoing.offer(shell, &mut self.raft, now);
+            if self.raft.has_work() {
+                let work = self.raft.work();
+                self.take(shell, work)?;
+            } else if let Some(install) = self.next_install(shell) {
+                self.install(shell, install)?;
+            } else {
+                return Ok(());
+            }
+        }
+    }
+
+    fn ask_read_index<S: Shell<Source = C>>(&mut self, shell: &mut S, now: Now) {
+        if !shell.has_reads() {
+            return;
+        }
+        let skips = shell.makes(Mistake::ReadsWithoutIndex);
+        shell.read_index(|reads| if skips { reads.skip_asking() } else { reads.ask(&mut self.raft, now.ms) });
+    }
+
+    fn take<S: Shell<Source = C>>(&mut self, shell: &mut S, work: Work) -> Result<(), S::Fault> {
+        shell.observe(&self.raft, &work);
+        let snapshot = match work.snapshot.and_then(|snapshot| snapshot.metadata) {
+            Some(metadata) => Some(self.take_over(shell, metadata)?),
+            None => None,
+        };
+        // Followers write to their disks while this member does.
+        self.send(shell, work.messages);
+        let mut messages = work.persisted_messages;
+        if shell.makes(Mistake::VotesBeforeDurable) || shell.makes(Mistake::AcknowledgesBeforeSync) {
+            self.send(shell, std::mem::take(&mut messages));
+        }
+        let number = work.number;
+        self.unsynced.push(LogWork {
+            number,
+            snapshot,
+            entries: work.entries,
+            hard_state: work.hard_state.filter(|_| !shell.makes(Mistake::ForgetsVote)),
+            must_sync: work.must_sync,
+            messages,
+        });
+        if shell.makes(Mistake::AcknowledgesBeforeSync) {
+            self.raft.persisted(number);
+        }
+        if !work.reads.is_empty() {
+            shell.read_index(|reads| work.reads.iter().for_each(|(number, index)| reads.answered(*number, *index)));
+        }
+        self.backlog.add(number, work.committed);
+        self.hand_over(shell)
+    }
+
+    /// Gives the store what it can be given now.
+    fn hand_over<S: Shell<Source = C>>(&mut self, shell: &mut S) -> Result<(), S::Fault> {
+        if shell.makes(Mistake::ForgetsRemovals) {
+            self.backlog.persisted(u64::MAX);
+        }
+        while let Some(piece) = self.backlog.next(|| shell.is_store_idle_or_tells()) {
+            match piece {
+                Piece::Entries(entries) => shell.apply(entries)?,
+                Piece::Change(entry) => self.apply_conf_change(shell, &entry)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A configuration change takes effect, in the store and in Raft; then it is answered.
+    fn apply_conf_change<S: Shell<Source = C>>(
+        &mut self,
+        shell: &mut S,
+        entry: &raftpb::Entry,
+    ) -> Result<(), S::Fault> {
+        let skips = shell.makes(Mistake::SkipsConfChange);
+        let mut failed = None;
+        shell.apply_conf_change(entry, |change| {
+            if skips {
+                return None;
+            }
+            self.raft.apply_conf_change(change).map_err(|error| failed = Some(error)).ok()
+        })?;
+        if let Some(error) = failed {
+            shell.note(Note::ConfChangeFailed(&error));
+        }
+        Ok(())
+    }
+
+    /// Not while the store has anything to apply, nor while another snapshot is on its way to the disk: that would be waited for here.
+    fn next_install<S: Shell<Source = C>>(&mut self, shell: &mut S) -> Option<Install<C>> {
+        let waits = !self.incoming.waiting.is_empty();
+        let is_free = waits && self.backlog.is_empty() && self.incoming.installed.is_empty();
+        if is_free && shell.is_store_idle_or_tells() { self.incoming.waiting.pop_front() } else { None }
+    }
+
+    fn install<S: Shell<Source = C>>(&mut self, shell: &mut S, install: Install<C>) -> Result<(), S::Fault> {
+        if !install.is_what_is_named() && !shell.makes(Mistake::SkipsSnapshotMembers) {
+            let reason = "the message names another snapshot than the one that came";
+            shell.end_install(install.source, Err(reason.into()));
+            return Ok(());
+        }
+        let message = install.message.clone();
+        let index = install.prepared.index();
+        self.incoming.installing = Some(install);
+        self.step(shell, message, None);
+        while self.raft.has_work() {
+            let work = self.raft.work();
+            self.take(shell, work)?;
+        }
+        // Taken by the work that names it, or of no use: then this member is further already, or follows another leader.
+        if let Some(left) = self.incoming.installing.take() {
+            let is_level = self.raft.status().committed >= index;
+            let result = if is_level { Ok(()) } else { Err("the snapshot was not wanted".to_string()) };
+            shell.end_install(left.source, result);
+        }
+        Ok(())
+    }
+
+    /// Puts the snapshot that Raft now goes on from into the store.
+    fn take_over<S: Shell<Source = C>>(
+        &mut self,
+        shell: &mut S,
+        metadata: raftpb::SnapshotMetadata,
+    ) -> Result<walpb::Snapshot, S::Fault> {
+        let Some(install) = self.incoming.installing.take() else {
+            unreachable!("Raft took a snapshot that was not there");
+        };
+        assert_eq!(install.prepared.index(), metadata.index(), "Raft took another snapshot than the one that came");
+        shell.install(install.prepared, &metadata)?;
+        self.incoming.installed.push(install.source);
+        Ok(walpb::Snapshot { index: metadata.index, term: metadata.term, conf_state: metadata.conf_state })
+    }
+
+    fn send<S: Shell<Source = C>>(&mut self, shell: &mut S, mut messages: Vec<raftpb::Message>) {
+        if messages.is_empty() {
+            return;
+        }
+        let is_snapshot = |message: &raftpb::Message| message.r#type() == raftpb::MessageType::MsgSnap;
+        if messages.iter().any(is_snapshot) {
+            for message in messages.extract_if(.., |message| is_snapshot(message)) {
+                self.outgoing.send(shell, message);
+            }
+        }
+        shell.send(messages);
+    }
+
+    /// What is to be written to the log. If it has to be synced, the disk is at work from now on until [`Replica::persisted`].
+    pub fn take_log_batch(&mut self, now: Now) -> LogBatch {
+        let batch = LogBatch { work: std::mem::take(&mut self.unsynced) };
+        if batch.must_sync() {
+            self.syncing_since = Some(now.at);
+        }
+        batch
+    }
+
+    /// This batch is in the log, durably if it had to be.
+    pub fn persisted<S: Shell<Source = C>>(&mut self, shell: &mut S, batch: LogBatch) {
+        self.syncing_since = None;
+        let Some(last) = batch.work.last().map(|last| last.number) else { return };
+        let installed = batch.work.iter().any(|work| work.snapshot.is_some());
+        let messages: Vec<raftpb::Message> = batch.work.into_iter().flat_map(|work| work.messages).collect();
+        self.send(shell, messages);
+        self.raft.persisted(last);
+        self.backlog.persisted(last);
+        if installed {
+            for source in std::mem::take(&mut self.incoming.installed) {
+                shell.end_install(source, Ok(()));
+            }
+        }
+    }
+
+    /// Ends a turn: tells where the member stands now, and answers the reads that may be answered. They may be evaluated anywhere and at
+    /// any later time: the store has what they must see.
+    #[must_use = "each of these reads waits for its answer"]
+    pub fn settle<S: Shell<Source = C>>(&mut self, shell: &mut S, now: Now) -> Vec<S::Read> {
+        let status = self.raft.status();
+        self.trim(&status, now);
+        shell.publish(&status, self.raft.log_bytes(), now);
+        if (status.role == Role::Leader) != self.was_leader {
+            self.change_leadership(shell, &status, now);
+        }
+        if status.leader != self.leader {
+            self.leader = status.leader;
+            if status.leader != 0 {
+                let (reads, questions) = shell.read_index(|reads| reads.leader_changed(&mut self.raft));
+                shell.note(Note::ReadIndexesFailed(questions));
+                shell.end_reads(reads, api::Error::LeaderChanged);
+            }
+            shell.note(Note::Leader { leader: status.leader, term: status.term });
+        }
+        ready_reads(shell)
+    }
+
+    fn change_leadership<S: Shell<Source = C>>(&mut self, shell: &mut S, status: &Status, now: Now) {
+        let leads = status.role == Role::Leader;
+        self.was_leader = leads;
+        if leads {
+            let forgets = shell.makes(Mistake::ForgetsRenewals);
+            let takeover = Takeover {
+                extension_ms: if forgets { 0 } else { self.options.election_timeout.as_millis() as u64 },
+                per_second_max: self.options.lease_expiries_per_second_max,
+            };
+            // Listed under the lessor's lock: what is granted later is noted later.
+            shell.lessor(|lessor, store| {
+                let leases = store.leases().list().into_iter();
+                let leases = leases.map(|lease| (lease.id, lease.ttl, lease.remaining_ttl));
+                lessor.promote(leases, takeover, if forgets { 0 } else { now.ms });
+            });
+        } else {
+            shell.lessor(|lessor, _| lessor.demote());
+            self.outgoing.lost_leadership(&mut self.raft);
+        }
+        shell.note(Note::Leads { leads, term: status.term });
+    }
+}
+
+/// Takes the reads whose index the store has applied.
+fn ready_reads<S: Shell>(shell: &mut S) -> Vec<S::Read> {
+    let mut ready = Vec::new();
+    if !shell.has_reads() {
+        return ready;
+    }
+    loop {
+        let applied = if shell.makes(Mistake::ReadsBeforeApplied) { u64::MAX } else { shell.applied() };
+        let (mut due, next) = shell.read_index(|reads| reads.due(applied));
+        ready.append(&mut due);
+        // The store may have got there just now.
+        if shell.wait_for_applied(next) {
+            return ready;
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! The process around a replica, as the replica sees it: the store behind the apply thread, the peers, those who wait, the log lines.
+
+use super::apply::Apply;
+use super::inbox::{InstallAnswer, Mark, Proposal, Read, Waiter};
+use super::rooms::NoEnd;
+use super::{Node, entry, lock, lost_log, membership};
+use crate::logging::{self, Pace, Value};
+use crate::overload::Class;
+use crate::peers::Origin;
+use api::raftpb::{ConfChange, ConfState, Entry, Message, SnapshotMetadata};
+use api::{Error, Message as _};
+use replica::{Error as RaftError, Lessor, Member, Note, Now, Pending, Proof, ReadIndex, Shell, Status};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+use store::{Export, Prepared, Store};
+
+/// Time between two lines about refused messages.
+const REFUSED_LINES_MS: u64 = 1_000;
+
+pub(super) struct Host {
+    pub(super) node: Arc<Node>,
+    pub(super) apply: Apply,
+    /// Messages of peers.
+    refused: u64,
+    refused_line_ms: u64,
+    /// Expired leases that find no room on the disks.
+    waiting_leases: u64,
+    /// There is less room than some of them take, whatever others do.
+    is_room_missing: bool,
+}
+
+impl Host {
+    pub(super) fn new(node: Arc<Node>, apply: Apply) -> Host {
+        Host { node, apply, refused: 0, refused_line_ms: 0, waiting_leases: 0, is_room_missing: false }
+    }
+}
+
+impl Shell for Host {
+    type Mark = Mark;
+    type Waiter = Waiter;
+    type Read = Read;
+    type Source = InstallAnswer;
+    // A store that fails ends the process.
+    type Fault = Infallible;
+
+    fn pending<T>(&mut self, look: impl FnOnce(&mut Pending<Waiter>) -> T) -> T {
+        self.node.pending.with(look)
+    }
+
+    fn read_index<T>(&mut self, look: impl FnOnce(&mut ReadIndex<Read>) -> T) -> T {
+        self.node.reads.with(look)
+    }
+
+    fn has_reads(&self) -> bool {
+        self.node.reads.count() > 0
+    }
+
+    fn lessor<T>(&mut self, look: impl FnOnce(&mut Lessor, &Store) -> T) -> T {
+        look(&mut lock(&self.node.lessor), &self.node.store)
+    }
+
+    fn message_taken(&mut self, raft: &Member, mark: Mark) {
+        let Some(word) = mark.word else { return };
+        let conf_state = raft.conf_state();
+        if conf_state.voters.contains(&word.from) || conf_state.learners.contains(&word.from) {
+            self.node.rooms.hear(word, &raft.status(), self.node.now_ms());
+        }
+    }
+
+    fn message_refused(&mut self, from: u64, mark: Option<Mark>, error: &RaftError) {
+        self.refused += 1;
+        let is_claim = matches!(error, RaftError::Message(refusal) if refusal.is_claim());
+        let metrics = &self.node.metrics;
+        let counter = if is_claim { &metrics.claims_refused } else { &metrics.messages_refused };
+        counter.fetch_add(1, Ordering::Relaxed);
+        // What was posted in a member's name says nothing against that member's streams.
+        if is_claim
+            && mark.is_some_and(|mark| mark.origin == Origin::Stream)
+            && !self.node.config.unsafe_ignore_lost_log
+            && let Some(peers) = self.node.peers.get()
+        {
+            peers.hang_up(from);
+        }
+        let now_ms = self.node.now_ms();
+        if now_ms >= self.refused_line_ms {
+            self.refused_line_ms = now_ms + REFUSED_LINES_MS;
+            logging::warn(
+                "refused a Raft message",
+                &[
+                    ("from", Value::Shown(&format_args!("{from:x}"))),
+                    ("error", Value::Shown(error)),
+                    ("refused-so-far", self.refused.into()),
+                ],
+            );
+        }
+    }
+
+    fn send(&mut self, mut messages: Vec<Message>) {
+        let Some(peers) = self.node.peers.get().filter(|_| !messages.is_empty()) else { return };
+        self.node.rooms.tell(&mut messages);
+        peers.send(&messages);
+    }
+
+    fn send_snapshot(&mut self, message: Message, export: Arc<Export>) {
+        if let Some(peers) = self.node.peers.get() {
+            peers.send_snapshot(message, export);
+        }
+    }
+
+    fn applied(&self) -> u64 {
+        self.node.status.applied()
+    }
+
+    fn apply_queue_bytes(&self) -> usize {
+        self.apply.bytes()
+    }
+
+    fn is_store_idle_or_tells(&mut self) -> bool {
+        self.apply.is_idle_or_tells()
+    }
+
+    fn wait_for_applied(&mut self, index: Option<u64>) -> bool {
+        self.node.status.wait_for(index)
+    }
+
+    fn apply(&mut self, entries: Vec<Entry>) -> Result<(), Infallible> {
+        self.apply.committed(entries);
+        Ok(())
+    }
+
+    fn apply_conf_change(
+        &mut self,
+        entry: &Entry,
+        mut take_effect: impl FnMut(&ConfChange) -> Option<ConfState>,
+    ) -> Result<(), Infallible> {
+        let node = &self.node;
+        self.apply.conf_change(entry, |change| {
+            let conf_state = take_effect(change);
+            membership::changed(node, change);
+            conf_state
+        });
+        Ok(())
+    }
+
+    fn install(&mut self, prepared: Prepared, _metadata: &SnapshotMetadata) -> Result<(), Infallible> {
+        self.apply.install(prepared);
+        membership::replaced(&self.node);
+        Ok(())
+    }
+
+    fn export(&mut self) -> Option<Export> {
+        self.apply.export()
+    }
+
+    fn end_proposals(&mut self, waiters: Vec<Waiter>, error: Error) {
+        self.node.end_proposals(waiters, error);
+    }
+
+    fn end_reads(&mut self, reads: Vec<Read>, error: Error) {
+        self.node.end_reads(reads, error);
+    }
+
+    fn end_install(&mut self, answer: InstallAnswer, result: Result<(), String>) {
+        // Its sender may have given up.
+        let _ = answer.try_send(result);
+    }
+
+    fn revoke(&mut self, lease: i64) -> Option<Proposal> {
+        let node = &self.node;
+        let claim = match node.claim_lease_end(lease) {
+            Ok(claim) => claim,
+            Err(NoEnd::UnderWay) => return None,
+            Err(reason) => {
+                self.waiting_leases += 1;
+                self.is_room_missing |= reason == NoEnd::RoomMissing;
+                return None;
+            }
+        };
+        let id = node.next_request.fetch_add(1, Ordering::Relaxed);
+        let request = api::etcdserverpb::LeaseRevokeRequest { id: lease };
+        let data = entry::wrap(id, node.as_member(), entry::LEASE_REVOKE, &request.encode_to_vec()).into();
+        let weak = Arc::downgrade(node);
+        let done: super::Done = Box::new(move |outcome: super::Outcome| {
+            let Some(node) = weak.upgrade() else { return };
+            if matches!(outcome, Err(Error::LeaseNotFound)) {
+                lock(&node.lessor).revoke(lease);
+            }
+            claim.end(&node, &outcome);
+        });
+        node.metrics.proposals_pending.fetch_add(1, Ordering::Relaxed);
+        Some(Proposal { id, data, waiter: Waiter { done, class: Class::Lease, since: Instant::now() }, term: None })
+    }
+
+    fn publish(&mut self, status: &Status, log_bytes: u64, now: Now) {
+        self.node.status.publish(status, now.ms);
+        self.node.status.set_log_bytes(log_bytes);
+    }
+
+    fn note(&mut self, note: Note<'_>) {
+        let metrics = &self.node.metrics;
+        match note {
+            Note::Leader { leader, term } => logging::info(
+                if leader == 0 { "lost the leader" } else { "found a leader" },
+                &[
+                    ("leader", Value::Shown(&format_args!("{leader:x}"))),
+                    ("term", term.into()),
+                    ("local-member-id", Value::Shown(&format_args!("{:x}", self.node.member_id))),
+                ],
+            ),
+            Note::Leads { leads, term } => {
+                logging::info(if leads { "became leader" } else { "no longer leader" }, &[("term", term.into())]);
+            }
+            Note::ForwardRefused => self.refused += 1,
+            Note::ProposalRefused(error) => warn("a proposal was refused", error),
+            Note::CannotCampaign(error) => warn("cannot stand for election", error),
+            Note::CannotTransferLeader(error) => warn("cannot hand leadership over", error),
+            Note::ConfChangeFailed(error) => {
+                logging::error("a configuration change failed", &[("error", Value::Shown(error))]);
+            }
+            Note::ReadIndexesFailed(count) => {
+                metrics.read_indexes_failed.fetch_add(count as u64, Ordering::Relaxed);
+            }
+            Note::HeartbeatLate(took) => {
+                metrics.heartbeat_failures.fetch_add(1, Ordering::Relaxed);
+                logging::warn(
+                    "leader failed to send out heartbeat on time; took too long, leader is overloaded likely from slow disk",
+                    &[("took", Value::Shown(&format_args!("{took:?}")))],
+                );
+            }
+            Note::LeasesExpired(count) => {
+                metrics.leases_expired.fetch_add(count as u64, Ordering::Relaxed);
+                self.tell_of_waiting_leases();
+            }
+            Note::SnapshotOffered { index, bytes } => logging::info(
+                "offering a snapshot to a member that lags behind the log",
+                &[("snapshot-index", index.into()), ("bytes", bytes.into())],
+            ),
+            Note::SnapshotSent { to, ok } => logging::info(
+                if ok { "sent a snapshot" } else { "could not send a snapshot" },
+                &[("to", Value::Shown(&format_args!("{to:x}")))],
+            ),
+            Note::LogStalledHandsOver { to, stalled } => logging::warn(
+                "the disk of the Raft log does not answer: handing leadership over",
+                &[
+                    ("stalled", Value::Shown(&format_args!("{stalled:?}"))),
+                    ("to", Value::Shown(&format_args!("{to:x}"))),
+                ],
+            ),
+            Note::LogStalledStepsDown { .. } => {
+                logging::warn("the disk of the Raft log does not answer: stepping down", &[]);
+            }
+        }
+    }
+
+    fn log_lost(&mut self, proof: &Proof) {
+        lost_log::end(&self.node, proof)
+    }
+}
+
+impl Host {
+    /// Says how many leases cannot end for want of room, after each batch of them.
+    fn tell_of_waiting_leases(&mut self) {
+        static PACE: Pace = Pace::new();
+        let waiting = std::mem::take(&mut self.waiting_leases);
+        if waiting > 0
+            && let Some(left_out) = PACE.line()
+        {
+            logging::warn(
+                "expired leases wait for room on the disk",
+                &[("leases", waiting.into()), ("lines-left-out", left_out.into())],
+            );
+        }
+        if std::mem::take(&mut self.is_room_missing) {
+            self.node.raise_no_space();
+        }
+    }
+}
+
+impl Node {
+    /// Ends proposals that are not, or no longer, on their way.
+    pub(super) fn end_proposals(&self, waiters: Vec<Waiter>, error: Error) {
+        let count = waiters.len() as u64;
+        for waiter in waiters {
+            let is_refusal = error == Error::TooManyRequests;
+            waiter.done.end(Err(if is_refusal { self.refuse(waiter.class) } else { error }));
+        }
+        self.metrics.proposals_pending.fetch_sub(count, Ordering::Relaxed);
+        self.metrics.proposals_failed.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+fn warn(text: &str, error: &RaftError) {
+    logging::warn(text, &[("error", Value::Shown(error))]);
+}
