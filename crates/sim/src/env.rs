@@ -10,6 +10,8 @@ use crate::trace::Trace;
 use api::raftpb;
 use disk::sim::Random;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use store::Export;
 
 /// The world around the members.
 pub(crate) struct Env {
@@ -27,7 +29,9 @@ pub(crate) struct Env {
     /// Sends that failed visibly, as sender and receiver: it will be told.
     pub(crate) unreachable: Vec<(u64, u64)>,
     /// Snapshots that are to be sent.
-    pub(crate) snapshots: Vec<raftpb::Message>,
+    pub(crate) snapshots: Vec<(raftpb::Message, Arc<Export>)>,
+    /// Transfers of snapshots whose receiver has said what became of them.
+    pub(crate) installed: Vec<(u64, bool)>,
     pub(crate) next_request: u64,
 }
 
@@ -49,10 +53,6 @@ impl Env {
     pub(crate) fn send(&mut self, from: u64, messages: Vec<raftpb::Message>) {
         for message in messages {
             self.ledger.sends(from, &message);
-            if message.r#type() == raftpb::MessageType::MsgSnap {
-                self.snapshots.push(message);
-                continue;
-            }
             self.deliver(from, message);
         }
     }

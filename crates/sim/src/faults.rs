@@ -205,7 +205,7 @@ impl World {
     /// The host that leads the highest term.
     pub(crate) fn leader(&self) -> Option<usize> {
         let processes = self.hosts.iter().filter_map(|host| host.process.as_ref());
-        let leaders = processes.map(|process| (process.status(), process.host));
+        let leaders = processes.map(|process| (process.status(), process.machine.host));
         let leaders = leaders.filter(|(status, _)| status.role == Role::Leader);
         leaders.max_by_key(|(status, _)| status.term).map(|(_, host)| host)
     }

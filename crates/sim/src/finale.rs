@@ -105,8 +105,8 @@ impl World {
         let last = self.env.ledger.last_committed();
         for member in voters.iter().chain(&learners) {
             let Some(process) = &self.hosts[*member].process else { return Some(format!("{member} does not run")) };
-            if process.applier.applied_index() < last || !process.applier.can_capture() {
-                return Some(format!("{member} is at {} of {last}", process.applier.applied_index()));
+            if !process.has_applied(last) {
+                return Some(format!("{member} is not at {last}: {:?}", process.status()));
             }
         }
         None
@@ -147,7 +147,7 @@ impl World {
         for member in voters.iter().chain(&learners) {
             let Some(process) = &self.hosts[*member].process else { continue };
             let all = RangeRequest { key: vec![0].into(), range_end: vec![0].into(), ..Default::default() };
-            let held = process.store.range(&all);
+            let held = process.machine.store.range(&all);
             let Ok(held) = held else { panic!("host {member} cannot be read") };
             assert!(
                 held.kvs.to_messages() == expected && held.revision == model.revision(),
@@ -155,12 +155,15 @@ impl World {
                 model.revision()
             );
             let mut own: Vec<_> =
-                process.store.leases().list().into_iter().map(|lease| (lease.id, lease.ttl)).collect();
+                process.machine.store.leases().list().into_iter().map(|lease| (lease.id, lease.ttl)).collect();
             own.sort_unstable();
             assert!(own == leases, "host {member} holds the leases {own:?}, not {leases:?}");
-            assert!(process.store.compact_revision() == model.compact_revision(), "host {member} compacted elsewhere");
-            let Ok(hash) = process.store.hash_kv(0) else { panic!("host {member} cannot be hashed") };
-            hashes.push((hash.hash, process.store.hash()));
+            assert!(
+                process.machine.store.compact_revision() == model.compact_revision(),
+                "host {member} compacted elsewhere"
+            );
+            let Ok(hash) = process.machine.store.hash_kv(0) else { panic!("host {member} cannot be hashed") };
+            hashes.push((hash.hash, process.machine.store.hash()));
         }
         assert!(hashes.windows(2).all(|two| two[0] == two[1]), "members hash differently: {hashes:?}");
     }

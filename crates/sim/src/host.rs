@@ -202,16 +202,16 @@ impl Host {
             pre_vote: env.plan.pre_vote,
             seed: env.random.next_u64(),
             boot_nonce: nonce,
-            // Few, so that followers which were away for a moment are sent to a little at a time; the clock sees to it.
+            // Few, so that followers which were away for a moment are sent to a little at a time.
             near_entries: 4 + env.plan.catchup_entries,
             unsafe_ignore_lost_log: false,
         };
-        let member = match Member::new(&config, restored) {
-            Ok(member) => member,
+        let raft = match Member::new(&config, restored) {
+            Ok(raft) => raft,
             Err(error) => panic!("{:x} cannot start: {error}", self.id),
         };
         let (host, boot, id, disk) = (self.index, self.boots, self.id, self.disk.clone());
-        Ok(Process::new(Parts { host, boot, id, member, applier: opened.applier, wal, disk, log }))
+        Ok(Process::new(env, Parts { host, boot, id, raft, applier: opened.applier, wal, disk, log }))
     }
 
     /// Compares what came back from the disk with what must have.

@@ -1,11 +1,11 @@
 //! Whole clusters in one thread, from a seed.
 //!
 //! A seed decides everything: how many members there are, how fast disks and links are, what clients ask for, what goes wrong and
-//! when. Members are the real ones: `member`, `wal` and `store` on a disk that loses what was not synced; only the shell around
+//! when. Members are the real ones: `replica`, `wal` and `store` on a disk that loses what was not synced; only the threads around
 //! them, the network and the clock are simulated ([`run`] says what came of it).
 //!
 //! The parts: [`plan`] (what a seed decides), [`world`] (the clock and its events), [`host`] (a machine with a disk), [`process`]
-//! (a running member; its shell keeps the contract of `member`), [`network`], [`client`], [`faults`], [`transfer`] (snapshots).
+//! (a running member: drives a replica as its contract says), [`network`], [`client`], [`faults`], [`transfer`] (snapshots).
 //! What is checked: [`ledger`] (Raft, at every step), [`history`] with [`model`] (what clients see, at every answer), [`finale`]
 //! (recovery and agreement at the end). [`mutation`] has the mistakes that prove the checks.
 

@@ -1,48 +1,44 @@
-//! Known mistakes that the shell can be told to make, to prove that the simulator notices them.
+//! Known mistakes that a member can be told to make, to prove that the simulator notices them.
 
-/// A mistake. Each is one that somebody could make in a shell that keeps the contract of `member` by and large.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+use replica::Mistake;
+use std::fmt;
+
+/// A mistake. Each is one that somebody could make in the code around Raft.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Mutation {
-    /// Tells Raft that the log is durable, and sends what waits for that, before the sync.
-    AcknowledgesBeforeSync,
-    /// Sends votes and other answers that must wait for the log at once.
-    VotesBeforeDurable,
-    /// Writes entries to the log without the term and the vote.
-    ForgetsVote,
-    /// Answers linearizable reads from its own state.
-    ReadsWithoutIndex,
-    /// Starts with the read contexts of its last start.
+    /// In the replica: code that ships, with a seam that only a simulator has.
+    Replica(Mistake),
+    /// At the start: with the read contexts of the last one.
     ReusesReadContext,
-    /// Answers a read as soon as its index is known, applied or not.
-    ReadsBeforeApplied,
-    /// Proposes a request anew when no answer came.
-    AppliesTwice,
-    /// Takes a snapshot's state over, but not its members.
-    SkipsSnapshotMembers,
-    /// A leader answers a write once it has proposed it.
+    /// In the threads around the replica: a leader's writes are answered when they are in its log.
     AcknowledgesBeforeCommit,
-    /// Forgets a configuration change in Raft when the store has it.
-    SkipsConfChange,
-    /// Lets the removal of a member take effect before it is durable that it is committed.
-    ForgetsRemovals,
-    /// A new leader takes leases over with the deadlines they would have without an extension, as of their grant.
-    ForgetsRenewals,
 }
 
 impl Mutation {
     /// All of them.
     pub const ALL: [Mutation; 12] = [
-        Mutation::AcknowledgesBeforeSync,
-        Mutation::VotesBeforeDurable,
-        Mutation::ForgetsVote,
-        Mutation::ReadsWithoutIndex,
+        Mutation::Replica(Mistake::AcknowledgesBeforeSync),
+        Mutation::Replica(Mistake::VotesBeforeDurable),
+        Mutation::Replica(Mistake::ForgetsVote),
+        Mutation::Replica(Mistake::ReadsWithoutIndex),
         Mutation::ReusesReadContext,
-        Mutation::ReadsBeforeApplied,
-        Mutation::AppliesTwice,
-        Mutation::SkipsSnapshotMembers,
+        Mutation::Replica(Mistake::ReadsBeforeApplied),
+        Mutation::Replica(Mistake::AppliesTwice),
+        Mutation::Replica(Mistake::SkipsSnapshotMembers),
         Mutation::AcknowledgesBeforeCommit,
-        Mutation::SkipsConfChange,
-        Mutation::ForgetsRemovals,
-        Mutation::ForgetsRenewals,
+        Mutation::Replica(Mistake::SkipsConfChange),
+        Mutation::Replica(Mistake::ForgetsRemovals),
+        Mutation::Replica(Mistake::ForgetsRenewals),
     ];
+}
+
+/// As `--mutation` names it.
+impl fmt::Debug for Mutation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Mutation::Replica(mistake) => mistake.fmt(f),
+            Mutation::ReusesReadContext => f.write_str("ReusesReadContext"),
+            Mutation::AcknowledgesBeforeCommit => f.write_str("AcknowledgesBeforeCommit"),
+        }
+    }
 }

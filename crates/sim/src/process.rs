@@ -1,31 +1,38 @@
-//! A running member: `member`, `wal` and `store` under a shell that keeps the contract of `member` as the server's does.
+//! A running member: the replica, the log and the store that ship, driven by events.
 //!
-//! What threads do in the server happens here in events: a turn of consensus, the end of a sync, a batch on the apply thread.
-//! Between any two of them the member may be stopped, and within each of them its disk may lose power.
+//! What threads do in the server happens here in events: a turn of consensus, the end of a sync, a batch on the apply thread. Between any
+//! two of them the member may be stopped, and within each of them its disk may lose power. Nothing is decided here but when: what a
+//! turn does, who is answered and what is handed to the store is the business of `replica`.
 
 mod apply;
-mod leases;
-mod persist;
-mod reads;
-mod state;
+mod checks;
+mod log;
+mod machine;
+
+pub(crate) use machine::{Machine, Read, Waiter};
 
 use crate::env::Env;
-use crate::mutation::Mutation;
 use crate::operation::{Answer, Request};
 use crate::plan::Form;
 use crate::schedule::Event;
 use crate::shadow::Shadow;
-use crate::trace::trace;
-use api::raftpb;
-use bytes::Bytes;
 use disk::sim::SimDisk;
-use reads::Reads;
-use replica::{Backlog, Lessor, Member, Proof, Role, Status, Work};
-use state::States;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
-use store::{Applier, CheckpointJob, Store};
+use machine::Shell;
+use replica::{ConfChangeProposal, LogBatch, Member, Now, Options, Proof, Proposal, Replica, Role, Stall, Status};
+use std::time::Duration;
+use store::{Applier, Prepared};
 use wal::Wal;
+
+/// Applied entries beyond the catch-up entries that gather in memory. Few, so that followers soon need a snapshot.
+const TRIM_ENTRIES: u64 = 10;
+/// Bytes of entries in memory, as little for the same reason.
+const LOG_BYTES_MAX: u64 = 2 << 10;
+/// Leases revoked in one tick.
+const REVOKE_BATCH_MAX: usize = 16;
+/// Leases that a new leader lets end in a second.
+const EXPIRIES_PER_SECOND_MAX: usize = 3;
+/// Reads that may wait.
+const READS_MAX: usize = 10_000;
 
 /// The disk is gone in the middle of something.
 #[derive(Debug)]
@@ -40,61 +47,19 @@ pub(crate) fn disk_result<T, E: std::fmt::Display>(disk: &SimDisk, result: Resul
     }
 }
 
-/// Proposals, reads and messages that consensus has not looked at yet.
-#[derive(Default)]
-struct Inbox {
-    messages: Vec<raftpb::Message>,
-    requests: Vec<usize>,
-}
-
-/// Who waits for an entry.
-struct Waiting {
-    operation: usize,
-    deadline_us: u64,
-}
-
 /// One process of a member.
 pub(crate) struct Process {
-    pub(crate) host: usize,
     pub(crate) boot: u64,
-    pub(crate) id: u64,
-    pub(crate) member: Member,
-    pub(crate) applier: Applier,
-    pub(crate) store: Arc<Store>,
+    pub(crate) machine: Machine,
+    replica: Replica<u64>,
     wal: Wal,
-    disk: SimDisk,
-    lessor: Lessor,
-    inbox: Inbox,
     turn_is_due: bool,
-    /// Requests that no leader takes yet.
-    held: VecDeque<usize>,
-    /// By request id.
-    pending: BTreeMap<u64, Waiting>,
-    reads: Reads,
-    /// Work on its way to the log, and work whose write and sync are under way.
-    to_log: VecDeque<Work>,
-    in_log: Vec<Work>,
-    syncing_since_us: u64,
-    /// Consensus waits for the disk, as a shell does that writes in place.
-    blocked: bool,
-    /// What is committed and not given to the store yet, in a shell that never waits for the disk or the store.
-    backlog: Backlog,
-    to_apply: VecDeque<Vec<raftpb::Entry>>,
-    /// What is to be applied has a change of the members, which must not be forgotten any more when it takes effect.
-    applies_when_durable: bool,
-    captured: Option<CheckpointJob>,
-    checkpoint_index: u64,
-    release: Option<(api::walpb::Snapshot, u64)>,
-    pub(crate) states: States,
-    /// The log as Raft has it.
-    pub(crate) log: Shadow,
-    last_status: Option<Status>,
-    was_leader: bool,
-    /// The last term in which it led with its vote on the disk.
-    leads_in: u64,
-    pub(crate) removed: BTreeSet<u64>,
-    /// Why it must end.
-    pub(crate) proof: Option<Proof>,
+    /// When the replica's own deadline, if it is before the next tick, has a turn taken.
+    alarm_us: u64,
+    /// What the log's write and sync is under way of.
+    in_log: Option<LogBatch>,
+    /// Requests that came while the process stood still.
+    requests: Vec<usize>,
     pub(crate) paused_until_us: u64,
     /// While it is later than now, syncs take this long.
     pub(crate) slow_disk: (u64, u64),
@@ -105,82 +70,139 @@ pub(crate) struct Parts {
     pub(crate) host: usize,
     pub(crate) boot: u64,
     pub(crate) id: u64,
-    pub(crate) member: Member,
+    pub(crate) raft: Member,
     pub(crate) applier: Applier,
     pub(crate) wal: Wal,
     pub(crate) disk: SimDisk,
     pub(crate) log: Shadow,
 }
 
+fn now(env: &Env) -> Now {
+    Now { at: Duration::from_micros(env.now_us), ms: env.now_us / 1000 }
+}
+
 impl Process {
-    pub(crate) fn new(parts: Parts) -> Process {
-        let Parts { host, boot, id, member, applier, wal, disk, log } = parts;
-        let store = applier.store().clone();
-        let removed = store.members().removed;
+    pub(crate) fn new(env: &Env, parts: Parts) -> Process {
+        let plan = &env.plan;
+        let heartbeat = Duration::from_micros(plan.tick_us);
+        let options = Options {
+            heartbeat,
+            election_timeout: heartbeat * plan.election_ticks as u32,
+            election_head_start_ticks: if plan.pre_vote { plan.election_ticks.saturating_sub(2) } else { 0 },
+            catchup_entries: plan.catchup_entries,
+            trim_entries: TRIM_ENTRIES,
+            log_bytes_max: LOG_BYTES_MAX,
+            log_sending_bytes_max: 4 * LOG_BYTES_MAX,
+            reads_max: READS_MAX,
+            lease_revoke_batch_max: REVOKE_BATCH_MAX,
+            lease_expiries_per_second_max: EXPIRIES_PER_SECOND_MAX,
+        };
+        let (machine, raft, wal) = Machine::new(env, parts);
         Process {
-            host,
-            boot,
-            id,
-            member,
-            checkpoint_index: applier.applied_index(),
-            applier,
-            store,
+            boot: machine.boot,
+            machine,
+            replica: Replica::new(raft, options, now(env)),
             wal,
-            disk,
-            lessor: Lessor::default(),
-            inbox: Inbox::default(),
             turn_is_due: false,
-            held: VecDeque::new(),
-            pending: BTreeMap::new(),
-            reads: Reads::default(),
-            to_log: VecDeque::new(),
-            in_log: Vec::new(),
-            syncing_since_us: 0,
-            blocked: false,
-            backlog: Backlog::default(),
-            to_apply: VecDeque::new(),
-            applies_when_durable: false,
-            captured: None,
-            release: None,
-            states: States::default(),
-            log,
-            last_status: None,
-            was_leader: false,
-            leads_in: 0,
-            removed,
-            proof: None,
+            alarm_us: 0,
+            in_log: None,
+            requests: Vec::new(),
             paused_until_us: 0,
             slow_disk: (0, 0),
         }
     }
 
-    /// A sole voter does not wait for anybody, others hardly.
+    /// Applies what a start replays, and begins.
     pub(crate) fn begin(&mut self, env: &mut Env) -> Result<(), PowerCut> {
         self.drain(env)?;
-        if !self.blocked && self.member.status().sole_voter {
-            // Refused only while a change of the members is not applied; the clock will do it then.
-            let _ = self.member.campaign();
-        } else if !self.blocked && env.plan.pre_vote {
-            self.member.advance_election(env.plan.election_ticks.saturating_sub(2));
-        }
+        let now = now(env);
+        self.replica.begin(&mut Shell { machine: &mut self.machine, env }, now);
         self.wake(env);
         Ok(())
     }
 
     pub(crate) fn status(&self) -> Status {
-        self.member.status()
+        self.replica.status()
+    }
+
+    /// Why it must end, if that is proven.
+    pub(crate) fn proof(&self) -> Option<Proof> {
+        self.machine.proof
+    }
+
+    /// Whether everything that was ever applied here can be looked at.
+    pub(crate) fn has_applied(&self, index: u64) -> bool {
+        self.machine.applier.applied_index() >= index && self.machine.applier.can_capture()
     }
 
     /// A message from a peer.
-    pub(crate) fn receive(&mut self, env: &mut Env, message: raftpb::Message) {
-        self.inbox.messages.push(message);
+    pub(crate) fn receive(&mut self, env: &mut Env, message: api::raftpb::Message) {
+        self.machine.inputs.messages.push((message, ()));
+        self.wake(env);
+    }
+
+    /// A message to this peer was lost.
+    pub(crate) fn unreachable(&mut self, env: &mut Env, id: u64) {
+        self.machine.inputs.unreachable.push(id);
+        self.wake(env);
+    }
+
+    /// A snapshot of another member is here, whole and checked. `transfer` is told what becomes of it.
+    pub(crate) fn receive_snapshot(
+        &mut self,
+        env: &mut Env,
+        message: api::raftpb::Message,
+        prepared: Prepared,
+        transfer: u64,
+    ) {
+        let message = self.machine.misread(env, message);
+        self.machine.inputs.installs.push(replica::Install { message, prepared, source: transfer });
+        self.wake(env);
+    }
+
+    /// A snapshot that this member has sent arrived, or did not.
+    pub(crate) fn snapshot_sent(&mut self, env: &mut Env, to: u64, ok: bool) {
+        self.machine.inputs.snapshots_sent.push((to, ok));
         self.wake(env);
     }
 
     /// A request from a client.
     pub(crate) fn request(&mut self, env: &mut Env, operation: usize) {
-        self.inbox.requests.push(operation);
+        if self.paused_until_us > env.now_us {
+            self.requests.push(operation);
+        } else {
+            self.take_request(env, operation);
+        }
         self.wake(env);
+    }
+
+    /// What the thread of a connection does with a request.
+    fn take_request(&mut self, env: &mut Env, operation: usize) {
+        let machine = &mut self.machine;
+        let id = env.history.operations[operation].request_id;
+        let waiter = Waiter { operation };
+        match env.history.operations[operation].request.clone() {
+            Request::Write(data) => machine.inputs.proposals.push(Proposal { id, data, waiter, term: None }),
+            Request::ConfChange(change) => {
+                machine.inputs.conf_changes.push(ConfChangeProposal { change: *change, waiter });
+            }
+            Request::Read { range, linearizable } if !linearizable || machine.published.serves_local_reads() => {
+                machine.read(env, operation, &range);
+            }
+            Request::Read { .. } => machine.inputs.reads.push(Read { operation, asked_us: env.now_us }),
+            Request::KeepAlive { .. } if machine.published.role != Role::Leader => {
+                env.answer(operation, Answer::Refused);
+            }
+            Request::KeepAlive { lease } => {
+                if !machine.renew_at_once(env, operation, lease) {
+                    machine.inputs.reads.push(Read { operation, asked_us: env.now_us });
+                }
+            }
+            Request::Transfer { to } => {
+                machine.inputs.leader_transfer = Some(to);
+                env.answer(operation, Answer::Unknown);
+            }
+        }
     }
 
     /// Has consensus take a turn soon: what arrives until then shares it.
@@ -188,282 +210,133 @@ impl Process {
         if !std::mem::replace(&mut self.turn_is_due, true) {
             let pause_us = self.paused_until_us.saturating_sub(env.now_us);
             let delay_us = pause_us + env.random.below(40);
-            env.after(delay_us, Event::Turn { host: self.host, boot: self.boot });
+            env.after(delay_us, Event::Turn { host: self.machine.host, boot: self.boot });
         }
     }
 
+    /// The consensus thread has time.
     pub(crate) fn turn(&mut self, env: &mut Env) -> Result<(), PowerCut> {
         self.turn_is_due = false;
         if self.paused_until_us > env.now_us {
             self.wake(env);
             return Ok(());
         }
-        if self.blocked {
-            // Everything waits in the inbox until the disk is done.
-            return Ok(());
+        for operation in std::mem::take(&mut self.requests) {
+            self.take_request(env, operation);
         }
-        for message in std::mem::take(&mut self.inbox.messages) {
-            self.step(env, message);
-            if self.proof.is_some() {
-                // It says nothing more, not even what it has ready.
-                return Ok(());
-            }
+        // Otherwise everything waits until the disk is done, or until the clock takes the turn.
+        if self.is_blocked(env) { Ok(()) } else { self.take_turn(env) }
+    }
+
+    fn take_turn(&mut self, env: &mut Env) -> Result<(), PowerCut> {
+        let (inputs, now) = (std::mem::take(&mut self.machine.inputs), now(env));
+        let mut shell = Shell { machine: &mut self.machine, env };
+        self.replica.accept(&mut shell, inputs, now);
+        let ticked = self.replica.tick_if_due(&mut shell, now);
+        if ticked {
+            self.machine.checkpoint_if_due(env);
         }
-        self.accept_requests(env);
         self.drain(env)
     }
 
-    /// The clock ticks. One that stands still for a while ticks once for all that it missed.
+    /// The clock's thread: it ends what takes too long, and stands in for consensus when that waits for the disk. A clock that stands
+    /// still for a while ticks once for all that it missed.
     pub(crate) fn tick(&mut self, env: &mut Env) -> Result<(), PowerCut> {
-        if self.blocked || self.paused_until_us > env.now_us {
+        if self.paused_until_us > env.now_us {
             return Ok(());
         }
-        self.member.tick();
-        self.hand_over_if_stalled(env);
-        self.expire(env);
-        self.revoke_expired(env);
-        self.reads.ask_again(env.now_us, &mut self.member);
-        self.checkpoint_if_due(env);
-        self.drain(env)
-    }
-
-    /// A leader whose disk does not answer for an election timeout hands over, and leads no longer after two.
-    fn hand_over_if_stalled(&mut self, env: &mut Env) {
-        let patience_us = env.plan.election_ticks as u64 * env.plan.tick_us;
-        let stalled_us = if self.in_log.is_empty() { 0 } else { env.now_us - self.syncing_since_us };
-        let status = self.member.status();
-        if status.role != Role::Leader || status.sole_voter || stalled_us <= patience_us {
-            return;
-        }
-        if stalled_us > 2 * patience_us {
-            trace!(env, "{} steps down from its slow disk", self.host);
-            self.member.step_down();
-        } else if let Some(successor) = self.member.successor().filter(|_| status.transferee == 0) {
-            trace!(env, "{} hands over to {successor:x} from its slow disk", self.host);
-            // Refused when the successor is not there any more; the next tick tries again.
-            let _ = self.member.transfer(successor);
-        }
-    }
-
-    pub(crate) fn unreachable(&mut self, env: &mut Env, id: u64) {
-        if !self.blocked {
-            self.member.report_unreachable(id);
-            self.wake(env);
-        }
-    }
-
-    fn step(&mut self, env: &mut Env, message: raftpb::Message) {
-        let shown = if env.trace.is_on() { crate::show::message(&message) } else { String::new() };
-        let from = message.from();
-        if let Err(error) = self.member.step(message) {
-            if let replica::Error::LogLost(proof) = error {
-                self.proof = Some(proof);
-                return;
+        self.machine.expire(env);
+        let now = now(env);
+        match self.replica.stall(now) {
+            Stall::Leads => {
+                let inputs = std::mem::take(&mut self.machine.inputs);
+                self.replica.stand_in(&mut Shell { machine: &mut self.machine, env }, inputs, now)?;
+                self.settle(env);
+                Ok(())
             }
-            trace!(env, "{} refuses {shown} from {from:x}: {error}", self.host);
-            let is_claim = matches!(&error, replica::Error::Message(refusal) if refusal.is_claim());
-            if is_claim && self.member.conf_state().voters.is_empty() {
-                // One that was set back to before its first checkpoint believes nobody until it has replayed who the members are.
-                return;
-            }
-            // What honest members send is never refused; a log that lost its end would be.
-            panic!("{:x} refuses a message of {from:x}: {error}: {shown}", self.id);
-        }
-    }
-
-    fn accept_requests(&mut self, env: &mut Env) {
-        let held = std::mem::take(&mut self.held);
-        let arrived = std::mem::take(&mut self.inbox.requests);
-        for operation in held.into_iter().chain(arrived) {
-            match env.history.operations[operation].request.clone() {
-                Request::Write(data) => self.propose(env, operation, data),
-                Request::ConfChange(change) => self.propose_conf_change(env, operation, &change),
-                Request::Read { range, linearizable: false } => self.answer_read(env, operation, &range),
-                Request::Read { .. } if env.options.mutation == Some(Mutation::ReadsWithoutIndex) => {
-                    self.answer_asked(env, operation);
+            _ if !self.is_blocked(env) => self.take_turn(env),
+            Stall::None => Ok(()),
+            Stall::Waits { is_lost } => {
+                let inputs = self.machine.inputs.take_clients();
+                self.replica.keep_time(&mut Shell { machine: &mut self.machine, env }, inputs, now);
+                if is_lost {
+                    self.machine.lose_leader();
                 }
-                Request::Read { .. } => self.reads.ask(operation),
-                Request::KeepAlive { .. } if self.member.status().role != Role::Leader => {
-                    env.answer(operation, Answer::Refused);
-                }
-                Request::KeepAlive { lease } => {
-                    if !self.renew_at_once(env, operation, lease) {
-                        self.reads.ask(operation);
-                    }
-                }
-                Request::Transfer { to } => {
-                    // Of no use on a follower without a leader.
-                    let _ = self.member.transfer(to);
-                    env.answer(operation, Answer::Unknown);
-                }
+                Ok(())
             }
         }
     }
 
-    fn propose(&mut self, env: &mut Env, operation: usize, data: Bytes) {
-        let result = self.member.propose(vec![data]);
-        let was_proposed = result.is_ok();
-        self.proposed(env, operation, result);
-        if was_proposed && env.options.mutation == Some(Mutation::AcknowledgesBeforeCommit) && self.was_leader {
-            let index = self.member.status().committed + 1;
-            env.answer(operation, Answer::Applied { index, result: Ok(Box::new(store::Response::None)) });
-        }
-    }
-
-    fn propose_conf_change(&mut self, env: &mut Env, operation: usize, change: &raftpb::ConfChange) {
-        let result = self.member.propose_conf_change(change);
-        self.proposed(env, operation, result);
-    }
-
-    fn proposed(&mut self, env: &mut Env, operation: usize, result: Result<(), replica::Error>) {
-        let facts = &env.history.operations[operation];
-        let deadline_us = facts.invoked_us + env.plan.request_timeout_us;
-        match result {
-            Ok(()) => {
-                self.pending.insert(facts.request_id, Waiting { operation, deadline_us });
+    /// Whether nobody but [`Process::tick`] may take a turn.
+    fn is_blocked(&self, env: &Env) -> bool {
+        self.in_log.is_some()
+            && match env.plan.form {
+                Form::Inline => true,
+                Form::ByTurn => !self.replica.leads_others(),
+                Form::Threaded => false,
             }
-            // Nobody leads: the request waits for a leader as long as its client does.
-            Err(replica::Error::Dropped) if deadline_us > env.now_us => self.held.push_back(operation),
-            Err(_) => env.answer(operation, Answer::Refused),
-        }
-    }
-
-    /// Answers those whose time is over.
-    fn expire(&mut self, env: &mut Env) {
-        let now_us = env.now_us;
-        let over: Vec<u64> =
-            self.pending.iter().filter(|(_, waiting)| waiting.deadline_us <= now_us).map(|(id, _)| *id).collect();
-        for id in over {
-            let Some(waiting) = self.pending.remove(&id) else { continue };
-            if env.options.mutation == Some(Mutation::AppliesTwice)
-                && let Request::Write(data) = env.history.operations[waiting.operation].request.clone()
-            {
-                // Whether it takes this one or not: the first may still come.
-                let _ = self.member.propose(vec![data]);
-            }
-            env.answer(waiting.operation, Answer::Unknown);
-        }
-        // Those that no leader took are looked at again.
-        if !self.held.is_empty() {
-            self.wake(env);
-        }
     }
 
     /// Does all the work there is, and answers what can be answered.
     fn drain(&mut self, env: &mut Env) -> Result<(), PowerCut> {
-        while !self.blocked {
-            self.hand_on(env)?;
-            self.member.applied(self.applier.applied_index());
-            self.reads.ask_index(env, &mut self.member);
-            if !self.member.has_work() {
-                if self.write_turn(env) {
-                    continue;
-                }
+        loop {
+            let now = now(env);
+            self.replica.advance(&mut Shell { machine: &mut self.machine, env }, now)?;
+            if self.in_log.is_some() || !self.write_log(env) {
                 break;
             }
-            let work = self.member.work();
-            self.take(env, work)?;
         }
-        self.observe(env);
-        self.trim(env);
-        self.offer_state(env);
-        self.answer_reads(env);
+        if !self.is_blocked(env) {
+            self.settle(env);
+        }
         Ok(())
     }
 
-    fn take(&mut self, env: &mut Env, mut work: Work) -> Result<(), PowerCut> {
-        trace!(
-            env,
-            "{} work {} entries {} hard state {:?} committed {} sync {}",
-            self.host,
-            work.number,
-            work.entries.len(),
-            work.hard_state.map(|state| (state.term(), state.vote(), state.commit())),
-            work.committed.len(),
-            work.must_sync
-        );
-        if let Some(metadata) = work.snapshot.as_ref().and_then(|snapshot| snapshot.metadata.as_ref()) {
-            let (index, term) = (metadata.index(), metadata.term());
-            self.install(env, index, term)?;
-            self.log.restart(index, term);
+    fn settle(&mut self, env: &mut Env) {
+        let now = now(env);
+        let ready = self.replica.settle(&mut Shell { machine: &mut self.machine, env }, now);
+        self.machine.check_progress(env, self.replica.raft());
+        for read in ready {
+            self.machine.answer_read(env, &read);
         }
-        self.log.append(work.entries.iter().map(|entry| (entry.index(), entry.term())));
-        let status = self.member.status();
-        for entry in &work.committed {
-            env.ledger.commits(self.id, status.role == Role::Leader, status.term, entry);
-        }
-        self.check_leader(env, &status);
-        env.send(self.id, std::mem::take(&mut work.messages));
-        if env.options.mutation == Some(Mutation::VotesBeforeDurable) {
-            env.send(self.id, std::mem::take(&mut work.persisted_messages));
-        }
-        for (number, index) in std::mem::take(&mut work.reads) {
-            if let Some(asked_us) = self.reads.indexed(number, index) {
-                self.lessor.confirm(asked_us / 1000);
-            }
-        }
-        let committed = std::mem::take(&mut work.committed);
-        if env.plan.form == Form::ByTurn {
-            self.backlog.add(work.number, committed);
-            self.persist(env, work, false)?;
-            return self.hand_on(env);
-        }
-        let changes_members = committed.iter().any(replica::is_to_last);
-        self.persist(env, work, changes_members)?;
-        self.apply_later(env, committed)
-    }
-
-    /// What must be true of a member that leads, before it says anything as a leader. A sole voter wins its election before its own
-    /// vote is on the disk, and is silent until then: if it loses power before, it has never led.
-    fn check_leader(&mut self, env: &mut Env, status: &Status) {
-        let is_durable = env.ledger.durable.get(&self.id).is_some_and(|durable| durable.term >= status.term);
-        if status.role == Role::Leader && self.leads_in != status.term && is_durable {
-            self.leads_in = status.term;
-            env.ledger.leads(self.id, status.term, &self.log);
+        let deadline_us = self.replica.deadline().as_micros() as u64;
+        if deadline_us != self.alarm_us && deadline_us < env.now_us + env.plan.tick_us / 4 {
+            self.alarm_us = deadline_us;
+            let delay_us = deadline_us.saturating_sub(env.now_us);
+            env.after(delay_us, Event::Turn { host: self.machine.host, boot: self.boot });
         }
     }
 
-    /// Compares where it stands with where it stood.
-    fn observe(&mut self, env: &mut Env) {
-        let status = self.member.status();
-        if let Some(last) = self.last_status {
-            assert!(last.term <= status.term, "{:x} goes from term {} to {}", self.id, last.term, status.term);
-            assert!(last.committed <= status.committed, "{:x} takes a commit back: {last:?} {status:?}", self.id);
-        }
-        for other in self.member.progress() {
-            assert!(
-                other.next > other.matched,
-                "{:x} would send {:x} again what it is known to hold: {other:?}",
-                self.id,
-                other.id
-            );
-        }
-        assert!(status.applied <= status.committed, "{:x} has applied what is not committed: {status:?}", self.id);
-        self.check_leader(env, &status);
-        if self
-            .last_status
-            .is_none_or(|last| (last.role, last.term, last.leader) != (status.role, status.term, status.leader))
-        {
-            trace!(env, "{} is {:?} of term {} under {:x}", self.host, status.role, status.term, status.leader);
-        }
-        self.last_status = Some(status);
-        self.change_leadership(env, &status);
+    /// The apply thread gets to a batch.
+    pub(crate) fn apply_next(&mut self, env: &mut Env) -> Result<(), PowerCut> {
+        self.machine.apply_next(env)?;
+        self.wake(env);
+        Ok(())
     }
 
-    fn writes_in_place(&self, form: Form) -> bool {
-        let status = self.member.status();
-        match form {
-            Form::Inline => true,
-            Form::Threaded | Form::ByTurn => false,
-            Form::ByRole => status.role != Role::Leader || status.sole_voter,
+    /// The thread of the captured checkpoint runs.
+    pub(crate) fn write_checkpoint(&mut self, env: &mut Env) -> Result<(), PowerCut> {
+        self.machine.write_checkpoint(env)?;
+        self.release_log()
+    }
+
+    /// Compaction, rewriting and spare segments, as the slow threads do them.
+    pub(crate) fn maintain(&mut self, env: &mut Env) -> Result<(), PowerCut> {
+        self.machine.maintain(env)?;
+        if env.random.chance(50) {
+            disk_result(&self.machine.disk, self.wal.spare().prepare())?;
         }
+        Ok(())
     }
 
     /// Whatever was asked of this process and not answered.
-    pub(crate) fn abandon(self, env: &mut Env) {
-        let reads = self.reads.all();
-        let pending = self.pending.into_values().map(|waiting| waiting.operation);
-        for operation in pending.chain(self.held).chain(self.inbox.requests).chain(reads) {
+    pub(crate) fn abandon(mut self, env: &mut Env) {
+        self.replica.end(&mut Shell { machine: &mut self.machine, env });
+        let replica::Inputs { urgent, proposals, conf_changes, reads, .. } = std::mem::take(&mut self.machine.inputs);
+        let proposals = urgent.into_iter().chain(proposals).map(|proposal| proposal.waiter.operation);
+        let changes = conf_changes.into_iter().map(|change| change.waiter.operation);
+        let reads = reads.into_iter().map(|read| read.operation);
+        for operation in proposals.chain(changes).chain(reads).chain(self.requests) {
             env.answer(operation, Answer::Unknown);
         }
     }

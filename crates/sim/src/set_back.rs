@@ -88,7 +88,7 @@ impl World {
         let (ledger, id) = (&self.env.ledger, self.hosts[host].id);
         let Some(process) = &self.hosts[host].process else { return false };
         let status = process.status();
-        let ((last, of_term), committed) = (process.log.last(), ledger.last_committed_place());
+        let ((last, of_term), committed) = (process.machine.log.last(), ledger.last_committed_place());
         let leads = self.leader().is_some_and(|leader| {
             leader != host
                 && self.hosts[leader].process.as_ref().is_some_and(|other| other.status().term == status.term)
@@ -124,7 +124,7 @@ impl World {
             Proof::Lost { acknowledged, last, .. } => acknowledged > last && acknowledged <= lost.last().0,
             Proof::Replaced { acknowledged, theirs, ours, .. } => {
                 let replaces = |process: &Process| {
-                    process.log.term(acknowledged) == Some(ours) && process.status().committed < acknowledged
+                    process.machine.log.term(acknowledged) == Some(ours) && process.status().committed < acknowledged
                 };
                 theirs != ours
                     && lost.holds(acknowledged, theirs)

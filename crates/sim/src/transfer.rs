@@ -1,4 +1,4 @@
-//! States on their way from a leader to a member that lags: the checkpoint first, then what the receiver lacks, piece by piece.
+//! Snapshots on their way from a leader to a member that lags: the checkpoint first, then what the receiver lacks, piece by piece.
 //!
 //! A piece travels as the messages do, so a partition or the end of a process breaks the transfer; the leader is told, and Raft
 //! begins another, which finds the segments that came whole.
@@ -11,12 +11,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::{Export, Intake, IntakeError, Prepared};
 
+/// While a snapshot is being installed, its sender looks so often whether the receiver is still there.
+const LOOK_US: u64 = 50_000;
+
 /// Transfers under way.
 #[derive(Default)]
 pub(crate) struct Transfers {
     running: BTreeMap<u64, Transfer>,
     next: u64,
-    /// Whole states that arrived.
+    /// Whole snapshots that arrived.
     pub(crate) arrived: u64,
     pub(crate) broken: u64,
 }
@@ -34,35 +37,25 @@ struct Transfer {
 enum Stage {
     /// The checkpoint is on its way.
     Begin,
-    Pieces(Intake),
-    /// Waits for the receiver's consensus to have time.
-    Whole(Prepared),
+    Pieces(Box<Intake>),
+    /// The receiver's consensus has it, and says when it is installed.
+    Installing,
 }
 
 /// How a step went.
 enum Step {
-    On(Box<Stage>),
+    On(Stage),
     /// Not taken, or taken: `true`.
     Over(bool),
 }
 
 impl World {
-    /// A leader's message asks for a state to be sent.
-    pub(crate) fn begin_transfer(&mut self, message: raftpb::Message) {
+    /// A leader's message asks for a snapshot to be sent.
+    pub(crate) fn begin_transfer(&mut self, message: raftpb::Message, export: Arc<Export>) {
         let addresses = &self.env.addresses;
         let (Some(&from), Some(&to)) = (addresses.get(&message.from()), addresses.get(&message.to())) else { return };
         let Some(sender) = &self.hosts[from].process else { return };
-        let index = message.snapshot.as_ref().and_then(|snapshot| snapshot.metadata.as_ref()).map(|data| data.index());
-        let export = sender.states.offered.clone().filter(|export| Some(export.index()) == index);
-        let Some(export) = export else {
-            // The message waited for the disk, and another state is offered by now; Raft asks again once it knows.
-            let boot = sender.boot;
-            return self.with(from, boot, |process, env| {
-                process.member.report_snapshot(message.to(), false);
-                process.wake(env);
-                Ok(())
-            });
-        };
+        let index = export.index();
         let from = (from, sender.boot);
         let to = (to, self.hosts[to].process.as_ref().map_or(0, |process| process.boot));
         // Few enough for even the slowest link to be done within a second or two.
@@ -70,7 +63,7 @@ impl World {
         let piece_bytes = (200 + self.env.random.below(20_000)).max(least_bytes) as usize;
         let number = self.transfers.next;
         self.transfers.next += 1;
-        trace!(self.env, "transfer {number} of the state at {index:?} from {} to {}", from.0, to.0);
+        trace!(self.env, "transfer {number} of the snapshot at {index} from {} to {}", from.0, to.0);
         let stage = Stage::Begin;
         self.transfers.running.insert(number, Transfer { message, export, from, to, piece_bytes, stage });
         self.next_piece(number);
@@ -100,56 +93,54 @@ impl World {
             return self.end_transfer(number, &transfer, false);
         }
         let stage = std::mem::replace(&mut transfer.stage, Stage::Begin);
-        match self.advance(&transfer, stage) {
+        match self.advance(number, &transfer, stage) {
             Step::On(stage) => {
-                transfer.stage = *stage;
+                let is_whole = matches!(stage, Stage::Installing);
+                transfer.stage = stage;
                 self.transfers.running.insert(number, transfer);
-                self.next_piece(number);
+                if is_whole {
+                    self.env.after(LOOK_US, Event::Transfer { number });
+                } else {
+                    self.next_piece(number);
+                }
             }
             Step::Over(ok) => self.end_transfer(number, &transfer, ok),
         }
     }
 
-    fn advance(&mut self, transfer: &Transfer, stage: Stage) -> Step {
+    fn advance(&mut self, number: u64, transfer: &Transfer, stage: Stage) -> Step {
         let (host, boot) = transfer.to;
         let Some(process) = self.hosts[host].process(boot) else { return Step::Over(false) };
-        let store = process.store.clone();
+        let store = process.machine.store.clone();
         let next = match stage {
             Stage::Begin => match transfer.export.checkpoint() {
-                Ok(checkpoint) => Intake::begin(&store, transfer.message.from(), &checkpoint).map(Stage::Pieces),
+                Ok(checkpoint) => Intake::begin(&store, transfer.message.from(), &checkpoint)
+                    .map(|intake| Stage::Pieces(Box::new(intake))),
                 // The sender's disk has lost power, which the sender will notice itself.
                 Err(_) if self.hosts[transfer.from.0].disk.is_cut() => return Step::Over(false),
-                Err(error) => panic!("a state cannot be sent: {error}"),
+                Err(error) => panic!("a snapshot cannot be sent: {error}"),
             },
             Stage::Pieces(mut intake) => match intake.needed().first().copied() {
-                None => intake.finish().map(Stage::Whole),
+                None => match intake.finish() {
+                    Ok(prepared) => {
+                        self.hand_in(number, transfer, prepared);
+                        Ok(Stage::Installing)
+                    }
+                    Err(error) => Err(error),
+                },
                 Some((segment, offset, length)) => {
                     let length = (length as usize).min(transfer.piece_bytes);
                     match transfer.export.read(segment, offset, length) {
                         Ok(bytes) => intake.write(segment, offset, &bytes).map(|()| Stage::Pieces(intake)),
                         Err(_) if self.hosts[transfer.from.0].disk.is_cut() => return Step::Over(false),
-                        Err(error) => panic!("a state cannot be sent: {error}"),
+                        Err(error) => panic!("a snapshot cannot be sent: {error}"),
                     }
                 }
             },
-            Stage::Whole(prepared) => {
-                if process.is_busy(&self.env) {
-                    return Step::On(Box::new(Stage::Whole(prepared)));
-                }
-                self.transfers.arrived += 1;
-                if self.env.plan.cuts_in_write() && self.env.random.chance(15) {
-                    // Somewhere between the first file of the new state and the log's word of it.
-                    let steps = self.env.random.below(12);
-                    let disk = &self.hosts[host].disk;
-                    disk.cut_at(disk.operations() + steps);
-                }
-                let message = transfer.message.clone();
-                self.with(host, boot, |process, env| process.receive_state(env, message, prepared));
-                return Step::Over(true);
-            }
+            Stage::Installing => Ok(Stage::Installing),
         };
         match next {
-            Ok(stage) => Step::On(Box::new(stage)),
+            Ok(stage) => Step::On(stage),
             Err(error) => self.refuse(transfer, error),
         }
     }
@@ -157,15 +148,39 @@ impl World {
     /// Only what the receiver has meanwhile, a later transfer, and a power cut may end one.
     fn refuse(&mut self, transfer: &Transfer, error: IntakeError) -> Step {
         let (host, boot) = transfer.to;
-        trace!(self.env, "{host} does not take the state: {error}");
+        trace!(self.env, "{host} does not take the snapshot: {error}");
         if self.hosts[host].disk.is_cut() {
             self.with(host, boot, |_, _| Err(crate::process::PowerCut));
             return Step::Over(false);
         }
-        let applied = self.hosts[host].process(boot).map_or(0, |process| process.applier.applied_index());
+        let applied = self.hosts[host].process(boot).map_or(0, |process| process.machine.applier.applied_index());
         let is_old = applied >= transfer.export.index();
-        assert!(is_old || matches!(error, IntakeError::Superseded), "{host} does not take a state: {error}");
+        assert!(is_old || matches!(error, IntakeError::Superseded), "{host} does not take a snapshot: {error}");
         Step::Over(false)
+    }
+
+    /// The snapshot is whole: its receiver's consensus takes it when it has time.
+    fn hand_in(&mut self, number: u64, transfer: &Transfer, prepared: Prepared) {
+        let (host, boot) = transfer.to;
+        if self.env.plan.cuts_in_write() && self.env.random.chance(15) {
+            // Somewhere between the first file of the new state and the log's word of it.
+            let steps = self.env.random.below(12);
+            let disk = &self.hosts[host].disk;
+            disk.cut_at(disk.operations() + steps);
+        }
+        let message = transfer.message.clone();
+        self.with(host, boot, |process, env| {
+            process.receive_snapshot(env, message, prepared, number);
+            Ok(())
+        });
+    }
+
+    /// The receiver has said what became of a snapshot. Its sender may have given up.
+    pub(crate) fn installed(&mut self, number: u64, ok: bool) {
+        self.transfers.arrived += u64::from(ok);
+        if let Some(transfer) = self.transfers.running.remove(&number) {
+            self.end_transfer(number, &transfer, ok);
+        }
     }
 
     fn end_transfer(&mut self, number: u64, transfer: &Transfer, ok: bool) {
@@ -173,13 +188,12 @@ impl World {
         self.transfers.broken += u64::from(!ok);
         let ((host, boot), to) = (transfer.from, transfer.message.to());
         self.with(host, boot, |process, env| {
-            process.member.report_snapshot(to, ok);
-            process.wake(env);
+            process.snapshot_sent(env, to, ok);
             Ok(())
         });
     }
 
-    /// States that running processes have installed.
+    /// Snapshots that members have installed.
     pub(crate) fn installs(&self) -> u64 {
         self.transfers.arrived
     }

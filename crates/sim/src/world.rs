@@ -52,6 +52,7 @@ impl World {
             addresses,
             unreachable: Vec::new(),
             snapshots: Vec::new(),
+            installed: Vec::new(),
             next_request: 0,
         };
         let clients = (0..env.plan.clients).map(|_| Client::default()).collect();
@@ -148,8 +149,11 @@ impl World {
                 process.unreachable(&mut self.env, to);
             }
         }
-        for message in std::mem::take(&mut self.env.snapshots) {
-            self.begin_transfer(message);
+        for (message, export) in std::mem::take(&mut self.env.snapshots) {
+            self.begin_transfer(message, export);
+        }
+        for (number, ok) in std::mem::take(&mut self.env.installed) {
+            self.installed(number, ok);
         }
     }
 
@@ -163,7 +167,7 @@ impl World {
         let machine = &mut self.hosts[host];
         let Some(process) = machine.process.as_mut().filter(|process| process.boot == boot) else { return };
         let outcome = act(process, &mut self.env);
-        let proof = process.proof;
+        let proof = process.proof();
         if outcome.is_err() {
             machine.lose_power(&mut self.env);
         } else if let Some(proof) = proof {
@@ -173,7 +177,7 @@ impl World {
 
     fn deliver(&mut self, from: u64, to: usize, message: api::raftpb::Message) {
         let Some(process) = &mut self.hosts[to].process else { return };
-        if process.removed.contains(&from) {
+        if process.machine.removed.contains(&from) {
             // Peers tell a removed member so.
             if let Some(&host) = self.env.addresses.get(&from).filter(|host| self.can_leave(**host)) {
                 self.leave(host);
@@ -191,7 +195,7 @@ impl World {
         let Some((_, state)) = self.env.ledger.newest_conf_state() else { return false };
         let knows = |voter: &&u64| {
             let host = self.env.addresses.get(voter).and_then(|host| self.hosts[*host].process.as_ref());
-            host.is_some_and(|process| process.removed.contains(&id))
+            host.is_some_and(|process| process.machine.removed.contains(&id))
         };
         !state.voters.contains(&id) && state.voters.iter().filter(knows).count() > state.voters.len() / 2
     }

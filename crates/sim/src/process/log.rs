@@ -1,0 +1,61 @@
+//! The Raft log of a process: write, sync, and what may only happen then.
+
+use super::{PowerCut, Process, disk_result, now};
+use crate::env::Env;
+use crate::mutation::Mutation;
+use crate::schedule::Event;
+use crate::trace::trace;
+use replica::{LogBatch, Mistake};
+
+use super::machine::Shell;
+
+impl Process {
+    /// Writes what the replica has for the log, with nothing else on its way there. Answers whether that is done already, because nothing
+    /// needed a sync, and there may be more.
+    pub(super) fn write_log(&mut self, env: &mut Env) -> bool {
+        let batch = self.replica.take_log_batch(now(env));
+        if batch.is_empty() {
+            return false;
+        }
+        batch.append_to(&mut self.wal);
+        if !batch.must_sync() {
+            self.persisted(env, batch);
+            return true;
+        }
+        self.in_log = Some(batch);
+        let slow_us = if self.slow_disk.0 > env.now_us { self.slow_disk.1 } else { 0 };
+        // A mistake that nobody has time to suffer from is none.
+        let careless = env.options.mutation == Some(Mutation::Replica(Mistake::AcknowledgesBeforeSync));
+        let sync_us = env.between(env.plan.sync_us) + slow_us + if careless { 2_000 } else { 0 };
+        env.after(sync_us, Event::LogDone { host: self.machine.host, boot: self.boot });
+        false
+    }
+
+    /// Write and sync are over.
+    pub(crate) fn log_done(&mut self, env: &mut Env) -> Result<(), PowerCut> {
+        let Some(batch) = self.in_log.take() else { return Ok(()) };
+        disk_result(&self.machine.disk, self.wal.commit(true))?;
+        trace!(env, "{} synced its log up to {:?}", self.machine.host, batch.last_index());
+        self.persisted(env, batch);
+        self.release_log()?;
+        self.drain(env)?;
+        self.wake(env);
+        Ok(())
+    }
+
+    fn persisted(&mut self, env: &mut Env, batch: LogBatch) {
+        self.machine.check_durable(env, &batch);
+        self.replica.persisted(&mut Shell { machine: &mut self.machine, env }, batch);
+    }
+
+    /// What a finished checkpoint allows, once nobody else writes.
+    pub(super) fn release_log(&mut self) -> Result<(), PowerCut> {
+        if self.in_log.is_none()
+            && let Some((snapshot, older_index)) = self.machine.release.take()
+        {
+            self.wal.save_snapshot(&snapshot);
+            disk_result(&self.machine.disk, self.wal.release(older_index))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,342 @@
+//! The process around a replica, simulated: the store, the tables of those who wait, the network, and the checks.
+
+use super::{Parts, PowerCut, disk_result};
+use crate::env::Env;
+use crate::mutation::Mutation;
+use crate::operation::{Answer, Request};
+use crate::schedule::Event;
+use crate::shadow::Shadow;
+use crate::trace::trace;
+use api::Message as _;
+use api::etcdserverpb::{InternalRaftRequest, LeaseRevokeRequest, RangeRequest, RequestHeader};
+use api::raftpb::{ConfChange, ConfState, Entry, Message, SnapshotMetadata};
+use bytes::Bytes;
+use disk::sim::SimDisk;
+use replica::{
+    ApplyQueue, CheckpointDue, CheckpointPace, Inputs, Lessor, Member, Mistake, Note, Now, Pending, Proof, Proposal,
+    ReadIndex, Status, Work,
+};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use store::{Applier, CheckpointJob, Export, Prepared, Store};
+use wal::Wal;
+
+/// A client that waits for a proposal.
+pub(crate) struct Waiter {
+    pub(crate) operation: usize,
+}
+
+impl replica::Waiter for Waiter {}
+
+/// A linearizable read, or a keep-alive that needs a read index.
+pub(crate) struct Read {
+    pub(crate) operation: usize,
+    pub(crate) asked_us: u64,
+}
+
+/// Everything of a process but its replica and its log.
+pub(crate) struct Machine {
+    pub(crate) host: usize,
+    pub(crate) boot: u64,
+    pub(crate) id: u64,
+    pub(crate) applier: Applier,
+    pub(crate) store: Arc<Store>,
+    pub(crate) disk: SimDisk,
+    pub(crate) lessor: Lessor,
+    /// What consensus has not looked at yet.
+    pub(crate) inputs: Inputs<(), Waiter, Read, u64>,
+    pub(crate) pending: Pending<Waiter>,
+    reads: ReadIndex<Read>,
+    pub(crate) applying: ApplyQueue<()>,
+    /// What the threads of connections know.
+    pub(crate) published: Status,
+    pub(crate) checkpoint: CheckpointDue,
+    pub(crate) captured: Option<CheckpointJob>,
+    pub(crate) release: Option<(api::walpb::Snapshot, u64)>,
+    /// The log as Raft has it.
+    pub(crate) log: Shadow,
+    pub(crate) last_status: Option<Status>,
+    /// The last term in which it led with its vote on the disk.
+    pub(crate) leads_in: u64,
+    pub(crate) removed: BTreeSet<u64>,
+    /// It knows who the members are: from its checkpoint, or because it has replayed it.
+    knows_members: bool,
+    pub(crate) proof: Option<Proof>,
+}
+
+impl Machine {
+    /// Around `raft` and `wal`, which it leaves to others.
+    pub(super) fn new(env: &Env, parts: Parts) -> (Machine, Member, Wal) {
+        let Parts { host, boot, id, raft, applier, wal, disk, log } = parts;
+        let store = applier.store().clone();
+        let pace = CheckpointPace { entries: env.plan.checkpoint_entries, gap: Duration::ZERO, age_max: Duration::MAX };
+        let in_place_entries_max = if env.plan.apply_us == 0 { replica::APPLY_IN_PLACE_ENTRIES_MAX } else { 0 };
+        let machine = Machine {
+            host,
+            boot,
+            id,
+            checkpoint: CheckpointDue::new(pace, applier.applied_index(), Duration::ZERO),
+            knows_members: applier.applied_index() > 0,
+            removed: store.members().removed,
+            applier,
+            store,
+            disk,
+            lessor: Lessor::default(),
+            inputs: Inputs::default(),
+            pending: Pending::default(),
+            reads: ReadIndex::default(),
+            applying: ApplyQueue::new(in_place_entries_max),
+            published: raft.status(),
+            captured: None,
+            release: None,
+            log,
+            last_status: None,
+            leads_in: 0,
+            proof: None,
+        };
+        (machine, raft, wal)
+    }
+
+    /// Ends what takes too long.
+    pub(super) fn expire(&mut self, env: &mut Env) {
+        let Some(before_ms) = (env.now_us / 1000).checked_sub(env.plan.request_timeout_us / 1000) else { return };
+        for late in self.pending.expire(before_ms) {
+            env.answer(late.waiter.operation, Answer::Unknown);
+        }
+        for late in self.reads.expire(before_ms).reads {
+            env.answer(late.operation, Answer::Refused);
+        }
+    }
+
+    /// The member has been out of touch for too long to say who leads.
+    pub(super) fn lose_leader(&mut self) {
+        (self.published.serves_reads, self.published.leader) = (false, 0);
+        self.published.role = replica::Role::Follower;
+    }
+
+    /// Answers a read that may be answered now.
+    pub(super) fn answer_read(&mut self, env: &mut Env, read: &Read) {
+        match env.history.operations[read.operation].request.clone() {
+            Request::Read { range, .. } => self.read(env, read.operation, &range),
+            Request::KeepAlive { lease } => {
+                self.lessor.confirm(read.asked_us / 1000);
+                // Only who keeps the deadlines knows of it.
+                let answer = match self.lessor.renew(lease, env.now_us / 1000) {
+                    Some(ttl_seconds) => Answer::Renewed { lease, ttl_seconds },
+                    None => Answer::Refused,
+                };
+                env.answer(read.operation, answer);
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn read(&self, env: &mut Env, operation: usize, range: &RangeRequest) {
+        let answer = match self.store.range(range) {
+            Ok(answer) => {
+                Answer::Read { revision: answer.revision, count: answer.count, kvs: answer.kvs.to_messages() }
+            }
+            Err(error) => panic!("a read of {range:?} fails: {error:?}"),
+        };
+        env.answer(operation, answer);
+    }
+
+    /// Renews a lease without a read index of its own, if the last one is new enough.
+    pub(super) fn renew_at_once(&mut self, env: &mut Env, operation: usize, lease: i64) -> bool {
+        let now_ms = env.now_us / 1000;
+        if !self.lessor.renews_at_once(lease, now_ms) {
+            return false;
+        }
+        let renewed = self.lessor.renew(lease, now_ms);
+        if let Some(ttl_seconds) = renewed {
+            env.answer(operation, Answer::Renewed { lease, ttl_seconds });
+        }
+        renewed.is_some()
+    }
+
+    /// The message that comes with a snapshot, with the members that this process knows if it is to make that mistake.
+    pub(super) fn misread(&self, env: &Env, mut message: Message) -> Message {
+        if env.options.mutation == Some(Mutation::Replica(Mistake::SkipsSnapshotMembers))
+            && let Some(metadata) = message.snapshot.as_mut().and_then(|snapshot| snapshot.metadata.as_mut())
+            && let Some(own) = env.ledger.conf_state_of.get(&self.id).filter(|own| !own.voters.is_empty())
+        {
+            metadata.conf_state = Some(own.clone());
+        }
+        message
+    }
+
+    /// Who belongs to the cluster has changed.
+    pub(super) fn note_members(&mut self, env: &mut Env) {
+        self.knows_members = true;
+        self.removed = self.store.members().removed;
+        if self.removed.contains(&self.id) {
+            trace!(env, "{} was removed", self.host);
+            env.after(1_000_000, Event::Leave { host: self.host, boot: self.boot });
+        }
+    }
+}
+
+/// A machine in its world, as the replica sees it.
+pub(super) struct Shell<'a> {
+    pub(super) machine: &'a mut Machine,
+    pub(super) env: &'a mut Env,
+}
+
+impl replica::Shell for Shell<'_> {
+    type Mark = ();
+    type Waiter = Waiter;
+    type Read = Read;
+    /// The number of the transfer.
+    type Source = u64;
+    type Fault = PowerCut;
+
+    fn pending<T>(&mut self, look: impl FnOnce(&mut Pending<Waiter>) -> T) -> T {
+        look(&mut self.machine.pending)
+    }
+
+    fn read_index<T>(&mut self, look: impl FnOnce(&mut ReadIndex<Read>) -> T) -> T {
+        look(&mut self.machine.reads)
+    }
+
+    fn has_reads(&self) -> bool {
+        !self.machine.reads.is_empty()
+    }
+
+    fn lessor<T>(&mut self, look: impl FnOnce(&mut Lessor, &Store) -> T) -> T {
+        look(&mut self.machine.lessor, &self.machine.store)
+    }
+
+    fn message_taken(&mut self, _raft: &Member, (): ()) {}
+
+    fn message_refused(&mut self, from: u64, _mark: Option<()>, error: &replica::Error) {
+        let machine = &*self.machine;
+        trace!(self.env, "{} refuses a message of {from:x}: {error}", machine.host);
+        let is_claim = matches!(error, replica::Error::Message(refusal) if refusal.is_claim());
+        // One that was set back to before its first checkpoint believes nobody until it has replayed who the members are.
+        let is_new = is_claim && !machine.knows_members;
+        // What honest members send is never refused; a log that lost its end would be.
+        assert!(is_new, "{:x} refuses a message of {from:x}: {error}", machine.id);
+    }
+
+    fn send(&mut self, messages: Vec<Message>) {
+        self.env.send(self.machine.id, messages);
+    }
+
+    fn send_snapshot(&mut self, message: Message, export: Arc<Export>) {
+        self.env.ledger.sends(self.machine.id, &message);
+        self.env.snapshots.push((message, export));
+    }
+
+    fn applied(&self) -> u64 {
+        self.machine.applier.applied_index()
+    }
+
+    fn apply_queue_bytes(&self) -> usize {
+        self.machine.applying.bytes()
+    }
+
+    fn is_store_idle_or_tells(&mut self) -> bool {
+        self.machine.applying.is_idle_or_tells()
+    }
+
+    fn wait_for_applied(&mut self, index: Option<u64>) -> bool {
+        // Every batch that is applied has a turn taken.
+        index.is_none_or(|index| self.applied() < index)
+    }
+
+    fn apply(&mut self, entries: Vec<Entry>) -> Result<(), PowerCut> {
+        self.machine.apply(self.env, entries)
+    }
+
+    fn apply_conf_change(
+        &mut self,
+        entry: &Entry,
+        take_effect: impl FnMut(&ConfChange) -> Option<ConfState>,
+    ) -> Result<(), PowerCut> {
+        self.machine.apply_entries(self.env, std::slice::from_ref(entry), take_effect)
+    }
+
+    fn install(&mut self, prepared: Prepared, metadata: &SnapshotMetadata) -> Result<(), PowerCut> {
+        let (machine, index) = (&mut *self.machine, metadata.index());
+        disk_result(&machine.disk, machine.applier.install(prepared))?;
+        machine.checkpoint.taken(index, Duration::from_micros(self.env.now_us));
+        trace!(self.env, "{} installed the snapshot at {index}", machine.host);
+        // As Raft has them, which took them from the message and not from the data.
+        let conf_state = metadata.conf_state.clone().unwrap_or_default();
+        self.env.ledger.restored_members(machine.id, index, &conf_state);
+        self.env.ledger.hash(machine.id, index, machine.store.hash());
+        machine.note_members(self.env);
+        Ok(())
+    }
+
+    fn export(&mut self) -> Option<Export> {
+        self.machine.applier.can_capture().then(|| self.machine.applier.export())
+    }
+
+    fn end_proposals(&mut self, waiters: Vec<Waiter>, error: api::Error) {
+        // These say that nothing has happened, and nothing will.
+        let is_refusal = matches!(error, api::Error::TooManyRequests | api::Error::NotPrimaryLessor);
+        for waiter in waiters {
+            let answer = if is_refusal { Answer::Refused } else { Answer::Unknown };
+            self.env.answer(waiter.operation, answer);
+        }
+    }
+
+    fn end_reads(&mut self, reads: Vec<Read>, _error: api::Error) {
+        for read in reads {
+            self.env.answer(read.operation, Answer::Refused);
+        }
+    }
+
+    fn end_install(&mut self, transfer: u64, result: Result<(), String>) {
+        self.env.installed.push((transfer, result.is_ok()));
+    }
+
+    fn revoke(&mut self, lease: i64) -> Option<Proposal<Waiter>> {
+        let env = &mut *self.env;
+        let id = env.request_id();
+        let request = InternalRaftRequest {
+            header: Some(RequestHeader { id, ..Default::default() }),
+            lease_revoke: Some(LeaseRevokeRequest { id: lease }),
+            ..Default::default()
+        };
+        trace!(env, "{} lets lease {lease} expire", self.machine.host);
+        let data: Bytes = request.encode_to_vec().into();
+        let operation = env.history.begin(env.now_us, None, id, Request::Write(data.clone()));
+        Some(Proposal { id, data, waiter: Waiter { operation }, term: None })
+    }
+
+    fn publish(&mut self, status: &Status, _log_bytes: u64, _now: Now) {
+        self.machine.published = *status;
+        self.machine.check_status(self.env, status);
+    }
+
+    fn note(&mut self, note: Note<'_>) {
+        let machine = &*self.machine;
+        trace!(self.env, "{} notes {note:?}", machine.host);
+        match note {
+            Note::ForwardRefused => panic!("{:x} refuses a proposal of another member", machine.id),
+            Note::ConfChangeFailed(error) => panic!("{:x} cannot apply a configuration change: {error}", machine.id),
+            _ => {}
+        }
+    }
+
+    fn log_lost(&mut self, proof: &Proof) {
+        self.machine.proof = Some(*proof);
+    }
+
+    fn observe(&mut self, raft: &Member, work: &Work) {
+        self.machine.check_work(self.env, raft, work);
+    }
+
+    fn makes(&self, mistake: Mistake) -> bool {
+        let Some(Mutation::Replica(planted)) = self.env.options.mutation else { return false };
+        let is_here = match mistake {
+            // Some members, and not those who found the cluster with it.
+            Mistake::SkipsConfChange => self.machine.host % 2 == 1 && self.applied() >= 10,
+            _ => true,
+        };
+        planted == mistake && is_here
+    }
+}
