@@ -82,6 +82,7 @@ impl Driver {
                 match mail {
                     Mail::Wake(signal) => connection.notify(signal, Event::Wake),
                     Mail::Answer(signal, answer) => connection.notify(signal, Event::Answer(answer)),
+                    Mail::Resume(signal, resume) => connection.notify(signal, Event::Resume(resume)),
                     Mail::Connection(..) | Mail::Ready { .. } | Mail::Shutdown(_) => {}
                 }
             }

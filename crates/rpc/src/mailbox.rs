@@ -8,6 +8,9 @@ use crate::arrival::Arrival;
 use crate::responder::Answer;
 use crate::signal::Signal;
 
+/// The rest of a call that waited for something. It answers the call, at once or later, also if it is dropped.
+pub(crate) type Resume = Box<dyn FnOnce() + Send>;
+
 /// Something for a request thread to do.
 pub(crate) enum Mail {
     /// A connection to serve.
@@ -18,6 +21,8 @@ pub(crate) enum Mail {
     Wake(Arc<Signal>),
     /// A call is answered.
     Answer(Arc<Signal>, Answer),
+    /// A call is to be carried on here.
+    Resume(Arc<Signal>, Resume),
     /// Take no more, finish what runs, and end.
     Shutdown(Closing),
 }

@@ -115,6 +115,20 @@ impl Responder {
         }
     }
 
+    /// Has the call carried on by its connection's thread, between that thread's other calls: `then` sends the reply, or keeps the
+    /// responder. For calls that waited for something, when the thread that has it is needed elsewhere. Called at once where the call is
+    /// being handed to the service right now, and for a call from within the process, which has no such thread.
+    pub fn resume(self, then: impl FnOnce(Responder) + Send + 'static) {
+        match &self.to {
+            Some(To::Stream(signal)) if !ptr::eq(CURRENT.get(), Arc::as_ptr(signal)) && !signal.is_ended() => {
+                let signal = signal.clone();
+                let mailbox = signal.clone();
+                mailbox.mailbox().post(Mail::Resume(signal, Box::new(move || then(self))));
+            }
+            _ => then(self),
+        }
+    }
+
     /// Whether nobody waits for the reply any more: the client has reset the stream or gone, or the deadline has passed.
     pub fn is_canceled(&self) -> bool {
         match &self.to {

@@ -10,6 +10,7 @@ use contain::Outside;
 use crate::frame::Reason;
 use crate::head::Grpc;
 use crate::input::Input;
+use crate::mailbox::Resume;
 use crate::outflow::{Outflow, STREAM_BYTES};
 use crate::receiver::WINDOW_UPDATE_BYTES_MIN;
 use crate::responder::Answer;
@@ -31,6 +32,8 @@ pub(crate) enum Event {
     Fed,
     /// The service has answered.
     Answer(Answer),
+    /// The service goes on with the call.
+    Resume(Resume),
     /// The deadline has passed.
     Expired,
     /// The rest of the request does not come.

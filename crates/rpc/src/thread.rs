@@ -231,6 +231,7 @@ impl RequestThread {
                     answers += 1;
                     self.notify(signal, Event::Answer(answer));
                 }
+                Mail::Resume(signal, resume) => self.notify(signal, Event::Resume(resume)),
                 Mail::Shutdown(closing) => self.drain(closing),
             }
         }

@@ -25,6 +25,11 @@ impl Stream {
             Cause::Event(Event::Begin) => self.waits = false,
             Cause::Event(Event::Fed) => self.hungers = false,
             Cause::Event(Event::Answer(answer)) => self.answer(look, answer),
+            Cause::Event(Event::Resume(resume)) => {
+                if let Some(answer) = inline(&self.signal.clone(), |_| resume()) {
+                    self.answer(look, answer);
+                }
+            }
             Cause::Event(Event::Late) => self.late(),
             // The time for the request has passed, not that for the response.
             Cause::Event(Event::Expired) if self.method.is_none() => {

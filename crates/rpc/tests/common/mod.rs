@@ -34,6 +34,8 @@ pub const METHODS: &[Method] = &[
     Method { path: "/test.Echo/Refuse", kind: Kind::Bidi },
     Method { path: "/test.Echo/Whole", kind: Kind::Unary },
     Method { path: "/test.Echo/Slip", kind: Kind::Unary },
+    Method { path: "/test.Echo/Resume", kind: Kind::Unary },
+    Method { path: "/test.Echo/ResumeNow", kind: Kind::Unary },
 ];
 
 /// What the service has seen.
@@ -63,6 +65,14 @@ impl Service for Echo {
                     std::thread::sleep(Duration::from_millis(20));
                     responder.send(Ok(Reply::Whole(call.message)));
                 });
+            }
+            "/test.Echo/Resume" => {
+                let own = std::thread::current().id();
+                std::thread::spawn(move || responder.resume(move |responder| answer_on(own, call, responder)));
+            }
+            "/test.Echo/ResumeNow" => {
+                let own = std::thread::current().id();
+                responder.resume(move |responder| answer_on(own, call, responder));
             }
             "/test.Echo/Never" => self.0.never.lock().expect("not poisoned").push(responder),
             "/test.Echo/Drop" => drop(responder),
@@ -119,6 +129,13 @@ impl Service for Echo {
             }
         }
     }
+}
+
+/// Echoes on the thread that had the call first, and fails on any other.
+fn answer_on(own: std::thread::ThreadId, call: Call, responder: Responder) {
+    let is_own = std::thread::current().id() == own;
+    let elsewhere = || Status::new(Code::Internal, "resumed on another thread");
+    responder.send(is_own.then_some(Reply::Whole(call.message)).ok_or_else(elsewhere));
 }
 
 struct Handler {

@@ -21,6 +21,22 @@ async fn replies_now_and_later() {
 }
 
 #[tokio::test]
+async fn calls_are_resumed_by_the_thread_of_their_connection() {
+    let fixture = serve(rpc::Options { threads: 2, ..options() });
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        clients.push(Client::connect(fixture.address).await);
+    }
+    for client in &mut clients {
+        for method in ["Resume", "ResumeNow", "Resume"] {
+            let answer = client.unary(method, b"hello").await;
+            assert_eq!(answer.status(), (0, String::new()), "{method}");
+            assert_eq!(answer.messages(), [&b"hello"[..]]);
+        }
+    }
+}
+
+#[tokio::test]
 async fn many_calls_at_once_on_two_threads() {
     let fixture = serve(rpc::Options { threads: 2, ..options() });
     let mut clients = Vec::new();

@@ -41,7 +41,7 @@ pub(crate) struct Stages {
     pub(crate) read_index: Stage,
     /// Collecting and encoding the answer.
     pub(crate) read: Stage,
-    /// Answers of other threads, writes and linearizable reads: until the batch of which they are part is in the sockets.
+    /// Answers of other threads, above all of writes: until the batch of which they are part is in the sockets.
     pub(crate) send: Stage,
     /// The last index of each sync of the log, and its end.
     syncs: Mutex<VecDeque<(u64, Instant)>>,

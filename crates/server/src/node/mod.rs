@@ -301,7 +301,8 @@ impl Node {
     }
 
     /// Runs `read` once this member's state holds everything that was acknowledged so far: at once on a leader that is the only
-    /// voter, else after a read index. Until then the budget counts `weight`, what `read` keeps in memory of a client's request.
+    /// voter, else after a read index, on a thread that has other things to do: what takes long goes elsewhere. Until then the budget
+    /// counts `weight`, what `read` keeps in memory of a client's request.
     pub(crate) fn linearize(self: &Arc<Self>, weight: Weight, read: impl FnOnce(Result<(), Error>) + Send + 'static) {
         if self.status.serves_local_reads() {
             return read(Ok(()));
@@ -320,6 +321,17 @@ impl Node {
         if let Err(refused) = self.inbox.read(Box::new(read), self.room(Class::Read)) {
             refused(Err(self.refuse(Class::Read)));
         }
+    }
+
+    /// The same for a call: `then` runs on the thread of the call's connection, since whoever finds that the read may go on takes turns of
+    /// consensus.
+    pub(crate) fn linearize_call(
+        self: &Arc<Self>,
+        weight: Weight,
+        responder: rpc::Responder,
+        then: impl FnOnce(Result<(), Error>, rpc::Responder) + Send + 'static,
+    ) {
+        self.linearize(weight, move |allowed| responder.resume(move |responder| then(allowed, responder)));
     }
 
     /// The data as an etcd backend file. Plans it, which reads the whole index: for the slow pool. Given up once it is not `wanted`.

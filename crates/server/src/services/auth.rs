@@ -126,7 +126,7 @@ fn read<R: Send + 'static>(
     answer: impl FnOnce(&Node, &R) -> Result<Reply, Status> + Send + 'static,
 ) {
     let own = node.clone();
-    node.linearize(identity.weight(), move |allowed| {
+    node.linearize_call(identity.weight(), responder, move |allowed, responder| {
         let pass = allowed.and_then(|()| own.pass_now(&identity));
         match pass.and_then(|pass| permit(&own, &pass, &request).map(|()| pass)) {
             Ok(pass) => responder.send(still(&own, &pass, answer(&own, &request))),

@@ -30,7 +30,7 @@ pub(super) fn member_list(node: &Arc<Node>, call: Call, responder: Responder) {
             Ok(_) if !request.linearizable => responder.send(answer(node)),
             Ok(_) => {
                 let own = node.clone();
-                node.linearize(Weight::NONE, move |allowed| match allowed {
+                node.linearize_call(Weight::NONE, responder, move |allowed, responder| match allowed {
                     Ok(()) => responder.send(answer(&own)),
                     Err(error) => refuse(responder, error),
                 });

@@ -115,7 +115,7 @@ fn read(
     }
     let own = node.clone();
     // After the read index: what was acknowledged about users and permissions counts too.
-    node.linearize(identity.weight(), move |allowed| {
+    node.linearize_call(identity.weight(), responder, move |allowed, responder| {
         if waits {
             reading.allowed = Instant::now();
         }

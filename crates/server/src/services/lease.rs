@@ -134,7 +134,7 @@ fn ask_time_to_live(request: &LeaseTimeToLiveRequest) -> Ask<'_> {
 
 pub(super) fn leases(node: &Arc<Node>, call: Call, responder: Responder) {
     let (own, identity, client) = (node.clone(), Identity::of(&call), call.peer.address);
-    node.linearize(identity.weight(), move |allowed| {
+    node.linearize_call(identity.weight(), responder, move |allowed, responder| {
         let pass = allowed.and_then(|()| own.pass_now(&identity));
         match pass.and_then(|pass| pass.decide(Ask::AllLeases, &own.store).map(|()| pass)) {
             Ok(pass) => {
