@@ -155,6 +155,10 @@ impl Rooms {
         }
         let everywhere = applied.min(self.least_index.load(Ordering::Relaxed));
         let mut recent = lock(&self.recent);
+        // What was cut off the log with another leader's is never applied: an idle cluster would not get there.
+        for index in recent.iter_mut().filter_map(|claim| claim.index.as_mut()) {
+            *index = last.min(*index);
+        }
         for claim in recent.iter_mut().filter(|claim| claim.index.is_none() && claim.after_ms <= now_ms) {
             match retry_ms {
                 None => claim.index = Some(last),
@@ -319,6 +323,19 @@ mod tests {
         assert!(!counts(MsgHeartbeatResp, 2, 5, false), "this member does not lead");
         let others = raftpb::Message { room: Some(0), room_index: Some(1), ..heartbeat(MessageType::MsgAppResp, 2) };
         assert!(Word::of(&others).is_none());
+    }
+
+    #[test]
+    fn a_claim_ends_with_what_was_cut_off_the_log() {
+        let rooms = Rooms::default();
+        let left = || lock(&rooms.recent).len();
+        rooms.keep(Room::default(), None, 0);
+        rooms.release(30, 20, 0, None);
+        assert_eq!(left(), 1, "its entry may be applied yet");
+        rooms.release(25, 24, 0, None);
+        assert_eq!(left(), 1);
+        rooms.release(25, 25, 0, None);
+        assert_eq!(left(), 0, "there is nothing behind what is applied");
     }
 
     #[test]
