@@ -53,7 +53,13 @@ pub(super) fn open(
     if let Some(cut) = &recovered.cut {
         logging::warn("cut an unfinished write off the Raft log", &[("cut", logging::Value::Shown(cut))]);
     }
-    if recovered.restarted {
+    if recovered.restarted && !applied.installed {
+        logging::warn(
+            "the Raft log ends before what was applied from it, or has another entry there: acknowledged entries may be lost; it goes on \
+             behind the store because of --unsafe-ignore-lost-log",
+            &[("applied-index", applied.index.into())],
+        );
+    } else if recovered.restarted {
         logging::info(
             "the Raft log goes on behind a snapshot that it was not told of before the last stop",
             &[("snapshot-index", applied.index.into())],
