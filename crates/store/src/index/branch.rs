@@ -11,8 +11,9 @@ pub(super) const HEAVY_CHILDREN_MIN: usize = 8;
 /// Up to [`KEYS_MAX`] children. Child i holds the keys in `[separator i - 1, separator i)`.
 ///
 /// A branch may be left with a single child and no separator; all leaves stay at the same depth. A branch is cut in two only with
-/// [`HEAVY_CHILDREN_MIN`] children or more, so a level is added to the tree only for six times as many keys: functions that recurse
-/// by level, down a way or over the whole tree, do so some twenty times at most.
+/// [`HEAVY_CHILDREN_MIN`] children or more. That makes a level stand for six times as many keys as the one below, or for about twice as
+/// many where separators with other prefixes come to the end of full branches, which stay full. Functions that recurse by level, down
+/// a way or over the whole tree, do so less than forty times.
 pub(super) struct Branch {
     pub(super) separators: KeyBlock,
     pub(super) children: Vec<Node>,
