@@ -23,9 +23,9 @@ run: build
 cluster: build
 	@$(BIN) cluster --size $${SIZE:-3}
 
-# Everything CI runs.
+# Everything CI runs; the stages joined by `+` run beside each other. docs/ci.md has their times.
 test:
-	@.ci/stages tools lint unit sim-short fuzz-short build conformance clients published faults reliability
+	@.ci/stages tools lint unit+build fuzz-short sim-short conformance+clients published+faults reliability
 
 # What the tests need beside compilers and interpreters; installs it on Debian, as root.
 tools:
@@ -47,14 +47,14 @@ unit:
 
 # Whole clusters from seeds: SEEDS=n (1,000) from FROM (1) on, or SEED=x with its full trace.
 sim:
-	$(CARGO) build --profile sim --locked -p cairn-sim
-	$(CARGO_TARGET_DIR)/sim/cairn-sim $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),1))
+	$(CARGO) build --release --locked -p cairn-sim
+	$(CARGO_TARGET_DIR)/release/cairn-sim $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),1))
 
 # Seeds that once found something, then fresh ones for a minute.
 sim-short:
-	$(CARGO) build --profile sim --locked -p cairn-sim
-	$(CARGO_TARGET_DIR)/sim/cairn-sim --table crates/sim/seeds.txt
-	$(CARGO_TARGET_DIR)/sim/cairn-sim --seconds 60
+	$(CARGO) build --release --locked -p cairn-sim
+	$(CARGO_TARGET_DIR)/release/cairn-sim --table crates/sim/seeds.txt
+	$(CARGO_TARGET_DIR)/release/cairn-sim --seconds 60
 
 # Hostile scripts against whole members in one process: the seeds of fuzz/seeds, then new inputs, half a minute for each of two targets. SEED=n: from that one.
 fuzz-short:
