@@ -18,7 +18,8 @@ import (
 )
 
 // metric is one sample of the server's page; labels as they stand there, braces
-// included. Zero if there is none.
+// included. The page must have the metric; zero if it has no sample with these
+// labels yet.
 func metric(t testing.TB, server *harness.Server, name, labels string) int {
 	t.Helper()
 	response, err := http.Get(server.URL("/metrics"))
@@ -32,6 +33,9 @@ func metric(t testing.TB, server *harness.Server, name, labels string) int {
 	}
 	found := regexp.MustCompile("(?m)^" + regexp.QuoteMeta(name+labels) + ` (\d+)`).FindSubmatch(page)
 	if found == nil {
+		if !strings.Contains(string(page), "# TYPE "+name+" ") {
+			t.Fatalf("the page has no metric %s", name)
+		}
 		return 0
 	}
 	value, _ := strconv.Atoi(string(found[1]))
@@ -96,13 +100,15 @@ func TestUnreadTxns(t *testing.T) {
 				cancel()
 				time.Sleep(50 * time.Millisecond)
 			}
+			held := func() int { return metric(t, server, "cairn_budget_held_bytes", `{pool="long_answers"}`) }
+			if held() == 0 {
+				t.Error("what they take is not counted")
+			}
 			checkGrowth(t, fmt.Sprintf("%d unread transactions of %d ranges, %s", connections*streams, values, row.name), before, peak(), row.growthMB)
 			for _, call := range calls {
 				call.conn.Close()
 			}
-			await(t, "what they held is free", func() bool {
-				return metric(t, server, "cairn_budget_held_bytes", `{pool="long_answers"}`) == 0
-			})
+			await(t, "what they held is free", func() bool { return held() == 0 })
 			// And one that reads gets all of it.
 			one := call(t, server.Endpoint(), "/etcdserverpb.KV/Txn", txn, false)
 			if bytes, err := one.drain(30 * time.Second); err != nil || bytes < values*valueBytes {
