@@ -1,11 +1,5 @@
 //! The bodies of HTTP messages: all there, or coming in pieces.
 
-#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
-#![cfg_attr(
-    test,
-    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
-)]
-
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;

@@ -28,7 +28,7 @@ impl Mark {
     /// Where it stands now that `received_bytes` of the body have come; none if it has taken longer than `timeout` for too little.
     fn moved(before: Option<Mark>, now: Instant, received_bytes: u64, timeout: Duration) -> Option<Mark> {
         match before {
-            Some(mark) if received_bytes - mark.received_bytes < PROGRESS_BYTES_MIN => {
+            Some(mark) if received_bytes.saturating_sub(mark.received_bytes) < PROGRESS_BYTES_MIN => {
                 (now.duration_since(mark.at) < timeout).then_some(mark)
             }
             _ => Some(Mark { at: now, received_bytes }),

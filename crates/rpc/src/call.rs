@@ -24,10 +24,9 @@ impl Http2 {
         }
     }
 
-    /// Looks at the stream under `key`, of which more has come.
-    pub(crate) fn attend_input(&mut self, shared: &mut Shared, key: usize, data: &[u8], end: bool) {
-        let signal = self.streams[key].signal.clone();
-        self.look(shared, &signal, Cause::Input(data, end));
+    /// Looks at the stream of `signal`, of which more has come.
+    pub(crate) fn attend_input(&mut self, shared: &mut Shared, signal: &Arc<Signal>, data: &[u8], end: bool) {
+        self.look(shared, signal, Cause::Input(data, end));
     }
 
     /// Adds a stream, and looks at it for the first time if there is something to do.
@@ -38,7 +37,7 @@ impl Http2 {
         if let Some(deadline) = deadline {
             shared.deadlines.push(deadline, signal.clone());
         }
-        self.hold(stream.streams, stream.out.held_bytes() as isize);
+        self.hold(stream.streams, 0, stream.out.held_bytes());
         self.tell_held();
         self.gathered.change(0, stream.gathered_bytes());
         self.heads.change(0, stream.lasting_head_bytes());
@@ -53,18 +52,18 @@ impl Http2 {
     /// Takes the stream under `key` out.
     pub(crate) fn remove(&mut self, shared: &Shared, key: usize) {
         let stream = self.streams.remove(key);
-        self.hold(stream.streams, -(stream.out.held_bytes() as isize));
+        self.hold(stream.streams, stream.out.held_bytes(), 0);
         self.tell_held();
         self.gathered.change(stream.gathered_bytes(), 0);
         self.heads.change(stream.lasting_head_bytes(), 0);
         self.discard(shared, &stream);
     }
 
-    /// Counts output that waits in streams.
-    fn hold(&mut self, streams: bool, bytes: isize) {
+    /// Counts output that waits in a stream: `after` bytes now, `before` the last time.
+    fn hold(&mut self, streams: bool, before: usize, after: usize) {
         let held = if streams { &mut self.streamed_bytes } else { &mut self.held_bytes };
         // No more is taken away than was added.
-        *held = held.wrapping_add_signed(bytes);
+        *held = held.wrapping_sub(before).wrapping_add(after);
     }
 
     /// Adds what waits in this connection's streams to what waits in all.
@@ -89,7 +88,7 @@ impl Http2 {
         };
         let (streams, held_bytes) = (stream.streams, stream.out.held_bytes());
         let (gathered_bytes, head_bytes) = (stream.gathered_bytes(), stream.lasting_head_bytes());
-        let room = room + gathered_bytes;
+        let room = room.saturating_add(gathered_bytes);
         let mut look = Look { shared, sender: &mut self.sender, peer: &self.peer, room, can_begin, stream_room };
         let outcome = stream.attend(&mut look, cause, asked);
         let is_over = matches!(outcome, Outcome::Ends(_));
@@ -117,7 +116,7 @@ impl Http2 {
             }
             list.push_back(signal.clone());
             // Streams that end leave their signals behind. A stream is in a list once at most.
-            if list.len() > 2 * self.ids.len() + LISTED_MIN {
+            if list.len() > self.ids.len().saturating_mul(2).saturating_add(LISTED_MIN) {
                 list.retain(|signal| !signal.is_ended());
             }
         }
@@ -130,8 +129,8 @@ impl Http2 {
             }
         }
         if held_bytes != held_after || streams != streams_after {
-            self.hold(streams, -(held_bytes as isize));
-            self.hold(streams_after, held_after as isize);
+            self.hold(streams, held_bytes, 0);
+            self.hold(streams_after, 0, held_after);
             self.tell_held();
         }
         self.gathered.change(gathered_bytes, gathered_after);

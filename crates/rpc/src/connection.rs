@@ -20,6 +20,7 @@ use crate::gathering::Share;
 use crate::held::{HELD_BYTES_SHARE, HeldPart};
 use crate::ids::IdHasher;
 use crate::keepalive::{PeerPulse, PingRule, Pulse};
+use crate::later::later;
 use crate::passed_over::PassedOver;
 use crate::rates::Rates;
 use crate::receiver::{Receiver, WINDOW_BYTES};
@@ -40,6 +41,8 @@ const HELD_BYTES_MAX: usize = 8 << 20;
 const STREAMED_BYTES_MAX: usize = 64 << 20;
 /// How long the socket of a connection that ended in an error is kept.
 const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
+/// What is read at once of input that nobody looks at.
+const LINGER_BYTES: usize = 4096;
 /// Room for input: what one turn reads, behind the beginning of a frame that came before.
 pub(crate) const INPUT_BYTES: usize = limits::TURN_BYTES_MAX + HEAD_BYTES + PAYLOAD_BYTES_DEFAULT;
 
@@ -74,6 +77,9 @@ pub(crate) struct Ending {
     pub(crate) reason: Reason,
     pub(crate) text: &'static str,
 }
+
+/// Ends a connection whose buffers do not fit together: a bug here, not the peer's fault.
+const SLIPPED: Ending = Ending { reason: Reason::INTERNAL_ERROR, text: "internal error" };
 
 pub(crate) struct Http2 {
     socket: Box<dyn ByteStream>,
@@ -199,10 +205,10 @@ impl Http2 {
         if self.leaving.is_some() {
             return self.linger(&mut cx);
         }
-        let until = shared.now + TURN_TIME_MAX;
+        let until = later(shared.now, TURN_TIME_MAX);
         self.work(shared, until);
         // However long that took, what the client says is heard: it may be that it wants no more of it.
-        let read = match self.read(shared, &mut cx, until.max(shared.now + READ_TIME_MIN)) {
+        let read = match self.read(shared, &mut cx, until.max(later(shared.now, READ_TIME_MIN))) {
             Ok(read) => read,
             Err(ending) => {
                 shared.stats.connection_error(ending.reason);
@@ -337,14 +343,15 @@ impl Http2 {
             if is_choked || shared.now > until {
                 return Ok(Read::CutShort);
             }
+            // Left over from an earlier read into the same room, so it fits.
+            let (kept, free) = room.split_at_mut_checked(self.input.len()).ok_or(SLIPPED)?;
+            kept.copy_from_slice(&self.input);
             let mut len = self.input.len();
-            room[..len].copy_from_slice(&self.input);
             if !self.behind {
                 if allowance == 0 {
                     return Ok(Read::CutShort);
                 }
-                let most = allowance.min(room.len() - len);
-                let mut buf = ReadBuf::new(&mut room[len..len + most]);
+                let mut buf = ReadBuf::new(free.get_mut(..allowance.min(free.len())).ok_or(SLIPPED)?);
                 match Pin::new(&mut *self.socket).poll_read(cx, &mut buf) {
                     Poll::Pending => return Ok(Read::Drained),
                     Poll::Ready(Err(_)) => return Ok(Read::Ended),
@@ -352,14 +359,15 @@ impl Http2 {
                     Poll::Ready(Ok(())) => {}
                 }
                 let count = buf.filled().len();
-                len += count;
-                allowance -= count;
+                len = len.saturating_add(count);
+                allowance = allowance.saturating_sub(count);
                 self.pulse.heard(shared.now);
             }
-            let (handled, behind) = self.handle(shared, &room[..len], until)?;
+            let input = room.get(..len).ok_or(SLIPPED)?;
+            let (handled, behind) = self.handle(shared, input, until)?;
             self.behind = behind;
             self.input.clear();
-            self.input.extend_from_slice(&room[handled..len]);
+            self.input.extend_from_slice(input.get(handled..).ok_or(SLIPPED)?);
             if self.input.is_empty() && self.input.capacity() > 0 {
                 self.input = Vec::new();
             }
@@ -369,7 +377,9 @@ impl Http2 {
     /// Writes what there is. Pending if the socket does not take all of it.
     fn flush(&mut self, now: Instant, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         let before = self.sender.output.len();
-        self.ping_rule.wrote((before - self.unwritten_bytes) as u64);
+        #[expect(clippy::arithmetic_side_effects, reason = "since the last flush nothing was taken out, only added")]
+        let added = before - self.unwritten_bytes;
+        self.ping_rule.wrote(added as u64);
         let flushed = self.sender.output.flush(&mut *self.socket, cx);
         self.unwritten_bytes = self.sender.output.len();
         if flushed.is_ready() {
@@ -414,8 +424,8 @@ impl Http2 {
         if Pin::new(&mut *self.socket).poll_shutdown(cx).is_pending() {
             return Turn::Idle;
         }
-        let mut room = [0; 4096];
-        for _ in 0..limits::TURN_BYTES_MAX / room.len() {
+        let mut room = [0; LINGER_BYTES];
+        for _ in 0..limits::TURN_BYTES_MAX / LINGER_BYTES {
             let mut buf = ReadBuf::new(&mut room);
             match Pin::new(&mut *self.socket).poll_read(cx, &mut buf) {
                 Poll::Pending => return Turn::Idle,

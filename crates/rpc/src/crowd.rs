@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Bits of an IPv6 address that are the network's: a single host may have all the addresses below it.
-const NETWORK_BITS: u32 = 64;
+/// The bits of an IPv6 address that are the network's: a single host may have all the addresses below it.
+const NETWORK: Ipv6Addr = Ipv6Addr::new(u16::MAX, u16::MAX, u16::MAX, u16::MAX, 0, 0, 0, 0);
 
 /// Where connections come from, as far as one from the same place must not take the place of another: an IPv4 address, an IPv6
 /// network, or a socket of this machine.
@@ -15,7 +15,7 @@ pub struct Origin(Option<IpAddr>);
 impl Origin {
     /// The origin of connections from this address; none for a Unix socket.
     pub fn of(address: Option<IpAddr>) -> Origin {
-        Origin(address.map(|address| Origin::cut(address, NETWORK_BITS)))
+        Origin(address.map(|address| Origin::cut(address, NETWORK)))
     }
 }
 
@@ -23,23 +23,21 @@ impl Origin {
 /// neighbours: who has a network of networks could be in many places with a few entries each.
 const MANY: usize = 16;
 
-/// Bits of an IPv6 address that are the site's, which has many networks.
-const SITE_BITS: u32 = 48;
+/// The bits of an IPv6 address that are the site's, which has many networks.
+const SITE: Ipv6Addr = Ipv6Addr::new(u16::MAX, u16::MAX, u16::MAX, 0, 0, 0, 0, 0);
 
 impl Origin {
-    /// The address without the bits below the first `bits` if it is of version 6.
-    fn cut(address: IpAddr, bits: u32) -> IpAddr {
+    /// The address, with only the bits of `mask` if it is of version 6.
+    fn cut(address: IpAddr, mask: Ipv6Addr) -> IpAddr {
         match address.to_canonical() {
-            IpAddr::V6(address) => {
-                IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & u128::MAX << (u128::BITS - bits)))
-            }
+            IpAddr::V6(address) => IpAddr::V6(address & mask),
             address => address,
         }
     }
 
     /// All that is of the same site.
     fn site(self) -> Origin {
-        Origin(self.0.map(|address| Origin::cut(address, SITE_BITS)))
+        Origin(self.0.map(|address| Origin::cut(address, SITE)))
     }
 }
 

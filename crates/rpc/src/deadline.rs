@@ -25,7 +25,7 @@ const SWEEP_MIN: usize = 1024;
 
 impl Deadlines {
     pub(crate) fn push(&mut self, at: Instant, signal: Arc<Signal>) {
-        if self.heap.len() >= SWEEP_MIN.max(2 * self.swept) {
+        if self.heap.len() >= SWEEP_MIN.max(self.swept.saturating_mul(2)) {
             self.heap.retain(|deadline| !deadline.signal.is_ended());
             self.swept = self.heap.len();
         }

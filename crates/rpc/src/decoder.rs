@@ -1,11 +1,5 @@
 //! Cuts the body of a request into messages.
 
-#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
-#![cfg_attr(
-    test,
-    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
-)]
-
 use api::Code;
 use bytes::{Buf, Bytes, BytesMut};
 

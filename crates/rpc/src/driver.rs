@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::io;
+use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,6 +15,7 @@ use crate::connection::{Http2, Turn};
 use crate::deadline::Deadlines;
 use crate::frame::PREFACE;
 use crate::held::HeldBytes;
+use crate::later::later;
 use crate::mailbox::{Mail, Mailbox};
 use crate::routes::Routes;
 use crate::stream::Event;
@@ -50,13 +51,14 @@ impl Driver {
     pub fn new(service: Arc<dyn Service>, options: Options) -> Driver {
         let options = Options { threads: 1, ..options };
         let stats = Stats::new(&options, service.methods().len());
+        let [shard] = stats.shards() else { unreachable!("there is one thread") };
         let mailbox = Arc::new(Mailbox::new());
         let held_bytes = HeldBytes::new(options.held_bytes_max);
         let shared = Shared {
             routes: Arc::new(Routes::new(service.methods())),
             service,
             options: Arc::new(options),
-            stats: stats.shard(0),
+            stats: shard.clone(),
             mailbox: mailbox.clone(),
             deadlines: Deadlines::default(),
             gathering: Arc::default(),
@@ -105,7 +107,7 @@ impl Driver {
 
     /// Has the connection look after what takes time, as if so much of it had passed. Returns what it wrote.
     pub fn tick(&mut self, passed: Duration) -> Vec<u8> {
-        self.shared.now = Instant::now() + passed;
+        self.shared.now = later(Instant::now(), passed);
         let waker = Waker::from(self.wake.clone());
         if let Some(connection) = &mut self.connection
             && !connection.tick(&self.shared, &waker)
@@ -151,12 +153,10 @@ impl AsyncRead for Pipe {
         if ends.input.is_empty() {
             return Poll::Pending;
         }
-        let count = ends.input.len().min(buf.remaining());
-        let (front, back) = ends.input.as_slices();
-        let of_front = count.min(front.len());
-        buf.put_slice(&front[..of_front]);
-        buf.put_slice(&back[..count - of_front]);
-        ends.input.drain(..count);
+        while buf.remaining() > 0 && !ends.input.is_empty() {
+            let count = ends.input.read(buf.initialize_unfilled())?;
+            buf.advance(count);
+        }
         Poll::Ready(Ok(()))
     }
 }

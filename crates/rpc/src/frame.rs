@@ -1,11 +1,5 @@
 //! HTTP/2 frames, RFC 9113 sections 4 and 6: taken apart and put together, without any state.
 
-#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
-#![cfg_attr(
-    test,
-    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
-)]
-
 use bytes::{BufMut, BytesMut};
 
 /// Bytes of every frame's head.

@@ -1,11 +1,5 @@
 //! The first bytes of a connection, which tell what it speaks.
 
-#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
-#![cfg_attr(
-    test,
-    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
-)]
-
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

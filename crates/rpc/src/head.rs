@@ -1,11 +1,5 @@
 //! The headers of a request, checked by the rules of HTTP/2 (RFC 9113 section 8) and of gRPC.
 
-#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
-#![cfg_attr(
-    test,
-    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
-)]
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -235,11 +229,10 @@ impl Parts {
         let path = String::from_utf8_lossy(&self.path);
         // What stands behind the path is no part of a method's name.
         let path = path.split_once('?').map_or(&*path, |(path, _)| path);
-        let (method, encoding) = match (routes.find(path), encoding) {
+        let ((method, kind), encoding) = match (routes.find(path), encoding) {
             (Ok(method), Ok(encoding)) => (method, encoding),
             (Err(status), _) | (_, Err(status)) => return refused(StatusCode::OK, status),
         };
-        let kind = routes.kind(method);
         let metadata = Metadata::from(self.fields);
         Target::Grpc(Arc::new(Grpc { method, kind, encoding, timeout, content_type, metadata }))
     }

@@ -1,11 +1,5 @@
 //! HTTP/1.1 connections: health checks, metrics, JSON and the like. A task each; speed is not their point.
 
-#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
-#![cfg_attr(
-    test,
-    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
-)]
-
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;

@@ -39,7 +39,8 @@ impl Hasher for IdHash {
     }
 
     fn write_u32(&mut self, id: u32) {
-        let product = u128::from((self.hash ^ u64::from(id)).wrapping_add(1)) * u128::from(self.factor);
+        let product = u128::from((self.hash ^ u64::from(id)).wrapping_add(1));
+        let product = product.wrapping_mul(u128::from(self.factor));
         self.hash = product as u64 ^ (product >> 64) as u64;
     }
 

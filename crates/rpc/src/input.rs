@@ -1,11 +1,5 @@
 //! The receiving side of a stream.
 
-#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
-#![cfg_attr(
-    test,
-    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
-)]
-
 use crate::body_time::Mark;
 use crate::decoder::Decoder;
 use crate::encoding::Encoding;

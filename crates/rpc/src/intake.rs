@@ -1,11 +1,5 @@
 //! From the headers of a request to a call of the service.
 
-#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
-#![cfg_attr(
-    test,
-    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
-)]
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;

@@ -38,15 +38,15 @@ impl PingRule {
 
     /// A ping has come. False if it was one too many.
     pub(crate) fn allows_ping(&mut self, now: Instant, has_streams: bool) -> bool {
-        self.pongs_bytes += PONG_BYTES;
+        self.pongs_bytes = self.pongs_bytes.saturating_add(PONG_BYTES);
         let last = self.last.replace(now);
         if std::mem::take(&mut self.sent) {
             self.strikes = 0;
             return true;
         }
         let interval = if has_streams || self.without_stream { self.interval_min } else { IDLE_PING_INTERVAL };
-        if last.is_some_and(|last| now < last + interval) {
-            self.strikes += 1;
+        if last.is_some_and(|last| now.duration_since(last) < interval) {
+            self.strikes = self.strikes.saturating_add(1);
         }
         self.strikes <= STRIKES_MAX
     }
@@ -54,12 +54,9 @@ impl PingRule {
     /// So many bytes were written after the pings that have come. Answers to pings aside, that is something sent. It has to be told
     /// by what was written, not by what was queued: a reply queued before a ping and written after it is one more occasion to ping.
     pub(crate) fn wrote(&mut self, bytes: u64) {
-        if bytes > self.pongs_bytes {
-            self.sent = true;
-            self.pongs_bytes = 0;
-        } else {
-            self.pongs_bytes -= bytes;
-        }
+        let unwritten = self.pongs_bytes.checked_sub(bytes);
+        self.sent |= unwritten.is_none();
+        self.pongs_bytes = unwritten.unwrap_or(0);
     }
 }
 
@@ -142,6 +139,13 @@ mod tests {
         });
         // The first of these bytes cannot be an answer.
         assert_eq!(allowed.count(), 3);
+    }
+
+    #[test]
+    fn an_interval_may_be_longer_than_the_clock_can_say() {
+        let now = Instant::now();
+        let mut rule = PingRule::new(&Options { ping_interval_min: Duration::MAX, ..Options::default() });
+        assert_eq!([0; 4].map(|_| rule.allows_ping(now, true)), [true, true, true, false]);
     }
 
     #[test]

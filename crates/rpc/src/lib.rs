@@ -14,6 +14,12 @@
 //! Nothing here knows what etcd is. A [`Service`] gives a table of methods and answers calls, at once or later and from any
 //! thread; nothing is spawned per request.
 
+#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
+
 mod arrival;
 mod body;
 mod body_time;
@@ -42,6 +48,7 @@ mod ids;
 mod input;
 mod intake;
 mod keepalive;
+mod later;
 mod limit;
 mod listener;
 mod local;

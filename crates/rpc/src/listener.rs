@@ -148,7 +148,7 @@ impl Door {
     /// Whether another connection may be open. If not, it is counted.
     fn has_room(&self) -> bool {
         let shaking = self.handshakes.as_ref().map_or(0, |handshakes| handshakes.count() as u64);
-        let open = self.hall.stats.connections_open() + shaking;
+        let open = self.hall.stats.connections_open().saturating_add(shaking);
         if open < self.hall.options.connections_max {
             return true;
         }

@@ -15,7 +15,9 @@ use crate::held::{HeldBytes, HeldPart};
 use crate::outflow::{Opening, Outflow};
 use crate::signal::Bell;
 use crate::stats::Shard;
-use crate::{Call, Kind, Metadata, Peer, Reply, Responder, Service, Status, StreamCall, StreamHandler, StreamWaker};
+use crate::{
+    Call, Kind, Metadata, Method, Peer, Reply, Responder, Service, Status, StreamCall, StreamHandler, StreamWaker,
+};
 
 /// What a call from within is made of.
 #[derive(Clone, Debug)]
@@ -55,8 +57,10 @@ impl LocalCall {
 
     /// Begins a call of any other kind.
     pub fn stream(self, service: &dyn Service) -> Result<LocalStream, Status> {
+        let Some(Method { kind, .. }) = service.methods().get(self.method) else {
+            return Err(Status::new(Code::Internal, "there is no such method"));
+        };
         let mut count = Count::begin(self.method);
-        let kind = service.methods()[self.method].kind;
         let bell = Arc::new(Bell::default());
         let waker = StreamWaker::local(bell.clone());
         let call = StreamCall { metadata: self.metadata, deadline: self.deadline, peer: self.peer, waker };
@@ -68,7 +72,7 @@ impl LocalCall {
             taken_bytes: 0,
             bell,
             starved: false,
-            is_single: kind == Kind::ServerStream,
+            is_single: *kind == Kind::ServerStream,
             has_message: false,
             half_closed: false,
             deadline: self.deadline.map(|at| Box::pin(tokio::time::sleep_until(at.into()))),

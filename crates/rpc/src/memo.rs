@@ -14,8 +14,8 @@ const BLOCK_BYTES_MAX: usize = 256;
 /// What some header blocks mean, as long as the decoder's table stays as it is.
 #[derive(Debug, Default)]
 pub(crate) struct Memo {
+    /// The newest first.
     entries: [Option<Entry>; ENTRIES],
-    oldest: usize,
 }
 
 #[derive(Debug)]
@@ -48,13 +48,13 @@ impl Memo {
         if before != decoder.generation() || block.len() > BLOCK_BYTES_MAX {
             return;
         }
-        self.entries[self.oldest] = Some(Entry {
+        self.entries.rotate_right(1);
+        self.entries[0] = Some(Entry {
             block: block.into(),
             generation: before,
             grpc: grpc.clone(),
             content_length: head.content_length,
             bytes: head.bytes,
         });
-        self.oldest = (self.oldest + 1) % ENTRIES;
     }
 }

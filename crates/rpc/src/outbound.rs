@@ -38,8 +38,8 @@ impl<'a> Outbound<'a> {
     pub fn send(&mut self, message: Bytes) {
         let len = message.len();
         if self.flow.push(message) {
-            self.messages += 1;
-            self.bytes += len;
+            self.messages = self.messages.saturating_add(1);
+            self.bytes = self.bytes.saturating_add(len);
         }
     }
 
@@ -50,8 +50,8 @@ impl<'a> Outbound<'a> {
             self.void.clear();
             return &mut self.void;
         };
-        self.messages += 1;
-        self.bytes += len;
+        self.messages = self.messages.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(len);
         block
     }
 

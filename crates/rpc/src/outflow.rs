@@ -142,7 +142,7 @@ impl Outflow {
             Reply::Whole(message) => Item::Message(message),
             Reply::Parts { len, source } => Item::Parts { len, source: Outside::new(source) },
         };
-        self.queued_bytes += item.queued_bytes();
+        self.queued_bytes = self.queued_bytes.saturating_add(item.queued_bytes());
         self.queue.push_back(item);
         self.end = Some(End::Trailers(Status::OK));
     }
@@ -150,7 +150,7 @@ impl Outflow {
     /// Sends a whole reply at once, if nothing was sent before it and the windows have room for it. Otherwise gives it back.
     pub(crate) fn reply_at_once(&mut self, stream: u32, sender: &mut Sender, message: Bytes) -> Option<Bytes> {
         let Opening::Grpc(content_type) = self.opening else { return Some(message) };
-        let len = PREFIX_BYTES + message.len();
+        let len = PREFIX_BYTES.saturating_add(message.len());
         if !sender.room_for(len) || len as i64 > self.window || !self.queue.is_empty() {
             return Some(message);
         }
@@ -167,7 +167,7 @@ impl Outflow {
         let (parts, body) = response.into_parts();
         self.opening = Opening::Http(parts.status, Box::new(parts.headers));
         if !body.is_empty() {
-            self.queued_bytes += body.len();
+            self.queued_bytes = self.queued_bytes.saturating_add(body.len());
             self.queue.push_back(Item::Raw(body));
         }
         self.end = Some(End::Plain);
@@ -215,12 +215,12 @@ impl Outflow {
     /// Bytes of memory that what waits here takes, its stream included.
     pub(crate) fn held_bytes(&self) -> usize {
         let waits = self.current.is_some() || !self.queue.is_empty();
-        self.queued_bytes + if waits { STREAM_BYTES } else { 0 }
+        self.queued_bytes.saturating_add(if waits { STREAM_BYTES } else { 0 })
     }
 
     /// What is left to be sent of what is queued: a number that changes whenever some of it leaves.
     pub(crate) fn left(&self) -> usize {
-        self.queued_bytes + self.current.as_ref().map_or(0, Current::len)
+        self.queued_bytes.saturating_add(self.current.as_ref().map_or(0, Current::len))
     }
 
     /// Says below how many queued bytes a handler may add more.
@@ -272,12 +272,18 @@ impl Outflow {
             if block.is_empty() {
                 self.queue.pop_front();
             }
-            self.queued_bytes -= PREFIX_BYTES + len;
+            self.unqueue(PREFIX_BYTES.saturating_add(len));
             return Some(message);
         }
         let Item::Message(message) = self.queue.pop_front()? else { return None };
-        self.queued_bytes -= message.len();
+        self.unqueue(message.len());
         Some(message)
+    }
+
+    /// Subtracts `bytes` that were taken out of the queue.
+    #[expect(clippy::arithmetic_side_effects, reason = "what is taken out was counted when it was queued")]
+    fn unqueue(&mut self, bytes: usize) {
+        self.queued_bytes -= bytes;
     }
 
     /// The status of the end, if there is one; then there is none any more. For a caller within the process.
@@ -327,13 +333,14 @@ impl Outflow {
                 return Progress::Broken(Reason::INTERNAL_ERROR);
             };
             let is_over = current.len() == 0;
-            self.window -= piece.len() as i64;
-            self.queued_bytes -= match current.body {
-                Body::Bytes(_) => piece.body.len().min(self.queued_bytes),
-                Body::Source(_) if is_over => PARTS_BYTES.min(self.queued_bytes),
+            self.window = self.window.saturating_sub(piece.len() as i64);
+            // A source shorter than `PARTS_BYTES` was added with its length; it is alone in its queue.
+            self.queued_bytes = self.queued_bytes.saturating_sub(match current.body {
+                Body::Bytes(_) => piece.body.len(),
+                Body::Source(_) if is_over => PARTS_BYTES,
                 Body::Source(_) => 0,
-            };
-            let front = &current.prefix[piece.prefix_at..current.prefix_at];
+            });
+            let front = current.front(&piece);
             // A body that is no message ends with its last byte.
             let end = is_over && self.queue.is_empty() && matches!(self.end, Some(End::Plain));
             sender.data(stream, front, piece.body, end);
@@ -375,7 +382,7 @@ impl Outflow {
         if self.end.is_some() {
             return false;
         }
-        self.queued_bytes += message.len();
+        self.queued_bytes = self.queued_bytes.saturating_add(message.len());
         self.queue.push_back(if self.is_raw { Item::Raw(message) } else { Item::Message(message) });
         true
     }
@@ -388,16 +395,18 @@ impl Outflow {
         if self.is_raw {
             return Some(self.block(len));
         }
-        let block = self.block(PREFIX_BYTES + len);
+        let block = self.block(PREFIX_BYTES.saturating_add(len));
         block.extend_from_slice(&prefix(len));
         Some(block)
     }
 
     /// The block to which `len` bytes are to be appended, counted as queued.
     fn block(&mut self, len: usize) -> &mut BytesMut {
-        self.queued_bytes += len;
+        self.queued_bytes = self.queued_bytes.saturating_add(len);
         let room = match self.queue.back() {
-            Some(Item::Block(block)) if block.len() + len <= BLOCK_BYTES => Some(block.capacity() - block.len()),
+            Some(Item::Block(block)) if block.len().saturating_add(len) <= BLOCK_BYTES => {
+                Some(block.capacity().saturating_sub(block.len()))
+            }
             _ => None,
         };
         if room.is_none() {
@@ -408,7 +417,7 @@ impl Outflow {
         }
         let Some(Item::Block(block)) = self.queue.back_mut() else { unreachable!("it is there, or was just added") };
         if room.is_some_and(|room| room < len) {
-            block.reserve(BLOCK_BYTES - block.len());
+            block.reserve(BLOCK_BYTES.saturating_sub(block.len()));
         }
         block
     }
@@ -469,7 +478,7 @@ struct Piece {
 
 impl Piece {
     fn len(&self) -> usize {
-        self.prefix_len + self.body.len()
+        self.prefix_len.saturating_add(self.body.len())
     }
 }
 
@@ -479,15 +488,29 @@ impl Current {
     }
 
     fn len(&self) -> usize {
-        PREFIX_BYTES - self.prefix_at + self.left
+        self.prefix_left().saturating_add(self.left)
+    }
+
+    /// Bytes of the prefix still to leave.
+    fn prefix_left(&self) -> usize {
+        PREFIX_BYTES.saturating_sub(self.prefix_at)
+    }
+
+    /// The part of the prefix that leaves with `piece`, the last one taken.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "`take` moves `prefix_at` on from there, and no further than the prefix goes"
+    )]
+    fn front(&self, piece: &Piece) -> &[u8] {
+        &self.prefix[piece.prefix_at..self.prefix_at]
     }
 
     /// Cuts off at most `bytes_max` bytes. `None` if the source has less than it promised.
     fn take(&mut self, bytes_max: usize) -> Option<Piece> {
         let prefix_at = self.prefix_at;
-        let prefix_len = (PREFIX_BYTES - prefix_at).min(bytes_max);
-        self.prefix_at += prefix_len;
-        let body_max = self.left.min(bytes_max - prefix_len);
+        let prefix_len = self.prefix_left().min(bytes_max);
+        self.prefix_at = prefix_at.saturating_add(prefix_len);
+        let body_max = self.left.min(bytes_max.saturating_sub(prefix_len));
         let body = match &mut self.body {
             _ if body_max == 0 => Bytes::new(),
             Body::Bytes(bytes) => bytes.split_to(body_max),
@@ -500,7 +523,8 @@ impl Current {
                 piece
             }
         };
-        self.left -= body.len();
+        // No more than `body_max`.
+        self.left = self.left.saturating_sub(body.len());
         Some(Piece { prefix_at, prefix_len, body })
     }
 }

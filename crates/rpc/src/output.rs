@@ -37,16 +37,16 @@ impl Output {
         }
         if !self.tail.is_empty() {
             let tail = self.tail.split().freeze();
-            self.sealed_bytes += tail.len();
+            self.sealed_bytes = self.sealed_bytes.saturating_add(tail.len());
             self.sealed.push_back(tail);
         }
-        self.sealed_bytes += bytes.len();
+        self.sealed_bytes = self.sealed_bytes.saturating_add(bytes.len());
         self.sealed.push_back(bytes);
     }
 
     /// Bytes that are not written yet.
     pub(crate) fn len(&self) -> usize {
-        self.sealed_bytes + self.tail.len()
+        self.sealed_bytes.saturating_add(self.tail.len())
     }
 
     /// Writes as much as `to` takes. Pending if it did not take everything.
@@ -61,12 +61,9 @@ impl Output {
                 ready!(Pin::new(&mut *to).poll_write(cx, &self.tail))?
             } else {
                 let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-                let mut filled = 0;
-                for bytes in self.sealed.iter().map(|bytes| &bytes[..]).chain([&self.tail[..]]).take(SLICES_MAX) {
-                    slices[filled] = IoSlice::new(bytes);
-                    filled += 1;
-                }
-                ready!(Pin::new(&mut *to).poll_write_vectored(cx, &slices[..filled]))?
+                let pieces = self.sealed.iter().map(|bytes| &bytes[..]).chain([&self.tail[..]]);
+                let filled = slices.iter_mut().zip(pieces).map(|(slice, bytes)| *slice = IoSlice::new(bytes)).count();
+                ready!(Pin::new(&mut *to).poll_write_vectored(cx, slices.get(..filled).unwrap_or(&slices)))?
             };
             if count == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
@@ -80,6 +77,10 @@ impl Output {
         Pin::new(to).poll_flush(cx)
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "`sealed_bytes` is the length of all that is in `sealed`, and no step is longer than what is left of `count`"
+    )]
     fn advance(&mut self, mut count: usize) {
         while let Some(first) = self.sealed.front_mut() {
             let step = first.len().min(count);

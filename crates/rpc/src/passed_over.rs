@@ -1,12 +1,6 @@
 //! Numbers of streams that a client has passed over. Whoever opens stream 7 after stream 1 has closed 3 and 5 unopened (RFC 9113
 //! section 5.1.1), and a request on one of those breaks another rule than one on a stream that is over.
 
-#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
-#![cfg_attr(
-    test,
-    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
-)]
-
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 

@@ -1,11 +1,5 @@
 //! The prefix of a gRPC message.
 
-#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
-#![cfg_attr(
-    test,
-    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
-)]
-
 /// Bytes of the prefix: the compression flag and the length.
 pub(crate) const PREFIX_BYTES: usize = 5;
 

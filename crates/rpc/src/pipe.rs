@@ -1,11 +1,5 @@
 //! A bounded pipe of bytes between two tasks or threads: the body of an HTTP message that is not all there.
 
-#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
-#![cfg_attr(
-    test,
-    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
-)]
-
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;

@@ -74,19 +74,20 @@ impl Rates {
         if now.duration_since(self.second) >= Duration::from_secs(1) {
             (self.second, self.counts) = (now, [0; 5]);
         }
-        let (most, limit) = self.bound(cost);
-        let count = &mut self.counts[cost as usize];
+        let (count, most, limit) = self.entry(cost);
         *count = count.saturating_add(times);
         if *count > most { Err(limit) } else { Ok(()) }
     }
 
-    fn bound(&self, cost: Cost) -> (u32, Limit) {
+    /// What has come of it, and how much may.
+    fn entry(&mut self, cost: Cost) -> (&mut u32, u32, Limit) {
+        let [idle_frames, resets, forced_resets, tiny_data, window_updates] = &mut self.counts;
         match cost {
-            Cost::IdleFrame => (self.limits.idle_frames, Limit::IdleFrames),
-            Cost::Reset => (self.limits.resets, Limit::Resets),
-            Cost::ForcedReset => (self.limits.forced_resets, Limit::ForcedResets),
-            Cost::TinyData => (self.limits.tiny_data, Limit::TinyData),
-            Cost::WindowUpdate => (self.limits.window_updates, Limit::WindowUpdates),
+            Cost::IdleFrame => (idle_frames, self.limits.idle_frames, Limit::IdleFrames),
+            Cost::Reset => (resets, self.limits.resets, Limit::Resets),
+            Cost::ForcedReset => (forced_resets, self.limits.forced_resets, Limit::ForcedResets),
+            Cost::TinyData => (tiny_data, self.limits.tiny_data, Limit::TinyData),
+            Cost::WindowUpdate => (window_updates, self.limits.window_updates, Limit::WindowUpdates),
         }
     }
 }
@@ -100,7 +101,7 @@ mod tests {
         let now = Instant::now();
         let mut rates = Rates::new(RateLimits::default(), now);
         for cost in [Cost::IdleFrame, Cost::Reset, Cost::ForcedReset, Cost::TinyData, Cost::WindowUpdate] {
-            let (most, limit) = rates.bound(cost);
+            let (_, most, limit) = rates.entry(cost);
             assert_eq!(RateLimits::default().named(limit.name()), Some(&mut most.clone()));
             assert!((0..most).all(|_| rates.count(now, cost, 1).is_ok()));
             assert_eq!(rates.count(now, cost, 1), Err(limit));

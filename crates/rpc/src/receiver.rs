@@ -1,11 +1,5 @@
 //! The receiving half of a connection: header decompression, header blocks in several frames, and the window the peer sends into.
 
-#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
-#![cfg_attr(
-    test,
-    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
-)]
-
 use std::time::Instant;
 
 use crate::Limit;

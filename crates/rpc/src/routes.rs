@@ -9,30 +9,25 @@ use crate::{Kind, Method, Status};
 
 /// The method table by path.
 pub(crate) struct Routes {
-    methods: &'static [Method],
-    paths: HashMap<&'static str, usize, BuildHasherDefault<PathHasher>>,
+    paths: HashMap<&'static str, (usize, Kind), BuildHasherDefault<PathHasher>>,
     services: HashSet<&'static str>,
 }
 
 impl Routes {
     pub(crate) fn new(methods: &'static [Method]) -> Routes {
-        let mut routes = Routes { methods, paths: HashMap::default(), services: HashSet::new() };
+        let mut routes = Routes { paths: HashMap::default(), services: HashSet::new() };
         for (index, method) in methods.iter().enumerate() {
-            let twice = routes.paths.insert(method.path, index);
+            let twice = routes.paths.insert(method.path, (index, method.kind));
             assert!(twice.is_none(), "method `{}` is in the table twice", method.path);
             routes.services.extend(split(method.path).map(|(service, _)| service));
         }
         routes
     }
 
-    pub(crate) fn kind(&self, method: usize) -> Kind {
-        self.methods[method].kind
-    }
-
-    /// The index of the method under `path`, or what a call of it is answered with.
-    pub(crate) fn find(&self, path: &str) -> Result<usize, Status> {
-        if let Some(&index) = self.paths.get(path) {
-            return Ok(index);
+    /// The index and the kind of the method under `path`, or what a call of it is answered with.
+    pub(crate) fn find(&self, path: &str) -> Result<(usize, Kind), Status> {
+        if let Some(&method) = self.paths.get(path) {
+            return Ok(method);
         }
         let text = match split(path) {
             None => format!("malformed method name: {path:?}"),
@@ -54,12 +49,22 @@ fn split(path: &str) -> Option<(&str, &str)> {
 #[derive(Default)]
 pub(crate) struct PathHasher(u64);
 
+impl PathHasher {
+    fn word(&mut self, word: [u8; 8]) {
+        self.0 = (self.0.rotate_left(5) ^ u64::from_le_bytes(word)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}
+
 impl Hasher for PathHasher {
     fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.0 = (self.0.rotate_left(5) ^ u64::from_le_bytes(word)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let (words, rest) = bytes.as_chunks();
+        for word in words {
+            self.word(*word);
+        }
+        if !rest.is_empty() {
+            let mut last = [0; 8];
+            last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+            self.word(last);
         }
     }
 
@@ -78,8 +83,7 @@ mod tests {
             Method { path: "/a.B/One", kind: Kind::Unary },
             Method { path: "/a.B/Two", kind: Kind::Bidi },
         ]);
-        assert_eq!(routes.find("/a.B/Two"), Ok(1));
-        assert_eq!(routes.kind(1), Kind::Bidi);
+        assert_eq!(routes.find("/a.B/Two"), Ok((1, Kind::Bidi)));
         for (path, text) in [
             ("/a.B/Three", "unknown method Three for service a.B"),
             ("/a.C/One", "unknown service a.C"),

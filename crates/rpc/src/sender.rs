@@ -116,7 +116,7 @@ impl Sender {
     pub(crate) fn room_for(&self, reply_bytes: usize) -> bool {
         let (window, bytes) = (usize::try_from(self.window).unwrap_or(0), self.output.len());
         let most = if reply_bytes <= PAYLOAD_BYTES_DEFAULT { 2 * SEND_BYTES_MAX } else { SEND_BYTES_MAX };
-        reply_bytes <= window && bytes + reply_bytes <= most
+        reply_bytes <= window && bytes.saturating_add(reply_bytes) <= most
     }
 
     /// Whether so much waits for the socket that nothing should be read. More than bodies may fill: what is read may be about them.
@@ -141,7 +141,7 @@ impl Sender {
             }
         }
         self.head(0, kind::SETTINGS, flag::ACK, 0);
-        Ok(self.initial_window - before)
+        Ok(self.initial_window.saturating_sub(before))
     }
 
     /// Opens the connection's window.
@@ -222,7 +222,7 @@ impl Sender {
 
     fn begin_block(&mut self, status: u16) {
         self.block.clear();
-        let digits = [b'0' + (status / 100 % 10) as u8, b'0' + (status / 10 % 10) as u8, b'0' + (status % 10) as u8];
+        let digits = [status / 100, status / 10, status].map(|rest| b'0' | (rest % 10) as u8);
         self.encoder.encode(&mut self.block, b":status", &digits, Indexing::Without);
     }
 
@@ -264,9 +264,9 @@ impl Sender {
 
     /// A message that the windows have room for, whole.
     pub(crate) fn message(&mut self, stream: u32, message: Bytes) {
-        let len = PREFIX_BYTES + message.len();
+        let len = PREFIX_BYTES.saturating_add(message.len());
         if len <= self.frame_bytes_max {
-            self.window -= len as i64;
+            self.spend(len);
             self.head(len, kind::DATA, 0, stream);
             self.output.tail().put_slice(&prefix(message.len()));
             self.output.append(message);
@@ -282,8 +282,8 @@ impl Sender {
 
     /// One frame, which the windows have room for and the peer takes: `front`, then `body`, both copied.
     pub(crate) fn small(&mut self, stream: u32, front: &[u8], body: &[u8], end: bool) {
-        let len = front.len() + body.len();
-        self.window -= len as i64;
+        let len = front.len().saturating_add(body.len());
+        self.spend(len);
         self.head(len, kind::DATA, if end { flag::END_STREAM } else { 0 }, stream);
         let tail = self.output.tail();
         tail.put_slice(front);
@@ -294,12 +294,13 @@ impl Sender {
     pub(crate) fn data(&mut self, stream: u32, front: &[u8], mut body: Bytes, end: bool) {
         let mut front = front;
         loop {
-            let left = front.len() + body.len();
-            let len = left.min(self.frame_bytes_max);
-            self.window -= len as i64;
-            self.head(len, kind::DATA, if end && len == left { flag::END_STREAM } else { 0 }, stream);
+            let room = self.frame_bytes_max.saturating_sub(front.len());
+            let piece = body.split_to(body.len().min(room));
+            let len = front.len().saturating_add(piece.len());
+            self.spend(len);
+            self.head(len, kind::DATA, if end && body.is_empty() { flag::END_STREAM } else { 0 }, stream);
             self.output.tail().put_slice(front);
-            self.output.append(body.split_to(len - front.len()));
+            self.output.append(piece);
             front = &[];
             if body.is_empty() {
                 return;
@@ -326,11 +327,16 @@ impl Sender {
 
     /// Ends the connection, or announces that. Clients look for some of these texts.
     pub(crate) fn go_away(&mut self, last_stream: u32, reason: Reason, text: &str) {
-        self.head(8 + text.len(), kind::GO_AWAY, 0, 0);
+        self.head(text.len().saturating_add(8), kind::GO_AWAY, 0, 0);
         let tail = self.output.tail();
         tail.put_u32(last_stream);
         tail.put_u32(reason.0);
         tail.put_slice(text.as_bytes());
+    }
+
+    /// Takes what is sent off the connection's window, which has room for it.
+    fn spend(&mut self, bytes: usize) {
+        self.window = self.window.saturating_sub(bytes as i64);
     }
 
     fn head(&mut self, len: usize, kind: u8, flags: u8, stream: u32) {
@@ -362,7 +368,7 @@ fn put_block(tail: &mut BytesMut, block: &[u8], stream: u32, flags: u8) {
 
 /// Adds to a window of the peer's, which must not go beyond what a number of its can say.
 pub(crate) fn widen(window: &mut i64, by: i64) -> Result<(), ()> {
-    *window += by;
+    *window = window.saturating_add(by);
     if *window > i64::from(crate::frame::WINDOW_BYTES_MAX) { Err(()) } else { Ok(()) }
 }
 
@@ -373,7 +379,23 @@ pub(crate) fn worth(window: i64) -> i64 {
 }
 
 fn code_text(code: Code) -> &'static [u8] {
-    const DIGITS: [&[u8]; Code::ALL.len()] =
-        [b"0", b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8", b"9", b"10", b"11", b"12", b"13", b"14", b"15", b"16"];
-    DIGITS[code as usize]
+    match code {
+        Code::Ok => b"0",
+        Code::Canceled => b"1",
+        Code::Unknown => b"2",
+        Code::InvalidArgument => b"3",
+        Code::DeadlineExceeded => b"4",
+        Code::NotFound => b"5",
+        Code::AlreadyExists => b"6",
+        Code::PermissionDenied => b"7",
+        Code::ResourceExhausted => b"8",
+        Code::FailedPrecondition => b"9",
+        Code::Aborted => b"10",
+        Code::OutOfRange => b"11",
+        Code::Unimplemented => b"12",
+        Code::Internal => b"13",
+        Code::Unavailable => b"14",
+        Code::DataLoss => b"15",
+        Code::Unauthenticated => b"16",
+    }
 }

@@ -13,6 +13,7 @@ use crate::deadline::Deadlines;
 use crate::gathering::Gathering;
 use crate::handshake::Handshakes;
 use crate::held::HeldBytes;
+use crate::later::later;
 use crate::listener::{Accepting, Hall, Seat, any_secure};
 use crate::mailbox::{Closing, Mail, Mailbox};
 use crate::routes::Routes;
@@ -48,9 +49,9 @@ impl Server {
         // From here on dropping the server stops the threads that run.
         let mut server =
             Server { listeners: Vec::new(), handshakes: None, seats: Vec::new(), threads: Vec::new(), stats };
-        for index in 0..options.threads {
+        for (index, stats) in server.stats.clone().shards().iter().enumerate() {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-            let seat = Seat { mailbox: Arc::new(Mailbox::new()), stats: server.stats.shard(index) };
+            let seat = Seat { mailbox: Arc::new(Mailbox::new()), stats: stats.clone() };
             let shared = Shared {
                 service: service.clone(),
                 routes: routes.clone(),
@@ -100,7 +101,7 @@ impl Server {
             handshakes.stop();
         }
         let now = Instant::now();
-        let closing = Closing { idle_at: now + grace, end_at: now + patience.max(grace) };
+        let closing = Closing { idle_at: later(now, grace), end_at: later(now, patience.max(grace)) };
         for seat in &self.seats {
             seat.mailbox.post(Mail::Shutdown(closing));
         }

@@ -60,19 +60,23 @@ impl Stats {
         }
     }
 
-    pub(crate) fn shard(&self, thread: usize) -> Arc<Shard> {
-        self.shards[thread].clone()
+    /// The counters that each request thread writes.
+    pub(crate) fn shards(&self) -> &[Arc<Shard>] {
+        &self.shards
     }
 
     /// The counters of the method at `index` of the method table.
+    ///
+    /// # Panics
+    /// If that table has no such method.
     pub fn method(&self, index: usize) -> MethodCounts {
         let mut sum = MethodCounts::default();
-        for row in self.shards.iter().map(|shard| &shard.methods[index]) {
-            sum.started += row.started.get();
-            sum.messages_received += row.received.get();
-            sum.messages_sent += row.sent.get();
+        for row in self.shards.iter().map(|shard| shard.row(index)) {
+            row.started.add_to(&mut sum.started);
+            row.received.add_to(&mut sum.messages_received);
+            row.sent.add_to(&mut sum.messages_sent);
             for (sum, counter) in sum.handled.iter_mut().zip(&row.handled) {
-                *sum += counter.get();
+                counter.add_to(sum);
             }
         }
         sum
@@ -84,9 +88,9 @@ impl Stats {
         for times in self.shards.iter().filter_map(|shard| shard.times.get(index)) {
             let sum = sum.get_or_insert_default();
             for (sum, counter) in sum.buckets.iter_mut().zip(&times.buckets) {
-                *sum += counter.get();
+                counter.add_to(sum);
             }
-            sum.total += Duration::from_nanos(times.sum_ns.get());
+            sum.total = sum.total.saturating_add(Duration::from_nanos(times.sum_ns.get()));
         }
         sum
     }
@@ -109,7 +113,7 @@ impl Stats {
             Limit::Handshake => self.handshakes.timed_out.load(Ordering::Relaxed),
             _ => 0,
         };
-        before + self.sum(|shard| shard.limits[limit as usize].get())
+        before.wrapping_add(self.sum(|shard| shard.of_limit(limit).get()))
     }
 
     /// Connections that the server has ended for this reason.
@@ -202,7 +206,20 @@ impl Shard {
     }
 
     pub(crate) fn hit(&self, limit: Limit) {
-        self.limits[limit as usize].add(1);
+        self.of_limit(limit).add(1);
+    }
+
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "there is a counter for each of `Limit::ALL`, whose order is that of the enum"
+    )]
+    fn of_limit(&self, limit: Limit) -> &Counter {
+        &self.limits[limit as usize]
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "there is a row for each method, and callers name one of those")]
+    fn row(&self, method: usize) -> &Row {
+        &self.methods[method]
     }
 
     pub(crate) fn connection_error(&self, reason: Reason) {
@@ -225,11 +242,11 @@ impl Shard {
     }
 
     pub(crate) fn started(&self, method: usize) {
-        self.methods[method].started.add(1);
+        self.row(method).started.add(1);
     }
 
     pub(crate) fn handled(&self, method: usize, code: Code) {
-        self.methods[method].handled[code as usize].add(1);
+        self.row(method).of_code(code).add(1);
     }
 
     /// Counts a call that began at `since`, and the time it took if that is wanted.
@@ -241,12 +258,12 @@ impl Shard {
     }
 
     pub(crate) fn received(&self, method: usize, bytes: usize) {
-        self.methods[method].received.add(1);
+        self.row(method).received.add(1);
         self.bytes_received.add(bytes as u64);
     }
 
     pub(crate) fn sent(&self, method: usize, messages: u64, bytes: usize) {
-        self.methods[method].sent.add(messages);
+        self.row(method).sent.add(messages);
         self.bytes_sent.add(bytes as u64);
     }
 }
@@ -259,6 +276,16 @@ struct Row {
     sent: Counter,
 }
 
+impl Row {
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "there is a counter for each of `Code::ALL`, which are numbered from 0"
+    )]
+    fn of_code(&self, code: Code) -> &Counter {
+        &self.handled[code as usize]
+    }
+}
+
 #[derive(Debug, Default)]
 struct Times {
     buckets: [Counter; TIME_BOUNDS_MS.len() + 1],
@@ -267,8 +294,10 @@ struct Times {
 
 impl Times {
     fn count(&self, took: Duration) {
-        let bucket = TIME_BOUNDS_MS.iter().position(|bound| took <= Duration::from_millis(*bound));
-        self.buckets[bucket.unwrap_or(TIME_BOUNDS_MS.len())].add(1);
+        let [within @ .., beyond] = &self.buckets;
+        let mut bounded = TIME_BOUNDS_MS.iter().zip(within);
+        let bucket = bounded.find(|(bound, _)| took <= Duration::from_millis(**bound));
+        bucket.map_or(beyond, |(_, bucket)| bucket).add(1);
         self.sum_ns.add(took.as_nanos() as u64);
     }
 }
@@ -285,5 +314,9 @@ impl Counter {
 
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+
+    fn add_to(&self, sum: &mut u64) {
+        *sum = sum.wrapping_add(self.get());
     }
 }

@@ -183,12 +183,13 @@ impl Stream {
     }
 
     /// Gives back to the window what is no longer held: of a handler that has no room, only what it has taken.
+    #[expect(clippy::arithmetic_side_effects, reason = "what is given back was taken off the window, which is a `u32`")]
     pub(crate) fn give_back(&mut self, sender: &mut Sender) {
         let is_starved = matches!(&self.role, Role::Handler(handler) if handler.starved);
-        let kept = if is_starved { self.input.decoder.held_bytes() } else { 0 } + self.handler_held_bytes();
+        let unread = if is_starved { self.input.decoder.held_bytes() } else { 0 };
+        let kept = unread.saturating_add(self.handler_held_bytes());
         let free = self.input.taken_bytes.saturating_sub(kept);
         self.input.taken_bytes -= free;
-        // No more than the window was.
         self.input.due += free as u32;
         if self.input.due >= WINDOW_UPDATE_BYTES_MIN && !self.input.ended {
             self.input.window += i64::from(self.input.due);
@@ -221,7 +222,8 @@ impl Stream {
             _ => 0,
         };
         let waits = matches!(self.role, Role::Unary { .. } | Role::Http { .. });
-        whole + if waits { self.head_bytes + STREAM_BYTES } else { 0 } + self.input.decoder.held_bytes()
+        let waiting = if waits { self.head_bytes.saturating_add(STREAM_BYTES) } else { 0 };
+        whole.saturating_add(waiting).saturating_add(self.input.decoder.held_bytes())
     }
 
     /// Memory of headers that their handler keeps for as long as it likes. What others hold must not end such a stream, so it is asked

@@ -18,6 +18,7 @@ use crate::deadline::Deadlines;
 use crate::gathering::Gathering;
 use crate::greeting::{Greeting, Protocol};
 use crate::held::HeldBytes;
+use crate::later::later;
 use crate::mailbox::{Closing, Mail, Mailbox};
 use crate::routes::Routes;
 use crate::signal::Signal;
@@ -204,9 +205,9 @@ impl RequestThread {
             due: Vec::new(),
             mail: Vec::new(),
             serial: 0,
-            timer: Box::pin(tokio::time::sleep_until((now + TICK).into())),
-            timer_at: now + TICK,
-            next_tick: now + TICK,
+            timer: Box::pin(tokio::time::sleep_until(later(now, TICK).into())),
+            timer_at: later(now, TICK),
+            next_tick: later(now, TICK),
             http1: Arc::new(AtomicUsize::new(0)),
             http1_stop,
             closing: None,
@@ -217,7 +218,7 @@ impl RequestThread {
     fn read_mail(&mut self) -> (Option<Instant>, u64) {
         let mut mail = std::mem::take(&mut self.mail);
         let answered = self.shared.mailbox.take(&mut mail);
-        let mut answers = 0;
+        let mut answers = 0_u64;
         for mail in mail.drain(..) {
             match mail {
                 Mail::Connection(arrival) => self.welcome(arrival),
@@ -228,7 +229,7 @@ impl RequestThread {
                 }
                 Mail::Wake(signal) => self.notify(signal, Event::Wake),
                 Mail::Answer(signal, answer) => {
-                    answers += 1;
+                    answers = answers.saturating_add(1);
                     self.notify(signal, Event::Answer(answer));
                 }
                 Mail::Resume(signal, resume) => self.notify(signal, Event::Resume(resume)),
@@ -247,7 +248,7 @@ impl RequestThread {
             return;
         };
         self.shared.stats.accepted.add(1);
-        self.serial += 1;
+        self.serial = self.serial.wrapping_add(1);
         let entry = self.connections.vacant_entry();
         let key = entry.key();
         let wake = Arc::new(ConnectionWaker::new(self.shared.mailbox.clone(), key, self.serial));
@@ -269,15 +270,17 @@ impl RequestThread {
     }
 
     fn make_due(&mut self, key: usize) {
-        let connection = &mut self.connections[key];
-        if !connection.due {
+        if let Some(connection) = self.connections.get_mut(key)
+            && !connection.due
+        {
             connection.due = true;
             self.due.push(key);
         }
     }
 
     fn turn(&mut self, key: usize) {
-        let connection = &mut self.connections[key];
+        // One that is gone has no turn.
+        let Some(connection) = self.connections.get_mut(key) else { return };
         connection.due = false;
         self.shared.now = Instant::now();
         let shared = &mut self.shared;
@@ -318,7 +321,7 @@ impl RequestThread {
 
     fn tick(&mut self) {
         let now = self.shared.now;
-        self.next_tick = now + if self.closing.is_some() { DRAIN_TICK } else { TICK };
+        self.next_tick = later(now, if self.closing.is_some() { DRAIN_TICK } else { TICK });
         let mut lost = Vec::new();
         for (key, connection) in &mut self.connections {
             if !contain(|| connection.tick(&self.shared, self.closing)).unwrap_or(false) {

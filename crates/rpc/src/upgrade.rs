@@ -1,11 +1,5 @@
 //! Leaving HTTP/1.1 for another protocol on the same connection.
 
-#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
-#![cfg_attr(
-    test,
-    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
-)]
-
 use std::fmt;
 use std::io;
 use std::pin::Pin;

@@ -81,7 +81,7 @@ impl StreamingCall {
             match piece {
                 Some(Piece::Data(data)) => {
                     self.decoder.push(&data);
-                    self.held_bytes += data.len();
+                    self.held_bytes = self.held_bytes.saturating_add(data.len());
                 }
                 Some(Piece::End(status)) if status == Status::OK && self.decoder.held_bytes() > 0 => {
                     self.end(Status::new(Code::Internal, "the answer ended inside a message"));

@@ -15,10 +15,8 @@ use tokio_rustls::TlsConnector;
 use super::call::StreamingCall;
 use super::task::{Command, Opening, Reply, start};
 use super::{Link, Options, RequestHead};
+use crate::later::{CENTURY, later};
 use crate::{Metadata, Status};
-
-/// Deadlines further away than this are none: the sum with the present stays representable.
-const TIMEOUT_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// What the address of a socket with a path begins with.
 const UNIX: &str = "unix:";
@@ -205,7 +203,7 @@ where
 }
 
 fn deadline(timeout: Option<Duration>) -> Option<Instant> {
-    timeout.filter(|timeout| *timeout < TIMEOUT_MAX).map(|timeout| Instant::now() + timeout)
+    timeout.filter(|timeout| *timeout < CENTURY).map(|timeout| later(Instant::now().into_std(), timeout).into())
 }
 
 /// What a call ends with whose connection has gone before it was begun.

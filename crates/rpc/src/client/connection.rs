@@ -107,7 +107,7 @@ impl Connection {
         ];
         Settings::put(&settings, sender.tail());
         if connection_window > WINDOW_BYTES_DEFAULT {
-            sender.window_update(0, connection_window - WINDOW_BYTES_DEFAULT);
+            sender.window_update(0, connection_window.saturating_sub(WINDOW_BYTES_DEFAULT));
         }
         Connection {
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
@@ -144,7 +144,7 @@ impl Connection {
             return Err(Refused::Full);
         }
         let id = self.next_id;
-        self.next_id += 2;
+        self.next_id = id.saturating_add(2);
         let number = self.number;
         self.sender.request(id, |encoder, block| head.encode(number, encoder, timeout, block));
         let send_window = self.sender.initial_window();
@@ -169,19 +169,17 @@ impl Connection {
 
     /// Sends a message, and with `end` says that there will be no more. What finds no room waits.
     pub fn send(&mut self, key: CallKey, message: &[u8], end: bool) {
-        let Some(stream) = self.stream(key) else { return };
+        let Some(stream) = find(&mut self.streams, key) else { return };
         assert!(!stream.ends, "nothing is sent behind the end");
         stream.ends = end;
-        let len = PREFIX_BYTES + message.len();
-        let (id, fits) = (stream.id, !stream.queued && stream.send_window >= len as i64);
+        let len = PREFIX_BYTES.saturating_add(message.len());
+        let fits = !stream.queued && stream.send_window >= len as i64;
         if fits && self.sender.room() >= len && len <= self.sender.frame_bytes_max() {
-            let stream = &mut self.streams[key.slot];
-            stream.send_window -= len as i64;
+            stream.send_window = stream.send_window.saturating_sub(len as i64);
             stream.ended = end;
-            self.sender.small(id, &prefix(message.len()), message, end);
+            self.sender.small(key.id, &prefix(message.len()), message, end);
             return;
         }
-        let stream = &mut self.streams[key.slot];
         let mut whole = Vec::with_capacity(len);
         whole.extend_from_slice(&prefix(message.len()));
         whole.extend_from_slice(message);
@@ -276,26 +274,26 @@ impl Connection {
     }
 
     fn stream(&mut self, key: CallKey) -> Option<&mut Stream> {
-        self.streams.get_mut(key.slot).filter(|stream| stream.id == key.id)
+        find(&mut self.streams, key)
     }
 
     /// The payload of a DATA frame has come.
     pub(super) fn take(&mut self, bytes: usize) -> bool {
-        self.window -= bytes as i64;
+        self.window = self.window.saturating_sub(bytes as i64);
         if self.window < 0 {
             return false;
         }
         // The window of the stream bounds what is held: the connection's is for what is on its way.
-        self.due += bytes as u32;
+        self.due = self.due.saturating_add(bytes as u32);
         if self.due >= self.options.connection_window_bytes / 2 {
             self.sender.window_update(0, self.due);
-            self.window += i64::from(std::mem::take(&mut self.due));
+            self.window = self.window.saturating_add(i64::from(std::mem::take(&mut self.due)));
         }
         true
     }
 
     pub(super) fn stand_in_line(&mut self, slot: usize) {
-        let stream = &mut self.streams[slot];
+        let stream = known(&mut self.streams, slot);
         if !stream.queued {
             stream.queued = true;
             self.line.push_back(slot);
@@ -304,35 +302,33 @@ impl Connection {
 
     /// Sends what waits and finds room now, each stream a frame in turn.
     pub(super) fn pump(&mut self) {
-        let mut blocked = 0;
+        let mut blocked = 0_usize;
         while blocked < self.line.len()
             && let Some(slot) = self.line.pop_front()
         {
             let Some(stream) = self.streams.get_mut(slot).filter(|stream| stream.queued) else { continue };
-            let waits = stream.waiting.front().map_or(0, Bytes::len);
-            if waits == 0 {
+            let Some(first) = stream.waiting.front_mut() else {
                 stream.queued = false;
                 if stream.ends && !stream.ended {
                     stream.ended = true;
                     self.sender.data(stream.id, &[], Bytes::new(), true);
                 }
                 continue;
-            }
+            };
             let window = usize::try_from(stream.send_window).unwrap_or(0);
-            let len = waits.min(window).min(self.sender.room()).min(self.sender.frame_bytes_max());
+            let len = first.len().min(window).min(self.sender.room()).min(self.sender.frame_bytes_max());
             if len == 0 {
-                blocked += 1;
+                blocked = blocked.saturating_add(1);
                 self.line.push_back(slot);
                 continue;
             }
             blocked = 0;
-            let first = &mut stream.waiting[0];
             let piece = first.split_to(len);
             if first.is_empty() {
                 stream.waiting.pop_front();
             }
             let is_last = stream.waiting.is_empty();
-            stream.send_window -= len as i64;
+            stream.send_window = stream.send_window.saturating_sub(len as i64);
             stream.ended = is_last && stream.ends;
             stream.queued = !is_last;
             self.sender.data(stream.id, &[], piece, stream.ended);
@@ -356,4 +352,14 @@ impl Connection {
     pub(super) fn lost(why: &str) -> Status {
         Status::new(Code::Unavailable, format!("connection lost: {why}"))
     }
+}
+
+/// The stream of a call, if it has not ended.
+fn find(streams: &mut Slab<Stream>, key: CallKey) -> Option<&mut Stream> {
+    streams.get_mut(key.slot).filter(|stream| stream.id == key.id)
+}
+
+/// The stream in a slot that `ids` or a key has just named. [`Connection::remove`] takes streams and their numbers out together.
+pub(super) fn known(streams: &mut Slab<Stream>, slot: usize) -> &mut Stream {
+    streams.get_mut(slot).unwrap_or_else(|| unreachable!("there is no stream in slot {slot}"))
 }

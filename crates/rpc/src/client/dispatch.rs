@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use api::Code;
 
-use super::connection::FRAME_BYTES_MAX;
+use super::connection::{FRAME_BYTES_MAX, known};
 use super::response::{self, Beginning, ResponseHead};
 use super::{Calls, Connection};
 use crate::Status;
@@ -15,14 +15,13 @@ impl Connection {
     /// Handles the complete frames at the beginning of `input`; returns how many bytes that were. What is left is to come again,
     /// with what follows it. An error ends the connection, with the reason that was put into the output.
     pub fn receive(&mut self, input: &[u8], calls: &mut impl Calls) -> Result<usize, Reason> {
-        let mut at = 0;
-        while let Some(head) = Head::parse(&input[at..]) {
+        let mut rest = input;
+        while let Some((head, after)) = Head::parse(rest).zip(rest.get(HEAD_BYTES..)) {
             if head.len > FRAME_BYTES_MAX {
                 return self.fail(Reason::FRAME_SIZE_ERROR);
             }
-            let (begin, end) = (at + HEAD_BYTES, at + HEAD_BYTES + head.len);
-            let Some(payload) = input.get(begin..end) else { break };
-            at = end;
+            let Some((payload, behind)) = after.split_at_checked(head.len) else { break };
+            rest = behind;
             match self.frame(head, payload, calls) {
                 Ok(()) => {}
                 Err(Fault { stream: 0, reason }) => return self.fail(reason),
@@ -35,7 +34,7 @@ impl Connection {
                 }
             }
         }
-        Ok(at)
+        Ok(input.len().saturating_sub(rest.len()))
     }
 
     fn fail(&mut self, reason: Reason) -> Result<usize, Reason> {
@@ -82,7 +81,7 @@ impl Connection {
             }
             Frame::Settings(settings) => self.settings(settings),
             Frame::Ping { ack: true, .. } => {
-                self.pongs += 1;
+                self.pongs = self.pongs.wrapping_add(1);
                 Ok(())
             }
             Frame::Ping { ack: false, data } => {
@@ -101,7 +100,7 @@ impl Connection {
             Frame::WindowUpdate { stream, increment } => {
                 self.begun(stream)?;
                 if let Some(&slot) = self.ids.get(&stream) {
-                    self.streams[slot].widen(i64::from(increment))?;
+                    known(&mut self.streams, slot).widen(i64::from(increment))?;
                     self.pump();
                 }
                 Ok(())
@@ -118,7 +117,7 @@ impl Connection {
         }
         // It may have been given up while this was on its way.
         let Some(&slot) = self.ids.get(&id) else { return Ok(()) };
-        let stream = &mut self.streams[slot];
+        let stream = known(&mut self.streams, slot);
         if !stream.begun {
             return Err(Fault::stream(id, Reason::PROTOCOL_ERROR));
         }
@@ -129,7 +128,7 @@ impl Connection {
         }
         if end {
             self.end(slot, response::no_status(), true, calls);
-        } else if let Some(increment) = self.streams[slot].window_update(self.options.stream_window_bytes) {
+        } else if let Some(increment) = known(&mut self.streams, slot).window_update(self.options.stream_window_bytes) {
             self.sender.window_update(id, increment);
         }
         Ok(())
@@ -144,7 +143,8 @@ impl Connection {
             return head.map(|_| ()).or_else(|fault| if fault.stream == 0 { Err(fault) } else { Ok(()) });
         };
         let head = head?;
-        if self.streams[slot].begun {
+        let stream = known(&mut self.streams, slot);
+        if stream.begun {
             if !end {
                 return Err(Fault::stream(id, Reason::PROTOCOL_ERROR));
             }
@@ -154,7 +154,7 @@ impl Connection {
         }
         match head.beginning(id, end)? {
             Beginning::Informational => {}
-            Beginning::Body => self.streams[slot].begun = true,
+            Beginning::Body => stream.begun = true,
             Beginning::Over(status) => self.end(slot, status, end, calls),
         }
         Ok(())

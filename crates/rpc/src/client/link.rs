@@ -39,6 +39,13 @@ pub enum Broken {
     Protocol(Reason),
 }
 
+impl Broken {
+    /// The kept input does not fit into the room. That is a bug here: less than a frame is kept, and the room holds a frame more than one read.
+    fn slip() -> Broken {
+        Broken::Io(io::Error::other("internal error: more input is kept than there is room for"))
+    }
+}
+
 impl From<&Broken> for Status {
     /// What the calls in flight end with.
     fn from(broken: &Broken) -> Status {
@@ -75,8 +82,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
                 return Ok(());
             }
             let len = self.input.len();
-            room[..len].copy_from_slice(&self.input);
-            let mut buf = ReadBuf::new(&mut room[len..len + READ_BYTES]);
+            let (kept, free) = room.split_at_mut_checked(len).ok_or_else(Broken::slip)?;
+            kept.copy_from_slice(&self.input);
+            let mut buf = ReadBuf::new(free.get_mut(..READ_BYTES).ok_or_else(Broken::slip)?);
             match Pin::new(&mut self.socket).poll_read(cx, &mut buf) {
                 Poll::Pending => return Ok(()),
                 Poll::Ready(Err(error)) => return Err(Broken::Io(error)),
@@ -84,8 +92,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
                 Poll::Ready(Ok(())) => {}
             }
             self.heard = true;
-            let end = len + buf.filled().len();
-            let handled = match self.connection.receive(&room[..end], calls) {
+            let end = len.saturating_add(buf.filled().len());
+            let input = room.get(..end).ok_or_else(Broken::slip)?;
+            let handled = match self.connection.receive(input, calls) {
                 Ok(handled) => handled,
                 Err(reason) => {
                     // The server is told, if it takes anything.
@@ -94,7 +103,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
                 }
             };
             self.input.clear();
-            self.input.extend_from_slice(&room[handled..end]);
+            self.input.extend_from_slice(input.get(handled..).ok_or_else(Broken::slip)?);
         }
         cx.waker().wake_by_ref();
         Ok(())

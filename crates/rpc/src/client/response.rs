@@ -54,7 +54,7 @@ impl ResponseHead {
             b":status" => {
                 let digits = field.value.len() == 3 && field.value.iter().all(u8::is_ascii_digit);
                 // Anything but three digits may be too much for a number, and is none.
-                let sum = |sum: u16, digit: &u8| sum * 10 + u16::from(digit & 0xf);
+                let sum = |sum: u16, digit: &u8| sum.saturating_mul(10).saturating_add(u16::from(digit & 0xf));
                 let number = if digits { field.value.iter().fold(0, sum) } else { 0 };
                 self.malformed |= self.regular || !digits || self.http_status.replace(number).is_some();
             }
@@ -134,8 +134,8 @@ fn http_status(status: u16) -> Status {
 
 fn code(value: &[u8]) -> Code {
     let number = match value {
-        [ones @ b'0'..=b'9'] => usize::from(ones - b'0'),
-        [tens @ b'1'..=b'9', ones @ b'0'..=b'9'] => usize::from(tens - b'0') * 10 + usize::from(ones - b'0'),
+        [ones @ b'0'..=b'9'] => usize::from(ones & 0xf),
+        [b'1', ones @ b'0'..=b'9'] => usize::from(ones & 0xf).saturating_add(10),
         _ => return Code::Unknown,
     };
     Code::ALL.get(number).copied().unwrap_or(Code::Unknown)
@@ -143,18 +143,18 @@ fn code(value: &[u8]) -> Code {
 
 /// Undoes the encoding of `grpc-message`. What is not encoded as it should be stays as it is.
 fn percent_decoded(text: &[u8]) -> String {
-    let digit = |byte: Option<&u8>| byte.and_then(|&byte| char::from(byte).to_digit(16));
+    let digit = |byte: u8| char::from(byte).to_digit(16);
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
     while let [first, more @ ..] = rest {
-        rest = more;
-        if *first == b'%'
-            && let (Some(high), Some(low)) = (digit(more.first()), digit(more.get(1)))
+        if let [b'%', high, low, behind @ ..] = rest
+            && let (Some(high), Some(low)) = (digit(*high), digit(*low))
         {
-            bytes.push((high * 16 + low) as u8);
-            rest = &more[2..];
+            bytes.push((high << 4 | low) as u8);
+            rest = behind;
         } else {
             bytes.push(*first);
+            rest = more;
         }
     }
     String::from_utf8_lossy(&bytes).into_owned()

@@ -51,29 +51,34 @@ impl Stream {
 
     /// The server takes so much more.
     pub(super) fn widen(&mut self, by: i64) -> Result<(), Fault> {
-        self.send_window += by;
+        self.send_window = self.send_window.saturating_add(by);
         let fits = self.send_window <= i64::from(WINDOW_BYTES_MAX);
         if fits { Ok(()) } else { Err(Fault::stream(self.id, Reason::FLOW_CONTROL_ERROR)) }
     }
 
     /// So many bytes have come. What of them is held by nobody is free again at once.
     pub(super) fn take(&mut self, bytes: usize, held: usize) -> Result<(), Fault> {
-        self.window -= bytes as i64;
+        self.window = self.window.saturating_sub(bytes as i64);
         if self.window < 0 {
             return Err(Fault::stream(self.id, Reason::FLOW_CONTROL_ERROR));
         }
-        self.due += match self.release {
-            Release::AtOnce => bytes as u32,
-            Release::ByCaller => (bytes - held) as u32,
-        };
+        self.free(match self.release {
+            Release::AtOnce => bytes,
+            Release::ByCaller => bytes.saturating_sub(held),
+        });
         Ok(())
     }
 
     /// The caller holds so many bytes no longer.
     pub(super) fn release(&mut self, bytes: usize) {
         if self.release == Release::ByCaller {
-            self.due += bytes as u32;
+            self.free(bytes);
         }
+    }
+
+    fn free(&mut self, bytes: usize) {
+        // Too much is found when it is announced.
+        self.due = self.due.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
     }
 
     /// What is to be announced, of a window that is `window_bytes` wide.
@@ -81,7 +86,7 @@ impl Stream {
         if self.due < window_bytes.div_ceil(2) {
             return None;
         }
-        self.window += i64::from(self.due);
+        self.window = self.window.saturating_add(i64::from(self.due));
         assert!(self.window <= i64::from(window_bytes), "no more is released than has come");
         Some(std::mem::take(&mut self.due))
     }

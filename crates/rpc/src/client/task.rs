@@ -22,6 +22,7 @@ use crate::Status;
 use crate::decoder::Decoder;
 use crate::encoding::Encoding;
 use crate::keepalive::{PeerPulse, Pulse};
+use crate::later::later;
 
 /// What a connection is asked to do. Calls are told apart by the numbers that those who ask have given them.
 pub(super) enum Command {
@@ -139,23 +140,26 @@ struct Entries {
 }
 
 impl Entries {
-    fn remove(&mut self, slot: usize) -> Entry {
-        let entry = self.each.remove(slot);
+    fn remove(&mut self, slot: usize) -> Option<Entry> {
+        let entry = self.each.try_remove(slot)?;
         self.numbers.remove(&entry.number);
-        entry
+        Some(entry)
     }
 }
 
 impl Calls for Entries {
     fn data(&mut self, tag: usize, data: &[u8]) {
-        let entry = &mut self.each[tag];
+        let Some(entry) = self.each.get_mut(tag) else { unreachable!("an answer to a call that was not begun") };
         if !entry.reply.data(data) {
             self.broken.push(entry.number);
         }
     }
 
     fn end(&mut self, tag: usize, status: Status) {
-        self.remove(tag).reply.end(status);
+        // When a panic has ended the connection, the call that it was beginning may not be here yet.
+        if let Some(entry) = self.remove(tag) {
+            entry.reply.end(status);
+        }
     }
 }
 
@@ -230,7 +234,8 @@ fn spawn<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 }
 
 fn pulse_step(options: &Options) -> Duration {
-    (options.keepalive_interval.min(options.keepalive_timeout) / 4).clamp(PULSE_STEP_MIN, PULSE_STEP_MAX)
+    let quarter = options.keepalive_interval.min(options.keepalive_timeout).checked_div(4);
+    quarter.unwrap_or_default().clamp(PULSE_STEP_MIN, PULSE_STEP_MAX)
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Task<S> {
@@ -258,7 +263,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Task<S> {
             self.closing.store(true, Ordering::Release);
         }
         while self.timer.as_mut().poll(cx).is_ready() {
-            self.timer.as_mut().reset(tokio::time::Instant::now() + step);
+            self.timer.as_mut().reset(later(Instant::now(), step).into());
             let now = Instant::now();
             if self.greet_by.is_some_and(|by| now >= by) && !self.link.connection.is_greeted() {
                 return Poll::Ready(Connection::lost("the server has not said what it takes"));
@@ -295,7 +300,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Task<S> {
             Command::Send { number, message, sent } => {
                 if let Some((slot, key)) = self.call(number) {
                     self.link.connection.send(key, &message, false);
-                    self.entries.each[slot].sent = Some(sent);
+                    if let Some(entry) = self.entries.each.get_mut(slot) {
+                        entry.sent = Some(sent);
+                    }
                 }
             }
             Command::Finish(number) => {
@@ -317,7 +324,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Task<S> {
 
     fn call(&self, number: u64) -> Option<(usize, CallKey)> {
         let slot = *self.entries.numbers.get(&number)?;
-        Some((slot, self.entries.each[slot].key?))
+        Some((slot, self.entries.each.get(slot)?.key?))
     }
 
     fn cancel(&mut self, number: u64) {
@@ -386,5 +393,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Task<S> {
         for opening in self.waiting.drain(..) {
             opening.reply.end(Status::unsent(why.message.clone()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_a_panic_has_kept_from_being_begun_has_no_end() {
+        let mut entries = Entries::default();
+        entries.end(0, Status::OK);
+        let (to, mut answer) = oneshot::channel();
+        let slot = entries.each.insert(Entry { number: 7, key: None, reply: Reply::whole(to), sent: None });
+        entries.numbers.insert(7, slot);
+        entries.end(slot, Status::deadline_exceeded());
+        assert_eq!(answer.try_recv(), Ok(Err(Status::deadline_exceeded())));
+        assert!(entries.each.is_empty() && entries.numbers.is_empty());
     }
 }

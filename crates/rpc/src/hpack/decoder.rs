@@ -1,11 +1,5 @@
 //! From header blocks to header fields (RFC 7541 section 6).
 
-#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
-#![cfg_attr(
-    test,
-    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
-)]
-
 use super::dynamic_table::DynamicTable;
 use super::{Error, Field, TABLE_BYTES_DEFAULT, huffman, integer, static_table};
 

@@ -1,11 +1,5 @@
 //! The header fields that the two ends of a connection have agreed to remember (RFC 7541 section 2.3.2).
 
-#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
-#![cfg_attr(
-    test,
-    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
-)]
-
 use std::collections::VecDeque;
 
 use super::FIELD_OVERHEAD_BYTES;

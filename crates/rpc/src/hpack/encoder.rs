@@ -1,11 +1,5 @@
 //! From header fields to header blocks (RFC 7541 section 6).
 
-#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
-#![cfg_attr(
-    test,
-    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
-)]
-
 use bytes::BufMut;
 
 use super::dynamic_table::DynamicTable;

@@ -2,12 +2,6 @@
 //!
 //! The code is canonical: it follows from the lengths of its codes alone, and so do all tables here, at compile time.
 
-#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
-#![cfg_attr(
-    test,
-    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
-)]
-
 use bytes::BufMut;
 
 use super::Error;

@@ -1,11 +1,5 @@
 //! Integers with a prefix of some bits (RFC 7541 section 5.1).
 
-#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
-#![cfg_attr(
-    test,
-    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
-)]
-
 use bytes::BufMut;
 
 use super::Error;

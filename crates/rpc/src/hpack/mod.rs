@@ -40,6 +40,6 @@ pub struct Field<'a> {
 impl Field<'_> {
     /// What the field counts for in a header list and in a table.
     pub fn size_bytes(&self) -> usize {
-        self.name.len() + self.value.len() + FIELD_OVERHEAD_BYTES
+        self.name.len().saturating_add(self.value.len()).saturating_add(FIELD_OVERHEAD_BYTES)
     }
 }

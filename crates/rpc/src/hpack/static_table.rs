@@ -1,11 +1,5 @@
 //! The header fields that every connection knows (RFC 7541 appendix A).
 
-#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
-#![cfg_attr(
-    test,
-    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
-)]
-
 /// How many there are; their indices begin with 1.
 pub(super) const ENTRIES: usize = 61;
 
