@@ -36,8 +36,8 @@ impl Tries {
     pub(super) fn next(self, node: &Node) -> Option<Tries> {
         let revision = node.store.auth().revision();
         let is_in_time = self.began.elapsed() < node.config.request_timeout();
-        let may = self.left > 0 && is_in_time && revision != self.revision;
-        may.then(|| Tries { left: self.left - 1, revision, ..self })
+        let left = self.left.checked_sub(1)?;
+        (is_in_time && revision != self.revision).then_some(Tries { left, revision, ..self })
     }
 }
 

@@ -283,9 +283,10 @@ pub(super) fn prefix(name: &[u8]) -> Bytes {
 
 /// Everything under a prefix, which ends in a slash.
 pub(super) fn under(prefix: &Bytes) -> RangeRequest {
+    const BEHIND_SLASH: u8 = b'/' + 1;
     let mut end = prefix.to_vec();
     if let Some(last) = end.last_mut() {
-        *last += 1;
+        *last = BEHIND_SLASH;
     }
     RangeRequest { key: prefix.clone(), range_end: end.into(), ..Default::default() }
 }

@@ -84,7 +84,7 @@ struct Candidate {
 
 impl Candidate {
     fn wait(self, prefix: Bytes) {
-        Turns::wait(self.caller.clone(), prefix, self.leader.rev - 1, Box::new(self));
+        Turns::wait(self.caller.clone(), prefix, self.leader.rev.saturating_sub(1), Box::new(self));
     }
 
     fn resign(self, status: Status) {

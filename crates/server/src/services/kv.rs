@@ -22,6 +22,13 @@ use store::{Ask, Author, Kvs, RangeAnswer, Space, TxnAnswer};
 
 /// Answers up to this size are built in one piece; larger ones are produced as the client's window opens.
 const WHOLE_BYTES_MAX: usize = limits::TURN_BYTES_MAX;
+/// Memory for the pieces of such an answer: one on its way, one being produced.
+const PIECES_BYTES: usize = 2 * WHOLE_BYTES_MAX;
+
+/// Adds up lengths. A sum that would overflow stays at the largest number, which is too large for any answer.
+fn sum<const N: usize>(lens: [usize; N]) -> usize {
+    lens.into_iter().fold(0, usize::saturating_add)
+}
 
 pub(super) fn range(node: &Arc<Node>, call: Call, responder: Responder) {
     let (identity, client) = (Identity::of(&call), call.peer.address);
@@ -55,7 +62,7 @@ pub(super) fn range(node: &Arc<Node>, call: Call, responder: Responder) {
                     let bytes = answer.as_ref().map_or(0, Reply::len);
                     // What it counts is in the answer, which is encoded already.
                     let answered = Answered { count: -1, bytes };
-                    terms.node.metrics.slow.read(&request, took, reading.allowed - reading.began, answered);
+                    terms.node.metrics.slow.read(&request, took, reading.waited(), answered);
                 }
                 answer
             });
@@ -78,14 +85,19 @@ impl Reading {
         Reading { operation, began: now, allowed: now }
     }
 
+    /// How long it waited to be allowed.
+    fn waited(&self) -> Duration {
+        self.allowed.duration_since(self.began)
+    }
+
     /// Counts what it took, and says if that is too long.
     fn end(self, node: &Node, ok: bool) -> Option<Duration> {
         let (now, metrics) = (Instant::now(), &node.metrics);
-        let (total, took) = (now - self.began, now - self.allowed);
+        let (total, took) = (now.duration_since(self.began), now.duration_since(self.allowed));
         metrics.requests.observe(self.operation, ok, total);
         metrics.stages.read.observe(took);
         if self.allowed != self.began {
-            metrics.stages.read_index.observe(self.allowed - self.began);
+            metrics.stages.read_index.observe(self.waited());
         }
         if self.operation == Operation::Range {
             metrics.reads.range(ok, took);
@@ -122,7 +134,7 @@ fn read(
         match allowed.and_then(|()| own.pass_now(&identity)) {
             Ok(pass) => then(&own, pass, reading, responder),
             Err(error) => {
-                own.metrics.requests.observe(reading.operation, false, reading.allowed - reading.began);
+                own.metrics.requests.observe(reading.operation, false, reading.waited());
                 refuse(responder, error);
             }
         }
@@ -185,12 +197,12 @@ fn answer_range(terms: &Terms<'_>, request: &RangeRequest) -> Result<Reply, Stop
     let found = node.store.range_within(request, terms.allowance());
     let answer = found.map_err(|unread| terms.stop(unread, node.store.places_bytes(request)))?;
     let header = node.header(answer.revision);
-    let len = 2 + header.encoded_len() + answer.kvs.encoded_len() + tail_len(&answer);
+    let len = sum([2, header.encoded_len(), answer.kvs.encoded_len(), tail_len(&answer)]);
     if len > limits::SEND_BYTES_MAX {
         return Err(too_large(len).into());
     }
     let is_whole = len <= WHOLE_BYTES_MAX;
-    let claim = terms.claim(if is_whole { len } else { answer.kvs.held_bytes() + 2 * WHOLE_BYTES_MAX })?;
+    let claim = terms.claim(if is_whole { len } else { sum([answer.kvs.held_bytes(), PIECES_BYTES]) })?;
     node.metrics.operations.ranges.fetch_add(1, Ordering::Relaxed);
     // From here on only the answer changes.
     Ok(contain(|| encode_range(answer, &header, len, claim)).map_err(Status::from)?)
@@ -199,7 +211,7 @@ fn answer_range(terms: &Terms<'_>, request: &RangeRequest) -> Result<Reply, Stop
 fn encode_range(answer: RangeAnswer, header: &ResponseHeader, len: usize, claim: Option<budget::Claim>) -> Reply {
     // Of exactly its length, an answer in one piece is one allocation.
     let is_whole = len <= WHOLE_BYTES_MAX;
-    let mut head = BytesMut::with_capacity(if is_whole { len } else { 2 + header.encoded_len() });
+    let mut head = BytesMut::with_capacity(if is_whole { len } else { sum([2, header.encoded_len()]) });
     put_header(header, &mut head);
     if is_whole {
         let mut kvs = answer.kvs;
@@ -221,17 +233,17 @@ fn answer_read_txn(terms: &Terms<'_>, request: &TxnRequest) -> Result<Reply, Sto
     let header = node.header(answer.revision);
     // Those of the ranges say the revision alone.
     let inner = ResponseHeader { revision: answer.revision, ..Default::default() };
-    let inner_len = 2 + inner.encoded_len();
-    let mut len = 2 + header.encoded_len() + 2 * usize::from(answer.succeeded);
+    let inner_len = sum([2, inner.encoded_len()]);
+    let mut len = sum([2, header.encoded_len(), if answer.succeeded { 2 } else { 0 }]);
     let mut held_bytes = 0;
     let lens: Vec<(usize, usize)> = answer
         .ranges
         .iter()
         .map(|range| {
-            let range_len = inner_len + range.kvs.encoded_len() + tail_len(range);
-            let op_len = 1 + varint_len(range_len as u64) + range_len;
-            len += 1 + varint_len(op_len as u64) + op_len;
-            held_bytes += range.kvs.held_bytes() + RANGE_BYTES;
+            let range_len = sum([inner_len, range.kvs.encoded_len(), tail_len(range)]);
+            let op_len = sum([1, varint_len(range_len as u64), range_len]);
+            len = sum([len, 1, varint_len(op_len as u64), op_len]);
+            held_bytes = sum([held_bytes, range.kvs.held_bytes(), RANGE_BYTES]);
             (op_len, range_len)
         })
         .collect();
@@ -239,7 +251,7 @@ fn answer_read_txn(terms: &Terms<'_>, request: &TxnRequest) -> Result<Reply, Sto
         return Err(too_large(len).into());
     }
     let is_whole = len <= WHOLE_BYTES_MAX;
-    let claim = terms.claim(if is_whole { len } else { held_bytes + 2 * WHOLE_BYTES_MAX })?;
+    let claim = terms.claim(if is_whole { len } else { sum([held_bytes, PIECES_BYTES]) })?;
     node.metrics.operations.count_read_txn(answer.ranges.len());
     Ok(contain(|| encode_read_txn(answer, (&header, &inner), &lens, len, claim)).map_err(Status::from)?)
 }
@@ -298,8 +310,8 @@ fn put_header(header: &ResponseHeader, out: &mut BytesMut) {
 
 /// Length of what comes behind the pairs of a range.
 fn tail_len(answer: &RangeAnswer) -> usize {
-    let count_len = if answer.count == 0 { 0 } else { 1 + varint_len(answer.count as u64) };
-    2 * usize::from(answer.more) + count_len
+    let count_len = if answer.count == 0 { 0 } else { sum([1, varint_len(answer.count as u64)]) };
+    sum([if answer.more { 2 } else { 0 }, count_len])
 }
 
 /// Appends what comes behind the pairs of a range.

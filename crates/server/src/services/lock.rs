@@ -48,7 +48,7 @@ fn acquire(caller: Caller, prefix: &Bytes, lease: i64, responder: Responder) {
             let claim = Place { caller: own, key, revision, responder };
             match first_pair(&txn, 1) {
                 Some(owner) if owner.create_revision != revision => {
-                    Turns::wait(claim.caller.clone(), prefix, revision - 1, Box::new(claim));
+                    Turns::wait(claim.caller.clone(), prefix, revision.saturating_sub(1), Box::new(claim));
                 }
                 _ => claim.answer(txn.header),
             }

@@ -1,5 +1,11 @@
 //! The gRPC services, from method to handler. One file per service; no generated service code.
 
+#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
+
 mod again;
 mod arrival;
 mod auth;
@@ -116,6 +122,16 @@ methods! {
     HealthWatch ServerStream "/grpc.health.v1.Health/Watch"
 }
 
+/// The method with this index, and its path.
+fn find(method: usize) -> Option<(Rpc, &'static str)> {
+    RPCS.get(method).copied().zip(METHODS.get(method).map(|method| method.path))
+}
+
+/// An index that is not in the table: a bug here, since the transport takes its indexes from it.
+fn no_such_method() -> Status {
+    Status::new(Code::Internal, "there is no such method")
+}
+
 /// Whether a client wants to be refused by a member that knows of no leader.
 fn needs_leader(metadata: &rpc::Metadata) -> bool {
     metadata.get("hasleader").is_some_and(|value| value == b"true")
@@ -172,28 +188,30 @@ impl Service for Services {
     fn unary(&self, method: usize, call: Call, responder: Responder) {
         let node = &self.node;
         node.metrics.count_client(&call.metadata, "unary");
+        let Some((rpc, path)) = find(method) else { return responder.send(Err(no_such_method())) };
         let responder = match &node.tracer {
-            Some(tracer) => tracer.unary(METHODS[method].path, &call, responder),
+            Some(tracer) => tracer.unary(path, &call, responder),
             None => responder,
         };
-        if node.status.is_learner() && !is_for_learners(RPCS[method], &call.message) {
+        if node.status.is_learner() && !is_for_learners(rpc, &call.message) {
             return responder.send(Err(api::Error::NotSupportedForLearner.into()));
         }
         if let Err(status) = self.admit(&call.metadata) {
             return responder.send(Err(status));
         }
         // These two try again by themselves.
-        let tries = matches!(RPCS[method], Rpc::Authenticate | Rpc::Range);
+        let tries = matches!(rpc, Rpc::Authenticate | Rpc::Range);
         if node.store.auth().is_enabled() && !tries {
-            again::serve(node, RPCS[method], call, responder);
+            again::serve(node, rpc, call, responder);
         } else {
-            serve(node, RPCS[method], call, responder);
+            serve(node, rpc, call, responder);
         }
     }
 
     fn stream(&self, method: usize, call: StreamCall) -> Result<Box<dyn StreamHandler>, Status> {
         self.node.metrics.count_client(&call.metadata, "stream");
-        let (node, rpc) = (&self.node, RPCS[method]);
+        let node = &self.node;
+        let (rpc, path) = find(method).ok_or_else(no_such_method)?;
         if node.status.is_learner() && !is_for_learners(rpc, &Bytes::new()) {
             return Err(api::Error::NotSupportedForLearner.into());
         }
@@ -207,7 +225,7 @@ impl Service for Services {
             Rpc::HealthWatch => |_, _| Box::new(health::Watch),
             _ => return Err(Status::new(Code::Internal, "a unary method was called as a stream")),
         };
-        let span = node.tracer.as_ref().and_then(|tracer| tracer.stream(METHODS[method].path, &call));
+        let span = node.tracer.as_ref().and_then(|tracer| tracer.stream(path, &call));
         let handler = leaderless::guard(node, call, |call| arrival::hold(node, call, |call| make(node, call)));
         Ok(match span {
             Some(span) => Box::new(traced::Traced::new(handler, span)),

@@ -61,7 +61,7 @@ impl Observe {
 
     /// Shows a leader, and what becomes of its key.
     fn follow(&mut self, header: Option<ResponseHeader>, pair: KeyValue) {
-        let next = header.map_or(0, |header| header.revision) + 1;
+        let next = header.map_or(0, |header| header.revision).saturating_add(1);
         self.state = State::Following(self.watch(pair.key.clone(), Bytes::new(), next));
         self.due.push_back(Some((header, pair)));
     }

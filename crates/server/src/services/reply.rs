@@ -30,7 +30,8 @@ pub(super) fn put_varint(mut value: u64, out: &mut BytesMut) {
 
 /// Bytes of `value` as a varint.
 pub(super) fn varint_len(value: u64) -> usize {
-    ((u64::BITS - (value | 1).leading_zeros()) as usize).div_ceil(7)
+    let bits = u64::BITS.saturating_sub((value | 1).leading_zeros());
+    (bits as usize).div_ceil(7)
 }
 
 /// gRPC's refusal of an answer that no client could take.

@@ -39,7 +39,7 @@ struct Place(Arc<Node>);
 impl Place {
     /// A place, if one is free.
     fn take(node: &Arc<Node>) -> Option<Place> {
-        let more = |taken: usize| (taken < limits::SNAPSHOTS_MAX).then_some(taken + 1);
+        let more = |taken: usize| (taken < limits::SNAPSHOTS_MAX).then_some(taken.saturating_add(1));
         let taken = node.snapshots.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         taken.is_ok().then(|| Place(node.clone()))
     }
@@ -116,7 +116,8 @@ impl Sending {
         } else {
             let blob = self.rest.split_to(self.rest.len().min(BLOB_BYTES));
             self.hash.update(&blob);
-            self.remaining -= blob.len() as u64;
+            let remaining = self.remaining.checked_sub(blob.len() as u64);
+            self.remaining = remaining.unwrap_or_else(|| unreachable!("the snapshot file is longer than planned"));
             blob
         };
         let version = api::version::STORAGE.to_string();

@@ -82,8 +82,8 @@ impl RangeStream {
             },
             None => RangeResponse::default(),
         };
-        let len = chunk.kvs.encoded_len() + rest.encoded_len();
-        let mut message = BytesMut::with_capacity(len + 8);
+        let len = chunk.kvs.encoded_len().saturating_add(rest.encoded_len());
+        let mut message = BytesMut::with_capacity(len.saturating_add(8));
         message.put_u8(0x0a);
         put_varint(len as u64, &mut message);
         while !chunk.kvs.encode_next(&mut message, usize::MAX) {}

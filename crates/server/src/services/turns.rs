@@ -149,7 +149,7 @@ struct Queue<'a> {
 
 impl Queue<'_> {
     fn begin(&mut self, waiter: Waiter) {
-        self.next += 1;
+        self.next = self.next.wrapping_add(1);
         self.waiters.insert(self.next, waiter);
         self.ask(self.next);
     }

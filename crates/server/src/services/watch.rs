@@ -79,11 +79,11 @@ impl Sink for Responses<'_, '_> {
 
     fn wrote(&mut self, what: Wrote) {
         match what {
-            Wrote::Control => self.1.control += 1,
-            Wrote::Progress => self.1.progress += 1,
+            Wrote::Control => self.1.control = self.1.control.saturating_add(1),
+            Wrote::Progress => self.1.progress = self.1.progress.saturating_add(1),
             Wrote::Events { responses, events } => {
-                self.1.events.0 += responses;
-                self.1.events.1 += events;
+                self.1.events.0 = self.1.events.0.saturating_add(responses);
+                self.1.events.1 = self.1.events.1.saturating_add(events);
             }
         }
     }
@@ -104,8 +104,8 @@ impl Meter {
     fn stop(self, reads: &Reads) {
         let Some(began) = self.began else { return };
         let (batches, events) = self.events;
-        let responses = (batches + self.progress + self.control).max(1);
-        let share = began.elapsed() / u32::try_from(responses).unwrap_or(u32::MAX);
+        let responses = batches.saturating_add(self.progress).saturating_add(self.control);
+        let share = part(began.elapsed(), responses);
         for (histogram, count) in
             [(&reads.watch_send, batches), (&reads.watch_progress, self.progress), (&reads.watch_control, self.control)]
         {
@@ -114,10 +114,15 @@ impl Meter {
             }
         }
         if events > 0 {
-            let each = share * u32::try_from(batches).unwrap_or(u32::MAX) / u32::try_from(events).unwrap_or(u32::MAX);
-            reads.watch_send_event.observe_many(each, batches);
+            let all = share.saturating_mul(u32::try_from(batches).unwrap_or(u32::MAX));
+            reads.watch_send_event.observe_many(part(all, events), batches);
         }
     }
+}
+
+/// `time` divided by `parts`, or all of it if there are none.
+fn part(time: Duration, parts: u64) -> Duration {
+    time.checked_div(u32::try_from(parts).unwrap_or(u32::MAX)).unwrap_or(time)
 }
 
 impl StreamHandler for Watch {
@@ -176,7 +181,7 @@ pub(crate) fn run_progress(node: &Node) {
     let mut waited = Duration::ZERO;
     while !node.stopping.load(Ordering::Relaxed) {
         std::thread::sleep(pause);
-        waited += pause;
+        waited = waited.saturating_add(pause);
         if waited >= node.config.watch_progress_interval {
             waited = Duration::ZERO;
             node.metrics.progress.fire();
