@@ -44,7 +44,7 @@ impl<'a> Outbound<'a> {
     }
 
     /// Queues a message of `len` bytes, which are to be appended to what this returns, exactly so many. Messages that are small lie
-    /// together and leave together.
+    /// together and leave together. One larger than [`limits::SEND_BYTES_MAX`](api::limits::SEND_BYTES_MAX) ends the stream.
     pub fn message(&mut self, len: usize) -> &mut BytesMut {
         let Some(block) = self.flow.message(len) else {
             self.void.clear();
@@ -93,6 +93,18 @@ mod tests {
         let popped: Vec<Bytes> = std::iter::from_fn(|| flow.pop()).collect();
         assert_eq!(popped, all);
         assert_eq!(flow.held_bytes(), 0);
+    }
+
+    #[test]
+    fn a_message_larger_than_grpc_sends_ends_the_stream() {
+        let mut flow = Outflow::new(Opening::Sent, 0);
+        let mut out = Outbound::new(&mut flow);
+        out.message(3).extend_from_slice(b"abc");
+        out.message(api::limits::SEND_BYTES_MAX + 1).extend_from_slice(b"lost");
+        out.message(3).extend_from_slice(b"def");
+        assert_eq!(out.counts(), (1, 3));
+        assert_eq!((flow.pop(), flow.pop()), (Some("abc".into()), None));
+        assert_eq!(flow.take_status().map(|status| status.code), Some(api::Code::ResourceExhausted));
     }
 
     #[test]

@@ -374,12 +374,20 @@ impl Outflow {
         self.queued_bytes < self.room_bytes
     }
 
-    /// Queues a message. False behind the end.
+    /// Whether a message of `len` bytes may be queued. One that is larger than gRPC sends ends the stream.
+    fn takes(&mut self, len: usize) -> bool {
+        if len > limits::SEND_BYTES_MAX && !self.is_raw {
+            self.finish(Status::too_large_to_send(len));
+        }
+        self.end.is_none()
+    }
+
+    /// Queues a message. False behind the end, and if it is too large.
     pub(crate) fn push(&mut self, message: Bytes) -> bool {
         if message.len() < SMALL_BYTES_MAX {
             return self.message(message.len()).map(|block| block.extend_from_slice(&message)).is_some();
         }
-        if self.end.is_some() {
+        if !self.takes(message.len()) {
             return false;
         }
         self.queued_bytes = self.queued_bytes.saturating_add(message.len());
@@ -387,9 +395,9 @@ impl Outflow {
         true
     }
 
-    /// Queues a message of `len` bytes, which are to be appended to what this returns. None behind the end.
+    /// Queues a message of `len` bytes, which are to be appended to what this returns. None behind the end, and if it is too large.
     pub(crate) fn message(&mut self, len: usize) -> Option<&mut BytesMut> {
-        if self.end.is_some() {
+        if !self.takes(len) {
             return None;
         }
         if self.is_raw {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use api::Code;
+use api::{Code, limits};
 use http::HeaderValue;
 
 /// The outcome of a call as the client sees it.
@@ -42,6 +42,13 @@ impl Status {
     /// Whether the connection of a call that ends like this is closed once that is said. Only panics do it.
     pub fn ends_connection(&self) -> bool {
         self.ends_connection
+    }
+
+    /// What a call ends with whose answer is a message larger than gRPC sends.
+    pub fn too_large_to_send(len: usize) -> Status {
+        let max = limits::SEND_BYTES_MAX;
+        let text = format!("grpc: trying to send message larger than max ({len} vs. {max})");
+        Status::new(Code::ResourceExhausted, text)
     }
 
     /// What a call past its deadline ends with.

@@ -1,7 +1,7 @@
 //! `etcdserverpb.KV`.
 
 use super::again::TRIES_MAX;
-use super::reply::{decode, outcome, put_varint, refuse, too_large, unreadable, varint_len};
+use super::reply::{decode, outcome, put_varint, refuse, unreadable, varint_len};
 use super::within::{self, Order, Stop, Terms, counted, held, with_room};
 use crate::auth::{Identity, Pass, admit, identify};
 use crate::budget;
@@ -199,7 +199,7 @@ fn answer_range(terms: &Terms<'_>, request: &RangeRequest) -> Result<Reply, Stop
     let header = node.header(answer.revision);
     let len = sum([2, header.encoded_len(), answer.kvs.encoded_len(), tail_len(&answer)]);
     if len > limits::SEND_BYTES_MAX {
-        return Err(too_large(len).into());
+        return Err(Status::too_large_to_send(len).into());
     }
     let is_whole = len <= WHOLE_BYTES_MAX;
     let claim = terms.claim(if is_whole { len } else { sum([answer.kvs.held_bytes(), PIECES_BYTES]) })?;
@@ -248,7 +248,7 @@ fn answer_read_txn(terms: &Terms<'_>, request: &TxnRequest) -> Result<Reply, Sto
         })
         .collect();
     if len > limits::SEND_BYTES_MAX {
-        return Err(too_large(len).into());
+        return Err(Status::too_large_to_send(len).into());
     }
     let is_whole = len <= WHOLE_BYTES_MAX;
     let claim = terms.claim(if is_whole { len } else { sum([held_bytes, PIECES_BYTES]) })?;

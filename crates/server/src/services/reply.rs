@@ -34,12 +34,6 @@ pub(super) fn varint_len(value: u64) -> usize {
     (bits as usize).div_ceil(7)
 }
 
-/// gRPC's refusal of an answer that no client could take.
-pub(super) fn too_large(len: usize) -> Status {
-    let max = limits::SEND_BYTES_MAX;
-    Status::new(Code::ResourceExhausted, format!("grpc: trying to send message larger than max ({len} vs. {max})"))
-}
-
 /// Why a read ends without an answer. Counts one that was given up.
 pub(super) fn unanswered(node: &Node, unread: Unread) -> Status {
     match unread {
@@ -55,7 +49,7 @@ pub(super) fn unanswered(node: &Node, unread: Unread) -> Status {
 /// Encodes a reply.
 pub(super) fn encode(message: &impl Message) -> Result<Reply, Status> {
     contain(|| match message.encoded_len() {
-        len if len > limits::SEND_BYTES_MAX => Err(too_large(len)),
+        len if len > limits::SEND_BYTES_MAX => Err(Status::too_large_to_send(len)),
         _ => Ok(Reply::Whole(message.encode_to_vec().into())),
     })?
 }
