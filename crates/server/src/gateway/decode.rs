@@ -10,9 +10,59 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 /// Turns `json` into a message.
 pub(super) fn message(json: &Value, of: &'static Message) -> Result<Vec<u8>, String> {
     let mut reader = Reader { text: json.text(), at: 0 };
-    let mut out = Vec::new();
+    let mut out = Out::default();
     reader.message(of, &mut out)?;
-    Ok(out)
+    Ok(out.whole())
+}
+
+/// A message that is being made. The lengths of the messages in it are put in at the end, all at once: what stands behind a length is
+/// only known when it is there, and to be moved for each level of a deep message would take that many times as long.
+#[derive(Default)]
+struct Out {
+    bytes: Vec<u8>,
+    /// The messages in it, in the order in which they begin.
+    inner: Vec<Inner>,
+    /// What the lengths will take of those that have ended.
+    lens_bytes: usize,
+}
+
+/// A message within another.
+struct Inner {
+    /// Where it begins in what is made, without lengths.
+    at: usize,
+    /// Its length, with those in it.
+    len: usize,
+}
+
+impl Out {
+    /// Begins a message. What this returns is for its end.
+    fn begin(&mut self) -> (usize, usize) {
+        self.inner.push(Inner { at: self.bytes.len(), len: 0 });
+        (self.inner.len().saturating_sub(1), self.lens_bytes)
+    }
+
+    fn end(&mut self, (index, lens_before): (usize, usize)) {
+        let lens_within = self.lens_bytes.saturating_sub(lens_before);
+        let Some(inner) = self.inner.get_mut(index) else { return };
+        inner.len = self.bytes.len().saturating_sub(inner.at).saturating_add(lens_within);
+        self.lens_bytes = self.lens_bytes.saturating_add(varint_len(inner.len as u64));
+    }
+
+    /// All of it, with the lengths.
+    fn whole(self) -> Vec<u8> {
+        if self.inner.is_empty() {
+            return self.bytes;
+        }
+        let mut whole = Vec::with_capacity(self.bytes.len().saturating_add(self.lens_bytes));
+        let mut from = 0;
+        for inner in &self.inner {
+            whole.extend_from_slice(self.bytes.get(from..inner.at).unwrap_or_default());
+            put_varint(&mut whole, inner.len as u64);
+            from = inner.at;
+        }
+        whole.extend_from_slice(self.bytes.get(from..).unwrap_or_default());
+        whole
+    }
 }
 
 /// Reads the text of a [`Value`]: the scanner has found its syntax right and its depth bounded, so neither is looked at again. What a
@@ -31,7 +81,7 @@ struct Given {
 }
 
 impl<'a> Reader<'a> {
-    fn message(&mut self, of: &'static Message, out: &mut Vec<u8>) -> Result<(), String> {
+    fn message(&mut self, of: &'static Message, out: &mut Out) -> Result<(), String> {
         self.take(b'{')?;
         let mut given = Given::default();
         while self.peek() != b'}' {
@@ -59,7 +109,7 @@ impl<'a> Reader<'a> {
         begin: usize,
         raw: &[u8],
         given: &mut Given,
-        out: &mut Vec<u8>,
+        out: &mut Out,
     ) -> Result<(), String> {
         let raw = String::from_utf8_lossy(raw);
         let place = of.fields.iter().position(|other| other.number == field.number).unwrap_or_default();
@@ -93,14 +143,14 @@ impl<'a> Reader<'a> {
     }
 
     /// One value of `field`. A zero is only written when it is `kept`.
-    fn value(&mut self, field: &'static Field, kept: bool, out: &mut Vec<u8>) -> Result<(), String> {
+    fn value(&mut self, field: &'static Field, kept: bool, out: &mut Out) -> Result<(), String> {
         self.peek();
         let begin = self.at;
         if let Kind::Message(of) = field.kind {
-            put_key(out, field, WIRE_BYTES);
-            let at = out.len();
+            put_key(&mut out.bytes, field, WIRE_BYTES);
+            let begun = out.begin();
             self.message(of, out)?;
-            put_len_before(out, at);
+            out.end(begun);
             return Ok(());
         }
         let Some(value) = self.scalar(field.kind) else {
@@ -112,6 +162,7 @@ impl<'a> Reader<'a> {
             let text = format!("invalid value for {kind} field {}: {raw}", field.json_name);
             return Err(self.fault(begin, &text));
         };
+        let out = &mut out.bytes;
         match value {
             // An enumeration's unknown name: skipped like an unknown field.
             Scalar::Skipped => {}
@@ -412,11 +463,10 @@ fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Puts before what stands behind `at` how long that is.
-fn put_len_before(out: &mut Vec<u8>, at: usize) {
-    let mut prefix = Vec::with_capacity(5);
-    put_varint(&mut prefix, out.len().saturating_sub(at) as u64);
-    out.splice(at..at, prefix);
+/// Bytes of a number as [`put_varint`] writes it.
+fn varint_len(value: u64) -> usize {
+    let bits = u64::BITS.saturating_sub((value | 1).leading_zeros());
+    bits.div_ceil(7) as usize
 }
 
 #[cfg(test)]
@@ -495,6 +545,29 @@ mod tests {
                 r#"proto: (line 1:44): error parsing "requestPut", oneof etcdserverpb.RequestOp.request is already set"#
             )
         );
+    }
+
+    /// As the library encodes the same, with lengths of one byte and of several.
+    #[test]
+    fn lengths_are_those_of_what_is_within() {
+        for value_len in [0, 1, 100, 120, 127, 128, 16_200, 16_383, 16_384] {
+            let value = "A".repeat(value_len * 4);
+            let put = format!(r#"{{"request_put":{{"key":"AAAA","value":"{value}"}}}}"#);
+            let mut json = format!("[{put},{put}]");
+            for _ in 0..5 {
+                json = format!(
+                    r#"[{{"request_txn":{{"compare":[{{"key":"AAAA"}},{{}}],"success":{json},"failure":[{put}]}}}}]"#
+                );
+            }
+            let json = format!(r#"{{"success":{json}}}"#);
+            let of = Message::find("etcdserverpb.TxnRequest").expect("a message of the API");
+            let mut values = Values::new(16 << 20);
+            values.push(json.as_bytes());
+            let value = values.next(true).expect("well-formed").expect("a value");
+            let wire = message(&value, of).expect("a transaction");
+            let decoded = <TxnRequest as api::Message>::decode(&wire[..]).expect("a valid message");
+            assert_eq!(api::Message::encode_to_vec(&decoded), wire, "{value_len}");
+        }
     }
 
     #[test]
