@@ -66,6 +66,16 @@ impl Pace {
         }
     }
 
+    /// So much of it was something else than what is owed.
+    pub fn went_by(&mut self, bytes: usize) {
+        self.received_bytes = self.received_bytes.saturating_sub(bytes as u64);
+    }
+
+    /// The client could not go on for so long.
+    pub fn pass(&mut self, time: Duration) {
+        self.mark = self.mark.and_then(|mark| Some(Mark { at: mark.at.checked_add(time)?, ..mark }));
+    }
+
     /// Ready, and counted, once too little has come for too long. Not while nothing is owed.
     pub fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while let Some(mark) = self.mark {
@@ -159,6 +169,13 @@ mod tests {
             pace.came(PROGRESS_BYTES_MIN as usize);
             tokio::time::sleep(Duration::from_millis(2)).await;
             assert!(poll(&mut pace).is_pending(), "enough has come");
+            pace.came(PROGRESS_BYTES_MIN as usize);
+            pace.went_by(1);
+            pace.late().await;
+            pace.owes(true);
+            pace.pass(Duration::from_secs(3_600));
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            assert!(poll(&mut pace).is_pending(), "it could not go on");
             pace.owes(false);
             tokio::time::sleep(Duration::from_millis(2)).await;
             assert!(poll(&mut pace).is_pending());

@@ -6,10 +6,14 @@ use super::table::Target;
 use super::unary::{Json, decoded, head};
 use super::values::Values;
 use crate::budget::Claim;
+use api::limits::BUDGET_FREE_BYTES;
 use api::{Code, Error};
 use bytes::Bytes;
 use http::Response;
-use rpc::{BodySender, Gone, HttpResponder, LocalCall, LocalStream, Reply, RequestBody, Service, Status};
+use rpc::{
+    Address, BodySender, Gone, HttpResponder, LocalCall, LocalStream, Pace, Reply, RequestBody, Service, Status,
+};
+use std::time::Instant;
 
 /// Makes a call of one message and many answers.
 pub(super) async fn answer(
@@ -52,18 +56,24 @@ pub(super) async fn converse(
     responder: HttpResponder,
 ) {
     let mut lines = Lines::new(responder);
+    let client = call.peer.address;
     let mut stream = match call.stream(service) {
         Ok(stream) => stream,
         Err(status) => return lines.end(status).await,
     };
-    let mut requests = Requests::new(limits);
+    let mut requests = Requests::new(limits, client);
+    let mut pace = Pace::new(limits.body_timeout);
     loop {
         requests.hand_on(&mut stream, &target, limits);
         let takes_more = requests.takes_more() && stream.has_room();
+        pace.owes(takes_more && requests.has_begun());
         let next = tokio::select! {
             piece = body.next(), if takes_more => {
                 match piece {
-                    Some(Ok(piece)) => requests.push(&piece),
+                    Some(Ok(piece)) => {
+                        pace.came(piece.len());
+                        requests.push(&piece);
+                    }
                     Some(Err(_)) => return,
                     None => requests.end(),
                 }
@@ -71,17 +81,23 @@ pub(super) async fn converse(
             }
             next = stream.next() => next,
             () = lines.gone() => return,
+            () = pace.late() => return lines.end(Status::new(Code::Unavailable, TOO_LATE)).await,
         };
         match next {
             Ok(reply) => {
+                let began = Instant::now();
                 if lines.send(reply, &target).await.is_err() {
                     return;
                 }
+                pace.pass(began.elapsed());
             }
             Err(status) => return lines.end(status).await,
         }
     }
 }
+
+/// What a call ends with of which a value does not come.
+const TOO_LATE: &str = "the rest of the request does not come";
 
 /// The messages of a client, one JSON value after the other.
 pub(super) struct Requests {
@@ -96,8 +112,8 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    pub(super) fn new(limits: &Limits) -> Requests {
-        let (values, claim) = (Values::new(limits.json_bytes_max()), limits.budget.request());
+    pub(super) fn new(limits: &Limits, client: Address) -> Requests {
+        let (values, claim) = (Values::new(limits.json_bytes_max()), limits.budget.request(client));
         Requests { values, claim, refused: false, ended: false, told: false }
     }
 
@@ -107,11 +123,21 @@ impl Requests {
             return;
         }
         let after = self.values.held_bytes().saturating_add(self.values.growth_bytes(text.len()));
-        if self.claim.resize(after as u64) {
+        if self.claims(after) {
             self.values.push(text);
         } else {
             self.refused = true;
         }
+    }
+
+    /// Claims what the values take, unless that is little.
+    fn claims(&mut self, bytes: usize) -> bool {
+        self.claim.resize(if bytes <= BUDGET_FREE_BYTES { 0 } else { bytes as u64 })
+    }
+
+    /// Whether more of a value is to come: all that is whole is handed on as long as the call takes it.
+    pub(super) fn has_begun(&self) -> bool {
+        !self.ended && self.values.held_bytes() > 0
     }
 
     /// Adds a frame of a websocket. As with etcd, a line ends behind it.
@@ -141,7 +167,7 @@ impl Requests {
                 Ok(None) if self.ended => return self.give_up(stream),
                 Ok(None) if !self.refused => {
                     // What was handed on is free.
-                    self.claim.resize(self.values.held_bytes() as u64);
+                    self.claims(self.values.held_bytes());
                     return;
                 }
                 Ok(None) | Err(_) => return self.give_up(stream),
@@ -156,7 +182,7 @@ impl Requests {
             if self.refused {
                 return Err(Error::TooManyRequests.into());
             }
-            self.claim.resize(self.values.held_bytes() as u64);
+            self.claims(self.values.held_bytes());
             return Ok(None);
         };
         self.drain();
@@ -240,4 +266,42 @@ pub(super) fn error_line(status: &Status) -> Vec<u8> {
     line.extend_from_slice(&error_json(status));
     line.extend_from_slice(b"}\n");
     line
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::budget::Pool;
+    use crate::gateway::tests::limits;
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::time::Duration;
+
+    fn client(host: u8, port: u16) -> Address {
+        SocketAddr::from((Ipv4Addr::new(10, 0, 0, host), port)).into()
+    }
+
+    #[test]
+    fn values_without_an_end_take_no_other_clients_room() {
+        let limits = limits(Duration::MAX);
+        let piece = [b'A'; 65_536];
+        let mut greedy: Vec<Requests> = (0..32).map(|port| Requests::new(&limits, client(1, port))).collect();
+        for requests in &mut greedy {
+            requests.push(b"{\"create_request\":{\"key\":\"");
+            while !requests.refused && requests.values.held_bytes() < 2 << 20 {
+                requests.push(&piece);
+            }
+        }
+        assert!(greedy.iter().any(|requests| requests.refused));
+        assert!(limits.budget.held(Pool::Requests) > 8 << 20);
+        let mut other = Requests::new(&limits, client(2, 0));
+        for _ in 0..16 {
+            other.push(&piece);
+        }
+        assert!(!other.refused, "another host has room for a megabyte");
+        // What is little needs none.
+        let mut little = Requests::new(&limits, client(1, 99));
+        little.push(&[b' '; BUDGET_FREE_BYTES]);
+        assert!(!little.refused && little.claim.bytes() == 0);
+    }
 }

@@ -29,7 +29,7 @@ use http::{HeaderMap, Method, Request, StatusCode, header};
 use rpc::{Address, HttpResponder, Kind, LocalCall, Metadata, Reply, RequestBody, Service, Status, Upgrade};
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use table::{Table, Target};
 
 #[cfg(feature = "test-support")]
@@ -49,6 +49,8 @@ struct Limits {
     message_bytes_max: usize,
     /// What all clients together may have held.
     budget: Arc<Budget>,
+    /// How long the next kilobyte of a value that has begun may take.
+    body_timeout: Duration,
 }
 
 impl Limits {
@@ -79,8 +81,13 @@ const TXN_RESPONSE: &str = "etcdserverpb.TxnResponse";
 
 impl Gateway {
     /// The gateway to `methods`, whose messages have at most `message_bytes_max`.
-    pub(crate) fn new(methods: &'static [rpc::Method], message_bytes_max: usize, budget: Arc<Budget>) -> Gateway {
-        Gateway { table: Table::new(methods), limits: Limits { message_bytes_max, budget } }
+    pub(crate) fn new(
+        methods: &'static [rpc::Method],
+        message_bytes_max: usize,
+        budget: Arc<Budget>,
+        body_timeout: Duration,
+    ) -> Gateway {
+        Gateway { table: Table::new(methods), limits: Limits { message_bytes_max, budget, body_timeout } }
     }
 
     /// Whether requests to `path` are the gateway's.
@@ -195,8 +202,13 @@ fn metadata(headers: &HeaderMap) -> Vec<(String, Vec<u8>)> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::gateway) mod tests {
     use super::*;
+
+    /// Of messages of 1 MiB, and a budget of 64 MiB.
+    pub(super) fn limits(body_timeout: Duration) -> Limits {
+        Limits { message_bytes_max: 1 << 20, budget: Budget::new(64 << 20, Duration::MAX), body_timeout }
+    }
 
     #[test]
     fn old_paths_are_those_of_today() {
@@ -223,7 +235,7 @@ mod tests {
     #[test]
     fn the_deepest_values_fit_the_stack() {
         let target = |path| Table::new(crate::services::METHODS).find(path).expect("a method");
-        let limits = Limits { message_bytes_max: 1 << 20, budget: Budget::new(1 << 30, std::time::Duration::MAX) };
+        let limits = limits(Duration::MAX);
         let work = move || {
             let txn = target("/v3/kv/txn");
             let transactions = |levels: usize| {

@@ -6,31 +6,30 @@ use super::status::error_json;
 use super::table::Target;
 use super::unary::Json;
 use crate::budget::Claim;
+use api::Code;
 use api::limits::BUDGET_FREE_BYTES;
-use api::{Code, Error};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use rpc::{HttpResponder, Kind, LocalCall, Reply, Service, Status, Upgrade};
+use rpc::{Address, HttpResponder, Kind, LocalCall, Pace, Reply, Service, Status, Upgrade};
 use sha1::{Digest, Sha1};
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::frame::Frame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSocketConfig};
 
 /// What RFC 6455 section 1.3 has behind a client's key.
 const ACCEPT_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-/// The longest answer that is sent as one frame.
-const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// What waits to be written to a client at most, beside one answer.
-const WRITE_BUFFER_BYTES: usize = 128 * 1024;
+/// The longest answer that is sent as one frame, if there is room for all of its text. Others go in several.
+const FRAME_BYTES_MAX: usize = 4 << 20;
 /// What is read at once beyond the message that has begun.
 const READ_BUFFER_BYTES: usize = 4 * 1024;
 /// What a control frame of a client has before its payload: two bytes, and the mask.
@@ -102,7 +101,7 @@ pub(super) async fn answer(
         return;
     }
     let Ok(stream) = upgrade.take().await else { return };
-    let mut socket = Socket::new(stream, limits).await;
+    let mut socket = Socket::new(stream, limits, call.peer.address).await;
     let ended = match target.kind {
         Kind::Unary => socket.ask(service, target, call, limits).await,
         _ => socket.converse(service, target, call, limits).await,
@@ -120,6 +119,10 @@ struct Metered<S> {
     stream: S,
     gathered_bytes: usize,
     claim: Claim,
+    /// What has begun must go on: a frame, or a value in several.
+    pace: Pace,
+    /// More of a value is to come.
+    is_owed: bool,
 }
 
 impl<S> Metered<S> {
@@ -133,14 +136,21 @@ impl<S> Metered<S> {
     fn pass(&mut self, payload: &[u8]) {
         let bytes = payload.len().saturating_add(CONTROL_HEAD_BYTES);
         self.gathered_bytes = self.gathered_bytes.saturating_sub(bytes);
+        self.pace.went_by(bytes);
     }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
         let before = to.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, to))?;
+        let Poll::Ready(read) = Pin::new(&mut this.stream).poll_read(cx, to) else {
+            this.pace.owes(this.is_owed || this.gathered_bytes > 0);
+            return this.pace.poll_late(cx).map(|()| Err(io::ErrorKind::TimedOut.into()));
+        };
+        read?;
         let more = to.filled().len().saturating_sub(before);
+        self.pace.came(more);
         self.gathered_bytes = self.gathered_bytes.saturating_add(more);
         let steps = self.gathered_bytes.div_ceil(CLAIM_STEP_BYTES) as u64;
         let bytes = steps.saturating_mul(CLAIM_STEP_BYTES as u64);
@@ -170,14 +180,15 @@ struct Socket<S>(WebSocketStream<Metered<S>>);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     /// Speaks the protocol over `stream`, which has agreed to it.
-    async fn new(stream: S, limits: &Limits) -> Socket<S> {
+    async fn new(stream: S, limits: &Limits, client: Address) -> Socket<S> {
         let mut config = WebSocketConfig::default();
         config.max_message_size = Some(limits.json_bytes_max());
         config.max_frame_size = Some(limits.json_bytes_max());
+        // Each frame is written before the next one is made.
         config.write_buffer_size = 0;
-        config.max_write_buffer_size = WRITE_BUFFER_BYTES + ANSWER_BYTES_MAX;
         config.read_buffer_size = READ_BUFFER_BYTES;
-        let stream = Metered { stream, gathered_bytes: 0, claim: limits.budget.request() };
+        let (claim, pace) = (limits.budget.request(client), Pace::new(limits.body_timeout));
+        let stream = Metered { stream, gathered_bytes: 0, claim, pace, is_owed: false };
         Socket(WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await)
     }
 
@@ -211,7 +222,58 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
 
     async fn send(&mut self, line: Vec<u8>) -> Result<(), Lost> {
         let text = String::from_utf8(line).map_err(|_| Lost)?;
-        self.0.send(Message::text(text)).await.map_err(|_| Lost)
+        self.write(Message::text(text)).await
+    }
+
+    async fn write(&mut self, message: Message) -> Result<(), Lost> {
+        let began = Instant::now();
+        let written = self.0.send(message).await;
+        // Nothing was read meanwhile.
+        self.0.get_mut().pace.pass(began.elapsed());
+        written.map_err(|_| Lost)
+    }
+
+    /// Sends the text of a reply between `front` and `behind`. It is claimed for as long as it is gathered for one frame; where there is no
+    /// room for that, or it is very long, it goes in several.
+    async fn send_reply(
+        &mut self,
+        front: &[u8],
+        reply: Reply,
+        behind: &[u8],
+        (target, limits, client): (&Target, &Limits, Address),
+        failed: fn(&Status) -> Vec<u8>,
+    ) -> Result<(), Lost> {
+        let mut claim = limits.budget.long_answer(client);
+        let mut json = Json::new(reply, target);
+        let mut text = Vec::from(front);
+        let mut kind = Data::Text;
+        loop {
+            let chunk = match json.next() {
+                Ok(Some(chunk)) => chunk,
+                Ok(None) => break,
+                Err(_) if kind == Data::Text => {
+                    return self.send(failed(&Status::new(Code::Internal, "the answer is not what it says"))).await;
+                }
+                Err(_) => return Err(Lost),
+            };
+            // Text that grows is copied to where there is room for it, and once more into a frame.
+            let after = text.len().saturating_add(chunk.len());
+            let has_room = after <= FRAME_BYTES_MAX
+                && (after <= BUDGET_FREE_BYTES || claim.resize((after as u64).saturating_mul(2)));
+            if !has_room && !text.is_empty() {
+                self.fragment(std::mem::replace(&mut kind, Data::Continue), std::mem::take(&mut text), false).await?;
+                claim.resize(0);
+                // Others want to use the thread.
+                tokio::task::yield_now().await;
+            }
+            text.extend_from_slice(&chunk);
+        }
+        text.extend_from_slice(behind);
+        self.fragment(kind, text, true).await
+    }
+
+    async fn fragment(&mut self, kind: Data, text: Vec<u8>, is_last: bool) -> Result<(), Lost> {
+        self.write(Message::Frame(Frame::message(text, OpCode::Data(kind), is_last))).await
     }
 
     async fn say_goodbye(&mut self) {
@@ -227,10 +289,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         call: LocalCall,
         limits: &Limits,
     ) -> Result<(), Lost> {
-        let mut requests = Requests::new(limits);
         let client = call.peer.address;
+        let mut requests = Requests::new(limits, client);
         let until = request_deadline();
         let asked = loop {
+            self.0.get_mut().is_owed = requests.has_begun();
             let text = tokio::time::timeout_at(until, self.text()).await.unwrap_or(Err(Lost))?;
             let Some(text) = text else { return Ok(()) };
             requests.push_frame(&text);
@@ -238,6 +301,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
                 break asked;
             }
         };
+        self.0.get_mut().is_owed = false;
         let answered = match asked {
             Ok(message) => tokio::select! {
                 answered = call.unary(service, message) => answered,
@@ -247,10 +311,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         };
         match answered {
             Ok(reply) => match limits.claim_element(super::element_bytes(&reply, &target), client).await {
-                Ok(_claim) => match whole(reply, &target, limits) {
-                    Ok((line, _text_claim)) => self.send(line).await,
-                    Err(status) => self.send(error_json(&status)).await,
-                },
+                Ok(_claim) => self.send_reply(b"", reply, b"", (&target, limits, client), error_json).await,
                 Err(status) => self.send(error_json(&status)).await,
             },
             Err(status) => self.send(error_json(&status)).await,
@@ -265,11 +326,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         call: LocalCall,
         limits: &Limits,
     ) -> Result<(), Lost> {
+        let client = call.peer.address;
         let mut stream = match call.stream(service) {
             Ok(stream) => stream,
-            Err(status) => return self.send(trimmed(error_line(&status))).await,
+            Err(status) => return self.send(trimmed_line(&status)).await,
         };
-        let mut requests = Requests::new(limits);
+        let mut requests = Requests::new(limits, client);
         let mut is_asked = false;
         let until = request_deadline();
         loop {
@@ -287,6 +349,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
                 }
             }
             let takes_more = stream.has_room() || !requests.takes_more() || is_asked;
+            let metered = self.0.get_mut();
+            metered.is_owed = requests.has_begun() && !is_asked;
+            if !takes_more {
+                // A client that is not read cannot go on.
+                metered.pace.owes(false);
+            }
             let next = tokio::select! {
                 text = self.text(), if takes_more => {
                     let Some(text) = text? else { return Ok(()) };
@@ -298,19 +366,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
             };
             match next {
                 Ok(reply) => {
-                    let mut line = Vec::from(&b"{\"result\":"[..]);
-                    let _claim = match whole(Reply::Whole(reply), &target, limits) {
-                        Ok((json, claim)) => {
-                            line.extend_from_slice(&json);
-                            claim
-                        }
-                        Err(status) => return self.send(trimmed(error_line(&status))).await,
-                    };
-                    line.push(b'}');
-                    self.send(line).await?;
+                    let with = (&target, limits, client);
+                    self.send_reply(b"{\"result\":", Reply::Whole(reply), b"}", with, trimmed_line).await?;
                 }
                 Err(status) if status == Status::OK => return Ok(()),
-                Err(status) => return self.send(trimmed(error_line(&status))).await,
+                Err(status) => return self.send(trimmed_line(&status)).await,
             }
         }
     }
@@ -322,29 +382,9 @@ fn request_deadline() -> tokio::time::Instant {
     now.checked_add(REQUEST_TIME_MAX).unwrap_or(now)
 }
 
-/// The whole text of a reply, which must fit into a frame, and what it claims.
-fn whole(reply: Reply, target: &Target, limits: &Limits) -> Result<(Vec<u8>, Claim), Status> {
-    let mut claim = limits.budget.long_answer();
-    let mut json = Json::new(reply, target);
-    let mut text = Vec::new();
-    let broken = |_| Status::new(Code::Internal, "the answer is not what it says");
-    while let Some(chunk) = json.next().map_err(broken)? {
-        // Text that grows is copied to where there is room for it, and once more into a frame.
-        let after = text.len().saturating_add(chunk.len()).saturating_mul(2);
-        if after > BUDGET_FREE_BYTES && !claim.resize(after as u64) {
-            return Err(Error::TooManyRequests.into());
-        }
-        text.extend_from_slice(&chunk);
-        if text.len() > ANSWER_BYTES_MAX {
-            let why =
-                format!("the answer is longer than {ANSWER_BYTES_MAX} bytes: ask without websocket, or with a limit");
-            return Err(Status::new(Code::ResourceExhausted, why));
-        }
-    }
-    Ok((text, claim))
-}
-
-fn trimmed(mut line: Vec<u8>) -> Vec<u8> {
+/// The frame that says how a call has ended.
+fn trimmed_line(status: &Status) -> Vec<u8> {
+    let mut line = error_line(status);
     line.truncate(line.trim_ascii_end().len());
     line
 }
@@ -352,7 +392,12 @@ fn trimmed(mut line: Vec<u8>) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::{Budget, Pool};
+    use crate::budget::Pool;
+    use crate::gateway::table::Table;
+    use crate::gateway::tests::limits;
+    use api::Message as _;
+    use api::etcdserverpb::RangeResponse;
+    use api::mvccpb::KeyValue;
     use tokio::io::AsyncWriteExt;
 
     fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -396,9 +441,7 @@ mod tests {
     const CONTINUATION: u8 = 0;
     const PONG: u8 = 10;
 
-    fn limits() -> Limits {
-        Limits { message_bytes_max: 1 << 20, budget: Budget::new(64 << 20, Duration::from_secs(1)) }
-    }
+    const CLIENT: Address = Address::Unix;
 
     fn run(test: impl Future<Output = ()>) {
         tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime").block_on(test);
@@ -407,9 +450,9 @@ mod tests {
     #[test]
     fn control_frames_do_not_free_what_a_message_holds() {
         run(async {
-            let limits = limits();
+            let limits = limits(Duration::MAX);
             let (mut client, server) = tokio::io::duplex(1 << 10);
-            let mut socket = Socket::new(server, &limits).await;
+            let mut socket = Socket::new(server, &limits, CLIENT).await;
             let piece = [b' '; 4_000];
             let sending = async {
                 for index in 0..64 {
@@ -435,9 +478,9 @@ mod tests {
     #[test]
     fn control_frames_alone_claim_nothing() {
         run(async {
-            let limits = limits();
+            let limits = limits(Duration::MAX);
             let (mut client, server) = tokio::io::duplex(1 << 10);
-            let mut socket = Socket::new(server, &limits).await;
+            let mut socket = Socket::new(server, &limits, CLIENT).await;
             let sending = async {
                 for _ in 0..10_000 {
                     client.write_all(&frame(PONG, true, &[7; 125])).await.expect("read");
@@ -448,6 +491,68 @@ mod tests {
                 () = sending => {}
             }
             assert_eq!(limits.budget.held(Pool::Requests), 0);
+        });
+    }
+
+    #[test]
+    fn a_message_that_has_begun_must_go_on() {
+        run(async {
+            let limits = limits(Duration::from_millis(20));
+            for begun in [&frame(TEXT, false, b"{")[..], &frame(TEXT, true, b"{}")[..1]] {
+                let (mut client, server) = tokio::io::duplex(1 << 10);
+                let mut socket = Socket::new(server, &limits, CLIENT).await;
+                client.write_all(begun).await.expect("read");
+                assert!(socket.text().await.is_err());
+            }
+            // So must a value of several messages, but nothing else.
+            let (mut client, server) = tokio::io::duplex(1 << 10);
+            let mut socket = Socket::new(server, &limits, CLIENT).await;
+            client.write_all(&frame(TEXT, true, b"{")).await.expect("read");
+            assert!(socket.text().await.is_ok_and(|text| text.is_some()));
+            let silent = tokio::time::timeout(Duration::from_millis(60), socket.text()).await;
+            assert!(silent.is_err(), "it may be silent between messages");
+            socket.0.get_mut().is_owed = true;
+            assert!(socket.text().await.is_err());
+        });
+    }
+
+    #[test]
+    fn text_without_room_goes_in_fragments() {
+        run(async {
+            let limits = limits(Duration::MAX);
+            let target = Table::new(crate::services::METHODS).find("/v3/kv/range").expect("a method");
+            let kvs = vec![KeyValue { key: b"a"[..].into(), value: vec![7; 1 << 20].into(), ..Default::default() }; 9];
+            let reply = Bytes::from(RangeResponse { kvs, ..Default::default() }.encode_to_vec());
+            // The others of the host have all that it may have.
+            let other = |port| Address::Tcp(std::net::SocketAddr::from(([10, 0, 0, 1], port)));
+            for is_full in [false, true] {
+                let mut held = limits.budget.long_answer(other(1));
+                assert!(!is_full || held.resize(16 << 20));
+                let (client, server) = tokio::io::duplex(1 << 16);
+                let mut socket = Socket::new(server, &limits, other(2)).await;
+                let mut client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
+                let with = (&target, &limits, other(2));
+                let sending = socket.send_reply(b"[", Reply::Whole(reply.clone()), b"]", with, error_json);
+                let hearing = async {
+                    let heard = client.next().await.expect("a message").expect("a whole one");
+                    heard.into_text().expect("text").len()
+                };
+                let most = std::cell::Cell::new(0);
+                let sending = async {
+                    let mut sending = std::pin::pin!(sending);
+                    std::future::poll_fn(|cx| {
+                        let polled = sending.as_mut().poll(cx);
+                        most.set(most.get().max(limits.budget.held(Pool::Long)));
+                        polled
+                    })
+                    .await
+                };
+                let (sent, heard) = tokio::join!(sending, hearing);
+                assert!(sent.is_ok() && heard > 12 << 20, "{heard}");
+                drop(held);
+                assert_eq!(limits.budget.held(Pool::Long), 0);
+                assert!(most.get() <= (16 << 20) + 2 * FRAME_BYTES_MAX as u64, "{}", most.get());
+            }
         });
     }
 

@@ -44,7 +44,10 @@ impl Http {
         let is_debugged = config.logs.level == crate::logging::Level::Debug;
         Http {
             access: access::Access::new(&config.http),
-            gateway: config.http.gateway.then(|| Gateway::new(METHODS, message_bytes_max, node.budget.clone())),
+            gateway: config
+                .http
+                .gateway
+                .then(|| Gateway::new(METHODS, message_bytes_max, node.budget.clone(), config.transport.body_timeout)),
             pages: metrics::Pages::default(),
             has_profiles: config.http.pprof || is_debugged,
             has_traces: is_debugged,

@@ -1,7 +1,7 @@
 //! What a call keeps in memory while it waits.
 
 use crate::budget::{Budget, Claim};
-use api::{Error, limits};
+use api::Error;
 use rpc::Address;
 use std::sync::Arc;
 
@@ -34,7 +34,8 @@ impl Weight {
 
     /// Claims it of the budget; nothing if it is little.
     pub(crate) fn claim(self, budget: &Arc<Budget>) -> Result<Option<Claim>, Error> {
-        let is_little = self.bytes <= limits::BUDGET_FREE_BYTES;
-        if is_little { Ok(None) } else { budget.claim_request(self.bytes).map(Some) }
+        // What the member asks itself is nobody's.
+        let Some(client) = self.client else { return Ok(None) };
+        budget.claim_request(self.bytes, client)
     }
 }

@@ -21,6 +21,7 @@ pub(super) fn hold(
     if node.pass(&identity).err() != Some(Unknown::NotYet) {
         return make(call);
     }
+    let claim = node.budget.request(call.peer.address);
     let caught_up = Arc::new(AtomicBool::new(false));
     let (told, waker) = (caught_up.clone(), call.waker.clone());
     // If it cannot, the handler finds the token unknown and says so. Messages are claimed as they come.
@@ -29,19 +30,22 @@ pub(super) fn hold(
         waker.wake();
     });
     Box::new(Arriving {
-        node: node.clone(),
         inner: make(call),
         caught_up,
         held: VecDeque::new(),
+        held_bytes: 0,
+        claim,
         is_half_closed: false,
     })
 }
 
 struct Arriving {
-    node: Arc<Node>,
     inner: Box<dyn StreamHandler>,
     caught_up: Arc<AtomicBool>,
-    held: VecDeque<(Bytes, Claim)>,
+    held: VecDeque<Bytes>,
+    held_bytes: usize,
+    /// For what is held, unless that is little.
+    claim: Claim,
     is_half_closed: bool,
 }
 
@@ -51,9 +55,11 @@ impl Arriving {
         if !self.caught_up.load(Ordering::Acquire) {
             return false;
         }
-        for (message, _claim) in std::mem::take(&mut self.held) {
+        for message in std::mem::take(&mut self.held) {
             self.inner.message(message, out);
         }
+        self.held_bytes = 0;
+        self.claim.resize(0);
         if std::mem::take(&mut self.is_half_closed) {
             self.inner.half_closed(out);
         }
@@ -68,9 +74,12 @@ impl StreamHandler for Arriving {
         } else if self.held.len() >= limits::EARLY_MESSAGES_MAX {
             out.finish(Status::from(Error::TooManyRequests));
         } else {
-            match self.node.budget.claim_request(message.len()) {
-                Ok(claim) => self.held.push_back((message, claim)),
-                Err(error) => out.finish(error.into()),
+            self.held_bytes = self.held_bytes.saturating_add(message.len());
+            let is_little = self.held_bytes <= limits::BUDGET_FREE_BYTES;
+            if is_little || self.claim.resize(self.held_bytes as u64) {
+                self.held.push_back(message);
+            } else {
+                out.finish(Status::from(Error::TooManyRequests));
             }
         }
     }

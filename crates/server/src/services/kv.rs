@@ -32,6 +32,7 @@ fn sum<const N: usize>(lens: [usize; N]) -> usize {
 
 pub(super) fn range(node: &Arc<Node>, call: Call, responder: Responder) {
     let (identity, client) = (Identity::of(&call), call.peer.address);
+    let request_bytes = call.message.len();
     let request: RangeRequest = match decode(call.message) {
         Ok(request) => request,
         Err(status) => return refuse(responder, status),
@@ -54,7 +55,7 @@ pub(super) fn range(node: &Arc<Node>, call: Call, responder: Responder) {
             let mut pass = pass;
             let is_heavy = node.store.is_heavy(&request);
             let likely_bytes = if is_heavy { node.store.places_bytes(&request) } else { 0 };
-            within::answer(node, Order { client, is_heavy, likely_bytes }, responder, move |terms| {
+            within::answer(node, Order { client, is_heavy, likely_bytes, request_bytes }, responder, move |terms| {
                 let answer = answer_permitted(terms, &mut pass, &request);
                 if !matches!(answer, Err(Stop::Needs(_)))
                     && let Some(took) = reading.end(terms.node, answer.is_ok())
@@ -423,7 +424,7 @@ pub(super) fn delete_range(node: &Arc<Node>, call: Call, responder: Responder) {
 }
 
 pub(super) fn txn(node: &Arc<Node>, call: Call, responder: Responder) {
-    let (identity, client) = (Identity::of(&call), call.peer.address);
+    let (identity, client, request_bytes) = (Identity::of(&call), call.peer.address, call.message.len());
     let request: TxnRequest = match contain(|| api::decode::txn(call.message.clone())) {
         Ok(Ok(request)) => request,
         Ok(Err(api::decode::Error::TooDeep)) => return refuse(responder, Error::TooManyOps),
@@ -447,14 +448,19 @@ pub(super) fn txn(node: &Arc<Node>, call: Call, responder: Responder) {
                 }
                 let is_heavy = node.store.is_heavy_txn(&request);
                 let likely_bytes = if is_heavy { node.store.txn_places_bytes(&request) } else { 0 };
-                within::answer(node, Order { client, is_heavy, likely_bytes }, responder, move |terms| {
-                    let answer = answer_read_txn(terms, &request);
-                    if !matches!(answer, Err(Stop::Needs(_))) {
-                        reading.end(terms.node, answer.is_ok());
-                        pass.check_unchanged(&terms.node.store)?;
-                    }
-                    answer
-                });
+                within::answer(
+                    node,
+                    Order { client, is_heavy, likely_bytes, request_bytes },
+                    responder,
+                    move |terms| {
+                        let answer = answer_read_txn(terms, &request);
+                        if !matches!(answer, Err(Stop::Needs(_))) {
+                            reading.end(terms.node, answer.is_ok());
+                            pass.check_unchanged(&terms.node.store)?;
+                        }
+                        answer
+                    },
+                );
             },
         ),
         None => {
@@ -591,14 +597,16 @@ fn propose_within(
     responder: Responder,
     kept: impl FnOnce(&Arc<Node>) -> Result<(Option<Claim>, Space), Error> + Send + 'static,
 ) {
-    with_room(node, within.client, bytes, responder, move |node, claim, responder| match kept(node) {
-        Ok((room, space)) => {
-            // A slow thread has something else to do.
-            let is_alone = within.is_alone && claim.is_none();
-            let done = answering(node, (room, space, claim), responder);
-            send(node, within.author, within.field, &within.message, is_alone, done);
+    with_room(node, within.client, within.message.len(), bytes, responder, move |node, claim, responder| {
+        match kept(node) {
+            Ok((room, space)) => {
+                // A slow thread has something else to do.
+                let is_alone = within.is_alone && claim.is_none();
+                let done = answering(node, (room, space, claim), responder);
+                send(node, within.author, within.field, &within.message, is_alone, done);
+            }
+            Err(error) => refuse(responder, error),
         }
-        Err(error) => refuse(responder, error),
     });
 }
 

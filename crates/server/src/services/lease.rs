@@ -110,7 +110,7 @@ pub(super) fn time_to_live(node: &Arc<Node>, call: Call, responder: Responder) {
         // The keys, the message and its encoding.
         let keys = if request.keys { node.store.leases().keys_count(request.id) } else { 0 };
         let bytes = (keys as u64).saturating_mul(2 * KEY_BYTES_GUESS);
-        with_room(node, client, bytes, responder, move |node, claim, responder| {
+        with_room(node, client, 0, bytes, responder, move |node, claim, responder| {
             let own = node.clone();
             cluster::leases::time_to_live(node, client, request, move |found| {
                 // Keys may have been put on the lease meanwhile.
@@ -139,8 +139,12 @@ pub(super) fn leases(node: &Arc<Node>, call: Call, responder: Responder) {
         match pass.and_then(|pass| pass.decide(Ask::AllLeases, &own.store).map(|()| pass)) {
             Ok(pass) => {
                 let leases = own.store.leases().count();
-                let order =
-                    Order { client, is_heavy: leases > INLINE_SORT_KEYS_MAX, likely_bytes: leases_bytes(leases) };
+                let order = Order {
+                    client,
+                    is_heavy: leases > INLINE_SORT_KEYS_MAX,
+                    likely_bytes: leases_bytes(leases),
+                    request_bytes: 0,
+                };
                 within::answer(&own, order, responder, move |terms| {
                     let answer = answer_leases(terms);
                     if !matches!(answer, Err(Stop::Needs(_))) {

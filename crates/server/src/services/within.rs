@@ -72,8 +72,9 @@ impl Terms<'_> {
         }
         let bytes = bytes as u64;
         if let Some(mut claim) = self.granted.take() {
-            // Of the whole pool there is nothing more to be had.
-            let fits = (claim.is_whole_pool() && bytes > claim.bytes()) || claim.resize(bytes);
+            // Of the whole pool there is nothing more to be had. What has grown out of its pool waits for its place in the other one.
+            let is_in_its_pool = bytes <= claim.bytes() || Pool::of_answer(bytes) == claim.pool();
+            let fits = is_in_its_pool && ((claim.is_whole_pool() && bytes > claim.bytes()) || claim.resize(bytes));
             return if fits { Ok(Some(claim)) } else { Err(Stop::Needs(bytes)) };
         }
         let claim = self.node.budget.try_claim(Pool::of_answer(bytes), bytes, Some(self.client));
@@ -98,6 +99,15 @@ pub(super) struct Order {
     pub(super) is_heavy: bool,
     /// What it is thought to take. Only worth finding out if it may be much.
     pub(super) likely_bytes: u64,
+    /// Length of the request, which is held while it waits.
+    pub(super) request_bytes: usize,
+}
+
+impl Order {
+    /// Claims what the request holds while it waits; nothing if that is little.
+    fn keep(&self, node: &Node) -> Result<Option<Claim>, Error> {
+        node.budget.claim_request(self.request_bytes, self.client)
+    }
 }
 
 /// Has `build` make the answer, as often as it takes.
@@ -136,7 +146,16 @@ fn attempt(
             Err(Stop::Needs(bytes)) => wait(node, order, bytes, responder, build, tries),
         }
     };
-    if order.is_heavy { run_slowly_with(node, responder, make) } else { make(node, responder) }
+    if !order.is_heavy {
+        return make(node, responder);
+    }
+    match order.keep(node) {
+        Ok(kept) => run_slowly_with(node, responder, move |node, responder| {
+            make(node, responder);
+            drop(kept);
+        }),
+        Err(error) => refuse(responder, error),
+    }
 }
 
 fn wait(
@@ -148,20 +167,28 @@ fn wait(
     tries: u32,
 ) {
     let Some(tries) = tries.checked_sub(1) else { return refuse(responder, Error::TooManyRequests) };
+    let kept = match order.keep(node) {
+        Ok(kept) => kept,
+        Err(error) => return refuse(responder, error),
+    };
     let own = node.clone();
     node.budget.wait(Pool::of_answer(bytes), bytes, Some(order.client), move |claim| match claim {
         Ok(_) if responder.is_canceled() => own.slow.count_canceled(),
-        Ok(claim) => attempt(&own, order, Some(claim), responder, build, tries),
+        Ok(claim) => {
+            drop(kept);
+            attempt(&own, order, Some(claim), responder, build, tries);
+        }
         Err(error) => refuse(responder, error),
     });
 }
 
 /// Calls `then` once `bytes` are claimed for the answer to a request that goes through the log; at once, and with nothing, if that is
 /// little. Not if the client has gone meanwhile: what it was told has failed must not be done later. After a wait it is called on a slow
-/// thread, so that others do not wait for what it looks up.
+/// thread, so that others do not wait for what it looks up. `request_bytes` is the length of the request, which is held while it waits.
 pub(super) fn with_room(
     node: &Arc<Node>,
     client: Address,
+    request_bytes: usize,
     bytes: u64,
     responder: Responder,
     then: impl FnOnce(&Arc<Node>, Option<Claim>, Responder) + Send + 'static,
@@ -173,9 +200,16 @@ pub(super) fn with_room(
     if let Some(claim) = node.budget.try_claim(pool, bytes, Some(client)) {
         return then(node, Some(claim), responder);
     }
+    let kept = match node.budget.claim_request(request_bytes, client) {
+        Ok(kept) => kept,
+        Err(error) => return refuse(responder, error),
+    };
     let own = node.clone();
     node.budget.wait(pool, bytes, Some(client), move |claim| match claim {
-        Ok(claim) => run_slowly_with(&own, responder, move |node, responder| then(node, Some(claim), responder)),
+        Ok(claim) => run_slowly_with(&own, responder, move |node, responder| {
+            drop(kept);
+            then(node, Some(claim), responder);
+        }),
         Err(error) => refuse(responder, error),
     });
 }

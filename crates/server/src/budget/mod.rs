@@ -3,17 +3,19 @@
 //!
 //! Who builds an answer or keeps part of a request claims its bytes first, and the claim lives as long as they do: a [`Claim`] that is
 //! given bytes ([`Claim::hold`]) is released when the last of them has left or their stream has ended. Answers that find no room
-//! wait, for a while and in bounded number, each pool's in the order they came. Of what is shared out of a pool a connection may have
+//! wait, for a while and in bounded number, in the [`line`] of their pool. Of what is shared out of a pool a connection may have
 //! a quarter and a host half, so that whoever reads nothing keeps only themselves waiting.
+
+mod line;
 
 use crate::metrics::Page;
 use crate::node::lock;
 use api::{Error, limits};
 use bytes::Bytes;
-use rpc::Address;
-use std::collections::{HashMap, VecDeque};
-use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use line::{Line, Verdict, Waiter, origin};
+use rpc::{Address, Origin};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -47,13 +49,12 @@ impl Pool {
         }
     }
 
-    /// What of a budget is shared out among clients, so that none has all of it: of short answers the second half. The first is had
-    /// without a look at who asks, which is how most of them are answered.
-    fn shared(self, bytes_max: u64) -> Option<u64> {
+    /// What of a budget is shared out among clients, so that none has all of it: of short answers and requests the second half. The
+    /// first is had without a look at who asks, which is how most of them find room.
+    fn shared(self, bytes_max: u64) -> u64 {
         match self {
-            Pool::Short => Some(self.part(bytes_max) / 2),
-            Pool::Long => Some(self.part(bytes_max)),
-            Pool::Requests => None,
+            Pool::Short | Pool::Requests => self.part(bytes_max) / 2,
+            Pool::Long => self.part(bytes_max),
         }
     }
 
@@ -67,29 +68,23 @@ impl Pool {
 #[derive(Debug, Default)]
 struct Figures {
     held: AtomicU64,
-    /// How many wait: who claims looks here first, without the lock.
+    /// Somebody waits because there is no room: who claims looks here first, without the lock. Those who wait for what is their own
+    /// to be taken keep nobody else waiting.
+    is_stalled: AtomicBool,
+    /// How many wait, for whatever reason.
     waiting: AtomicUsize,
     waits: AtomicU64,
     refusals: AtomicU64,
 }
 
-/// Called with the claim once it is granted, or with the refusal, on the budget's own thread.
-type Then = Box<dyn FnOnce(Result<Claim, Error>) + Send>;
-
-struct Waiter {
-    pool: Pool,
-    bytes: u64,
-    client: Option<Address>,
-    since: Instant,
-    then: Then,
-}
-
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<Waiter>,
+    lines: [Line; Pool::ALL.len()],
+    /// When it was looked last whether somebody has waited for too long.
+    looked: Option<Instant>,
     /// What of each pool is held by connection, and by host.
     by_client: HashMap<(Pool, Address), u64>,
-    by_host: HashMap<(Pool, IpAddr), u64>,
+    by_host: HashMap<(Pool, Origin), u64>,
     stopped: bool,
 }
 
@@ -139,16 +134,32 @@ impl Budget {
         self.figures(pool).held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Claims `bytes` if there is room now and nobody of this pool was there first.
+    /// What of a pool is had without a look at who asks.
+    fn unshared(&self, pool: Pool) -> u64 {
+        pool.part(self.bytes_max).saturating_sub(pool.shared(self.bytes_max))
+    }
+
+    /// Claims `bytes` if there is room now and nobody was there first.
     pub(crate) fn try_claim(self: &Arc<Self>, pool: Pool, bytes: u64, client: Option<Address>) -> Option<Claim> {
-        if self.figures(pool).waiting.load(Ordering::Relaxed) > 0 {
+        if self.figures(pool).is_stalled.load(Ordering::Relaxed) {
             return None;
         }
-        let unshared = pool.part(self.bytes_max).saturating_sub(pool.shared(self.bytes_max).unwrap_or(0));
-        if !self.take_below(unshared, pool, bytes) {
-            return self.grant(&mut lock(&self.state), pool, bytes, client);
+        if self.take_below(self.unshared(pool), pool, bytes) {
+            return Some(self.had(pool, bytes, 0, client));
         }
-        Some(Claim { budget: self.clone(), pool, bytes, client: None })
+        let mut state = lock(&self.state);
+        if state.line(pool).has(client) {
+            return None;
+        }
+        match self.grant(&mut state, pool, bytes, client) {
+            Verdict::Granted(claim) => Some(claim),
+            Verdict::Connection | Verdict::Host | Verdict::Full => None,
+        }
+    }
+
+    /// The claim for what was taken, with `noted` of it on the account of `client`.
+    fn had(self: &Arc<Self>, pool: Pool, bytes: u64, noted: u64, client: Option<Address>) -> Claim {
+        Claim { budget: self.clone(), pool, bytes, client, noted }
     }
 
     /// Claims `bytes` of an answer that there is already, whether there is room or not. `claim` was made for it before.
@@ -163,17 +174,17 @@ impl Budget {
         }
         let pool = Pool::of_answer(bytes);
         self.figures(pool).held.fetch_add(bytes, Ordering::Relaxed);
-        Claim { budget: self.clone(), pool, bytes, client: None }
+        self.had(pool, bytes, 0, None)
     }
 
     /// A claim of nothing yet for a request that is not whole.
-    pub(crate) fn request(self: &Arc<Self>) -> Claim {
-        Claim { budget: self.clone(), pool: Pool::Requests, bytes: 0, client: None }
+    pub(crate) fn request(self: &Arc<Self>, client: Address) -> Claim {
+        self.had(Pool::Requests, 0, 0, Some(client))
     }
 
     /// The same for a long answer that is made piece by piece.
-    pub(crate) fn long_answer(self: &Arc<Self>) -> Claim {
-        Claim { budget: self.clone(), pool: Pool::Long, bytes: 0, client: None }
+    pub(crate) fn long_answer(self: &Arc<Self>, client: Address) -> Claim {
+        self.had(Pool::Long, 0, 0, Some(client))
     }
 
     /// Claims `bytes` once there is room, or fails like [`Budget::wait`].
@@ -187,10 +198,13 @@ impl Budget {
         told.await.unwrap_or(Err(Error::Stopped))
     }
 
-    /// Claims for an unfinished request; no error but that there is no room.
-    pub(crate) fn claim_request(self: &Arc<Self>, bytes: usize) -> Result<Claim, Error> {
-        let mut claim = self.request();
-        if claim.resize(bytes as u64) { Ok(claim) } else { Err(Error::TooManyRequests) }
+    /// Claims for a request that waits: nothing if it is little. No error but that there is no room.
+    pub(crate) fn claim_request(self: &Arc<Self>, bytes: usize, client: Address) -> Result<Option<Claim>, Error> {
+        if bytes <= limits::BUDGET_FREE_BYTES {
+            return Ok(None);
+        }
+        let mut claim = self.request(client);
+        if claim.resize(bytes as u64) { Ok(Some(claim)) } else { Err(Error::TooManyRequests) }
     }
 
     /// Claims `bytes` once there is room: `then` is called with the claim, or with a refusal if too many wait or it takes too long.
@@ -203,49 +217,77 @@ impl Budget {
     ) {
         // What is larger than the whole pool gets it once it has it for itself: by then nothing is held but that one answer.
         let bytes = bytes.min(pool.part(self.bytes_max));
+        let waiter = Waiter { bytes, client, since: Instant::now(), then: Box::new(then) };
         let mut state = lock(&self.state);
-        let of_client = state.waiting.iter().filter(|waiter| waiter.client == client).count();
-        if state.stopped
-            || state.waiting.len() >= limits::BUDGET_QUEUE_MAX
-            || (client.is_some() && of_client >= limits::BUDGET_QUEUE_MAX / 4)
-        {
-            drop(state);
+        let refused = if state.stopped {
+            Some(waiter)
+        } else {
+            // The thread sees whether it waits for itself alone.
+            if !self.has_its_share(&state, pool, bytes, client) {
+                self.figures(pool).is_stalled.store(true, Ordering::Relaxed);
+            }
+            self.figures(pool).waits.fetch_add(1, Ordering::Relaxed);
+            let refused = state.line(pool).add(waiter);
+            self.count(&mut state, pool);
+            self.woken.notify_one();
+            refused
+        };
+        drop(state);
+        if let Some(refused) = refused {
             self.figures(pool).refusals.fetch_add(1, Ordering::Relaxed);
-            return then(Err(Error::TooManyRequests));
+            (refused.then)(Err(Error::TooManyRequests));
         }
-        state.waiting.push_back(Waiter { pool, bytes, client, since: Instant::now(), then: Box::new(then) });
-        self.figures(pool).waiting.fetch_add(1, Ordering::Relaxed);
-        self.figures(pool).waits.fetch_add(1, Ordering::Relaxed);
-        self.woken.notify_one();
+    }
+
+    /// Notes how many wait.
+    fn count(&self, state: &mut State, pool: Pool) {
+        self.figures(pool).waiting.store(state.line(pool).len(), Ordering::Relaxed);
     }
 
     /// Takes `bytes` of a pool on behalf of `client`, if neither has too much.
-    fn grant(self: &Arc<Self>, state: &mut State, pool: Pool, bytes: u64, client: Option<Address>) -> Option<Claim> {
+    fn grant(self: &Arc<Self>, state: &mut State, pool: Pool, bytes: u64, client: Option<Address>) -> Verdict {
         let shared = pool.shared(self.bytes_max);
-        let client = client.filter(|_| shared.is_some());
-        if self.has_its_share(state, pool, bytes, client) || !self.take(pool, bytes) {
-            return None;
+        if let Some(client) = client {
+            if !state.connection_may_have(pool, client, bytes, 0, shared) {
+                return Verdict::Connection;
+            }
+            if !state.host_may_have(pool, client, bytes, 0, shared) {
+                return Verdict::Host;
+            }
         }
+        if !self.take(pool, bytes) {
+            return Verdict::Full;
+        }
+        let noted = if client.is_some() { bytes } else { 0 };
         if let Some(client) = client {
             state.note(pool, client, bytes);
         }
-        Some(Claim { budget: self.clone(), pool, bytes, client })
+        Verdict::Granted(self.had(pool, bytes, noted, client))
     }
 
     /// Whether a client has to wait for its own answers to be taken, whatever room there is.
     fn has_its_share(&self, state: &State, pool: Pool, bytes: u64, client: Option<Address>) -> bool {
-        let Some((client, shared)) = client.zip(pool.shared(self.bytes_max)) else { return false };
-        !state.may_have(pool, client, bytes, shared)
+        let shared = pool.shared(self.bytes_max);
+        client.is_some_and(|client| {
+            !state.connection_may_have(pool, client, bytes, 0, shared)
+                || !state.host_may_have(pool, client, bytes, 0, shared)
+        })
     }
 
-    fn release(&self, pool: Pool, bytes: u64, client: Option<Address>) {
+    /// Gives back `bytes`, of which `noted` are on the account of `client`.
+    fn release(&self, pool: Pool, bytes: u64, noted: u64, client: Option<Address>) {
         self.figures(pool).held.fetch_sub(bytes, Ordering::Relaxed);
-        if let Some(client) = client {
-            lock(&self.state).forget(pool, client, bytes);
+        let noted = client.filter(|_| noted > 0).map(|client| (client, noted));
+        if noted.is_none() && self.figures(pool).waiting.load(Ordering::Relaxed) == 0 {
+            return;
         }
-        if self.figures(pool).waiting.load(Ordering::Relaxed) > 0 {
-            // Under the lock, or the thread could miss it between its look and its sleep.
-            let _state = lock(&self.state);
+        // Under the lock, or the thread could miss it between its look and its sleep.
+        let mut state = lock(&self.state);
+        if let Some((client, noted)) = noted {
+            state.forget(pool, client, noted);
+            state.line(pool).give_turn(Some(client));
+        }
+        if state.line(pool).len() > 0 {
             self.woken.notify_one();
         }
     }
@@ -268,8 +310,8 @@ impl Budget {
                 continue;
             }
             drop(state);
-            for (then, claim) in due {
-                then(claim);
+            for (waiter, claim) in due {
+                (waiter.then)(claim);
             }
             if stopped {
                 return;
@@ -277,34 +319,34 @@ impl Budget {
         }
     }
 
-    /// Those whose wait is over, and how it ended. Of a pool the first one that has to wait for room keeps those behind it waiting;
-    /// one that has to wait for its own client does not.
-    fn due(self: &Arc<Self>, state: &mut State) -> Vec<(Then, Result<Claim, Error>)> {
+    /// Those whose wait is over, and how it ended.
+    fn due(self: &Arc<Self>, state: &mut State) -> Vec<(Waiter, Result<Claim, Error>)> {
         let now = Instant::now();
         let mut due = Vec::new();
-        let mut is_full = [false; Pool::ALL.len()];
-        let mut left = VecDeque::with_capacity(state.waiting.len());
-        for waiter in std::mem::take(&mut state.waiting) {
-            let Waiter { pool, bytes, client, since, then } = waiter;
-            let full = is_full.get_mut(pool as usize);
-            let claim =
-                if full.as_ref().is_some_and(|full| **full) { None } else { self.grant(state, pool, bytes, client) };
-            if let Some(claim) = claim {
-                self.figures(pool).waiting.fetch_sub(1, Ordering::Relaxed);
-                due.push((then, Ok(claim)));
-            } else if state.stopped || now.duration_since(since) >= self.patience {
-                self.figures(pool).waiting.fetch_sub(1, Ordering::Relaxed);
-                self.figures(pool).refusals.fetch_add(1, Ordering::Relaxed);
-                due.push((then, Err(if state.stopped { Error::Stopped } else { Error::TooManyRequests })));
-            } else {
-                let by_client = self.has_its_share(state, pool, bytes, client);
-                if let Some(full) = full {
-                    *full |= !by_client;
-                }
-                left.push_back(Waiter { pool, bytes, client, since, then });
-            }
+        let looks = state.stopped || state.looked.is_none_or(|looked| now.duration_since(looked) >= LOOK);
+        if looks {
+            state.looked = Some(now);
         }
-        state.waiting = left;
+        for pool in Pool::ALL {
+            let mut line = std::mem::take(state.line(pool));
+            let is_stalled = line.serve(
+                |waiter| self.grant(state, pool, waiter.bytes, waiter.client),
+                |waiter, claim| due.push((waiter, Ok(claim))),
+            );
+            // Nobody came too early to have waited for that long.
+            let before = if state.stopped { None } else { now.checked_sub(self.patience) };
+            if state.stopped || (looks && before.is_some()) {
+                let error = || if state.stopped { Error::Stopped } else { Error::TooManyRequests };
+                line.late(before, |waiter| {
+                    self.figures(pool).refusals.fetch_add(1, Ordering::Relaxed);
+                    due.push((waiter, Err(error())));
+                });
+            }
+            let is_stalled = is_stalled && line.len() > 0;
+            *state.line(pool) = line;
+            self.figures(pool).is_stalled.store(is_stalled, Ordering::Relaxed);
+            self.count(state, pool);
+        }
         due
     }
 
@@ -333,20 +375,31 @@ impl Budget {
 const LOOK: Duration = Duration::from_millis(100);
 
 impl State {
-    /// Whether `client` may have so much more of a pool of `most`. Who has nothing may have as much as one answer takes.
-    fn may_have(&self, pool: Pool, client: Address, bytes: u64, most: u64) -> bool {
-        let fits = |held: Option<&u64>, share: u64| held.is_none_or(|held| held.saturating_add(bytes) <= share);
-        fits(self.by_client.get(&(pool, client)), most / 4)
-            && client.ip().is_none_or(|host| fits(self.by_host.get(&(pool, host)), most / 2))
+    fn line(&mut self, pool: Pool) -> &mut Line {
+        let [short, long, requests] = &mut self.lines;
+        match pool {
+            Pool::Short => short,
+            Pool::Long => long,
+            Pool::Requests => requests,
+        }
+    }
+
+    /// Whether a connection may have so much more of a pool of `most`, for what has `own` of it already. Who has nothing else may have
+    /// as much as one answer takes.
+    fn connection_may_have(&self, pool: Pool, client: Address, bytes: u64, own: u64, most: u64) -> bool {
+        fits(self.by_client.get(&(pool, client)), bytes, own, most / 4)
+    }
+
+    /// The same of its host.
+    fn host_may_have(&self, pool: Pool, client: Address, bytes: u64, own: u64, most: u64) -> bool {
+        fits(self.by_host.get(&(pool, origin(Some(client)))), bytes, own, most / 2)
     }
 
     fn note(&mut self, pool: Pool, client: Address, bytes: u64) {
         let of_client = self.by_client.entry((pool, client)).or_default();
         *of_client = of_client.saturating_add(bytes);
-        if let Some(host) = client.ip() {
-            let of_host = self.by_host.entry((pool, host)).or_default();
-            *of_host = of_host.saturating_add(bytes);
-        }
+        let of_host = self.by_host.entry((pool, origin(Some(client)))).or_default();
+        *of_host = of_host.saturating_add(bytes);
     }
 
     fn forget(&mut self, pool: Pool, client: Address, bytes: u64) {
@@ -359,10 +412,13 @@ impl State {
             }
         }
         take(&mut self.by_client, &(pool, client), bytes);
-        if let Some(host) = client.ip() {
-            take(&mut self.by_host, &(pool, host), bytes);
-        }
+        take(&mut self.by_host, &(pool, origin(Some(client))), bytes);
     }
+}
+
+/// Whether `bytes` more than is `held` are within a share, or nothing else is held than the `own`.
+fn fits(held: Option<&u64>, bytes: u64, own: u64, share: u64) -> bool {
+    held.is_none_or(|held| *held <= own || held.saturating_add(bytes) <= share)
 }
 
 impl std::fmt::Debug for Budget {
@@ -380,11 +436,18 @@ pub(crate) struct Claim {
     budget: Arc<Budget>,
     pool: Pool,
     bytes: u64,
-    /// On whose account they are.
+    /// Who has them.
     client: Option<Address>,
+    /// How many of them are on the client's account: those that were had without a look at it are not.
+    noted: u64,
 }
 
 impl Claim {
+    /// What it is for.
+    pub(crate) fn pool(&self) -> Pool {
+        self.pool
+    }
+
     /// Bytes that it is for.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
@@ -395,29 +458,35 @@ impl Claim {
         self.bytes >= self.pool.part(self.budget.bytes_max)
     }
 
-    /// Makes it one for `bytes`. False if it would be more and there is no room; it stays what it was then.
+    /// Makes it one for `bytes`. False if it would be more and there is no room, or its client has its share; it stays what it was then.
     pub(crate) fn resize(&mut self, bytes: u64) -> bool {
         if let Some(less) = self.bytes.checked_sub(bytes) {
-            self.budget.release(self.pool, less, self.client);
-        } else {
-            let more = bytes.saturating_sub(self.bytes);
-            let has_room = match self.client {
-                None => self.budget.take(self.pool, more),
-                Some(client) => {
-                    let mut state = lock(&self.budget.state);
-                    let has_room = self.budget.take(self.pool, more);
-                    if has_room {
-                        state.note(self.pool, client, more);
-                    }
-                    has_room
-                }
-            };
-            if !has_room {
-                self.budget.figures(self.pool).refusals.fetch_add(1, Ordering::Relaxed);
-                return false;
-            }
+            let noted = less.min(self.noted);
+            self.noted = self.noted.saturating_sub(noted);
+            self.budget.release(self.pool, less, noted, self.client);
+        } else if !self.grow(bytes.saturating_sub(self.bytes)) {
+            self.budget.figures(self.pool).refusals.fetch_add(1, Ordering::Relaxed);
+            return false;
         }
         self.bytes = bytes;
+        true
+    }
+
+    fn grow(&mut self, more: u64) -> bool {
+        let (budget, pool) = (&self.budget, self.pool);
+        if budget.take_below(budget.unshared(pool), pool, more) {
+            return true;
+        }
+        let Some(client) = self.client else { return budget.take(pool, more) };
+        let shared = pool.shared(budget.bytes_max);
+        let mut state = lock(&budget.state);
+        let may_have = state.connection_may_have(pool, client, more, self.noted, shared)
+            && state.host_may_have(pool, client, more, self.noted, shared);
+        if !may_have || !budget.take(pool, more) {
+            return false;
+        }
+        state.note(pool, client, more);
+        self.noted = self.noted.saturating_add(more);
         true
     }
 
@@ -429,7 +498,7 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.budget.release(self.pool, self.bytes, self.client);
+        self.budget.release(self.pool, self.bytes, self.noted, self.client);
     }
 }
 
@@ -448,7 +517,7 @@ impl AsRef<[u8]> for Held {
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::expect_used, reason = "tests")]
 mod tests {
     use super::*;
-    use std::net::SocketAddr;
+    use std::net::{IpAddr, Ipv4Addr, SocketAddr};
     use std::sync::mpsc::{Receiver, channel};
 
     const MIB: u64 = 1 << 20;
@@ -456,6 +525,8 @@ mod tests {
     fn client(host: u8, port: u16) -> Option<Address> {
         Some(Address::Tcp(SocketAddr::from(([127, 0, 0, host], port))))
     }
+
+    const HOST: Address = Address::Tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1));
 
     fn running(patience: Duration) -> Arc<Budget> {
         let budget = Budget::new(64 * MIB, patience);
@@ -500,7 +571,7 @@ mod tests {
             // The others do not notice that it is kept.
             std::mem::forget(budget.try_claim(pool, part * MIB, None).expect("room again"));
         }
-        let mut request = budget.claim_request(0).expect("nothing is always there");
+        let mut request = budget.request(HOST);
         assert!(!request.resize(1) && request.bytes() == 0);
     }
 
@@ -528,8 +599,9 @@ mod tests {
         // A whole pool's answer gets it when it is free.
         let huge = waiting(&budget, Pool::Long, 1_000 * MIB, client(3, 0));
         drop((held, other));
-        drop(more.recv().expect("an answer").expect("a claim"));
+        // What is released of the host's own brings it behind those who waited for room meanwhile.
         assert_eq!(huge.recv().expect("an answer").expect("a claim").bytes(), 32 * MIB);
+        drop(more.recv().expect("an answer").expect("a claim"));
         budget.stop();
     }
 
@@ -556,13 +628,95 @@ mod tests {
         let _held = budget.try_claim(Pool::Short, 16 * MIB, None).expect("room");
         let late = waiting(&budget, Pool::Short, 1, None);
         assert_eq!(late.recv().expect("an answer").err(), Some(Error::TooManyRequests));
+    }
+
+    #[test]
+    fn no_host_takes_the_places_of_others() {
+        const PLACES: usize = limits::BUDGET_QUEUE_MAX / 4;
         let budget = Budget::new(64 * MIB, FOREVER);
         let _held = budget.try_claim(Pool::Short, 16 * MIB, None).expect("room");
-        let queued: Vec<_> = (0..limits::BUDGET_QUEUE_MAX).map(|_| waiting(&budget, Pool::Short, 1, None)).collect();
-        let refused = waiting(&budget, Pool::Short, 1, None);
-        assert_eq!(refused.recv().expect("an answer").err(), Some(Error::TooManyRequests));
+        let refusal = |told: &Receiver<_>| matches!(told.try_recv(), Ok(Err(Error::TooManyRequests)));
+        let mut queued = Vec::new();
+        for host in 1..=4 {
+            // As many connections as it likes.
+            let of_host = (0..PLACES).map(|index| waiting(&budget, Pool::Short, 1, client(host, (index / 10) as u16)));
+            queued.extend(of_host);
+            assert!(refusal(&waiting(&budget, Pool::Short, 1, client(host, 9_999))), "{host}");
+        }
+        assert!(!queued.iter().any(refusal));
+        // All places are taken, and each newcomer has one of those that the others have many of.
+        let new: Vec<_> = (5..=8).map(|host| waiting(&budget, Pool::Short, 1, client(host, 0))).collect();
+        assert!(!new.iter().any(refusal));
+        assert_eq!(queued.iter().filter(|told| refusal(told)).count(), new.len());
+        // The places of another pool are others.
+        let _held = budget.try_claim(Pool::Long, 32 * MIB, None).expect("room");
+        assert!(!refusal(&waiting(&budget, Pool::Long, 1, client(1, 0))));
         budget.stop();
         budget.run();
-        assert!(queued.iter().all(|told| matches!(told.try_recv(), Ok(Err(Error::Stopped)))));
+        assert!(new.iter().all(|told| matches!(told.try_recv(), Ok(Err(Error::Stopped)))));
+        assert_eq!(budget.held(Pool::Short), 16 * MIB);
+    }
+
+    #[test]
+    fn who_waits_for_itself_keeps_nobody_waiting() {
+        let budget = running(FOREVER);
+        let held = [0, 1].map(|port| budget.try_claim(Pool::Long, 8 * MIB, client(1, port)).expect("room"));
+        let queued: Vec<_> = (0..1_000).map(|_| waiting(&budget, Pool::Long, 100, client(1, 2))).collect();
+        // A claim of somebody else has shown that it was looked at them.
+        drop(waiting(&budget, Pool::Long, 1, client(3, 0)).recv());
+        let other = budget.try_claim(Pool::Long, MIB, client(2, 0));
+        assert!(other.is_some(), "there is room, and all who wait have their share");
+        assert!(queued.iter().all(|told| told.try_recv().is_err()));
+        drop(held);
+        for told in queued {
+            drop(told.recv().expect("an answer").expect("a claim"));
+        }
+        drop(other);
+        assert_eq!(budget.held(Pool::Long), 0);
+        budget.stop();
+    }
+
+    #[test]
+    fn hosts_have_their_turns() {
+        let budget = Budget::new(64 * MIB, FOREVER);
+        let held = budget.try_claim(Pool::Short, 16 * MIB, None).expect("room");
+        let greedy: Vec<_> = (0..100).map(|port| waiting(&budget, Pool::Short, MIB, client(1, port))).collect();
+        let other = waiting(&budget, Pool::Short, MIB, client(2, 0));
+        drop(held);
+        let claims = budget.due(&mut lock(&budget.state));
+        // Half of what is shared for the one host, and the other comes second, not behind a hundred.
+        assert_eq!(claims.len(), 5);
+        for (waiter, claim) in claims.into_iter().take(2) {
+            (waiter.then)(claim);
+        }
+        assert!(greedy.iter().filter(|told| told.try_recv().is_ok()).count() == 1 && other.try_recv().is_ok());
+    }
+
+    #[test]
+    fn requests_that_wait_are_shared_out() {
+        let budget = Budget::new(64 * MIB, FOREVER);
+        let mut greedy: Vec<_> = (0..32).map(|port| budget.request(client(1, port).expect("an address"))).collect();
+        while greedy.iter_mut().any(|claim| claim.bytes() < 4 * MIB && claim.resize(claim.bytes() + (64 << 10))) {}
+        // The half that nobody shares, and half of the other one.
+        assert_eq!(budget.held(Pool::Requests), 12 * MIB);
+        let other = client(2, 0).expect("an address");
+        assert!(budget.claim_request(2 * MIB as usize, other).is_ok_and(|claim| claim.is_some()));
+        assert!(budget.claim_request(limits::BUDGET_FREE_BYTES, HOST).is_ok_and(|claim| claim.is_none()));
+        drop(greedy);
+        assert_eq!(budget.held(Pool::Requests), 0);
+        assert!(lock(&budget.state).by_client.is_empty());
+    }
+
+    #[test]
+    fn what_grows_stays_within_its_share() {
+        let budget = Budget::new(64 * MIB, FOREVER);
+        let mut claims = [0, 1].map(|port| budget.long_answer(client(1, port).expect("an address")));
+        // One answer may take it all, a second one of the host then waits for that.
+        assert!(claims[0].resize(20 * MIB) && !claims[1].resize(MIB));
+        assert!(claims[0].resize(4 * MIB) && claims[1].resize(4 * MIB));
+        assert!(!claims[1].resize(20 * MIB) && claims[1].bytes() == 4 * MIB);
+        let mut short = budget.try_claim(Pool::Short, 60 << 10, client(1, 0)).expect("room");
+        let _more = budget.try_claim(Pool::Short, 10 * MIB, client(1, 0)).expect("room");
+        assert!(!short.resize(4 * MIB), "a quarter of the half that is shared is less");
     }
 }

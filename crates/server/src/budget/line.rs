@@ -1,0 +1,234 @@
+//! Those who wait for room in one pool. Each host has its turn, and of a host each connection: who asks for much waits behind what
+//! they have asked for themselves, not before others.
+//!
+//! A connection that has its share is out of its host's turns until something of its own is released, and so is a host that has its
+//! share out of those of the line. Nobody looks at them before, and nobody waits behind them.
+
+use super::Claim;
+use api::{Error, limits};
+use rpc::{Address, Origin};
+use std::collections::{HashMap, VecDeque};
+use std::time::Instant;
+
+/// Called with the claim once it is granted, or with the refusal.
+pub(super) type Then = Box<dyn FnOnce(Result<Claim, Error>) + Send>;
+
+pub(super) struct Waiter {
+    pub(super) bytes: u64,
+    pub(super) client: Option<Address>,
+    pub(super) since: Instant,
+    pub(super) then: Then,
+}
+
+/// What a waiter is told.
+pub(super) enum Verdict {
+    Granted(Claim),
+    /// Its connection has its share.
+    Connection,
+    /// Its host has.
+    Host,
+    /// There is no room for anybody.
+    Full,
+}
+
+/// Who shares what a host may have.
+pub(super) fn origin(client: Option<Address>) -> Origin {
+    Origin::of(client.and_then(|client| client.ip()))
+}
+
+#[derive(Default)]
+pub(super) struct Line {
+    hosts: HashMap<Origin, Host>,
+    turns: VecDeque<Origin>,
+    len: usize,
+}
+
+#[derive(Default)]
+struct Host {
+    connections: HashMap<Option<Address>, Connection>,
+    turns: VecDeque<Option<Address>>,
+    has_turn: bool,
+    len: usize,
+}
+
+/// The waiters of one connection, in the order they came.
+#[derive(Default)]
+struct Connection {
+    waiters: VecDeque<Waiter>,
+    has_turn: bool,
+}
+
+impl Line {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether a connection waits.
+    pub(super) fn has(&self, client: Option<Address>) -> bool {
+        self.hosts.get(&origin(client)).is_some_and(|host| host.connections.contains_key(&client))
+    }
+
+    /// Adds one. Gives back who has to go, if anybody: of a host that has its quarter of the places its own newest, which is this one;
+    /// where all are taken, that of the host that has most.
+    pub(super) fn add(&mut self, waiter: Waiter) -> Option<Waiter> {
+        let of = origin(waiter.client);
+        let own = self.hosts.get(&of).map_or(0, |host| host.len);
+        if own >= limits::BUDGET_QUEUE_MAX / 4 {
+            return Some(waiter);
+        }
+        let mut evicted = None;
+        if self.len >= limits::BUDGET_QUEUE_MAX {
+            let most = self.hosts.iter().max_by_key(|(_, host)| host.len).map(|(most, host)| (*most, host.len));
+            match most.filter(|(_, len)| *len > own) {
+                Some((most, _)) => evicted = self.newest(most),
+                None => return Some(waiter),
+            }
+        }
+        let client = waiter.client;
+        let host = self.hosts.entry(of).or_default();
+        let connection = host.connections.entry(client).or_default();
+        let is_first = connection.waiters.is_empty();
+        connection.waiters.push_back(waiter);
+        host.len = host.len.saturating_add(1);
+        self.len = self.len.saturating_add(1);
+        if is_first {
+            self.give_turn(client);
+        }
+        evicted
+    }
+
+    /// Something of this client was released: it may be its turn again.
+    pub(super) fn give_turn(&mut self, client: Option<Address>) {
+        let of = origin(client);
+        let Some(host) = self.hosts.get_mut(&of) else { return };
+        if let Some(connection) = host.connections.get_mut(&client)
+            && !std::mem::replace(&mut connection.has_turn, true)
+        {
+            host.turns.push_back(client);
+        }
+        if !std::mem::replace(&mut host.has_turn, true) {
+            self.turns.push_back(of);
+        }
+    }
+
+    /// Grants what can be granted, to each host one after the other. True if there was no room for one that may have it.
+    pub(super) fn serve(
+        &mut self,
+        mut grant: impl FnMut(&Waiter) -> Verdict,
+        mut granted: impl FnMut(Waiter, Claim),
+    ) -> bool {
+        while let Some(of) = self.turns.pop_front() {
+            let Some(host) = self.hosts.get_mut(&of) else { continue };
+            host.has_turn = false;
+            match host.serve(&mut grant) {
+                Served::Granted(waiter, claim) => {
+                    host.has_turn = host.len > 0;
+                    if host.has_turn {
+                        self.turns.push_back(of);
+                    } else {
+                        self.hosts.remove(&of);
+                    }
+                    self.len = self.len.saturating_sub(1);
+                    granted(waiter, claim);
+                }
+                Served::Blocked => {}
+                Served::Full => {
+                    host.has_turn = true;
+                    self.turns.push_front(of);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Takes out those who came before `before`, or all.
+    pub(super) fn late(&mut self, before: Option<Instant>, mut late: impl FnMut(Waiter)) {
+        let is_late = |waiter: &Waiter| before.is_none_or(|before| waiter.since <= before);
+        let mut gone = 0_usize;
+        self.hosts.retain(|_, host| {
+            let of_host = gone;
+            host.connections.retain(|_, connection| {
+                while connection.waiters.front().is_some_and(is_late)
+                    && let Some(waiter) = connection.waiters.pop_front()
+                {
+                    late(waiter);
+                    gone = gone.saturating_add(1);
+                }
+                !connection.waiters.is_empty()
+            });
+            host.len = host.len.saturating_sub(gone.saturating_sub(of_host));
+            host.len > 0
+        });
+        self.len = self.len.saturating_sub(gone);
+        self.forget_turns();
+    }
+
+    /// Turns of those who are gone are passed over when they come; here they end, so that none comes twice.
+    fn forget_turns(&mut self) {
+        for host in self.hosts.values_mut() {
+            let connections = &host.connections;
+            host.turns.retain(|client| connections.contains_key(client));
+        }
+        let hosts = &self.hosts;
+        self.turns.retain(|of| hosts.contains_key(of));
+    }
+
+    /// Takes the newest waiter of a host out.
+    fn newest(&mut self, of: Origin) -> Option<Waiter> {
+        let host = self.hosts.get_mut(&of)?;
+        let back = |connection: &Connection| connection.waiters.back().map(|waiter| waiter.since);
+        let (client, _) = host.connections.iter().max_by_key(|(_, connection)| back(connection))?;
+        let client = *client;
+        let connection = host.connections.get_mut(&client)?;
+        let waiter = connection.waiters.pop_back()?;
+        if connection.waiters.is_empty() {
+            host.connections.remove(&client);
+            host.turns.retain(|other| *other != client);
+        }
+        host.len = host.len.saturating_sub(1);
+        self.len = self.len.saturating_sub(1);
+        if host.len == 0 {
+            self.hosts.remove(&of);
+            self.turns.retain(|other| *other != of);
+        }
+        Some(waiter)
+    }
+}
+
+enum Served {
+    Granted(Waiter, Claim),
+    /// All of the host have their share, or it has.
+    Blocked,
+    Full,
+}
+
+impl Host {
+    fn serve(&mut self, grant: &mut impl FnMut(&Waiter) -> Verdict) -> Served {
+        while let Some(client) = self.turns.pop_front() {
+            let Some(connection) = self.connections.get_mut(&client) else { continue };
+            connection.has_turn = false;
+            let Some(verdict) = connection.waiters.front().map(&mut *grant) else { continue };
+            match verdict {
+                Verdict::Granted(claim) => {
+                    let Some(waiter) = connection.waiters.pop_front() else { continue };
+                    connection.has_turn = !connection.waiters.is_empty();
+                    if connection.has_turn {
+                        self.turns.push_back(client);
+                    } else {
+                        self.connections.remove(&client);
+                    }
+                    self.len = self.len.saturating_sub(1);
+                    return Served::Granted(waiter, claim);
+                }
+                Verdict::Connection => {}
+                Verdict::Host | Verdict::Full => {
+                    connection.has_turn = true;
+                    self.turns.push_front(client);
+                    return if matches!(verdict, Verdict::Host) { Served::Blocked } else { Served::Full };
+                }
+            }
+        }
+        Served::Blocked
+    }
+}
