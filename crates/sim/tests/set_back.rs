@@ -17,9 +17,10 @@ fn a_member_that_is_set_back_ends_and_nothing_is_lost() {
     assert_eq!(total.faults.get(&sim::Kind::SetBack), Some(&total.set_back));
 }
 
-/// Its leader has trimmed the entry that the member acknowledged, and the copy has another one in its place.
+/// A seed in which, before members were driven by the replica that ships, a leader had trimmed the entry that the member acknowledged.
+/// Its events come in another order since, and nobody ends; `replica/tests/lost.rs` has the case itself.
 #[test]
-fn a_leader_that_has_trimmed_the_entry_still_knows_its_term() {
+fn a_seed_with_a_leader_that_has_trimmed_the_entry_goes_well() {
     let outcome = sim::run(1795403275127211, Options { sets_back: true, ..Options::default() }, Trace::off());
-    assert!(outcome.as_ref().is_ok_and(|report| report.ended_lost == 1), "{outcome:?}");
+    assert!(outcome.as_ref().is_ok_and(|report| report.set_back == 1), "{outcome:?}");
 }
