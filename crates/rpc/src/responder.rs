@@ -116,11 +116,14 @@ impl Responder {
     }
 
     /// Has the call carried on by its connection's thread, between that thread's other calls: `then` sends the reply, or keeps the
-    /// responder. For calls that waited for something, when the thread that has it is needed elsewhere. Called at once where the call is
-    /// being handed to the service right now, and for a call from within the process, which has no such thread.
+    /// responder. For calls that waited for something, when the thread that has it is needed elsewhere. Dropped where nobody waits for the
+    /// reply any more. Called at once where the call is being handed to the service right now, and for a call from within the process, which has no such thread.
     pub fn resume(self, then: impl FnOnce(Responder) + Send + 'static) {
         match &self.to {
-            Some(To::Stream(signal)) if !ptr::eq(CURRENT.get(), Arc::as_ptr(signal)) && !signal.is_ended() => {
+            Some(To::Stream(signal)) if ptr::eq(CURRENT.get(), Arc::as_ptr(signal)) => then(self),
+            // Nobody waits for the reply any more.
+            Some(To::Stream(signal)) if signal.is_ended() => {}
+            Some(To::Stream(signal)) => {
                 let signal = signal.clone();
                 let mailbox = signal.clone();
                 mailbox.mailbox().post(Mail::Resume(signal, Box::new(move || then(self))));

@@ -37,6 +37,23 @@ async fn calls_are_resumed_by_the_thread_of_their_connection() {
 }
 
 #[tokio::test]
+async fn calls_that_have_ended_are_not_resumed() {
+    let fixture = serve(options());
+    let mut client = Client::connect(fixture.address).await;
+    let (response, mut stream) = client.open(grpc("Never", &[])).await;
+    stream.send_data(framed(b"hello"), true).expect("sent");
+    let waiting = || fixture.seen.never.lock().expect("not poisoned");
+    eventually("the service has it", || !waiting().is_empty()).await;
+    stream.send_reset(h2::Reason::CANCEL);
+    drop(response);
+    eventually("it has ended", || waiting().iter().all(rpc::Responder::is_canceled)).await;
+    let responder = waiting().pop().expect("the one call");
+    let (resumed, seen) = std::sync::mpsc::channel();
+    responder.resume(move |_| resumed.send(()).expect("the test waits"));
+    assert!(seen.recv().is_err(), "a reply that nobody waits for was made");
+}
+
+#[tokio::test]
 async fn many_calls_at_once_on_two_threads() {
     let fixture = serve(rpc::Options { threads: 2, ..options() });
     let mut clients = Vec::new();

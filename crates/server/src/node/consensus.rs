@@ -27,6 +27,8 @@ const SLOW_SYNC: Duration = Duration::from_secs(1);
 const QUICK_SYNC_US: u64 = 1_000;
 /// How many syncs it takes until a change of their time shows.
 const SYNCS_REMEMBERED: u64 = 8;
+/// Of [`Consensus::reading_since_ms`]: the thread does not answer reads.
+const NOT_READING: u64 = u64::MAX;
 
 pub(super) struct Consensus {
     node: Arc<Node>,
@@ -42,6 +44,8 @@ pub(super) struct Consensus {
     sync_us: AtomicU64,
     /// When the core was last seen to be free, by the node's clock.
     free_ms: AtomicU64,
+    /// Since when the consensus thread has been answering reads, by the node's clock, or [`NOT_READING`].
+    reading_since_ms: AtomicU64,
 }
 
 impl Consensus {
@@ -55,6 +59,7 @@ impl Consensus {
             core: Mutex::new(core),
             wal: Mutex::new(wal),
             sync_us: AtomicU64::new(QUICK_SYNC_US),
+            reading_since_ms: AtomicU64::new(NOT_READING),
         }
     }
 
@@ -78,7 +83,7 @@ impl Consensus {
             let deadline = drained.deadline();
             drop(drained);
             drop(turn);
-            run(reads);
+            self.run_here(reads);
             let arrived = self.node.inbox.take(deadline);
             self.is_wanted.store(true, Ordering::Relaxed);
             turn = lock(&self.turn);
@@ -182,22 +187,18 @@ impl Consensus {
     /// waits.
     pub(super) fn stand_in(&self) {
         let now_ms = self.node.now_ms();
-        let patience = self.node.config.election_timeout;
         let mut core = match self.core.try_lock() {
             Ok(core) => core,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                // Stuck within a turn, in the store most likely: nobody hears of this member, so the others will have moved on.
-                let alone = self.node.status.serves_local_reads();
-                // What consensus has not taken yet is to end in time, too.
-                self.node.reads.add(&self.node, self.node.inbox.take_reads());
-                self.node.expire_queued();
-                if !alone && now_ms.saturating_sub(self.free_ms.load(Ordering::Relaxed)) > patience.as_millis() as u64 {
-                    self.node.status.lose_leader();
-                }
-                return;
-            }
+            // Stuck within a turn, in the store most likely.
+            Err(TryLockError::WouldBlock) => return self.keep_queued_in_time(now_ms),
         };
+        let reading_ms = now_ms.saturating_sub(self.reading_since_ms.load(Ordering::Relaxed));
+        if reading_ms >= self.node.config.heartbeat.as_millis() as u64 {
+            // A value that a read needs does not come from its disk: nobody takes what arrives.
+            drop(core);
+            return self.keep_queued_in_time(now_ms);
+        }
         self.free_ms.store(now_ms, Ordering::Relaxed);
         match core.stall() {
             Stall::None => {}
@@ -213,6 +214,30 @@ impl Consensus {
                 drop(core);
                 run(reads);
             }
+        }
+    }
+}
+
+impl Consensus {
+    /// Answers reads on the consensus thread, whose turns wait meanwhile.
+    fn run_here(&self, reads: Vec<Read>) {
+        if reads.is_empty() {
+            return;
+        }
+        self.reading_since_ms.store(self.node.now_ms(), Ordering::Relaxed);
+        run(reads);
+        self.reading_since_ms.store(NOT_READING, Ordering::Relaxed);
+    }
+
+    /// What consensus has not taken yet is to end in time, too, and a member that takes no turns does not pass for a leader: nobody hears
+    /// of it, so the others will have moved on.
+    fn keep_queued_in_time(&self, now_ms: u64) {
+        let alone = self.node.status.serves_local_reads();
+        self.node.reads.add(&self.node, self.node.inbox.take_reads());
+        self.node.expire_queued();
+        let patience_ms = self.node.config.election_timeout.as_millis() as u64;
+        if !alone && now_ms.saturating_sub(self.free_ms.load(Ordering::Relaxed)) > patience_ms {
+            self.node.status.lose_leader();
         }
     }
 }
