@@ -82,26 +82,26 @@ impl World {
         self.env.after(delay_us, Event::SetBack);
     }
 
-    /// Whether all other voters have everything on their disks that this member may have promised: its whole log, all that is committed,
-    /// and its term. A leader of that term knows what this member has acknowledged.
+    /// Whether all other voters have on their disks what this member may have promised (its whole log, its term, and all that is committed), and
+    /// follow the leader of that term, who knows what this member has acknowledged. A voter that still stands in that term could be elected
+    /// as a second leader: this member has forgotten its vote.
     fn is_known_to_others(&self, host: usize) -> bool {
         let (ledger, id) = (&self.env.ledger, self.hosts[host].id);
         let Some(process) = &self.hosts[host].process else { return false };
         let status = process.status();
         let ((last, of_term), committed) = (process.machine.log.last(), ledger.last_committed_place());
-        let leads = self.leader().is_some_and(|leader| {
-            leader != host
-                && self.hosts[leader].process.as_ref().is_some_and(|other| other.status().term == status.term)
-        });
+        let Some(leader) = self.leader().filter(|leader| *leader != host) else { return false };
+        let leader = self.hosts[leader].id;
         let knows = |other: &crate::host::Host| {
             let Some(running) = &other.process else { return false };
             let Some(durable) = ledger.durable.get(&other.id) else { return false };
-            let same_term = (running.status().term, durable.term) == (status.term, status.term);
+            let of = running.status();
+            let follows = (of.leader, of.term, durable.term) == (leader, status.term, status.term);
             let holds = |(index, term)| durable.log.holds(index, term);
-            same_term && holds((last, of_term)) && holds(committed)
+            follows && holds((last, of_term)) && holds(committed)
         };
         let is_settled = ledger.durable.get(&id).is_some_and(|durable| durable.term == status.term);
-        leads && is_settled && self.hosts.iter().filter(|other| other.index != host).all(knows)
+        is_settled && self.hosts.iter().filter(|other| other.index != host).all(knows)
     }
 
     fn put_back(&mut self, host: usize, copy: SimDisk) {
