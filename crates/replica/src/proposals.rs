@@ -323,6 +323,7 @@ mod tests {
             applied: 0,
             serves_reads: false,
             sole_voter: false,
+            alone: false,
             voter: true,
             learner: false,
             transferee: 0,

@@ -12,7 +12,7 @@ impl<C> Replica<C> {
     /// Does all the work there is but that of the log's disk, which [`Replica::take_log_batch`] has then.
     pub fn advance<S: Shell<Source = C>>(&mut self, shell: &mut S, now: Now) -> Result<(), S::Fault> {
         loop {
-            self.hand_over(shell)?;
+            self.hand_over(shell, now)?;
             self.raft.applied(shell.applied());
             self.proposals.retry(shell, &mut self.raft);
             self.ask_read_index(shell, now);
@@ -20,9 +20,9 @@ impl<C> Replica<C> {
             self.outgoing.offer(shell, &mut self.raft, now);
             if self.raft.has_work() {
                 let work = self.raft.work();
-                self.take(shell, work)?;
+                self.take(shell, work, now)?;
             } else if let Some(install) = self.next_install(shell) {
-                self.install(shell, install)?;
+                self.install(shell, install, now)?;
             } else {
                 return Ok(());
             }
@@ -37,7 +37,7 @@ impl<C> Replica<C> {
         shell.read_index(|reads| if skips { reads.skip_asking() } else { reads.ask(&mut self.raft, now.ms) });
     }
 
-    fn take<S: Shell<Source = C>>(&mut self, shell: &mut S, work: Work) -> Result<(), S::Fault> {
+    fn take<S: Shell<Source = C>>(&mut self, shell: &mut S, work: Work, now: Now) -> Result<(), S::Fault> {
         shell.observe(&self.raft, &work);
         let snapshot = match work.snapshot.and_then(|snapshot| snapshot.metadata) {
             Some(metadata) => Some(self.take_over(shell, metadata)?),
@@ -65,18 +65,18 @@ impl<C> Replica<C> {
             shell.read_index(|reads| work.reads.iter().for_each(|(number, index)| reads.answered(*number, *index)));
         }
         self.backlog.add(number, work.committed);
-        self.hand_over(shell)
+        self.hand_over(shell, now)
     }
 
     /// Gives the store what it can be given now.
-    fn hand_over<S: Shell<Source = C>>(&mut self, shell: &mut S) -> Result<(), S::Fault> {
+    fn hand_over<S: Shell<Source = C>>(&mut self, shell: &mut S, now: Now) -> Result<(), S::Fault> {
         if shell.makes(Mistake::ForgetsRemovals) {
             self.backlog.persisted(u64::MAX);
         }
         while let Some(piece) = self.backlog.next(|| shell.is_store_idle_or_tells()) {
             match piece {
                 Piece::Entries(entries) => shell.apply(entries)?,
-                Piece::Change(entry) => self.apply_conf_change(shell, &entry)?,
+                Piece::Change(entry) => self.apply_conf_change(shell, &entry, now)?,
             }
         }
         Ok(())
@@ -87,6 +87,7 @@ impl<C> Replica<C> {
         &mut self,
         shell: &mut S,
         entry: &raftpb::Entry,
+        now: Now,
     ) -> Result<(), S::Fault> {
         let skips = shell.makes(Mistake::SkipsConfChange);
         let mut failed = None;
@@ -99,6 +100,11 @@ impl<C> Replica<C> {
         if let Some(error) = failed {
             shell.note(Note::ConfChangeFailed(&error));
         }
+        let status = self.raft.status();
+        if self.was_leader && !status.serves_local_reads() {
+            // Before the first message to the new member: what it is told is committed may not be applied here yet.
+            shell.publish(&status, self.raft.log_bytes(), now);
+        }
         Ok(())
     }
 
@@ -109,7 +115,7 @@ impl<C> Replica<C> {
         if is_free && shell.is_store_idle_or_tells() { self.incoming.waiting.pop_front() } else { None }
     }
 
-    fn install<S: Shell<Source = C>>(&mut self, shell: &mut S, install: Install<C>) -> Result<(), S::Fault> {
+    fn install<S: Shell<Source = C>>(&mut self, shell: &mut S, install: Install<C>, now: Now) -> Result<(), S::Fault> {
         if !install.is_what_is_named() && !shell.makes(Mistake::SkipsSnapshotMembers) {
             let reason = "the message names another snapshot than the one that came";
             shell.end_install(install.source, Err(reason.into()));
@@ -121,7 +127,7 @@ impl<C> Replica<C> {
         self.step(shell, message, None);
         while self.raft.has_work() {
             let work = self.raft.work();
-            self.take(shell, work)?;
+            self.take(shell, work, now)?;
         }
         // Taken by the work that names it, or of no use: then this member is further already, or follows another leader.
         if let Some(left) = self.incoming.installing.take() {

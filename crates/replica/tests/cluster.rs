@@ -290,6 +290,54 @@ fn learners_follow_and_are_promoted() {
     assert!(cluster.member(4).status().voter);
 }
 
+/// Of what the only voter has committed it may have applied less than its learner, which answers clients, too. So may a member that has
+/// just been removed.
+#[test]
+fn only_a_member_that_never_told_others_more_than_it_has_applied_reads_by_itself() {
+    let mut cluster = Cluster::new(&[1]);
+    cluster.elect(1);
+    cluster.propose(1, "x");
+    assert!(cluster.member(1).status().serves_local_reads(), "nobody else is there");
+    cluster.start(2, replica::Restored::default());
+    cluster.change(1, ConfChangeType::ConfChangeAddLearnerNode, 2);
+    send_state(&mut cluster, 1, 2);
+    cluster.tick(2);
+    assert_eq!(cluster.one(2).applied, ["x"]);
+    let status = cluster.member(1).status();
+    assert!(status.serves_reads && status.sole_voter && !status.serves_local_reads(), "{status:?}");
+
+    // The learner's removal, and an entry behind it, are committed, and the learner knows. The leader applies the removal first.
+    let removal = raftpb::ConfChange {
+        r#type: Some(ConfChangeType::ConfChangeRemoveNode as i32),
+        node_id: Some(2),
+        ..Default::default()
+    };
+    let leader = cluster.member(1);
+    leader.propose_conf_change(&removal).expect("a leader takes it");
+    leader.propose(vec![Bytes::from_static(b"y")]).expect("a leader takes it");
+    let mut committed = Vec::new();
+    while leader.has_work() {
+        let work = leader.work();
+        committed.extend(work.committed);
+        leader.persisted(work.number);
+    }
+    let [first, second] = [committed[0].index(), committed[1].index()];
+    leader.apply_conf_change(&removal).expect("a valid change");
+    leader.applied(first);
+    assert!(!leader.status().serves_local_reads(), "entry {second} may be applied by the removed one");
+    leader.applied(second);
+    assert!(leader.status().serves_local_reads(), "alone, and level with what it told");
+
+    // From here on nobody else hears of anything.
+    leader.propose(vec![Bytes::from_static(b"z")]).expect("a leader takes it");
+    while leader.has_work() {
+        let work = leader.work();
+        leader.persisted(work.number);
+    }
+    let status = leader.status();
+    assert!(status.committed > status.applied && status.serves_local_reads(), "{status:?}");
+}
+
 /// Captures, offers and delivers a state as the shells of two members would.
 fn send_state(cluster: &mut Cluster, from: u64, to: u64) {
     let metadata = cluster.metadata(from);

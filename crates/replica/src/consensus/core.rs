@@ -44,6 +44,8 @@ pub struct Member {
     /// The last term in which this member handed over because it is to be removed.
     pub(crate) handed_over_in: u64,
     pub(crate) applied: u64,
+    /// Up to here other members may know what is committed, though nobody is told any more: there were some until a change of the members.
+    pub(crate) told: u64,
     pub(crate) read_counter: u64,
     pub(crate) boot_nonce: u64,
     pub(crate) pending_reads: HashSet<u64>,
@@ -119,6 +121,7 @@ impl Member {
             ticks: 0,
             handed_over_in: 0,
             applied: restored.applied,
+            told: 0,
             read_counter: 0,
             boot_nonce: config.boot_nonce,
             pending_reads: HashSet::new(),

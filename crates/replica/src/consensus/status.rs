@@ -1,6 +1,7 @@
 //! Where a member stands.
 
 use crate::consensus::core::Member;
+use api::raftpb;
 use raft::StateRole;
 
 /// What a member is in its term.
@@ -29,6 +30,8 @@ pub struct Status {
     pub serves_reads: bool,
     /// The member is the only voter: a leader needs nobody's word to answer a linearizable read.
     pub sole_voter: bool,
+    /// There is no other member, not even a learner, and everything is applied that others were told to be committed while there were some.
+    pub alone: bool,
     /// The member votes.
     pub voter: bool,
     /// The member is a learner.
@@ -39,9 +42,13 @@ pub struct Status {
 
 impl Status {
     /// Whether a linearizable read may be answered from this member's state at once: it holds everything that was ever acknowledged,
-    /// and nobody else can acknowledge anything.
+    /// and nobody else can acknowledge anything. To be the only voter is not enough: a learner that has applied an entry before this
+    /// member answers writes and reads that show it, and so may a member that was just removed.
+    ///
+    /// A leader of this term needs to look no further back: its first entry of the term is applied, which stands behind everything that
+    /// others can have known before.
     pub fn serves_local_reads(&self) -> bool {
-        self.serves_reads && self.sole_voter
+        self.serves_reads && self.alone
     }
 }
 
@@ -63,10 +70,17 @@ impl Member {
             applied: self.applied,
             serves_reads: leads && raft.apply_to_current_term(),
             sole_voter: self.conf_state.voters == [raft.id] && self.conf_state.voters_outgoing.is_empty(),
+            alone: !self.has_others() && self.applied >= self.told,
             voter: self.is_voter(),
             learner: self.conf_state.learners.contains(&raft.id),
             transferee: raft.lead_transferee.unwrap_or(0),
         }
+    }
+
+    /// Whether this member's messages tell anybody what is committed.
+    pub(crate) fn has_others(&self) -> bool {
+        let raftpb::ConfState { voters, learners, voters_outgoing, learners_next, .. } = &self.conf_state;
+        [voters, learners, voters_outgoing, learners_next].into_iter().flatten().any(|id| *id != self.node.raft.id)
     }
 
     pub(crate) fn is_voter(&self) -> bool {

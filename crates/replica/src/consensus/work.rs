@@ -133,6 +133,9 @@ impl Member {
     /// Makes a committed change of the members take effect; answers who votes from now on.
     pub fn apply_conf_change(&mut self, change: &raftpb::ConfChange) -> Result<raftpb::ConfState, Error> {
         if let Some(change) = convert::conf_change_to_raft(change) {
+            if self.has_others() {
+                self.told = self.node.raft.raft_log.committed;
+            }
             let conf_state = self.node.apply_conf_change(&change)?;
             self.conf_state = convert::conf_state_from_raft(&conf_state);
             self.node.mut_store().conf_state = conf_state;

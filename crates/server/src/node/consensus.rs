@@ -232,7 +232,7 @@ impl Consensus {
     /// What consensus has not taken yet is to end in time, too, and a member that takes no turns does not pass for a leader: nobody hears
     /// of it, so the others will have moved on.
     fn keep_queued_in_time(&self, now_ms: u64) {
-        let alone = self.node.status.serves_local_reads();
+        let alone = self.node.status.leads_without_rivals();
         self.node.reads.add(&self.node, self.node.inbox.take_reads());
         self.node.expire_queued();
         let patience_ms = self.node.config.election_timeout.as_millis() as u64;

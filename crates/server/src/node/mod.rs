@@ -301,7 +301,7 @@ impl Node {
     }
 
     /// Runs `read` once this member's state holds everything that was acknowledged so far: at once on a leader that is the only
-    /// voter, else after a read index, on a thread that has other things to do: what takes long goes elsewhere. Until then the budget
+    /// member, else after a read index, on a thread that has other things to do: what takes long goes elsewhere. Until then the budget
     /// counts `weight`, what `read` keeps in memory of a client's request.
     pub(crate) fn linearize(self: &Arc<Self>, weight: Weight, read: impl FnOnce(Result<(), Error>) + Send + 'static) {
         if self.status.serves_local_reads() {

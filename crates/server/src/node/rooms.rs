@@ -261,8 +261,20 @@ mod tests {
     fn stands(leads: bool) -> Status {
         let (role, leader) = if leads { (Role::Leader, 1) } else { (Role::Follower, 2) };
         let (committed, applied, transferee) = (0, 0, 0);
-        let (serves_reads, sole_voter, voter, learner) = (leads, false, true, false);
-        Status { role, leader, term: 5, committed, applied, serves_reads, sole_voter, voter, learner, transferee }
+        let (serves_reads, sole_voter, alone, voter, learner) = (leads, false, false, true, false);
+        Status {
+            role,
+            leader,
+            term: 5,
+            committed,
+            applied,
+            serves_reads,
+            sole_voter,
+            alone,
+            voter,
+            learner,
+            transferee,
+        }
     }
 
     fn hear(rooms: &Rooms, message: &raftpb::Message, now_ms: u64) {

@@ -18,13 +18,15 @@ pub struct SharedStatus {
     is_leader: AtomicBool,
     is_learner: AtomicBool,
     local_reads: AtomicBool,
+    leads_without_rivals: AtomicBool,
 }
 
 impl SharedStatus {
     pub(super) fn publish(&self, status: &Status, now_ms: u64) {
-        // A leader that is the only voter holds everything that was ever acknowledged: acknowledging happens after applying.
-        // This is taken back before anything else of a new configuration can take effect.
+        // A leader that is the only member holds everything that was ever acknowledged: acknowledging happens after applying.
+        // The replica takes this back before it sends another member anything.
         self.local_reads.store(status.serves_local_reads(), Ordering::SeqCst);
+        self.leads_without_rivals.store(status.serves_reads && status.sole_voter, Ordering::SeqCst);
         self.term.store(status.term, Ordering::Relaxed);
         self.committed.store(status.committed, Ordering::Relaxed);
         self.is_leader.store(status.role == Role::Leader, Ordering::Relaxed);
@@ -39,6 +41,7 @@ impl SharedStatus {
     /// This member has been out of touch for too long to say who leads.
     pub(super) fn lose_leader(&self) {
         self.local_reads.store(false, Ordering::SeqCst);
+        self.leads_without_rivals.store(false, Ordering::SeqCst);
         self.is_leader.store(false, Ordering::Relaxed);
         self.leader.store(0, Ordering::Relaxed);
     }
@@ -103,6 +106,11 @@ impl SharedStatus {
     /// Whether this member leads.
     pub fn is_leader(&self) -> bool {
         self.is_leader.load(Ordering::Relaxed)
+    }
+
+    /// Whether this member leads, and nobody else can have been elected: it is the only voter.
+    pub(super) fn leads_without_rivals(&self) -> bool {
+        self.leads_without_rivals.load(Ordering::SeqCst)
     }
 
     /// Whether a linearizable read may be answered from here at once.

@@ -220,6 +220,12 @@ impl replica::Shell for Shell<'_> {
     }
 
     fn send(&mut self, messages: Vec<Message>) {
+        // Whoever is told may answer clients with it.
+        if self.machine.published.serves_local_reads() {
+            let applied = self.machine.applier.applied_index();
+            let told = messages.iter().map(|message| message.commit()).max().unwrap_or_default();
+            assert!(told <= applied, "{:x} reads by itself up to {applied}, and tells of {told}", self.machine.id);
+        }
         self.env.send(self.machine.id, messages);
     }
 
