@@ -28,6 +28,8 @@ pub struct Report {
     pub set_back: u64,
     /// Those of them that ended for it.
     pub ended_lost: u64,
+    /// Those of them that ended because a heartbeat named another term than the entry at its commit index has in the copy.
+    pub ended_replaced: u64,
     /// Steps.
     pub events: u64,
     /// Virtual time.
@@ -78,10 +80,11 @@ impl World {
         let faults = self.faults.counts.clone();
         let total: u64 = faults.values().sum();
         assert!(counts.begun >= 300 && total >= 5 && faults.len() >= 2, "too little happened: {counts:?} {faults:?}");
-        let (set_back, ended_lost) = self.set_back_outcome();
+        let (set_back, ended_lost, ended_replaced) = self.set_back_outcome();
         Report {
             set_back,
             ended_lost,
+            ended_replaced,
             counts,
             faults,
             members: self.hosts.len() as u64,
@@ -114,6 +117,7 @@ impl Report {
         self.restarts += other.restarts;
         self.set_back += other.set_back;
         self.ended_lost += other.ended_lost;
+        self.ended_replaced += other.ended_replaced;
         self.events += other.events;
         self.simulated_us += other.simulated_us;
         self.recovery_us = self.recovery_us.max(other.recovery_us);

@@ -158,9 +158,12 @@ impl World {
         self.env.after(300_000, Event::RemoveLost);
     }
 
-    /// What a run with this fault came to: whether the copy was put back, and whether the member has ended.
-    pub(crate) fn set_back_outcome(&self) -> (u64, u64) {
-        (u64::from(self.set_back.victim.is_some()), u64::from(self.set_back.proof.is_some()))
+    /// What a run with this fault came to: whether the copy was put back, whether the member has ended, and whether that was because of an
+    /// entry of another term in the copy.
+    pub(crate) fn set_back_outcome(&self) -> (u64, u64, u64) {
+        let SetBack { victim, proof, .. } = &self.set_back;
+        let is_replaced = matches!(proof, Some(Proof::Replaced { .. }));
+        (u64::from(victim.is_some()), u64::from(proof.is_some()), u64::from(is_replaced))
     }
 
     /// A member that has ended takes part in nothing.
