@@ -25,7 +25,7 @@ cluster: build
 
 # Everything CI runs; the stages joined by `+` run beside each other. docs/ci.md has their times.
 test:
-	@.ci/stages tools unit+build fuzz-short+sim-short conformance+clients published+faults+lint reliability
+	@.ci/stages tools lint unit+build fuzz-short sim-short conformance+clients published+faults reliability
 
 # What the tests need beside compilers and interpreters; installs it on Debian, as root.
 tools:
