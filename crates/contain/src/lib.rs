@@ -19,6 +19,7 @@ pub use outside::Outside;
 pub use scope::{Fate, Panicked, contain, contained_total, outside};
 
 use std::panic::PanicHookInfo;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Decides about panics from now on: those in a scope unwind to its end, all others abort the process. `report` is told of each before
 /// that, on the thread that panics; it must not wait for locks that such a thread may hold.
@@ -36,4 +37,9 @@ pub fn install(report: impl Fn(&PanicHookInfo<'_>, Fate) + Send + Sync + 'static
 pub fn install_plain() {
     let usual = std::panic::take_hook();
     install(move |panic, _| usual(panic));
+}
+
+/// A lock whose holder never panics half-way: a panic that is not contained aborts the process.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
 //! What the log says of clients that cannot be taken: a line now and then, however many they are.
 
 use crate::logging::{self, Value};
-use crate::node::lock;
+use contain::lock;
 use std::fmt;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};

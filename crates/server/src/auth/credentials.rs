@@ -3,7 +3,7 @@
 //! A client that logs in again with the same password costs a keyed hash instead of bcrypt. What is kept tells nobody a password:
 //! the key is random, and this process's alone.
 
-use crate::node::lock;
+use contain::lock;
 use ring::hmac;
 use ring::rand::SystemRandom;
 use std::collections::HashMap;

@@ -1,6 +1,6 @@
 //! Passwords that were wrong: who gives many has to wait.
 
-use crate::node::lock;
+use contain::lock;
 use rpc::Origin;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};

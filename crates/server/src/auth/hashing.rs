@@ -119,7 +119,7 @@ impl<T> Once<T> {
     }
 
     fn call(&self, value: T) {
-        if let Some(then) = crate::node::lock(&self.0).take() {
+        if let Some(then) = contain::lock(&self.0).take() {
             then(value);
         }
     }

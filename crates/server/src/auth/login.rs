@@ -7,10 +7,11 @@
 use super::credentials::Tag;
 use super::hashing::{HashError, PASSWORD_BYTES_MAX};
 use super::{Auth, Provider};
-use crate::node::{self, Node, Outcome, Weight, lock};
+use crate::node::{self, Node, Outcome, Weight};
 use api::etcdserverpb::InternalAuthenticateRequest;
 use api::limits::AUTH_NAME_BYTES_MAX;
 use api::{Code, Error, Message};
+use contain::lock;
 use ring::rand::{SecureRandom, SystemRandom};
 use rpc::{Address, Origin, Status};
 use std::collections::HashMap;

@@ -1,6 +1,6 @@
 //! Simple tokens: random letters that a member knows once it has applied the entry that gave them out.
 
-use crate::node::lock;
+use contain::lock;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -9,9 +9,9 @@
 mod line;
 
 use crate::metrics::Page;
-use crate::node::lock;
 use api::{Error, limits};
 use bytes::Bytes;
+use contain::lock;
 use line::{Line, Verdict, Waiter, origin};
 use rpc::{Address, Origin};
 use std::collections::HashMap;

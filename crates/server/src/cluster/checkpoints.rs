@@ -4,9 +4,10 @@
 use super::publish;
 use crate::config::Gate;
 use crate::logging;
-use crate::node::{self, Node, lock};
+use crate::node::{self, Node};
 use api::etcdserverpb::{LeaseCheckpoint, LeaseCheckpointRequest};
 use api::{Error, Message};
+use contain::lock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;

@@ -3,9 +3,10 @@
 //! What waits for a thread waits in a queue for each origin, and the origins take turns: a client that asks a lot waits for itself. Work
 //! that is long comes back after a piece of it, behind all others.
 
-use crate::node::{Node, Weight, lock};
+use crate::node::{Node, Weight};
 use crate::peers::client::Kept;
 use api::Error;
+use contain::lock;
 use rpc::{Address, Origin};
 use std::collections::{HashMap, VecDeque};
 use std::io;

@@ -1,7 +1,8 @@
 //! Streams of clients that want none without a leader: they end once the cluster has been without one for a while, so that the
 //! client turns to a member on the other side of the partition.
 
-use crate::node::{Node, lock};
+use crate::node::Node;
+use contain::lock;
 use rpc::StreamWaker;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};

@@ -19,7 +19,7 @@ impl ClusterMetrics {
     }
 
     pub(super) fn promotion_failed(&self, reason: Error) {
-        *crate::node::lock(&self.failures).entry(reason.message()).or_default() += 1;
+        *contain::lock(&self.failures).entry(reason.message()).or_default() += 1;
     }
 
     /// Learners that were made voters through this member.
@@ -29,6 +29,6 @@ impl ClusterMetrics {
 
     /// Promotions that were refused, by reason.
     pub(crate) fn promotion_failures(&self) -> Vec<(&'static str, u64)> {
-        crate::node::lock(&self.failures).iter().map(|(reason, count)| (*reason, *count)).collect()
+        contain::lock(&self.failures).iter().map(|(reason, count)| (*reason, *count)).collect()
     }
 }

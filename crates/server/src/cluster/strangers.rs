@@ -1,8 +1,9 @@
 //! Peers that belong to another cluster: a member that was started on the wrong directory, or at the wrong addresses, finds them at
 //! the addresses of its own cluster, and ends when too few others are left.
 
-use crate::node::{Node, lock};
+use crate::node::Node;
 use crate::system::End;
+use contain::lock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

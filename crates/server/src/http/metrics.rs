@@ -2,8 +2,9 @@
 
 use super::page as response;
 use crate::metrics;
-use crate::node::{Node, lock};
+use crate::node::Node;
 use bytes::Bytes;
+use contain::lock;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};

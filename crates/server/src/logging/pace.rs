@@ -1,6 +1,6 @@
 //! Lines that strangers can cause: so many in a while, and then none.
 
-use crate::node::lock;
+use contain::lock;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 

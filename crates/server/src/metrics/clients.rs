@@ -1,7 +1,7 @@
 //! Requests by kind and the API version that clients name.
 
 use super::page::Page;
-use crate::node::lock;
+use contain::lock;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

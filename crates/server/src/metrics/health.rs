@@ -1,7 +1,7 @@
 //! Health checks and what they found.
 
 use super::page::Page;
-use crate::node::lock;
+use contain::lock;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,6 +1,6 @@
 //! Numbers for the threads of the process, so that each can write to counters of its own.
 
-use crate::node::lock;
+use contain::lock;
 use std::cell::Cell;
 use std::sync::Mutex;
 

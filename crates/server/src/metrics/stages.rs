@@ -5,7 +5,7 @@
 
 use super::histogram::Histogram;
 use super::page::Page;
-use crate::node::lock;
+use contain::lock;
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};

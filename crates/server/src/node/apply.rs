@@ -3,10 +3,11 @@
 //! A few entries are applied by the thread that takes the turn of consensus, more by the apply thread ([`ApplyQueue`] decides).
 
 use super::inbox::{Released, Waiter};
-use super::{Node, Outcome, lock};
+use super::{Node, Outcome};
 use crate::logging;
 use crate::metrics::{Answered, Operation, Written};
 use api::{Message, raftpb};
+use contain::lock;
 use replica::{APPLY_IN_PLACE_ENTRIES_MAX, ApplyQueue, CheckpointDue, CheckpointPace};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, TryLockError};

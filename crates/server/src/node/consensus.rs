@@ -9,12 +9,13 @@
 //! turns of a leader in its place ([`Consensus::stand_in`]): followers hear of it and reads are answered. What that brings
 //! for the log is written when the disk is back. A leader whose disk is not back after an election timeout hands over.
 
+use super::Node;
 use super::apply::Apply;
 use super::core::Core;
 use super::inbox::{Arrived, Proposal, Read};
-use super::{Node, lock};
 use crate::logging::{self, Value};
 use crate::system;
+use contain::lock;
 use replica::{LogBatch, Member, Stall};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};

@@ -3,12 +3,13 @@
 use super::apply::Apply;
 use super::inbox::{InstallAnswer, Mark, Proposal, Read, Waiter};
 use super::rooms::NoEnd;
-use super::{Node, entry, lock, lost_log, membership};
+use super::{Node, entry, lost_log, membership};
 use crate::logging::{self, Pace, Value};
 use crate::overload::Class;
 use crate::peers::Origin;
 use api::raftpb::{ConfChange, ConfState, Entry, Message, SnapshotMetadata};
 use api::{Error, Message as _};
+use contain::lock;
 use replica::{Error as RaftError, Lessor, Member, Note, Now, Pending, Proof, ReadIndex, Shell, Status};
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -121,13 +121,13 @@ impl Inbox {
 
     /// How many proposals of this class are queued.
     pub(super) fn queued(&self, class: Class) -> usize {
-        let state = super::lock(&self.state);
+        let state = contain::lock(&self.state);
         if class == Class::Member { state.arrived.inputs.conf_changes.len() } else { state.queued[class as usize] }
     }
 
     /// How many reads are queued.
     pub(super) fn reads(&self) -> usize {
-        super::lock(&self.state).arrived.inputs.reads.len()
+        contain::lock(&self.state).arrived.inputs.reads.len()
     }
 
     /// Queues a configuration change; gives it back when the queue holds `room` of them.
@@ -155,7 +155,7 @@ impl Inbox {
     /// Queues messages of a peer, and waits as long as too many bytes of them are queued: the peer is then read no further.
     pub(super) fn receive(&self, messages: Vec<raftpb::Message>, origin: Origin) {
         let bytes: usize = messages.iter().map(message_bytes).sum();
-        let mut state = super::lock(&self.state);
+        let mut state = contain::lock(&self.state);
         while state.message_bytes > 0 && state.message_bytes + bytes > limits::PEER_QUEUE_BYTES_MAX && !state.closed {
             state.crowded += 1;
             state = self.room.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -226,7 +226,7 @@ impl Inbox {
     }
 
     fn push<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let mut state = super::lock(&self.state);
+        let mut state = contain::lock(&self.state);
         let result = change(&mut state);
         self.notify(state);
         result
@@ -243,7 +243,7 @@ impl Inbox {
 
     /// Takes what clients wait for, and leaves the rest.
     pub(super) fn take_clients(&self) -> Inputs {
-        let mut state = super::lock(&self.state);
+        let mut state = contain::lock(&self.state);
         state.queued = [0; Class::COUNT];
         state.proposal_bytes = 0;
         state.arrived.inputs.take_clients()
@@ -251,7 +251,7 @@ impl Inbox {
 
     /// Takes the proposals that came before `before`, for when nobody else takes them.
     pub(super) fn take_late(&self, before: Instant) -> Vec<Proposal> {
-        let mut state = super::lock(&self.state);
+        let mut state = contain::lock(&self.state);
         let State { arrived, queued, proposal_bytes, .. } = &mut *state;
         let is_late = |proposal: &mut Proposal| proposal.waiter.since <= before;
         let mut late: Vec<Proposal> = arrived.inputs.urgent.extract_if(.., is_late).collect();
@@ -265,12 +265,12 @@ impl Inbox {
 
     /// Takes the reads and leaves the rest.
     pub(super) fn take_reads(&self) -> Vec<Read> {
-        std::mem::take(&mut super::lock(&self.state).arrived.inputs.reads)
+        std::mem::take(&mut contain::lock(&self.state).arrived.inputs.reads)
     }
 
     /// Takes what has arrived, waiting until `deadline` if that is nothing.
     pub(super) fn take(&self, deadline: Instant) -> Arrived {
-        let mut state = super::lock(&self.state);
+        let mut state = contain::lock(&self.state);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             if state.any || left.is_zero() {
@@ -360,7 +360,7 @@ mod tests {
         let late = |seconds| inbox.take_late(at(seconds)).iter().map(|late| late.id).collect::<Vec<_>>();
         assert_eq!((late(0), late(2)), (vec![], vec![2, 1]));
         assert_eq!([Class::Write, Class::Lease].map(|class| inbox.queued(class)), [1, 0]);
-        assert_eq!(super::super::lock(&inbox.state).proposal_bytes, 7);
+        assert_eq!(contain::lock(&inbox.state).proposal_bytes, 7);
         assert_eq!(late(3), [3]);
     }
 

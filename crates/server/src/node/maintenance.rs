@@ -1,7 +1,8 @@
 //! Work in the background: what a compaction left to do, segments worth rewriting, room on the disk.
 
-use super::{Node, lock};
+use super::Node;
 use crate::logging;
+use contain::lock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

@@ -58,6 +58,7 @@ use crate::tracing::Tracer;
 use api::Error;
 use api::etcdserverpb::{AlarmRequest, AlarmType, ResponseHeader, alarm_request::AlarmAction};
 use clock::Clock;
+use contain::lock;
 use inbox::{ConfChange, Inbox, Proposal, Waiter};
 use overload::Refusals;
 use pending::Pending;
@@ -66,7 +67,7 @@ use replica::Lessor;
 use rooms::Rooms;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use store::{Author, Store, Unread};
 
@@ -77,11 +78,6 @@ pub(crate) type Done = Box<dyn Waits<Outcome>>;
 
 /// A revision, and what to call once the compaction to it is finished.
 type WaitsForCompaction = (i64, Box<dyn FnOnce() + Send>);
-
-/// A lock whose holder never panics half-way: a panic that is not contained aborts the process.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The state that all threads of a member share.
 pub struct Node {

@@ -18,7 +18,7 @@ pub(super) struct Pending {
 impl Pending {
     /// Looks at the table under its lock. `look` must not call anybody who waits.
     pub(super) fn with<T>(&self, look: impl FnOnce(&mut replica::Pending<Waiter>) -> T) -> T {
-        let mut table = super::lock(&self.table);
+        let mut table = contain::lock(&self.table);
         let found = look(&mut table);
         for (depth, now) in self.depths.iter().zip(table.depths()) {
             depth.store(*now, Ordering::Relaxed);
@@ -33,7 +33,7 @@ impl Pending {
 
     /// How many wait.
     pub(super) fn len(&self) -> usize {
-        super::lock(&self.table).len()
+        contain::lock(&self.table).len()
     }
 }
 

@@ -1,8 +1,9 @@
 //! Linearizable reads that wait, behind a lock of their own: they end in time even when consensus is stuck in the store's disk.
 
+use super::Node;
 use super::inbox::Read;
-use super::{Node, lock};
 use api::Error;
+use contain::lock;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -6,8 +6,9 @@
 //!
 //! What was claimed counts until every member that tells has applied it: until then it is part of the room that is told.
 
-use super::{Node, Outcome, lock};
+use super::{Node, Outcome};
 use api::{Error, raftpb};
+use contain::lock;
 use raftpb::MessageType;
 use replica::{Role, Status};
 use std::collections::{BTreeMap, HashSet};

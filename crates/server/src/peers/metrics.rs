@@ -2,7 +2,7 @@
 
 use super::shared::Shared;
 use crate::metrics::{Histogram, Page};
-use crate::node::lock;
+use contain::lock;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

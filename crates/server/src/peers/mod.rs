@@ -224,7 +224,7 @@ impl Peers {
     /// Ends all connections. Threads that are busy end soon afterwards.
     pub(crate) fn stop(&self) {
         self.shared.stop();
-        for listener in crate::node::lock(&self.listeners).drain(..) {
+        for listener in contain::lock(&self.listeners).drain(..) {
             listener.stop();
         }
     }

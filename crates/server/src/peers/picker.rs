@@ -1,6 +1,6 @@
 //! Which of a peer's URLs is tried next.
 
-use crate::node::lock;
+use contain::lock;
 use std::sync::Mutex;
 
 /// The URLs of a peer. The one that worked last is used until it fails.

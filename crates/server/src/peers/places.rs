@@ -8,7 +8,7 @@
 
 use super::stream::Breaker;
 use crate::metrics::Page;
-use crate::node::lock;
+use contain::lock;
 use rpc::{Crowd, Origin};
 use socket2::Socket;
 use std::collections::BTreeMap;

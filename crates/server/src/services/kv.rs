@@ -6,13 +6,14 @@ use super::within::{self, Order, Stop, Terms, counted, held, with_room};
 use crate::auth::{Identity, Pass, admit, identify};
 use crate::budget;
 use crate::metrics::{Answered, Operation};
-use crate::node::{self, Claim, For, Node, lock};
+use crate::node::{self, Claim, For, Node};
 use api::etcdserverpb::{
     CompactionRequest, DeleteRangeRequest, PutRequest, RangeRequest, ResponseHeader, TxnRequest, request_op::Request,
 };
 use api::{Error, KeyRange, Message, check, limits};
 use bytes::{BufMut, Bytes, BytesMut};
 use contain::contain;
+use contain::lock;
 use rpc::{Address, Call, Reply, Responder, Status};
 use std::collections::VecDeque;
 use std::sync::Arc;

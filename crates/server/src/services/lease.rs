@@ -5,7 +5,7 @@ use super::reply::{decode, encode, refuse};
 use super::within::{self, Order, Stop, Terms, counted, with_room};
 use crate::auth::{Identity, admit};
 use crate::cluster;
-use crate::node::{self, Node, lock};
+use crate::node::{self, Node};
 use api::etcdserverpb::{
     LeaseGrantRequest, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseLeasesResponse, LeaseRevokeRequest,
     LeaseStatus, LeaseTimeToLiveRequest, ResponseHeader,
@@ -13,6 +13,7 @@ use api::etcdserverpb::{
 use api::limits::INLINE_SORT_KEYS_MAX;
 use api::{Error, Message, limits};
 use bytes::Bytes;
+use contain::lock;
 use rpc::{Address, Call, Outbound, Reply, Responder, Status, StreamCall, StreamHandler, StreamWaker};
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};

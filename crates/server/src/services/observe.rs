@@ -2,12 +2,13 @@
 
 use super::caller::{Answer, Caller, oldest, prefix};
 use super::reply::decode;
-use crate::node::{Node, lock};
+use crate::node::Node;
 use api::Message;
 use api::etcdserverpb::{RangeResponse, ResponseHeader, WatchCreateRequest};
 use api::mvccpb::{KeyValue, event::EventType};
 use api::v3electionpb::{LeaderRequest, LeaderResponse};
 use bytes::Bytes;
+use contain::lock;
 use rpc::{Outbound, Status, StreamCall, StreamHandler, StreamWaker};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

@@ -1,6 +1,6 @@
 //! Each connection's share of the watches that the member may have.
 
-use crate::node::lock;
+use contain::lock;
 use rpc::Address;
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -2,10 +2,11 @@
 
 use super::reply::unanswered;
 use crate::auth::Identity;
-use crate::node::{Node, lock};
+use crate::node::Node;
 use api::etcdserverpb::SnapshotResponse;
 use api::{Message, limits};
 use bytes::Bytes;
+use contain::lock;
 use rpc::{Outbound, Status, StreamCall, StreamHandler, StreamWaker};
 use sha2::{Digest, Sha256};
 use std::sync::atomic::Ordering;

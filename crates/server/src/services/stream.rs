@@ -2,10 +2,11 @@
 
 use super::reply::{decode, put_varint, unanswered};
 use crate::auth::{Identity, Pass, identify};
-use crate::node::{Node, lock};
+use crate::node::Node;
 use api::etcdserverpb::{RangeRequest, RangeResponse};
 use api::{Message, check};
 use bytes::{BufMut, Bytes, BytesMut};
+use contain::lock;
 use rpc::{Outbound, Status, StreamCall, StreamHandler, StreamWaker};
 use std::sync::{Arc, Mutex};
 use store::Ask;

@@ -5,11 +5,12 @@
 
 use super::caller::{Answer, Caller, unknown, youngest_until};
 use crate::budget;
-use crate::node::{Node, Weight, lock};
+use crate::node::{Node, Weight};
 use api::etcdserverpb::watch_create_request::FilterType;
 use api::etcdserverpb::{RangeResponse, WatchCreateRequest};
 use api::{Code, Error, limits};
 use bytes::Bytes;
+use contain::lock;
 use rpc::Status;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

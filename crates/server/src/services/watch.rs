@@ -153,7 +153,7 @@ pub(crate) struct Progress {
 
 impl Progress {
     fn add(&self, due: &Arc<AtomicBool>, waker: StreamWaker) {
-        let mut streams = crate::node::lock(&self.streams);
+        let mut streams = contain::lock(&self.streams);
         // The ended ones go before the list grows, so it stays as long as twice the open ones at most.
         if streams.len() == streams.capacity() {
             streams.retain(|(stream, _)| stream.strong_count() > 0);
@@ -163,7 +163,7 @@ impl Progress {
 
     /// Marks every stream and wakes it.
     fn fire(&self) {
-        let mut streams = crate::node::lock(&self.streams);
+        let mut streams = contain::lock(&self.streams);
         streams.retain(|(stream, waker)| match stream.upgrade() {
             Some(due) => {
                 due.store(true, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use super::keeper::Keeper;
 use crate::logging;
-use crate::node::lock;
+use contain::lock;
 use rpc::{Address, Gatekeeper, Refusal};
 use rustls::{ServerConfig, ServerConnection};
 use std::sync::{Arc, Mutex};

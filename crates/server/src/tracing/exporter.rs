@@ -3,9 +3,9 @@
 use super::Tracer;
 use super::span::text;
 use crate::logging;
-use crate::node::lock;
 use api::Message;
 use api::otlp::{ExportTraceServiceRequest, Resource, ResourceSpans, Scope, ScopeSpans, Span};
+use contain::lock;
 use rpc::client::{Channel, Options};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;

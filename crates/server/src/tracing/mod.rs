@@ -10,8 +10,8 @@ mod span;
 pub(crate) use exporter::run;
 
 use crate::config::Tracing;
-use crate::node::lock;
 use api::otlp::Span;
+use contain::lock;
 use context::{Context, Ids};
 use rpc::{Call, Responder, StreamCall};
 use span::Sketch;

@@ -13,11 +13,11 @@ mod options;
 pub(crate) use options::{OptionsError, split};
 
 use crate::logging::{self, Value};
-use crate::node::lock;
 use crate::system::file_stamp::{Stamp, stamps};
 use api::Error;
 use claims::Claims;
 use contain::contain;
+use contain::lock;
 use keys::Keys;
 use options::Options;
 use ring::hmac;

@@ -1,7 +1,7 @@
 use super::super::{Listener, Origin, client};
 use super::rig::{PATIENCE, Site, alone, append, gate, message, request};
-use crate::node::lock;
 use api::raftpb::MessageType;
+use contain::lock;
 use http::Request;
 use std::io::{ErrorKind, Read};
 use std::net::{TcpListener, TcpStream};

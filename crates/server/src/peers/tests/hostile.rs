@@ -231,6 +231,6 @@ fn streams_of_nonsense_are_left_and_dialled_again() {
         a.peers.remove(10 + place as u64);
     }
     std::thread::sleep(Duration::from_millis(300));
-    assert!(crate::node::lock(&a.rig.seen).messages.is_empty());
+    assert!(contain::lock(&a.rig.seen).messages.is_empty());
     unharmed(&a, before);
 }

@@ -1,8 +1,8 @@
 use super::super::Known;
 use super::rig::{Site, message, request};
-use crate::node::lock;
 use api::Message as _;
 use api::raftpb::MessageType;
+use contain::lock;
 
 fn post(path: &str, body: &[u8]) -> Vec<u8> {
     let head = request(&format!("POST {path}"), &format!("Content-Length: {}\r\n", body.len()));

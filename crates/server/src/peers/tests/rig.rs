@@ -1,8 +1,8 @@
 //! Members that remember what they are given.
 
 use super::super::{Caller, Export, Gate, Handler, Intake, Known, Listener, LogRoom, Options, Origin, Peers, Timeouts};
-use crate::node::lock;
 use api::raftpb::{Entry, Message, MessageType};
+use contain::lock;
 use http::{Request, Response};
 use std::collections::HashMap;
 use std::io::{Read, Write};

@@ -1,7 +1,7 @@
 use super::super::peer::WAITING_BYTES_MAX;
 use super::rig::{Site, alone, append, message, request};
-use crate::node::lock;
 use api::raftpb::MessageType;
+use contain::lock;
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,9 @@
 use super::super::{Export, Intake, Piece};
 use super::rig::{Memory, Rig, Site, message, request};
-use crate::node::lock;
 use api::Message as _;
 use api::raftpb::{Message, MessageType, Snapshot, SnapshotMetadata};
 use bytes::Bytes;
+use contain::lock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 

@@ -61,7 +61,7 @@ fn a_lock_of_many_holds_up_no_other() {
         let wait = move || {
             begun.send(()).expect("the test runs");
             // Ends once the other side is dropped.
-            let _ = crate::node::lock(&goes_on).recv();
+            let _ = contain::lock(&goes_on).recv();
         };
         assert!(rig.node().slow.try_run(wait));
     }
