@@ -28,6 +28,11 @@ func etcdctl(t testing.TB) string {
 
 var figure = regexp.MustCompile(`-?\d+(\.\d+)?`)
 
+// Near the quota Cairn refuses a write that fits but for others on their way
+// in words of its own. Whether one meets others is chance, as is the order in
+// which the genuine tool prints its errors.
+var busy = regexp.MustCompile(`(?m)^FAIL: ERROR\(etcdserver: too many requests\) -> N\n`)
+
 // compareLoads runs a command by the genuine etcdctl and by ours, each on a
 // server of its own, on both kinds of servers: but for figures they print the
 // same, and end with the same code.
@@ -45,6 +50,9 @@ func compareLoads(t *testing.T, flags []string, code int, lines []string, comman
 					result := harness.Command{Path: tool, Args: args, Max: 3 * time.Minute}.Run(t)
 					t.Logf("%s\n%s", tool, result.Stdout)
 					result.Stdout, result.Stderr = figure.ReplaceAllString(result.Stdout, "N"), ""
+					if kind == harness.Cairn {
+						result.Stdout = busy.ReplaceAllString(result.Stdout, "")
+					}
 					results[i] = result
 				})
 			}
