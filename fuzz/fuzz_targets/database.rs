@@ -8,7 +8,7 @@ mod file;
 use api::Message;
 use api::mvccpb::KeyValue;
 use file::File;
-use foreign::{Database, SnapshotFile};
+use etcd_import::{Database, SnapshotFile};
 use libfuzzer_sys::fuzz_target;
 use sha2::{Digest, Sha256};
 use std::sync::OnceLock;

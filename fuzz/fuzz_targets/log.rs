@@ -7,7 +7,7 @@ mod file;
 use api::Message;
 use api::walpb;
 use file::File;
-use foreign::log;
+use etcd_import::log;
 use libfuzzer_sys::fuzz_target;
 
 /// Frames a record as etcd does, and goes on with the checksum.

@@ -6,7 +6,10 @@
 //! Contract: what [`File::sync_data`] covered survives a power cut (contents and length); what [`Disk::sync_dir`] covered
 //! survives as names. Everything else may be lost in any subset of 512-byte sectors and names. After a failed write or sync the
 //! caller must not use the file again.
+//!
+//! [`data_dir`] is the layout of a member's data directory, its locks, and the mark that keeps a member from starting.
 
+pub mod data_dir;
 mod mapping;
 mod os;
 pub mod sigbus;

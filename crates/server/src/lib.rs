@@ -9,7 +9,6 @@ mod auth;
 mod budget;
 mod cluster;
 mod config;
-mod datadir;
 mod door;
 mod gateway;
 #[cfg(feature = "test-support")]
@@ -36,10 +35,10 @@ mod unread;
 
 pub use cluster::BeginError;
 pub use config::{Asked, Config, ConfigError, Gate, Output, Rotation, TlsVersion, parse, usage};
-pub use datadir::{DataDir, DataDirError};
 pub use local::run_local;
 pub use node::{Node, Running, StartError};
 
+use disk::data_dir::DataDirError;
 use listening::Listening;
 use logging::Value;
 use monitoring::Monitoring;

@@ -28,7 +28,7 @@ fn run(context: &Context) -> Outcome {
     super::exists(&from.join("member").join("snap").join("db"))?;
     let (from_wal, wal_dir) = (optional("from-wal-dir"), optional("wal-dir"));
     let patience = parsed.duration("timeout");
-    let done = foreign::migrate(&from, from_wal.as_deref(), &data_dir, wal_dir.as_ref(), patience)?;
+    let done = etcd_import::migrate(&from, from_wal.as_deref(), &data_dir, wal_dir.as_ref(), patience)?;
     let text = format!(
         "member {:x} of cluster {:x}: database of revision {} (entry {} of the log), {} entries behind it\n\
          start it with --data-dir {} and the other flags that etcd had\n",

@@ -13,7 +13,7 @@ use crate::commands::completion;
 use crate::failure::{Failure, Outcome, code};
 use crate::flags::{Flag, duration, switch, text};
 use crate::raw;
-use foreign::{Database, Error};
+use etcd_import::{Database, Error};
 use std::path::{Path, PathBuf};
 
 /// Every command.

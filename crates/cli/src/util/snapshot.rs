@@ -7,7 +7,7 @@ use crate::print::fields::Lines;
 use crate::print::json::Object;
 use crate::print::{self, Format, go, table};
 use crate::raw;
-use foreign::Restore;
+use etcd_import::Restore;
 
 pub(crate) const COMMAND: Command = group(
     "snapshot",
@@ -43,7 +43,7 @@ fn status(context: &Context) -> Outcome {
     super::exists(&path)?;
     let printer = context.printer()?;
     let status = super::open(context, &path)?.status()?;
-    let foreign::Status { hash, revision, total_key, total_size, version } = status;
+    let etcd_import::Status { hash, revision, total_key, total_size, version } = status;
     let row =
         [format!("{hash:x}"), revision.to_string(), total_key.to_string(), go::bytes(total_size), version.clone()];
     match printer.format {
@@ -97,7 +97,7 @@ fn restore(context: &Context) -> Outcome {
         name,
         data_dir,
     };
-    foreign::restore(&wanted)?;
+    etcd_import::restore(&wanted)?;
     // What scripts wait for, in the words of etcd's log.
     for (name, urls) in &wanted.cluster {
         flags::say!("added member {name} ({})", urls.join(","));

@@ -7,7 +7,7 @@ use crate::print::json::Object;
 use crate::print::{self, Format, go};
 use crate::raw;
 use disk::{Disk, Mode, OsDisk};
-use foreign::log::Record;
+use etcd_import::log::Record;
 use std::path::Path;
 use store::Inspection;
 
@@ -66,7 +66,7 @@ struct Log {
 /// Reads all of a log, which checks it.
 fn check_log(dir: &Path) -> Outcome<Log> {
     let mut log = Log::default();
-    foreign::log::read(dir, &mut |record| {
+    etcd_import::log::read(dir, &mut |record| {
         log.records += 1;
         if let Record::Entry(entry) = record {
             log.first = if log.first == 0 { entry.index() } else { log.first.min(entry.index()) };

@@ -8,7 +8,7 @@ use crate::raw;
 use api::Message;
 use api::etcdserverpb::{InternalRaftRequest, Metadata};
 use api::raftpb::{ConfChange, Entry, EntryType};
-use foreign::log::{self, Record};
+use etcd_import::log::{self, Record};
 
 pub(crate) const COMMAND: Command = group(
     "wal",

@@ -1,9 +1,9 @@
 //! The end of a member whose log is proven to have lost what it acknowledged.
 
 use super::Node;
+use crate::LOG_LOST_EXIT_CODE;
 use crate::logging::{self, Value};
-use crate::{LOG_LOST_EXIT_CODE, datadir};
-use disk::OsDisk;
+use disk::{OsDisk, data_dir};
 use replica::Proof;
 
 /// Marks the data directory, so that no start uses it again, and ends the process before it says anything more.
@@ -11,7 +11,7 @@ pub(super) fn end(node: &Node, proof: &Proof) -> ! {
     let text = text(node.member_id, proof);
     // Synced whatever the flags say: it is written once in the life of a directory.
     let disk = OsDisk { unsafe_no_sync: false };
-    if let Err(error) = datadir::mark_lost_log(&disk, &node.config.data_dir, &text) {
+    if let Err(error) = data_dir::mark_lost_log(&disk, &node.config.data_dir, &text) {
         // The proof is repeated at the next start.
         logging::error("cannot mark the data directory of a lost log", &[("error", Value::Shown(&error))]);
     }

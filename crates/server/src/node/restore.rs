@@ -3,12 +3,12 @@
 use super::start::StartError;
 use crate::cluster::{self, BeginError, Beginning};
 use crate::config::Config;
-use crate::datadir::DataDir;
 use crate::logging;
 use api::Message;
 use api::etcdserverpb::Metadata;
 use api::raftpb::{Entry, HardState};
 use disk::Disk;
+use disk::data_dir::DataDir;
 use replica::Restored;
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -13,7 +13,6 @@ use crate::cluster::force::RemovedForGood;
 use crate::cluster::forward::Forwards;
 use crate::cluster::{self, BeginError};
 use crate::config::Config;
-use crate::datadir::{self, DataDir, DataDirError};
 use crate::logging::{self, Value};
 use crate::metrics::Metrics;
 use crate::overload::Class;
@@ -22,6 +21,7 @@ use crate::rest;
 use crate::services::Shares;
 use crate::tls::Tls;
 use crate::tracing::Tracer;
+use disk::data_dir::{self, DataDir, DataDirError};
 use disk::{Disk, OsDisk};
 use replica::{Lessor, Member};
 use std::io;
@@ -119,7 +119,21 @@ pub(crate) fn start_on(
     let server_name = config.srv.as_ref().filter(|_| config.tls_peer.trusted_ca_file.is_none());
     let gate = Gate::new(tls.peer.clone(), server_name.map(|srv| srv.domain.as_str())).bound_to(config.local_address());
     let dir = DataDir::open(&*disk, &config.data_dir, config.wal_dir.as_deref())?;
-    datadir::check_lost_log(&*disk, &config.data_dir, config.unsafe_ignore_lost_log)?;
+    if let Some(mode) = dir.open_to_others {
+        logging::warn(
+            "others can enter the data directory: its permissions should be 0700",
+            &[
+                ("dir", Value::Shown(&config.data_dir.display())),
+                ("permissions", Value::Shown(&format_args!("{mode:04o}"))),
+            ],
+        );
+    }
+    if let Some(mark) = data_dir::check_lost_log(&*disk, &config.data_dir, config.unsafe_ignore_lost_log)? {
+        logging::warn(
+            "this member goes on with a log that lost what it had acknowledged; the mark in its data directory is removed",
+            &[("file", Value::Shown(&mark.path.display())), ("mark", (&mark.text).into())],
+        );
+    }
     let free_bytes = disk.free_bytes(&dir.store)?;
     let segment_bytes = (free_bytes / 16).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
     let began = Instant::now();

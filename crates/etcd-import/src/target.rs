@@ -3,8 +3,8 @@
 use crate::{Database, Error};
 use api::raftpb::{ConfState, Entry, HardState};
 use api::walpb;
+use disk::data_dir::{DataDir, DataDirError};
 use disk::{Disk, OsDisk};
-use server::{DataDir, DataDirError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::Founding;

@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn files_have_any_name() {
-        let dir = std::env::temp_dir().join(format!("cairn-foreign-names-{}", std::process::id()));
+        let dir = std::env::temp_dir().join(format!("cairn-etcd-import-names-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("made");
         // Numbers that are followed by none, and the same one twice.
         for name in ["ffffffffffffffff-0.wal", "ffffffffffffffff-1.wal", "-.wal", "x-0.wal", "0-.wal", "\u{e9}.wal"] {

@@ -68,7 +68,7 @@ pub enum Error {
     Wal(#[from] wal::Error),
     /// The data directory cannot be used.
     #[error(transparent)]
-    Target(#[from] server::DataDirError),
+    Target(#[from] disk::data_dir::DataDirError),
 }
 
 impl Error {
