@@ -51,15 +51,12 @@ mod generated {
     pub mod snappb {
         include!(concat!(env!("OUT_DIR"), "/snappb.rs"));
     }
-    pub mod otlp {
-        include!(concat!(env!("OUT_DIR"), "/otlp.rs"));
-    }
     pub mod raftpb {
         include!(concat!(env!("OUT_DIR"), "/raftpb.rs"));
     }
 }
 
 pub use generated::{
-    authpb, etcdserverpb, leasepb, membershippb, mvccpb, otlp, raftpb, snappb, v3electionpb, v3lockpb, walpb,
+    authpb, etcdserverpb, leasepb, membershippb, mvccpb, raftpb, snappb, v3electionpb, v3lockpb, walpb,
 };
 pub use prost::{DecodeError, Message};

@@ -1,10 +1,10 @@
 //! What the log says of clients that cannot be taken: a line now and then, however many they are.
 
-use crate::logging::{self, Value};
 use contain::lock;
 use std::fmt;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
+use telemetry::logging::{self, Value};
 
 /// Time between two lines.
 const LINES: Duration = Duration::from_secs(10);

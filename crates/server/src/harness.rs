@@ -69,7 +69,7 @@ impl Member {
     pub fn start(args: Vec<String>, disk: Arc<dyn Disk>) -> Result<Member, Box<dyn Error>> {
         let Ok(Asked::Serve(config)) = config::parse(args, []) else { return Err("this is no configuration".into()) };
         crate::peers::LOOPBACK_ONLY.store(true, Ordering::Relaxed);
-        crate::logging::start(&config.logs)?;
+        telemetry::logging::start(&config.logs)?;
         let tls = Tls::start(&config)?;
         let listening = Listening::bind(&config, &tls)?;
         let address = |listener: &rpc::Listener| match &listener.acceptor {

@@ -16,7 +16,6 @@ pub mod harness;
 mod http;
 mod listening;
 mod local;
-mod logging;
 mod metrics;
 mod monitoring;
 mod node;
@@ -34,13 +33,12 @@ mod tracing;
 mod unread;
 
 pub use cluster::BeginError;
-pub use config::{Asked, Config, ConfigError, Gate, Output, Rotation, TlsVersion, parse, usage};
+pub use config::{Asked, Config, ConfigError, Gate, TlsVersion, parse, usage};
 pub use local::run_local;
 pub use node::{Node, Running, StartError};
 
 use disk::data_dir::DataDirError;
 use listening::Listening;
-use logging::Value;
 use monitoring::Monitoring;
 use services::Services;
 use std::sync::Arc;
@@ -49,6 +47,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 use system::End;
 use system::socket_file::SocketFile;
+use telemetry::logging::{self, Value};
 
 /// How long open calls and streams may take to end when the member stops; answers on their way get the time of a request.
 const GRACE: Duration = Duration::from_millis(500);

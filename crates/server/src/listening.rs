@@ -1,7 +1,6 @@
 //! The sockets that this member listens at, and what is spoken at each.
 
 use crate::config::{Config, Listen, Place};
-use crate::logging;
 use crate::peers::{self, Security};
 use crate::system::socket_file::{self, SocketFile};
 use crate::tls::{ClientGate, Tls};
@@ -9,6 +8,7 @@ use rpc::{Acceptor, Gatekeeper, Serves};
 use socket2::{Domain, Socket, Type};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use telemetry::logging;
 
 /// The sockets of a member, bound.
 pub(crate) struct Listening {

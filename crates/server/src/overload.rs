@@ -1,10 +1,10 @@
 //! Overload control: what may wait for what, by class. Each class has a queue of its own with a bound of its own, so that a flood
 //! of one kind of request refuses that kind (`etcdserver: too many requests`) and keeps nobody else waiting.
 
-use crate::metrics::Page;
 use crate::node::Node;
 use api::limits;
 use std::fmt;
+use telemetry::metrics::Page;
 
 macro_rules! classes {
     ($($(#[$doc:meta])* $name:ident $text:literal $default:expr;)*) => {

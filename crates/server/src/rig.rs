@@ -2,7 +2,6 @@
 
 use crate::cluster;
 use crate::config::{self, Asked};
-use crate::logging;
 use crate::node::{self, Node, Running};
 use crate::services::{self, METHODS, Services};
 use crate::tls::Tls;
@@ -18,6 +17,7 @@ use rpc::{Address, LocalCall, LocalStream, Metadata, Peer, Reply, Responder, Ser
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use telemetry::logging;
 
 /// Only a test that fails waits so long.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -30,7 +30,6 @@ pub(crate) use login::{hand_over, log_in};
 pub(crate) use pass::Pass;
 
 use crate::config::Config;
-use crate::metrics::Page;
 use api::Error;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -44,6 +43,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{AuthEvent, Store};
+use telemetry::metrics::Page;
 use tokens::{Found, Tokens};
 
 /// Of simple tokens, for who gives none.

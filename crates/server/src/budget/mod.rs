@@ -8,7 +8,6 @@
 
 mod line;
 
-use crate::metrics::Page;
 use api::{Error, limits};
 use bytes::Bytes;
 use contain::lock;
@@ -18,6 +17,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
+use telemetry::metrics::Page;
 
 /// What bytes are claimed for. Each has its part of the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,8 +1,8 @@
 //! Whether two lists of peer URLs name the same places: as they are written, or else as their hosts resolve.
 
-use crate::logging;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
+use telemetry::logging;
 
 /// Name servers may come up together with the members: a host that does not resolve is asked for again this often,
 const RETRY: Duration = Duration::from_secs(1);

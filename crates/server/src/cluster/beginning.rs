@@ -3,12 +3,12 @@
 use super::addresses::{self, AddressError};
 use super::{discovery, remote, srv, strangers};
 use crate::config::Config;
-use crate::logging::{self, Value};
 use crate::peers::Gate;
 use replica::Bootstrap;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use store::Member;
+use telemetry::logging::{self, Value};
 
 /// How long a peer that is up may take to say whether it knows this member already.
 const ASK_FOUNDERS: Duration = Duration::from_secs(1);

@@ -2,7 +2,6 @@
 
 use super::remote::{self, Promoted};
 use super::rules::{self, Health};
-use crate::logging::{self, Value};
 use crate::node::{For, Node, Waits, Weight};
 use crate::peers::client::Kept;
 use api::Error;
@@ -11,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use store::{ConfChangeContext, Member};
+use telemetry::logging::{self, Value};
 
 /// A connection counts once it has been up for this long.
 const CONNECTED_FOR: Duration = Duration::from_secs(5);

@@ -3,7 +3,6 @@
 
 use super::publish;
 use crate::config::Gate;
-use crate::logging;
 use crate::node::{self, Node};
 use api::etcdserverpb::{LeaseCheckpoint, LeaseCheckpointRequest};
 use api::{Error, Message};
@@ -12,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
+use telemetry::logging;
 
 /// Time between checkpoints. A lease that is shorter gains less than that from a change of leaders.
 const INTERVAL: Duration = Duration::from_secs(300);

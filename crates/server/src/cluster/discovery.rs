@@ -9,11 +9,11 @@
 use super::beginning::Founders;
 use super::grpc::{CallError, Channel, Endpoint};
 use crate::config::{self, Discovery};
-use crate::logging::{self, Value};
 use api::etcdserverpb::{
     AuthenticateRequest, AuthenticateResponse, PutRequest, PutResponse, RangeRequest, RangeResponse,
 };
 use std::time::Duration;
+use telemetry::logging::{self, Value};
 
 /// Time between looks for the members that are missing.
 const LOOK: Duration = Duration::from_millis(500);

@@ -3,12 +3,12 @@
 
 use super::publish;
 use super::versions::{Minor, minor, shown};
-use crate::logging;
 use crate::node::{self, Node};
 use api::membershippb::DowngradeInfoSetRequest;
 use api::{Error, Message};
 use std::sync::Arc;
 use store::Downgrade;
+use telemetry::logging;
 
 /// The release a request names: `3.6`, `3.6.0`, or with what semantic versions may carry behind that.
 pub(crate) fn target(text: &str) -> Result<Minor, Error> {

@@ -1,11 +1,11 @@
 //! Handing leadership to another member: when asked to, and before a leader stops.
 
-use crate::logging::{self, Value};
 use crate::node::Node;
 use crate::peers::client::Kept;
 use api::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use telemetry::logging::{self, Value};
 
 /// A leader that stops waits at most this long for its successor: the process is to be gone soon after.
 const PATIENCE: Duration = Duration::from_millis(700);

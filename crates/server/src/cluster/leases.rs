@@ -3,7 +3,6 @@
 use super::checkpoints;
 use super::remote::{self, CallError};
 use crate::config::Gate;
-use crate::logging::{self, Value};
 use crate::node::{Node, Weight};
 use crate::peers::client::Kept;
 use api::etcdserverpb::{LeaseTimeToLiveRequest, LeaseTimeToLiveResponse};
@@ -13,6 +12,7 @@ use rpc::{Address, StreamWaker};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use telemetry::logging::{self, Value};
 
 /// One call to the leader may take this long.
 const CALL_MAX: Duration = Duration::from_secs(5);

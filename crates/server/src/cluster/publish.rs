@@ -1,7 +1,6 @@
 //! A member tells the cluster its name and client URLs. Until the log has taken that, it serves no clients: a member that was
 //! started without a quorum waits.
 
-use crate::logging::{self, Value};
 use crate::node::{self, Node};
 use api::membershippb::{Attributes, ClusterMemberAttrSetRequest, ClusterVersionSetRequest};
 use api::{Error, Message};
@@ -9,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
+use telemetry::logging::{self, Value};
 
 /// Pause before the next attempt.
 const RETRY: Duration = Duration::from_millis(10);

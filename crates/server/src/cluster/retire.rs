@@ -1,11 +1,11 @@
 //! The end of a member that its cluster has removed.
 
-use crate::logging;
 use crate::node::Node;
 use crate::system::End;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use telemetry::logging;
 
 /// What was applied goes out to clients and peers first.
 const LINGER: Duration = Duration::from_secs(1);

@@ -3,9 +3,9 @@
 use super::addresses;
 use super::beginning::Founders;
 use crate::config::Srv;
-use crate::logging;
 use rpc::dns::{self, DnsError, Record};
 use std::hash::{BuildHasher, RandomState};
+use telemetry::logging;
 
 /// Why DNS does not name the founders.
 #[derive(Debug, thiserror::Error)]

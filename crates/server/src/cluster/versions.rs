@@ -1,7 +1,6 @@
 //! The cluster's version: the lowest minor release among its members, decided by the leader and written to the log.
 
 use super::{downgrade, publish, remote};
-use crate::logging::{self, Value};
 use crate::node::{self, Node};
 use crate::peers::Gate;
 use api::Message;
@@ -10,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use store::Member;
+use telemetry::logging::{self, Value};
 
 /// Time between looks while all members run the same release,
 const LOOK: Duration = Duration::from_secs(5);

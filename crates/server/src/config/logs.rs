@@ -1,53 +1,11 @@
-//! What is logged, how, and where to.
+//! The flags of the log.
 
 use super::ConfigError;
 use super::values::{Values, unusable};
-use crate::logging::{Format, Level};
 use serde::Deserialize;
-use std::path::PathBuf;
+use telemetry::logging::{Format, Level, Options, Output, Rotation};
 
-/// A place for log lines.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Output {
-    /// Standard error.
-    Stderr,
-    /// Standard output.
-    Stdout,
-    /// The journal of systemd.
-    Journal,
-    /// A file.
-    File(PathBuf),
-}
-
-/// When a log file is full, and what becomes of old ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rotation {
-    /// Bytes after which a new file is begun.
-    pub bytes_max: u64,
-    /// Days that old files are kept, if there is a limit.
-    pub age_days_max: Option<u64>,
-    /// Old files that are kept, if there is a limit.
-    pub backups_max: Option<usize>,
-    /// Names of old files tell the local time, not UTC.
-    pub local_time: bool,
-    /// Compress old files.
-    pub compress: bool,
-}
-
-/// The log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Logs {
-    /// Lowest level.
-    pub level: Level,
-    /// How lines look.
-    pub format: Format,
-    /// Where they go.
-    pub outputs: Vec<Output>,
-    /// Rotation of the one file among them.
-    pub rotation: Option<Rotation>,
-}
-
-/// The same as it is written.
+/// Rotation as it is written.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Written {
@@ -58,7 +16,7 @@ struct Written {
     compress: bool,
 }
 
-pub(super) fn read(values: &Values) -> Result<Logs, ConfigError> {
+pub(super) fn read(values: &Values) -> Result<Options, ConfigError> {
     let wrong = |text: String| Err(ConfigError::Value(text));
     match values.get("logger") {
         "zap" => {}
@@ -102,7 +60,7 @@ pub(super) fn read(values: &Values) -> Result<Logs, ConfigError> {
             Some(rotation(values.get("log-rotation-config-json"))?)
         }
     };
-    Ok(Logs { level, format, outputs, rotation })
+    Ok(Options { level, format, outputs, rotation })
 }
 
 fn rotation(text: &str) -> Result<Rotation, ConfigError> {
@@ -126,7 +84,7 @@ fn rotation(text: &str) -> Result<Rotation, ConfigError> {
 mod tests {
     use super::*;
 
-    fn logs(args: &[&str]) -> Result<Logs, ConfigError> {
+    fn logs(args: &[&str]) -> Result<Options, ConfigError> {
         read(&super::super::flags::parse(args.iter().map(|arg| arg.to_string()))?)
     }
 

@@ -29,11 +29,9 @@ pub use discovery::{Discovery, Srv};
 pub use flags::{FlagError, usage};
 pub use gates::{Gate, Gates};
 pub use http::Http;
-pub use logs::{Logs, Output, Rotation};
 pub use priority::IoPriority;
 pub use security::{Tls, TlsVersion};
 pub(crate) use shown::command_line;
-pub use tracing::Tracing;
 pub use transport::Transport;
 pub use url::{Listen, Place};
 pub(crate) use url::{members as parse_members, peer_urls};
@@ -93,7 +91,7 @@ pub struct Config {
     /// Histograms of each method among the metrics.
     pub metrics_extensive: bool,
     /// OpenTelemetry traces, if they are wanted.
-    pub tracing: Option<Tracing>,
+    pub tracing: Option<telemetry::tracing::Options>,
     /// Comparing the members' data.
     pub corruption: Corruption,
     /// Time between looks whether a downgrade is done.
@@ -167,7 +165,7 @@ pub struct Config {
     /// Time between progress notifications.
     pub watch_progress_interval: Duration,
     /// The log of what happens (not of what is stored).
-    pub logs: Logs,
+    pub logs: telemetry::logging::Options,
     /// How the disk treats the thread that writes the Raft log.
     pub io_priority: Option<IoPriority>,
     /// Keep all of the process in memory.

@@ -1,24 +1,12 @@
-//! OpenTelemetry traces.
+//! The flags of OpenTelemetry traces.
 
 use super::ConfigError;
 use super::values::Values;
+use telemetry::tracing::Options;
 
 const MILLION: i64 = 1_000_000;
 
-/// Where traces go, and how many.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tracing {
-    /// Host and port of the collector (OTLP over gRPC).
-    pub address: String,
-    /// Name of the service in them.
-    pub service_name: String,
-    /// Name of this member in them, if it has one.
-    pub instance_id: Option<String>,
-    /// Traces per million requests.
-    pub samples_per_million: u32,
-}
-
-pub(super) fn read(values: &Values) -> Result<Option<Tracing>, ConfigError> {
+pub(super) fn read(values: &Values) -> Result<Option<Options>, ConfigError> {
     if !values.is_on("enable-distributed-tracing") {
         return Ok(None);
     }
@@ -28,7 +16,7 @@ pub(super) fn read(values: &Values) -> Result<Option<Tracing>, ConfigError> {
         samples @ 0..=MILLION => samples as u32,
         _ => return wrong("tracing sampling rate must be less than 1000000"),
     };
-    Ok(Some(Tracing {
+    Ok(Some(Options {
         address: values.get("distributed-tracing-address").into(),
         service_name: values.get("distributed-tracing-service-name").into(),
         instance_id: values.text("distributed-tracing-instance-id"),

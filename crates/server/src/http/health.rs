@@ -38,7 +38,7 @@ fn send(node: &Node, reason: Option<&str>, responder: HttpResponder) {
         Some(_) => (StatusCode::SERVICE_UNAVAILABLE, "false"),
     };
     let mut body = format!("{{\"health\":\"{healthy}\",\"reason\":");
-    crate::logging::quote(&mut body, reason.unwrap_or_default());
+    telemetry::logging::quote(&mut body, reason.unwrap_or_default());
     body.push('}');
     if reason.is_some() {
         body.push('\n');

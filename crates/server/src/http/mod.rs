@@ -41,7 +41,7 @@ impl Http {
     pub(crate) fn new(node: Arc<Node>) -> Http {
         let config: &Config = &node.config;
         let message_bytes_max = config.max_request_bytes.saturating_add(api::limits::GRPC_OVERHEAD_BYTES);
-        let is_debugged = config.logs.level == crate::logging::Level::Debug;
+        let is_debugged = config.logs.level == telemetry::logging::Level::Debug;
         Http {
             access: access::Access::new(&config.http),
             gateway: config

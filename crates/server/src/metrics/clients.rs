@@ -1,10 +1,10 @@
 //! Requests by kind and the API version that clients name.
 
-use super::page::Page;
 use contain::lock;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use telemetry::metrics::Page;
 
 /// Distinct client versions counted; more would let a client grow the page without end.
 const VERSIONS_MAX: usize = 64;

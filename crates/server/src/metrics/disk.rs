@@ -1,10 +1,9 @@
 //! The disk, and work on what is on it.
 
-use super::histogram::Histogram;
 use super::load;
-use super::page::Page;
 use crate::node::Node;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use telemetry::metrics::{Histogram, Page};
 
 /// What is counted about it.
 #[derive(Default)]

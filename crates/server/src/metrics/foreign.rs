@@ -2,8 +2,7 @@
 //!
 //! They are there, at zero, because dashboards and tests ask for them by name.
 
-use super::histogram::Histogram;
-use super::page::Page;
+use telemetry::metrics::{Histogram, Page};
 
 const COUNTERS: &[&str] = &[
     "etcd_debugging_store_expires_total",

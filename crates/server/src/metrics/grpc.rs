@@ -1,9 +1,9 @@
 //! Calls, by method: what gRPC's own metrics are called.
 
-use super::page::Page;
 use crate::services::METHODS;
 use api::Code;
 use rpc::frame::Reason;
+use telemetry::metrics::Page;
 
 /// Appends the families.
 pub(super) fn write(page: &mut Page, stats: &rpc::Stats) {

@@ -1,10 +1,10 @@
 //! Health checks and what they found.
 
-use super::page::Page;
 use contain::lock;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use telemetry::metrics::Page;
 
 /// Answers to `/health`, and the checks of `/livez` and `/readyz`.
 #[derive(Default)]

@@ -1,31 +1,25 @@
 //! `/metrics`: the counters of a member under etcd's names, in Prometheus' text form.
 //!
-//! - [`histogram`], [`shard`]: counting without locked instructions; [`page`]: the text.
 //! - [`operations`], [`stages`], [`clients`], [`health`]: what is counted, where it is more than one number; [`slow`]: lines about what
 //!   took too long.
-//! - [`server`], [`store`], [`disk`], [`grpc`], [`process`]: the page, part by part; [`foreign`]: what etcd has and this server lacks.
+//! - [`server`], [`store`], [`disk`], [`grpc`]: the page, part by part; [`foreign`]: what etcd has and this server lacks.
 
 mod clients;
 mod disk;
 mod foreign;
 mod grpc;
 mod health;
-mod histogram;
 mod operations;
-mod page;
-mod process;
 mod server;
-mod shard;
 mod slow;
 mod stages;
 mod store;
 
-pub use histogram::Histogram;
 pub use operations::Operations;
 pub(crate) use operations::{ByOperation, Operation};
-pub(crate) use page::Page;
 pub(crate) use slow::{Answered, SlowLines};
 pub(crate) use stages::{Stages, Written};
+pub(crate) use store::Reads;
 
 use crate::cluster::metrics::ClusterMetrics;
 use crate::node::Node;
@@ -34,7 +28,7 @@ use clients::Clients;
 use disk::Disk;
 use health::Health;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-pub(crate) use store::Reads;
+use telemetry::metrics::Page;
 
 /// What the threads of a member count.
 #[derive(Default)]
@@ -125,7 +119,7 @@ pub(crate) fn render(node: &Node, stats: Option<&rpc::Stats>) -> String {
         page.counter("cairn_trace_spans_sent_total", "Spans that the collector has taken.", sent);
         page.counter("cairn_trace_spans_dropped_total", "Spans that it was too slow for.", dropped);
     }
-    process::write(&mut page);
+    telemetry::metrics::process::write(&mut page, crate::system::open_files_limit());
     foreign::write(&mut page);
     // This one is under way, and counted when it is answered, as etcd does.
     page.gauge("promhttp_metric_handler_requests_in_flight", "Pages of metrics being made.", 1);

@@ -1,10 +1,9 @@
 //! What was asked of the store, and how long it took.
 
-use super::histogram::Histogram;
-use super::page::Page;
 use api::etcdserverpb::{TxnResponse, response_op::Response};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use telemetry::metrics::{Histogram, Page};
 
 /// Operations on the store.
 #[derive(Default)]

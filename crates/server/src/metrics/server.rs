@@ -1,10 +1,10 @@
 //! The member and its place in the cluster.
 
 use super::load;
-use super::page::Page;
 use crate::node::Node;
 use api::version;
 use std::sync::atomic::Ordering;
+use telemetry::metrics::Page;
 
 /// Appends the families.
 pub(super) fn write(page: &mut Page, node: &Node) {
@@ -53,7 +53,7 @@ pub(super) fn write(page: &mut Page, node: &Node) {
     page.counter(
         "cairn_log_lines_dropped_total",
         "Log lines dropped, as the log was not read fast enough.",
-        crate::logging::dropped_total(),
+        telemetry::logging::dropped_total(),
     );
     page.counter(
         "cairn_panics_total",

@@ -3,12 +3,12 @@
 //! Keys are shown, as etcd shows them; values and passwords never are. However many requests are slow, few lines are written.
 
 use super::stages::Written;
-use crate::logging::{self, Value};
 use api::Message;
 use api::etcdserverpb::{InternalRaftRequest, PutRequest, RangeRequest, RequestOp, TxnRequest, request_op::Request};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use telemetry::logging::{self, Value};
 
 /// Lines in a second, at most.
 const LINES_MAX: u64 = 10;

@@ -3,12 +3,11 @@
 //! A write waits in the queue, is written to the log of this member, waits until enough members have it, and is applied. When
 //! it was put into the queue is known of each; the other times are of batches, and cost one look at the clock for many.
 
-use super::histogram::Histogram;
-use super::page::Page;
 use contain::lock;
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
+use telemetry::metrics::{Histogram, Page};
 
 /// Syncs of the log that are remembered until what they covered is applied.
 const SYNCS_MAX: usize = 1024;

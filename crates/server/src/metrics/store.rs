@@ -1,11 +1,10 @@
 //! Keys, leases, watches, alarms.
 
-use super::histogram::Histogram;
 use super::load;
-use super::page::Page;
 use crate::node::Node;
 use std::time::Duration;
 use store::watch::Scope;
+use telemetry::metrics::{Histogram, Page};
 
 /// What reading and sending took.
 #[derive(Default)]

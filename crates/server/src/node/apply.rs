@@ -4,7 +4,6 @@
 
 use super::inbox::{Released, Waiter};
 use super::{Node, Outcome};
-use crate::logging;
 use crate::metrics::{Answered, Operation, Written};
 use api::{Message, raftpb};
 use contain::lock;
@@ -14,6 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use store::{Applier, Response, Sink};
+use telemetry::logging;
 
 /// Outcomes gathered before they are handed out.
 const OUTCOMES_MAX: usize = 64;

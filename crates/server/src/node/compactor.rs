@@ -2,12 +2,12 @@
 
 use super::{Node, entry};
 use crate::config::AutoCompaction;
-use crate::logging;
 use api::Message;
 use api::etcdserverpb::CompactionRequest;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use telemetry::logging;
 
 /// Decides when to compact to which revision; fed with the time and the current revision.
 pub(super) struct Compactor {

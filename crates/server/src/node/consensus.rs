@@ -13,13 +13,13 @@ use super::Node;
 use super::apply::Apply;
 use super::core::Core;
 use super::inbox::{Arrived, Proposal, Read};
-use crate::logging::{self, Value};
 use crate::system;
 use contain::lock;
 use replica::{LogBatch, Member, Stall};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
+use telemetry::logging::{self, Value};
 use wal::Wal;
 
 /// A log sync slower than this is worth a line: etcd's own figure.

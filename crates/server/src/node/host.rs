@@ -4,7 +4,6 @@ use super::apply::Apply;
 use super::inbox::{InstallAnswer, Mark, Proposal, Read, Waiter};
 use super::rooms::NoEnd;
 use super::{Node, entry, lost_log, membership};
-use crate::logging::{self, Pace, Value};
 use crate::overload::Class;
 use crate::peers::Origin;
 use api::raftpb::{ConfChange, ConfState, Entry, Message, SnapshotMetadata};
@@ -16,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use store::{Export, Prepared, Store};
+use telemetry::logging::{self, Pace, Value};
 
 /// Time between two lines about refused messages.
 const REFUSED_LINES_MS: u64 = 1_000;

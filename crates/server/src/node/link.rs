@@ -4,7 +4,6 @@ use super::Node;
 use super::inbox::Install;
 use crate::cluster;
 use crate::cluster::calls::Hashing;
-use crate::logging::{self, Value};
 use crate::peers::{self, Caller, Handler, Intake, Known, Listener, LogRoom, Origin, Peers, Piece, Timeouts};
 use api::limits;
 use api::raftpb::Message;
@@ -14,6 +13,7 @@ use std::io;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use telemetry::logging::{self, Value};
 
 /// The longest message taken from a peer, unless one request may be longer.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;

@@ -2,9 +2,9 @@
 
 use super::Node;
 use crate::LOG_LOST_EXIT_CODE;
-use crate::logging::{self, Value};
 use disk::{OsDisk, data_dir};
 use replica::Proof;
+use telemetry::logging::{self, Value};
 
 /// Marks the data directory, so that no start uses it again, and ends the process before it says anything more.
 pub(super) fn end(node: &Node, proof: &Proof) -> ! {

@@ -1,12 +1,12 @@
 //! Work in the background: what a compaction left to do, segments worth rewriting, room on the disk.
 
 use super::Node;
-use crate::logging;
 use contain::lock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use store::Work;
+use telemetry::logging;
 
 /// Bytes read or moved in one slice.
 const SLICE_BYTES: u64 = 4 << 20;

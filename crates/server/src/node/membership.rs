@@ -1,10 +1,10 @@
 //! What a change of the members changes around consensus: who is talked to, and whether this member goes on.
 
 use super::Node;
-use crate::logging::{self, Value};
 use api::raftpb::{ConfChange, ConfChangeType};
 use std::sync::Arc;
 use std::time::Duration;
+use telemetry::logging::{self, Value};
 
 /// How long a removed member is still talked to.
 const FAREWELL: Duration = Duration::from_millis(500);

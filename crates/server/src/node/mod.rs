@@ -47,14 +47,12 @@ use crate::cluster::forward::Forwards;
 use crate::cluster::leaderless::Leaderless;
 use crate::cluster::strangers::Strangers;
 use crate::config::Config;
-use crate::logging;
 use crate::metrics::Metrics;
 use crate::overload::Class;
 use crate::peers::{Gate, Peers};
 use crate::services::{Shares, Turns};
 use crate::system::End;
 use crate::tls::Tls;
-use crate::tracing::Tracer;
 use api::Error;
 use api::etcdserverpb::{AlarmRequest, AlarmType, ResponseHeader, alarm_request::AlarmAction};
 use clock::Clock;
@@ -70,6 +68,8 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use store::{Author, Store, Unread};
+use telemetry::logging;
+use telemetry::tracing::Tracer;
 
 /// What came of a proposal.
 pub(crate) type Outcome = Result<store::Response, Error>;

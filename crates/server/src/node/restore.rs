@@ -3,7 +3,6 @@
 use super::start::StartError;
 use crate::cluster::{self, BeginError, Beginning};
 use crate::config::Config;
-use crate::logging;
 use api::Message;
 use api::etcdserverpb::Metadata;
 use api::raftpb::{Entry, HardState};
@@ -12,6 +11,7 @@ use disk::data_dir::DataDir;
 use replica::Restored;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use telemetry::logging;
 use wal::{EntryRef, Wal};
 
 /// An open log, and what is in it.

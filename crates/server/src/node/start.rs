@@ -13,14 +13,12 @@ use crate::cluster::force::RemovedForGood;
 use crate::cluster::forward::Forwards;
 use crate::cluster::{self, BeginError};
 use crate::config::Config;
-use crate::logging::{self, Value};
 use crate::metrics::Metrics;
 use crate::overload::Class;
 use crate::peers::{Gate, Listener};
 use crate::rest;
 use crate::services::Shares;
 use crate::tls::Tls;
-use crate::tracing::Tracer;
 use disk::data_dir::{self, DataDir, DataDirError};
 use disk::{Disk, OsDisk};
 use replica::{Lessor, Member};
@@ -29,6 +27,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use telemetry::logging::{self, Value};
+use telemetry::tracing::Tracer;
 use wal::Wal;
 
 /// Segments are this large, or a sixteenth of a small disk.

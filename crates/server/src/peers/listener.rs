@@ -5,7 +5,6 @@ use super::connection::{self, HANDSHAKE_TIMEOUT};
 use super::door::Door;
 use super::gate::Security;
 use super::shared::Shared;
-use crate::logging::{self, Pace, Value};
 use crate::system::socket_file::{self, SocketFile};
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::io;
@@ -13,6 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use telemetry::logging::{self, Pace, Value};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;

@@ -1,11 +1,11 @@
 //! etcd's metrics about peers.
 
 use super::shared::Shared;
-use crate::metrics::{Histogram, Page};
 use contain::lock;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use telemetry::metrics::{Histogram, Page};
 
 /// Round trips, from 0.1 ms on.
 pub(super) type RoundTrips = Histogram<16, 100_000>;

@@ -217,7 +217,7 @@ impl Peers {
     }
 
     /// Appends etcd's metrics about peers to a page.
-    pub(crate) fn render(&self, page: &mut crate::metrics::Page) {
+    pub(crate) fn render(&self, page: &mut telemetry::metrics::Page) {
         metrics::render(&self.shared, page);
     }
 

@@ -8,7 +8,6 @@ use super::outgoing::Outgoing;
 use super::picker::Picker;
 use super::shared::Shared;
 use super::stream::{Breaker, Stream};
-use crate::logging::{self, Value};
 use api::Message as _;
 use api::raftpb::{Message, MessageType};
 use contain::lock;
@@ -16,6 +15,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use telemetry::logging::{self, Value};
 
 /// Bytes that may wait for the sockets of one peer.
 pub(super) const WAITING_BYTES_MAX: usize = 64 << 20;

@@ -7,7 +7,6 @@
 //! member's that finds none stays among the strangers and is served there.
 
 use super::stream::Breaker;
-use crate::metrics::Page;
 use contain::lock;
 use rpc::{Crowd, Origin};
 use socket2::Socket;
@@ -16,6 +15,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use telemetry::metrics::Page;
 
 /// Connections that have not yet been shown to be a member's.
 pub(super) const STRANGERS_MAX: usize = 128;

@@ -1,8 +1,8 @@
 //! `/raft/probing`: asks a peer for its time, which gives the round trip and how far the clocks are apart.
 
-use crate::logging;
 pub(super) use api::probing::read;
 use std::time::{Duration, SystemTime};
+use telemetry::logging;
 
 pub(super) const PATH: &str = "/raft/probing";
 /// How often a peer is asked: less than its patience with an idle connection.

@@ -11,7 +11,6 @@ use super::identity::{Mismatch, RAFT_TO, hex};
 use super::peer::Peer;
 use super::shared::Shared;
 use super::wire::Wire;
-use crate::logging::{self, Value};
 use api::raftpb::{Message, MessageType};
 use bytes::BytesMut;
 use contain::contain;
@@ -19,6 +18,7 @@ use http::{Method, Request, StatusCode, Uri};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use telemetry::logging::{self, Value};
 
 /// How long a peer may take to answer the request for its stream.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);

@@ -11,7 +11,6 @@ use super::places::Place;
 use super::shared::Shared;
 use super::wire::Wire;
 use super::{Caller, Known, Origin, probe, snapshot, stream};
-use crate::logging::{self, Pace, Value};
 use crate::unread;
 use api::raftpb::{Message, MessageType};
 use bytes::BytesMut;
@@ -19,6 +18,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use telemetry::logging::{self, Pace, Value};
 
 /// Bytes of bodies that may be received at once, on all connections of members together and on all of strangers.
 const BODIES_BYTES_MAX: usize = 256 << 20;

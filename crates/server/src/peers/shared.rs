@@ -8,7 +8,6 @@ use super::places::Places;
 use super::snapshot::{Exports, Receiving};
 use super::waker::Waker;
 use super::{Handler, Known, Peer, Timeouts, courier, reader};
-use crate::logging::{self, Value};
 use api::raftpb::Message;
 use contain::lock;
 use http::HeaderMap;
@@ -17,6 +16,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
+use telemetry::logging::{self, Value};
 
 /// Members that are known from their requests only.
 const REMOTES_MAX: usize = 16;

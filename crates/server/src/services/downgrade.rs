@@ -3,13 +3,13 @@
 use super::maintenance::as_root;
 use super::reply::{decode, encode, refuse};
 use crate::cluster::downgrade;
-use crate::logging;
 use crate::node::{self, For, Node, Weight};
 use api::etcdserverpb::downgrade_request::DowngradeAction;
 use api::etcdserverpb::{DowngradeRequest, DowngradeResponse};
 use api::{Code, Error};
 use rpc::{Call, Responder, Status};
 use std::sync::Arc;
+use telemetry::logging;
 
 pub(super) fn downgrade(node: &Arc<Node>, call: Call, responder: Responder) {
     let request: DowngradeRequest = match decode(call.message.clone()) {

@@ -43,7 +43,7 @@ use crate::node::{
     AUTH_DISABLE, AUTH_ENABLE, AUTH_ROLE_ADD, AUTH_ROLE_DELETE, AUTH_ROLE_GRANT_PERMISSION,
     AUTH_ROLE_REVOKE_PERMISSION, AUTH_USER_DELETE, AUTH_USER_GRANT_ROLE, AUTH_USER_REVOKE_ROLE,
 };
-use crate::unread;
+use crate::{tracing, unread};
 use api::Code;
 use api::etcdserverpb::{
     AuthDisableRequest, AuthEnableRequest, AuthRoleAddRequest, AuthRoleDeleteRequest, AuthRoleGrantPermissionRequest,
@@ -190,7 +190,7 @@ impl Service for Services {
         node.metrics.count_client(&call.metadata, "unary");
         let Some((rpc, path)) = find(method) else { return responder.send(Err(no_such_method())) };
         let responder = match &node.tracer {
-            Some(tracer) => tracer.unary(path, &call, responder),
+            Some(tracer) => tracing::unary(tracer, path, &call, responder),
             None => responder,
         };
         if node.status.is_learner() && !is_for_learners(rpc, &call.message) {
@@ -225,7 +225,7 @@ impl Service for Services {
             Rpc::HealthWatch => |_, _| Box::new(health::Watch),
             _ => return Err(Status::new(Code::Internal, "a unary method was called as a stream")),
         };
-        let span = node.tracer.as_ref().and_then(|tracer| tracer.stream(path, &call));
+        let span = node.tracer.as_ref().and_then(|tracer| tracing::stream(tracer, path, &call));
         let handler = leaderless::guard(node, call, |call| arrival::hold(node, call, |call| make(node, call)));
         Ok(match span {
             Some(span) => Box::new(traced::Traced::new(handler, span)),

@@ -1,8 +1,8 @@
 //! A stream with a span around it, which ends with the stream.
 
-use crate::tracing::Open;
 use bytes::Bytes;
 use rpc::{Outbound, StreamHandler};
+use telemetry::tracing::Open;
 
 /// Around the handler of such a stream.
 pub(super) struct Traced {

@@ -9,10 +9,10 @@ pub(crate) mod socket_file;
 pub(crate) use disk_priority::{check_disk_priority, set_disk_priority};
 pub(crate) use memory::lock_memory;
 
-use crate::logging;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
+use telemetry::logging;
 
 /// Raises the limit of open files to its hard limit: with the usual soft limit of 1024 a server loses clients.
 pub(crate) fn raise_open_files() {

@@ -1,11 +1,11 @@
 //! Telling the service manager how far the member is: `sd_notify`.
 
-use crate::logging::{self, Value};
 use std::ffi::OsStr;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use telemetry::logging::{self, Value};
 
 /// The variable that names the manager's socket. A name that begins with `@` is one without a file.
 const VARIABLE: &str = "NOTIFY_SOCKET";

@@ -1,12 +1,12 @@
 //! Lets clients in.
 
 use super::keeper::Keeper;
-use crate::logging;
 use contain::lock;
 use rpc::{Address, Gatekeeper, Refusal};
 use rustls::{ServerConfig, ServerConnection};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
+use telemetry::logging;
 use trust::Certificate;
 use trust::{describe, describe_io};
 

@@ -3,8 +3,6 @@
 use super::Role;
 use super::material::{Material, files, revoked};
 use crate::config::Tls;
-use crate::logging::{self, Value};
-use crate::metrics::Page;
 use crate::system::file_stamp::{Stamp, stamps};
 use contain::contain;
 use contain::lock;
@@ -13,6 +11,8 @@ use rustls::{ClientConfig, ServerConfig};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::UNIX_EPOCH;
+use telemetry::logging::{self, Value};
+use telemetry::metrics::Page;
 use trust::{Certificate, Revocations};
 
 /// What connections of one kind are secured with. A file that cannot be used does not end what works: the one before stays. Only a

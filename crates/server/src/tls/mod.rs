@@ -19,9 +19,9 @@ pub(crate) use gate::ClientGate;
 pub(crate) use keeper::Keeper;
 
 use crate::config::Config;
-use crate::metrics::Page;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use telemetry::metrics::Page;
 
 /// Who connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

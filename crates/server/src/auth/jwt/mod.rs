@@ -12,7 +12,6 @@ mod options;
 
 pub(crate) use options::{OptionsError, split};
 
-use crate::logging::{self, Value};
 use crate::system::file_stamp::{Stamp, stamps};
 use api::Error;
 use claims::Claims;
@@ -26,6 +25,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
 use std::time::{SystemTime, UNIX_EPOCH};
+use telemetry::logging::{self, Value};
 
 /// Verified tokens that are kept, and users whose token is.
 const KEPT_MAX: usize = 10_000;

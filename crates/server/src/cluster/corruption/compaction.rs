@@ -1,9 +1,9 @@
 //! After compactions: each member keeps the hash of what it compacted, and the leader compares those. Nothing is read again.
 
 use super::{Hash, ask, minority, raise};
-use crate::logging::{self, Value};
 use crate::node::Node;
 use std::sync::Arc;
+use telemetry::logging::{self, Value};
 
 /// Remembers how far everything was compared.
 #[derive(Default)]

@@ -2,9 +2,9 @@
 
 use super::{Hash, ask};
 use crate::config::Config;
-use crate::logging::{self, Value};
 use crate::peers::Gate;
 use store::Store;
+use telemetry::logging::{self, Value};
 
 /// The member's data differs from another's; it must not serve.
 #[derive(Debug, thiserror::Error)]

@@ -11,7 +11,6 @@ pub use initial::Inconsistent;
 pub(crate) use initial::check as check_initial;
 
 use super::{publish, remote};
-use crate::logging::{self, Value};
 use crate::node::{self, Node};
 use crate::peers::Gate;
 use api::Message;
@@ -21,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use store::Member;
+use telemetry::logging::{self, Value};
 
 /// How often the thread looks whether something is due, and the member stops.
 const POLL: Duration = Duration::from_millis(20);

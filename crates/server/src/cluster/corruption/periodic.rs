@@ -1,10 +1,10 @@
 //! Now and then: all of the members' data.
 
 use super::{Hash, Told, ask, minority, raise};
-use crate::logging::{self, Value};
 use crate::node::Node;
 use api::Error;
 use std::sync::Arc;
+use telemetry::logging::{self, Value};
 
 /// Compares everything once, and raises the alarm for whoever is wrong.
 pub(super) fn check(node: &Arc<Node>) -> Result<(), Error> {

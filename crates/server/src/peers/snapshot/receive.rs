@@ -11,7 +11,6 @@ use super::super::wire::Wire;
 use super::super::{Address, Known};
 use super::fetch::Fetch;
 use super::{EXPORT, Intake};
-use crate::logging::{self, Value};
 use crate::rest::yield_to_others;
 use crate::unread;
 use api::raftpb::{Message, MessageType};
@@ -22,6 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use telemetry::logging::{self, Value};
 
 /// Bytes of an announcement: the message with the membership in it, and the checkpoint with its list of segments and its leases.
 const ANNOUNCEMENT_BYTES_MAX: usize = 128 << 20;

@@ -5,7 +5,6 @@ use super::super::courier::judge;
 use super::super::peer::Peer;
 use super::super::shared::Shared;
 use super::{EXPORT, Export};
-use crate::logging::{self, Value};
 use crate::rest::yield_to_others;
 use api::Message as _;
 use api::raftpb::Message;
@@ -13,6 +12,7 @@ use http::{HeaderValue, Method, Request, Uri, header};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use telemetry::logging::{self, Value};
 
 /// A receiver that says nothing for so long is gone; it says something every second.
 const PATIENCE: Duration = Duration::from_secs(10);

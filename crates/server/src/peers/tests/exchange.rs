@@ -193,7 +193,7 @@ fn metrics_have_etcds_names() {
     a.meet(&b);
     a.peers.send(&[append(1, 2, 1, 10)]);
     b.rig.wait("a message", |seen| seen.messages.len() == 1);
-    let mut page = crate::metrics::Page::default();
+    let mut page = telemetry::metrics::Page::default();
     b.peers.render(&mut page);
     for line in [
         "etcd_network_active_peers{Local=\"2\",Remote=\"1\"} 1",

@@ -124,7 +124,7 @@ fn many_connections_are_bounded() {
     }
     unharmed(&a, before);
     drop(open);
-    let mut page = crate::metrics::Page::default();
+    let mut page = telemetry::metrics::Page::default();
     a.peers.render(&mut page);
     let lines = page.text();
     for wanted in ["cairn_peer_port_connections{of=\"strangers\"} ", "connections_dropped_total{why=\"refused\"} "] {

@@ -161,7 +161,7 @@ fn invented_senders_are_not_counted_one_by_one() {
         let answer = a.raw(&[request("POST /raft/snapshot", &lines).as_bytes(), &body].concat());
         assert!(answer.starts_with("HTTP/1.1 500 "), "{answer}");
     }
-    let mut page = crate::metrics::Page::default();
+    let mut page = telemetry::metrics::Page::default();
     a.peers.render(&mut page);
     let text = page.text();
     assert!(!text.contains(&format!("{:x}", 1_050)), "{text}");

@@ -2,8 +2,8 @@
 
 use super::page::Page;
 
-/// Appends the families.
-pub(super) fn write(page: &mut Page) {
+/// Appends the families. `open_files_max` is the limit of open files.
+pub fn write(page: &mut Page, open_files_max: u64) {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // Fields after the command's closing bracket, which may itself hold spaces.
     let fields: Vec<&str> = stat.rsplit_once(')').map_or(Vec::new(), |(_, rest)| rest.split_whitespace().collect());
@@ -20,11 +20,10 @@ pub(super) fn write(page: &mut Page) {
     let boot = boot.lines().find_map(|line| line.strip_prefix("btime ")).and_then(|text| text.parse::<f64>().ok());
     page.gauge("process_start_time_seconds", "Start since the Unix epoch.", boot.unwrap_or(0.0) + field(22) / ticks);
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
-    let limit = crate::system::open_files_limit();
     page.gauge("process_open_fds", "Open file descriptors.", open);
-    page.gauge("process_max_fds", "Most file descriptors that may be open.", limit);
+    page.gauge("process_max_fds", "Most file descriptors that may be open.", open_files_max);
     page.gauge("os_fd_used", "Open file descriptors.", open);
-    page.gauge("os_fd_limit", "Most file descriptors that may be open.", limit);
+    page.gauge("os_fd_limit", "Most file descriptors that may be open.", open_files_max);
     let network = std::fs::read_to_string("/proc/self/net/netstat").unwrap_or_default();
     let [received, sent] = ["InOctets", "OutOctets"].map(|name| octets(&network, name));
     page.counter("process_network_receive_bytes_total", "Bytes received in this network namespace.", received);

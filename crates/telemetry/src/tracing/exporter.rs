@@ -1,50 +1,38 @@
-//! Sends spans to a collector: OTLP over gRPC, without TLS, as etcd does.
+//! Gathers spans and has them sent to a collector.
 
 use super::Tracer;
-use super::span::text;
+use super::otlp::{Attribute, ExportTraceServiceRequest, Resource, ResourceSpans, Scope, ScopeSpans, Span};
 use crate::logging;
-use api::Message;
-use api::otlp::{ExportTraceServiceRequest, Resource, ResourceSpans, Scope, ScopeSpans, Span};
 use contain::lock;
-use rpc::client::{Channel, Options};
+use prost::Message;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-const PATH: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 /// How long spans gather before they are sent together.
 const GATHER: Duration = Duration::from_secs(1);
 /// Spans sent together.
 const BATCH_MAX: usize = 512;
-/// How long a collector may take.
-const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Sends spans until the tracer is stopped.
-pub(crate) fn run(tracer: &Tracer) {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return logging::warn("cannot send traces", &[("error", logging::Value::Shown(&error))]),
-    };
-    let channel = Channel::new(&tracer.options.address, Options::default());
+/// Sends spans until the tracer is stopped. `send` is given encoded `ExportTraceServiceRequest`s, one after the other, and says in words
+/// why the collector did not take one.
+pub fn run(tracer: &Tracer, mut send: impl FnMut(Vec<u8>) -> Result<(), String>) {
     let resource = resource(tracer);
     let mut is_failing = false;
     while let Some(spans) = tracer.gathered() {
         let count = spans.len() as u64;
-        let scope = Scope { name: "cairn".into(), version: api::version::CAIRN.into() };
+        let scope = Scope { name: "cairn".into(), version: env!("CARGO_PKG_VERSION").into() };
         let scope_spans = vec![ScopeSpans { scope: Some(scope), spans }];
         let resource_spans = vec![ResourceSpans { resource: Some(resource.clone()), scope_spans }];
-        let message = ExportTraceServiceRequest { resource_spans }.encode_to_vec();
-        let no_metadata = rpc::Metadata::default();
-        match runtime.block_on(channel.unary(PATH, &no_metadata, message.into(), Some(PATIENCE))) {
-            Ok(_) => {
+        match send(ExportTraceServiceRequest { resource_spans }.encode_to_vec()) {
+            Ok(()) => {
                 is_failing = false;
                 tracer.sent.fetch_add(count, Ordering::Relaxed);
             }
-            Err(status) => {
+            Err(error) => {
                 tracer.dropped.fetch_add(count, Ordering::Relaxed);
                 // Once, until it works again.
                 if !std::mem::replace(&mut is_failing, true) {
-                    let error = status.message.to_string();
                     logging::warn(
                         "cannot send traces; they are dropped until it works again",
                         &[("error", (&error).into())],
@@ -76,7 +64,7 @@ impl Tracer {
 
 /// Who sends.
 fn resource(tracer: &Tracer) -> Resource {
-    let name = text("service.name", &tracer.options.service_name);
-    let instance = tracer.options.instance_id.as_ref().map(|id| text("service.instance.id", id));
+    let name = Attribute::text("service.name", &tracer.options.service_name);
+    let instance = tracer.options.instance_id.as_ref().map(|id| Attribute::text("service.instance.id", id));
     Resource { attributes: std::iter::once(name).chain(instance).collect() }
 }

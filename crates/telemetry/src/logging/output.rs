@@ -1,9 +1,8 @@
 //! The places log lines go to. Only the writer thread touches them.
 
-use super::Level;
 use super::journal::Journal;
 use super::rotation::Rotating;
-use crate::config::{Logs, Output};
+use super::{Level, Options, Output};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -19,8 +18,8 @@ pub(super) enum Sink {
 }
 
 /// Opens every place of the configuration.
-pub(super) fn open(logs: &Logs) -> Result<Vec<Sink>, String> {
-    let open_one = |output: &Output| match (output, logs.rotation) {
+pub(super) fn open(options: &Options) -> Result<Vec<Sink>, String> {
+    let open_one = |output: &Output| match (output, options.rotation) {
         (Output::Stderr, _) => Ok(Sink::Stderr),
         (Output::Stdout, _) => Ok(Sink::Stdout),
         (Output::Journal, _) => {
@@ -31,7 +30,7 @@ pub(super) fn open(logs: &Logs) -> Result<Vec<Sink>, String> {
             Rotating::open(path, rotation).map(Sink::Rotating).map_err(|error| unusable(path, &error))
         }
     };
-    logs.outputs.iter().map(open_one).collect()
+    options.outputs.iter().map(open_one).collect()
 }
 
 fn unusable(path: &Path, error: &io::Error) -> String {

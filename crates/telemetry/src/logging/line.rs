@@ -57,7 +57,7 @@ pub(super) fn line(
 }
 
 /// Appends `value` as a JSON string.
-pub(crate) fn quote(text: &mut String, value: &str) {
+pub fn quote(text: &mut String, value: &str) {
     text.push('"');
     for character in value.chars() {
         match character {
@@ -74,7 +74,7 @@ pub(crate) fn quote(text: &mut String, value: &str) {
 }
 
 /// UTC in the form `2026-08-20T12:00:00.123456Z`.
-pub(crate) fn timestamp(now: SystemTime) -> String {
+pub fn timestamp(now: SystemTime) -> String {
     let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
     // Days to a date, with years that begin in March so that the leap day is a year's last.

@@ -1,19 +1,23 @@
-//! OpenTelemetry traces: a span for each call that is sampled, and one inside it for what it asks of the store.
+//! OpenTelemetry traces: a span for each call that is sampled, and one inside it for what it asks for.
 //!
-//! [`context`] says which calls are sampled and what they are part of, [`span`] what is told of them, [`exporter`] sends it. No
-//! request ever waits for any of this: what the exporter is too slow for is dropped, and counted.
+//! `context` says which calls are sampled and what they are part of, `span` what is told of them, `exporter` has it sent, in the
+//! messages of `otlp`. No request ever waits for any of this: what the exporter is too slow for is dropped, and counted.
 
 mod context;
 mod exporter;
+mod options;
+mod otlp;
 mod span;
 
-pub(crate) use exporter::run;
+pub use context::Parent;
+pub use exporter::run;
+pub use options::Options;
+pub use otlp::Attribute;
+pub use span::{Inside, Outcome};
 
-use crate::config::Tracing;
-use api::otlp::Span;
 use contain::lock;
 use context::{Context, Ids};
-use rpc::{Call, Responder, StreamCall};
+use otlp::Span;
 use span::Sketch;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -22,8 +26,8 @@ use std::sync::{Arc, Condvar, Mutex};
 const WAITING_MAX: usize = 4096;
 
 /// Takes spans from those who answer requests.
-pub(crate) struct Tracer {
-    options: Tracing,
+pub struct Tracer {
+    options: Options,
     ids: Ids,
     waiting: Mutex<Vec<Span>>,
     arrived: Condvar,
@@ -33,13 +37,14 @@ pub(crate) struct Tracer {
 }
 
 /// A span that has begun; it ends when this is told how, or dropped.
-pub(crate) struct Open {
+pub struct Open {
     tracer: Arc<Tracer>,
     sketch: Option<Sketch>,
 }
 
 impl Tracer {
-    pub(crate) fn new(options: Tracing) -> Tracer {
+    /// One that has no spans yet.
+    pub fn new(options: Options) -> Tracer {
         Tracer {
             options,
             ids: Ids::default(),
@@ -51,20 +56,21 @@ impl Tracer {
         }
     }
 
-    /// Begins the span of a unary call, if that is sampled: it ends with the answer.
-    pub(crate) fn unary(self: &Arc<Self>, path: &'static str, call: &Call, responder: Responder) -> Responder {
-        let Some(context) = Context::of(&call.metadata, &self.ids, self.options.samples_per_million) else {
-            return responder;
-        };
-        let sketch = Sketch::begin(path, context, &self.ids, Some(&call.message));
-        let mut open = Open { tracer: self.clone(), sketch: Some(sketch) };
-        responder.notify(move |code| open.end(code))
+    /// Where spans go.
+    pub fn options(&self) -> &Options {
+        &self.options
     }
 
-    /// Begins the span of a stream: it ends with the stream.
-    pub(crate) fn stream(self: &Arc<Self>, path: &'static str, call: &StreamCall) -> Option<Open> {
-        let context = Context::of(&call.metadata, &self.ids, self.options.samples_per_million)?;
-        let sketch = Sketch::begin(path, context, &self.ids, None);
+    /// Begins the span of a call to `path` (`/package.Service/Method`), if that is sampled. Only then `inside` is asked what the call
+    /// wants.
+    pub fn begin(
+        self: &Arc<Self>,
+        path: &'static str,
+        parent: Parent<'_>,
+        inside: impl FnOnce() -> Option<Inside>,
+    ) -> Option<Open> {
+        let context = Context::of(parent, &self.ids, self.options.samples_per_million)?;
+        let sketch = Sketch::begin(path, context, &self.ids, inside());
         Some(Open { tracer: self.clone(), sketch: Some(sketch) })
     }
 
@@ -80,27 +86,28 @@ impl Tracer {
     }
 
     /// Ends the exporter once it has sent what there is.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.arrived.notify_one();
     }
 
     /// Spans that were sent, and those that were dropped.
-    pub(crate) fn counts(&self) -> [u64; 2] {
+    pub fn counts(&self) -> [u64; 2] {
         [self.sent.load(Ordering::Relaxed), self.dropped.load(Ordering::Relaxed)]
     }
 }
 
 impl Open {
-    fn end(&mut self, code: api::Code) {
+    /// Ends the span; later calls change nothing.
+    pub fn end(&mut self, outcome: Outcome) {
         if let Some(sketch) = self.sketch.take() {
-            self.tracer.take(sketch.end(code));
+            self.tracer.take(sketch.end(outcome));
         }
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.end(api::Code::Ok);
+        self.end(Outcome::OK);
     }
 }

@@ -5,14 +5,15 @@
 
 mod journal;
 mod line;
+mod options;
 mod output;
 mod pace;
 mod rotation;
 
-pub(crate) use line::{quote, timestamp};
-pub(crate) use pace::Pace;
+pub use line::{quote, timestamp};
+pub use options::{Options, Output, Rotation};
+pub use pace::Pace;
 
-use crate::config::{Logs, Output};
 use contain::Fate;
 use line::line;
 use output::Sink;
@@ -27,18 +28,24 @@ const QUEUE_LINES: usize = 8_192;
 
 /// How important a line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs)]
 pub enum Level {
+    /// For those who look for a fault in the program.
     Debug,
+    /// What happens now and then in the normal run of things.
     Info,
+    /// What somebody should look at.
     Warn,
+    /// What failed.
     Error,
+    /// No line has it; as a bound it leaves only those at [`Level::Fatal`].
     Panic,
+    /// What ends the process.
     Fatal,
 }
 
 impl Level {
-    pub(crate) fn parse(text: &str) -> Option<Level> {
+    /// The level of a name, as `info`.
+    pub fn parse(text: &str) -> Option<Level> {
         let all = [Level::Debug, Level::Info, Level::Warn, Level::Error, Level::Panic, Level::Fatal];
         all.into_iter().find(|level| level.name() == text)
     }
@@ -57,14 +64,16 @@ impl Level {
 
 /// How lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum Format {
+    /// One JSON object a line.
     Json,
+    /// Fields between tabs.
     Console,
 }
 
 impl Format {
-    pub(crate) fn parse(text: &str) -> Option<Format> {
+    /// The format of a name: `json` or `console`.
+    pub fn parse(text: &str) -> Option<Format> {
         match text {
             "json" => Some(Format::Json),
             "console" => Some(Format::Console),
@@ -141,11 +150,11 @@ enum Line {
 static LOGGER: OnceLock<Logger> = OnceLock::new();
 
 /// Starts the writer. Later calls change nothing. Fails, and says so in words, when a place for the lines cannot be opened.
-pub fn start(logs: &Logs) -> Result<(), String> {
-    let sinks = output::open(logs)?;
+pub fn start(options: &Options) -> Result<(), String> {
+    let sinks = output::open(options)?;
     let (lines, queue) = sync_channel(QUEUE_LINES);
     let (dropped, dropped_total) = (AtomicU64::new(0), AtomicU64::new(0));
-    let logger = Logger { level: logs.level, format: logs.format, lines, dropped, dropped_total };
+    let logger = Logger { level: options.level, format: options.format, lines, dropped, dropped_total };
     if LOGGER.set(logger).is_ok() {
         // Without its writer the process has no log; it still serves.
         let _ = std::thread::Builder::new().name("log".into()).spawn(move || write(queue, sinks));
@@ -157,11 +166,11 @@ pub fn start(logs: &Logs) -> Result<(), String> {
 pub fn start_plain() {
     let outputs = vec![Output::Stderr];
     // Standard error needs no opening.
-    let _ = start(&Logs { level: Level::Info, format: Format::Json, outputs, rotation: None });
+    let _ = start(&Options { level: Level::Info, format: Format::Json, outputs, rotation: None });
 }
 
 /// Reports a panic: what is said, where and on which thread.
-pub(crate) fn panicked(panic: &std::panic::PanicHookInfo<'_>, fate: Fate) {
+pub fn panicked(panic: &std::panic::PanicHookInfo<'_>, fate: Fate) {
     let thread = std::thread::current();
     let thread = thread.name().unwrap_or("unnamed");
     if fate == Fate::Scope {

@@ -26,7 +26,7 @@ struct Shard<const BUCKETS: usize> {
 }
 
 /// What was counted, at one time.
-pub(crate) struct Counts<const BUCKETS: usize> {
+struct Counts<const BUCKETS: usize> {
     buckets: [u64; BUCKETS],
     total: u64,
     sum: u64,
@@ -45,12 +45,12 @@ impl<const BUCKETS: usize, const FIRST: u64, const UNIT: u64> Histogram<BUCKETS,
     }
 
     /// Counts one duration as many times.
-    pub(crate) fn observe_many(&self, took: Duration, times: u64) {
+    pub fn observe_many(&self, took: Duration, times: u64) {
         self.count(took.as_nanos() as u64, times);
     }
 
     /// Counts one value.
-    pub(crate) fn count(&self, value: u64, times: u64) {
+    pub fn count(&self, value: u64, times: u64) {
         let (number, is_own) = own();
         let shard = self.shards[number].get_or_init(|| {
             Box::new(Shard {
@@ -90,17 +90,18 @@ impl<const BUCKETS: usize, const FIRST: u64, const UNIT: u64> Histogram<BUCKETS,
     }
 
     /// Whether nothing was counted.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.shards.iter().all(|shard| shard.get().is_none())
     }
 
-    pub(crate) fn write(&self, page: &mut Page, name: &str, help: &str) {
+    /// Appends the family.
+    pub fn write(&self, page: &mut Page, name: &str, help: &str) {
         page.family(name, "histogram", help);
         self.write_labelled(page, name, &[]);
     }
 
     /// Appends its lines, without the family's.
-    pub(crate) fn write_labelled(&self, page: &mut Page, name: &str, labels: &[(&str, &str)]) {
+    pub fn write_labelled(&self, page: &mut Page, name: &str, labels: &[(&str, &str)]) {
         let counts = self.counts();
         let bucket_name = format!("{name}_bucket");
         let line = |page: &mut Page, bound: &str, total: u64| {

@@ -4,45 +4,47 @@ use std::fmt::{Display, Write as _};
 
 /// Writes families one after the other. One without samples leaves no trace, as with etcd.
 #[derive(Default)]
-pub(crate) struct Page {
+pub struct Page {
     text: String,
     /// The head of a family of which no sample has been written.
     head: Option<String>,
 }
 
 impl Page {
-    pub(crate) fn with_capacity(bytes: usize) -> Page {
+    /// An empty page with room for so many bytes.
+    pub fn with_capacity(bytes: usize) -> Page {
         Page { text: String::with_capacity(bytes), head: None }
     }
 
-    #[cfg(test)]
-    pub(crate) fn text(&self) -> &str {
+    /// What was written.
+    pub fn text(&self) -> &str {
         &self.text
     }
 
-    pub(crate) fn into_text(self) -> String {
+    /// The whole text.
+    pub fn into_text(self) -> String {
         self.text
     }
 
     /// Begins a family.
-    pub(crate) fn family(&mut self, name: &str, kind: &str, help: &str) {
+    pub fn family(&mut self, name: &str, kind: &str, help: &str) {
         self.head = Some(format!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
     }
 
     /// A family of one sample without labels.
-    pub(crate) fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+    pub fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
         self.family(name, "gauge", help);
         self.labelled(name, &[], value);
     }
 
     /// The same for a counter.
-    pub(crate) fn counter(&mut self, name: &str, help: &str, value: impl Display) {
+    pub fn counter(&mut self, name: &str, help: &str, value: impl Display) {
         self.family(name, "counter", help);
         self.labelled(name, &[], value);
     }
 
     /// A line; without braces if there are no labels.
-    pub(crate) fn labelled(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+    pub fn labelled(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         if let Some(head) = self.head.take() {
             self.text.push_str(&head);
         }

@@ -20,6 +20,15 @@ impl Ids {
     }
 }
 
+/// What the caller says of its trace: the headers of W3C trace context, as far as they are text.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Parent<'a> {
+    /// Trace and span of the caller, and whether they are sampled.
+    pub traceparent: Option<&'a str>,
+    /// What tracing systems on the way have added.
+    pub tracestate: Option<&'a str>,
+}
+
 /// The place of a span in a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Context {
@@ -31,10 +40,9 @@ pub(super) struct Context {
 
 impl Context {
     /// The context of a call that is sampled: as its caller decided, or by chance if there is none.
-    pub(super) fn of(metadata: &rpc::Metadata, ids: &Ids, samples_per_million: u32) -> Option<Context> {
-        let given = metadata.text("traceparent").and_then(Result::ok).and_then(parse);
-        if let Some((trace, parent, sampled)) = given {
-            let state = metadata.text("tracestate").and_then(Result::ok).unwrap_or_default();
+    pub(super) fn of(caller: Parent<'_>, ids: &Ids, samples_per_million: u32) -> Option<Context> {
+        if let Some((trace, parent, sampled)) = caller.traceparent.and_then(parse) {
+            let state = caller.tracestate.unwrap_or_default();
             let state = if state.len() <= STATE_BYTES_MAX { state } else { "" };
             return sampled.then(|| Context { trace, parent, state: state.into() });
         }
@@ -86,13 +94,15 @@ mod tests {
     #[test]
     fn callers_decide_and_chance_else() {
         let ids = Ids::default();
-        let with = |parent: &str| [("traceparent", parent)].into_iter().collect::<rpc::Metadata>();
-        assert!(Context::of(&with(TRACE), &ids, 0).is_some());
-        assert!(Context::of(&with(&TRACE.replace("-01", "-00")), &ids, 1_000_000).is_none());
-        let none = rpc::Metadata::default();
-        assert!(Context::of(&none, &ids, 0).is_none());
-        assert!(Context::of(&none, &ids, 1_000_000).is_some());
-        let sampled = (0..10_000).filter(|_| Context::of(&none, &ids, 100_000).is_some()).count();
+        fn with(parent: &str) -> Parent<'_> {
+            Parent { traceparent: Some(parent), tracestate: None }
+        }
+        assert!(Context::of(with(TRACE), &ids, 0).is_some());
+        assert!(Context::of(with(&TRACE.replace("-01", "-00")), &ids, 1_000_000).is_none());
+        let none = Parent::default();
+        assert!(Context::of(none, &ids, 0).is_none());
+        assert!(Context::of(none, &ids, 1_000_000).is_some());
+        let sampled = (0..10_000).filter(|_| Context::of(none, &ids, 100_000).is_some()).count();
         assert!((800..1200).contains(&sampled), "{sampled} of 10,000");
     }
 }

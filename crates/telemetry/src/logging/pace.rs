@@ -10,7 +10,7 @@ const WHILE: Duration = Duration::from_secs(10);
 
 /// Whether it is time for another line of one kind.
 #[derive(Debug)]
-pub(crate) struct Pace(Mutex<State>);
+pub struct Pace(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
@@ -19,13 +19,20 @@ struct State {
     left_out: u64,
 }
 
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace::new()
+    }
+}
+
 impl Pace {
-    pub(crate) const fn new() -> Pace {
+    /// One that has let no line pass yet.
+    pub const fn new() -> Pace {
         Pace(Mutex::new(State { since: None, lines: 0, left_out: 0 }))
     }
 
     /// Some, with how many were left out since the last, if a line may be written.
-    pub(crate) fn line(&self) -> Option<u64> {
+    pub fn line(&self) -> Option<u64> {
         self.line_at(Instant::now())
     }
 

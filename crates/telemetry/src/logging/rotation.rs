@@ -1,8 +1,8 @@
 //! A log file that is put aside when it is full: `a.log` becomes `a-2026-08-20T12-00-00.123.log`, and later, if wanted, is compressed
 //! or removed.
 
+use super::Rotation;
 use super::output::{MODE, append};
-use crate::config::Rotation;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::fs::{self, File};
