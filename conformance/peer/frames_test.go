@@ -22,7 +22,7 @@ import (
 
 // frames is where Cairn's unit tests find the streams that etcd writes. They
 // hold that Cairn writes the same bytes and reads the same messages.
-const frames = "../../crates/server/src/peers/codec/testdata/"
+const frames = "../../crates/peer/src/codec/testdata/"
 
 func entry(term, index uint64, data string) *raftpb.Entry {
 	return &raftpb.Entry{Term: &term, Index: &index, Type: raftpb.EntryNormal.Enum(), Data: []byte(data)}

@@ -16,6 +16,7 @@ pub mod probing;
 pub mod range;
 pub mod schema;
 mod secrets;
+pub mod unread;
 pub mod url;
 pub mod version;
 

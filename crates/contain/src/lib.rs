@@ -12,6 +12,7 @@
 
 mod future;
 mod outside;
+pub mod planted;
 mod scope;
 
 pub use future::Contained;

@@ -68,7 +68,7 @@ impl Member {
     /// loopback.
     pub fn start(args: Vec<String>, disk: Arc<dyn Disk>) -> Result<Member, Box<dyn Error>> {
         let Ok(Asked::Serve(config)) = config::parse(args, []) else { return Err("this is no configuration".into()) };
-        crate::peers::LOOPBACK_ONLY.store(true, Ordering::Relaxed);
+        peer::LOOPBACK_ONLY.store(true, Ordering::Relaxed);
         telemetry::logging::start(&config.logs)?;
         let tls = Tls::start(&config)?;
         let listening = Listening::bind(&config, &tls)?;
@@ -77,7 +77,7 @@ impl Member {
             Acceptor::Unix(_) => None,
         };
         let clients = listening.clients.iter().filter_map(address).collect();
-        let peers = listening.peers.iter().filter_map(crate::peers::Listener::address).collect();
+        let peers = listening.peers.iter().filter_map(peer::Listener::address).collect();
         let options = transport_options(&config);
         let running = node::start_on(disk, *config, listening.peers, tls)?;
         let (tell, told) = channel();

@@ -20,7 +20,6 @@ mod metrics;
 mod monitoring;
 mod node;
 mod overload;
-mod peers;
 #[cfg(test)]
 mod planted;
 mod rest;
@@ -30,7 +29,6 @@ mod services;
 mod system;
 mod tls;
 mod tracing;
-mod unread;
 
 pub use cluster::BeginError;
 pub use config::{Asked, Config, ConfigError, Gate, TlsVersion, parse, usage};

@@ -1,9 +1,9 @@
 //! The sockets that this member listens at, and what is spoken at each.
 
 use crate::config::{Config, Listen, Place};
-use crate::peers::{self, Security};
 use crate::system::socket_file::{self, SocketFile};
 use crate::tls::{ClientGate, Tls};
+use peer::Security;
 use rpc::{Acceptor, Gatekeeper, Serves};
 use socket2::{Domain, Socket, Type};
 use std::net::{SocketAddr, TcpListener};
@@ -17,7 +17,7 @@ pub(crate) struct Listening {
     /// For metrics and health.
     pub(crate) metrics: Vec<rpc::Listener>,
     /// For peers.
-    pub(crate) peers: Vec<peers::Listener>,
+    pub(crate) peers: Vec<peer::Listener>,
     /// The files of Unix sockets of clients.
     files: Vec<SocketFile>,
 }
@@ -121,8 +121,9 @@ impl Listening {
         let mut peers = Vec::new();
         for spot in spots(&[(&config.listen_peer, true, true)]) {
             let bound = match spot.place {
-                Place::Tcp(address) => peers::Listener::bind(*address, config.socket_reuse_port),
-                Place::Unix(path) => peers::Listener::unix(path),
+                Place::Tcp(address) => peer::Listener::bind(*address, config.socket_reuse_port),
+                Place::Unix(path) => socket_file::listen(path)
+                    .and_then(|(socket, file)| peer::Listener::unix(socket, move || file.remove())),
             };
             let security = match (spot.secure, spot.plaintext) {
                 (true, true) => Security::Both,

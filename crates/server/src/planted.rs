@@ -4,6 +4,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use contain::planted::SLIP;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
@@ -12,18 +13,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// A decoder panics over a message that contains this.
-const SLIP: &[u8] = b"cairn: a decoder slips";
 /// The store panics half-way through an entry that contains this.
 const HALF: &[u8] = b"cairn: an entry is half applied";
 
 fn contains(bytes: &[u8], word: &[u8]) -> bool {
     bytes.len() >= word.len() && bytes.windows(word.len()).any(|window| window == word)
-}
-
-/// In the middle of decoding `bytes`.
-pub(crate) fn panic_over(bytes: &[u8]) {
-    assert!(!contains(bytes, SLIP), "planted in a decoder");
 }
 
 /// In the middle of applying an entry.

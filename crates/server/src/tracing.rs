@@ -1,11 +1,11 @@
 //! What is traced of calls: their spans begin and end here, and go to a collector by OTLP over gRPC, without TLS, as etcd's do.
 
-use crate::unread;
 use api::Code;
 use api::etcdserverpb::{
     CompactionRequest, DeleteRangeRequest, LeaseGrantRequest, LeaseRevokeRequest, PutRequest, RangeRequest, RequestOp,
     TxnRequest, request_op::Request,
 };
+use api::unread;
 use bytes::Bytes;
 use contain::contain;
 use rpc::client::{Channel, Options};

@@ -3,7 +3,7 @@
 use super::addresses::{self, AddressError};
 use super::{discovery, remote, srv, strangers};
 use crate::config::Config;
-use crate::peers::Gate;
+use peer::Connector;
 use replica::Bootstrap;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -87,15 +87,15 @@ pub enum BeginError {
 }
 
 /// Finds out who this member is. Talks to peers, name servers and the discovery cluster, and may wait for them.
-pub(crate) fn begin(config: &Config, gate: &Gate) -> Result<Beginning, BeginError> {
+pub(crate) fn begin(config: &Config, connector: &Connector) -> Result<Beginning, BeginError> {
     let founders = match &config.srv {
         Some(srv) => srv::founders(srv, &config.name, &config.advertise_peer_urls)?,
         None => config.initial_cluster.clone(),
     };
     if config.join_existing {
-        join(config, gate, &founders).map(Beginning::Join)
+        join(config, connector, &founders).map(Beginning::Join)
     } else {
-        found(config, gate, founders)
+        found(config, connector, founders)
     }
 }
 
@@ -146,10 +146,10 @@ fn check(config: &Config, founders: &Founders) -> Result<(), BeginError> {
     addresses::resolvable(&config.advertise_peer_urls, deadline).map_err(BeginError::OwnAddress)
 }
 
-fn found(config: &Config, gate: &Gate, mut founders: Founders) -> Result<Beginning, BeginError> {
+fn found(config: &Config, connector: &Connector, mut founders: Founders) -> Result<Beginning, BeginError> {
     check(config, &founders)?;
     let first = bootstrap(config, &founders)?;
-    ask_founders(config, gate, &founders, &first)?;
+    ask_founders(config, connector, &founders, &first)?;
     if let Some(discovery) = &config.discovery {
         founders = discovery::join(discovery, first.member_id, &shown(&founders))?;
         check_duplicates(&founders)?;
@@ -172,13 +172,18 @@ fn bootstrap(config: &Config, founders: &Founders) -> Result<Bootstrap, BeginErr
 
 /// Founders that are up know whether this member ran before, and whether they found the same cluster. Members of another cluster may
 /// be on their way out, when those of a new one take their places one after the other: they are waited for.
-fn ask_founders(config: &Config, gate: &Gate, founders: &Founders, first: &Bootstrap) -> Result<(), BeginError> {
+fn ask_founders(
+    config: &Config,
+    connector: &Connector,
+    founders: &Founders,
+    first: &Bootstrap,
+) -> Result<(), BeginError> {
     let deadline = Instant::now() + strangers::PATIENCE;
     let mut is_told = false;
     loop {
         let mut strange = Vec::new();
         for (_, urls) in founders.iter().filter(|founder| founder.0 != config.name) {
-            let answer = urls.iter().find_map(|url| Some((url, remote::members(gate, url, ASK_FOUNDERS).ok()?)));
+            let answer = urls.iter().find_map(|url| Some((url, remote::members(connector, url, ASK_FOUNDERS).ok()?)));
             let Some((url, cluster)) = answer else { continue };
             let ran = |member: &Member| member.id == first.member_id && !member.client_urls.is_empty();
             if cluster.id != first.cluster_id && config.discovery.is_none() {
@@ -213,20 +218,20 @@ fn others(name: &str, founders: &Founders) -> Vec<String> {
     urls
 }
 
-fn join(config: &Config, gate: &Gate, named: &Founders) -> Result<Joining, BeginError> {
+fn join(config: &Config, connector: &Connector, named: &Founders) -> Result<Joining, BeginError> {
     own(config, named)?;
     check_duplicates(named)?;
     if config.discovery.is_some() {
         return Err(BeginError::DiscoveryOfExisting);
     }
-    let cluster = ask_cluster(gate, &others(&config.name, named))?;
+    let cluster = ask_cluster(connector, &others(&config.name, named))?;
     let member_id = match_members(config, named, &cluster.members)?;
     let learners = cluster.members.iter().filter(|member| member.is_learner).count();
     if learners > config.max_learners {
         return Err(BeginError::TooManyLearners { found: learners, max: config.max_learners });
     }
     let remotes: Vec<Member> = cluster.members.into_iter().filter(|member| member.id != member_id).collect();
-    check_versions(gate, &remotes)?;
+    check_versions(connector, &remotes)?;
     logging::info(
         "joining a cluster",
         &[
@@ -239,10 +244,10 @@ fn join(config: &Config, gate: &Gate, named: &Founders) -> Result<Joining, Begin
 }
 
 /// Asks the cluster who its members are; the first answer counts.
-pub(super) fn ask_cluster(gate: &Gate, urls: &[String]) -> Result<remote::Cluster, BeginError> {
+pub(super) fn ask_cluster(connector: &Connector, urls: &[String]) -> Result<remote::Cluster, BeginError> {
     let mut reasons = Vec::new();
     for url in urls {
-        match remote::members(gate, url, ASK_CLUSTER) {
+        match remote::members(connector, url, ASK_CLUSTER) {
             Ok(cluster) => return Ok(cluster),
             Err(error) => {
                 let address = format!("{url}/members");
@@ -290,17 +295,19 @@ fn match_members(config: &Config, named: &Founders, existing: &[Member]) -> Resu
 }
 
 /// At least one member must run a cluster version that this release can follow, and none may run another.
-fn check_versions(gate: &Gate, remotes: &[Member]) -> Result<(), BeginError> {
+fn check_versions(connector: &Connector, remotes: &[Member]) -> Result<(), BeginError> {
     let mut seen = 0;
     let mut last = String::from("no member told its version");
     for member in remotes {
-        let Some(versions) = member.peer_urls.iter().find_map(|url| match remote::versions(gate, url, ASK_CLUSTER) {
-            Ok(versions) => Some(versions),
-            Err(error) => {
-                last = format!("member {:x}: {error}", member.id);
-                None
-            }
-        }) else {
+        let Some(versions) =
+            member.peer_urls.iter().find_map(|url| match remote::versions(connector, url, ASK_CLUSTER) {
+                Ok(versions) => Some(versions),
+                Err(error) => {
+                    last = format!("member {:x}: {error}", member.id);
+                    None
+                }
+            })
+        else {
             continue;
         };
         // A member that waits for its own cluster cannot say yet.

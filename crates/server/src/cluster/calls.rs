@@ -2,13 +2,13 @@
 
 use super::{change, checkpoints, leases, remote};
 use crate::node::Node;
-use crate::peers::Caller;
 use crate::rest::yield_to_others;
-use crate::unread;
 use api::etcdserverpb::{HashKvResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse, ResponseHeader};
 use api::leasepb::{LeaseInternalRequest, LeaseInternalResponse};
+use api::unread;
 use api::{Error, Message};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use peer::Caller;
 use serde::Deserialize;
 use serde_json::json;
 use std::sync::mpsc::sync_channel;

@@ -3,9 +3,9 @@
 use super::remote::{self, Promoted};
 use super::rules::{self, Health};
 use crate::node::{For, Node, Waits, Weight};
-use crate::peers::client::Kept;
 use api::Error;
 use api::raftpb::{ConfChange, ConfChangeType};
+use peer::client::Kept;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -178,7 +178,7 @@ fn ask_leader_to_promote(node: &Arc<Node>, id: u64) -> Changed {
     let deadline = Instant::now() + node.config.request_timeout();
     while let Some(urls) = super::leader_urls(node, deadline) {
         for url in &urls {
-            match remote::promote(&node.gate, url, id, node.config.request_timeout()) {
+            match remote::promote(&node.connector, url, id, node.config.request_timeout()) {
                 Ok(Promoted::Done(members)) => return Ok(members),
                 Ok(Promoted::Refused(error)) => return Err(error),
                 Err(error) => logging::warn(

@@ -4,9 +4,9 @@
 //! that is long comes back after a piece of it, behind all others.
 
 use crate::node::{Node, Weight};
-use crate::peers::client::Kept;
 use api::Error;
 use contain::lock;
+use peer::client::Kept;
 use rpc::{Address, Origin};
 use std::collections::{HashMap, VecDeque};
 use std::io;

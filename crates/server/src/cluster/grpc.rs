@@ -3,7 +3,7 @@
 use super::addresses::authority;
 use crate::config::Tls;
 use crate::tls;
-use crate::unread;
+use api::unread;
 use api::{Code, Message};
 use rpc::Metadata;
 use rpc::client::{Encryption, Options};

@@ -1,8 +1,8 @@
 //! Handing leadership to another member: when asked to, and before a leader stops.
 
 use crate::node::Node;
-use crate::peers::client::Kept;
 use api::Error;
+use peer::client::Kept;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use telemetry::logging::{self, Value};

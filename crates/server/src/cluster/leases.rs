@@ -4,10 +4,10 @@ use super::checkpoints;
 use super::remote::{self, CallError};
 use crate::config::Gate;
 use crate::node::{Node, Weight};
-use crate::peers::client::Kept;
 use api::etcdserverpb::{LeaseTimeToLiveRequest, LeaseTimeToLiveResponse};
 use api::{Error, limits};
 use contain::lock;
+use peer::client::Kept;
 use rpc::{Address, StreamWaker};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -135,7 +135,7 @@ impl Renewal {
             if self.keeper.waker.is_canceled() {
                 return;
             }
-            match ask_leader(node, |url, patience| remote::renew(kept, &node.gate, url, *lease, patience)) {
+            match ask_leader(node, |url, patience| remote::renew(kept, &node.connector, url, *lease, patience)) {
                 Ok(ttl) => renewed.push(ttl.unwrap_or(0)),
                 Err(error) => return (self.done)(Err(error)),
             }
@@ -235,7 +235,8 @@ type DoneAsking = Box<dyn FnOnce(TimeToLive) + Send>;
 
 fn forward_time_to_live(node: &Arc<Node>, client: Address, request: LeaseTimeToLiveRequest, done: DoneAsking) {
     let ask = move |node: &Arc<Node>, kept: &mut Kept, done: DoneAsking| {
-        let found = ask_leader(node, |url, patience| remote::time_to_live(kept, &node.gate, url, &request, patience));
+        let found =
+            ask_leader(node, |url, patience| remote::time_to_live(kept, &node.connector, url, &request, patience));
         done(found.map(|found| found.unwrap_or_else(|| gone(&request))));
     };
     node.forward(Some(client), done, ask, |done, error| done(Err(error)));

@@ -1,15 +1,15 @@
 //! Small calls to the other members over their peer URLs.
 
-use crate::peers::Gate;
-use crate::peers::client::{self, Kept};
-use crate::unread;
 use api::Message;
 use api::etcdserverpb::{
     HashKvResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
     ResponseHeader,
 };
 use api::leasepb::{LeaseInternalRequest, LeaseInternalResponse};
+use api::unread;
 use http::{Method, Request, Response, StatusCode};
+use peer::Connector;
+use peer::client::{self, Kept};
 use serde::Deserialize;
 use std::time::Duration;
 use store::Member;
@@ -57,14 +57,14 @@ fn unexpected(response: &Response<Vec<u8>>) -> CallError {
 }
 
 fn call(
-    gate: &Gate,
+    connector: &Connector,
     url: &str,
     method: Method,
     path: &str,
     body: Vec<u8>,
     timeout: Duration,
 ) -> Result<Response<Vec<u8>>, CallError> {
-    Ok(client::call(gate, url, request_to(method, path, body), timeout)?)
+    Ok(client::call(connector, url, request_to(method, path, body), timeout)?)
 }
 
 fn request_to(method: Method, path: &str, body: Vec<u8>) -> Request<Vec<u8>> {
@@ -80,8 +80,8 @@ fn request_to(method: Method, path: &str, body: Vec<u8>) -> Request<Vec<u8>> {
 }
 
 /// Who the members are, as the peer at `url` knows them.
-pub(crate) fn members(gate: &Gate, url: &str, timeout: Duration) -> Result<Cluster, CallError> {
-    let response = call(gate, url, Method::GET, "/members", Vec::new(), timeout)?;
+pub(crate) fn members(connector: &Connector, url: &str, timeout: Duration) -> Result<Cluster, CallError> {
+    let response = call(connector, url, Method::GET, "/members", Vec::new(), timeout)?;
     let id = response.headers().get("x-etcd-cluster-id").and_then(|id| id.to_str().ok());
     let id = id.and_then(|id| u64::from_str_radix(id, 16).ok());
     match (id, serde_json::from_slice::<Vec<Member>>(response.body())) {
@@ -91,14 +91,14 @@ pub(crate) fn members(gate: &Gate, url: &str, timeout: Duration) -> Result<Clust
 }
 
 /// What the peer at `url` runs.
-pub(crate) fn versions(gate: &Gate, url: &str, timeout: Duration) -> Result<Versions, CallError> {
-    let response = call(gate, url, Method::GET, "/version", Vec::new(), timeout)?;
+pub(crate) fn versions(connector: &Connector, url: &str, timeout: Duration) -> Result<Versions, CallError> {
+    let response = call(connector, url, Method::GET, "/version", Vec::new(), timeout)?;
     serde_json::from_slice(response.body()).map_err(|_| unexpected(&response))
 }
 
 /// The hash of the history of the peer at `url` up to a revision.
 pub(crate) fn hash_kv(
-    gate: &Gate,
+    connector: &Connector,
     url: &str,
     cluster: u64,
     revision: i64,
@@ -125,7 +125,7 @@ pub(crate) fn hash_kv(
     if let Ok(id) = http::HeaderValue::from_str(&format!("{cluster:x}")) {
         headers.insert("x-etcd-cluster-id", id);
     }
-    let response = client::call(gate, url, request, timeout)?;
+    let response = client::call(connector, url, request, timeout)?;
     match serde_json::from_slice::<Told>(response.body()) {
         Ok(told) if response.status().is_success() => Ok(HashKvResponse {
             header: Some(ResponseHeader { revision: told.header.revision, ..Default::default() }),
@@ -147,8 +147,8 @@ pub(crate) enum Promoted {
 }
 
 /// Asks the member at `url` to promote a learner.
-pub(crate) fn promote(gate: &Gate, url: &str, id: u64, timeout: Duration) -> Result<Promoted, CallError> {
-    let response = call(gate, url, Method::POST, &format!("/members/promote/{id}"), Vec::new(), timeout)?;
+pub(crate) fn promote(connector: &Connector, url: &str, id: u64, timeout: Duration) -> Result<Promoted, CallError> {
+    let response = call(connector, url, Method::POST, &format!("/members/promote/{id}"), Vec::new(), timeout)?;
     let says = |error: api::Error| String::from_utf8_lossy(response.body()).contains(error.message());
     match response.status() {
         StatusCode::OK => match serde_json::from_slice(response.body()) {
@@ -170,13 +170,13 @@ pub(crate) fn promote(gate: &Gate, url: &str, id: u64, timeout: Duration) -> Res
 /// Renews a lease at the leader; the time to live, `None` for a lease that is not there.
 pub(crate) fn renew(
     kept: &mut Kept,
-    gate: &Gate,
+    connector: &Connector,
     url: &str,
     lease: i64,
     timeout: Duration,
 ) -> Result<Option<i64>, CallError> {
     let request = LeaseKeepAliveRequest { id: lease }.encode_to_vec();
-    let response = kept.call(gate, url, request_to(Method::POST, "/leases", request), timeout)?;
+    let response = kept.call(connector, url, request_to(Method::POST, "/leases", request), timeout)?;
     match (response.status(), unread::decode::<LeaseKeepAliveResponse>(response.body().as_slice())) {
         (StatusCode::NOT_FOUND, _) if is_lease_not_found(&response) => Ok(None),
         (StatusCode::OK, Ok(answer)) if answer.id == lease => Ok(Some(answer.ttl)),
@@ -187,13 +187,13 @@ pub(crate) fn renew(
 /// What the leader knows of a lease's time; `None` for one that is not there.
 pub(crate) fn time_to_live(
     kept: &mut Kept,
-    gate: &Gate,
+    connector: &Connector,
     url: &str,
     request: &LeaseTimeToLiveRequest,
     timeout: Duration,
 ) -> Result<Option<LeaseTimeToLiveResponse>, CallError> {
     let body = LeaseInternalRequest { lease_time_to_live_request: Some(*request) }.encode_to_vec();
-    let response = kept.call(gate, url, request_to(Method::POST, "/leases/internal", body), timeout)?;
+    let response = kept.call(connector, url, request_to(Method::POST, "/leases/internal", body), timeout)?;
     match (response.status(), unread::decode::<LeaseInternalResponse>(response.body().as_slice())) {
         (StatusCode::NOT_FOUND, _) if is_lease_not_found(&response) => Ok(None),
         (StatusCode::OK, Ok(answer)) if answer.lease_time_to_live_response.is_some() => {

@@ -2,9 +2,9 @@
 
 use super::{downgrade, publish, remote};
 use crate::node::{self, Node};
-use crate::peers::Gate;
 use api::Message;
 use api::membershippb::ClusterVersionSetRequest;
+use peer::Connector;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -103,7 +103,7 @@ fn lowest(node: &Node) -> Option<Minor> {
 /// The releases of all members; `None` when one does not answer.
 fn versions(node: &Node) -> Option<Vec<Minor>> {
     let members = node.store.members().members;
-    let ask_or_own = |member: Member| if member.id == node.member_id { own() } else { ask(&node.gate, &member) };
+    let ask_or_own = |member: Member| if member.id == node.member_id { own() } else { ask(&node.connector, &member) };
     members.into_values().map(ask_or_own).collect()
 }
 
@@ -111,10 +111,10 @@ fn own() -> Option<Minor> {
     minor(api::version::ETCD)
 }
 
-fn ask(gate: &Gate, member: &Member) -> Option<Minor> {
+fn ask(connector: &Connector, member: &Member) -> Option<Minor> {
     let mut last = String::new();
     for url in &member.peer_urls {
-        match remote::versions(gate, url, ASK) {
+        match remote::versions(connector, url, ASK) {
             Ok(versions) => return minor(&versions.server),
             Err(error) => last = error.to_string(),
         }

@@ -2,13 +2,14 @@
 
 use super::apply::Apply;
 use super::inbox::{InstallAnswer, Mark, Proposal, Read, Waiter};
+use super::link::Sending;
 use super::rooms::NoEnd;
 use super::{Node, entry, lost_log, membership};
 use crate::overload::Class;
-use crate::peers::Origin;
 use api::raftpb::{ConfChange, ConfState, Entry, Message, SnapshotMetadata};
 use api::{Error, Message as _};
 use contain::lock;
+use peer::Origin;
 use replica::{Error as RaftError, Lessor, Member, Note, Now, Pending, Proof, ReadIndex, Shell, Status};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -106,7 +107,7 @@ impl Shell for Host {
 
     fn send_snapshot(&mut self, message: Message, export: Arc<Export>) {
         if let Some(peers) = self.node.peers.get() {
-            peers.send_snapshot(message, export);
+            peers.send_snapshot(message, Arc::new(Sending(export)));
         }
     }
 

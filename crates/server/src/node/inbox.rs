@@ -3,8 +3,8 @@
 use super::Done;
 use super::rooms::Word;
 use crate::overload::Class;
-use crate::peers::Origin;
 use api::{limits, raftpb};
+use peer::Origin;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Condvar, Mutex};
 use std::time::Instant;

@@ -4,11 +4,12 @@ use super::Node;
 use super::inbox::Install;
 use crate::cluster;
 use crate::cluster::calls::Hashing;
-use crate::peers::{self, Caller, Handler, Intake, Known, Listener, LogRoom, Origin, Peers, Piece, Timeouts};
+use crate::rest::yield_to_others;
 use api::limits;
 use api::raftpb::Message;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
+use peer::{Caller, Handler, Intake, Known, Listener, LogRoom, Origin, Peers, Piece, Timeouts};
 use std::io;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Weak};
@@ -22,11 +23,11 @@ const DIAL_GRACE: Duration = Duration::from_secs(1);
 
 /// Begins to talk to the other members: those of the store, and those that a joining member was told of.
 pub(super) fn start(node: &Arc<Node>, listeners: Vec<Listener>, remotes: Vec<store::Member>) -> io::Result<()> {
-    let options = peers::Options {
+    let options = peer::Options {
         member_id: node.member_id,
         cluster_id: node.cluster_id,
         urls: node.config.advertise_peer_urls.clone(),
-        gate: node.gate.clone(),
+        connector: node.connector.clone(),
         listeners,
         timeouts: Timeouts {
             dial: node.config.election_timeout + DIAL_GRACE,
@@ -34,6 +35,7 @@ pub(super) fn start(node: &Arc<Node>, listeners: Vec<Listener>, remotes: Vec<sto
             write: node.config.raft_write_timeout,
         },
         message_bytes_max: MESSAGE_BYTES_MAX.max(2 * node.config.max_request_bytes),
+        yield_cpu: yield_to_others,
     };
     let link = Link { node: Arc::downgrade(node), hashing: Hashing::default() };
     let peers = Peers::start(options, Arc::new(link))?;
@@ -146,12 +148,19 @@ impl Intake for Receiving {
     }
 }
 
-impl peers::Export for store::Export {
+/// A snapshot of the store as peers fetch it.
+pub(super) struct Sending(pub(super) Arc<store::Export>);
+
+impl peer::Export for Sending {
+    fn identity(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
     fn checkpoint(&self) -> Result<Bytes, String> {
-        store::Export::checkpoint(self).map_err(|error| error.to_string())
+        self.0.checkpoint().map_err(|error| error.to_string())
     }
 
     fn read(&self, segment: u32, offset: u64, length: usize) -> Result<Bytes, String> {
-        store::Export::read(self, segment, offset, length).map_err(|error| error.to_string())
+        self.0.read(segment, offset, length).map_err(|error| error.to_string())
     }
 }

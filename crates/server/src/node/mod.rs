@@ -49,7 +49,6 @@ use crate::cluster::strangers::Strangers;
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::overload::Class;
-use crate::peers::{Gate, Peers};
 use crate::services::{Shares, Turns};
 use crate::system::End;
 use crate::tls::Tls;
@@ -59,6 +58,7 @@ use clock::Clock;
 use contain::lock;
 use inbox::{ConfChange, Inbox, Proposal, Waiter};
 use overload::Refusals;
+use peer::{Connector, Peers};
 use pending::Pending;
 use reads::Reads;
 use replica::Lessor;
@@ -102,7 +102,7 @@ pub struct Node {
     /// The other members, once they can be talked to.
     pub(crate) peers: OnceLock<Arc<Peers>>,
     /// How other members are connected to.
-    pub(crate) gate: Gate,
+    pub(crate) connector: Connector,
     /// Certificates and keys.
     pub(crate) tls: Tls,
     /// Streams that want no service without a leader.

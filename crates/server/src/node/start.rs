@@ -15,12 +15,12 @@ use crate::cluster::{self, BeginError};
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::overload::Class;
-use crate::peers::{Gate, Listener};
 use crate::rest;
 use crate::services::Shares;
 use crate::tls::Tls;
 use disk::data_dir::{self, DataDir, DataDirError};
 use disk::{Disk, OsDisk};
+use peer::{Connector, Listener};
 use replica::{Lessor, Member};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -117,7 +117,8 @@ pub(crate) fn start_on(
 ) -> Result<Running, StartError> {
     let auth = Auth::start(&config).map_err(|error| StartError::Auth(error.to_string()))?;
     let server_name = config.srv.as_ref().filter(|_| config.tls_peer.trusted_ca_file.is_none());
-    let gate = Gate::new(tls.peer.clone(), server_name.map(|srv| srv.domain.as_str())).bound_to(config.local_address());
+    let connector =
+        Connector::new(tls.peer.clone(), server_name.map(|srv| srv.domain.as_str())).bound_to(config.local_address());
     let dir = DataDir::open(&*disk, &config.data_dir, config.wal_dir.as_deref())?;
     if let Some(mode) = dir.open_to_others {
         logging::warn(
@@ -141,7 +142,7 @@ pub(crate) fn start_on(
     let mut beginning = None;
     if !dir.initialised {
         // The log comes first: a store with a checkpoint but without a log has lost its log, whatever happened.
-        let begun = cluster::begin(&config, &gate)?;
+        let begun = cluster::begin(&config, &connector)?;
         Wal::create(disk.clone(), &dir.wal, &restore::metadata(&begun), wal_options)?;
         beginning = Some(begun);
     }
@@ -174,7 +175,7 @@ pub(crate) fn start_on(
         &dir,
         &opened.applied,
         wal_options,
-        || beginning.map_or_else(|| cluster::begin(&config, &gate), Ok),
+        || beginning.map_or_else(|| cluster::begin(&config, &connector), Ok),
         &opened.store.members().removed,
     )?;
     let restore::Opened { wal, identity, restored, remotes } = log;
@@ -188,8 +189,13 @@ pub(crate) fn start_on(
         ],
     );
     if dir.initialised && config.corruption.initial {
-        cluster::corruption::check_initial(&config, &gate, (identity.node_id(), identity.cluster_id()), &opened.store)
-            .inspect_err(|error| logging::error("checkInitialHashKV failed", &[("error", Value::Shown(error))]))?;
+        cluster::corruption::check_initial(
+            &config,
+            &connector,
+            (identity.node_id(), identity.cluster_id()),
+            &opened.store,
+        )
+        .inspect_err(|error| logging::error("checkInitialHashKV failed", &[("error", Value::Shown(error))]))?;
     }
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let member = Member::new(
@@ -217,7 +223,7 @@ pub(crate) fn start_on(
         slow: SlowPool::start("slow", 2, config.queues.of(Class::Slow))?,
         forwards: Forwards::start(config.queues.of(Class::Forward))?,
         peers: OnceLock::new(),
-        gate: gate.of_member(identity.node_id(), identity.cluster_id(), &config.advertise_peer_urls),
+        connector: connector.of_member(identity.node_id(), identity.cluster_id(), &config.advertise_peer_urls),
         tls,
         leaderless: Default::default(),
         turns: Default::default(),

@@ -31,7 +31,6 @@ mod turns;
 mod watch;
 mod within;
 
-pub(crate) use reply::unreadable;
 pub(crate) use shares::Shares;
 pub(crate) use turns::{Turns, run as run_turns};
 pub(crate) use watch::{Progress, run_progress};
@@ -43,13 +42,14 @@ use crate::node::{
     AUTH_DISABLE, AUTH_ENABLE, AUTH_ROLE_ADD, AUTH_ROLE_DELETE, AUTH_ROLE_GRANT_PERMISSION,
     AUTH_ROLE_REVOKE_PERMISSION, AUTH_USER_DELETE, AUTH_USER_GRANT_ROLE, AUTH_USER_REVOKE_ROLE,
 };
-use crate::{tracing, unread};
+use crate::tracing;
 use api::Code;
 use api::etcdserverpb::{
     AuthDisableRequest, AuthEnableRequest, AuthRoleAddRequest, AuthRoleDeleteRequest, AuthRoleGrantPermissionRequest,
     AuthRoleRevokePermissionRequest, AuthUserDeleteRequest, AuthUserGrantRoleRequest, AuthUserRevokeRoleRequest,
     RangeRequest,
 };
+use api::unread;
 use bytes::Bytes;
 use rpc::{Call, HttpResponder, Kind, Method, RequestBody, Responder, Service, Status, StreamCall, StreamHandler};
 use std::fmt;

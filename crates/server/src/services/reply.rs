@@ -1,8 +1,8 @@
 //! Between messages and the transport.
 
 use crate::node::{Node, Outcome};
-use crate::unread;
 use api::etcdserverpb::ResponseHeader;
+use api::unread;
 use api::{Code, Error, Message, limits};
 use bytes::{BufMut, Bytes, BytesMut};
 use contain::contain;
@@ -11,11 +11,14 @@ use store::{Response, Unread};
 
 /// Decodes a request, or says so as gRPC does.
 pub(super) fn decode<M: Message + Default>(message: Bytes) -> Result<M, Status> {
-    Ok(unread::decode(message)?)
+    unread::decode(message).map_err(|unread| match unread {
+        unread::Unread::Malformed(error) => unreadable(&error),
+        unread::Unread::Panicked(panicked) => panicked.into(),
+    })
 }
 
 /// gRPC's refusal of a message that does not decode.
-pub(crate) fn unreadable(error: &impl std::fmt::Display) -> Status {
+pub(super) fn unreadable(error: &impl std::fmt::Display) -> Status {
     Status::new(Code::Internal, format!("grpc: error unmarshalling request: {error}"))
 }
 

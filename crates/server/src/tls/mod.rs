@@ -12,6 +12,7 @@
 mod gate;
 mod keeper;
 mod material;
+mod peers;
 mod selfsigned;
 mod suites;
 

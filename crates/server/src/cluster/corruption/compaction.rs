@@ -32,7 +32,7 @@ impl Checker {
     fn compare(&mut self, node: &Arc<Node>, revision: i64, own: Hash) -> bool {
         let members: Vec<_> = node.store.members().members.into_values().collect();
         let others =
-            ask(&node.gate, members, (node.member_id, node.cluster_id), revision, node.config.request_timeout());
+            ask(&node.connector, members, (node.member_id, node.cluster_id), revision, node.config.request_timeout());
         let mut hashes = vec![(node.member_id, own.hash)];
         for other in &others {
             match other.hash {

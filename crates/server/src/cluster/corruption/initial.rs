@@ -2,7 +2,7 @@
 
 use super::{Hash, ask};
 use crate::config::Config;
-use crate::peers::Gate;
+use peer::Connector;
 use store::Store;
 use telemetry::logging::{self, Value};
 
@@ -12,7 +12,12 @@ use telemetry::logging::{self, Value};
 pub struct Inconsistent(u64);
 
 /// Compares with every member that answers; `ids` are this member's and the cluster's. One that does not, or knows other revisions, says nothing against this one.
-pub(crate) fn check(config: &Config, gate: &Gate, ids: (u64, u64), store: &Store) -> Result<(), Inconsistent> {
+pub(crate) fn check(
+    config: &Config,
+    connector: &Connector,
+    ids: (u64, u64),
+    store: &Store,
+) -> Result<(), Inconsistent> {
     let member = ids.0;
     let timeout = config.request_timeout();
     let own_id = ("local-member-id", Value::Id(member));
@@ -22,7 +27,7 @@ pub(crate) fn check(config: &Config, gate: &Gate, ids: (u64, u64), store: &Store
     let own = Hash::from(&told);
     let mut differ = 0;
     let members = store.members().members.into_values().collect();
-    for other in ask(gate, members, ids, told.hash_revision, timeout) {
+    for other in ask(connector, members, ids, told.hash_revision, timeout) {
         let Some(hash) = other.hash.filter(|hash| hash.hash != own.hash) else { continue };
         let fields = [
             ("local-member-id", Value::Id(member)),

@@ -12,10 +12,10 @@ pub(crate) use initial::check as check_initial;
 
 use super::{publish, remote};
 use crate::node::{self, Node};
-use crate::peers::Gate;
 use api::Message;
 use api::etcdserverpb::alarm_request::AlarmAction;
 use api::etcdserverpb::{AlarmRequest, AlarmType, HashKvResponse};
+use peer::Connector;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -49,15 +49,15 @@ struct Told {
 }
 
 /// Asks every other member for its hash at a revision. `ids` are the own member's and the cluster's.
-fn ask(gate: &Gate, members: Vec<Member>, ids: (u64, u64), revision: i64, timeout: Duration) -> Vec<Told> {
+fn ask(connector: &Connector, members: Vec<Member>, ids: (u64, u64), revision: i64, timeout: Duration) -> Vec<Told> {
     let (own, cluster) = ids;
     let others = members.into_iter().filter(|member| member.id != own && !member.peer_urls.is_empty());
-    others.map(|member| Told { id: member.id, hash: ask_one(gate, &member, cluster, revision, timeout) }).collect()
+    others.map(|member| Told { id: member.id, hash: ask_one(connector, &member, cluster, revision, timeout) }).collect()
 }
 
-fn ask_one(gate: &Gate, member: &Member, cluster: u64, revision: i64, timeout: Duration) -> Option<Hash> {
+fn ask_one(connector: &Connector, member: &Member, cluster: u64, revision: i64, timeout: Duration) -> Option<Hash> {
     for url in &member.peer_urls {
-        match remote::hash_kv(gate, url, cluster, revision, timeout) {
+        match remote::hash_kv(connector, url, cluster, revision, timeout) {
             Ok(told) => return Some(Hash::from(&told)),
             Err(error) => logging::warn(
                 "failed hash kv request",

@@ -12,7 +12,7 @@ pub(super) fn check(node: &Arc<Node>) -> Result<(), Error> {
     let before = Hash::from(&told);
     let members: Vec<_> = node.store.members().members.into_values().collect();
     let timeout = node.config.request_timeout();
-    let others = ask(&node.gate, members.clone(), (node.member_id, node.cluster_id), told.hash_revision, timeout);
+    let others = ask(&node.connector, members.clone(), (node.member_id, node.cluster_id), told.hash_revision, timeout);
     // Whatever the others had when they answered, this member has from here on.
     node.wait_linearized(timeout)?;
     let again = node.store.hash_kv(told.hash_revision).map(|again| Hash::from(&again));

@@ -1,0 +1,83 @@
+//! The thread that accepts connections, from the moment at which an address is taken.
+//!
+//! Until a member knows who it is, whoever connects is accepted and sent away. Not refused by the system: what stands between two
+//! members may take a connection before it finds that nobody listens behind it, and keep the caller waiting for seconds. Not kept
+//! either: members that begin together ask each other who they are, and each would wait for all others.
+
+use socket2::{SockAddr, Socket};
+use std::io;
+use std::net::Shutdown;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Pause after an accept that failed for want of descriptors or memory.
+const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
+
+/// What is done with a connection, and where it comes from. Does not wait.
+pub(crate) type Welcome = Box<dyn Fn(Socket, &SockAddr) + Send + Sync>;
+
+/// A socket that is listened on. Dropped, it is closed.
+pub(crate) struct Acceptor {
+    state: Arc<State>,
+    /// Ended by the drop.
+    thread: Option<JoinHandle<()>>,
+}
+
+struct State {
+    socket: Socket,
+    welcome: OnceLock<Welcome>,
+    is_ended: AtomicBool,
+}
+
+impl Acceptor {
+    /// Sends everybody away who connects to a socket that listens.
+    pub(crate) fn start(socket: Socket) -> io::Result<Acceptor> {
+        let state = Arc::new(State { socket, welcome: OnceLock::new(), is_ended: AtomicBool::new(false) });
+        let accepting = state.clone();
+        let thread = std::thread::Builder::new().name("peer-accept".into()).spawn(move || accepting.accept())?;
+        Ok(Acceptor { state, thread: Some(thread) })
+    }
+
+    #[cfg(feature = "test-support")]
+    pub(crate) fn address(&self) -> Option<std::net::SocketAddr> {
+        self.state.socket.local_addr().ok()?.as_socket()
+    }
+
+    /// Lets them in. Once.
+    pub(crate) fn open(&self, welcome: Welcome) {
+        assert!(self.state.welcome.set(welcome).is_ok(), "an acceptor is opened once");
+    }
+}
+
+impl State {
+    fn accept(&self) {
+        while !self.is_ended.load(Ordering::SeqCst) {
+            match self.socket.accept() {
+                Ok((socket, address)) => {
+                    if let Some(welcome) = self.welcome.get() {
+                        welcome(socket, &address);
+                    }
+                }
+                // The peer has gone before it was accepted, or a signal came.
+                Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {
+                }
+                Err(_) if self.is_ended.load(Ordering::SeqCst) => return,
+                Err(_) => std::thread::sleep(SHORTAGE_PAUSE),
+            }
+        }
+    }
+}
+
+impl Drop for Acceptor {
+    fn drop(&mut self) {
+        self.state.is_ended.store(true, Ordering::SeqCst);
+        // Makes the accept that is waiting return.
+        let is_shut = self.state.socket.shutdown(Shutdown::Both).is_ok();
+        if let Some(thread) = self.thread.take().filter(|_| is_shut) {
+            // It does nothing but accept: a panic there has nothing to tell.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Calls to other members: one request, one answer, with a time-out over all of it.
+
+use crate::address::{Address, BadUrl};
+use crate::connector::Connector;
+use crate::fault::Fault;
+use crate::head;
+use crate::timeouts::after;
+use crate::wire::Wire;
+use http::{Request, Response};
+use std::io;
+use std::time::{Duration, Instant};
+
+/// Bytes an answer may have.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// Why a call has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nobody can be called there.
+    #[error(transparent)]
+    Url(#[from] BadUrl),
+    /// Nobody is there.
+    #[error("cannot connect to `{url}`: {error}")]
+    Connect {
+        /// Whom we tried.
+        url: String,
+        /// What the operating system says.
+        error: io::Error,
+    },
+    /// The exchange broke off.
+    #[error("no answer from `{url}`: {fault}")]
+    Exchange {
+        /// Whom we asked.
+        url: String,
+        /// What went wrong.
+        fault: Fault,
+    },
+}
+
+/// Sends a request to the member at `url`, whose path and query are the request's, and waits for the answer at most `timeout`.
+pub fn call(
+    connector: &Connector,
+    url: &str,
+    mut request: Request<Vec<u8>>,
+    timeout: Duration,
+) -> Result<Response<Vec<u8>>, Error> {
+    let deadline = after(timeout);
+    for (name, value) in &*connector.own {
+        request.headers_mut().insert(name, value.clone());
+    }
+    let mut connection = Connection::open(connector, url, timeout)?;
+    connection.exchange(&request, deadline.saturating_duration_since(Instant::now()))
+}
+
+/// How long a connection may be unused and still be kept: shorter than the other side waits for a request.
+const KEPT_MAX: Duration = Duration::from_secs(5);
+
+/// The connection of the last call, for the next one to the same member.
+#[derive(Default)]
+pub struct Kept(Option<(Connection, Instant)>);
+
+impl Kept {
+    /// Like [`call`], on the connection of the last call if that still holds. If it does not, the call is made a second time: only for what
+    /// may be done twice.
+    pub fn call(
+        &mut self,
+        connector: &Connector,
+        url: &str,
+        mut request: Request<Vec<u8>>,
+        timeout: Duration,
+    ) -> Result<Response<Vec<u8>>, Error> {
+        let deadline = after(timeout);
+        let left = || deadline.saturating_duration_since(Instant::now());
+        for (name, value) in &*connector.own {
+            request.headers_mut().insert(name, value.clone());
+        }
+        if let Some((mut connection, since)) = self.0.take()
+            && connection.url == url
+            && since.elapsed() < KEPT_MAX
+        {
+            match connection.exchange(&request, left()) {
+                Ok(response) => return Ok(self.keep(connection, response)),
+                Err(error) if left().is_zero() => return Err(error),
+                // The other side has closed it, as it may between requests.
+                Err(_) => {}
+            }
+        }
+        let mut connection = Connection::open(connector, url, left())?;
+        let response = connection.exchange(&request, left())?;
+        Ok(self.keep(connection, response))
+    }
+
+    fn keep(&mut self, connection: Connection, response: Response<Vec<u8>>) -> Response<Vec<u8>> {
+        self.0 = connection.is_reusable().then(|| (connection, Instant::now()));
+        response
+    }
+
+    /// How long the connection is still kept; none if there is none.
+    pub fn time_left(&self) -> Option<Duration> {
+        self.0.as_ref().map(|(_, since)| KEPT_MAX.saturating_sub(since.elapsed()))
+    }
+
+    /// Lets it go.
+    pub fn close(&mut self) {
+        self.0 = None;
+    }
+}
+
+/// A connection on which one request follows the other.
+pub(crate) struct Connection {
+    url: String,
+    host: String,
+    wire: Wire,
+    keep_alive: bool,
+}
+
+impl Connection {
+    pub(crate) fn open(connector: &Connector, url: &str, timeout: Duration) -> Result<Connection, Error> {
+        let address = Address::parse(url)?;
+        let failed = |error| Error::Connect { url: url.to_string(), error };
+        let stream = connector.dial(&address, timeout).map_err(failed)?;
+        let wire = Wire::new(stream).map_err(failed)?;
+        Ok(Connection { url: url.to_string(), host: address.host(), wire, keep_alive: true })
+    }
+
+    /// Another request can follow.
+    pub(crate) fn is_reusable(&self) -> bool {
+        self.keep_alive
+    }
+
+    /// Sends the request, and waits for the head of the answer and then for its body, at most `patience` each.
+    pub(crate) fn exchange(
+        &mut self,
+        request: &Request<impl AsRef<[u8]>>,
+        patience: Duration,
+    ) -> Result<Response<Vec<u8>>, Error> {
+        self.keep_alive = false;
+        self.try_exchange(request, patience).map_err(|fault| Error::Exchange { url: self.url.clone(), fault })
+    }
+
+    fn try_exchange(
+        &mut self,
+        request: &Request<impl AsRef<[u8]>>,
+        patience: Duration,
+    ) -> Result<Response<Vec<u8>>, Fault> {
+        let answer = self.send(request, patience)?;
+        let body = self.wire.body(answer.framing, ANSWER_BYTES_MAX, after(patience))?;
+        self.keep_alive = answer.keep_alive;
+        Ok(answer.response.map(|()| body.into()))
+    }
+
+    /// Sends the request and returns the head of the answer.
+    pub(crate) fn send(
+        &mut self,
+        request: &Request<impl AsRef<[u8]>>,
+        patience: Duration,
+    ) -> Result<head::ResponseHead, Fault> {
+        let mut bytes = head::write_request(request, &self.host);
+        bytes.extend_from_slice(request.body().as_ref());
+        self.wire.write_all(&bytes)?;
+        self.wire.response(patience)
+    }
+
+    /// The connection below, for a body that is read piece by piece and followed by another request.
+    pub(crate) fn wire(&mut self) -> &mut Wire {
+        &mut self.wire
+    }
+
+    /// The connection below, for a body that has no end.
+    pub(crate) fn into_wire(self) -> Wire {
+        self.wire
+    }
+}

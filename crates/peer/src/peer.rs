@@ -1,0 +1,335 @@
+//! One peer: the streams it has dialled, whether it can be reached, and the threads that serve it.
+
+use crate::codec::Kind;
+use crate::metrics::Counters;
+use crate::outgoing::Outgoing;
+use crate::picker::Picker;
+use crate::pipeline::Pipeline;
+use crate::shared::Shared;
+use crate::stream::{Breaker, Stream};
+use crate::timeouts::after;
+use api::Message as _;
+use api::raftpb::{Message, MessageType};
+use contain::lock;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use telemetry::logging::{self, Value};
+
+/// Bytes that may wait for the sockets of one peer.
+pub(crate) const WAITING_BYTES_MAX: usize = 64 << 20;
+/// The same trouble is logged again after so long.
+const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
+/// Different troubles that are logged within that time.
+const COMPLAINTS_MAX: usize = 16;
+
+/// One peer.
+pub(crate) struct Peer {
+    pub(crate) id: u64,
+    pub(crate) urls: Picker,
+    pub(crate) counters: Arc<Counters>,
+    /// A member; otherwise only known from its requests, and answered by POST.
+    pub(crate) is_dialled: AtomicBool,
+    pub(crate) pipeline: Pipeline,
+    links: Mutex<[Option<Outgoing>; 2]>,
+    active: Mutex<Option<Instant>>,
+    /// What was complained about lately, and when.
+    complaints: Mutex<Vec<(String, Instant)>>,
+    readers: Mutex<[Option<Breaker>; 2]>,
+    doubts: AtomicU64,
+    /// Requests in which it has named itself, and when it did last. Only counted while it is no member.
+    requests: Mutex<(u64, Instant)>,
+    rest: (Mutex<Rest>, Condvar),
+}
+
+/// What ends the pauses of those who dial the peer.
+#[derive(Default)]
+struct Rest {
+    is_over: bool,
+    /// Streams that the peer has dialled so far: whoever has just done so can be dialled.
+    calls: u64,
+}
+
+impl Peer {
+    pub(crate) fn new(id: u64, urls: Vec<String>, is_dialled: bool, counters: Arc<Counters>) -> Peer {
+        Peer {
+            id,
+            urls: Picker::new(urls),
+            counters,
+            is_dialled: AtomicBool::new(is_dialled),
+            pipeline: Pipeline::default(),
+            links: Mutex::default(),
+            active: Mutex::default(),
+            complaints: Mutex::default(),
+            readers: Mutex::default(),
+            doubts: AtomicU64::new(0),
+            requests: Mutex::new((1, Instant::now())),
+            rest: Default::default(),
+        }
+    }
+
+    /// It has named itself in another request.
+    pub(crate) fn note_request(&self) {
+        if !self.is_dialled.load(Ordering::SeqCst) {
+            let mut requests = lock(&self.requests);
+            *requests = (requests.0.saturating_add(1), Instant::now());
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn set_requests(&self, count: u64, last: Instant) {
+        *lock(&self.requests) = (count, last);
+    }
+
+    /// In how many requests it has named itself, and when it did last.
+    pub(crate) fn requests(&self) -> (u64, Instant) {
+        *lock(&self.requests)
+    }
+
+    /// Sends those of `messages` that are for this peer.
+    pub(crate) fn send(&self, shared: &Shared, messages: &[Message]) {
+        let mut links = lock(&self.links);
+        let (mut sent_bytes, mut dropped) = (0_usize, 0_u64);
+        for message in messages.iter().filter(|message| message.to() == self.id) {
+            let kind = message.r#type();
+            if kind == MessageType::MsgSnap {
+                continue;
+            }
+            let waiting: usize = links.iter().flatten().map(Outgoing::waiting).sum();
+            let [appends, others] = &mut *links;
+            let link = appends.as_mut().filter(|_| kind == MessageType::MsgApp).or(others.as_mut());
+            match link {
+                Some(_) if waiting > WAITING_BYTES_MAX => dropped = dropped.saturating_add(1),
+                Some(link) => sent_bytes = sent_bytes.saturating_add(link.push(message)),
+                None if self.pipeline.post(message.encode_to_vec()) => {}
+                None => dropped = dropped.saturating_add(1),
+            }
+        }
+        let broken = flush(&mut links, shared);
+        drop(links);
+        self.counters.sent_bytes.fetch_add(sent_bytes as u64, Ordering::Relaxed);
+        if dropped > 0 {
+            self.counters.sent_failures.fetch_add(dropped, Ordering::Relaxed);
+            self.complain("dropped Raft messages: too much waits for this peer already");
+            shared.handler.unreachable(self.id);
+        }
+        self.report_broken(shared, broken);
+    }
+
+    /// Takes over a connection on which the peer wants to be sent a stream.
+    pub(crate) fn attach(&self, shared: &Shared, kind: Kind, stream: Stream) -> io::Result<()> {
+        let link = Outgoing::new(stream, kind, shared.next_serial())?;
+        let mut links = lock(&self.links);
+        // Looked at under the lock that `stop` takes afterwards: no stream outlives its peer.
+        if self.is_stopped() {
+            return Ok(());
+        }
+        let before = kind.of(&mut links).replace(link);
+        drop(links);
+        self.activate();
+        self.called();
+        shared.flusher.wake();
+        let fields = [("stream-writer-type", kind.title().into()), ("remote-peer-id", Value::Shown(&self.name()))];
+        if let Some(before) = before {
+            logging::warn("closed TCP streaming connection with remote peer", &fields);
+            if before.waiting() > 0 {
+                shared.handler.unreachable(self.id);
+            }
+        }
+        logging::info("established TCP streaming connection with remote peer", &fields);
+        Ok(())
+    }
+
+    /// Looks at the streams of this peer one after the other. Those for which `look` gives a reason are closed.
+    pub(crate) fn each_link(&self, shared: &Shared, mut look: impl FnMut(Kind, &mut Outgoing) -> Option<io::Error>) {
+        let mut broken = [None, None];
+        let mut links = lock(&self.links);
+        for kind in Kind::ALL {
+            let link = kind.of(&mut links);
+            if let Some(error) = link.as_mut().and_then(|link| look(kind, link)) {
+                *link = None;
+                *kind.of(&mut broken) = Some(error);
+            }
+        }
+        drop(links);
+        self.report_broken(shared, broken);
+    }
+
+    fn report_broken(&self, shared: &Shared, broken: [Option<io::Error>; 2]) {
+        for (kind, error) in Kind::ALL.into_iter().zip(broken) {
+            let Some(error) = error else { continue };
+            logging::warn(
+                "lost TCP streaming connection with remote peer",
+                &[
+                    ("stream-writer-type", kind.title().into()),
+                    ("remote-peer-id", Value::Shown(&self.name())),
+                    ("error", Value::Shown(&error)),
+                ],
+            );
+            self.counters.sent_failures.fetch_add(1, Ordering::Relaxed);
+            // A peer that has closed its end will be found out by the reader, if it is really gone.
+            if error.kind() != io::ErrorKind::UnexpectedEof {
+                self.deactivate(kind.title(), "write", &error);
+            }
+            shared.handler.unreachable(self.id);
+        }
+    }
+
+    /// Since when the peer can be reached.
+    pub(crate) fn active_since(&self) -> Option<Instant> {
+        *lock(&self.active)
+    }
+
+    /// Something got through to the peer, or came from it.
+    pub(crate) fn activate(&self) {
+        let mut active = lock(&self.active);
+        if active.is_none() {
+            *active = Some(Instant::now());
+            drop(active);
+            lock(&self.complaints).clear();
+            logging::info("peer became active", &[("peer-id", Value::Shown(&self.name()))]);
+        }
+    }
+
+    /// Something did not get through.
+    pub(crate) fn deactivate(&self, source: &str, action: &str, error: &dyn std::fmt::Display) {
+        let reason = format!("failed to {action} {:x} on {source} ({error})", self.id);
+        if lock(&self.active).take().is_some() {
+            self.counters.disconnected.fetch_add(1, Ordering::Relaxed);
+            logging::warn(
+                "peer became inactive (message send to peer failed)",
+                &[("peer-id", Value::Shown(&self.name())), ("error", (&reason).into())],
+            );
+        } else {
+            self.complain(&reason);
+        }
+    }
+
+    /// Logs trouble with this peer; the same trouble only once in a while.
+    pub(crate) fn complain(&self, reason: &str) {
+        let now = Instant::now();
+        let mut recent = lock(&self.complaints);
+        recent.retain(|(_, at)| now.duration_since(*at) < COMPLAINT_INTERVAL);
+        if recent.len() < COMPLAINTS_MAX && recent.iter().all(|(text, _)| text != reason) {
+            recent.push((reason.to_string(), now));
+            drop(recent);
+            logging::warn(
+                "trouble with a peer",
+                &[
+                    ("remote-peer-id", Value::Shown(&self.name())),
+                    ("remote-peer-urls", (&self.urls.list()).into()),
+                    ("error", reason.into()),
+                ],
+            );
+        }
+    }
+
+    /// Remembers how to end the connection that a reader waits on; ends it at once if the peer is gone already.
+    pub(crate) fn set_reader(&self, kind: Kind, breaker: Option<Breaker>) {
+        let mut readers = lock(&self.readers);
+        if let (Some(breaker), true) = (&breaker, self.is_stopped()) {
+            breaker.end();
+        }
+        *kind.of(&mut readers) = breaker;
+    }
+
+    /// Ends the streams that are read from this peer.
+    pub(crate) fn hang_up(&self) {
+        self.doubts.fetch_add(1, Ordering::SeqCst);
+        for breaker in lock(&self.readers).iter().flatten() {
+            breaker.end();
+        }
+    }
+
+    /// How often the peer was hung up on.
+    pub(crate) fn doubts(&self) -> u64 {
+        self.doubts.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        lock(&self.rest.0).is_over
+    }
+
+    /// The peer has dialled a stream.
+    fn called(&self) {
+        let mut rest = lock(&self.rest.0);
+        rest.calls = rest.calls.wrapping_add(1);
+        drop(rest);
+        self.rest.1.notify_all();
+    }
+
+    /// How often the peer has called: see [`Peer::pause`].
+    pub(crate) fn calls(&self) -> u64 {
+        lock(&self.rest.0).calls
+    }
+
+    /// Sleeps, or until [`Peer::stop`], or until the peer has called more often than `calls`.
+    pub(crate) fn pause(&self, time: Duration, calls: u64) {
+        let deadline = after(time);
+        let mut rest = lock(&self.rest.0);
+        while !rest.is_over && rest.calls == calls {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            rest = self.rest.1.wait_timeout(rest, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Ends its threads and closes its streams.
+    pub(crate) fn stop(&self) {
+        lock(&self.rest.0).is_over = true;
+        self.rest.1.notify_all();
+        self.pipeline.stop();
+        *lock(&self.links) = [None, None];
+        for breaker in lock(&self.readers).iter().flatten() {
+            breaker.end();
+        }
+    }
+
+    /// Its id as logs and paths have it.
+    pub(crate) fn name(&self) -> String {
+        format!("{:x}", self.id)
+    }
+}
+
+/// Writes what was queued, at most once per stream; returns those that failed.
+fn flush(links: &mut [Option<Outgoing>; 2], shared: &Shared) -> [Option<io::Error>; 2] {
+    let mut broken = [None, None];
+    for (link, broken) in links.iter_mut().zip(&mut broken) {
+        let Some(open) = link.as_mut().filter(|link| !link.is_stalled() && link.waiting() > 0) else { continue };
+        match open.flush() {
+            Ok(false) => {}
+            Ok(true) => shared.flusher.wake(),
+            Err(error) => {
+                *link = None;
+                *broken = Some(error);
+            }
+        }
+    }
+    broken
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Ledger;
+
+    #[test]
+    fn a_pause_ends_when_the_peer_calls() {
+        let peer = Arc::new(Peer::new(2, Vec::new(), true, Ledger::default().of(2)));
+        let calls = peer.calls();
+        let began = Instant::now();
+        let dialler = peer.clone();
+        let pausing = std::thread::spawn(move || dialler.pause(Duration::from_secs(600), calls));
+        peer.called();
+        pausing.join().expect("no panic");
+        // Also when it has called before the pause begins; and the next pause is one again.
+        peer.pause(Duration::from_secs(600), calls);
+        assert!(began.elapsed() < Duration::from_secs(300));
+        let again = Instant::now();
+        peer.pause(Duration::from_millis(50), peer.calls());
+        assert!(again.elapsed() >= Duration::from_millis(50));
+    }
+}

@@ -1,0 +1,108 @@
+//! The peers of a member: what is told to them, and what starts and ends.
+
+use crate::connector::Connector;
+use crate::handler::Handler;
+use crate::identity::Identity;
+use crate::listener::Listener;
+use crate::shared::Shared;
+use crate::snapshot::Export;
+use crate::timeouts::Timeouts;
+use crate::{flusher, metrics, snapshot};
+use api::raftpb::Message;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+use telemetry::metrics::Page;
+
+/// What a member needs to talk to its peers.
+pub struct Options {
+    /// This member.
+    pub member_id: u64,
+    /// Its cluster.
+    pub cluster_id: u64,
+    /// Its advertised peer URLs, for those who do not know it yet.
+    pub urls: Vec<String>,
+    /// How connections are made and taken.
+    pub connector: Connector,
+    /// Where peers are listened for.
+    pub listeners: Vec<Listener>,
+    /// How long peers are waited for.
+    pub timeouts: Timeouts,
+    /// The longest message taken from a peer.
+    pub message_bytes_max: usize,
+    /// Has the calling thread take only what others leave of the processor: called by those who send and receive states.
+    pub yield_cpu: fn(),
+}
+
+/// The peers of a member.
+pub struct Peers {
+    pub(crate) shared: Arc<Shared>,
+    listeners: Mutex<Vec<Listener>>,
+}
+
+impl Peers {
+    /// Begins to answer peers. None is called before [`Peers::set`] names it.
+    pub fn start(options: Options, handler: Arc<dyn Handler>) -> io::Result<Arc<Peers>> {
+        let listeners = options.listeners;
+        let shared = Arc::new(Shared::new(
+            Identity { member_id: options.member_id, cluster_id: options.cluster_id, urls: options.urls.join(",") },
+            options.connector,
+            options.timeouts,
+            options.message_bytes_max,
+            options.yield_cpu,
+            handler,
+        )?);
+        flusher::start(shared.clone())?;
+        listeners.iter().for_each(|listener| listener.open(&shared));
+        Ok(Arc::new(Peers { shared, listeners: Mutex::new(listeners) }))
+    }
+
+    /// A member joined or its URLs changed: it is dialled from now on.
+    pub fn set(&self, id: u64, urls: Vec<String>) {
+        self.shared.set(id, urls);
+    }
+
+    /// A member is gone: nothing is sent to it or taken from it any more.
+    pub fn remove(&self, id: u64) {
+        self.shared.remove(id);
+    }
+
+    /// Sends messages, all that go to one peer in one write, and never waits. What a peer has no room for is dropped and
+    /// reported. Messages to nobody that is known are dropped; so are snapshots, which go by [`Peers::send_snapshot`].
+    pub fn send(&self, messages: &[Message]) {
+        self.shared.send(messages);
+    }
+
+    /// Sends a snapshot on a thread of its own, which ends in [`Handler::snapshot_sent`].
+    pub fn send_snapshot(&self, message: Message, export: Arc<dyn Export>) {
+        snapshot::send(&self.shared, message, export);
+    }
+
+    /// Since when the peer can be reached; `None` if it cannot, or is not known.
+    pub fn active_since(&self, id: u64) -> Option<Instant> {
+        self.shared.peer(id).and_then(|peer| peer.active_since())
+    }
+
+    /// Ends the streams on which this peer sends: it said what cannot be believed. It is dialled again a little later.
+    pub fn hang_up(&self, id: u64) {
+        if let Some(peer) = self.shared.peer(id) {
+            peer.hang_up();
+        }
+    }
+
+    /// Appends etcd's metrics about peers to a page.
+    pub fn render(&self, page: &mut Page) {
+        let shared = &self.shared;
+        let is_active = |id| shared.peer(id).is_some_and(|peer| peer.active_since().is_some());
+        shared.places.render(page);
+        metrics::render(&shared.ledger, shared.identity.member_id, is_active, page);
+    }
+
+    /// Ends all connections. Threads that are busy end soon afterwards.
+    pub fn stop(&self) {
+        self.shared.stop();
+        for listener in contain::lock(&self.listeners).drain(..) {
+            listener.stop();
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! Places for the connections that others have dialled, streams not counted: each has a thread and a bounded buffer.
+//!
+//! A connection begins among the strangers, whatever it is. When they have no place left, the origin with most of them loses its oldest:
+//! strangers take places from themselves and from no member. The first request that names this cluster and one of its members moves the
+//! connection to the places of that member, of which each has its own. With TLS that asks for certificates nobody comes so far without
+//! one; without, whoever copies a member's headers takes places of that one member, and of those only what is idle: a connection of the
+//! member's that finds none stays among the strangers and is served there.
+
+use crate::stream::Breaker;
+use contain::lock;
+use rpc::{Crowd, Origin};
+use socket2::Socket;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use telemetry::metrics::Page;
+
+/// Connections that have not yet been shown to be a member's.
+pub(crate) const STRANGERS_MAX: usize = 128;
+/// Connections of one member. It needs less than ten, and keeps eight for a moment when its clients ask for leases.
+pub(crate) const MEMBER_CONNECTIONS_MAX: usize = 16;
+/// Connections that lost their places and whose threads have not noticed yet. They do as soon as they read or write.
+const LEAVING_MAX: usize = 2 * CALLS_MAX;
+/// Calls of strangers that are answered at once: they may take long, and none of them notices meanwhile that it has lost its place.
+const CALLS_MAX: usize = 128;
+
+/// All of them.
+#[derive(Default)]
+pub(crate) struct Places {
+    table: Mutex<Table>,
+    /// Strangers and idle connections of members that lost their place, and those that never found one.
+    lost: [AtomicU64; 3],
+}
+
+#[derive(Clone, Copy)]
+enum Lost {
+    Stranger,
+    Idle,
+    Refused,
+}
+
+#[derive(Default)]
+struct Table {
+    strangers: Crowd<Breaker>,
+    members: BTreeMap<u64, Crowd<Held>>,
+    leaving: usize,
+    /// Strangers whose calls are being answered.
+    calling: usize,
+}
+
+/// The place of a member's connection.
+struct Held {
+    breaker: Breaker,
+    /// It waits for the next request.
+    is_idle: bool,
+}
+
+impl Places {
+    /// A place for a new connection, given up when dropped. `None` if so many have lost theirs a moment ago that there is none.
+    pub(crate) fn take(self: &Arc<Places>, socket: &Socket, host: Option<IpAddr>) -> io::Result<Option<Place>> {
+        let breaker = Breaker::of(socket)?;
+        let origin = Origin::of(host);
+        let mut table = lock(&self.table);
+        if table.strangers.len() >= STRANGERS_MAX {
+            if table.leaving >= LEAVING_MAX {
+                self.count(Lost::Refused);
+                return Ok(None);
+            }
+            if let Some(stranger) = table.strangers.evict() {
+                table.leaving = table.leaving.saturating_add(1);
+                self.count(Lost::Stranger);
+                stranger.end();
+            }
+        }
+        let number = table.strangers.add(origin, breaker);
+        Ok(Some(Place { places: self.clone(), origin, member: None, number, is_calling: false }))
+    }
+
+    fn count(&self, lost: Lost) {
+        if let Some(counter) = self.lost.get(lost as usize) {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many are taken: by strangers, and by members.
+    #[cfg(test)]
+    pub(crate) fn taken(&self) -> (usize, usize) {
+        let table = lock(&self.table);
+        (table.strangers.len(), table.members.values().map(Crowd::len).sum())
+    }
+
+    /// How many have lost theirs, or found none.
+    #[cfg(test)]
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.iter().map(|counter| counter.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Appends their metrics to a page.
+    pub(crate) fn render(&self, page: &mut Page) {
+        let (strangers, members) = {
+            let table = lock(&self.table);
+            (table.strangers.len(), table.members.values().map(Crowd::len).sum::<usize>())
+        };
+        let name = "cairn_peer_port_connections";
+        page.family(name, "gauge", "Connections on the peer port that are no streams, by whose they are.");
+        page.labelled(name, &[("of", "members")], members);
+        page.labelled(name, &[("of", "strangers")], strangers);
+        let name = "cairn_peer_port_connections_dropped_total";
+        page.family(name, "counter", "Connections on the peer port that were closed to make room for others.");
+        for (why, counter) in ["stranger", "idle", "refused"].into_iter().zip(&self.lost) {
+            page.labelled(name, &[("why", why)], counter.load(Ordering::Relaxed));
+        }
+    }
+}
+
+/// One connection's place.
+pub(crate) struct Place {
+    places: Arc<Places>,
+    origin: Origin,
+    /// Whose it was shown to be.
+    member: Option<u64>,
+    number: u64,
+    is_calling: bool,
+}
+
+impl Place {
+    /// The connection has named `member`. It stays where it is if it has lost its place, or if the member has none left.
+    pub(crate) fn show(&mut self, member: u64) {
+        if self.member.is_some() {
+            return;
+        }
+        let mut table = lock(&self.places.table);
+        // Whoever has lost its own place takes none from the member.
+        if table.strangers.get_mut(self.number).is_none() {
+            return;
+        }
+        let of_member = table.members.entry(member).or_default();
+        if of_member.len() >= MEMBER_CONNECTIONS_MAX {
+            let Some(idle) = of_member.evict_if(|held| held.is_idle) else { return };
+            idle.breaker.end();
+            table.leaving = table.leaving.saturating_add(1);
+            self.places.count(Lost::Idle);
+        }
+        let Some(breaker) = table.strangers.remove(self.number) else { return };
+        let held = Held { breaker, is_idle: false };
+        self.number = table.members.entry(member).or_default().add(self.origin, held);
+        self.member = Some(member);
+    }
+
+    /// Whether it was shown to be a member's.
+    pub(crate) fn is_members(&self) -> bool {
+        self.member.is_some()
+    }
+
+    /// The connection waits for a request from now on, or has one.
+    pub(crate) fn set_idle(&mut self, is_idle: bool) {
+        let Some(member) = self.member else { return };
+        let mut table = lock(&self.places.table);
+        if let Some(held) = table.members.get_mut(&member).and_then(|of_member| of_member.get_mut(self.number)) {
+            held.is_idle = is_idle;
+        }
+    }
+
+    /// A call begins that may take long. False if too many strangers make one already.
+    pub(crate) fn begin_call(&mut self) -> bool {
+        if self.member.is_some() {
+            return true;
+        }
+        let mut table = lock(&self.places.table);
+        if table.calling >= CALLS_MAX {
+            return false;
+        }
+        table.calling = table.calling.saturating_add(1);
+        self.is_calling = true;
+        true
+    }
+
+    /// It has ended.
+    pub(crate) fn end_call(&mut self) {
+        if std::mem::take(&mut self.is_calling) {
+            let mut table = lock(&self.places.table);
+            table.calling = table.calling.saturating_sub(1);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.end_call();
+        let mut table = lock(&self.places.table);
+        let is_held = match self.member {
+            None => table.strangers.remove(self.number).is_some(),
+            Some(member) => {
+                let of_member = table.members.get_mut(&member);
+                let is_held = of_member.is_some_and(|of_member| of_member.remove(self.number).is_some());
+                if table.members.get(&member).is_some_and(Crowd::is_empty) {
+                    table.members.remove(&member);
+                }
+                is_held
+            }
+        };
+        if !is_held {
+            table.leaving = table.leaving.saturating_sub(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    /// A connection with its place, and the end of the other side.
+    struct Guest(Place, UnixStream);
+
+    impl Guest {
+        fn is_gone(&mut self) -> bool {
+            self.1.set_nonblocking(true).expect("a socket");
+            matches!(self.1.read(&mut [0]), Ok(0))
+        }
+    }
+
+    fn come(places: &Arc<Places>, host: u8) -> Option<Guest> {
+        let (here, there) = UnixStream::pair().expect("sockets");
+        let socket = Socket::from(OwnedFd::from(here));
+        let place = places.take(&socket, Some(IpAddr::from([10, 0, 0, host]))).expect("a descriptor")?;
+        Some(Guest(place, there))
+    }
+
+    #[test]
+    fn strangers_take_places_from_themselves() {
+        let places = Arc::new(Places::default());
+        let mut member = come(&places, 1).expect("a place");
+        member.0.show(2);
+        // It has not said anything yet, and is older than all others.
+        let mut early = come(&places, 1).expect("a place");
+        let mut strangers: Vec<_> = (0..STRANGERS_MAX - 1 + LEAVING_MAX)
+            .map(|place| {
+                let guest = come(&places, 2 + (place % 2) as u8).expect("a place");
+                assert!(places.taken().0 <= STRANGERS_MAX);
+                guest
+            })
+            .collect();
+        assert!(!member.is_gone() && !early.is_gone());
+        early.0.show(2);
+        assert_eq!(places.taken(), (STRANGERS_MAX - 1, 2));
+        assert!(strangers[..LEAVING_MAX].iter_mut().all(Guest::is_gone), "the oldest go first");
+        assert!(!strangers[LEAVING_MAX..].iter_mut().any(Guest::is_gone));
+        // As long as those who lost their place have not left, their number is bounded too.
+        let last = come(&places, 4);
+        assert!(last.is_some(), "there is a free place");
+        assert!(come(&places, 4).is_none(), "too many are leaving");
+        drop(strangers.remove(0));
+        assert!(come(&places, 4).is_some());
+        drop((strangers, member, early, last));
+        assert_eq!(places.taken(), (0, 0));
+        assert_eq!(lock(&places.table).leaving, 0);
+    }
+
+    #[test]
+    fn whoever_copies_a_name_takes_what_is_idle_of_that_name() {
+        let places = Arc::new(Places::default());
+        let mut real: Vec<_> = (0..3).map(|_| come(&places, 1).expect("a place")).collect();
+        real.iter_mut().for_each(|guest| guest.0.show(2));
+        // One of them waits for the next request, two are at work.
+        real[0].0.set_idle(true);
+        let copy = |_| {
+            let mut guest = come(&places, 9).expect("a place");
+            guest.0.show(2);
+            guest.0.set_idle(true);
+            guest
+        };
+        let mut copies: Vec<_> = (0..3 * MEMBER_CONNECTIONS_MAX).map(copy).collect();
+        assert!(!real.iter_mut().any(Guest::is_gone), "the origin with most of them loses");
+        assert_eq!(places.taken(), (0, MEMBER_CONNECTIONS_MAX));
+        // All at work: the member's next one is served among the strangers, and its old ones stay.
+        copies.iter_mut().for_each(|guest| guest.0.set_idle(false));
+        real[0].0.set_idle(false);
+        let mut next = come(&places, 1).expect("a place");
+        next.0.show(2);
+        assert_eq!(places.taken(), (1, MEMBER_CONNECTIONS_MAX));
+        assert!(!next.is_gone());
+        // Another member is not concerned.
+        let mut other = come(&places, 3).expect("a place");
+        other.0.show(3);
+        assert_eq!(places.taken(), (1, MEMBER_CONNECTIONS_MAX + 1));
+    }
+
+    #[test]
+    fn whoever_has_lost_its_place_takes_none_from_a_member() {
+        let places = Arc::new(Places::default());
+        let mut real: Vec<_> = (0..MEMBER_CONNECTIONS_MAX).map(|_| come(&places, 1).expect("a place")).collect();
+        for guest in &mut real {
+            guest.0.show(2);
+            guest.0.set_idle(true);
+        }
+        let mut late: Vec<_> = (0..STRANGERS_MAX + 1).map(|_| come(&places, 9).expect("a place")).collect();
+        assert!(late[0].is_gone());
+        late[0].0.show(2);
+        late[0].0.show(3);
+        assert!(!real.iter_mut().any(Guest::is_gone), "the newcomer has no use for the place");
+        assert!(!lock(&places.table).members.contains_key(&3));
+        assert_eq!(places.taken(), (STRANGERS_MAX, MEMBER_CONNECTIONS_MAX));
+    }
+
+    #[test]
+    fn long_calls_of_strangers_are_few() {
+        let places = Arc::new(Places::default());
+        let mut callers: Vec<_> = (0..CALLS_MAX + 1).map(|_| come(&places, 1).expect("a place")).collect();
+        let begun = callers.iter_mut().filter_map(|guest| guest.0.begin_call().then_some(())).count();
+        assert_eq!(begun, CALLS_MAX);
+        let last = callers.last_mut().expect("one");
+        last.0.show(2);
+        assert!(last.0.begin_call(), "a member's");
+        callers[0].0.end_call();
+        drop(callers.remove(1));
+        assert_eq!(lock(&places.table).calling, CALLS_MAX - 2);
+    }
+}

@@ -1,0 +1,65 @@
+//! Whole states between members. The sender announces what a state consists of; the receiver fetches what it lacks, so that a
+//! transfer that breaks off goes on where it was.
+//!
+//! ```text
+//! sender ──POST /raft/snapshot, X-Cairn-Snapshot: <export>──▶ receiver      MsgSnap and the checkpoint
+//! sender ◀──GET /cairn/snapshot/<export>/segment/<id>?from=&length=&left=── receiver, as often as it needs
+//! sender ◀──102, every second while it works; at last 204────── receiver
+//! ```
+
+mod exports;
+mod fetch;
+mod pace;
+mod receive;
+mod receiving;
+mod send;
+mod serve;
+
+pub(crate) use exports::Exports;
+pub(crate) use receive::receive;
+pub(crate) use receiving::Receiving;
+pub(crate) use send::send;
+pub(crate) use serve::serve;
+
+use api::raftpb::Message;
+use bytes::Bytes;
+use http::HeaderName;
+
+/// The paths of the pieces of an export.
+pub(crate) const PATH: &str = "/cairn/snapshot/";
+/// Names the export to be fetched. etcd sends a database image instead.
+const EXPORT: HeaderName = HeaderName::from_static("x-cairn-snapshot");
+/// Bytes read from an export or written to an intake at once: a fraction of a millisecond
+/// of work, so that others get the processor in between.
+const PIECE_BYTES: usize = 128 << 10;
+
+/// A state that is kept until it is sent.
+pub trait Export: Send + Sync {
+    /// What no other state has that is kept at the same time: a second offer of the same one goes on where the first broke off.
+    fn identity(&self) -> usize;
+    /// What it consists of, in the store's encoding. The first call may read all of it.
+    fn checkpoint(&self) -> Result<Bytes, String>;
+    /// Bytes of one of its segments; fewer than `length` only at the segment's end.
+    fn read(&self, segment: u32, offset: u64, length: usize) -> Result<Bytes, String>;
+}
+
+/// Bytes of a segment that the receiver lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The segment.
+    pub segment: u32,
+    /// The first byte.
+    pub from: u64,
+    /// How many follow.
+    pub length: u64,
+}
+
+/// A state that is being received. Dropped half-way, it keeps what it has for the next attempt.
+pub trait Intake: Send {
+    /// What it lacks.
+    fn needed(&self) -> Vec<Piece>;
+    /// Takes a part of a piece; parts of a piece come in order.
+    fn write(&mut self, segment: u32, offset: u64, bytes: &[u8]) -> Result<(), String>;
+    /// Checks all of it and makes it this member's state; `message` is what consensus is told. Returns once that is done.
+    fn install(self: Box<Self>, message: Message) -> Result<(), String>;
+}

@@ -1,0 +1,184 @@
+//! Taking a state that a peer offers.
+
+use super::fetch::Fetch;
+use super::{EXPORT, Intake};
+use crate::address::Address;
+use crate::answers::{Next, answer, forbidden, refusal, require};
+use crate::fault::Fault;
+use crate::handler::Known;
+use crate::head::RequestHead;
+use crate::identity::{self, PEER_URLS};
+use crate::large_body::large_body;
+use crate::rejection::rejected;
+use crate::sender::{check, note_sender};
+use crate::shared::Shared;
+use crate::wire::Wire;
+use api::raftpb::{Message, MessageType};
+use api::unread;
+use bytes::{Buf, Bytes};
+use http::{HeaderMap, Method, Response, StatusCode};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+use telemetry::logging::{self, Value};
+
+/// Bytes of an announcement: the message with the membership in it, and the checkpoint with its list of segments and its leases.
+const ANNOUNCEMENT_BYTES_MAX: usize = 128 << 20;
+/// How often the sender is told that work goes on.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+/// `POST /raft/snapshot`.
+pub(crate) fn receive(shared: &Arc<Shared>, wire: &mut Wire, head: &RequestHead, address: &str) -> Result<Next, Fault> {
+    match announced(shared, wire, head, address)? {
+        Ok((message, checkpoint, export)) => {
+            let response = transfer(shared, wire, head.request.headers(), message, checkpoint, export)?;
+            answer(shared, wire, head, response)
+        }
+        Err(refusal) => {
+            shared.ledger.count_unknown();
+            answer(shared, wire, head, refusal)
+        }
+    }
+}
+
+/// What is offered: the message, the checkpoint, and the export's id.
+type Announcement = (Message, Bytes, u64);
+
+fn announced(
+    shared: &Arc<Shared>,
+    wire: &mut Wire,
+    head: &RequestHead,
+    address: &str,
+) -> Result<Result<Announcement, Response<Vec<u8>>>, Fault> {
+    let headers = head.request.headers();
+    if let Err(refusal) = require(Method::POST, "POST", &head.request).and_then(|()| check(shared, headers)) {
+        return Ok(Err(*refusal));
+    }
+    note_sender(shared, headers);
+    let Some(export) = identity::text(headers, &EXPORT).and_then(identity::parse_id) else {
+        let text = "receiving a snapshot from an etcd member is not supported yet";
+        rejected(address, &text);
+        return Ok(Err(refusal(StatusCode::NOT_IMPLEMENTED, text)));
+    };
+    let mut body = large_body(shared, wire, head, ANNOUNCEMENT_BYTES_MAX)?;
+    let mut rest = body.bytes.split().freeze();
+    let bad = |text: &str| {
+        rejected(address, &text);
+        Ok(Err(refusal(StatusCode::BAD_REQUEST, text)))
+    };
+    let (Some(message), Some(checkpoint)) = (part(&mut rest), part(&mut rest)) else {
+        return bad("failed to decode raft message (an announcement that is too short)");
+    };
+    let message = match unread::decode::<Message>(message) {
+        Ok(message) => message,
+        Err(error) => return bad(&format!("failed to decode raft message ({error})")),
+    };
+    let named = message.snapshot.as_ref().is_some_and(|snapshot| snapshot.metadata.is_some());
+    if message.r#type() != MessageType::MsgSnap || !named {
+        return bad("wrong raft message type");
+    }
+    if shared.handler.knows(message.from()) == Known::Removed {
+        return Ok(Err(forbidden("cannot process message from removed member")));
+    }
+    if message.to() != shared.identity.member_id {
+        let text = "cannot process message to mismatch member";
+        return Ok(Err(refusal(StatusCode::PRECONDITION_FAILED, text)));
+    }
+    Ok(Ok((message, checkpoint, export)))
+}
+
+/// Eight bytes of length and what they announce.
+fn part(rest: &mut Bytes) -> Option<Bytes> {
+    let length = usize::try_from(rest.try_get_u64().ok()?).ok()?;
+    (length <= rest.len()).then(|| rest.split_to(length))
+}
+
+/// Fetches and installs the state on another thread, while this one tells the sender that work goes on.
+fn transfer(
+    shared: &Arc<Shared>,
+    wire: &mut Wire,
+    headers: &HeaderMap,
+    message: Message,
+    checkpoint: Bytes,
+    export: u64,
+) -> Result<Response<Vec<u8>>, Fault> {
+    let from = message.from();
+    let is_members = shared.peer(from).is_some_and(|peer| peer.is_dialled.load(Ordering::SeqCst));
+    let Some(turn) = shared.receiving.begin(is_members) else {
+        return Ok(refusal(StatusCode::SERVICE_UNAVAILABLE, "another snapshot is being installed"));
+    };
+    let counters = shared.counters(from);
+    let began = Instant::now();
+    counters.snapshots_received.under_way.fetch_add(1, Ordering::Relaxed);
+    let fetch = Fetch {
+        shared: shared.clone(),
+        from,
+        urls: urls(shared, headers, from),
+        export,
+        cancelled: turn.cancelled.clone(),
+    };
+    let (tell, told) = channel();
+    let work = move || {
+        // The connection thread may be gone with its connection; the state is installed all the same.
+        let _ = tell.send(install(&fetch, message, &checkpoint));
+    };
+    let outcome = match std::thread::Builder::new().name("snapshot-fetch".into()).spawn(work) {
+        Err(error) => Err(error.to_string()),
+        Ok(_) => loop {
+            match told.recv_timeout(PROGRESS_INTERVAL) {
+                Ok(outcome) => break outcome,
+                Err(RecvTimeoutError::Disconnected) => break Err("the transfer broke off".to_string()),
+                Err(RecvTimeoutError::Timeout) => {
+                    // If the sender is gone it cannot be fetched from either; the transfer finds out by itself.
+                    let _ = wire.write_all(b"HTTP/1.1 102 Processing\r\n\r\n");
+                }
+            }
+        },
+    };
+    drop(turn);
+    counters.snapshots_received.under_way.fetch_sub(1, Ordering::Relaxed);
+    let name = format!("{from:x}");
+    let fields = [("remote-snapshot-sender-id", Value::from(&name))];
+    Ok(match outcome {
+        Ok(()) => {
+            counters.snapshots_received.succeeded.fetch_add(1, Ordering::Relaxed);
+            let took = began.elapsed();
+            counters.snapshots_received.took.observe(took);
+            shared.ledger.saved.observe(took);
+            logging::info("received and installed database snapshot", &fields);
+            let mut response = Response::new(Vec::new());
+            *response.status_mut() = StatusCode::NO_CONTENT;
+            response
+        }
+        Err(error) => {
+            counters.snapshots_received.failed.fetch_add(1, Ordering::Relaxed);
+            let [remote] = fields;
+            logging::warn("failed to save incoming database snapshot", &[remote, ("error", (&error).into())]);
+            refusal(StatusCode::INTERNAL_SERVER_ERROR, format!("failed to save KV snapshot ({error})"))
+        }
+    })
+}
+
+/// Where the sender can be reached: as the membership has it, or as it says itself.
+fn urls(shared: &Shared, headers: &HeaderMap, from: u64) -> Vec<String> {
+    let known = shared.peer(from).map(|peer| peer.urls.list()).filter(|list| !list.is_empty());
+    let list = known.unwrap_or_else(|| identity::text(headers, &PEER_URLS).unwrap_or_default().to_string());
+    list.split(',').filter(|url| Address::parse(url).is_ok()).map(str::to_string).collect()
+}
+
+fn install(fetch: &Fetch, message: Message, checkpoint: &[u8]) -> Result<(), String> {
+    (fetch.shared.yield_cpu)();
+    let mut intake: Box<dyn Intake> = fetch.shared.handler.intake(fetch.from, checkpoint)?;
+    let pieces = intake.needed();
+    logging::info(
+        "receiving database snapshot",
+        &[
+            ("remote-snapshot-sender-id", Value::Shown(&format_args!("{:x}", fetch.from))),
+            ("pieces", pieces.len().into()),
+            ("bytes", pieces.iter().fold(0_u64, |all, piece| all.saturating_add(piece.length)).into()),
+        ],
+    );
+    fetch.pieces(&pieces, &mut *intake)?;
+    logging::info("received all of the database snapshot; checking it", &[]);
+    intake.install(message)
+}

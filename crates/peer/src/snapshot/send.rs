@@ -1,0 +1,96 @@
+//! Announcing a state to a peer, and waiting until it has it.
+
+use super::{EXPORT, Export};
+use crate::client::Connection;
+use crate::peer::Peer;
+use crate::pipeline::judge;
+use crate::shared::Shared;
+use api::Message as _;
+use api::raftpb::Message;
+use http::{HeaderValue, Method, Request, Uri, header};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use telemetry::logging::{self, Value};
+
+/// A receiver that says nothing for so long is gone; it says something every second.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Sends a state on a thread of its own.
+pub(crate) fn send(shared: &Arc<Shared>, message: Message, export: Arc<dyn Export>) {
+    let to = message.to();
+    let run = {
+        let shared = shared.clone();
+        move || run(&shared, &message, &export)
+    };
+    if let Err(error) = std::thread::Builder::new().name("snapshot-send".into()).spawn(run) {
+        logging::warn("failed to send database snapshot", &[("error", Value::Shown(&error))]);
+        shared.handler.snapshot_sent(to, false);
+    }
+}
+
+fn run(shared: &Arc<Shared>, message: &Message, export: &Arc<dyn Export>) {
+    (shared.yield_cpu)();
+    let to = message.to();
+    let index =
+        message.snapshot.as_ref().and_then(|snapshot| snapshot.metadata.as_ref()).map_or(0, |meta| meta.index());
+    let id = shared.exports.begin(export);
+    let name = format!("{to:x}");
+    let fields = [("snapshot-index", Value::from(index)), ("remote-peer-id", Value::from(&name))];
+    logging::info("sending database snapshot", &fields);
+    let peer = shared.peer(to);
+    let counters = shared.counters(to);
+    let began = Instant::now();
+    counters.snapshots_sent.under_way.fetch_add(1, Ordering::Relaxed);
+    let outcome = match &peer {
+        Some(peer) => post(shared, peer, message, &**export, id),
+        None => Err("the member is not known (any more)".into()),
+    };
+    counters.snapshots_sent.under_way.fetch_sub(1, Ordering::Relaxed);
+    shared.exports.end(id, outcome.is_ok());
+    match &outcome {
+        Ok(()) => {
+            counters.snapshots_sent.succeeded.fetch_add(1, Ordering::Relaxed);
+            counters.snapshots_sent.took.observe(began.elapsed());
+            if let Some(peer) = &peer {
+                peer.activate();
+            }
+            logging::info("sent database snapshot", &fields);
+        }
+        Err(error) => {
+            counters.snapshots_sent.failed.fetch_add(1, Ordering::Relaxed);
+            counters.sent_failures.fetch_add(1, Ordering::Relaxed);
+            let [index, remote] = fields;
+            logging::warn("failed to send database snapshot", &[index, remote, ("error", error.into())]);
+        }
+    }
+    shared.handler.snapshot_sent(to, outcome.is_ok());
+    // Whoever began last after a break lets go of what the break left.
+    shared.exports.forget_old();
+}
+
+fn post(shared: &Shared, peer: &Peer, message: &Message, export: &dyn Export, id: u64) -> Result<(), String> {
+    let mut body = Vec::new();
+    for part in [&message.encode_to_vec()[..], &export.checkpoint()?] {
+        body.extend_from_slice(&(part.len() as u64).to_be_bytes());
+        body.extend_from_slice(part);
+    }
+    let length = body.len() as u64;
+    let mut request = Request::new(body);
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = Uri::from_static("/raft/snapshot");
+    *request.headers_mut() = shared.headers.clone();
+    let headers = request.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(EXPORT, crate::identity::hex(id));
+    let url = peer.urls.pick();
+    let answer = Connection::open(&shared.connector, &url, shared.timeouts.dial)
+        .and_then(|mut connection| connection.exchange(&request, PATIENCE))
+        .map_err(|error| error.to_string())
+        .and_then(|answer| judge(shared, peer, &answer))
+        .inspect_err(|_| peer.urls.failed(&url));
+    if answer.is_ok() {
+        peer.counters.sent_bytes.fetch_add(length, Ordering::Relaxed);
+    }
+    answer
+}

@@ -1,0 +1,291 @@
+//! Members that remember what they are given.
+
+use crate::{
+    Caller, Connector, Credentials, Export, Handler, Intake, Known, Listener, LogRoom, Options, Origin, Peers, Timeouts,
+};
+use api::raftpb::{Entry, Message, MessageType};
+use contain::lock;
+use http::{Request, Response};
+use rustls::pki_types::CertificateDer;
+use rustls::{ClientConfig, ServerConfig};
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+pub(super) const CLUSTER: u64 = 0xc1;
+pub(super) const MESSAGE_BYTES_MAX: usize = 16 << 20;
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Held by tests that measure memory or need much of it: they share one process.
+pub(super) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    lock(&ALONE)
+}
+
+/// What a member was given.
+#[derive(Default)]
+pub(super) struct Seen {
+    pub(super) messages: Vec<Message>,
+    /// How each of them came.
+    pub(super) origins: Vec<Origin>,
+    pub(super) unreachable: Vec<u64>,
+    pub(super) snapshots: Vec<(u64, bool)>,
+    pub(super) removed: usize,
+    /// Calls of `/wait`, whether members', and those whose caller has gone.
+    pub(super) waiting: Vec<bool>,
+    pub(super) gone: usize,
+    pub(super) installed: Vec<(Message, Vec<u8>)>,
+}
+
+/// Makes an intake of a checkpoint.
+type Opener = Box<dyn Fn(&[u8]) -> Result<Box<dyn Intake>, String> + Send>;
+
+#[derive(Default)]
+pub(super) struct Rig {
+    pub(super) seen: Mutex<Seen>,
+    pub(super) changed: Condvar,
+    pub(super) known: Mutex<HashMap<u64, Known>>,
+    pub(super) opener: Mutex<Option<Opener>>,
+}
+
+impl Rig {
+    /// Waits until what was seen is as wanted.
+    pub(super) fn wait(&self, what: &str, wanted: impl Fn(&Seen) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        let mut seen = lock(&self.seen);
+        while !wanted(&seen) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "{what} did not happen; {} messages were seen", seen.messages.len());
+            seen = self.changed.wait_timeout(seen, left).expect("no panic").0;
+        }
+    }
+
+    fn note(&self, change: impl FnOnce(&mut Seen)) {
+        change(&mut lock(&self.seen));
+        self.changed.notify_all();
+    }
+}
+
+impl Handler for Rig {
+    fn receive(&self, messages: Vec<Message>, origin: Origin) {
+        self.note(|seen| {
+            seen.origins.extend(messages.iter().map(|_| origin));
+            seen.messages.extend(messages);
+        });
+    }
+
+    fn unreachable(&self, id: u64) {
+        self.note(|seen| seen.unreachable.push(id));
+    }
+
+    fn snapshot_sent(&self, id: u64, ok: bool) {
+        self.note(|seen| seen.snapshots.push((id, ok)));
+    }
+
+    fn intake(&self, _: u64, checkpoint: &[u8]) -> Result<Box<dyn Intake>, String> {
+        lock(&self.opener).as_ref().map_or_else(|| Err("no room".into()), |open| open(checkpoint))
+    }
+
+    fn log_room(&self) -> LogRoom {
+        LogRoom { used_bytes: 0, max_bytes: 1 << 30 }
+    }
+
+    fn knows(&self, id: u64) -> Known {
+        lock(&self.known).get(&id).copied().unwrap_or(Known::Unknown)
+    }
+
+    fn estranged(&self, _peer: u64, _theirs: &str) {}
+
+    fn removed(&self) {
+        self.note(|seen| seen.removed += 1);
+    }
+
+    fn call(&self, request: Request<Vec<u8>>, caller: Caller<'_>) -> Response<Vec<u8>> {
+        if request.uri().path() == "/wait" {
+            self.note(|seen| seen.waiting.push(caller.is_member));
+            while (caller.waits)() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            self.note(|seen| seen.gone += 1);
+        }
+        if request.uri().path() == "/nothing" {
+            let mut nothing = Response::new(b"nothing".to_vec());
+            *nothing.status_mut() = http::StatusCode::NOT_FOUND;
+            return nothing;
+        }
+        Response::new([request.uri().path().as_bytes(), b" ", request.body()].concat())
+    }
+}
+
+/// A member.
+pub(super) struct Site {
+    pub(super) peers: Arc<Peers>,
+    pub(super) rig: Arc<Rig>,
+    pub(super) id: u64,
+    pub(super) url: String,
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        self.peers.stop();
+    }
+}
+
+impl Site {
+    /// A member that listens on a free port.
+    pub(super) fn new(id: u64) -> Site {
+        Site::on(id, TcpListener::bind("127.0.0.1:0").expect("a free port"))
+    }
+
+    pub(super) fn on(id: u64, listener: TcpListener) -> Site {
+        let url = format!("http://{}", listener.local_addr().expect("bound"));
+        Site::with(id, Listener::over(listener).expect("a thread"), url)
+    }
+
+    pub(super) fn with(id: u64, listener: Listener, url: String) -> Site {
+        let rig = Arc::new(Rig::default());
+        let options = Options {
+            member_id: id,
+            cluster_id: CLUSTER,
+            urls: vec![url.clone()],
+            connector: connector(),
+            listeners: vec![listener],
+            timeouts: Timeouts {
+                dial: Duration::from_secs(1),
+                read: Duration::from_secs(5),
+                write: Duration::from_secs(5),
+            },
+            message_bytes_max: MESSAGE_BYTES_MAX,
+            yield_cpu: || {},
+        };
+        let peers = Peers::start(options, rig.clone()).expect("started");
+        Site { peers, rig, id, url }
+    }
+
+    pub(super) fn address(&self) -> &str {
+        self.url.strip_prefix("http://").expect("TCP")
+    }
+
+    /// A raw connection.
+    pub(super) fn dial(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address()).expect("listening");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        stream
+    }
+
+    /// Sends raw bytes and returns all that is answered until the connection is closed.
+    pub(super) fn raw(&self, bytes: &[u8]) -> String {
+        let mut stream = self.dial();
+        // What is refused early is not read to its end.
+        let _ = stream.write_all(bytes);
+        answer(&mut stream)
+    }
+
+    /// Waits until both streams of both members are up.
+    pub(super) fn meet(&self, other: &Site) {
+        self.peers.set(other.id, vec![other.url.clone()]);
+        other.peers.set(self.id, vec![self.url.clone()]);
+        self.await_streams(other.id);
+        other.await_streams(self.id);
+    }
+
+    /// Waits until the peer has dialled both streams.
+    pub(super) fn await_streams(&self, id: u64) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let mut links = 0;
+            if let Some(peer) = self.peers.shared.peer(id) {
+                peer.each_link(&self.peers.shared, |_, _| {
+                    links += 1;
+                    None
+                });
+            }
+            if links == 2 {
+                return;
+            }
+            assert!(Instant::now() < deadline, "only {links} streams of {id:x} are up");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Connections without certificates.
+pub(super) fn connector() -> Connector {
+    Connector::new(Arc::new(NoCertificates), None)
+}
+
+#[derive(Debug)]
+struct NoCertificates;
+
+impl Credentials for NoCertificates {
+    fn server(&self) -> Option<Arc<ServerConfig>> {
+        None
+    }
+
+    fn client(&self) -> Result<Arc<ClientConfig>, String> {
+        Err("there are no certificates".into())
+    }
+
+    fn check_revoked(&self, _: &[CertificateDer<'_>]) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn skips_addresses(&self) -> bool {
+        false
+    }
+}
+
+/// What comes until the connection is closed.
+pub(super) fn answer(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    // A connection that is reset has said what it had to say.
+    let _ = stream.read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The head of a request of member 2, with its good manners.
+pub(super) fn request(line: &str, more: &str) -> String {
+    format!(
+        "{line} HTTP/1.1\r\nHost: x\r\nX-Server-From: 2\r\nX-Server-Version: 3.7.3\r\nX-Min-Cluster-Version: 3.0.0\r\n\
+         X-Etcd-Cluster-ID: {CLUSTER:x}\r\nConnection: close\r\n{more}\r\n"
+    )
+}
+
+pub(super) fn message(kind: MessageType, from: u64, to: u64, index: u64) -> Message {
+    let (from, to, index) = (Some(from), Some(to), Some(index));
+    Message { r#type: Some(kind as i32), from, to, index, term: Some(3), log_term: Some(3), ..Message::default() }
+}
+
+pub(super) fn append(from: u64, to: u64, index: u64, bytes: usize) -> Message {
+    let data = Some(vec![7; bytes].into());
+    let entry = Entry { term: Some(3), index: Some(index + 1), r#type: Some(0), data };
+    Message { entries: vec![entry], commit: Some(index), ..message(MessageType::MsgApp, from, to, index) }
+}
+
+/// Resident memory of this process that no file backs.
+pub(super) fn resident_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("a line");
+    line.trim().trim_end_matches(" kB").trim().parse::<usize>().expect("a number") << 10
+}
+
+/// A state in memory.
+pub(super) struct Memory(pub(super) Vec<Vec<u8>>);
+
+impl Export for Memory {
+    fn identity(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    fn checkpoint(&self) -> Result<bytes::Bytes, String> {
+        Ok(self.0.iter().flat_map(|segment| (segment.len() as u64).to_be_bytes()).collect::<Vec<_>>().into())
+    }
+
+    fn read(&self, segment: u32, offset: u64, length: usize) -> Result<bytes::Bytes, String> {
+        let segment = self.0.get(segment as usize).ok_or("no such segment")?;
+        let rest = segment.get(offset as usize..).ok_or("beyond the end")?;
+        Ok(rest[..rest.len().min(length)].to_vec().into())
+    }
+}

@@ -1,0 +1,24 @@
+//! The keeper of peers, as their connections ask it.
+
+use super::Keeper;
+use rustls::pki_types::CertificateDer;
+use rustls::{ClientConfig, ServerConfig};
+use std::sync::Arc;
+
+impl peer::Credentials for Keeper {
+    fn server(&self) -> Option<Arc<ServerConfig>> {
+        self.server()
+    }
+
+    fn client(&self) -> Result<Arc<ClientConfig>, String> {
+        self.client()
+    }
+
+    fn check_revoked(&self, chain: &[CertificateDer<'_>]) -> Result<(), String> {
+        self.check_revoked(chain)
+    }
+
+    fn skips_addresses(&self) -> bool {
+        self.options().skip_client_san_verification
+    }
+}
