@@ -33,7 +33,7 @@ pub trait Handler: Send + Sync {
     fn unreachable(&self, id: u64);
     /// A snapshot that [`crate::Peers::send_snapshot`] was given has been installed, or not.
     fn snapshot_sent(&self, id: u64, ok: bool);
-    /// A peer offers a state, described by `checkpoint`; says why it is not wanted, or takes it piece by piece.
+    /// A peer offers a snapshot, described by `checkpoint`; says why it is not wanted, or takes it piece by piece.
     fn intake(&self, from: u64, checkpoint: &[u8]) -> Result<Box<dyn Intake>, String>;
     /// What of the memory that the log may take is in use.
     fn log_room(&self) -> LogRoom;
@@ -56,11 +56,11 @@ pub struct Caller<'a> {
     pub waits: &'a dyn Fn() -> bool,
 }
 
-/// Memory for the log behind a state that is being sent.
+/// Memory for the log behind a snapshot that is being sent.
 #[derive(Clone, Copy, Debug)]
 pub struct LogRoom {
     /// What it takes.
     pub used_bytes: u64,
-    /// What it may take; beyond, the state is of no use any more.
+    /// What it may take; beyond, the snapshot is of no use any more.
     pub max_bytes: u64,
 }

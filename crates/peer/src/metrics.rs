@@ -37,7 +37,7 @@ pub(crate) struct Counters {
 #[derive(Default)]
 pub(crate) struct Ledger {
     peers: Mutex<BTreeMap<u64, Arc<Counters>>>,
-    /// States of other members that were received, whoever sent them.
+    /// Snapshots of other members that were received, whoever sent them.
     pub(crate) saved: Transfers,
     /// Requests that could not be read, from nobody knows whom.
     unknown: AtomicU64,

@@ -1,4 +1,4 @@
-//! States that others may fetch.
+//! The snapshots that receivers may fetch, and for how long.
 
 use super::Export;
 use super::pace::Pace;
@@ -37,7 +37,7 @@ impl Exports {
             kept.users = kept.users.saturating_add(1);
             return kept.id;
         }
-        // Not repeated after a restart, so that nobody fetches the rest of another state.
+        // Not repeated after a restart, so that nobody fetches the rest of another snapshot.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
         let id = self.last.fetch_max(now, Ordering::SeqCst).max(now).saturating_add(1);
         self.last.store(id, Ordering::SeqCst);
@@ -78,9 +78,9 @@ impl Exports {
 mod tests {
     use super::*;
 
-    struct State(usize);
+    struct Named(usize);
 
-    impl Export for State {
+    impl Export for Named {
         fn identity(&self) -> usize {
             self.0
         }
@@ -95,9 +95,9 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_is_offered_again_keeps_its_id_until_somebody_has_all_of_it() {
+    fn a_snapshot_that_is_offered_again_keeps_its_id_until_somebody_has_all_of_it() {
         let exports = Exports::default();
-        let offer = |identity| exports.begin(&(Arc::new(State(identity)) as Arc<dyn Export>));
+        let offer = |identity| exports.begin(&(Arc::new(Named(identity)) as Arc<dyn Export>));
         let first = offer(1);
         exports.end(first, false);
         assert_eq!(offer(1), first);

@@ -22,7 +22,7 @@ const RETRY: Duration = Duration::from_millis(500);
 /// What is read of an answer that says no.
 const REFUSAL_BYTES_MAX: usize = 4 * 1024;
 
-/// Where a state is fetched from.
+/// Where a snapshot is fetched from.
 pub(super) struct Fetch {
     pub(super) shared: Arc<Shared>,
     pub(super) from: u64,

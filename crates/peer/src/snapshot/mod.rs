@@ -1,4 +1,4 @@
-//! Whole states between members. The sender announces what a state consists of; the receiver fetches what it lacks, so that a
+//! Snapshots between members. The sender announces what a snapshot consists of; the receiver fetches what it lacks, so that a
 //! transfer that breaks off goes on where it was.
 //!
 //! ```text
@@ -33,9 +33,9 @@ const EXPORT: HeaderName = HeaderName::from_static("x-cairn-snapshot");
 /// of work, so that others get the processor in between.
 const PIECE_BYTES: usize = 128 << 10;
 
-/// A state that is kept until it is sent.
+/// A snapshot that is kept until it is sent.
 pub trait Export: Send + Sync {
-    /// What no other state has that is kept at the same time: a second offer of the same one goes on where the first broke off.
+    /// What no other snapshot has that is kept at the same time: a second offer of the same one goes on where the first broke off.
     fn identity(&self) -> usize;
     /// What it consists of, in the store's encoding. The first call may read all of it.
     fn checkpoint(&self) -> Result<Bytes, String>;
@@ -54,12 +54,12 @@ pub struct Piece {
     pub length: u64,
 }
 
-/// A state that is being received. Dropped half-way, it keeps what it has for the next attempt.
+/// A snapshot that is being received. Dropped half-way, it keeps what it has for the next attempt.
 pub trait Intake: Send {
     /// What it lacks.
     fn needed(&self) -> Vec<Piece>;
     /// Takes a part of a piece; parts of a piece come in order.
     fn write(&mut self, segment: u32, offset: u64, bytes: &[u8]) -> Result<(), String>;
-    /// Checks all of it and makes it this member's state; `message` is what consensus is told. Returns once that is done.
+    /// Checks all of it and makes it this member's store; `message` is what consensus is told. Returns once that is done.
     fn install(self: Box<Self>, message: Message) -> Result<(), String>;
 }

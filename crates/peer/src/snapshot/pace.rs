@@ -1,12 +1,12 @@
-//! How fast this member sends states: so that the others on its machine, its disk and its network hardly notice, but fast enough
-//! that the state arrives before the entries behind it no longer fit into memory, which would make the next state necessary.
+//! How fast this member sends snapshots: so that the others on its machine, its disk and its network hardly notice, but fast enough
+//! that a snapshot arrives before the entries behind it no longer fit into memory, which would make the next one necessary.
 
 use crate::handler::LogRoom;
 use std::time::{Duration, Instant};
 
 /// Bytes per second, of all transfers together. A gigabyte takes ten seconds.
 const USUAL_RATE: u64 = 96 << 20;
-/// The share of the log's room that may be full when the state has arrived; checking it takes a while, too.
+/// The share of the log's room that may be full when the snapshot has arrived; checking it takes a while, too.
 const LOG_SHARE: f64 = 0.75;
 /// How often the growth of the log is looked at.
 const LOOK: Duration = Duration::from_millis(250);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_takes_its_time() {
+    fn a_snapshot_takes_its_time() {
         let took = seconds(960 << 20, 0.0);
         assert!((9.9..10.1).contains(&took), "{took}");
     }

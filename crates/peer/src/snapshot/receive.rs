@@ -1,4 +1,4 @@
-//! Taking a state that a peer offers.
+//! Taking a snapshot that a peer offers.
 
 use super::fetch::Fetch;
 use super::{EXPORT, Intake};
@@ -93,7 +93,7 @@ fn part(rest: &mut Bytes) -> Option<Bytes> {
     (length <= rest.len()).then(|| rest.split_to(length))
 }
 
-/// Fetches and installs the state on another thread, while this one tells the sender that work goes on.
+/// Fetches and installs the snapshot on another thread, while this one tells the sender that work goes on.
 fn transfer(
     shared: &Arc<Shared>,
     wire: &mut Wire,
@@ -119,7 +119,7 @@ fn transfer(
     };
     let (tell, told) = channel();
     let work = move || {
-        // The connection thread may be gone with its connection; the state is installed all the same.
+        // The connection thread may be gone with its connection; the snapshot is installed all the same.
         let _ = tell.send(install(&fetch, message, &checkpoint));
     };
     let outcome = match std::thread::Builder::new().name("snapshot-fetch".into()).spawn(work) {

@@ -1,4 +1,4 @@
-//! The one place for a state on its way in.
+//! The one snapshot that may be on its way in.
 
 use crate::timeouts::after;
 use contain::lock;

@@ -1,4 +1,4 @@
-//! Announcing a state to a peer, and waiting until it has it.
+//! Announcing a snapshot to a peer, and waiting until it has it.
 
 use super::{EXPORT, Export};
 use crate::client::Connection;
@@ -16,7 +16,7 @@ use telemetry::logging::{self, Value};
 /// A receiver that says nothing for so long is gone; it says something every second.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Sends a state on a thread of its own.
+/// Sends a snapshot on a thread of its own.
 pub(crate) fn send(shared: &Arc<Shared>, message: Message, export: Arc<dyn Export>) {
     let to = message.to();
     let run = {

@@ -1,4 +1,4 @@
-use super::rig::{PATIENCE, Site, alone, append, connector, message, request};
+use super::test_support::{PATIENCE, Site, alone, append, connector, message, request};
 use crate::{Listener, Origin, client};
 use api::raftpb::MessageType;
 use contain::lock;
@@ -22,9 +22,9 @@ fn messages_arrive_whole_and_in_order() {
         a.peers.send(&batch);
         sent.extend(batch);
     }
-    b.rig.wait("all messages", |seen| seen.messages.len() == sent.len());
+    b.recorder.wait("all messages", |seen| seen.messages.len() == sent.len());
     let is_append = |message: &api::raftpb::Message| message.r#type() == MessageType::MsgApp;
-    let seen = lock(&b.rig.seen);
+    let seen = lock(&b.recorder.seen);
     for appends in [true, false] {
         let of = |all: &[api::raftpb::Message]| -> Vec<_> {
             all.iter().filter(|message| is_append(message) == appends).cloned().collect()
@@ -41,8 +41,8 @@ fn large_messages_arrive() {
     a.meet(&b);
     let sent = [append(1, 2, 0, 9 << 20), append(1, 2, 1, 3 << 20), message(MessageType::MsgHeartbeat, 1, 2, 9)];
     a.peers.send(&sent);
-    b.rig.wait("large messages", |seen| seen.messages.len() == 3);
-    let mut seen = std::mem::take(&mut lock(&b.rig.seen).messages);
+    b.recorder.wait("large messages", |seen| seen.messages.len() == 3);
+    let mut seen = std::mem::take(&mut lock(&b.recorder.seen).messages);
     seen.sort_by_key(|message| message.index());
     assert!(seen == sent);
 }
@@ -61,11 +61,11 @@ fn a_peer_that_comes_back_is_found_again() {
         a.peers.send(&[message(MessageType::MsgHeartbeat, 1, 2, 1)]);
         std::thread::sleep(Duration::from_millis(20));
     }
-    a.rig.wait("a report", |seen| seen.unreachable.contains(&2));
+    a.recorder.wait("a report", |seen| seen.unreachable.contains(&2));
     let b = Site::on(2, TcpListener::bind(&address).expect("its old port"));
     a.meet(&b);
     a.peers.send(&[append(1, 2, 7, 10)]);
-    b.rig.wait("a message after the return", |seen| seen.messages.iter().any(|message| message.index() == 7));
+    b.recorder.wait("a message after the return", |seen| seen.messages.iter().any(|message| message.index() == 7));
     assert!(a.peers.active_since(2).expect("active") > since);
 }
 
@@ -75,14 +75,14 @@ fn a_peer_that_is_hung_up_on_is_dialled_again() {
     a.meet(&b);
     a.peers.hang_up(2);
     // What is written to the closed streams is lost.
-    while lock(&b.rig.seen).unreachable.is_empty() {
+    while lock(&b.recorder.seen).unreachable.is_empty() {
         b.peers.send(&[append(2, 1, 1, 10), message(MessageType::MsgHeartbeat, 2, 1, 1)]);
         std::thread::sleep(Duration::from_millis(20));
     }
     b.await_streams(1);
     b.peers.send(&[append(2, 1, 7, 10)]);
-    a.rig.wait("a message on a new stream", |seen| seen.messages.iter().any(|message| message.index() == 7));
-    let seen = lock(&a.rig.seen);
+    a.recorder.wait("a message on a new stream", |seen| seen.messages.iter().any(|message| message.index() == 7));
+    let seen = lock(&a.recorder.seen);
     let last = seen.messages.iter().zip(&seen.origins).find(|(message, _)| message.index() == 7);
     assert_eq!(last.map(|(_, origin)| *origin), Some(Origin::Stream));
     drop(seen);
@@ -96,11 +96,11 @@ fn without_streams_messages_are_posted() {
     // Only one of them knows the other: nobody dials a stream from b's side.
     a.peers.set(2, vec![b.url.clone()]);
     a.peers.send(&[message(MessageType::MsgVote, 1, 2, 1), append(1, 2, 2, 10)]);
-    b.rig.wait("posted messages", |seen| seen.messages.len() == 2);
-    assert_eq!(lock(&b.rig.seen).origins, [Origin::Request; 2]);
+    b.recorder.wait("posted messages", |seen| seen.messages.len() == 2);
+    assert_eq!(lock(&b.recorder.seen).origins, [Origin::Request; 2]);
     // The sender has told where it can be reached.
     b.peers.send(&[message(MessageType::MsgVoteResp, 2, 1, 1)]);
-    a.rig.wait("an answer", |seen| seen.messages.len() == 1);
+    a.recorder.wait("an answer", |seen| seen.messages.len() == 1);
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn all_urls_of_a_peer_are_tried() {
     b.peers.set(1, vec![a.url.clone()]);
     b.await_streams(1);
     b.peers.send(&[append(2, 1, 1, 10)]);
-    a.rig.wait("a message", |seen| seen.messages.len() == 1);
+    a.recorder.wait("a message", |seen| seen.messages.len() == 1);
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn unix_sockets_carry_it_too() {
     let (a, b) = (site(1), site(2));
     a.meet(&b);
     a.peers.send(&[append(1, 2, 1, 10)]);
-    b.rig.wait("a message", |seen| seen.messages.len() == 1);
+    b.recorder.wait("a message", |seen| seen.messages.len() == 1);
     let answer = client::call(&connector(), &a.url, Request::new(vec![]), Duration::from_secs(5)).expect("an answer");
     assert_eq!(answer.body(), b"/ ");
     let paths = [1, 2].map(|id: u64| path.with_extension(id.to_string()));
@@ -184,13 +184,13 @@ fn removed_peers_are_left_alone() {
     a.meet(&b);
     // In this order: a member takes the change in before it parts with the peer. Otherwise the peer, which dials again at once, would be
     // taken for one that this member has not heard of yet, and posted to.
-    lock(&a.rig.known).insert(2, crate::Known::Removed);
+    lock(&a.recorder.known).insert(2, crate::Known::Removed);
     a.peers.remove(2);
     assert!(a.peers.active_since(2).is_none());
     a.peers.send(&[append(1, 2, 1, 10)]);
     // It dials again, and is told.
-    b.rig.wait("the news", |seen| seen.removed == 1);
-    assert!(lock(&b.rig.seen).messages.is_empty());
+    b.recorder.wait("the news", |seen| seen.removed == 1);
+    assert!(lock(&b.recorder.seen).messages.is_empty());
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn metrics_have_etcds_names() {
     let (a, b) = (Site::new(1), Site::new(2));
     a.meet(&b);
     a.peers.send(&[append(1, 2, 1, 10)]);
-    b.rig.wait("a message", |seen| seen.messages.len() == 1);
+    b.recorder.wait("a message", |seen| seen.messages.len() == 1);
     let mut page = telemetry::metrics::Page::default();
     b.peers.render(&mut page);
     for line in [
@@ -245,13 +245,13 @@ fn a_call_knows_who_makes_it_and_whether_they_wait() {
         stream
     };
     let stranger = ask();
-    a.rig.wait("the call", |seen| seen.waiting == [false]);
+    a.recorder.wait("the call", |seen| seen.waiting == [false]);
     a.peers.set(2, vec!["http://127.0.0.1:1".into()]);
     let member = ask();
-    a.rig.wait("the call", |seen| seen.waiting == [false, true]);
-    assert_eq!(lock(&a.rig.seen).gone, 0);
+    a.recorder.wait("the call", |seen| seen.waiting == [false, true]);
+    assert_eq!(lock(&a.recorder.seen).gone, 0);
     drop(stranger);
-    a.rig.wait("its end", |seen| seen.gone == 1);
+    a.recorder.wait("its end", |seen| seen.gone == 1);
     drop(member);
-    a.rig.wait("its end", |seen| seen.gone == 2);
+    a.recorder.wait("its end", |seen| seen.gone == 2);
 }

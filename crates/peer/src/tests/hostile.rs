@@ -1,4 +1,4 @@
-use super::rig::{MESSAGE_BYTES_MAX, PATIENCE, Site, alone, answer, append, request, resident_bytes};
+use super::test_support::{MESSAGE_BYTES_MAX, PATIENCE, Site, alone, answer, append, request, resident_bytes};
 use crate::places::STRANGERS_MAX;
 use socket2::{Domain, Socket, Type};
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ fn unharmed(a: &Site, before: usize) {
     let b = Site::new(2);
     a.meet(&b);
     a.peers.send(&[append(1, 2, 1, 10)]);
-    b.rig.wait("a message", |seen| !seen.messages.is_empty());
+    b.recorder.wait("a message", |seen| !seen.messages.is_empty());
     let grown = resident_bytes().saturating_sub(before);
     assert!(grown < GROWTH_BYTES_MAX, "grown by {} MiB", grown >> 20);
     assert_eq!([true, false].map(|of| a.peers.shared.body_bytes(of).load(Ordering::SeqCst)), [0, 0]);
@@ -231,6 +231,6 @@ fn streams_of_nonsense_are_left_and_dialled_again() {
         a.peers.remove(10 + place as u64);
     }
     std::thread::sleep(Duration::from_millis(300));
-    assert!(contain::lock(&a.rig.seen).messages.is_empty());
+    assert!(contain::lock(&a.recorder.seen).messages.is_empty());
     unharmed(&a, before);
 }

@@ -3,6 +3,6 @@
 mod exchange;
 mod hostile;
 mod refusals;
-mod rig;
+mod snapshots;
 mod stalls;
-mod states;
+mod test_support;

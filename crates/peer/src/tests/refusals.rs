@@ -1,4 +1,4 @@
-use super::rig::{Site, message, request};
+use super::test_support::{Site, message, request};
 use crate::Known;
 use api::Message as _;
 use api::raftpb::MessageType;
@@ -13,7 +13,7 @@ fn post(path: &str, body: &[u8]) -> Vec<u8> {
 fn streams_are_refused_as_etcd_refuses_them() {
     let a = Site::new(1);
     a.peers.set(2, vec!["http://127.0.0.1:1".into()]);
-    lock(&a.rig.known).insert(3, Known::Removed);
+    lock(&a.recorder.known).insert(3, Known::Removed);
     let get = |id: &str, more: &str| a.raw(request(&format!("GET /raft/stream/msgapp/{id}"), more).as_bytes());
     let good = get("2", "X-Raft-To: ff\r\n");
     assert!(good.starts_with("HTTP/1.1 412 ") && good.ends_with("to field mismatch\n"), "{good}");
@@ -43,11 +43,11 @@ fn strangers_are_refused_in_words_that_peers_compare() {
 #[test]
 fn posted_messages() {
     let a = Site::new(1);
-    lock(&a.rig.known).insert(3, Known::Removed);
+    lock(&a.recorder.known).insert(3, Known::Removed);
     let good = message(MessageType::MsgVote, 2, 1, 4);
     let answer = a.raw(&post("/raft", &good.encode_to_vec()));
     assert!(answer.starts_with("HTTP/1.1 204 "), "{answer}");
-    a.rig.wait("the message", |seen| seen.messages == [good.clone()]);
+    a.recorder.wait("the message", |seen| seen.messages == [good.clone()]);
     let answer = a.raw(&post("/raft", &message(MessageType::MsgVote, 3, 1, 4).encode_to_vec()));
     assert!(answer.starts_with("HTTP/1.1 403 ") && answer.contains("removed member"), "{answer}");
     let answer = a.raw(&post("/raft", &message(MessageType::MsgVote, 2, 9, 4).encode_to_vec()));
@@ -57,7 +57,7 @@ fn posted_messages() {
     let answer = a.raw(&post("/raft", &[0xff; 20]));
     assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
     assert!(a.raw(request("GET /raft", "").as_bytes()).starts_with("HTTP/1.1 405 "));
-    assert_eq!(lock(&a.rig.seen).messages.len(), 1);
+    assert_eq!(lock(&a.recorder.seen).messages.len(), 1);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-use super::rig::{Site, alone, append, message, request};
+use super::test_support::{Site, alone, append, message, request};
 use crate::peer::WAITING_BYTES_MAX;
 use api::raftpb::MessageType;
 use contain::lock;
@@ -35,10 +35,10 @@ fn a_peer_that_does_not_read_is_given_up() {
         a.peers.send(&[append(1, 2, index, 1 << 20), message(MessageType::MsgHeartbeat, 1, 3, index)]);
     }
     assert!(began.elapsed() < Duration::from_secs(2), "sending waited {:?}", began.elapsed());
-    assert!(lock(&a.rig.seen).unreachable.contains(&2), "nothing was dropped");
+    assert!(lock(&a.recorder.seen).unreachable.contains(&2), "nothing was dropped");
     let most = waiting().expect("still there");
     assert!(most > WAITING_BYTES_MAX / 2 && most < WAITING_BYTES_MAX + (2 << 20), "{most} bytes wait");
-    b.rig.wait("what the other peer was sent meanwhile", |seen| seen.messages.len() == 100);
+    b.recorder.wait("what the other peer was sent meanwhile", |seen| seen.messages.len() == 100);
     while waiting().is_some() {
         assert!(began.elapsed() < Duration::from_secs(10), "the stream is kept");
         std::thread::sleep(Duration::from_millis(50));
@@ -67,7 +67,7 @@ fn a_slow_peer_is_waited_for() {
         assert!(read > 0, "closed after {total} bytes");
         total += read;
     }
-    assert!(!lock(&a.rig.seen).unreachable.contains(&2) || total >= 20 << 20);
+    assert!(!lock(&a.recorder.seen).unreachable.contains(&2) || total >= 20 << 20);
 }
 
 /// An idle stream carries heartbeats, so that its reader keeps it.

@@ -1,4 +1,4 @@
-use super::rig::{Memory, Rig, Site, message, request};
+use super::test_support::{Memory, Recorder, Site, message, request};
 use crate::{Export, Intake, Piece};
 use api::Message as _;
 use api::raftpb::{Message, MessageType, Snapshot, SnapshotMetadata};
@@ -7,13 +7,13 @@ use contain::lock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// What a member has of a state, over several attempts.
+/// What a member has of a snapshot, over several attempts.
 type Disk = Arc<Mutex<Vec<Vec<u8>>>>;
 
 struct OnDisk {
     disk: Disk,
     lengths: Vec<u64>,
-    rig: Arc<Rig>,
+    recorder: Arc<Recorder>,
 }
 
 impl Intake for OnDisk {
@@ -34,18 +34,18 @@ impl Intake for OnDisk {
     }
 
     fn install(self: Box<Self>, message: Message) -> Result<(), String> {
-        lock(&self.rig.seen).installed.push((message, lock(&self.disk).concat()));
+        lock(&self.recorder.seen).installed.push((message, lock(&self.disk).concat()));
         Ok(())
     }
 }
 
 fn accepts(site: &Site, disk: &Disk) {
-    let (disk, rig) = (disk.clone(), site.rig.clone());
-    *lock(&site.rig.opener) = Some(Box::new(move |checkpoint| {
+    let (disk, recorder) = (disk.clone(), site.recorder.clone());
+    *lock(&site.recorder.opener) = Some(Box::new(move |checkpoint| {
         let lengths: Vec<u64> =
             checkpoint.chunks_exact(8).map(|word| u64::from_be_bytes(word.try_into().expect("eight bytes"))).collect();
         lock(&disk).resize(lengths.len(), Vec::new());
-        Ok(Box::new(OnDisk { disk: disk.clone(), lengths, rig: rig.clone() }))
+        Ok(Box::new(OnDisk { disk: disk.clone(), lengths, recorder: recorder.clone() }))
     }));
 }
 
@@ -69,8 +69,8 @@ fn a_state_is_fetched_and_installed() {
     let all = state().0;
     *lock(&disk) = vec![all[0].clone(), all[1][..1_000_000].to_vec()];
     a.peers.send_snapshot(snapshot(1, 2), Arc::new(state()));
-    a.rig.wait("the end", |seen| seen.snapshots == [(2, true)]);
-    assert!(lock(&b.rig.seen).installed == [(snapshot(1, 2), all.concat())]);
+    a.recorder.wait("the end", |seen| seen.snapshots == [(2, true)]);
+    assert!(lock(&b.recorder.seen).installed == [(snapshot(1, 2), all.concat())]);
 }
 
 /// An export that fails after so many reads.
@@ -106,13 +106,13 @@ fn a_transfer_that_breaks_off_goes_on_where_it_was() {
     let export: Arc<dyn Export> = Arc::new(Breaks { state: state(), left: AtomicUsize::new(0) });
     for attempt in 1.. {
         a.peers.send_snapshot(snapshot(1, 2), export.clone());
-        a.rig.wait("an end", |seen| seen.snapshots.len() == attempt);
-        if lock(&a.rig.seen).snapshots.last() == Some(&(2, true)) {
+        a.recorder.wait("an end", |seen| seen.snapshots.len() == attempt);
+        if lock(&a.recorder.seen).snapshots.last() == Some(&(2, true)) {
             break;
         }
         assert!(attempt < 20, "it does not get on");
     }
-    assert!(lock(&b.rig.seen).installed == [(snapshot(1, 2), state().0.concat())]);
+    assert!(lock(&b.recorder.seen).installed == [(snapshot(1, 2), state().0.concat())]);
 }
 
 #[test]
@@ -120,9 +120,9 @@ fn a_state_that_is_refused_is_not_sent() {
     let (a, b) = (Site::new(1), Site::new(2));
     a.meet(&b);
     a.peers.send_snapshot(snapshot(1, 2), Arc::new(state()));
-    a.rig.wait("the end", |seen| seen.snapshots == [(2, false)]);
+    a.recorder.wait("the end", |seen| seen.snapshots == [(2, false)]);
     a.peers.send_snapshot(snapshot(1, 9), Arc::new(state()));
-    a.rig.wait("the end", |seen| seen.snapshots == [(2, false), (9, false)]);
+    a.recorder.wait("the end", |seen| seen.snapshots == [(2, false), (9, false)]);
 }
 
 #[test]
@@ -187,8 +187,8 @@ fn an_offer_of_a_stranger_ends_no_transfer() {
     let answer = b.raw(&[request("POST /raft/snapshot", &lines).as_bytes(), &body].concat());
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
     drop(go_on);
-    a.rig.wait("the end", |seen| seen.snapshots == [(2, true)]);
-    assert!(lock(&b.rig.seen).installed == [(snapshot(1, 2), state().0.concat())]);
+    a.recorder.wait("the end", |seen| seen.snapshots == [(2, true)]);
+    assert!(lock(&b.recorder.seen).installed == [(snapshot(1, 2), state().0.concat())]);
 }
 
 /// An export that waits at the first read.

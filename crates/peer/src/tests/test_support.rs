@@ -43,14 +43,14 @@ pub(super) struct Seen {
 type Opener = Box<dyn Fn(&[u8]) -> Result<Box<dyn Intake>, String> + Send>;
 
 #[derive(Default)]
-pub(super) struct Rig {
+pub(super) struct Recorder {
     pub(super) seen: Mutex<Seen>,
     pub(super) changed: Condvar,
     pub(super) known: Mutex<HashMap<u64, Known>>,
     pub(super) opener: Mutex<Option<Opener>>,
 }
 
-impl Rig {
+impl Recorder {
     /// Waits until what was seen is as wanted.
     pub(super) fn wait(&self, what: &str, wanted: impl Fn(&Seen) -> bool) {
         let deadline = Instant::now() + PATIENCE;
@@ -68,7 +68,7 @@ impl Rig {
     }
 }
 
-impl Handler for Rig {
+impl Handler for Recorder {
     fn receive(&self, messages: Vec<Message>, origin: Origin) {
         self.note(|seen| {
             seen.origins.extend(messages.iter().map(|_| origin));
@@ -122,7 +122,7 @@ impl Handler for Rig {
 /// A member.
 pub(super) struct Site {
     pub(super) peers: Arc<Peers>,
-    pub(super) rig: Arc<Rig>,
+    pub(super) recorder: Arc<Recorder>,
     pub(super) id: u64,
     pub(super) url: String,
 }
@@ -145,7 +145,7 @@ impl Site {
     }
 
     pub(super) fn with(id: u64, listener: Listener, url: String) -> Site {
-        let rig = Arc::new(Rig::default());
+        let recorder = Arc::new(Recorder::default());
         let options = Options {
             member_id: id,
             cluster_id: CLUSTER,
@@ -160,8 +160,8 @@ impl Site {
             message_bytes_max: MESSAGE_BYTES_MAX,
             yield_cpu: || {},
         };
-        let peers = Peers::start(options, rig.clone()).expect("started");
-        Site { peers, rig, id, url }
+        let peers = Peers::start(options, recorder.clone()).expect("started");
+        Site { peers, recorder, id, url }
     }
 
     pub(super) fn address(&self) -> &str {
@@ -271,7 +271,7 @@ pub(super) fn resident_bytes() -> usize {
     line.trim().trim_end_matches(" kB").trim().parse::<usize>().expect("a number") << 10
 }
 
-/// A state in memory.
+/// A snapshot in memory.
 pub(super) struct Memory(pub(super) Vec<Vec<u8>>);
 
 impl Export for Memory {
