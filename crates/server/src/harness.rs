@@ -55,6 +55,7 @@ pub fn methods() -> Vec<Method> {
 /// A running member. Dropped without [`Member::stop`] it leaves its threads behind.
 pub struct Member {
     running: Running,
+    services: Arc<Services>,
     transport: rpc::Server,
     background: Vec<JoinHandle<()>>,
     told: Receiver<End>,
@@ -90,17 +91,17 @@ impl Member {
         let services = Services::new(running.node.clone());
         let transport = rpc::Server::start(listening.clients, services.clone(), options)?;
         services.set_stats(transport.stats());
-        let (progress, turns) = (running.node.clone(), running.node.clone());
+        let (progress, own) = (running.node.clone(), services.clone());
         let background = vec![
             std::thread::Builder::new().name("progress".into()).spawn(move || services::run_progress(&progress))?,
-            std::thread::Builder::new().name("turns".into()).spawn(move || services::run_turns(&turns))?,
+            std::thread::Builder::new().name("lock-queue".into()).spawn(move || own.run_lock_queue())?,
         ];
-        Ok(Member { running, transport, background, told, ended: OnceLock::new(), clients, peers })
+        Ok(Member { running, services, transport, background, told, ended: OnceLock::new(), clients, peers })
     }
 
     /// Ends it as a signal would, without handing leadership over.
     pub fn stop(self) {
-        self.running.node.turns.close();
+        self.services.close_lock_queue();
         self.transport.shutdown(GRACE, GRACE);
         self.running.stop();
         for thread in self.background {

@@ -245,12 +245,12 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
     services.set_stats(transport.stats());
     let node = running.node.clone();
     let progress = std::thread::Builder::new().name("progress".into()).spawn(move || services::run_progress(&node))?;
-    let node = running.node.clone();
     let exporter = match running.node.tracer.clone() {
         Some(tracer) => Some(std::thread::Builder::new().name("traces".into()).spawn(move || tracing::run(&tracer))?),
         None => None,
     };
-    let turns = std::thread::Builder::new().name("turns".into()).spawn(move || services::run_turns(&node))?;
+    let own = services.clone();
+    let lock_queue = std::thread::Builder::new().name("lock-queue".into()).spawn(move || own.run_lock_queue())?;
     listening::announce(&running.node.config);
     logging::info("ready to serve client requests", &[("address", (&urls).into())]);
     ready.store(true, Ordering::SeqCst);
@@ -261,13 +261,13 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
         logging::info("received signal; shutting down", &[("signal", i64::from(*signal).into())]);
         cluster::handover::before_stopping(&running.node);
     }
-    running.node.turns.close();
+    services.close_lock_queue();
     let tracer = running.node.tracer.clone();
     transport.shutdown(GRACE, running.node.config.request_timeout());
     drop(monitoring);
     socket_files.into_iter().for_each(SocketFile::remove);
     running.stop();
-    let _ = turns.join();
+    let _ = lock_queue.join();
     if let (Some(tracer), Some(exporter)) = (tracer, exporter) {
         tracer.stop();
         let _ = exporter.join();

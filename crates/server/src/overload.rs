@@ -1,10 +1,9 @@
 //! Overload control: what may wait for what, by class. Each class has a queue of its own with a bound of its own, so that a flood
 //! of one kind of request refuses that kind (`etcdserver: too many requests`) and keeps nobody else waiting.
 
-use crate::node::Node;
 use api::limits;
 use std::fmt;
-use telemetry::metrics::Page;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! classes {
     ($($(#[$doc:meta])* $name:ident $text:literal $default:expr;)*) => {
@@ -98,23 +97,20 @@ impl fmt::Debug for QueueLimits {
     }
 }
 
-/// The queues among the metrics.
-pub(crate) fn render(page: &mut Page, node: &Node) {
-    let mut family = |name: &str, kind: &str, help: &str, value: &dyn Fn(Class) -> u64| {
-        page.family(name, kind, help);
-        for class in Class::ALL {
-            page.labelled(name, &[("class", class.name())], value(*class));
-        }
-    };
-    let depth = |class| node.depth(class) as u64;
-    family("cairn_queue_depth", "gauge", "Requests that wait, by class.", &depth);
-    let most = |class| node.config.queues.of(class) as u64;
-    family("cairn_queue_limit", "gauge", "Requests that may wait, by class.", &most);
-    let refused = |class| node.refused(class);
-    let help = "Requests refused because too many waited or applying was too far behind, by class.";
-    family("cairn_queue_refused_total", "counter", help, &refused);
-    let help = "Sorted lists, counts, hashes and snapshots given up because their client had gone or reset the stream.";
-    page.counter("cairn_slow_jobs_canceled_total", help, node.slow.canceled());
+/// Requests refused, by class.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals([AtomicU64; Class::COUNT]);
+
+impl Refusals {
+    /// Counts one.
+    pub(crate) fn count(&self, class: Class) {
+        self.0[class as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many there were.
+    pub(crate) fn of(&self, class: Class) -> u64 {
+        self.0[class as usize].load(Ordering::Relaxed)
+    }
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Rig {
     running: Option<Running>,
     services: Arc<Services>,
-    turns: Option<JoinHandle<()>>,
+    lock_queue: Option<JoinHandle<()>>,
 }
 
 /// An answer to come.
@@ -63,9 +63,9 @@ impl Rig {
         let running = node::start_on(Arc::new(SimDisk::new()), *config, Vec::new(), tls).expect("a member");
         assert!(cluster::publish::publish(&running.node).is_ok(), "nobody stops it");
         let services = Services::new(running.node.clone());
-        let node = running.node.clone();
-        let turns = std::thread::spawn(move || services::run_turns(&node));
-        let rig = Rig { running: Some(running), services, turns: Some(turns) };
+        let own = services.clone();
+        let lock_queue = std::thread::spawn(move || own.run_lock_queue());
+        let rig = Rig { running: Some(running), services, lock_queue: Some(lock_queue) };
         rig.wait_for("a leader", || rig.node().status.serves_local_reads());
         rig
     }
@@ -152,12 +152,12 @@ impl Rig {
 
 impl Drop for Rig {
     fn drop(&mut self) {
-        self.node().turns.close();
+        self.services.close_lock_queue();
         if let Some(running) = self.running.take() {
             running.stop();
         }
-        if let Some(turns) = self.turns.take() {
-            turns.join().expect("no panic");
+        if let Some(lock_queue) = self.lock_queue.take() {
+            lock_queue.join().expect("no panic");
         }
     }
 }

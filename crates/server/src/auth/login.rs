@@ -4,85 +4,23 @@
 //! is known of it or by bcrypt. The token is the user's newest if that has most of its time left, else a new one that goes through
 //! the log with the auth revision under which the password was checked.
 
-use super::credentials::Tag;
-use super::hashing::{HashError, PASSWORD_BYTES_MAX};
+use super::hashing::HashError;
+use super::waiting::{Credential, Login, Token};
 use super::{Auth, Provider};
 use crate::node::{self, Node, Outcome, Weight};
 use api::etcdserverpb::InternalAuthenticateRequest;
-use api::limits::AUTH_NAME_BYTES_MAX;
 use api::{Code, Error, Message};
-use contain::lock;
 use ring::rand::{SecureRandom, SystemRandom};
 use rpc::{Address, Origin, Status};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use store::{Author, Password};
 
 /// Times that users or permissions may change while one login is under way.
 const TRIES_MAX: usize = 10;
-/// Logins with one name and password that wait together.
-const JOINED_MAX: usize = 4_096;
 const LETTERS: &[u8; 52] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 const TOKEN_LETTERS: usize = 16;
 /// The last multiple of their number that a byte holds: those from there on would make some letters likelier.
 const FAIR: usize = 4 * LETTERS.len();
-
-/// A token, or why there is none.
-pub(crate) type Token = Result<String, Status>;
-type Then = Box<dyn FnOnce(Token) + Send>;
-
-/// Logins that wait for the same: for bcrypt, or for a token.
-#[derive(Default)]
-pub(super) struct Waiting<K>(Mutex<HashMap<K, Vec<Login>>>);
-
-impl<K: Eq + std::hash::Hash> Waiting<K> {
-    /// Adds one; true for the first, who has to see to it. With too many others it fails.
-    fn join(&self, key: K, mut login: Login) -> bool {
-        let mut waiting = lock(&self.0);
-        let logins = waiting.entry(key).or_default();
-        if logins.len() >= JOINED_MAX {
-            drop(waiting);
-            login.fail(Error::TooManyRequests);
-            return false;
-        }
-        if let Some(first) = logins.first() {
-            // They have the same name and password, which are kept once.
-            login.credential = first.credential.clone();
-        }
-        logins.push(login);
-        logins.len() == 1
-    }
-
-    fn leave(&self, key: &K) -> Vec<Login> {
-        lock(&self.0).remove(key).unwrap_or_default()
-    }
-}
-
-/// What a client has given to log in, no longer than what is looked at.
-struct Credential {
-    name: String,
-    password: Vec<u8>,
-    tag: Tag,
-}
-
-impl Credential {
-    fn new(auth: &Auth, name: String, password: &str) -> Credential {
-        // Nobody has such a name, and nobody has none.
-        let name = if name.len() > AUTH_NAME_BYTES_MAX { String::new() } else { name };
-        let password = password.as_bytes();
-        let password = password.get(..PASSWORD_BYTES_MAX).unwrap_or(password).to_vec();
-        let tag = auth.credentials.tag(&name, &password);
-        Credential { name, password, tag }
-    }
-}
-
-/// One attempt to log in.
-pub(super) struct Login {
-    credential: Arc<Credential>,
-    client: Address,
-    tries: usize,
-    then: Then,
-}
 
 /// Checks a password and hands out a token; `then` is called once, on any thread.
 pub(crate) fn log_in(
@@ -93,15 +31,11 @@ pub(crate) fn log_in(
     then: impl FnOnce(Token) + Send + 'static,
 ) {
     // Here and not behind the read index, where consensus waits.
-    let credential = Arc::new(Credential::new(&node.auth, name, password));
+    let credential = Arc::new(Credential::new(&node.auth.credentials, name, password));
     Login { credential, client, tries: 0, then: Box::new(then) }.begin(node);
 }
 
 impl Login {
-    fn fail(self, error: impl Into<Status>) {
-        (self.then)(Err(error.into()));
-    }
-
     fn begin(mut self, node: &Arc<Node>) {
         self.tries = self.tries.saturating_add(1);
         if self.tries > TRIES_MAX {
@@ -272,27 +206,6 @@ impl Auth {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn those_who_wait_together_are_bounded_and_share_what_they_gave() {
-        let (waiting, failed) = (Waiting::default(), Arc::new(Mutex::new(Vec::new())));
-        let join = || {
-            let failed = failed.clone();
-            let credential = Arc::new(Credential { name: "ann".into(), password: b"pw".into(), tag: [0; 32] });
-            let then = Box::new(move |token: Token| lock(&failed).push(token.map_err(|status| status.message)));
-            waiting.join("ann", Login { credential, client: Address::Unix, tries: 1, then })
-        };
-        assert!(join(), "the first sees to it");
-        assert!(!(1..JOINED_MAX).any(|_| join()));
-        assert_eq!(*lock(&failed), []);
-        assert!(!join());
-        assert_eq!(*lock(&failed), [Err(Error::TooManyRequests.message().into())]);
-        let logins = waiting.leave(&"ann");
-        assert_eq!(logins.len(), JOINED_MAX);
-        let credential = &logins.first().expect("it came first").credential;
-        assert!(logins.iter().all(|login| Arc::ptr_eq(&login.credential, credential)));
-        assert!(waiting.leave(&"ann").is_empty());
-    }
 
     #[test]
     fn tokens_are_letters() {

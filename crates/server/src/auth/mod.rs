@@ -21,6 +21,7 @@ mod login;
 mod pass;
 mod recent;
 mod tokens;
+mod waiting;
 
 pub(crate) use admission::{admit, identify};
 pub(crate) use hashing::HashError;
@@ -37,7 +38,6 @@ use credentials::{Credentials, Tag};
 use failures::Failures;
 use hashing::Hashing;
 use jwt::Jwt;
-use login::Waiting;
 use recent::Recent;
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -45,6 +45,7 @@ use std::time::Duration;
 use store::{AuthEvent, Store};
 use telemetry::metrics::Page;
 use tokens::{Found, Tokens};
+use waiting::Waiting;
 
 /// Of simple tokens, for who gives none.
 const TOKEN_TTL_DEFAULT: Duration = Duration::from_secs(300);

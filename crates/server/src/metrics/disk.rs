@@ -1,7 +1,6 @@
 //! The disk, and work on what is on it.
 
 use super::load;
-use crate::node::Node;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use telemetry::metrics::{Histogram, Page};
 
@@ -30,9 +29,8 @@ pub(crate) struct Disk {
     pub(crate) compacted_at: AtomicU64,
 }
 
-/// Appends the families.
-pub(super) fn write(page: &mut Page, node: &Node) {
-    let disk = &node.metrics.disk;
+/// Appends the families; `dropped_versions` by compactions.
+pub(super) fn write(page: &mut Page, disk: &Disk, dropped_versions: u64) {
     disk.wal_fsync.write(page, "etcd_disk_wal_fsync_duration_seconds", "Writing to the Raft log and syncing it.");
     disk.wal_write.write(page, "etcd_disk_wal_write_duration_seconds", "Encoding what goes to the Raft log.");
     page.gauge("etcd_disk_wal_write_bytes_total", "Bytes of entries for the Raft log.", load(&disk.wal_bytes));
@@ -62,6 +60,6 @@ pub(super) fn write(page: &mut Page, node: &Node) {
     page.counter(
         "etcd_debugging_mvcc_db_compaction_keys_total",
         "Versions that compactions have dropped.",
-        node.store.dropped_versions(),
+        dropped_versions,
     );
 }

@@ -2,7 +2,7 @@
 //!
 //! - [`operations`], [`stages`], [`clients`], [`health`]: what is counted, where it is more than one number; [`slow`]: lines about what
 //!   took too long.
-//! - [`server`], [`store`], [`disk`], [`grpc`]: the page, part by part; [`foreign`]: what etcd has and this server lacks.
+//! - [`render`]: the page, of [`server`], [`store`], [`disk`] and [`grpc`]; [`foreign`]: what etcd has and this server lacks.
 
 mod clients;
 mod disk;
@@ -10,6 +10,8 @@ mod foreign;
 mod grpc;
 mod health;
 mod operations;
+mod reads;
+mod render;
 mod server;
 mod slow;
 mod stages;
@@ -17,18 +19,17 @@ mod store;
 
 pub use operations::Operations;
 pub(crate) use operations::{ByOperation, Operation};
+pub(crate) use reads::Reads;
+pub(crate) use render::render;
 pub(crate) use slow::{Answered, SlowLines};
 pub(crate) use stages::{Stages, Written};
 pub(crate) use store::Reads;
 
 use crate::cluster::metrics::ClusterMetrics;
-use crate::node::Node;
-use crate::services::Progress;
 use clients::Clients;
 use disk::Disk;
 use health::Health;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use telemetry::metrics::Page;
 
 /// What the threads of a member count.
 #[derive(Default)]
@@ -77,7 +78,6 @@ pub struct Metrics {
     pub cluster: ClusterMetrics,
     /// Pages of metrics that were asked for.
     pages: AtomicU64,
-    pub(crate) progress: Progress,
     clients: Clients,
 }
 
@@ -95,38 +95,4 @@ impl Metrics {
 
 fn load(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
-}
-
-/// The whole page.
-pub(crate) fn render(node: &Node, stats: Option<&rpc::Stats>) -> String {
-    let mut page = Page::with_capacity(128 * 1024);
-    server::write(&mut page, node);
-    store::write(&mut page, node);
-    disk::write(&mut page, node);
-    crate::overload::render(&mut page, node);
-    node.budget.render(&mut page);
-    node.metrics.stages.write(&mut page);
-    if let Some(stats) = stats {
-        grpc::write(&mut page, stats);
-    }
-    if let Some(peers) = node.peers.get() {
-        peers.render(&mut page);
-    }
-    node.tls.render(stats, &mut page);
-    node.auth.render(&mut page);
-    if let Some(tracer) = &node.tracer {
-        let [sent, dropped] = tracer.counts();
-        page.counter("cairn_trace_spans_sent_total", "Spans that the collector has taken.", sent);
-        page.counter("cairn_trace_spans_dropped_total", "Spans that it was too slow for.", dropped);
-    }
-    telemetry::metrics::process::write(&mut page, crate::system::open_files_limit());
-    foreign::write(&mut page);
-    // This one is under way, and counted when it is answered, as etcd does.
-    page.gauge("promhttp_metric_handler_requests_in_flight", "Pages of metrics being made.", 1);
-    page.family("promhttp_metric_handler_requests_total", "counter", "Pages of metrics, by status.");
-    let pages = node.metrics.pages.fetch_add(1, Ordering::Relaxed);
-    for (code, count) in [("200", pages), ("500", 0), ("503", 0)] {
-        page.labelled("promhttp_metric_handler_requests_total", &[("code", code)], count);
-    }
-    page.into_text()
 }

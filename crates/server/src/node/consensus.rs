@@ -234,7 +234,7 @@ impl Consensus {
     /// of it, so the others will have moved on.
     fn keep_queued_in_time(&self, now_ms: u64) {
         let alone = self.node.status.leads_without_rivals();
-        self.node.reads.add(&self.node, self.node.inbox.take_reads());
+        self.node.add_reads(self.node.inbox.take_reads());
         self.node.expire_queued();
         let patience_ms = self.node.config.election_timeout.as_millis() as u64;
         if !alone && now_ms.saturating_sub(self.free_ms.load(Ordering::Relaxed)) > patience_ms {

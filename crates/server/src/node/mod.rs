@@ -12,16 +12,19 @@ mod compactor;
 mod consensus;
 mod core;
 mod entry;
+mod estranged;
 mod host;
 mod inbox;
-mod link;
+mod late_reads;
 mod lost_log;
 mod maintenance;
 mod membership;
 mod overload;
+mod peer_handler;
 mod pending;
 mod reads;
 mod restore;
+mod room_claims;
 mod rooms;
 mod slow;
 mod start;
@@ -43,13 +46,13 @@ pub(crate) use weight::Weight;
 
 use crate::auth::Auth;
 use crate::budget::Budget;
-use crate::cluster::forward::Forwards;
+use crate::cluster::cluster_mismatch::ClusterMismatch;
+use crate::cluster::forward_pool::ForwardPool;
 use crate::cluster::leaderless::Leaderless;
-use crate::cluster::strangers::Strangers;
 use crate::config::Config;
 use crate::metrics::Metrics;
-use crate::overload::Class;
-use crate::services::{Shares, Turns};
+use crate::overload::{Class, Refusals};
+use crate::services::{ProgressStreams, Shares};
 use crate::system::End;
 use crate::tls::Tls;
 use api::Error;
@@ -57,7 +60,6 @@ use api::etcdserverpb::{AlarmRequest, AlarmType, ResponseHeader, alarm_request::
 use clock::Clock;
 use contain::lock;
 use inbox::{ConfChange, Inbox, Proposal, Waiter};
-use overload::Refusals;
 use peer::{Connector, Peers};
 use pending::Pending;
 use reads::Reads;
@@ -98,7 +100,7 @@ pub struct Node {
     pub(crate) lessor: Mutex<Lessor>,
     pub(crate) slow: SlowPool,
     /// For calls to other members, which block.
-    pub(crate) forwards: Forwards,
+    pub(crate) forwards: ForwardPool,
     /// The other members, once they can be talked to.
     pub(crate) peers: OnceLock<Arc<Peers>>,
     /// How other members are connected to.
@@ -107,15 +109,15 @@ pub struct Node {
     pub(crate) tls: Tls,
     /// Streams that want no service without a leader.
     pub(crate) leaderless: Leaderless,
-    /// Calls that wait for a lock or an election.
-    pub(crate) turns: Turns,
     pub(crate) watches: Shares,
+    /// Watch streams that are told how far they are.
+    pub(crate) progress_streams: ProgressStreams,
     /// Takes spans, if they are wanted.
     pub(crate) tracer: Option<Arc<Tracer>>,
     /// Told when this member has to end.
     pub(crate) retired: OnceLock<Sender<End>>,
     pub(crate) retiring: AtomicBool,
-    pub(crate) strangers: Mutex<Strangers>,
+    cluster_mismatch: Mutex<ClusterMismatch>,
     pub(crate) stopping: AtomicBool,
     /// What clients may have the member hold in memory.
     pub(crate) budget: Arc<Budget>,

@@ -3,11 +3,7 @@
 use super::Node;
 use crate::overload::Class;
 use api::Error;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Requests refused, by class.
-#[derive(Debug, Default)]
-pub(crate) struct Refusals([AtomicU64; Class::COUNT]);
+use std::sync::atomic::Ordering;
 
 impl Node {
     /// How many of this class wait.
@@ -31,7 +27,7 @@ impl Node {
 
     /// Counts a request of this class that is refused; the error to refuse it with.
     pub(crate) fn refuse(&self, class: Class) -> Error {
-        self.refusals.0[class as usize].fetch_add(1, Ordering::Relaxed);
+        self.refusals.count(class);
         Error::TooManyRequests
     }
 
@@ -42,7 +38,7 @@ impl Node {
             Class::Forward => self.forwards.refused(),
             _ => 0,
         };
-        by_pool + self.refusals.0[class as usize].load(Ordering::Relaxed)
+        by_pool + self.refusals.of(class)
     }
 
     /// Whether a request of this class may go on its way to the log.

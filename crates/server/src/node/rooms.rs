@@ -6,7 +6,6 @@
 //!
 //! What was claimed counts until every member that tells has applied it: until then it is part of the room that is told.
 
-use super::{Node, Outcome};
 use api::{Error, raftpb};
 use contain::lock;
 use raftpb::MessageType;
@@ -170,11 +169,11 @@ impl Rooms {
         self.has_recent.store(!recent.is_empty(), Ordering::Relaxed);
     }
 
-    fn share(&self) -> Share {
+    pub(super) fn share(&self) -> Share {
         Share { members: self.members.load(Ordering::Relaxed), others_bytes: self.least.load(Ordering::Relaxed) }
     }
 
-    fn claim_lease_end(self: &Arc<Self>, store: &Arc<Store>, lease: i64, cost: u64) -> Result<Claim, NoEnd> {
+    pub(super) fn claim_lease_end(self: &Arc<Self>, store: &Arc<Store>, lease: i64, cost: u64) -> Result<Claim, NoEnd> {
         let all = self.ending.clone();
         if !lock(&all).insert(lease) {
             return Err(NoEnd::UnderWay);
@@ -188,7 +187,7 @@ impl Rooms {
         }
     }
 
-    fn keep(&self, room: Room, ending: Option<Ending>, after_ms: u64) {
+    pub(super) fn keep(&self, room: Room, ending: Option<Ending>, after_ms: u64) {
         lock(&self.recent).push(Recent { _room: room, _ending: ending, after_ms, index: None });
         self.has_recent.store(true, Ordering::Relaxed);
     }
@@ -196,13 +195,13 @@ impl Rooms {
 
 /// Room that was claimed for a proposal, until [`Claim::end`] is told what became of it.
 pub(crate) struct Claim {
-    room: Option<Room>,
-    rooms: Arc<Rooms>,
-    ending: Option<Ending>,
+    pub(super) room: Option<Room>,
+    pub(super) rooms: Arc<Rooms>,
+    pub(super) ending: Option<Ending>,
 }
 
 /// A lease whose end is proposed: it is not proposed again, and claims no room twice, until it is known that this one is not applied.
-struct Ending {
+pub(super) struct Ending {
     lease: i64,
     all: Arc<Mutex<HashSet<i64>>>,
 }
@@ -222,32 +221,6 @@ pub(super) enum NoEnd {
     RoomPromised,
     /// There is less room than it takes, whatever others do.
     RoomMissing,
-}
-
-impl Claim {
-    /// What became of the proposal. If that is not known, the claim stays until it can no longer be applied.
-    pub(crate) fn end(mut self, node: &Node, outcome: &Outcome) {
-        let is_doubtful =
-            matches!(outcome, Err(Error::Timeout | Error::TimeoutDueToLeaderFail | Error::TimeoutDueToConnectionLost));
-        let is_told = self.rooms.least_told_bytes().is_some();
-        let Some(room) = self.room.take().filter(|room| room.bytes() > 0 && (is_doubtful || is_told)) else { return };
-        // A message to the leader, and what it has appended because of it, has arrived or is lost by then.
-        let patience_ms = if is_doubtful { 2 * node.config.election_timeout.as_millis() as u64 } else { 0 };
-        self.rooms.keep(room, self.ending.take(), node.now_ms() + patience_ms);
-    }
-}
-
-impl Node {
-    /// Claims room for a deletion that writes `cost` bytes on every member.
-    pub(crate) fn claim_room(&self, cost: u64) -> Result<Claim, Error> {
-        let room = self.store.claim_room(cost, self.rooms.share())?;
-        Ok(Claim { room: Some(room), rooms: self.rooms.clone(), ending: None })
-    }
-
-    /// Claims room for the end of a lease.
-    pub(super) fn claim_lease_end(&self, lease: i64) -> Result<Claim, NoEnd> {
-        self.rooms.claim_lease_end(&self.store, lease, self.store.revoke_cost_bytes(lease))
-    }
 }
 
 #[cfg(test)]

@@ -4,13 +4,12 @@ use super::apply::Apply;
 use super::clock::Clock;
 use super::consensus::Consensus;
 use super::inbox::Inbox;
-use super::overload::Refusals;
 use super::pending::Pending;
-use super::{Node, SlowPool, compactor, link, maintenance, restore, timer};
+use super::{Node, SlowPool, compactor, maintenance, peer_handler, restore, timer};
 use crate::auth::Auth;
 use crate::budget::Budget;
 use crate::cluster::force::RemovedForGood;
-use crate::cluster::forward::Forwards;
+use crate::cluster::forward_pool::ForwardPool;
 use crate::cluster::{self, BeginError};
 use crate::config::Config;
 use crate::metrics::Metrics;
@@ -221,17 +220,17 @@ pub(crate) fn start_on(
         metrics: Metrics::default(),
         lessor: Mutex::new(Lessor::default()),
         slow: SlowPool::start("slow", 2, config.queues.of(Class::Slow))?,
-        forwards: Forwards::start(config.queues.of(Class::Forward))?,
+        forwards: ForwardPool::start(config.queues.of(Class::Forward))?,
         peers: OnceLock::new(),
         connector: connector.of_member(identity.node_id(), identity.cluster_id(), &config.advertise_peer_urls),
         tls,
         leaderless: Default::default(),
-        turns: Default::default(),
+        progress_streams: Default::default(),
         watches: Shares::new(config.transport.watches_max, config.transport.connection_watches_max),
         tracer: config.tracing.clone().map(|options| Arc::new(Tracer::new(options))),
         retired: OnceLock::new(),
         retiring: AtomicBool::new(false),
-        strangers: Mutex::default(),
+        cluster_mismatch: Mutex::default(),
         stopping: AtomicBool::new(false),
         budget: Budget::new(config.transport.held_bytes_max, config.request_timeout()),
         snapshots: AtomicUsize::new(0),
@@ -239,7 +238,7 @@ pub(crate) fn start_on(
         inbox: Inbox::default(),
         reads: Default::default(),
         rooms: Default::default(),
-        refusals: Refusals::default(),
+        refusals: Default::default(),
         pending: Pending::default(),
         next_request: AtomicU64::new(first_request_id(identity.node_id(), since_epoch)),
         clock: Clock::start(),
@@ -253,7 +252,7 @@ pub(crate) fn start_on(
         config,
     });
     node.status.set_applied(opened.applied.index);
-    link::start(&node, listeners, remotes)?;
+    peer_handler::start(&node, listeners, remotes)?;
     let apply = Apply::start(node.clone(), opened.applier)?;
     let core = Arc::new(Consensus::new(node.clone(), member, wal, apply));
     // Set once; the node must not keep consensus, which keeps the node.
@@ -274,7 +273,7 @@ pub(crate) fn start_on(
     let own = node.clone();
     background.push(spawn("versions", move || cluster::versions::run(&own))?);
     let own = node.clone();
-    background.push(spawn("leaderless", move || cluster::leaderless::run(&own))?);
+    background.push(spawn("leaderless", move || cluster::leader_watch::run(&own))?);
     let own = node.clone();
     background.push(spawn("checkpoints", move || cluster::checkpoints::run(&own))?);
     let own = node.clone();

@@ -28,7 +28,7 @@ pub(super) fn run(node: &Arc<Node>, consensus: &Consensus) {
             node.metrics.proposals_failed.fetch_add(count, Ordering::Relaxed);
             node.metrics.proposals_pending.fetch_sub(count, Ordering::Relaxed);
         }
-        node.reads.expire(node, now_ms);
+        node.expire_reads(now_ms);
         consensus.stand_in();
     }
 }

@@ -1,9 +1,9 @@
 //! `v3electionpb.Election`: the leader is who holds the oldest key under the election's name.
 
-use super::caller::{Answer, Caller, delete_op, if_created, oldest, prefix, put_op, range_op, session_key};
+use super::local_client::{Answer, LocalClient, delete_op, if_created, oldest, prefix, put_op, range_op, session_key};
 use super::lock::{first_pair, own_revision};
+use super::lock_queue::{Contender, LockQueue};
 use super::reply::{decode, encode, refuse};
-use super::turns::{Claim, Turns};
 use crate::node::Node;
 use api::Code;
 use api::etcdserverpb::{RangeRequest, ResponseHeader};
@@ -15,26 +15,26 @@ use bytes::Bytes;
 use rpc::{Call, Responder, Status};
 use std::sync::Arc;
 
-pub(super) fn campaign(node: &Arc<Node>, call: Call, responder: Responder) {
+pub(super) fn campaign(queue: &Arc<LockQueue>, node: &Arc<Node>, call: Call, responder: Responder) {
     let request: CampaignRequest = match decode(call.message.clone()) {
         Ok(request) => request,
         Err(status) => return refuse(responder, status),
     };
-    let caller = Caller::of(node, &call);
-    let own = caller.clone();
+    let caller = LocalClient::of(node, &call);
+    let (own, queue) = (caller.clone(), queue.clone());
     caller.session(request.lease, move |session| match session {
-        Ok(lease) => stand(own, request, lease, responder),
+        Ok(lease) => stand(&queue, own, request, lease, responder),
         Err(status) => refuse(responder, status),
     });
 }
 
 /// Writes the candidate's key; a session that stands already keeps its place.
-fn stand(caller: Caller, request: CampaignRequest, lease: i64, responder: Responder) {
+fn stand(queue: &Arc<LockQueue>, caller: LocalClient, request: CampaignRequest, lease: i64, responder: Responder) {
     let prefix = prefix(&request.name);
     let key = session_key(&prefix, lease);
     let mut txn = if_created(&key, 0, vec![put_op(&key, request.value.clone(), lease)]);
     txn.failure = vec![range_op(RangeRequest { key: key.clone(), ..Default::default() })];
-    let own = caller.clone();
+    let (own, queue) = (caller.clone(), queue.clone());
     caller.txn(&txn, move |answer| {
         let txn = match answer {
             Ok(txn) => txn,
@@ -44,17 +44,17 @@ fn stand(caller: Caller, request: CampaignRequest, lease: i64, responder: Respon
         let has_other_value = first_pair(&txn, 0).is_some_and(|pair| pair.value != request.value);
         let candidate = Candidate { caller: own, leader, header: txn.header, responder };
         if !has_other_value {
-            return candidate.wait(prefix);
+            return candidate.wait(&queue, prefix);
         }
         let (caller, leader) = (candidate.caller.clone(), candidate.leader.clone());
         caller.proclaim(&leader, lease, request.value, move |answer| match answer {
-            Ok(_) => candidate.wait(prefix),
+            Ok(_) => candidate.wait(&queue, prefix),
             Err(status) => candidate.resign(status),
         });
     });
 }
 
-impl Caller {
+impl LocalClient {
     /// Changes the value of a leader's key.
     fn proclaim(
         &self,
@@ -75,7 +75,7 @@ impl Caller {
 
 /// Who stands for election.
 struct Candidate {
-    caller: Caller,
+    caller: LocalClient,
     leader: LeaderKey,
     /// Of the first transaction, whatever came after it.
     header: Option<ResponseHeader>,
@@ -83,8 +83,8 @@ struct Candidate {
 }
 
 impl Candidate {
-    fn wait(self, prefix: Bytes) {
-        Turns::wait(self.caller.clone(), prefix, self.leader.rev.saturating_sub(1), Box::new(self));
+    fn wait(self, queue: &LockQueue, prefix: Bytes) {
+        queue.wait(self.caller.clone(), prefix, self.leader.rev.saturating_sub(1), Box::new(self));
     }
 
     fn resign(self, status: Status) {
@@ -93,7 +93,7 @@ impl Candidate {
     }
 }
 
-impl Claim for Candidate {
+impl Contender for Candidate {
     fn is_canceled(&self) -> bool {
         self.responder.is_canceled()
     }
@@ -124,7 +124,7 @@ pub(super) fn proclaim(node: &Arc<Node>, call: Call, responder: Responder) {
         Ok(decoded) => decoded,
         Err(status) => return refuse(responder, status),
     };
-    let caller = Caller::of(node, &call);
+    let caller = LocalClient::of(node, &call);
     let own = caller.clone();
     caller.session(leader.lease, move |session| match session {
         Ok(lease) => own.proclaim(&leader, lease, value, move |answer| {
@@ -139,7 +139,7 @@ pub(super) fn leader(node: &Arc<Node>, call: Call, responder: Responder) {
         Ok(request) => request,
         Err(status) => return refuse(responder, status),
     };
-    Caller::of(node, &call).range(oldest(&prefix(&request.name)), move |answer| {
+    LocalClient::of(node, &call).range(oldest(&prefix(&request.name)), move |answer| {
         responder.send(answer.and_then(|found| match found.kvs.into_iter().next() {
             Some(pair) => encode(&LeaderResponse { header: found.header, kv: Some(pair) }),
             None => Err(Status::new(Code::Unknown, "election: no leader")),
@@ -155,7 +155,7 @@ pub(super) fn resign(node: &Arc<Node>, call: Call, responder: Responder) {
     };
     let request = if_created(&leader.key, leader.rev, vec![delete_op(&leader.key)]);
     // Who does not lead any more has nothing to resign from, which is no error.
-    Caller::of(node, &call).txn(&request, move |answer| {
+    LocalClient::of(node, &call).txn(&request, move |answer| {
         responder.send(answer.and_then(|txn| encode(&ResignResponse { header: txn.header })));
     });
 }

@@ -1,6 +1,6 @@
 //! `etcdserverpb.KV`.
 
-use super::again::TRIES_MAX;
+use super::auth_retry::TRIES_MAX;
 use super::reply::{decode, outcome, put_varint, refuse, unreadable, varint_len};
 use super::within::{self, Order, Stop, Terms, counted, held, with_room};
 use crate::auth::{Identity, Pass, admit, identify};

@@ -1,8 +1,8 @@
 //! `v3lockpb.Lock`: a lock is the oldest key under its name.
 
-use super::caller::{Answer, Caller, if_created, oldest, prefix, put_op, range_op, session_key};
+use super::local_client::{Answer, LocalClient, if_created, oldest, prefix, put_op, range_op, session_key};
+use super::lock_queue::{Contender, LockQueue};
 use super::reply::{decode, encode, refuse};
-use super::turns::{Claim, Turns};
 use crate::node::Node;
 use api::Code;
 use api::etcdserverpb::{RangeRequest, ResponseHeader, TxnResponse, response_op::Response};
@@ -12,22 +12,22 @@ use bytes::Bytes;
 use rpc::{Call, Responder, Status};
 use std::sync::Arc;
 
-pub(super) fn lock(node: &Arc<Node>, call: Call, responder: Responder) {
+pub(super) fn lock(queue: &Arc<LockQueue>, node: &Arc<Node>, call: Call, responder: Responder) {
     let request: LockRequest = match decode(call.message.clone()) {
         Ok(request) => request,
         Err(status) => return refuse(responder, status),
     };
-    let caller = Caller::of(node, &call);
-    let own = caller.clone();
+    let caller = LocalClient::of(node, &call);
+    let (own, queue) = (caller.clone(), queue.clone());
     caller.session(request.lease, move |session| match session {
-        Ok(lease) => acquire(own, &prefix(&request.name), lease, responder),
+        Ok(lease) => acquire(&queue, own, &prefix(&request.name), lease, responder),
         Err(status) => refuse(responder, status),
     });
 }
 
 pub(super) fn unlock(node: &Arc<Node>, call: Call, responder: Responder) {
     match decode::<UnlockRequest>(call.message.clone()) {
-        Ok(request) => Caller::of(node, &call).delete(request.key, move |answer| {
+        Ok(request) => LocalClient::of(node, &call).delete(request.key, move |answer| {
             responder.send(answer.and_then(|deleted| encode(&UnlockResponse { header: deleted.header })));
         }),
         Err(status) => refuse(responder, status),
@@ -35,22 +35,22 @@ pub(super) fn unlock(node: &Arc<Node>, call: Call, responder: Responder) {
 }
 
 /// Queues up under `prefix`, and waits if somebody is there already.
-fn acquire(caller: Caller, prefix: &Bytes, lease: i64, responder: Responder) {
+fn acquire(queue: &Arc<LockQueue>, caller: LocalClient, prefix: &Bytes, lease: i64, responder: Responder) {
     let key = session_key(prefix, lease);
     let owner = || range_op(oldest(prefix));
     let mut request = if_created(&key, 0, vec![put_op(&key, Bytes::new(), lease), owner()]);
     // A session that is in the queue keeps its place.
     request.failure = vec![range_op(RangeRequest { key: key.clone(), ..Default::default() }), owner()];
-    let (own, prefix) = (caller.clone(), prefix.clone());
+    let (own, prefix, queue) = (caller.clone(), prefix.clone(), queue.clone());
     caller.txn(&request, move |answer| match answer {
         Ok(txn) => {
             let revision = own_revision(&txn);
-            let claim = Place { caller: own, key, revision, responder };
+            let place = Place { caller: own, key, revision, responder };
             match first_pair(&txn, 1) {
                 Some(owner) if owner.create_revision != revision => {
-                    Turns::wait(claim.caller.clone(), prefix, revision.saturating_sub(1), Box::new(claim));
+                    queue.wait(place.caller.clone(), prefix, revision.saturating_sub(1), Box::new(place));
                 }
-                _ => claim.answer(txn.header),
+                _ => place.answer(txn.header),
             }
         }
         Err(status) => refuse(responder, status),
@@ -73,7 +73,7 @@ pub(super) fn first_pair(txn: &TxnResponse, place: usize) -> Option<&KeyValue> {
 
 /// A place in the queue for a lock.
 struct Place {
-    caller: Caller,
+    caller: LocalClient,
     key: Bytes,
     revision: i64,
     responder: Responder,
@@ -94,7 +94,7 @@ impl Place {
     }
 }
 
-impl Claim for Place {
+impl Contender for Place {
     fn is_canceled(&self) -> bool {
         self.responder.is_canceled()
     }

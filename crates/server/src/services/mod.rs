@@ -6,10 +6,8 @@
     allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
 )]
 
-mod again;
-mod arrival;
 mod auth;
-mod caller;
+mod auth_retry;
 mod cluster;
 mod downgrade;
 mod election;
@@ -17,23 +15,28 @@ mod health;
 mod kv;
 mod leaderless;
 mod lease;
+mod local_client;
 mod lock;
+mod lock_queue;
 mod maintenance;
+mod methods;
 mod observe;
+mod progress;
 mod reply;
 mod shares;
 mod snapshot;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod token_wait;
 mod traced;
-mod turns;
 mod watch;
 mod within;
 
+pub(crate) use methods::METHODS;
+pub(crate) use progress::ProgressStreams;
 pub(crate) use shares::Shares;
-pub(crate) use turns::{Turns, run as run_turns};
-pub(crate) use watch::{Progress, run_progress};
+pub(crate) use watch::run_progress;
 
 use crate::door::Door;
 use crate::http::Http;
@@ -51,81 +54,12 @@ use api::etcdserverpb::{
 };
 use api::unread;
 use bytes::Bytes;
-use rpc::{Call, HttpResponder, Kind, Method, RequestBody, Responder, Service, Status, StreamCall, StreamHandler};
+use lock_queue::LockQueue;
+use methods::{Rpc, find};
+use rpc::{Call, HttpResponder, Method, RequestBody, Responder, Service, Status, StreamCall, StreamHandler};
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
-
-macro_rules! methods {
-    ($($name:ident $kind:ident $path:literal)*) => {
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        enum Rpc { $($name,)* }
-
-        const RPCS: &[Rpc] = &[$(Rpc::$name,)*];
-        /// Every method, in the order the transport counts them.
-        pub(crate) const METHODS: &[Method] = &[$(Method { path: $path, kind: Kind::$kind },)*];
-    };
-}
-
-methods! {
-    Range Unary "/etcdserverpb.KV/Range"
-    RangeStream ServerStream "/etcdserverpb.KV/RangeStream"
-    Put Unary "/etcdserverpb.KV/Put"
-    DeleteRange Unary "/etcdserverpb.KV/DeleteRange"
-    Txn Unary "/etcdserverpb.KV/Txn"
-    Compact Unary "/etcdserverpb.KV/Compact"
-    Watch Bidi "/etcdserverpb.Watch/Watch"
-    LeaseGrant Unary "/etcdserverpb.Lease/LeaseGrant"
-    LeaseRevoke Unary "/etcdserverpb.Lease/LeaseRevoke"
-    LeaseKeepAlive Bidi "/etcdserverpb.Lease/LeaseKeepAlive"
-    LeaseTimeToLive Unary "/etcdserverpb.Lease/LeaseTimeToLive"
-    LeaseLeases Unary "/etcdserverpb.Lease/LeaseLeases"
-    MemberAdd Unary "/etcdserverpb.Cluster/MemberAdd"
-    MemberRemove Unary "/etcdserverpb.Cluster/MemberRemove"
-    MemberUpdate Unary "/etcdserverpb.Cluster/MemberUpdate"
-    MemberList Unary "/etcdserverpb.Cluster/MemberList"
-    MemberPromote Unary "/etcdserverpb.Cluster/MemberPromote"
-    Alarm Unary "/etcdserverpb.Maintenance/Alarm"
-    Status Unary "/etcdserverpb.Maintenance/Status"
-    Defragment Unary "/etcdserverpb.Maintenance/Defragment"
-    Hash Unary "/etcdserverpb.Maintenance/Hash"
-    HashKv Unary "/etcdserverpb.Maintenance/HashKV"
-    Snapshot ServerStream "/etcdserverpb.Maintenance/Snapshot"
-    MoveLeader Unary "/etcdserverpb.Maintenance/MoveLeader"
-    Downgrade Unary "/etcdserverpb.Maintenance/Downgrade"
-    AuthEnable Unary "/etcdserverpb.Auth/AuthEnable"
-    AuthDisable Unary "/etcdserverpb.Auth/AuthDisable"
-    AuthStatus Unary "/etcdserverpb.Auth/AuthStatus"
-    Authenticate Unary "/etcdserverpb.Auth/Authenticate"
-    UserAdd Unary "/etcdserverpb.Auth/UserAdd"
-    UserGet Unary "/etcdserverpb.Auth/UserGet"
-    UserList Unary "/etcdserverpb.Auth/UserList"
-    UserDelete Unary "/etcdserverpb.Auth/UserDelete"
-    UserChangePassword Unary "/etcdserverpb.Auth/UserChangePassword"
-    UserGrantRole Unary "/etcdserverpb.Auth/UserGrantRole"
-    UserRevokeRole Unary "/etcdserverpb.Auth/UserRevokeRole"
-    RoleAdd Unary "/etcdserverpb.Auth/RoleAdd"
-    RoleGet Unary "/etcdserverpb.Auth/RoleGet"
-    RoleList Unary "/etcdserverpb.Auth/RoleList"
-    RoleDelete Unary "/etcdserverpb.Auth/RoleDelete"
-    RoleGrantPermission Unary "/etcdserverpb.Auth/RoleGrantPermission"
-    RoleRevokePermission Unary "/etcdserverpb.Auth/RoleRevokePermission"
-    Lock Unary "/v3lockpb.Lock/Lock"
-    Unlock Unary "/v3lockpb.Lock/Unlock"
-    Campaign Unary "/v3electionpb.Election/Campaign"
-    Proclaim Unary "/v3electionpb.Election/Proclaim"
-    Leader Unary "/v3electionpb.Election/Leader"
-    Observe ServerStream "/v3electionpb.Election/Observe"
-    Resign Unary "/v3electionpb.Election/Resign"
-    HealthCheck Unary "/grpc.health.v1.Health/Check"
-    HealthList Unary "/grpc.health.v1.Health/List"
-    HealthWatch ServerStream "/grpc.health.v1.Health/Watch"
-}
-
-/// The method with this index, and its path.
-fn find(method: usize) -> Option<(Rpc, &'static str)> {
-    RPCS.get(method).copied().zip(METHODS.get(method).map(|method| method.path))
-}
 
 /// An index that is not in the table: a bug here, since the transport takes its indexes from it.
 fn no_such_method() -> Status {
@@ -154,18 +88,31 @@ pub(crate) struct Services {
     node: Arc<Node>,
     stats: OnceLock<Arc<rpc::Stats>>,
     door: Door,
+    /// Calls that wait for a lock or an election.
+    lock_queue: Arc<LockQueue>,
 }
 
 impl Services {
     pub(crate) fn new(node: Arc<Node>) -> Arc<Services> {
         let (http, door) = (Http::new(node.clone()), Door::default());
-        Arc::new_cyclic(|own| Services { own: own.clone(), http, node, stats: OnceLock::new(), door })
+        let lock_queue = Arc::default();
+        Arc::new_cyclic(|own| Services { own: own.clone(), http, node, stats: OnceLock::new(), door, lock_queue })
     }
 
     /// The transport's counters, known once it runs.
     pub(crate) fn set_stats(&self, stats: Arc<rpc::Stats>) {
         // Set once, by whoever started the transport.
         let _ = self.stats.set(stats);
+    }
+
+    /// Serves the calls that wait for a lock or an election, until [`Services::close_lock_queue`]: for a thread of its own.
+    pub(crate) fn run_lock_queue(&self) {
+        lock_queue::run(&self.lock_queue);
+    }
+
+    /// Whoever waits for a lock or an election is told that the server has stopped.
+    pub(crate) fn close_lock_queue(&self) {
+        self.lock_queue.close();
     }
 
     /// Metadata that decides before any service does.
@@ -202,9 +149,12 @@ impl Service for Services {
         // These two try again by themselves.
         let tries = matches!(rpc, Rpc::Authenticate | Rpc::Range);
         if node.store.auth().is_enabled() && !tries {
-            again::serve(node, rpc, call, responder);
+            let queue = self.lock_queue.clone();
+            auth_retry::serve(node, call, responder, move |node, call, responder| {
+                serve(&queue, node, rpc, call, responder);
+            });
         } else {
-            serve(node, rpc, call, responder);
+            serve(&self.lock_queue, node, rpc, call, responder);
         }
     }
 
@@ -226,7 +176,7 @@ impl Service for Services {
             _ => return Err(Status::new(Code::Internal, "a unary method was called as a stream")),
         };
         let span = node.tracer.as_ref().and_then(|tracer| tracing::stream(tracer, path, &call));
-        let handler = leaderless::guard(node, call, |call| arrival::hold(node, call, |call| make(node, call)));
+        let handler = leaderless::guard(node, call, |call| token_wait::hold(node, call, |call| make(node, call)));
         Ok(match span {
             Some(span) => Box::new(traced::Traced::new(handler, span)),
             None => handler,
@@ -258,7 +208,7 @@ impl Service for Services {
 }
 
 /// Answers a unary call.
-fn serve(node: &Arc<Node>, rpc: Rpc, call: Call, responder: Responder) {
+fn serve(queue: &Arc<LockQueue>, node: &Arc<Node>, rpc: Rpc, call: Call, responder: Responder) {
     match rpc {
         Rpc::Range => kv::range(node, call, responder),
         Rpc::Put => kv::put(node, call, responder),
@@ -304,9 +254,9 @@ fn serve(node: &Arc<Node>, rpc: Rpc, call: Call, responder: Responder) {
         Rpc::RoleRevokePermission => {
             auth::change::<AuthRoleRevokePermissionRequest>(node, call, AUTH_ROLE_REVOKE_PERMISSION, responder);
         }
-        Rpc::Lock => lock::lock(node, call, responder),
+        Rpc::Lock => lock::lock(queue, node, call, responder),
         Rpc::Unlock => lock::unlock(node, call, responder),
-        Rpc::Campaign => election::campaign(node, call, responder),
+        Rpc::Campaign => election::campaign(queue, node, call, responder),
         Rpc::Proclaim => election::proclaim(node, call, responder),
         Rpc::Leader => election::leader(node, call, responder),
         Rpc::Resign => election::resign(node, call, responder),

@@ -1,6 +1,6 @@
 //! `v3electionpb.Election/Observe`: the leader's key, each time it changes or another one leads.
 
-use super::caller::{Answer, Caller, oldest, prefix};
+use super::local_client::{Answer, LocalClient, oldest, prefix};
 use super::reply::decode;
 use crate::node::Node;
 use api::Message;
@@ -28,7 +28,7 @@ enum State {
 
 /// One observing stream.
 pub(super) struct Observe {
-    caller: Caller,
+    caller: LocalClient,
     waker: StreamWaker,
     prefix: Bytes,
     state: State,
@@ -38,7 +38,7 @@ pub(super) struct Observe {
 
 impl Observe {
     pub(super) fn new(node: &Arc<Node>, call: StreamCall) -> Observe {
-        let caller = Caller::of_stream(node, &call);
+        let caller = LocalClient::of_stream(node, &call);
         Observe { caller, waker: call.waker, prefix: Bytes::new(), state: State::Idle, due: VecDeque::new() }
     }
 

@@ -29,7 +29,7 @@ impl Watch {
         let mut stream = Hub::stream(&node.store, Arc::new(move || waker.wake()));
         stream.limit(node.watches.of(call.peer.address));
         let progress_due = Arc::new(AtomicBool::new(false));
-        node.metrics.progress.add(&progress_due, call.waker.clone());
+        node.progress_streams.add(&progress_due, call.waker.clone());
         Watch { node: node.clone(), identity, stream, waker: call.waker, progress_due }
     }
 
@@ -145,36 +145,6 @@ impl StreamHandler for Watch {
     }
 }
 
-/// The streams that are to be told about progress now and then.
-#[derive(Default)]
-pub(crate) struct Progress {
-    streams: Mutex<Vec<(Weak<AtomicBool>, StreamWaker)>>,
-}
-
-impl Progress {
-    fn add(&self, due: &Arc<AtomicBool>, waker: StreamWaker) {
-        let mut streams = contain::lock(&self.streams);
-        // The ended ones go before the list grows, so it stays as long as twice the open ones at most.
-        if streams.len() == streams.capacity() {
-            streams.retain(|(stream, _)| stream.strong_count() > 0);
-        }
-        streams.push((Arc::downgrade(due), waker));
-    }
-
-    /// Marks every stream and wakes it.
-    fn fire(&self) {
-        let mut streams = contain::lock(&self.streams);
-        streams.retain(|(stream, waker)| match stream.upgrade() {
-            Some(due) => {
-                due.store(true, Ordering::Relaxed);
-                waker.wake();
-                true
-            }
-            None => false,
-        });
-    }
-}
-
 /// Tells streams about progress until the member stops.
 pub(crate) fn run_progress(node: &Node) {
     let pause = Duration::from_millis(50);
@@ -184,7 +154,7 @@ pub(crate) fn run_progress(node: &Node) {
         waited = waited.saturating_add(pause);
         if waited >= node.config.watch_progress_interval {
             waited = Duration::ZERO;
-            node.metrics.progress.fire();
+            node.progress_streams.fire();
         }
     }
 }

@@ -3,7 +3,7 @@
 //! etcd builds these services on its client library, inside the server. Their errors therefore reach clients with etcd's sentences
 //! but without their codes: all are `Unknown`.
 
-use super::again::Tries;
+use super::auth_retry::Tries;
 use super::reply::complete;
 use crate::auth::{Identity, admit};
 use crate::node::{self, Node, Weight};
@@ -28,26 +28,26 @@ pub(super) type Answer<T> = Result<T, Status>;
 
 /// Asks on behalf of the client that made a call.
 #[derive(Clone)]
-pub(super) struct Caller {
+pub(super) struct LocalClient {
     pub(super) node: Arc<Node>,
     identity: Identity,
 }
 
-impl Caller {
+impl LocalClient {
     /// For the client that made a call.
-    pub(super) fn of(node: &Arc<Node>, call: &Call) -> Caller {
-        Caller { node: node.clone(), identity: Identity::of(call) }
+    pub(super) fn of(node: &Arc<Node>, call: &Call) -> LocalClient {
+        LocalClient { node: node.clone(), identity: Identity::of(call) }
     }
 
     /// For the client that began a stream.
-    pub(super) fn of_stream(node: &Arc<Node>, call: &StreamCall) -> Caller {
-        Caller { node: node.clone(), identity: Identity::of_stream(call) }
+    pub(super) fn of_stream(node: &Arc<Node>, call: &StreamCall) -> LocalClient {
+        LocalClient { node: node.clone(), identity: Identity::of_stream(call) }
     }
 
     /// The same with so many bytes of the stream's message that are kept.
     #[must_use]
-    pub(super) fn holding(&self, bytes: usize) -> Caller {
-        Caller { node: self.node.clone(), identity: self.identity.clone().holding(bytes) }
+    pub(super) fn holding(&self, bytes: usize) -> LocalClient {
+        LocalClient { node: self.node.clone(), identity: self.identity.clone().holding(bytes) }
     }
 
     /// A stream of watches, which count as all others of the client do.

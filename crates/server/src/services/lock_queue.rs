@@ -3,7 +3,7 @@
 //! A waiting call watches the key before its own, so that one deletion wakes one call. All of them share one thread, which also
 //! notices within [`LOOK`] that a client has given up.
 
-use super::caller::{Answer, Caller, unknown, youngest_until};
+use super::local_client::{Answer, LocalClient, unknown, youngest_until};
 use crate::budget;
 use crate::node::{Node, Weight};
 use api::etcdserverpb::watch_create_request::FilterType;
@@ -22,7 +22,7 @@ use store::watch::WatchStream;
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Who waits for a turn.
-pub(super) trait Claim: Send {
+pub(super) trait Contender: Send {
     /// Nobody waits for the answer any more.
     fn is_canceled(&self) -> bool;
 
@@ -33,11 +33,11 @@ pub(super) trait Claim: Send {
 struct Waiter {
     /// What all of it takes, name and key and headers.
     _held: Option<budget::Claim>,
-    caller: Caller,
+    caller: LocalClient,
     prefix: Bytes,
     /// Keys created until here come first.
     before: i64,
-    claim: Box<dyn Claim>,
+    contender: Box<dyn Contender>,
     /// Of the key before its own.
     watch: Option<WatchStream>,
 }
@@ -59,27 +59,26 @@ struct Inbox {
     closed: bool,
 }
 
-/// The waiting calls of a member.
+/// The calls of a member that wait for a lock or an election.
 #[derive(Default)]
-pub(crate) struct Turns {
+pub(crate) struct LockQueue {
     inbox: Mutex<Inbox>,
     arrived: Condvar,
     waiting: AtomicUsize,
 }
 
-impl Turns {
-    /// Settles `claim` when no key created until `before` is left under `prefix`.
-    pub(super) fn wait(caller: Caller, prefix: Bytes, before: i64, claim: Box<dyn Claim>) {
-        let turns = &caller.node.clone().turns;
-        if turns.waiting.load(Ordering::Relaxed) >= limits::TURNS_WAITING_MAX {
-            return claim.settle(Err(unknown(Error::TooManyRequests)));
+impl LockQueue {
+    /// Settles `contender` when no key created until `before` is left under `prefix`.
+    pub(super) fn wait(&self, caller: LocalClient, prefix: Bytes, before: i64, contender: Box<dyn Contender>) {
+        if self.waiting.load(Ordering::Relaxed) >= limits::TURNS_WAITING_MAX {
+            return contender.settle(Err(unknown(Error::TooManyRequests)));
         }
         let held = match caller.weight().and(prefix.len()).claim(&caller.node.budget) {
             Ok(held) => held,
-            Err(error) => return claim.settle(Err(unknown(error))),
+            Err(error) => return contender.settle(Err(unknown(error))),
         };
-        turns.waiting.fetch_add(1, Ordering::Relaxed);
-        turns.post(Note::Begin(Box::new(Waiter { _held: held, caller, prefix, before, claim, watch: None })));
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        self.post(Note::Begin(Box::new(Waiter { _held: held, caller, prefix, before, contender, watch: None })));
     }
 
     /// Ends the thread; who waits is told that the server has stopped.
@@ -116,11 +115,10 @@ impl Turns {
 }
 
 /// The thread of all waiting calls.
-pub(crate) fn run(node: &Node) {
-    let turns = &node.turns;
-    let mut queue = Queue { turns, waiters: HashMap::new(), late: Vec::new(), next: 0 };
+pub(crate) fn run(own: &Arc<LockQueue>) {
+    let mut queue = Queue { own, waiters: HashMap::new(), late: Vec::new(), next: 0 };
     let mut looked = Instant::now();
-    while let Some(notes) = turns.take(queue.waiters.is_empty()) {
+    while let Some(notes) = own.take(queue.waiters.is_empty()) {
         for note in notes {
             match note {
                 Note::Begin(waiter) => queue.begin(*waiter),
@@ -141,7 +139,7 @@ pub(crate) fn run(node: &Node) {
 }
 
 struct Queue<'a> {
-    turns: &'a Turns,
+    own: &'a Arc<LockQueue>,
     waiters: HashMap<u64, Waiter>,
     /// Those that found no slow thread to look at the state for them.
     late: Vec<u64>,
@@ -158,9 +156,9 @@ impl Queue<'_> {
     /// Reads who is before this one, once that may be read.
     fn ask(&self, id: u64) {
         let Some(waiter) = self.waiters.get(&id) else { return };
-        let node = waiter.caller.node.clone();
+        let own = self.own.clone();
         // What the waiter holds is claimed for as long as it waits.
-        waiter.caller.node.linearize(Weight::NONE, move |allowed| node.turns.post(Note::Read(id, allowed)));
+        waiter.caller.node.linearize(Weight::NONE, move |allowed| own.post(Note::Read(id, allowed)));
     }
 
     fn read(&mut self, id: u64) {
@@ -172,8 +170,8 @@ impl Queue<'_> {
             return self.found(id, found);
         }
         // The others do not wait for it.
-        let caller = waiter.caller.clone();
-        let look = move |node: Arc<Node>| node.turns.post(Note::Found(id, caller.range_now(&request)));
+        let (own, caller) = (self.own.clone(), waiter.caller.clone());
+        let look = move |_: Arc<Node>| own.post(Note::Found(id, caller.range_now(&request)));
         if waiter.caller.node.slow.try_give(node, look).is_err() {
             self.late.push(id);
         }
@@ -187,8 +185,8 @@ impl Queue<'_> {
         };
         let Some(pair) = found.kvs.into_iter().next() else { return self.settle(id, Ok(())) };
         let Some(waiter) = self.waiters.get_mut(&id) else { return };
-        let node = waiter.caller.node.clone();
-        let mut watch = waiter.caller.watches(move || node.turns.post(Note::Look(id)));
+        let own = self.own.clone();
+        let mut watch = waiter.caller.watches(move || own.post(Note::Look(id)));
         watch.create(WatchCreateRequest {
             key: pair.key,
             start_revision: found.header.map_or(0, |header| header.revision),
@@ -226,8 +224,8 @@ impl Queue<'_> {
 
     fn settle(&mut self, id: u64, outcome: Answer<()>) {
         if let Some(waiter) = self.waiters.remove(&id) {
-            self.turns.waiting.fetch_sub(1, Ordering::Relaxed);
-            waiter.claim.settle(outcome);
+            self.own.waiting.fetch_sub(1, Ordering::Relaxed);
+            waiter.contender.settle(outcome);
         }
     }
 
@@ -240,7 +238,7 @@ impl Queue<'_> {
 
     fn drop_canceled(&mut self) {
         let canceled: Vec<u64> =
-            self.waiters.iter().filter(|(_, waiter)| waiter.claim.is_canceled()).map(|(id, _)| *id).collect();
+            self.waiters.iter().filter(|(_, waiter)| waiter.contender.is_canceled()).map(|(id, _)| *id).collect();
         for id in canceled {
             self.settle(id, Err(Status::new(Code::Canceled, "context canceled")));
         }

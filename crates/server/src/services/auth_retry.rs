@@ -6,7 +6,6 @@
 //!
 //! Only a change of users makes it do so, which administrators make. A token that is of an older revision is refused, as often as it comes.
 
-use super::Rpc;
 use crate::node::{Node, Weight};
 use api::Error;
 use bytes::Bytes;
@@ -41,15 +40,23 @@ impl Tries {
     }
 }
 
-/// Answers a unary call as [`super::serve`] does, and again while it is refused for being permitted under an older revision.
-pub(super) fn serve(node: &Arc<Node>, rpc: Rpc, call: Call, responder: Responder) {
-    attempt(node, rpc, call, responder, Tries::new(node));
+/// Answers a unary call with `serve`, and again while it is refused for being permitted under an older revision.
+pub(super) fn serve(
+    node: &Arc<Node>,
+    call: Call,
+    responder: Responder,
+    serve: impl Fn(&Arc<Node>, Call, Responder) + Send + Sync + 'static,
+) {
+    attempt(node, call, responder, Tries::new(node), Arc::new(serve));
 }
 
-fn attempt(node: &Arc<Node>, rpc: Rpc, call: Call, responder: Responder, tries: Tries) {
+/// How the call is answered.
+type Serve = Arc<dyn Fn(&Arc<Node>, Call, Responder) + Send + Sync>;
+
+fn attempt(node: &Arc<Node>, call: Call, responder: Responder, tries: Tries, serve: Serve) {
     // A client that has too much waiting asks again itself.
     let Ok(held) = Weight::of(call.message.len(), call.peer.address).claim(&node.budget) else {
-        return super::serve(node, rpc, call, responder);
+        return serve(node, call, responder);
     };
     let kept = Call {
         // A copy of its own: the request's bytes keep all of what was read with them in memory.
@@ -60,7 +67,7 @@ fn attempt(node: &Arc<Node>, rpc: Rpc, call: Call, responder: Responder, tries: 
         // Next time it is another thread.
         is_alone: false,
     };
-    let own = node.clone();
+    let (own, again) = (node.clone(), serve.clone());
     let responder = responder.review(move |responder, reply| {
         let is_outdated = reply.as_ref().err().is_some_and(says_so) && !responder.is_canceled();
         match tries.next(&own).filter(|_| is_outdated) {
@@ -69,14 +76,14 @@ fn attempt(node: &Arc<Node>, rpc: Rpc, call: Call, responder: Responder, tries: 
             Some(tries) => own.clone().linearize(Weight::NONE, move |caught_up| match caught_up {
                 Ok(()) => {
                     drop(held);
-                    attempt(&own, rpc, kept, responder, tries);
+                    attempt(&own, kept, responder, tries, again);
                 }
                 // Nothing was done, and no other error would say so.
                 Err(_) => responder.send(reply),
             }),
         }
     });
-    super::serve(node, rpc, call, responder);
+    serve(node, call, responder);
 }
 
 fn says_so(status: &Status) -> bool {

@@ -1,0 +1,230 @@
+//! Threads for calls to other members, which block.
+//!
+//! What waits for a thread waits in a queue for each origin, and the origins take turns: a client that asks a lot waits for itself. Work
+//! that is long comes back after a piece of it, behind all others.
+
+use peer::client::Kept;
+use contain::lock;
+use rpc::{Address, Origin};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+/// Threads that wait for answers of the leader.
+const THREADS: usize = 8;
+
+/// Has the connection that its thread keeps to the leader.
+pub(super) type Job = Box<dyn FnOnce(&mut Kept) + Send>;
+
+/// The threads and what waits for them.
+pub(crate) struct ForwardPool {
+    queue: Arc<Queue>,
+    waiting_max: usize,
+    refused: AtomicU64,
+}
+
+#[derive(Default)]
+struct Queue {
+    state: Mutex<State>,
+    arrived: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// None is empty.
+    jobs: HashMap<Origin, VecDeque<Job>>,
+    /// Whose turn it is next: each origin that has jobs, once.
+    turns: VecDeque<Origin>,
+    waiting: usize,
+    is_closed: bool,
+}
+
+impl State {
+    fn add(&mut self, origin: Origin, job: Job) {
+        let jobs = self.jobs.entry(origin).or_default();
+        if jobs.is_empty() {
+            self.turns.push_back(origin);
+        }
+        jobs.push_back(job);
+        self.waiting = self.waiting.saturating_add(1);
+    }
+
+    fn next(&mut self) -> Option<Job> {
+        let origin = self.turns.pop_front()?;
+        let jobs = self.jobs.get_mut(&origin)?;
+        let job = jobs.pop_front();
+        if jobs.is_empty() {
+            self.jobs.remove(&origin);
+        } else {
+            self.turns.push_back(origin);
+        }
+        self.waiting = self.waiting.saturating_sub(1);
+        job
+    }
+}
+
+impl Queue {
+    /// The next job; none once the member has gone. A connection that is not used meanwhile is let go.
+    fn take(&self, kept: &mut Kept) -> Option<Job> {
+        let mut state = lock(&self.state);
+        loop {
+            if state.is_closed {
+                return None;
+            }
+            if let Some(job) = state.next() {
+                return Some(job);
+            }
+            state = match kept.time_left() {
+                None => self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(left) if left.is_zero() => {
+                    drop(state);
+                    kept.close();
+                    lock(&self.state)
+                }
+                Some(left) => self.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
+            };
+        }
+    }
+}
+
+impl ForwardPool {
+    /// Starts the threads; `waiting_max` jobs may wait for them, of one origin half as many.
+    pub(crate) fn start(waiting_max: usize) -> io::Result<ForwardPool> {
+        let queue = Arc::<Queue>::default();
+        for number in 0..THREADS {
+            let queue = queue.clone();
+            let work = move || {
+                let mut kept = Kept::default();
+                while let Some(job) = queue.take(&mut kept) {
+                    job(&mut kept);
+                }
+            };
+            std::thread::Builder::new().name(format!("forward-{number}")).spawn(work)?;
+        }
+        Ok(ForwardPool { queue, waiting_max, refused: AtomicU64::new(0) })
+    }
+
+    /// Queues a job on a client's account; false when too many wait.
+    pub(super) fn try_run(&self, client: Option<Address>, job: Job) -> bool {
+        let origin = Origin::of(client.and_then(|client| client.ip()));
+        let mut state = lock(&self.queue.state);
+        let of_origin = state.jobs.get(&origin).map_or(0, VecDeque::len);
+        // Others find half of the places free.
+        if state.waiting >= self.waiting_max || of_origin >= self.waiting_max.div_ceil(2) {
+            drop(state);
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        state.add(origin, job);
+        drop(state);
+        self.queue.arrived.notify_one();
+        true
+    }
+
+    /// Queues the rest of a job that had a thread. It is never refused: there are no more of them than threads.
+    pub(super) fn run_on(&self, client: Option<Address>, job: Job) {
+        lock(&self.queue.state).add(Origin::of(client.and_then(|client| client.ip())), job);
+        self.queue.arrived.notify_one();
+    }
+
+    /// Jobs that no thread has taken up yet.
+    pub(crate) fn depth(&self) -> usize {
+        lock(&self.queue.state).waiting
+    }
+
+    /// Jobs that found no place.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for ForwardPool {
+    fn drop(&mut self) {
+        let mut state = lock(&self.queue.state);
+        state.is_closed = true;
+        // They may refer to the member.
+        let jobs = std::mem::take(&mut state.jobs);
+        drop(state);
+        self.queue.arrived.notify_all();
+        drop(jobs);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::SocketAddr;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    fn client(host: u8) -> Option<Address> {
+        Some(Address::Tcp(SocketAddr::from(([10, 0, 0, host], 1))))
+    }
+
+    /// Holds all threads until the sender is dropped.
+    fn hold(forwards: &ForwardPool) -> Sender<()> {
+        let (hold, held) = channel::<()>();
+        let held = Arc::new(Mutex::new(held));
+        let (begin, begun) = channel();
+        for _ in 0..THREADS {
+            let (held, begin) = (held.clone(), begin.clone());
+            let wait = move |_: &mut Kept| {
+                begin.send(()).expect("the test runs");
+                // Ends when there is no sender any more.
+                let _ = lock(&held).recv();
+            };
+            assert!(forwards.try_run(None, Box::new(wait)));
+        }
+        (0..THREADS).for_each(|_| begun.recv().expect("a thread"));
+        hold
+    }
+
+    fn names(told: &Receiver<&'static str>, count: usize) -> Vec<&'static str> {
+        (0..count).map(|_| told.recv().expect("a job")).collect()
+    }
+
+    #[test]
+    fn origins_take_turns_and_leave_places_to_others() {
+        let forwards = ForwardPool::start(16).expect("threads");
+        let held = hold(&forwards);
+        let (tell, told) = channel();
+        let run = |name: &'static str, host: u8| {
+            let tell = tell.clone();
+            // One after the other, so that the order in which they are taken up can be told.
+            forwards.try_run(client(host), Box::new(move |_| tell.send(name).expect("the test runs")))
+        };
+        let greedy = (0..100).filter(|_| run("greedy", 1)).count();
+        assert_eq!((greedy, forwards.refused()), (8, 92));
+        assert!(run("other", 2) && run("third", 3));
+        assert_eq!(forwards.depth(), 10);
+        let order: Vec<_> = {
+            let mut state = lock(&forwards.queue.state);
+            std::iter::from_fn(|| state.next()).collect()
+        };
+        order.into_iter().for_each(|job| job(&mut Kept::default()));
+        assert_eq!(names(&told, 4), ["greedy", "other", "third", "greedy"]);
+        drop(held);
+    }
+
+    #[test]
+    fn what_comes_back_is_behind_all_others() {
+        let forwards = Arc::new(ForwardPool::start(16).expect("threads"));
+        let held = hold(&forwards);
+        let (tell, told) = channel();
+        let (own, again) = (forwards.clone(), tell.clone());
+        let first = move |_: &mut Kept| {
+            again.send("begins").expect("the test runs");
+            own.run_on(client(1), Box::new(move |_| again.send("ends").expect("the test runs")));
+        };
+        assert!(forwards.try_run(client(1), Box::new(first)));
+        assert!(forwards.try_run(client(1), Box::new(move |_| tell.send("next").expect("the test runs"))));
+        let mut kept = Kept::default();
+        loop {
+            let job = lock(&forwards.queue.state).next();
+            let Some(job) = job else { break };
+            job(&mut kept);
+        }
+        assert_eq!(names(&told, 3), ["begins", "next", "ends"]);
+        drop(held);
+    }
+}
