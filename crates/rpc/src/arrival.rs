@@ -4,7 +4,7 @@ use std::io;
 
 use rustls::ServerConnection;
 
-use crate::connection::ByteStream;
+use crate::byte_stream::ByteStream;
 use crate::socket::Socket;
 use crate::tls_stream::TlsStream;
 use crate::{Peer, Serves};

@@ -10,9 +10,9 @@ use tokio::time::Sleep;
 
 use crate::Limit;
 use crate::connection::Http2;
+use crate::shared::Shared;
 use crate::stats::Shard;
 use crate::stream::{Event, Role, Stream};
-use crate::thread::Shared;
 
 /// What must come of a message that has begun within each [`Options::body_timeout`](crate::Options::body_timeout), or the rest of it.
 const PROGRESS_BYTES_MIN: u64 = 1024;

@@ -8,9 +8,9 @@ use api::Code;
 use crate::connection::Http2;
 use crate::frame::Reason;
 use crate::gathering::{ALL_BYTES_MAX, CONNECTION_BYTES_MAX, HOST_BYTES_MAX};
+use crate::shared::Shared;
 use crate::signal::Signal;
 use crate::stream::{Cause, Event, Look, Outcome, Role, Stream};
-use crate::thread::Shared;
 use crate::{Limit, Status};
 /// Entries that a list of signals may have whatever the number of streams.
 const LISTED_MIN: usize = 64;

@@ -13,6 +13,7 @@ use api::limits;
 use slab::Slab;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::byte_stream::ByteStream;
 use crate::frame::{
     Fault, HEAD_BYTES, PAYLOAD_BYTES_DEFAULT, PREFACE, Reason, Settings, WINDOW_BYTES_DEFAULT, setting,
 };
@@ -25,10 +26,10 @@ use crate::passed_over::PassedOver;
 use crate::rates::Rates;
 use crate::receiver::{Receiver, WINDOW_BYTES};
 use crate::sender::Sender;
+use crate::shared::{ConnectionWaker, Shared};
 use crate::shutdown::Farewell;
 use crate::signal::Signal;
 use crate::stream::{Event, Stream};
-use crate::thread::{ConnectionWaker, Shared};
 use crate::{Limit, Peer, Serves};
 
 /// Time one turn may take before other connections get theirs.
@@ -45,11 +46,6 @@ const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 4096;
 /// Room for input: what one turn reads, behind the beginning of a frame that came before.
 pub(crate) const INPUT_BYTES: usize = limits::TURN_BYTES_MAX + HEAD_BYTES + PAYLOAD_BYTES_DEFAULT;
-
-/// What a connection runs over: a socket, or a socket behind TLS.
-pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
 /// What is to be done with a connection after a turn.
 #[derive(Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use crate::connection::{Ending, Http2};
 use crate::frame::{Fault, Frame, HEAD_BYTES, Head, PAYLOAD_BYTES_DEFAULT, Reason, Settings, flag, kind};
 use crate::rates::Cost;
 use crate::receiver::Block;
+use crate::shared::Shared;
 use crate::stream::{Event, Stream};
-use crate::thread::Shared;
 
 /// How many streams that were reset are remembered, so that what was on its way for them is no offence.
 const FORSAKEN_MAX: usize = 1024;

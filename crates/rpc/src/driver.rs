@@ -18,8 +18,8 @@ use crate::held::HeldBytes;
 use crate::later::later;
 use crate::mailbox::{Mail, Mailbox};
 use crate::routes::Routes;
+use crate::shared::{ConnectionWaker, Shared};
 use crate::stream::Event;
-use crate::thread::{ConnectionWaker, Shared};
 use crate::{Options, Peer, Serves, Service, Stats};
 
 /// A connection whose preface has come.

@@ -8,7 +8,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use tokio::io::ReadBuf;
 
-use crate::connection::ByteStream;
+use crate::byte_stream::ByteStream;
 use crate::{Peer, Serves};
 
 /// What an HTTP/2 client begins with, RFC 9113 section 3.4.

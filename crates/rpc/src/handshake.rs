@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -15,6 +15,7 @@ use tokio::io::AsyncReadExt;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
+use crate::HandshakeCounts;
 use crate::arrival::Arrival;
 use crate::crowd::{Crowd, Origin};
 use crate::listener::{Seat, assign};
@@ -30,19 +31,6 @@ const BEGUN_AT_ONCE_MAX: usize = 32;
 const REQUEST_THREADS_PER_THREAD: usize = 4;
 /// The first byte of a TLS connection: a record of the handshake.
 const RECORD_OF_HANDSHAKE: u8 = 22;
-
-/// How TLS handshakes ended.
-#[derive(Debug, Default)]
-pub struct HandshakeCounts {
-    /// Those that were done.
-    pub done: AtomicU64,
-    /// Those that failed, or whose client was not let in.
-    pub failed: AtomicU64,
-    /// Those that took too long.
-    pub timed_out: AtomicU64,
-    /// Those that were given up because too many were under way.
-    pub given_up: AtomicU64,
-}
 
 /// A connection that begins its handshake.
 struct Candidate {

@@ -19,10 +19,10 @@ use tokio::io::ReadBuf;
 use tokio::sync::{oneshot, watch};
 
 use crate::body::Body;
-use crate::connection::ByteStream;
+use crate::byte_stream::ByteStream;
 use crate::gathering::Account;
 use crate::responder::plain_response;
-use crate::thread::Http1Guard;
+use crate::shared::Http1Guard;
 use crate::{HttpResponder, Limit, Options, Peer, RequestBody, Service, Upgrade};
 
 /// Bytes moved by one read.

@@ -23,9 +23,9 @@ use crate::payload::PREFIX_BYTES;
 use crate::pipe::pipe;
 use crate::responder::{Answer, Responder, inline, plain_response};
 use crate::sender::ContentType;
+use crate::shared::Shared;
 use crate::signal::Signal;
 use crate::stream::{Handler, Role, Stream};
-use crate::thread::Shared;
 use crate::{Call, HttpResponder, Kind, Limit, Reply, RequestBody, Serves, Status, StreamCall, StreamWaker};
 
 impl Http2 {

@@ -15,7 +15,7 @@ use crate::mailbox::{Mail, Mailbox};
 use crate::secure::Gatekeeper;
 use crate::socket::Acceptor;
 use crate::stats::Shard;
-use crate::{Options, Peer, Service, Stats};
+use crate::{Options, Peer, Serves, Service, Stats};
 
 /// Pause after an accept that failed for want of descriptors or memory.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
@@ -37,18 +37,6 @@ pub struct Listener {
     pub plaintext: bool,
     /// What is served.
     pub serves: Serves,
-}
-
-/// What is served at a listener.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Serves {
-    /// gRPC and HTTP.
-    #[default]
-    All,
-    /// gRPC alone.
-    Grpc,
-    /// Anything but gRPC.
-    Http,
 }
 
 impl Listener {

@@ -7,8 +7,8 @@ use crate::frame::{Fault, Reason};
 use crate::head::{self, BadHead, Head};
 use crate::hpack::{self, Decoder, TABLE_BYTES_DEFAULT};
 use crate::memo::Memo;
+use crate::shared::Shared;
 use crate::stats::Shard;
-use crate::thread::Shared;
 
 /// Receive windows, of each stream and of the connection, in bytes.
 pub(crate) const WINDOW_BYTES: u32 = 1 << 20;

@@ -17,7 +17,8 @@ use crate::later::later;
 use crate::listener::{Accepting, Hall, Seat, any_secure};
 use crate::mailbox::{Closing, Mail, Mailbox};
 use crate::routes::Routes;
-use crate::thread::{RequestThread, Shared};
+use crate::shared::Shared;
+use crate::thread::RequestThread;
 use crate::{Listener, Options, Service, Stats};
 
 /// A running server. Dropped without [`Server::shutdown`] it stops at once. A panic in a service aborts the process.

@@ -15,8 +15,8 @@ use crate::outflow::{Outflow, STREAM_BYTES};
 use crate::receiver::WINDOW_UPDATE_BYTES_MIN;
 use crate::responder::Answer;
 use crate::sender::Sender;
+use crate::shared::Shared;
 use crate::signal::Signal;
-use crate::thread::Shared;
 use crate::{Peer, StreamHandler};
 /// What has happened to a stream.
 pub(crate) enum Event {

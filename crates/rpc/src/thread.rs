@@ -3,8 +3,8 @@
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use contain::{Contained, contain};
@@ -14,65 +14,19 @@ use tokio::time::Sleep;
 
 use crate::arrival::Arrival;
 use crate::connection::{Http2, Turn};
-use crate::deadline::Deadlines;
-use crate::gathering::Gathering;
 use crate::greeting::{Greeting, Protocol};
-use crate::held::HeldBytes;
 use crate::later::later;
-use crate::mailbox::{Closing, Mail, Mailbox};
-use crate::routes::Routes;
+use crate::mailbox::{Closing, Mail};
+use crate::shared::{ConnectionWaker, Http1Guard, Shared};
 use crate::signal::Signal;
 use crate::stats::Shard;
 use crate::stream::Event;
-use crate::{Limit, Options, Peer, Serves, Service, http1};
+use crate::{Limit, Peer, Serves, http1};
 
 /// How often connections are looked at that do nothing by themselves.
 const TICK: Duration = Duration::from_secs(1);
 /// The same while the thread waits for its last connections.
 const DRAIN_TICK: Duration = Duration::from_millis(20);
-
-/// What the connections of one thread have in common.
-pub(crate) struct Shared {
-    pub(crate) service: Arc<dyn Service>,
-    pub(crate) routes: Arc<Routes>,
-    pub(crate) options: Arc<Options>,
-    pub(crate) stats: Arc<Shard>,
-    pub(crate) mailbox: Arc<Mailbox>,
-    pub(crate) deadlines: Deadlines,
-    /// What all connections of the server hold of requests.
-    pub(crate) gathering: Arc<Gathering>,
-    /// Bytes of replies and messages that wait in all connections of the server.
-    pub(crate) held_bytes: HeldBytes,
-    /// Room for the input of the connection that has its turn.
-    pub(crate) input: Vec<u8>,
-    /// Signals of streams that have ended, for others.
-    pub(crate) signals: Vec<Arc<Signal>>,
-    /// The time as of the last look at the clock.
-    pub(crate) now: Instant,
-}
-
-/// Signals that are kept for other streams.
-const SIGNALS_MAX: usize = 1024;
-
-impl Shared {
-    /// A signal for a stream of the connection under `key`.
-    pub(crate) fn signal(&mut self, key: usize) -> Arc<Signal> {
-        if let Some(mut signal) = self.signals.pop()
-            && let Some(unused) = Arc::get_mut(&mut signal)
-        {
-            unused.reset(key);
-            return signal;
-        }
-        Arc::new(Signal::new(self.mailbox.clone(), key))
-    }
-
-    /// Keeps `signal` for another stream if nobody else has it.
-    pub(crate) fn recycle(&mut self, mut signal: Arc<Signal>) {
-        if self.signals.len() < SIGNALS_MAX && Arc::get_mut(&mut signal).is_some() {
-            self.signals.push(signal);
-        }
-    }
-}
 
 /// Everything a request thread does, as one task. Connections are not tasks of their own: their wake-ups and the answers for them
 /// arrive by the same mailbox, so that a connection sees all that has gathered for it in one turn.
@@ -106,39 +60,6 @@ struct Connection {
 enum State {
     Greeting(Greeting),
     Http2(Box<Http2>),
-}
-
-/// Wakes a connection: by mail, so that wake-ups collapse.
-pub(crate) struct ConnectionWaker {
-    mailbox: Arc<Mailbox>,
-    key: usize,
-    serial: u64,
-    /// Mail is on its way, or would be for nothing.
-    posted: AtomicBool,
-}
-
-impl ConnectionWaker {
-    /// Not armed: the first turn comes by itself.
-    pub(crate) fn new(mailbox: Arc<Mailbox>, key: usize, serial: u64) -> ConnectionWaker {
-        ConnectionWaker { mailbox, key, serial, posted: AtomicBool::new(true) }
-    }
-
-    /// Wake-ups count from here.
-    pub(crate) fn arm(&self) {
-        self.posted.store(false, Ordering::SeqCst);
-    }
-}
-
-impl Wake for ConnectionWaker {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        if !self.posted.swap(true, Ordering::SeqCst) {
-            self.mailbox.post(Mail::Ready { key: self.key, serial: self.serial });
-        }
-    }
 }
 
 /// How a turn of a connection ended.
@@ -401,25 +322,5 @@ impl Future for RequestThread {
         // There is more to do, but the sockets are looked at first.
         let _ = pin!(tokio::task::yield_now()).poll(cx);
         Poll::Pending
-    }
-}
-
-/// Counts one HTTP/1.1 connection while it lives.
-pub(crate) struct Http1Guard {
-    count: Arc<AtomicUsize>,
-    pub(crate) stats: Arc<Shard>,
-}
-
-impl Http1Guard {
-    fn new(count: Arc<AtomicUsize>, stats: Arc<Shard>) -> Http1Guard {
-        count.fetch_add(1, Ordering::Relaxed);
-        Http1Guard { count, stats }
-    }
-}
-
-impl Drop for Http1Guard {
-    fn drop(&mut self) {
-        self.count.fetch_sub(1, Ordering::Relaxed);
-        self.stats.open.fetch_sub(1, Ordering::Relaxed);
     }
 }

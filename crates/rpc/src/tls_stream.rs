@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use rustls::ServerConnection;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::connection::ByteStream;
+use crate::byte_stream::ByteStream;
 
 /// Encrypted bytes that may wait for the socket: what one write is cut to.
 const BUFFER_BYTES_MAX: usize = 64 << 10;

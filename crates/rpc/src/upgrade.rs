@@ -10,7 +10,7 @@ use hyper::rt::{Read, ReadBuf as Buffer, Write};
 use hyper::upgrade::OnUpgrade;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::thread::Http1Guard;
+use crate::shared::Http1Guard;
 
 /// Bytes moved by one read.
 const READ_BYTES_MAX: usize = 4 * 1024;

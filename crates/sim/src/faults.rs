@@ -1,5 +1,6 @@
 //! What goes wrong, and how it is put right again.
 
+use crate::fault_kind::{KINDS, Kind};
 use crate::operation::{Request, State};
 use crate::schedule::Event;
 use crate::trace::trace;
@@ -9,73 +10,8 @@ use disk::sim::Random;
 use replica::Role;
 use std::collections::BTreeMap;
 
-/// A kind of fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// One member is cut off from all others.
-    Isolation,
-    /// The members fall apart into two parts.
-    Split,
-    /// A link works in one direction only.
-    OneWay,
-    /// Messages are lost.
-    Loss,
-    /// Some messages take very long, and pass later ones.
-    Delay,
-    /// Messages arrive twice.
-    Duplication,
-    /// A process is killed; its machine goes on.
-    Kill,
-    /// A machine loses power.
-    PowerCut,
-    /// A machine loses power in the middle of one of its next operations on the disk.
-    PowerCutInWrite,
-    /// All machines lose power.
-    Blackout,
-    /// A process stands still.
-    Pause,
-    /// Syncs take very long.
-    SlowDisk,
-    /// The leader hands over.
-    Transfer,
-    /// Members come, are promoted, and go.
-    Membership,
-    /// A member is set back to an older copy of its directory. Not drawn with the others: see `set_back`.
-    SetBack,
-}
-
 /// Members that are added to the founders, at most.
 const HOSTS_ADDED_MAX: usize = 6;
-
-/// All kinds that are drawn.
-pub const KINDS: [Kind; 14] = [
-    Kind::Isolation,
-    Kind::Split,
-    Kind::OneWay,
-    Kind::Loss,
-    Kind::Delay,
-    Kind::Duplication,
-    Kind::Kill,
-    Kind::PowerCut,
-    Kind::PowerCutInWrite,
-    Kind::Blackout,
-    Kind::Pause,
-    Kind::SlowDisk,
-    Kind::Transfer,
-    Kind::Membership,
-];
-
-/// Those that make sense without others.
-const ALONE: [Kind; 6] =
-    [Kind::Kill, Kind::PowerCut, Kind::PowerCutInWrite, Kind::Pause, Kind::SlowDisk, Kind::Membership];
-
-/// Chooses the kinds of a run: a few, so that they meet often, of at least two sorts.
-pub(crate) fn draw(random: &mut Random, founders: usize) -> Vec<usize> {
-    let mut possible: Vec<usize> =
-        (0..KINDS.len()).filter(|kind| founders > 1 || ALONE.contains(&KINDS[*kind])).collect();
-    let count = (3 + random.below(6) as usize).min(possible.len());
-    (0..count).map(|_| possible.swap_remove(random.below(possible.len() as u64) as usize)).collect()
-}
 
 /// How a fault ends.
 enum Undo {

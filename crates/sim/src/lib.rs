@@ -11,6 +11,7 @@
 
 mod client;
 mod env;
+mod fault_kind;
 mod faults;
 mod finale;
 mod history;
@@ -31,7 +32,7 @@ mod trace;
 mod transfer;
 mod world;
 
-pub use faults::{KINDS, Kind};
+pub use fault_kind::{KINDS, Kind};
 pub use history::Counts;
 pub use mutation::Mutation;
 pub use plan::Options;

@@ -1,6 +1,6 @@
 //! What a seed decides before the first step.
 
-use crate::faults::{KINDS, Kind};
+use crate::fault_kind::{KINDS, Kind};
 use crate::mutation::Mutation;
 use disk::sim::Random;
 
@@ -51,7 +51,7 @@ pub(crate) struct Plan {
     pub(crate) store_segment_bytes: u64,
     pub(crate) faults: u64,
     pub(crate) fault_gap_us: (u64, u64),
-    /// Faults that this run may have, by their place in [`crate::faults::KINDS`].
+    /// Faults that this run may have, by their place in [`crate::fault_kind::KINDS`].
     pub(crate) kinds: Vec<usize>,
     pub(crate) request_timeout_us: u64,
 }
@@ -60,7 +60,7 @@ impl Plan {
     pub(crate) fn draw(random: &mut Random) -> Plan {
         let founders = [1, 2, 3, 3, 3, 3, 4, 5, 5][random.below(9) as usize];
         let slow_network = random.chance(25);
-        let kinds = crate::faults::draw(random, founders);
+        let kinds = crate::fault_kind::draw(random, founders);
         Plan {
             founders,
             hosts_max: 5,

@@ -1,6 +1,6 @@
 //! Runs of seeds: one, or many on all cores.
 
-use crate::faults::Kind;
+use crate::fault_kind::Kind;
 use crate::history::Counts;
 use crate::plan::Options;
 use crate::trace::Trace;

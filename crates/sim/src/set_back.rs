@@ -5,7 +5,7 @@
 //! other voters as well: nothing acknowledged can be lost then, whether the leader stays (and the member must end), or goes (and the next
 //! one brings the member level, as nobody can know any more).
 
-use crate::faults::Kind;
+use crate::fault_kind::Kind;
 use crate::operation::State;
 use crate::plan::Options;
 use crate::process::Process;

@@ -4,8 +4,9 @@ use std::fmt::Write;
 
 use flags::{Flag, Kind};
 
-use super::command::{Action, COMMANDS, Command};
+use super::command::{Action, Command};
 use super::globals;
+use super::table::COMMANDS;
 
 /// What the tool is for.
 const LONG: &str =

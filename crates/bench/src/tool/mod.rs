@@ -1,6 +1,6 @@
 //! `cairn bench`: etcd's `benchmark`, with its sub-commands, flags and reports.
 //!
-//! [`run`] finds the sub-command (`command`), reads its flags (`globals` are those of all) and runs it: one file each. Those that
+//! [`run`] finds the sub-command (`table`), reads its flags (`globals` are those of all) and runs it: one file each. Those that
 //! send single requests run on the engine of this crate (`session` makes its course, `singles` drives it), those of streams have
 //! lanes of their own (`watching`), `stm` is on the `client` crate. `summary` writes the reports.
 
@@ -11,12 +11,14 @@ mod help;
 mod keys;
 mod lease_keepalive;
 mod mvcc;
+mod output;
 mod put;
 mod range;
 mod session;
 mod single;
 mod stm;
 mod summary;
+mod table;
 mod txn_mixed;
 mod txn_put;
 mod watch;
@@ -24,22 +26,15 @@ mod watch_get;
 mod watch_latency;
 mod watching;
 
-use std::io::Write;
-
 use command::Action;
 use failure::{Failure, Outcome};
-
-/// Prints what was measured. Whoever does not read on has read enough.
-pub(crate) fn say(text: &str) {
-    let mut out = std::io::stdout();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-}
+pub(crate) use output::say;
 
 /// Runs a command line of the tool (without the program's name, which is `program`); returns the exit code.
 pub(crate) fn run(program: &str, words: &[String]) -> i32 {
     let wants_help = words.first().is_some_and(|word| word == "help");
     let words = if wants_help { &words[1..] } else { words };
-    let (path, outcome) = match command::find(words, globals::FLAGS) {
+    let (path, outcome) = match table::find(words, globals::FLAGS) {
         Err(unknown) => {
             let text = format!("unknown command {unknown:?} for {program:?}");
             flags::say!("Error: {text}\nRun '{program} --help' for usage.\n{text}");
@@ -64,7 +59,7 @@ pub(crate) fn run(program: &str, words: &[String]) -> i32 {
     failure.code
 }
 
-fn execute(program: &str, found: &command::Found, wants_help: bool) -> Outcome {
+fn execute(program: &str, found: &table::Found, wants_help: bool) -> Outcome {
     let own = found.path.last().map_or(&[][..], |command| command.flags);
     let flags: Vec<flags::Flag> = globals::FLAGS.iter().chain(own).chain([&globals::HELP]).copied().collect();
     let parsed = flags::parse(&found.rest, &flags).map_err(|error| Failure::unreadable(error.0))?;
@@ -87,11 +82,11 @@ mod tests {
 
     #[test]
     fn sub_commands_are_found_among_flags() {
-        let found = command::find(&words("--conns=3 --target-leader --clients 2 put --total 5"), globals::FLAGS);
+        let found = table::find(&words("--conns=3 --target-leader --clients 2 put --total 5"), globals::FLAGS);
         let found = found.unwrap_or_else(|word| panic!("{word}"));
         assert_eq!(found.path.iter().map(|command| command.name).collect::<Vec<_>>(), ["put"]);
         assert_eq!(found.rest, words("--conns=3 --target-leader --clients 2 --total 5"));
-        assert_eq!(command::find(&words("nonsense"), globals::FLAGS).err().as_deref(), Some("nonsense"));
+        assert_eq!(table::find(&words("nonsense"), globals::FLAGS).err().as_deref(), Some("nonsense"));
     }
 
     #[test]
@@ -108,7 +103,7 @@ mod tests {
                 }
             }
         }
-        check(command::COMMANDS);
+        check(table::COMMANDS);
     }
 
     #[test]
