@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use api::limits;
 use slab::Slab;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::ReadBuf;
 
 use crate::byte_stream::ByteStream;
 use crate::frame::{

@@ -19,7 +19,6 @@ use crate::later::later;
 use crate::mailbox::{Closing, Mail};
 use crate::shared::{ConnectionWaker, Http1Guard, Shared};
 use crate::signal::Signal;
-use crate::stats::Shard;
 use crate::stream::Event;
 use crate::{Limit, Peer, Serves, http1};
 

@@ -30,7 +30,7 @@ mod system;
 mod tls;
 mod tracing;
 
-pub use cluster::BeginError;
+pub use cluster::BootstrapError;
 pub use config::{Asked, Config, ConfigError, Gate, TlsVersion, parse, usage};
 pub use local::run_local;
 pub use node::{Node, Running, StartError};

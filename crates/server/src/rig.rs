@@ -3,7 +3,7 @@
 use crate::cluster;
 use crate::config::{self, Asked};
 use crate::node::{self, Node, Running};
-use crate::services::{self, METHODS, Services};
+use crate::services::{METHODS, Services};
 use crate::tls::Tls;
 use api::Message;
 use api::etcdserverpb::{

@@ -6,7 +6,6 @@ use crate::schedule::Event;
 use crate::trace::trace;
 use crate::world::World;
 use api::raftpb;
-use disk::sim::Random;
 use replica::Role;
 use std::collections::BTreeMap;
 

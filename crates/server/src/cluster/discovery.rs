@@ -6,7 +6,7 @@
 //! /_etcd/registry/<token>/members/<id>     name=URL[,name=URL...] of one member, its id in hexadecimal
 //! ```
 
-use super::beginning::Founders;
+use super::bootstrap::Founders;
 use super::grpc::{CallError, Channel, Endpoint};
 use crate::config::{self, Discovery};
 use api::etcdserverpb::{

@@ -1,15 +1,15 @@
 //! A member among others: how it comes to its cluster, how the cluster's members change, and what members ask of each other.
 //!
 //! ```text
-//! start     beginning ─▶ discovery (grpc) │ srv (dns) │ /members of a running cluster (remote); force: one member from a copy
+//! start     bootstrap ─▶ discovery (grpc) │ srv (dns) │ /members of a running cluster (remote); force: one member from a copy
 //! changes   services/cluster ─▶ change (rules) ─▶ log
 //! calls     peers ─▶ calls ─▶ change, leases;   remote ─▶ another member's calls
 //! running   versions, downgrade, corruption, publish, leaderless (streams that need a leader), checkpoints (of leases), handover (SIGTERM), retire (a removed member),
-//!           strangers (peers of another cluster)
+//!           cluster_mismatch (peers of another cluster)
 //! ```
 
 mod addresses;
-mod beginning;
+mod bootstrap;
 pub(crate) mod calls;
 pub(crate) mod change;
 pub(crate) mod checkpoints;
@@ -33,7 +33,7 @@ mod rules;
 mod srv;
 pub(crate) mod versions;
 
-pub use beginning::BeginError;
-pub(crate) use beginning::{Beginning, begin};
+pub use bootstrap::BootstrapError;
+pub(crate) use bootstrap::{FirstStart, begin};
 pub use corruption::Inconsistent;
 pub(crate) use forward::leader_urls;

@@ -1,7 +1,7 @@
 //! Discovery by DNS: `_etcd-server._tcp.<domain>` names the founding members.
 
 use super::addresses;
-use super::beginning::Founders;
+use super::bootstrap::Founders;
 use crate::config::Srv;
 use rpc::dns::{self, DnsError, Record};
 use std::hash::{BuildHasher, RandomState};

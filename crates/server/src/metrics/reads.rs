@@ -1,8 +1,7 @@
 //! What reading and sending took.
 
-use super::histogram::Histogram;
-use super::page::Page;
 use std::time::Duration;
+use telemetry::metrics::{Histogram, Page};
 
 /// What reading and sending took.
 #[derive(Default)]

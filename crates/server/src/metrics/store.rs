@@ -3,7 +3,7 @@
 use super::load;
 use crate::node::Node;
 use store::watch::Scope;
-use telemetry::metrics::{Histogram, Page};
+use telemetry::metrics::Page;
 
 /// Appends the families.
 pub(super) fn write(page: &mut Page, node: &Node) {

@@ -1,7 +1,7 @@
 //! The data of a member as it is found at start: its log, and who that says it is.
 
 use super::start::StartError;
-use crate::cluster::{self, BeginError, Beginning};
+use crate::cluster::{self, BootstrapError, FirstStart};
 use crate::config::Config;
 use api::Message;
 use api::etcdserverpb::Metadata;
@@ -34,7 +34,7 @@ pub(super) fn open(
     dir: &DataDir,
     applied: &store::Applied,
     options: wal::Options,
-    begin: impl FnOnce() -> Result<Beginning, BeginError>,
+    begin: impl FnOnce() -> Result<FirstStart, BootstrapError>,
     removed: &BTreeSet<u64>,
 ) -> Result<Opened, StartError> {
     let state = api::walpb::Snapshot {
@@ -77,17 +77,17 @@ pub(super) fn open(
     let mut remotes = Vec::new();
     if restored.applied == 0 && restored.entries.is_empty() {
         // The process may have ended between creating the log and its first entry.
-        let beginning = begin()?;
-        if ids(&beginning) != (identity.node_id(), identity.cluster_id()) {
+        let first_start = begin()?;
+        if ids(&first_start) != (identity.node_id(), identity.cluster_id()) {
             return Err(StartError::OtherMember);
         }
-        match beginning {
-            Beginning::Found(first) => {
+        match first_start {
+            FirstStart::Found(first) => {
                 append(&mut wal, &first.entries, &first.hard_state)?;
                 restored.hard_state = first.hard_state;
                 restored.entries = first.entries;
             }
-            Beginning::Join(joining) => {
+            FirstStart::Join(joining) => {
                 restored.joined = joining.remotes.iter().map(|member| member.id).collect();
                 remotes = joining.remotes;
             }
@@ -121,10 +121,10 @@ fn append(wal: &mut Wal, entries: &[Entry], hard_state: &HardState) -> Result<()
     Ok(wal.commit(true)?)
 }
 
-fn ids(beginning: &Beginning) -> (u64, u64) {
-    match beginning {
-        Beginning::Found(first) => (first.member_id, first.cluster_id),
-        Beginning::Join(joining) => (joining.member_id, joining.cluster_id),
+fn ids(first_start: &FirstStart) -> (u64, u64) {
+    match first_start {
+        FirstStart::Found(first) => (first.member_id, first.cluster_id),
+        FirstStart::Join(joining) => (joining.member_id, joining.cluster_id),
     }
 }
 
@@ -152,7 +152,7 @@ fn tell_ignored(config: &Config, identity: &Metadata) {
 }
 
 /// The identity record of a new log.
-pub(super) fn metadata(beginning: &Beginning) -> Vec<u8> {
-    let (node_id, cluster_id) = ids(beginning);
+pub(super) fn metadata(first_start: &FirstStart) -> Vec<u8> {
+    let (node_id, cluster_id) = ids(first_start);
     Metadata { node_id: Some(node_id), cluster_id: Some(cluster_id) }.encode_to_vec()
 }

@@ -6,7 +6,7 @@
 //!
 //! What was claimed counts until every member that tells has applied it: until then it is part of the room that is told.
 
-use api::{Error, raftpb};
+use api::raftpb;
 use contain::lock;
 use raftpb::MessageType;
 use replica::{Role, Status};

@@ -10,7 +10,7 @@ use crate::auth::Auth;
 use crate::budget::Budget;
 use crate::cluster::force::RemovedForGood;
 use crate::cluster::forward_pool::ForwardPool;
-use crate::cluster::{self, BeginError};
+use crate::cluster::{self, BootstrapError};
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::overload::Class;
@@ -60,7 +60,7 @@ pub enum StartError {
     #[error("the identity record of the Raft log cannot be read: {0}")]
     Metadata(String),
     #[error(transparent)]
-    Begin(#[from] BeginError),
+    Begin(#[from] BootstrapError),
     #[error(transparent)]
     Force(#[from] RemovedForGood),
     #[error(
@@ -138,12 +138,12 @@ pub(crate) fn start_on(
     let segment_bytes = (free_bytes / 16).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
     let began = Instant::now();
     let wal_options = wal::Options { segment_bytes, segments_min: config.max_wals, rest: rest::rest };
-    let mut beginning = None;
+    let mut first_start = None;
     if !dir.initialised {
         // The log comes first: a store with a checkpoint but without a log has lost its log, whatever happened.
         let begun = cluster::begin(&config, &connector)?;
         Wal::create(disk.clone(), &dir.wal, &restore::metadata(&begun), wal_options)?;
-        beginning = Some(begun);
+        first_start = Some(begun);
     }
     let options = store::Options {
         log: store::log::Options { segment_bytes },
@@ -174,7 +174,7 @@ pub(crate) fn start_on(
         &dir,
         &opened.applied,
         wal_options,
-        || beginning.map_or_else(|| cluster::begin(&config, &connector), Ok),
+        || first_start.map_or_else(|| cluster::begin(&config, &connector), Ok),
         &opened.store.members().removed,
     )?;
     let restore::Opened { wal, identity, restored, remotes } = log;

@@ -8,8 +8,8 @@ use api::etcdserverpb::{WatchCreateRequest, WatchRequest, watch_request::Request
 use api::limits;
 use bytes::{Bytes, BytesMut};
 use rpc::{Outbound, StreamCall, StreamHandler, StreamWaker};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 use store::Ask;
 use store::watch::{Hub, Sink, WatchStream, Wrote};

@@ -1,7 +1,7 @@
 //! How a member that has no data yet comes to its ids: as a founder of a new cluster, or as one that was added to an existing one.
 
 use super::addresses::{self, AddressError};
-use super::{discovery, remote, srv, strangers};
+use super::{cluster_mismatch, discovery, remote, srv};
 use crate::config::Config;
 use peer::Connector;
 use replica::Bootstrap;
@@ -21,7 +21,7 @@ const ASK_CLUSTER: Duration = Duration::from_secs(10);
 pub(crate) type Founders = Vec<(String, Vec<String>)>;
 
 /// What a member without data starts with.
-pub(crate) enum Beginning {
+pub(crate) enum FirstStart {
     /// A founder: the first entries of the log.
     Found(Bootstrap),
     /// An addition to a cluster that runs: the log comes from there.
@@ -41,7 +41,7 @@ pub(crate) struct Joining {
 /// Why a member without data cannot begin. No data was written.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
-pub enum BeginError {
+pub enum BootstrapError {
     #[error("couldn't find local name {0:?} in the initial cluster configuration")]
     NotAFounder(String),
     #[error("initial cluster {0} has duplicate url")]
@@ -87,13 +87,13 @@ pub enum BeginError {
 }
 
 /// Finds out who this member is. Talks to peers, name servers and the discovery cluster, and may wait for them.
-pub(crate) fn begin(config: &Config, connector: &Connector) -> Result<Beginning, BeginError> {
+pub(crate) fn begin(config: &Config, connector: &Connector) -> Result<FirstStart, BootstrapError> {
     let founders = match &config.srv {
         Some(srv) => srv::founders(srv, &config.name, &config.advertise_peer_urls)?,
         None => config.initial_cluster.clone(),
     };
     if config.join_existing {
-        join(config, connector, &founders).map(Beginning::Join)
+        join(config, connector, &founders).map(FirstStart::Join)
     } else {
         found(config, connector, founders)
     }
@@ -104,27 +104,27 @@ fn shown(founders: &Founders) -> String {
     parts.collect::<Vec<_>>().join(",")
 }
 
-fn own<'a>(config: &Config, founders: &'a Founders) -> Result<&'a [String], BeginError> {
+fn own<'a>(config: &Config, founders: &'a Founders) -> Result<&'a [String], BootstrapError> {
     let own = founders.iter().find(|founder| founder.0 == config.name);
-    own.map(|founder| founder.1.as_slice()).ok_or_else(|| BeginError::NotAFounder(config.name.clone()))
+    own.map(|founder| founder.1.as_slice()).ok_or_else(|| BootstrapError::NotAFounder(config.name.clone()))
 }
 
-fn check_duplicates(founders: &Founders) -> Result<(), BeginError> {
+fn check_duplicates(founders: &Founders) -> Result<(), BootstrapError> {
     let mut seen = BTreeSet::new();
     if founders.iter().flat_map(|founder| &founder.1).all(|url| seen.insert(url)) {
         return Ok(());
     }
-    Err(BeginError::DuplicateUrl(shown(founders)))
+    Err(BootstrapError::DuplicateUrl(shown(founders)))
 }
 
 /// The founders are one cluster, and this member is the one it says.
-fn check(config: &Config, founders: &Founders) -> Result<(), BeginError> {
+fn check(config: &Config, founders: &Founders) -> Result<(), BootstrapError> {
     let own = own(config, founders)?;
     let deadline = Instant::now() + addresses::PATIENCE;
     if let Err(error) = addresses::same(&config.advertise_peer_urls, own, deadline) {
         let missing = |of: &[String], from: &[String]| of.iter().find(|url| !from.contains(url)).cloned();
         if let Some(url) = missing(own, &config.advertise_peer_urls) {
-            return Err(BeginError::Advertised {
+            return Err(BootstrapError::Advertised {
                 flag: "--initial-cluster",
                 missing: format!("{}={url}", config.name),
                 other: "--initial-advertise-peer-urls",
@@ -132,7 +132,7 @@ fn check(config: &Config, founders: &Founders) -> Result<(), BeginError> {
             });
         }
         if let Some(url) = missing(&config.advertise_peer_urls, own) {
-            return Err(BeginError::Advertised {
+            return Err(BootstrapError::Advertised {
                 flag: "--initial-advertise-peer-urls",
                 missing: url,
                 other: "--initial-cluster",
@@ -143,31 +143,31 @@ fn check(config: &Config, founders: &Founders) -> Result<(), BeginError> {
     }
     check_duplicates(founders)?;
     // The others may come up, and get their names, later than this one.
-    addresses::resolvable(&config.advertise_peer_urls, deadline).map_err(BeginError::OwnAddress)
+    addresses::resolvable(&config.advertise_peer_urls, deadline).map_err(BootstrapError::OwnAddress)
 }
 
-fn found(config: &Config, connector: &Connector, mut founders: Founders) -> Result<Beginning, BeginError> {
+fn found(config: &Config, connector: &Connector, mut founders: Founders) -> Result<FirstStart, BootstrapError> {
     check(config, &founders)?;
     let first = bootstrap(config, &founders)?;
     ask_founders(config, connector, &founders, &first)?;
     if let Some(discovery) = &config.discovery {
         founders = discovery::join(discovery, first.member_id, &shown(&founders))?;
         check_duplicates(&founders)?;
-        return Ok(Beginning::Found(bootstrap(config, &founders)?));
+        return Ok(FirstStart::Found(bootstrap(config, &founders)?));
     }
-    Ok(Beginning::Found(first))
+    Ok(FirstStart::Found(first))
 }
 
-fn bootstrap(config: &Config, founders: &Founders) -> Result<Bootstrap, BeginError> {
+fn bootstrap(config: &Config, founders: &Founders) -> Result<Bootstrap, BootstrapError> {
     let mut ids = BTreeSet::new();
     for (_, urls) in founders {
         let id = replica::member_id(urls, &config.cluster_token, None);
         if !ids.insert(id) {
-            return Err(BeginError::DuplicateId(shown(founders), id));
+            return Err(BootstrapError::DuplicateId(shown(founders), id));
         }
     }
     replica::bootstrap(founders, &config.name, &config.cluster_token)
-        .ok_or_else(|| BeginError::NotAFounder(config.name.clone()))
+        .ok_or_else(|| BootstrapError::NotAFounder(config.name.clone()))
 }
 
 /// Founders that are up know whether this member ran before, and whether they found the same cluster. Members of another cluster may
@@ -177,8 +177,8 @@ fn ask_founders(
     connector: &Connector,
     founders: &Founders,
     first: &Bootstrap,
-) -> Result<(), BeginError> {
-    let deadline = Instant::now() + strangers::PATIENCE;
+) -> Result<(), BootstrapError> {
+    let deadline = Instant::now() + cluster_mismatch::PATIENCE;
     let mut is_told = false;
     loop {
         let mut strange = Vec::new();
@@ -189,7 +189,7 @@ fn ask_founders(
             if cluster.id != first.cluster_id && config.discovery.is_none() {
                 strange.push((url, cluster.id));
             } else if cluster.members.iter().any(ran) {
-                return Err(BeginError::AlreadyBootstrapped(first.member_id));
+                return Err(BootstrapError::AlreadyBootstrapped(first.member_id));
             } else {
                 return Ok(());
             }
@@ -198,7 +198,7 @@ fn ask_founders(
         else {
             return Ok(());
         };
-        let mismatch = BeginError::OtherCluster { url: (*url).clone(), theirs: *theirs, ours: first.cluster_id };
+        let mismatch = BootstrapError::OtherCluster { url: (*url).clone(), theirs: *theirs, ours: first.cluster_id };
         if Instant::now() >= deadline {
             return Err(mismatch);
         }
@@ -218,17 +218,17 @@ fn others(name: &str, founders: &Founders) -> Vec<String> {
     urls
 }
 
-fn join(config: &Config, connector: &Connector, named: &Founders) -> Result<Joining, BeginError> {
+fn join(config: &Config, connector: &Connector, named: &Founders) -> Result<Joining, BootstrapError> {
     own(config, named)?;
     check_duplicates(named)?;
     if config.discovery.is_some() {
-        return Err(BeginError::DiscoveryOfExisting);
+        return Err(BootstrapError::DiscoveryOfExisting);
     }
     let cluster = ask_cluster(connector, &others(&config.name, named))?;
     let member_id = match_members(config, named, &cluster.members)?;
     let learners = cluster.members.iter().filter(|member| member.is_learner).count();
     if learners > config.max_learners {
-        return Err(BeginError::TooManyLearners { found: learners, max: config.max_learners });
+        return Err(BootstrapError::TooManyLearners { found: learners, max: config.max_learners });
     }
     let remotes: Vec<Member> = cluster.members.into_iter().filter(|member| member.id != member_id).collect();
     check_versions(connector, &remotes)?;
@@ -244,7 +244,7 @@ fn join(config: &Config, connector: &Connector, named: &Founders) -> Result<Join
 }
 
 /// Asks the cluster who its members are; the first answer counts.
-pub(super) fn ask_cluster(connector: &Connector, urls: &[String]) -> Result<remote::Cluster, BeginError> {
+pub(super) fn ask_cluster(connector: &Connector, urls: &[String]) -> Result<remote::Cluster, BootstrapError> {
     let mut reasons = Vec::new();
     for url in urls {
         match remote::members(connector, url, ASK_CLUSTER) {
@@ -257,14 +257,14 @@ pub(super) fn ask_cluster(connector: &Connector, urls: &[String]) -> Result<remo
             }
         }
     }
-    Err(BeginError::NoAnswer(reasons.join("; ")))
+    Err(BootstrapError::NoAnswer(reasons.join("; ")))
 }
 
 /// Every member of the cluster must be named, by its URLs; answers the id under which this one is known.
-fn match_members(config: &Config, named: &Founders, existing: &[Member]) -> Result<u64, BeginError> {
+fn match_members(config: &Config, named: &Founders, existing: &[Member]) -> Result<u64, BootstrapError> {
     let list: Vec<String> =
         existing.iter().map(|member| format!("{{{:x} {} {:?}}}", member.id, member.name, member.peer_urls)).collect();
-    let fail = |reason: String| BeginError::NoMatch { existing: list.join(" "), reason };
+    let fail = |reason: String| BootstrapError::NoMatch { existing: list.join(" "), reason };
     if existing.len() != named.len() {
         return Err(fail(format!(
             "member count is unequal: the cluster has {} members, --initial-cluster names {}",
@@ -295,7 +295,7 @@ fn match_members(config: &Config, named: &Founders, existing: &[Member]) -> Resu
 }
 
 /// At least one member must run a cluster version that this release can follow, and none may run another.
-fn check_versions(connector: &Connector, remotes: &[Member]) -> Result<(), BeginError> {
+fn check_versions(connector: &Connector, remotes: &[Member]) -> Result<(), BootstrapError> {
     let mut seen = 0;
     let mut last = String::from("no member told its version");
     for member in remotes {
@@ -315,7 +315,7 @@ fn check_versions(connector: &Connector, remotes: &[Member]) -> Result<(), Begin
         let (low, high) =
             (super::versions::minor(api::version::MIN_CLUSTER), super::versions::minor(api::version::ETCD));
         if low.is_some_and(|low| version < low) || high.is_some_and(|high| version > high) {
-            return Err(BeginError::Incompatible(format!(
+            return Err(BootstrapError::Incompatible(format!(
                 "member {:x} runs cluster version {}, this release goes from {} to {}",
                 member.id,
                 versions.cluster,
@@ -325,5 +325,5 @@ fn check_versions(connector: &Connector, remotes: &[Member]) -> Result<(), Begin
         }
         seen += 1;
     }
-    if seen > 0 { Ok(()) } else { Err(BeginError::Incompatible(last)) }
+    if seen > 0 { Ok(()) } else { Err(BootstrapError::Incompatible(last)) }
 }
