@@ -106,7 +106,7 @@ pub use peer::{Address, Peer};
 pub use pipe::{BodySender, Gone};
 pub use rates::RateLimits;
 pub use reply::{Reply, Source};
-pub use responder::{HttpResponder, Responder};
+pub use responder::{HttpResponder, LocalReply, Responder};
 pub use secure::{Gatekeeper, Refusal};
 pub use server::Server;
 pub use serves::Serves;

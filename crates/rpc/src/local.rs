@@ -37,13 +37,14 @@ impl LocalCall {
     pub async fn unary(self, service: &dyn Service, message: Bytes) -> Result<Reply, Status> {
         let mut count = Count::begin(self.method);
         count.received(message.len());
-        let (responder, receiver) = Responder::local();
+        let (responder, reply) = Responder::local();
         let call = Call { message, metadata: self.metadata, deadline: self.deadline, peer: self.peer, is_alone: false };
         outside(|| service.unary(self.method, call, responder));
-        let answered = async { receiver.await.unwrap_or_else(|_| Err(api::Error::Stopped.into())) };
         let answer = match self.deadline {
-            None => answered.await,
-            Some(at) => tokio::time::timeout_at(at.into(), answered).await.unwrap_or(Err(Status::deadline_exceeded())),
+            None => reply.answer().await,
+            Some(at) => {
+                tokio::time::timeout_at(at.into(), reply.answer()).await.unwrap_or(Err(Status::deadline_exceeded()))
+            }
         };
         match &answer {
             Ok(reply) => {

@@ -65,7 +65,35 @@ enum To {
     /// A stream of a connection.
     Stream(Arc<Signal>),
     /// A caller within the process.
-    Caller(oneshot::Sender<Result<Reply, Status>>),
+    Caller(oneshot::Sender<ToCaller>),
+}
+
+/// What a caller within the process is told.
+enum ToCaller {
+    Answer(Result<Reply, Status>),
+    /// The call is to be carried on by the caller's task.
+    Resume(Box<dyn FnOnce(To) + Send>),
+}
+
+/// The answer to a call from within the process. Dropping it cancels the call.
+pub struct LocalReply(oneshot::Receiver<ToCaller>);
+
+impl LocalReply {
+    /// Waits for it, and carries the call on where it waited for something ([`Responder::resume`]).
+    pub async fn answer(self) -> Result<Reply, Status> {
+        let mut receiver = self.0;
+        loop {
+            match receiver.await {
+                Ok(ToCaller::Answer(answer)) => return answer,
+                Ok(ToCaller::Resume(resume)) => {
+                    let (sender, next) = oneshot::channel();
+                    outside(|| resume(To::Caller(sender)));
+                    receiver = next;
+                }
+                Err(_) => return Err(api::Error::Stopped.into()),
+            }
+        }
+    }
 }
 
 impl Responder {
@@ -74,9 +102,9 @@ impl Responder {
     }
 
     /// For a call from within the process: what is sent comes out of the receiver. Dropping that cancels the call.
-    pub fn local() -> (Responder, oneshot::Receiver<Result<Reply, Status>>) {
+    pub fn local() -> (Responder, LocalReply) {
         let (sender, receiver) = oneshot::channel();
-        (Responder { to: Some(To::Caller(sender)), told: None, reviewer: None }, receiver)
+        (Responder { to: Some(To::Caller(sender)), told: None, reviewer: None }, LocalReply(receiver))
     }
 
     /// Has `told` called when the answer is given, on the thread that gives it.
@@ -110,15 +138,24 @@ impl Responder {
         match self.to.take() {
             Some(To::Stream(signal)) => deliver(signal, Answer::Grpc(reply)),
             // A caller that has gone needs no reply.
-            Some(To::Caller(sender)) => drop(sender.send(reply)),
+            Some(To::Caller(sender)) => drop(sender.send(ToCaller::Answer(reply))),
             None => {}
         }
     }
 
-    /// Has the call carried on by its connection's thread, between that thread's other calls: `then` sends the reply, or keeps the
-    /// responder. For calls that waited for something, when the thread that has it is needed elsewhere. Dropped where nobody waits for the
-    /// reply any more. Called at once where the call is being handed to the service right now, and for a call from within the process, which has no such thread.
-    pub fn resume(self, then: impl FnOnce(Responder) + Send + 'static) {
+    /// Has the call carried on by its connection's thread, between that thread's other calls, and a call from within the process by its
+    /// caller's task: `then` sends the reply, or keeps the responder. For calls that waited for something, when the thread that has it is
+    /// needed elsewhere. Dropped where nobody waits for the reply any more. Called at once where the call is being handed to the service
+    /// right now.
+    pub fn resume(mut self, then: impl FnOnce(Responder) + Send + 'static) {
+        if let Some(To::Caller(sender)) = self.to.take_if(|to| matches!(to, To::Caller(_))) {
+            // A caller that has gone drops it.
+            let resume = move |to| {
+                self.to = Some(to);
+                then(self);
+            };
+            return drop(sender.send(ToCaller::Resume(Box::new(resume))));
+        }
         match &self.to {
             Some(To::Stream(signal)) if ptr::eq(CURRENT.get(), Arc::as_ptr(signal)) => then(self),
             // Nobody waits for the reply any more.
@@ -128,7 +165,7 @@ impl Responder {
                 let mailbox = signal.clone();
                 mailbox.mailbox().post(Mail::Resume(signal, Box::new(move || then(self))));
             }
-            _ => then(self),
+            Some(To::Caller(_)) | None => {}
         }
     }
 

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use disk::sim::SimDisk;
 use rpc::{Address, LocalCall, LocalStream, Metadata, Peer, Reply, Responder, Service, Status};
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use telemetry::logging;
@@ -29,13 +30,17 @@ pub(crate) struct Rig {
     lock_queue: Option<JoinHandle<()>>,
 }
 
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(future)
+}
+
 /// An answer to come.
-pub(crate) struct Pending(tokio::sync::oneshot::Receiver<Result<Reply, Status>>);
+pub(crate) struct Pending(rpc::LocalReply);
 
 impl Pending {
     /// The answer, once it is there.
     pub(crate) fn take<A: Message + Default>(self) -> Result<A, Status> {
-        match self.0.blocking_recv().expect("every call is answered")? {
+        match block_on(self.0.answer())? {
             Reply::Whole(bytes) => Ok(A::decode(bytes).expect("an answer of this kind")),
             Reply::Parts { .. } => panic!("answers of these tests are short"),
         }
@@ -92,11 +97,11 @@ impl Rig {
     /// Begins a unary call.
     pub(crate) fn begin(&self, path: &str, token: Option<&str>, request: &impl Message) -> Pending {
         let LocalCall { method, metadata, deadline, peer } = Rig::local(path, token);
-        let (responder, receiver) = Responder::local();
+        let (responder, reply) = Responder::local();
         let message = Bytes::from(request.encode_to_vec());
         let call = rpc::Call { message, metadata, deadline, peer, is_alone: false };
         self.services.unary(method, call, responder);
-        Pending(receiver)
+        Pending(reply)
     }
 
     /// Makes a unary call.
@@ -140,9 +145,9 @@ impl Rig {
     /// Adds a voter that is not there: from now on no read index is answered, and nothing is committed.
     pub(crate) fn cut_off(&self, token: Option<&str>) {
         let request = MemberAddRequest { peer_ur_ls: vec!["http://127.0.0.1:2".into()], is_learner: false };
-        let mut answer = self.begin("/etcdserverpb.Cluster/MemberAdd", token, &request);
+        let mut answer = Box::pin(self.begin("/etcdserverpb.Cluster/MemberAdd", token, &request).0.answer());
         self.wait_for("a second voter", || {
-            if let Ok(Err(refused)) = answer.0.try_recv() {
+            if let Poll::Ready(Err(refused)) = answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                 panic!("no member is added: {refused:?}");
             }
             !self.node().status.serves_local_reads()

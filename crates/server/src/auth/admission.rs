@@ -1,5 +1,6 @@
 //! From what a call says to what it may do.
 
+use super::login::hand_over;
 use super::{Identity, Pass, Unknown};
 use crate::node::Node;
 use api::Error;
@@ -19,7 +20,7 @@ pub(crate) fn identify(
         Err(Unknown::NotYet) => {
             let own = node.clone();
             node.linearize(identity.weight(), move |caught_up| {
-                then(&own, caught_up.and_then(|()| own.pass_now(&identity)));
+                hand_over(&own.clone(), move || then(&own, caught_up.and_then(|()| own.pass_now(&identity))));
             });
         }
     }
@@ -46,9 +47,11 @@ pub(crate) fn admit<R: Send + 'static>(
     }
     let own = node.clone();
     node.linearize(identity.weight(), move |caught_up| {
-        let pass = caught_up.and_then(|()| own.pass_now(&identity));
-        let decided = pass.and_then(|pass| decide(&own, &request, pass));
-        then(&own, request, decided);
+        hand_over(&own.clone(), move || {
+            let pass = caught_up.and_then(|()| own.pass_now(&identity));
+            let decided = pass.and_then(|pass| decide(&own, &request, pass));
+            then(&own, request, decided);
+        });
     });
 }
 

@@ -44,7 +44,7 @@ impl Login {
         let own = node.clone();
         let weight = Weight::of(self.credential.name.len(), self.client);
         node.linearize(weight, move |allowed| match allowed {
-            Ok(()) => self.check(&own),
+            Ok(()) => hand_over(&own.clone(), move || self.check(&own)),
             Err(error) => self.fail(error),
         });
     }
@@ -127,8 +127,8 @@ impl Login {
     }
 }
 
-/// Goes on with what bcrypt has found on a thread that others can wait for: one that runs only while nobody else wants the
-/// processor must not hold a lock that they want.
+/// Goes on with what bcrypt or a read index has found on a thread that others can wait for: one that runs only while nobody else wants
+/// the processor must not hold a lock that they want, and consensus is not to wait for what is looked up.
 pub(crate) fn hand_over(node: &Node, then: impl FnOnce() + Send + 'static) {
     if let Err(then) = node.slow.try_give(then, |then| then()) {
         then();

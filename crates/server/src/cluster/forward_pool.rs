@@ -3,8 +3,8 @@
 //! What waits for a thread waits in a queue for each origin, and the origins take turns: a client that asks a lot waits for itself. Work
 //! that is long comes back after a piece of it, behind all others.
 
-use peer::client::Kept;
 use contain::lock;
+use peer::client::Kept;
 use rpc::{Address, Origin};
 use std::collections::{HashMap, VecDeque};
 use std::io;

@@ -2,6 +2,7 @@
 
 use super::checkpoints;
 use super::remote::{self, CallError};
+use crate::auth::hand_over;
 use crate::config::Gate;
 use crate::node::{Node, Weight};
 use api::etcdserverpb::{LeaseTimeToLiveRequest, LeaseTimeToLiveResponse};
@@ -44,13 +45,13 @@ pub(crate) fn renew(node: &Arc<Node>, keeper: Keeper, leases: Vec<i64>, done: im
     // One that has lost the quorum may not know yet that another leader counts down the same leases.
     confirm(node, move |own, allowed| match allowed {
         // Renewed first: a checkpoint is either of the new time, or taken back behind it in the log.
-        Ok(()) => match renew_here(&own, &leases) {
+        Ok(()) => hand_over(&own.clone(), move || match renew_here(&own, &leases) {
             None => forward(&own, leases, Box::new(done)),
             Some(renewed) => checkpoints::forget(&own, &leases, move |forgotten| match forgotten {
                 Ok(()) => done(Ok(renewed)),
                 Err(_) => done(Err(Error::NotPrimaryLessor)),
             }),
-        },
+        }),
         Err(Error::Stopped) => done(Err(Error::Stopped)),
         // The client turns to another member.
         Err(_) => done(Err(Error::NotPrimaryLessor)),

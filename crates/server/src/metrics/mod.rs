@@ -23,7 +23,6 @@ pub(crate) use reads::Reads;
 pub(crate) use render::render;
 pub(crate) use slow::{Answered, SlowLines};
 pub(crate) use stages::{Stages, Written};
-pub(crate) use store::Reads;
 
 use crate::cluster::metrics::ClusterMetrics;
 use clients::Clients;

@@ -16,6 +16,7 @@ use super::inbox::{Arrived, Proposal, Read};
 use crate::system;
 use contain::lock;
 use replica::{LogBatch, Member, Stall};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
@@ -73,18 +74,21 @@ impl Consensus {
         let (mut core, reads) = self.drain(lock(&self.core));
         run(reads);
         core.begin();
+        let mut waiting = VecDeque::new();
         loop {
             let (mut drained, reads) = self.drain(core);
+            waiting.extend(reads);
             self.release(&mut drained);
             if drained.stop {
                 core = drained;
-                run(reads);
+                run(waiting);
                 break;
             }
             let deadline = drained.deadline();
             drop(drained);
             drop(turn);
-            self.run_here(reads);
+            self.run_here(&mut waiting);
+            let deadline = if waiting.is_empty() { deadline } else { Instant::now() };
             let arrived = self.node.inbox.take(deadline);
             self.is_wanted.store(true, Ordering::Relaxed);
             turn = lock(&self.turn);
@@ -195,13 +199,14 @@ impl Consensus {
             Err(TryLockError::WouldBlock) => return self.keep_queued_in_time(now_ms),
         };
         let reading_ms = now_ms.saturating_sub(self.reading_since_ms.load(Ordering::Relaxed));
-        if reading_ms >= self.node.config.heartbeat.as_millis() as u64 {
+        let is_reading = reading_ms >= self.node.config.heartbeat.as_millis() as u64;
+        if is_reading && !core.leads_others() {
             // A value that a read needs does not come from its disk: nobody takes what arrives.
             drop(core);
             return self.keep_queued_in_time(now_ms);
         }
         self.free_ms.store(now_ms, Ordering::Relaxed);
-        match core.stall() {
+        match if is_reading { Stall::Leads } else { core.stall() } {
             Stall::None => {}
             Stall::Waits { is_lost } => {
                 core.keep_time(self.node.inbox.take_clients());
@@ -220,13 +225,19 @@ impl Consensus {
 }
 
 impl Consensus {
-    /// Answers reads on the consensus thread, whose turns wait meanwhile.
-    fn run_here(&self, reads: Vec<Read>) {
+    /// Answers reads on the consensus thread, whose turns wait meanwhile: for a while, and the rest after the next turn.
+    fn run_here(&self, reads: &mut VecDeque<Read>) {
         if reads.is_empty() {
             return;
         }
+        let began = Instant::now();
         self.reading_since_ms.store(self.node.now_ms(), Ordering::Relaxed);
-        run(reads);
+        while let Some(read) = reads.pop_front() {
+            read(Ok(()));
+            if began.elapsed() >= self.node.config.heartbeat / 4 {
+                break;
+            }
+        }
         self.reading_since_ms.store(NOT_READING, Ordering::Relaxed);
     }
 
@@ -244,7 +255,7 @@ impl Consensus {
 }
 
 /// Answers reads.
-fn run(reads: Vec<Read>) {
+fn run(reads: impl IntoIterator<Item = Read>) {
     for read in reads {
         read(Ok(()));
     }

@@ -119,6 +119,11 @@ impl Core {
         self.replica.stall(self.now())
     }
 
+    /// Whether others follow this member.
+    pub(super) fn leads_others(&self) -> bool {
+        self.replica.leads_others()
+    }
+
     /// What clients have asked for ends in time while this member waits for the disk.
     pub(super) fn keep_time(&mut self, inputs: Inputs) {
         let now = self.now();

@@ -2,7 +2,7 @@
 
 use super::apply::Apply;
 use super::inbox::{InstallAnswer, Mark, Proposal, Read, Waiter};
-use super::link::Sending;
+use super::peer_handler::Sending;
 use super::rooms::NoEnd;
 use super::{Node, entry, lost_log, membership};
 use crate::overload::Class;

@@ -60,6 +60,7 @@ use api::etcdserverpb::{AlarmRequest, AlarmType, ResponseHeader, alarm_request::
 use clock::Clock;
 use contain::lock;
 use inbox::{ConfChange, Inbox, Proposal, Waiter};
+use overload::Posted;
 use peer::{Connector, Peers};
 use pending::Pending;
 use reads::Reads;
@@ -125,6 +126,8 @@ pub struct Node {
     pub(crate) snapshots: AtomicUsize,
     inbox: Inbox,
     reads: Reads,
+    /// Reads of calls that may be made, and wait for the thread of their connection.
+    reads_posted: Arc<AtomicUsize>,
     /// The room for deletions on the disks of all members.
     pub(crate) rooms: Arc<Rooms>,
     refusals: Refusals,
@@ -329,7 +332,22 @@ impl Node {
         responder: rpc::Responder,
         then: impl FnOnce(Result<(), Error>, rpc::Responder) + Send + 'static,
     ) {
-        self.linearize(weight, move |allowed| responder.resume(move |responder| then(allowed, responder)));
+        if self.status.serves_local_reads() {
+            return then(Ok(()), responder);
+        }
+        let claim = match weight.claim(&self.budget) {
+            Ok(claim) => claim,
+            Err(error) => return then(Err(error), responder),
+        };
+        let posted = self.reads_posted.clone();
+        self.linearize(Weight::NONE, move |allowed| {
+            // On its way to that thread it counts as before: many may wait there for their turn.
+            let posted = Posted::count(posted);
+            responder.resume(move |responder| {
+                drop((claim, posted));
+                then(allowed, responder);
+            });
+        });
     }
 
     /// The data as an etcd backend file. Plans it, which reads the whole index: for the slow pool. Given up once it is not `wanted`.

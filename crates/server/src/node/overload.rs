@@ -3,13 +3,30 @@
 use super::Node;
 use crate::overload::Class;
 use api::Error;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Counts something while it is on its way.
+pub(super) struct Posted(Arc<AtomicUsize>);
+
+impl Posted {
+    pub(super) fn count(of: Arc<AtomicUsize>) -> Posted {
+        of.fetch_add(1, Ordering::Relaxed);
+        Posted(of)
+    }
+}
+
+impl Drop for Posted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 impl Node {
     /// How many of this class wait.
     pub(crate) fn depth(&self, class: Class) -> usize {
         match class {
-            Class::Read => self.reads.count() + self.inbox.reads(),
+            Class::Read => self.reads.count() + self.inbox.reads() + self.reads_posted.load(Ordering::Relaxed),
             Class::Slow => self.slow.depth(),
             Class::Forward => self.forwards.depth(),
             _ => self.pending.depth(class) + self.inbox.queued(class),
@@ -19,7 +36,7 @@ impl Node {
     /// How many more of this class may come to wait, those aside that the inbox holds.
     pub(super) fn room(&self, class: Class) -> usize {
         let waiting = match class {
-            Class::Read => self.reads.count(),
+            Class::Read => self.reads.count() + self.reads_posted.load(Ordering::Relaxed),
             _ => self.pending.depth(class),
         };
         self.config.queues.of(class).saturating_sub(waiting)

@@ -237,6 +237,7 @@ pub(crate) fn start_on(
         auth,
         inbox: Inbox::default(),
         reads: Default::default(),
+        reads_posted: Arc::default(),
         rooms: Default::default(),
         refusals: Default::default(),
         pending: Pending::default(),

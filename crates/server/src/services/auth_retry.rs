@@ -73,14 +73,16 @@ fn attempt(node: &Arc<Node>, call: Call, responder: Responder, tries: Tries, ser
         match tries.next(&own).filter(|_| is_outdated) {
             None => responder.send(reply),
             // What it keeps is claimed already.
-            Some(tries) => own.clone().linearize(Weight::NONE, move |caught_up| match caught_up {
-                Ok(()) => {
-                    drop(held);
-                    attempt(&own, kept, responder, tries, again);
-                }
-                // Nothing was done, and no other error would say so.
-                Err(_) => responder.send(reply),
-            }),
+            Some(tries) => {
+                own.clone().linearize_call(Weight::NONE, responder, move |caught_up, responder| match caught_up {
+                    Ok(()) => {
+                        drop(held);
+                        attempt(&own, kept, responder, tries, again);
+                    }
+                    // Nothing was done, and no other error would say so.
+                    Err(_) => responder.send(reply),
+                })
+            }
         }
     });
     serve(node, call, responder);

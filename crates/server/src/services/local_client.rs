@@ -201,9 +201,11 @@ impl LocalClient {
     pub(super) fn range(&self, request: RangeRequest, then: impl FnOnce(Answer<RangeResponse>) + Send + 'static) {
         let own = self.clone();
         let weight = self.weight().and(request.encoded_len());
+        // Then it is answered at once and here, and not by whoever finds that it may be answered.
+        let is_here = self.node.status.serves_local_reads();
         self.node.linearize(weight, move |allowed| match allowed {
             Err(error) => then(Err(unknown(error))),
-            Ok(()) if !own.node.store.is_heavy(&request) => then(own.range_now(&request)),
+            Ok(()) if is_here && !own.node.store.is_heavy(&request) => then(own.range_now(&request)),
             Ok(()) => own.range_slowly(request, then),
         });
     }

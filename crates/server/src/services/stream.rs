@@ -8,11 +8,16 @@ use api::{Message, check};
 use bytes::{BufMut, Bytes, BytesMut};
 use contain::lock;
 use rpc::{Outbound, Status, StreamCall, StreamHandler, StreamWaker};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use store::Ask;
 
-/// Where the beginning of the stream is left by whoever made it: the thread that was told that it may read, or a slow one.
-type Begun = Arc<Mutex<Option<Result<Chunks, Status>>>>;
+/// What the stream's thread does next, left there by others.
+enum Step {
+    /// It may read: the call begins.
+    Begin(Box<dyn FnOnce() + Send>),
+    /// The beginning was made, here or on a slow thread.
+    Begun(Result<Box<Chunks>, Status>),
+}
 
 /// What is being read, for whom.
 struct Chunks {
@@ -26,14 +31,14 @@ pub(super) struct RangeStream {
     node: Arc<Node>,
     identity: Identity,
     waker: StreamWaker,
-    begun: Begun,
-    chunks: Option<Chunks>,
+    step: Arc<Mutex<Option<Step>>>,
+    chunks: Option<Box<Chunks>>,
 }
 
 impl RangeStream {
     pub(super) fn new(node: &Arc<Node>, call: StreamCall) -> RangeStream {
         let identity = Identity::of_stream(&call);
-        RangeStream { node: node.clone(), identity, waker: call.waker, begun: Begun::default(), chunks: None }
+        RangeStream { node: node.clone(), identity, waker: call.waker, step: Arc::default(), chunks: None }
     }
 
     fn start(&mut self, message: Bytes) -> Result<(), Status> {
@@ -41,24 +46,31 @@ impl RangeStream {
         let request: RangeRequest = decode(message)?;
         check::range(&request)?;
         let serializable = request.serializable;
-        let (node, begun, waker) = (self.node.clone(), self.begun.clone(), self.waker.clone());
+        // Of a stream that has ended nobody takes the step, which must not keep itself.
+        let (node, step, waker) = (self.node.clone(), Arc::downgrade(&self.step), self.waker.clone());
+        let (next, resumed) = (step.clone(), waker.clone());
+        let leave = |step: &Weak<Mutex<Option<Step>>>, next: Step| {
+            if let Some(step) = step.upgrade() {
+                *lock(&step) = Some(next);
+            }
+        };
         let begin = move |pass: Result<Pass, api::Error>| {
             let allowed = pass.and_then(|pass| pass.decide(Ask::Range(&request), &node.store).map(|()| pass));
             // At an old revision the keys are counted one by one.
             let heavy = allowed.is_ok() && node.store.is_heavy(&request);
-            let (own, left, wake, wanted) = (node.clone(), begun.clone(), waker.clone(), waker.clone());
+            let (own, left, wake, wanted) = (node.clone(), step.clone(), waker.clone(), waker.clone());
             let work = move || {
                 let chunks = allowed.map_err(Status::from).and_then(|pass| {
                     let stream = own.store.range_stream_while(request.clone(), &|| !wake.is_canceled());
-                    Ok(Chunks { stream: stream.map_err(|unread| unanswered(&own, unread))?, request, pass })
+                    Ok(Box::new(Chunks { stream: stream.map_err(|unread| unanswered(&own, unread))?, request, pass }))
                 });
-                *lock(&left) = Some(chunks);
+                leave(&left, Step::Begun(chunks));
                 wake.wake();
             };
             if !heavy {
                 work();
             } else if !node.slow.try_run_while(move || !wanted.is_canceled(), work) {
-                *lock(&begun) = Some(Err(api::Error::TooManyRequests.into()));
+                leave(&step, Step::Begun(Err(api::Error::TooManyRequests.into())));
                 waker.wake();
             }
         };
@@ -66,8 +78,12 @@ impl RangeStream {
             identify(&self.node, identity, |_, pass| begin(pass));
         } else {
             let own = self.node.clone();
-            self.node
-                .linearize(identity.weight(), move |allowed| begin(allowed.and_then(|()| own.pass_now(&identity))));
+            // Who may ask and what there is to read is looked up on this stream's thread: consensus goes on.
+            self.node.linearize(identity.weight(), move |allowed| {
+                let begin = Box::new(move || begin(allowed.and_then(|()| own.pass_now(&identity))));
+                leave(&next, Step::Begin(begin));
+                resumed.wake();
+            });
         }
         Ok(())
     }
@@ -92,9 +108,16 @@ impl RangeStream {
         message.freeze()
     }
 
+    fn take_step(&self) -> Option<Step> {
+        lock(&self.step).take()
+    }
+
     fn pump(&mut self, out: &mut Outbound<'_>) -> Result<(), Status> {
-        if let Some(begun) = lock(&self.begun).take() {
-            self.chunks = Some(begun?);
+        while let Some(step) = self.take_step() {
+            match step {
+                Step::Begin(begin) => begin(),
+                Step::Begun(begun) => self.chunks = Some(begun?),
+            }
         }
         // One chunk a turn: it may be as large as a request.
         let Some(chunks) = &mut self.chunks else { return Ok(()) };

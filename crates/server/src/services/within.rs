@@ -174,10 +174,11 @@ fn wait(
     let own = node.clone();
     node.budget.wait(Pool::of_answer(bytes), bytes, Some(order.client), move |claim| match claim {
         Ok(_) if responder.is_canceled() => own.slow.count_canceled(),
-        Ok(claim) => {
+        // This thread grants all other claims.
+        Ok(claim) => responder.resume(move |responder| {
             drop(kept);
             attempt(&own, order, Some(claim), responder, build, tries);
-        }
+        }),
         Err(error) => refuse(responder, error),
     });
 }
