@@ -25,7 +25,7 @@ cluster: build
 
 # Everything CI runs; the stages joined by `+` run beside each other. docs/ci.md has their times.
 test:
-	@.ci/stages tools lint unit+build fuzz-short sim-short conformance+clients published+faults reliability
+	@.ci/stages tools unit+build fuzz-short+sim-short conformance+clients+lint published+faults reliability
 
 # What the tests need beside compilers and interpreters; installs it on Debian, as root.
 tools:
@@ -35,8 +35,9 @@ tools:
 build:
 	$(CARGO) build --release --locked -p cairn
 
-# Formatting and lints; warnings are errors.
+# Formatting, circles of imports, and lints; warnings are errors.
 lint:
+	.ci/circles
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
@@ -64,7 +65,7 @@ fuzz-short:
 
 # etcd's own clients and tools against the release binary.
 conformance: build
-	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -timeout 20m $$(go list ./... | grep -v -e /reliability -e /attacks -e /partition -e /failover -e /catchup -e /clients -e /benchpages)
+	cd conformance && CAIRN_BIN=$(BIN) go test -p 3 -count=1 -timeout 20m $$(go list ./... | grep -v -e /reliability -e /attacks -e /partition -e /failover -e /catchup -e /clients -e /benchpages)
 	cd conformance && CAIRN_BIN=$(BIN) go test -short -count=1 -timeout 10m -run 'TestPages$$' ./benchpages
 	cd conformance/published && go test -count=1 .
 
