@@ -10,7 +10,9 @@ use crate::store::Store;
 use crate::types::Version;
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::{DeleteRangeRequest, RequestOp, TxnRequest};
-use api::limits::{DELETE_BYTES_FREE, DELETES_BYTES_FREE, READ_STRIDE_KEYS, TXN_ANSWER_BYTES_MAX};
+use api::limits::{
+    DELETE_BYTES_FREE, DELETES_BYTES_FREE, INLINE_SORT_KEYS_MAX, READ_STRIDE_KEYS, TXN_ANSWER_BYTES_MAX,
+};
 use api::{Error, KeyRange};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -23,23 +25,103 @@ const COUNTED_KEYS: u64 = 65_536;
 /// A bound that takes no more than this part of the room need not be exact.
 const ROUGH_PART: u64 = 64;
 
+/// What a branch of a transaction deletes.
+struct Deletions<'a> {
+    /// In order. None overlaps another: a key that several operations delete is deleted, and looked at, once.
+    ranges: Vec<KeyRange<'a>>,
+    puts: Vec<&'a [u8]>,
+}
+
+impl<'a> Deletions<'a> {
+    fn of(ops: &'a [RequestOp]) -> Deletions<'a> {
+        let (mut ranges, mut puts) = (Vec::new(), Vec::new());
+        gather(ops, &mut ranges, &mut puts);
+        Deletions { ranges: merged(ranges), puts }
+    }
+
+    /// What is written for keys that the branch itself puts. Only a deletion of all keys from one on may take in such a key.
+    fn puts_bytes(&self) -> u64 {
+        let Some(KeyRange::From(start)) = self.ranges.last() else { return 0 };
+        let deleted = self.puts.iter().filter(|key| *key >= start);
+        deleted.map(|key| TOMBSTONE_BYTES + key.len() as u64).fold(0, u64::saturating_add)
+    }
+}
+
+/// Recurses by nesting, at most `TXN_NESTING_MAX` deep.
+fn gather<'a>(ops: &'a [RequestOp], ranges: &mut Vec<KeyRange<'a>>, puts: &mut Vec<&'a [u8]>) {
+    for op in ops {
+        match &op.request {
+            Some(Request::RequestDeleteRange(delete)) => ranges.push(KeyRange::new(&delete.key, &delete.range_end)),
+            Some(Request::RequestPut(put)) => puts.push(&put.key),
+            Some(Request::RequestTxn(nested)) => {
+                gather(&nested.success, ranges, puts);
+                gather(&nested.failure, ranges, puts);
+            }
+            Some(Request::RequestRange(_)) | None => {}
+        }
+    }
+}
+
+/// The ranges in order, with those that overlap made one.
+fn merged(mut ranges: Vec<KeyRange<'_>>) -> Vec<KeyRange<'_>> {
+    ranges.retain(|range| !range.is_empty());
+    ranges.sort_unstable_by_key(KeyRange::start);
+    let mut all: Vec<KeyRange<'_>> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match all.last_mut() {
+            // None begins before this one, so that their union begins with it too.
+            Some(last) if last.contains(range.start()) => *last = union(*last, range),
+            _ => all.push(range),
+        }
+    }
+    all
+}
+
+/// Two ranges as one; the second one begins within the first.
+fn union<'a>(first: KeyRange<'a>, second: KeyRange<'a>) -> KeyRange<'a> {
+    let start = first.start();
+    match (first, second) {
+        (KeyRange::From(_), _) | (_, KeyRange::From(_)) => KeyRange::From(start),
+        (KeyRange::Span(_, end), KeyRange::Span(_, other)) => KeyRange::Span(start, end.max(other)),
+        (KeyRange::Span(..), KeyRange::One(_)) => first,
+        // Both begin with the same key.
+        (KeyRange::One(_), _) => second,
+    }
+}
+
 impl Store {
     /// What deleting the keys of a range writes, or more where there is plenty of room.
     pub fn delete_cost_bytes(&self, range: KeyRange<'_>) -> u64 {
-        if range.is_empty() {
-            return 0;
-        }
-        let keys = read(&self.index).count_live(range);
+        self.ranges_cost_bytes(&merged(vec![range]))
+    }
+
+    /// The same for ranges that do not overlap.
+    fn ranges_cost_bytes(&self, ranges: &[KeyRange<'_>]) -> u64 {
+        let keys = self.live_keys(ranges);
         if keys == 0 {
             return 0;
         }
-        if keys > COUNTED_KEYS {
-            // Every live key is part of the live bytes.
-            let at_most = keys.saturating_mul(TOMBSTONE_BYTES).saturating_add(self.segments.live_bytes());
-            if at_most.saturating_mul(ROUGH_PART) <= self.room_bytes() {
-                return at_most;
-            }
+        let costs = || ranges.iter().map(|range| self.counted_cost_bytes(*range)).fold(0, u64::saturating_add);
+        self.rough_cost_bytes(keys).unwrap_or_else(costs)
+    }
+
+    /// Live keys of ranges that do not overlap.
+    fn live_keys(&self, ranges: &[KeyRange<'_>]) -> u64 {
+        ranges.iter().map(|range| read(&self.index).count_live(*range)).fold(0, u64::saturating_add)
+    }
+
+    /// A bound of what deleting so many keys writes, if that need not be exact.
+    fn rough_cost_bytes(&self, keys: u64) -> Option<u64> {
+        if keys <= COUNTED_KEYS {
+            return None;
         }
+        // Every live key is part of the live bytes.
+        let at_most = keys.saturating_mul(TOMBSTONE_BYTES).saturating_add(self.segments.live_bytes());
+        (at_most.saturating_mul(ROUGH_PART) <= self.room_bytes()).then_some(at_most)
+    }
+
+    /// What deleting the keys of a range writes, each looked at.
+    fn counted_cost_bytes(&self, range: KeyRange<'_>) -> u64 {
         let (mut bytes, mut after) = (0, None::<Box<[u8]>>);
         loop {
             let mut add = |key: &[u8], _: &_| {
@@ -63,19 +145,30 @@ impl Store {
         keys.saturating_mul(TOMBSTONE_BYTES).saturating_add(bytes)
     }
 
-    /// The same for the dearer branch of a transaction. Recurses by nesting, at most `TXN_NESTING_MAX` deep.
+    /// The same for the dearer branch of a transaction. Both branches of a transaction nested in it count.
     pub fn txn_delete_cost_bytes(&self, request: &TxnRequest) -> u64 {
-        let branch = |ops: &[RequestOp]| {
-            let costs = ops.iter().map(|op| match &op.request {
-                Some(Request::RequestDeleteRange(DeleteRangeRequest { key, range_end, .. })) => {
-                    self.delete_cost_bytes(KeyRange::new(key, range_end))
-                }
-                Some(Request::RequestTxn(nested)) => self.txn_delete_cost_bytes(nested),
-                Some(Request::RequestPut(_) | Request::RequestRange(_)) | None => 0,
-            });
-            costs.fold(0, u64::saturating_add)
+        let cost = |ops: &[RequestOp]| {
+            let deletions = Deletions::of(ops);
+            self.ranges_cost_bytes(&deletions.ranges).saturating_add(deletions.puts_bytes())
         };
-        branch(&request.success).max(branch(&request.failure))
+        cost(&request.success).max(cost(&request.failure))
+    }
+
+    /// Whether it takes a look at so many keys to find out what a deletion writes, or answers, that it should not be done on a request
+    /// thread.
+    pub fn is_heavy_delete(&self, request: &DeleteRangeRequest) -> bool {
+        let keys = self.live_keys(&merged(vec![KeyRange::new(&request.key, &request.range_end)]));
+        let is_measured = request.prev_kv && self.segments.live_bytes() > TXN_ANSWER_BYTES_MAX as u64;
+        keys > INLINE_SORT_KEYS_MAX as u64 && (is_measured || self.rough_cost_bytes(keys).is_none())
+    }
+
+    /// The same for what the deletions of a transaction write.
+    pub fn is_heavy_write_txn(&self, request: &TxnRequest) -> bool {
+        let is_heavy = |ops: &[RequestOp]| {
+            let keys = self.live_keys(&Deletions::of(ops).ranges);
+            keys > INLINE_SORT_KEYS_MAX as u64 && self.rough_cost_bytes(keys).is_none()
+        };
+        is_heavy(&request.success) || is_heavy(&request.failure)
     }
 
     /// Whether what a deletion would answer now is too large. It is applied all the same, so it is better not proposed.
@@ -210,5 +303,33 @@ impl Drop for Room {
 impl std::fmt::Debug for Room {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Room({} bytes)", self.bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn merged_ranges_hold_each_key_once() {
+        let keys: [&[u8]; 5] = [b"a", b"b", b"b\0", b"c", b"d"];
+        let mut ranges = Vec::new();
+        for key in keys {
+            ranges.extend([KeyRange::One(key), KeyRange::From(key)]);
+            ranges.extend(keys.map(|end| KeyRange::Span(key, end)));
+        }
+        for first in &ranges {
+            for second in &ranges {
+                for third in &ranges {
+                    let given = [*first, *second, *third];
+                    let merged = merged(given.to_vec());
+                    for key in keys.into_iter().chain([&b"bb"[..], b"e"]) {
+                        let holds = merged.iter().filter(|range| range.contains(key)).count();
+                        let is_given = given.iter().any(|range| range.contains(key));
+                        assert_eq!(holds, usize::from(is_given), "{key:?} of {given:?} in {merged:?}");
+                    }
+                }
+            }
+        }
     }
 }

@@ -21,6 +21,20 @@ use api::limits::{INLINE_SORT_KEYS_MAX, TXN_ANSWER_BYTES_MAX};
 use api::{Error, KeyRange};
 use std::ops::ControlFlow;
 
+/// Pairs of a range that are looked at however many were before it.
+const SAMPLE_KEYS_MIN: u64 = 64;
+
+/// Pairs that may yet be looked at to find out how long an answer will be.
+struct Samples {
+    left: u64,
+}
+
+impl Default for Samples {
+    fn default() -> Samples {
+        Samples { left: INLINE_SORT_KEYS_MAX as u64 }
+    }
+}
+
 /// Whether a transaction cannot write: every operation of both branches is a range. Such a one is answered without the Raft log.
 pub fn is_read_only(request: &TxnRequest) -> bool {
     let mut ops = request.success.iter().chain(&request.failure);
@@ -96,35 +110,48 @@ impl Store {
     }
 
     /// Bytes of the pairs that a transaction would answer with now, in the longer of its branches, those nested in it included. An
-    /// estimate: what they are is known when it is applied.
+    /// estimate: what they are is known when it is applied. Ends once it is known that they are too many to be answered.
     pub fn txn_answer_bytes(&self, request: &TxnRequest) -> u64 {
+        self.txn_sample_bytes(request, &mut Samples::default())
+    }
+
+    fn txn_sample_bytes(&self, request: &TxnRequest, samples: &mut Samples) -> u64 {
         // How deep transactions are nested is checked when they are decoded.
-        let of_branch = |ops: &[RequestOp]| ops.iter().map(|op| self.op_answer_bytes(op)).fold(0, u64::saturating_add);
+        let mut of_branch = |ops: &[RequestOp]| {
+            let mut bytes = 0_u64;
+            for op in ops {
+                bytes = bytes.saturating_add(self.op_answer_bytes(op, samples));
+                if bytes > TXN_ANSWER_BYTES_MAX as u64 {
+                    break;
+                }
+            }
+            bytes
+        };
         of_branch(&request.success).max(of_branch(&request.failure))
     }
 
-    fn op_answer_bytes(&self, op: &RequestOp) -> u64 {
+    fn op_answer_bytes(&self, op: &RequestOp, samples: &mut Samples) -> u64 {
         match &op.request {
-            Some(Request::RequestRange(range)) => self.range_answer_bytes(range),
+            Some(Request::RequestRange(range)) => self.range_answer_bytes(range, samples),
             Some(Request::RequestPut(put)) if put.prev_kv => self.pair_bytes(&put.key),
             Some(Request::RequestDeleteRange(delete)) if delete.prev_kv => {
-                self.pairs_bytes(KeyRange::new(&delete.key, &delete.range_end), usize::MAX)
+                self.sampled_bytes(KeyRange::new(&delete.key, &delete.range_end), usize::MAX, samples)
             }
-            Some(Request::RequestTxn(nested)) => self.txn_answer_bytes(nested),
+            Some(Request::RequestTxn(nested)) => self.txn_sample_bytes(nested, samples),
             _ => 0,
         }
     }
 
-    fn range_answer_bytes(&self, request: &RangeRequest) -> u64 {
+    fn range_answer_bytes(&self, request: &RangeRequest, samples: &mut Samples) -> u64 {
         let limit = usize::try_from(request.limit).ok().filter(|&limit| limit > 0).unwrap_or(usize::MAX);
         match KeyRange::new(&request.key, &request.range_end) {
             _ if request.count_only => 0,
             KeyRange::One(key) => self.pair_bytes(key),
-            range if request.keys_only || limit == usize::MAX => self.pairs_bytes(range, usize::MAX),
+            range if request.keys_only || limit == usize::MAX => self.sampled_bytes(range, usize::MAX, samples),
             // What sorting and filters leave of them can be any.
             range => match request.sort_order() {
-                SortOrder::None => self.pairs_bytes(range, limit),
-                _ => self.pairs_bytes(range, usize::MAX),
+                SortOrder::None => self.sampled_bytes(range, limit, samples),
+                _ => self.sampled_bytes(range, usize::MAX, samples),
             },
         }
     }
@@ -135,12 +162,17 @@ impl Store {
         found.map_or(0, |version| u64::from(version.loc.len))
     }
 
-    /// Bytes of the first `limit` pairs of a range. Of a long one the beginning stands for the rest.
-    pub fn pairs_bytes(&self, range: KeyRange<'_>, limit: usize) -> u64 {
+    /// Bytes of the pairs of a range. Of a long one the beginning stands for the rest.
+    pub fn pairs_bytes(&self, range: KeyRange<'_>) -> u64 {
+        self.sampled_bytes(range, usize::MAX, &mut Samples::default())
+    }
+
+    /// Bytes of the first `limit` pairs of a range, by as many of them as `samples` has left.
+    fn sampled_bytes(&self, range: KeyRange<'_>, limit: usize, samples: &mut Samples) -> u64 {
         let all = read(&self.index).count_live(range).min(limit as u64);
         let live = Live::open(self);
         let (mut bytes, mut seen) = (0_u64, 0_u64);
-        let most = all.min(INLINE_SORT_KEYS_MAX as u64);
+        let most = all.min(samples.left.max(SAMPLE_KEYS_MIN));
         live.scan(range, live.current(), &mut |_, version| {
             if seen >= most {
                 return ControlFlow::Break(());
@@ -149,6 +181,7 @@ impl Store {
             seen = seen.saturating_add(1);
             ControlFlow::Continue(())
         });
+        samples.left = samples.left.saturating_sub(seen);
         bytes.saturating_mul(all.div_ceil(seen.max(1)).max(1))
     }
 

@@ -403,23 +403,26 @@ pub(super) fn delete_range(node: &Arc<Node>, call: Call, responder: Responder) {
         |request| Ask::DeleteRange(request),
         move |node, request, pass| {
             let pass = match pass {
-                Ok(_) if node.store.delete_answer_is_too_large(&request) => Err(Error::TxnAnswerTooLarge),
-                pass => pass,
-            };
-            let pass = match pass {
                 Ok(pass) => pass,
                 Err(error) => return refuse(responder, error),
             };
-            let range = KeyRange::new(&request.key, &request.range_end);
-            let bytes = if request.prev_kv { node.store.pairs_bytes(range, usize::MAX) } else { 0 };
-            let kept = move |node: &Arc<Node>| {
+            let is_heavy = node.store.is_heavy_delete(&request);
+            let within = Within::of(call, &pass, node::DELETE_RANGE);
+            weigh(is_heavy, within, node, responder, move |within, node, responder| {
                 if node.store.delete_answer_is_too_large(&request) {
-                    return Err(Error::TxnAnswerTooLarge);
+                    return refuse(responder, Error::TxnAnswerTooLarge);
                 }
-                let cost = node.store.delete_cost_bytes(KeyRange::new(&request.key, &request.range_end));
-                Ok((Some(node.claim_room(cost)?), Space::default()))
-            };
-            propose_within(bytes, Within::of(call, &pass, node::DELETE_RANGE), node, responder, kept);
+                let range = KeyRange::new(&request.key, &request.range_end);
+                let bytes = if request.prev_kv { node.store.pairs_bytes(range) } else { 0 };
+                let kept = move |node: &Arc<Node>| {
+                    if node.store.delete_answer_is_too_large(&request) {
+                        return Err(Error::TxnAnswerTooLarge);
+                    }
+                    let cost = node.store.delete_cost_bytes(KeyRange::new(&request.key, &request.range_end));
+                    Ok((Some(node.claim_room(cost)?), Space::default()))
+                };
+                propose_within(bytes, within, node, responder, kept);
+            });
         },
     );
 }
@@ -475,13 +478,17 @@ pub(super) fn txn(node: &Arc<Node>, call: Call, responder: Responder) {
                         Ok(pass) => pass,
                         Err(error) => return refuse(responder, error),
                     };
-                    let bytes = node.store.txn_answer_bytes(&request);
-                    let kept = move |node: &Arc<Node>| {
-                        let space = node.claim_space(store::txn_cost(&request))?;
-                        let room = node.claim_room(node.store.txn_delete_cost_bytes(&request))?;
-                        Ok((Some(room), space))
-                    };
-                    propose_within(bytes, Within::of(call, &pass, node::TXN), node, responder, kept);
+                    let is_heavy = node.store.is_heavy_write_txn(&request);
+                    let within = Within::of(call, &pass, node::TXN);
+                    weigh(is_heavy, within, node, responder, move |within, node, responder| {
+                        let bytes = node.store.txn_answer_bytes(&request);
+                        let kept = move |node: &Arc<Node>| {
+                            let space = node.claim_space(store::txn_cost(&request))?;
+                            let room = node.claim_room(node.store.txn_delete_cost_bytes(&request))?;
+                            Ok((Some(room), space))
+                        };
+                        propose_within(bytes, within, node, responder, kept);
+                    });
                 },
             );
         }
@@ -586,6 +593,28 @@ impl Within {
     fn of(call: Call, pass: &Pass, field: u32) -> Within {
         let Call { message, is_alone, peer, .. } = call;
         Within { author: pass.author(), field, message, is_alone, client: peer.address }
+    }
+}
+
+/// Has `then` find out what a proposal takes: on a slow thread when that `is_heavy`, so that the clients of a request thread do not wait
+/// for it.
+fn weigh(
+    is_heavy: bool,
+    within: Within,
+    node: &Arc<Node>,
+    responder: Responder,
+    then: impl FnOnce(Within, &Arc<Node>, Responder) + Send + 'static,
+) {
+    if !is_heavy {
+        return then(within, node, responder);
+    }
+    match node.budget.claim_request(within.message.len(), within.client) {
+        Ok(kept) => run_slowly_with(node, responder, move |node, responder| {
+            drop(kept);
+            // A slow thread has something else to do than to propose itself.
+            then(Within { is_alone: false, ..within }, node, responder);
+        }),
+        Err(error) => refuse(responder, error),
     }
 }
 

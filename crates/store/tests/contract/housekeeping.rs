@@ -4,9 +4,11 @@
 use crate::support::requests::*;
 use crate::support::{DIR, Node, small_segments};
 use api::etcdserverpb::request_op::Request;
-use api::etcdserverpb::{PutRequest, RangeRequest, TxnRequest};
+use api::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest};
+use api::limits::{READ_STRIDE_KEYS, TXN_ANSWER_BYTES_MAX};
 use api::{Error, KeyRange};
 use disk::Disk;
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use store::{Options, Work};
@@ -233,6 +235,60 @@ fn a_claim_that_is_refused_keeps_nobody_else_from_one() {
 }
 
 #[test]
+fn a_transaction_is_weighed_with_one_look_at_each_key() {
+    thread_local! {
+        static PAUSES: Cell<usize> = const { Cell::new(0) };
+    }
+    let mut node = Node::with(Options { pause: || PAUSES.set(PAUSES.get() + 1), ..Options::default() });
+    const KEYS: usize = 20_000;
+    node.apply_all((0..KEYS).map(|key| put(&format!("key{key:05}"), "").raft()).collect());
+    let once = KEYS as u64 * (48 + 8);
+    let delete = |key: &str, range_end: &str| {
+        op(Request::RequestDeleteRange(DeleteRangeRequest { prev_kv: true, ..delete(key, range_end) }))
+    };
+    let nested = |success: Vec<RequestOp>, failure: Vec<RequestOp>| {
+        op(Request::RequestTxn(TxnRequest { success, failure, ..Default::default() }))
+    };
+    let everything: Vec<RequestOp> = (0..500).map(|at| delete("key", &format!("kez{at}"))).collect();
+    let parts = ["key", "key05", "key10", "key15", "l"];
+    let parts: Vec<RequestOp> = parts.windows(2).map(|part| delete(part[0], part[1])).collect();
+    let ops =
+        [vec![nested(everything.clone(), everything.clone()), delete("key00000", "")], everything, parts].concat();
+    let both = TxnRequest { success: ops.clone(), failure: ops, ..Default::default() };
+    PAUSES.set(0);
+    assert_eq!(node.store.txn_delete_cost_bytes(&both), once);
+    assert!(PAUSES.get() <= 2 * KEYS.div_ceil(READ_STRIDE_KEYS), "{} strides", PAUSES.get());
+    assert!(node.store.is_heavy_write_txn(&both));
+    // Half of its keys are few enough, in either branch.
+    let half = TxnRequest { success: vec![delete("key", "key1")], failure: vec![delete("key1", "l")], ..both.clone() };
+    assert!(!node.store.is_heavy_write_txn(&half));
+    // What it would answer is found out by a sample.
+    PAUSES.set(0);
+    assert!(node.store.txn_answer_bytes(&both) > 500 * once / 2);
+    assert!(PAUSES.get() <= 3 * KEYS.div_ceil(READ_STRIDE_KEYS), "{} strides", PAUSES.get());
+    // What the transaction has put itself can be deleted again by a range that has no end.
+    let puts =
+        vec![delete("key1", "\0"), op(Request::RequestPut(put("key2", ""))), op(Request::RequestPut(put("k", "")))];
+    let again = TxnRequest { success: puts, ..Default::default() };
+    assert_eq!(node.store.txn_delete_cost_bytes(&again), once / 2 + 48 + 4);
+}
+
+#[test]
+fn a_transaction_that_answers_too_much_is_weighed_no_further() {
+    thread_local! {
+        static PAUSES: Cell<usize> = const { Cell::new(0) };
+    }
+    let mut node = Node::with(Options { pause: || PAUSES.set(PAUSES.get() + 1), ..Options::default() });
+    let value = "v".repeat(64 << 10);
+    node.apply_all((0..600).map(|key| put(&format!("{key:05}"), &value).raft()).collect());
+    let gets = vec![op(Request::RequestRange(all())); 4_000];
+    PAUSES.set(0);
+    let bytes = node.store.txn_answer_bytes(&TxnRequest { success: gets, ..Default::default() });
+    assert!(bytes > TXN_ANSWER_BYTES_MAX as u64 && bytes < 2 * TXN_ANSWER_BYTES_MAX as u64, "{bytes}");
+    assert!(PAUSES.get() < 100, "{} strides", PAUSES.get());
+}
+
+#[test]
 fn a_deletion_that_the_disk_has_no_room_for_is_refused_before_it_is_proposed() {
     let mut node = Node::with(Options { reserve_bytes: 1 << 20, ..small_segments() });
     for part in 0..60 {
@@ -245,7 +301,7 @@ fn a_deletion_that_the_disk_has_no_room_for_is_refused_before_it_is_proposed() {
     let few = || op(Request::RequestDeleteRange(delete("key000", "key010")));
     let nested = TxnRequest { success: vec![few()], failure: vec![few(), many()], ..Default::default() };
     let txn = TxnRequest { success: vec![few(), op(Request::RequestTxn(nested))], ..Default::default() };
-    assert_eq!(node.store.txn_delete_cost_bytes(&txn), (60_000 + 20_000) * 58);
+    assert_eq!(node.store.txn_delete_cost_bytes(&txn), 60_000 * 58, "a key is deleted once");
 
     let path = |name: &String| Path::new(DIR).join(name);
     let names = node.disk.list(Path::new(DIR)).unwrap();
