@@ -17,6 +17,8 @@ pub enum Mistake {
     AppliesTwice,
     /// Takes a snapshot over although the message that came with it names another configuration.
     SkipsSnapshotMembers,
+    /// Proposes a configuration change without a look at what those before it have left.
+    SkipsChangeRules,
     /// Forgets a configuration change in Raft when the store has it.
     SkipsConfChange,
     /// Lets the removal of a member take effect before it is durable that it is committed.

@@ -200,6 +200,15 @@ impl Proposals {
         while !self.held.is_empty() && raft.takes_proposals() {
             let (mut ids, mut batch, mut change) = (Vec::new(), Vec::new(), None);
             shell.pending(|pending| change = self.next(|id| pending.waits(id), &mut ids, &mut batch));
+            if let Some(change) = &change
+                && raft.decides_change()
+                && !shell.makes(Mistake::SkipsChangeRules)
+                && let Err(error) = shell.may_change(change)
+            {
+                // It could have been had when it was asked for: others came before it.
+                fail(shell, &ids, error);
+                continue;
+            }
             let result = match &change {
                 Some(change) => raft.propose_conf_change(change),
                 None => raft.propose(batch),
@@ -211,6 +220,7 @@ impl Proposals {
                     self.held.push_front((change.id(), Held::ConfChange(change)));
                     return;
                 }
+                (Err(consensus::Error::LastVoter), _) => fail(shell, &ids, Error::MemberNotEnoughStarted),
                 (Err(error), _) => refuse(shell, &ids, &error),
             }
         }

@@ -76,6 +76,10 @@ pub trait Shell {
     /// Captures a snapshot for a follower; `None` while that is not possible.
     fn export(&mut self) -> Option<Export>;
 
+    /// Whether the cluster can have a configuration change. Asked when it is about to enter the log of this member, which leads: the store
+    /// has applied every change before it.
+    fn may_change(&mut self, change: &ConfChange) -> Result<(), api::Error>;
+
     /// Ends proposals that will not be applied, or of which nobody knows.
     fn end_proposals(&mut self, waiters: Vec<Self::Waiter>, error: api::Error);
 
@@ -122,6 +126,8 @@ pub enum Note<'a> {
     ForwardRefused,
     /// Proposals were refused.
     ProposalRefused(&'a Error),
+    /// A peer forwarded a configuration change that the cluster cannot have: it was dropped.
+    ForwardedChangeRefused(api::Error),
     /// It could not stand for election at once.
     CannotCampaign(&'a Error),
     /// Leadership could not be handed over.

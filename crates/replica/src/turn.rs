@@ -14,6 +14,7 @@ impl<C> Replica<C> {
         loop {
             self.hand_over(shell, now)?;
             self.raft.applied(shell.applied());
+            self.take_forwarded_changes(shell);
             self.proposals.retry(shell, &mut self.raft);
             self.ask_read_index(shell, now);
             self.outgoing.give_up_unsent(shell, &mut self.raft, now);
@@ -27,6 +28,13 @@ impl<C> Replica<C> {
                 return Ok(());
             }
         }
+    }
+
+    fn take_forwarded_changes<S: Shell<Source = C>>(&mut self, shell: &mut S) {
+        self.raft.take_forwarded_changes(|change| {
+            let allowed = if shell.makes(Mistake::SkipsChangeRules) { Ok(()) } else { shell.may_change(change) };
+            allowed.map_err(|error| shell.note(Note::ForwardedChangeRefused(error))).is_ok()
+        });
     }
 
     fn ask_read_index<S: Shell<Source = C>>(&mut self, shell: &mut S, now: Now) {

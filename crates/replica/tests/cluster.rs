@@ -559,6 +559,57 @@ fn a_follower_proposes_a_change_to_a_leader_that_has_just_been_elected() {
     assert_eq!(learners, [7, 8]);
 }
 
+fn removal(node: u64) -> raftpb::ConfChange {
+    let kind = ConfChangeType::ConfChangeRemoveNode as i32;
+    raftpb::ConfChange { r#type: Some(kind), node_id: Some(node), ..Default::default() }
+}
+
+#[test]
+fn the_last_voter_stays() {
+    let mut cluster = Cluster::new(&[1, 2]);
+    cluster.elect(1);
+    cluster.member(1).propose_conf_change(&removal(2)).expect("a leader takes it");
+    assert!(matches!(cluster.member(1).propose_conf_change(&removal(1)), Err(Error::Dropped)), "one at a time");
+    cluster.settle();
+    assert!(matches!(cluster.member(1).propose_conf_change(&removal(1)), Err(Error::LastVoter)));
+    assert_eq!(cluster.member(1).conf_state().voters, [1]);
+    // Asked for by others, all at once: the leader has taken the first when the next ones come.
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    cluster.elect(1);
+    for node in [2, 3, 1] {
+        cluster.member(3).propose_conf_change(&removal(node)).expect("there is a leader");
+    }
+    cluster.settle();
+    cluster.tick(3);
+    assert_eq!(cluster.member(1).conf_state().voters, [1]);
+    cluster.propose(1, "goes on");
+}
+
+#[test]
+fn a_change_that_was_forwarded_is_judged_when_the_ones_before_it_are_applied() {
+    let mut cluster = Cluster::new(&[1, 2, 3, 4]);
+    cluster.elect(1);
+    for node in [2, 3, 4] {
+        cluster.member(4).propose_conf_change(&removal(node)).expect("there is a leader");
+    }
+    while cluster.member(4).has_work() {
+        cluster.work(4);
+    }
+    while let Some(message) = cluster.wire.pop_front() {
+        cluster.member(message.to()).step(message).expect("an honest message");
+    }
+    let mut judged = Vec::new();
+    for _ in 0..2 {
+        cluster.member(1).take_forwarded_changes(|change| {
+            judged.push(change.node_id());
+            true
+        });
+    }
+    assert_eq!(judged, [2], "the others wait for the first");
+    cluster.settle();
+    assert_eq!(cluster.member(1).conf_state().voters, [1]);
+}
+
 #[test]
 fn members_come_one_by_one() {
     let mut cluster = Cluster::new(&[1]);

@@ -33,6 +33,8 @@ pub enum Kind {
     Transfer,
     /// Members come, are promoted, and go.
     Membership,
+    /// Two members are removed at once. Not drawn with the others: see `removals`.
+    Removals,
     /// A member is set back to an older copy of its directory. Not drawn with the others: see `set_back`.
     SetBack,
 }

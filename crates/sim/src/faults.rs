@@ -2,6 +2,7 @@
 
 use crate::fault_kind::{KINDS, Kind};
 use crate::operation::{Request, State};
+use crate::removals::VOTERS_KEPT;
 use crate::schedule::Event;
 use crate::trace::trace;
 use crate::world::World;
@@ -127,7 +128,7 @@ impl World {
                 true
             }
             Kind::Membership => self.change_members(victim),
-            Kind::SetBack => false,
+            Kind::Removals | Kind::SetBack => false,
         }
     }
 
@@ -210,15 +211,21 @@ impl World {
             0 if has_room => self.add(through, raftpb::ConfChangeType::ConfChangeAddNode),
             1 if has_room => self.add(through, raftpb::ConfChangeType::ConfChangeAddLearnerNode),
             2 => {
-                // Of two voters neither can go for good before it is sure that the other has heard of it, which no fault may
-                // prevent: that is the operator's business, and so it is left out here.
-                let voters = members.voters.iter().filter(|_| members.voters.len() > 2);
+                let voters = members.voters.iter().filter(|_| members.voters.len() > VOTERS_KEPT);
                 let all: Vec<u64> = voters.chain(&members.learners).copied().collect();
                 if all.is_empty() {
                     return false;
                 }
                 let id = all[self.env.random.below(all.len() as u64) as usize];
                 self.propose_change(through, raftpb::ConfChangeType::ConfChangeRemoveNode, id, None);
+                // Each alone could be had.
+                let hosts: Vec<usize> = self.living().collect();
+                if members.voters.len() > VOTERS_KEPT
+                    && let Some((id, through)) = self.removals.second(id, &members.voters, &hosts)
+                {
+                    self.propose_change(through, raftpb::ConfChangeType::ConfChangeRemoveNode, id, None);
+                    *self.faults.counts.entry(Kind::Removals).or_default() += 1;
+                }
             }
             _ => match learner {
                 Some(id) => {

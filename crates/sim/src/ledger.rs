@@ -6,6 +6,7 @@
 //! contexts never repeat; equal members and equal answers at equal indexes.
 
 use crate::model::Model;
+use crate::removals::VOTERS_KEPT;
 use crate::shadow::Shadow;
 use api::raftpb;
 use std::collections::{BTreeMap, BTreeSet};
@@ -249,6 +250,13 @@ impl Ledger {
         let durable = self.durable.entry(id).or_default().commit;
         let lasts = durable >= index;
         rule!(self, lasts, "{id:x} may forget that the removal {index} is committed: it has {durable} on disk");
+    }
+
+    /// A member has these members after a removal.
+    pub(crate) fn leaves(&self, id: u64, state: &raftpb::ConfState) {
+        let Some(before) = self.conf_state_of.get(&id) else { return };
+        let is_allowed = state.voters.len() == before.voters.len() || state.voters.len() >= VOTERS_KEPT;
+        rule!(self, is_allowed, "{before:x?} became {state:x?}: of so few voters none may be removed");
     }
 
     /// A member was set back to an older copy of its disk: it knows nothing any more of what it had promised since. Gives back what that was.

@@ -23,6 +23,7 @@ mod network;
 mod operation;
 mod plan;
 mod process;
+mod removals;
 mod run;
 mod schedule;
 mod set_back;

@@ -16,7 +16,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 12] = [
+    pub const ALL: [Mutation; 13] = [
         Mutation::Replica(Mistake::AcknowledgesBeforeSync),
         Mutation::Replica(Mistake::VotesBeforeDurable),
         Mutation::Replica(Mistake::ForgetsVote),
@@ -26,6 +26,7 @@ impl Mutation {
         Mutation::Replica(Mistake::AppliesTwice),
         Mutation::Replica(Mistake::SkipsSnapshotMembers),
         Mutation::AcknowledgesBeforeCommit,
+        Mutation::Replica(Mistake::SkipsChangeRules),
         Mutation::Replica(Mistake::SkipsConfChange),
         Mutation::Replica(Mistake::ForgetsRemovals),
         Mutation::Replica(Mistake::ForgetsRenewals),

@@ -11,6 +11,7 @@ use crate::network::Network;
 use crate::operation::{Answer, State};
 use crate::plan::{Options, Plan};
 use crate::process::PowerCut;
+use crate::removals::Removals;
 use crate::schedule::{Event, Schedule};
 use crate::set_back::SetBack;
 use crate::trace::{Trace, trace};
@@ -30,6 +31,7 @@ pub(crate) struct World {
     pub(crate) transfers: Transfers,
     pub(crate) finale: Finale,
     pub(crate) set_back: SetBack,
+    pub(crate) removals: Removals,
     pub(crate) events: u64,
 }
 
@@ -57,7 +59,17 @@ impl World {
         };
         let clients = (0..env.plan.clients).map(|_| Client::default()).collect();
         let (faults, transfers, finale) = (Faults::default(), Transfers::default(), Finale::default());
-        World { env, hosts, clients, faults, transfers, finale, set_back: SetBack::new(seed, options), events: 0 }
+        World {
+            env,
+            hosts,
+            clients,
+            faults,
+            transfers,
+            finale,
+            set_back: SetBack::new(seed, options),
+            removals: Removals::new(seed),
+            events: 0,
+        }
     }
 
     /// Runs to the end. A violation is a panic.

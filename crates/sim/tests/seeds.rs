@@ -42,6 +42,7 @@ fn everything_happens_within_some_seeds() {
     for kind in sim::KINDS {
         assert!(total.faults.contains_key(&kind), "no {kind:?} among {:?}", total.faults);
     }
+    assert!(total.faults.contains_key(&sim::Kind::Removals), "no two removals at once among {:?}", total.faults);
     assert!(total.installs > 10 && total.restarts > 100, "{total:?}");
     assert!(total.counts.reads > 1_000 && total.counts.writes > 3_000, "{total:?}");
 }

@@ -45,6 +45,12 @@ fn null_is_empty<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<String
 }
 
 impl ConfChangeContext {
+    /// That of a change.
+    pub fn of(change: &ConfChange) -> Result<ConfChangeContext, Error> {
+        // Every proposer writes it. One that does not parse names no URLs, and a member without any is of no use.
+        serde_json::from_slice(change.context()).map_err(|_| Error::MemberBadUrls)
+    }
+
     /// The bytes that travel in a `ConfChange`.
     pub fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
@@ -82,7 +88,7 @@ impl Members {
         }
         match change.r#type() {
             kind @ (ConfChangeType::ConfChangeAddNode | ConfChangeType::ConfChangeAddLearnerNode) => {
-                let context = context(change)?;
+                let context = ConfChangeContext::of(change)?;
                 if context.is_promote {
                     return self.promote(id);
                 }
@@ -98,7 +104,7 @@ impl Members {
                 if !self.members.contains_key(&id) {
                     return Err(Error::MemberNotFound);
                 }
-                let peer_urls = context(change)?.member.peer_urls;
+                let peer_urls = ConfChangeContext::of(change)?.member.peer_urls;
                 self.urls_are_free(&peer_urls, id)?;
                 if let Some(member) = self.members.get_mut(&id) {
                     member.peer_urls = peer_urls;
@@ -148,11 +154,6 @@ impl Members {
         let target_version = if request.enabled { request.ver } else { String::new() };
         self.downgrade = Downgrade { enabled: request.enabled, target_version };
     }
-}
-
-fn context(change: &ConfChange) -> Result<ConfChangeContext, Error> {
-    // Every proposer writes it. One that does not parse names no URLs, and a member without any is of no use.
-    serde_json::from_slice(change.context()).map_err(|_| Error::MemberBadUrls)
 }
 
 #[cfg(test)]

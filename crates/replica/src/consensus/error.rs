@@ -39,6 +39,9 @@ pub enum Error {
     /// Only a leader can do this.
     #[error("this member does not lead")]
     NotLeader,
+    /// Nobody would be left to commit anything.
+    #[error("the only voter cannot be removed")]
+    LastVoter,
     /// Leadership can go to a voter only.
     #[error("member {0:x} is not a voter")]
     NotVoter(u64),

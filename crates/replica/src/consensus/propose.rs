@@ -32,6 +32,9 @@ impl Member {
             // raft-rs would put an empty entry in its place, and nobody would ever hear of it.
             return Err(Error::Dropped);
         }
+        if self.decides_change() && self.removes_last_voter(change) {
+            return Err(Error::LastVoter);
+        }
         if self.hands_over_first(change) {
             self.after_input();
             return Err(Error::Dropped);
@@ -42,6 +45,17 @@ impl Member {
             ..Default::default()
         };
         self.propose_entries(vec![convert::entry_to_raft(entry)])
+    }
+
+    /// Whether a change that is proposed now goes into this member's log, and nothing that is under way changes the members before it.
+    pub fn decides_change(&self) -> bool {
+        let raft = &self.node.raft;
+        raft.state == StateRole::Leader && !raft.has_pending_conf() && self.takes_proposals()
+    }
+
+    /// Whether nobody would vote after this change. Exact if [`Member::decides_change`].
+    pub(crate) fn removes_last_voter(&self, change: &raftpb::ConfChange) -> bool {
+        change.r#type() == raftpb::ConfChangeType::ConfChangeRemoveNode && self.conf_state.voters == [change.node_id()]
     }
 
     fn propose_entries(&mut self, mut entries: Vec<eraftpb::Entry>) -> Result<(), Error> {

@@ -21,7 +21,7 @@ const EARLY_PROPOSALS_ELECTIONS_MAX: u64 = 5;
 /// Read indexes that wait until a new leader has committed in its term.
 const EARLY_READS_MAX: usize = 1024;
 
-/// What a follower has proposed too early.
+/// What a follower has proposed, and a leader cannot take at once.
 pub(crate) struct Early {
     message: eraftpb::Message,
     /// When it came.
@@ -106,7 +106,8 @@ impl Member {
         }
         if kind == MessageType::MsgPropose && self.leads() && self.must_wait(&message) {
             // raft-rs would drop it, or put an empty entry in the place of a change, and its proposer would wait in vain. A new
-            // leader does not know yet whether a change is under way, so this is what happens right after an election.
+            // leader does not know yet whether a change is under way, so this is what happens right after an election. A change waits in
+            // any case: whether the cluster can have it is known when it is taken.
             if self.early_proposals.len() < EARLY_PROPOSALS_MAX {
                 self.early_proposals.push_back(Early { message, tick: self.ticks });
             }
@@ -178,29 +179,41 @@ impl Member {
     }
 
     /// Whether a leader cannot take just now what a follower proposes.
-    fn must_wait(&mut self, message: &eraftpb::Message) -> bool {
-        if self.node.raft.lead_transferee.is_some() {
-            return true;
-        }
-        let is_change = |entry: &&eraftpb::Entry| entry.get_entry_type() != eraftpb::EntryType::EntryNormal;
-        let Some(entry) = message.entries.iter().find(is_change) else { return false };
-        if self.node.raft.has_pending_conf() {
-            return true;
-        }
-        raftpb::ConfChange::decode(&entry.context[..]).is_ok_and(|change| self.hands_over_first(&change))
+    fn must_wait(&self, message: &eraftpb::Message) -> bool {
+        self.node.raft.lead_transferee.is_some() || changes(message).next().is_some()
     }
 
     pub(crate) fn take_early_proposals(&mut self) {
         loop {
             let raft = &self.node.raft;
-            let waits = match raft.state {
-                StateRole::Leader => raft.has_pending_conf() || raft.lead_transferee.is_some(),
-                _ => raft.leader_id == 0,
-            };
-            let Some(Early { mut message, .. }) = self.early_proposals.pop_front_if(|_| !waits) else { return };
+            let has_leader = raft.leader_id != 0;
+            let waits = |message: &eraftpb::Message| if self.leads() { self.must_wait(message) } else { !has_leader };
+            let is_next = self.early_proposals.front().is_some_and(|early| !waits(&early.message));
+            let Some(Early { mut message, .. }) = self.early_proposals.pop_front_if(|_| is_next) else { return };
             // Another leader gets it from here: it may be the one that proposed it, which takes nothing from itself.
-            message.from = raft.id;
+            message.from = self.node.raft.id;
             let _ = self.node.step(message);
+        }
+    }
+
+    /// Takes the changes that followers have proposed, as far as a leader can take any now. Those that would leave nobody to vote, or that
+    /// `may_be` says no to, are dropped: their proposers decide themselves when to give up.
+    pub fn take_forwarded_changes(&mut self, mut may_be: impl FnMut(&raftpb::ConfChange) -> bool) {
+        while self.decides_change()
+            && let Some(early) = self.early_proposals.pop_front()
+        {
+            let found: Vec<raftpb::ConfChange> = changes(&early.message).collect();
+            if found.iter().any(|change| self.removes_last_voter(change) || !may_be(change)) {
+                continue;
+            }
+            if found.iter().any(|change| self.hands_over_first(change)) {
+                self.early_proposals.push_front(early);
+            } else {
+                // As if it were its own, which raft-rs takes it for in any case.
+                let message = eraftpb::Message { from: self.node.raft.id, ..early.message };
+                let _ = self.node.step(message);
+            }
+            self.after_input();
         }
     }
 
@@ -346,6 +359,12 @@ impl Member {
         message.reject_hint = message.reject_hint.max(progress.matched);
         true
     }
+}
+
+/// The changes of the members in a message. One that cannot be read has no effect.
+fn changes(message: &eraftpb::Message) -> impl Iterator<Item = raftpb::ConfChange> {
+    let changes = message.entries.iter().filter(|entry| entry.get_entry_type() != eraftpb::EntryType::EntryNormal);
+    changes.map(|entry| raftpb::ConfChange::decode(&entry.context[..]).unwrap_or_default())
 }
 
 fn kind(number: i32) -> Result<MessageType, Refusal> {

@@ -91,8 +91,10 @@ impl Cluster {
         loop {
             let ids: Vec<u64> = self.members.keys().copied().collect();
             for id in ids {
+                self.member(id).take_forwarded_changes(|_| true);
                 while self.member(id).has_work() {
                     self.work(id);
+                    self.member(id).take_forwarded_changes(|_| true);
                 }
             }
             let Some(message) = self.wire.pop_front() else { return };

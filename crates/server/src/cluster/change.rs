@@ -39,6 +39,27 @@ fn check(node: &Node, rule: impl FnOnce(&Health<'_>) -> Result<(), Error>) -> Re
     rule(&Health { members: &members, connected: &connected })
 }
 
+/// Whether the members that there are now can have a change. The connections that it takes were up for long enough when it was asked for;
+/// now they need only be up.
+pub(crate) fn may_be(node: &Node, change: &ConfChange) -> Result<(), Error> {
+    if !node.config.strict_reconfig {
+        return Ok(());
+    }
+    let (members, id) = (members(node), change.node_id());
+    let is_active = |id| id == node.member_id || node.active_since(id).is_some();
+    let health = Health { members: &members, connected: &is_active };
+    let is_promotion = || ConfChangeContext::of(change).is_ok_and(|context| context.is_promote);
+    match change.r#type() {
+        // The log answers that there is no such member.
+        ConfChangeType::ConfChangeRemoveNode if members.iter().all(|member| member.id != id) => Ok(()),
+        ConfChangeType::ConfChangeRemoveNode => rules::may_remove(&health, id, node.member_id, is_active(id)),
+        ConfChangeType::ConfChangeAddNode if is_promotion() => rules::may_promote(&health),
+        ConfChangeType::ConfChangeAddNode => rules::may_add(&health, false),
+        ConfChangeType::ConfChangeAddLearnerNode => rules::may_add(&health, true),
+        ConfChangeType::ConfChangeUpdateNode => Ok(()),
+    }
+}
+
 fn refused(what: &str, id: u64, error: Error) {
     logging::warn(
         "rejecting a change of the members",
@@ -190,4 +211,44 @@ fn ask_leader_to_promote(node: &Arc<Node>, id: u64) -> Changed {
         std::thread::sleep(RETRY);
     }
     Err(if node.stopping.load(Ordering::Relaxed) { Error::Stopped } else { Error::Timeout })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rig::Rig;
+    use api::etcdserverpb::{MemberRemoveRequest, MemberRemoveResponse};
+
+    fn may_be(rig: &Rig, kind: ConfChangeType, id: u64) -> Result<(), Error> {
+        super::may_be(rig.node(), &ConfChange { r#type: Some(kind as i32), node_id: Some(id), ..Default::default() })
+    }
+
+    #[test]
+    fn changes_are_checked_against_the_members_that_there_are() {
+        let rig = Rig::start(&["--strict-reconfig-check=true"]);
+        let own = rig.node().member_id;
+        assert_eq!(may_be(&rig, ConfChangeType::ConfChangeRemoveNode, own), Err(Error::MemberNotEnoughStarted));
+        assert_eq!(
+            may_be(&rig, ConfChangeType::ConfChangeRemoveNode, own + 1),
+            Ok(()),
+            "the log says that it is unknown"
+        );
+        assert_eq!(may_be(&rig, ConfChangeType::ConfChangeAddNode, own + 1), Ok(()), "one may grow");
+        assert_eq!(may_be(&rig, ConfChangeType::ConfChangeAddLearnerNode, own + 1), Ok(()));
+        rig.cut_off(None);
+        assert_eq!(may_be(&rig, ConfChangeType::ConfChangeAddNode, own + 1), Err(Error::MemberNotEnoughStarted));
+        assert_eq!(may_be(&rig, ConfChangeType::ConfChangeAddLearnerNode, own + 1), Err(Error::Unhealthy));
+    }
+
+    #[test]
+    fn the_only_voter_stays_whatever_the_rules() {
+        let rig = Rig::start(&[]);
+        let own = rig.node().member_id;
+        assert_eq!(may_be(&rig, ConfChangeType::ConfChangeRemoveNode, own), Ok(()), "the rules are switched off");
+        let remove = MemberRemoveRequest { id: own };
+        let refused = rig.call::<MemberRemoveResponse>("/etcdserverpb.Cluster/MemberRemove", None, &remove);
+        let refused = refused.expect_err("nobody would be left");
+        assert_eq!(refused.message, Error::MemberNotEnoughStarted.message());
+        assert_eq!(members(rig.node()).len(), 1);
+    }
 }

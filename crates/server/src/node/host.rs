@@ -5,6 +5,7 @@ use super::inbox::{InstallAnswer, Mark, Proposal, Read, Waiter};
 use super::peer_handler::Sending;
 use super::rooms::NoEnd;
 use super::{Node, entry, lost_log, membership};
+use crate::cluster;
 use crate::overload::Class;
 use api::raftpb::{ConfChange, ConfState, Entry, Message, SnapshotMetadata};
 use api::{Error, Message as _};
@@ -156,6 +157,10 @@ impl Shell for Host {
         self.apply.export()
     }
 
+    fn may_change(&mut self, change: &ConfChange) -> Result<(), Error> {
+        cluster::change::may_be(&self.node, change)
+    }
+
     fn end_proposals(&mut self, waiters: Vec<Waiter>, error: Error) {
         self.node.end_proposals(waiters, error);
     }
@@ -215,6 +220,10 @@ impl Shell for Host {
                 logging::info(if leads { "became leader" } else { "no longer leader" }, &[("term", term.into())]);
             }
             Note::ForwardRefused => self.refused += 1,
+            Note::ForwardedChangeRefused(error) => logging::warn(
+                "refused a configuration change that another member forwarded",
+                &[("error", error.message().into())],
+            ),
             Note::ProposalRefused(error) => warn("a proposal was refused", error),
             Note::CannotCampaign(error) => warn("cannot stand for election", error),
             Note::CannotTransferLeader(error) => warn("cannot hand leadership over", error),

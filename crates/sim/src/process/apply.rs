@@ -85,6 +85,9 @@ impl Machine {
             }
             match take_effect(&change) {
                 Some(conf_state) => {
+                    if change.r#type() == raftpb::ConfChangeType::ConfChangeRemoveNode {
+                        env.ledger.leaves(self.id, &conf_state);
+                    }
                     env.ledger.members(self.id, index, &conf_state);
                     self.applier.set_conf_state(conf_state);
                 }

@@ -4,12 +4,13 @@ use super::{Parts, PowerCut, disk_result};
 use crate::env::Env;
 use crate::mutation::Mutation;
 use crate::operation::{Answer, Request};
+use crate::removals::VOTERS_KEPT;
 use crate::schedule::Event;
 use crate::shadow::Shadow;
 use crate::trace::trace;
 use api::Message as _;
 use api::etcdserverpb::{InternalRaftRequest, LeaseRevokeRequest, RangeRequest, RequestHeader};
-use api::raftpb::{ConfChange, ConfState, Entry, Message, SnapshotMetadata};
+use api::raftpb::{ConfChange, ConfChangeType, ConfState, Entry, Message, SnapshotMetadata};
 use bytes::Bytes;
 use disk::sim::SimDisk;
 use replica::{
@@ -280,9 +281,21 @@ impl replica::Shell for Shell<'_> {
         self.machine.applier.can_capture().then(|| self.machine.applier.export())
     }
 
+    fn may_change(&mut self, change: &ConfChange) -> Result<(), api::Error> {
+        let members = self.machine.store.members().members;
+        let removes = |member: &store::Member| !member.is_learner && member.id == change.node_id();
+        let removes_voter = change.r#type() == ConfChangeType::ConfChangeRemoveNode && members.values().any(removes);
+        // See `World::change_members`.
+        let voters = members.values().filter(|member| !member.is_learner).count();
+        if removes_voter && voters <= VOTERS_KEPT { Err(api::Error::MemberNotEnoughStarted) } else { Ok(()) }
+    }
+
     fn end_proposals(&mut self, waiters: Vec<Waiter>, error: api::Error) {
         // These say that nothing has happened, and nothing will.
-        let is_refusal = matches!(error, api::Error::TooManyRequests | api::Error::NotPrimaryLessor);
+        let is_refusal = matches!(
+            error,
+            api::Error::TooManyRequests | api::Error::NotPrimaryLessor | api::Error::MemberNotEnoughStarted
+        );
         for waiter in waiters {
             let answer = if is_refusal { Answer::Refused } else { Answer::Unknown };
             self.env.answer(waiter.operation, answer);
