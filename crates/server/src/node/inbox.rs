@@ -249,8 +249,8 @@ impl Inbox {
         state.arrived.inputs.take_clients()
     }
 
-    /// Takes the proposals that came before `before`, for when nobody else takes them.
-    pub(super) fn take_late(&self, before: Instant) -> Vec<Proposal> {
+    /// Takes who waits for proposals and configuration changes that came before `before`, for when nobody else takes them.
+    pub(super) fn take_late(&self, before: Instant) -> Vec<Waiter> {
         let mut state = contain::lock(&self.state);
         let State { arrived, queued, proposal_bytes, .. } = &mut *state;
         let is_late = |proposal: &mut Proposal| proposal.waiter.since <= before;
@@ -260,7 +260,9 @@ impl Inbox {
             late.push(proposal);
         }
         late.iter().for_each(|proposal| queued[proposal.waiter.class as usize] -= 1);
-        late
+        let changes = arrived.inputs.conf_changes.extract_if(.., |change| change.waiter.since <= before);
+        let changes: Vec<Waiter> = changes.map(|change| change.waiter).collect();
+        late.into_iter().map(|proposal| proposal.waiter).chain(changes).collect()
     }
 
     /// Takes the reads and leaves the rest.
@@ -357,11 +359,16 @@ mod tests {
             };
             assert!(inbox.propose(proposal, 9).is_ok());
         }
-        let late = |seconds| inbox.take_late(at(seconds)).iter().map(|late| late.id).collect::<Vec<_>>();
-        assert_eq!((late(0), late(2)), (vec![], vec![2, 1]));
-        assert_eq!([Class::Write, Class::Lease].map(|class| inbox.queued(class)), [1, 0]);
+        for seconds in [2, 3] {
+            let done = Box::new(|_: crate::node::Outcome| ());
+            let waiter = Waiter { done, class: Class::Member, since: at(seconds) };
+            assert!(inbox.conf_change(ConfChange { change: raftpb::ConfChange::default(), waiter }, 9).is_ok());
+        }
+        let late = |seconds| inbox.take_late(at(seconds)).iter().map(|late| late.class).collect::<Vec<_>>();
+        assert_eq!((late(0), late(2)), (vec![], vec![Class::Lease, Class::Write, Class::Member]));
+        assert_eq!([Class::Write, Class::Lease, Class::Member].map(|class| inbox.queued(class)), [1, 0, 1]);
         assert_eq!(contain::lock(&inbox.state).proposal_bytes, 7);
-        assert_eq!(late(3), [3]);
+        assert_eq!(late(3), [Class::Write, Class::Member]);
     }
 
     #[test]

@@ -34,13 +34,13 @@ pub(super) fn run(node: &Arc<Node>, consensus: &Consensus) {
 }
 
 impl Node {
-    /// Ends the proposals that wait for a consensus thread which is stuck, when their time is over.
+    /// Ends the proposals and configuration changes that wait for a consensus thread which is stuck, when their time is over.
     pub(super) fn expire_queued(&self) {
         let Some(before) = Instant::now().checked_sub(self.config.request_timeout()) else { return };
         let late = self.inbox.take_late(before);
         let count = late.len() as u64;
-        for proposal in late {
-            proposal.waiter.done.end(Err(Error::Timeout));
+        for waiter in late {
+            waiter.done.end(Err(Error::Timeout));
         }
         self.metrics.proposals_failed.fetch_add(count, Ordering::Relaxed);
         self.metrics.proposals_pending.fetch_sub(count, Ordering::Relaxed);
