@@ -229,6 +229,7 @@ impl Store {
     /// Notes whether the disk has room for what the store does on its own, and what of it is not for deletions. Space goes in whole segments, so whoever prepares the
     /// next one should look: between two looks writes must not take more than the reserve.
     pub fn look_at_disk(&self) {
+        let let_go = self.let_go_bytes.load(Ordering::Acquire);
         // A disk that does not say how much is free is found full by a write, if it is.
         let Ok(free) = self.disk.free_bytes(&self.dir) else { return };
         let own = lock(&self.checkpoints).needed_reserve_bytes();
@@ -236,7 +237,9 @@ impl Store {
         // Deletions may fill the next segment.
         let rewrite = own.saturating_sub(self.segments.needed_spare_bytes());
         self.disk_floor.store(rewrite.saturating_add(self.options.reserve_bytes), Ordering::Relaxed);
-        self.room_bytes.store(self.room_of(free), Ordering::Relaxed);
+        self.room_bytes.store(self.room_of(free), Ordering::Release);
+        // What was used of it until the look is gone from the disk.
+        self.let_go_bytes.fetch_sub(let_go, Ordering::AcqRel);
         let is_low = free < needed;
         if !self.disk_is_low.swap(is_low, Ordering::Relaxed) && is_low {
             self.maintenance.wants_checkpoints();

@@ -224,24 +224,39 @@ impl Store {
     /// is reserved as the next one, so that there is a way to begin. The room is held until the answer is dropped. A claim that is
     /// refused has kept nobody else from one.
     pub fn claim_room(self: &Arc<Self>, cost: u64, share: Share) -> Result<Room, Error> {
+        self.claim_of(cost, share, || self.room_now().unwrap_or(u64::MAX))
+    }
+
+    /// As [`Store::claim_room`], by the room that the last [`Store::look_at_disk`] found: without a call of the file system.
+    pub fn claim_known_room(self: &Arc<Self>, cost: u64, share: Share) -> Result<Room, Error> {
+        self.claim_of(cost, share, || {
+            let let_go = self.let_go_bytes.load(Ordering::Acquire);
+            self.room_bytes().saturating_sub(let_go)
+        })
+    }
+
+    /// The same of the `room` that this disk has.
+    fn claim_of(self: &Arc<Self>, cost: u64, share: Share, room: impl Fn() -> u64) -> Result<Room, Error> {
         if cost == 0 {
             return Ok(Room::default());
         }
+        let own = || room() / share.members.max(1);
         let others = share.others_bytes / share.members.max(1);
         if self.is_small(cost)
-            && let Some((room, _)) = self.promise(cost, others.min(DELETES_BYTES_FREE))
+            && let Some((claimed, _)) = self.promise(cost, others.min(DELETES_BYTES_FREE))
         {
-            return Ok(room);
+            return Ok(claimed);
         }
-        let most = others.min(self.own_share(share));
-        let Some((room, promised)) = self.promise(cost, most) else { return Err(Error::NoSpace) };
+        let most = others.min(own());
+        let Some((claimed, promised)) = self.promise(cost, most) else { return Err(Error::NoSpace) };
         // What was applied since then is promised no more, and gone from the disk.
-        if promised <= self.own_share(share) { Ok(room) } else { Err(Error::NoSpace) }
+        if promised <= own() { Ok(claimed) } else { Err(Error::NoSpace) }
     }
 
-    /// Whether [`Store::claim_room`] would grant it if nothing else were promised.
+    /// Whether [`Store::claim_known_room`] would grant it if nothing were promised, and nothing had been lately.
     pub fn has_room(&self, cost: u64, share: Share) -> bool {
-        cost <= share.others_bytes / share.members.max(1) && (self.is_small(cost) || cost <= self.own_share(share))
+        let members = share.members.max(1);
+        cost <= share.others_bytes / members && (self.is_small(cost) || cost <= self.room_bytes() / members)
     }
 
     /// Whether it is free while there are few like it.
@@ -249,15 +264,11 @@ impl Store {
         cost <= DELETE_BYTES_FREE && !self.disk_is_low()
     }
 
-    /// What this member may claim of its own disk as of now.
-    fn own_share(&self, share: Share) -> u64 {
-        self.room_now().map_or(u64::MAX, |room| room / share.members.max(1))
-    }
-
     /// Promises so many bytes, unless more than `most` were promised then; answers how many are.
     fn promise(self: &Arc<Self>, cost: u64, most: u64) -> Option<(Room, u64)> {
         let more = |promised: u64| promised.checked_add(cost).filter(|promised| *promised <= most);
-        let before = self.promised_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        // Who does not see a claim any more sees that it was let go.
+        let before = self.promised_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
         Some((Room { claim: Some((Arc::clone(self), cost)) }, before.saturating_add(cost)))
     }
 }
@@ -295,7 +306,8 @@ impl Room {
 impl Drop for Room {
     fn drop(&mut self) {
         if let Some((store, bytes)) = self.claim.take() {
-            store.promised_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            store.let_go_bytes.fetch_add(bytes, Ordering::AcqRel);
+            store.promised_bytes.fetch_sub(bytes, Ordering::AcqRel);
         }
     }
 }

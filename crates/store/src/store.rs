@@ -64,6 +64,8 @@ pub struct Store {
     pub(crate) claimed_bytes: AtomicU64,
     /// What is left for deletions, see [`Store::room_bytes`].
     pub(crate) room_bytes: AtomicU64,
+    /// What was promised of that and has been let go since: it may be used by now.
+    pub(crate) let_go_bytes: AtomicU64,
     /// What deletions under way were promised, see [`Store::claim_room`].
     pub(crate) promised_bytes: AtomicU64,
     pub(crate) disk: Arc<dyn Disk>,

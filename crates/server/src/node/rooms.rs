@@ -340,6 +340,8 @@ mod tests {
         assert_eq!(missing(7, room / 2), Some(NoEnd::RoomPromised), "others have claimed it");
         assert_eq!(missing(8, room + 1), Some(NoEnd::RoomMissing));
         drop(others);
+        assert_eq!(missing(7, room / 4 * 3), Some(NoEnd::RoomPromised), "nobody has looked whether it was used");
+        store.look_at_disk();
         let first = rooms.claim_lease_end(&store, 7, room / 4 * 3).expect("there is room again");
         assert_eq!(missing(7, room / 4 * 3), Some(NoEnd::UnderWay));
         assert_eq!(missing(8, room / 2), Some(NoEnd::RoomPromised));
@@ -348,7 +350,9 @@ mod tests {
         rooms.keep(held.expect("claimed"), ending, 0);
         assert_eq!(missing(7, room / 4 * 3), Some(NoEnd::UnderWay));
         rooms.release(5, 5, 0, None);
+        store.look_at_disk();
         assert_eq!(missing(7, room / 4 * 3), None);
+        store.look_at_disk();
         assert_eq!(missing(7, room / 4 * 3), None, "let go of before it was proposed");
     }
 

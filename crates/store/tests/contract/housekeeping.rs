@@ -206,6 +206,26 @@ fn members_claim_no_more_than_the_fullest_disk_has() {
 }
 
 #[test]
+fn known_room_is_claimed_without_a_look_at_the_disk() {
+    let node = Node::with(Options { reserve_bytes: 1 << 20, ..small_segments() });
+    node.disk.set_capacity(Some(64 << 20));
+    node.store.look_at_disk();
+    let (room, share) = (node.store.room_bytes(), store::Share::default());
+    let claim = |cost| node.store.claim_known_room(cost, share);
+    // Nobody has looked since.
+    node.disk.set_capacity(Some(8 << 20));
+    let held = claim(room / 2 + 2).unwrap();
+    assert_eq!(claim(room / 2).map(drop), Err(Error::NoSpace));
+    assert_eq!(node.store.claim_room(room / 2, share).map(drop), Err(Error::NoSpace));
+    drop(held);
+    assert_eq!(claim(room / 2).map(drop), Err(Error::NoSpace), "what was let go may be written by now");
+    assert!(node.store.has_room(room, share), "it is not missing");
+    node.disk.set_capacity(Some(64 << 20));
+    node.store.look_at_disk();
+    assert!(claim(room).is_ok() && !node.store.has_room(room + 1, share));
+}
+
+#[test]
 fn a_claim_that_is_refused_keeps_nobody_else_from_one() {
     let node = Node::with(Options { reserve_bytes: 1 << 20, ..small_segments() });
     node.disk.set_capacity(Some(64 << 20));
