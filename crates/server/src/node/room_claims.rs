@@ -3,18 +3,42 @@
 use super::rooms::{Claim, NoEnd};
 use super::{Node, Outcome};
 use api::Error;
+use api::etcdserverpb::{TxnResponse, response_op};
+use store::Response;
 
 impl Claim {
-    /// What became of the proposal. If that is not known, the claim stays until it can no longer be applied.
+    /// What became of the proposal. If that is not known, the claim stays until it can no longer be applied; if something was deleted,
+    /// until every member has applied it.
     pub(crate) fn end(mut self, node: &Node, outcome: &Outcome) {
         let is_doubtful =
             matches!(outcome, Err(Error::Timeout | Error::TimeoutDueToLeaderFail | Error::TimeoutDueToConnectionLost));
-        let is_told = self.rooms.least_told_bytes().is_some();
-        let Some(room) = self.room.take().filter(|room| room.bytes() > 0 && (is_doubtful || is_told)) else { return };
+        let is_to_come = is_doubtful || (self.rooms.least_told_bytes().is_some() && has_deleted(outcome));
+        let Some(room) = self.room.take().filter(|room| room.bytes() > 0 && is_to_come) else { return };
         // A message to the leader, and what it has appended because of it, has arrived or is lost by then.
         let patience_ms = if is_doubtful { 2 * node.config.election_timeout.as_millis() as u64 } else { 0 };
         self.rooms.keep(room, self.ending.take(), node.now_ms() + patience_ms);
     }
+}
+
+/// Whether what is known of a proposal is that it has deleted something, or may have.
+fn has_deleted(outcome: &Outcome) -> bool {
+    match outcome {
+        Ok(Response::DeleteRange(answer)) => answer.deleted > 0,
+        Ok(Response::Txn(answer)) => txn_has_deleted(answer),
+        // It was applied before it was known to be too large.
+        Ok(_) | Err(Error::TxnAnswerTooLarge) => true,
+        // Refused, before or after it was in the log.
+        Err(_) => false,
+    }
+}
+
+/// Recurses by nesting, at most `TXN_NESTING_MAX` deep.
+fn txn_has_deleted(answer: &TxnResponse) -> bool {
+    answer.responses.iter().any(|op| match &op.response {
+        Some(response_op::Response::ResponseDeleteRange(answer)) => answer.deleted > 0,
+        Some(response_op::Response::ResponseTxn(nested)) => txn_has_deleted(nested),
+        _ => false,
+    })
 }
 
 impl Node {
@@ -27,5 +51,29 @@ impl Node {
     /// Claims room for the end of a lease.
     pub(super) fn claim_lease_end(&self, lease: i64) -> Result<Claim, NoEnd> {
         self.rooms.claim_lease_end(&self.store, lease, self.store.revoke_cost_bytes(lease))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_deleted_nothing_keeps_no_room() {
+        use api::etcdserverpb::{DeleteRangeResponse, LeaseRevokeResponse, PutResponse, ResponseOp};
+        let deleted = |deleted| DeleteRangeResponse { deleted, ..Default::default() };
+        let op = |response| ResponseOp { response: Some(response) };
+        let txn = |responses| TxnResponse { responses, ..Default::default() };
+        let delete = |count| op(response_op::Response::ResponseDeleteRange(deleted(count)));
+        let put = || op(response_op::Response::ResponsePut(PutResponse::default()));
+        let nested = |responses| op(response_op::Response::ResponseTxn(txn(responses)));
+        let kept = |outcome: Outcome| has_deleted(&outcome);
+        assert!(kept(Ok(Response::DeleteRange(deleted(1)))) && !kept(Ok(Response::DeleteRange(deleted(0)))));
+        assert!(kept(Ok(Response::Txn(txn(vec![put(), delete(0), nested(vec![delete(2)])])))));
+        assert!(!kept(Ok(Response::Txn(txn(vec![put(), delete(0), nested(vec![delete(0), put()])])))));
+        assert!(kept(Ok(Response::LeaseRevoke(7, LeaseRevokeResponse::default()))));
+        assert!(kept(Err(Error::TxnAnswerTooLarge)));
+        let refusals = [Error::TooManyRequests, Error::AuthOldRevision, Error::LeaseNotFound, Error::NotPrimaryLessor];
+        assert_eq!(refusals.map(|error| kept(Err(error))), [false; 4]);
     }
 }

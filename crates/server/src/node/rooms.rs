@@ -180,7 +180,8 @@ impl Rooms {
         }
         let ending = Ending { lease, all };
         let share = self.share();
-        match store.claim_room(cost, share) {
+        // Under the lock of consensus, so without a look at the disk.
+        match store.claim_known_room(cost, share) {
             Ok(room) => Ok(Claim { room: Some(room), rooms: self.clone(), ending: Some(ending) }),
             Err(_) if store.has_room(cost, share) => Err(NoEnd::RoomPromised),
             Err(_) => Err(NoEnd::RoomMissing),
