@@ -4,6 +4,7 @@ use super::kv::{propose_holding, propose_in, still};
 use super::reply::{decode, encode, refuse};
 use super::within::{self, Order, Stop, Terms, counted, with_room};
 use crate::auth::{Identity, admit};
+use crate::budget::Claim;
 use crate::cluster;
 use crate::node::{self, Node};
 use api::etcdserverpb::{
@@ -182,6 +183,9 @@ fn answer_leases(terms: &Terms<'_>) -> Result<Reply, Stop> {
     Ok(counted(node, claim, reply))
 }
 
+/// What a keep-alive takes until it is answered: its lease among those that wait, among those that the leader is asked about, and there.
+const KEEP_ALIVE_BYTES: usize = 3 * size_of::<i64>();
+
 /// A keep-alive stream: requests are answered in order, by the leader's word.
 pub(super) struct KeepAlive {
     node: Arc<Node>,
@@ -190,6 +194,8 @@ pub(super) struct KeepAlive {
     waker: StreamWaker,
     /// Requests that the leader has not been asked about yet.
     waiting: VecDeque<i64>,
+    /// What those hold.
+    held: Claim,
     /// What it was asked about.
     asked: Vec<i64>,
     /// The header of the answers to those: the revision is taken before the leases are renewed.
@@ -206,6 +212,7 @@ impl KeepAlive {
             client: call.peer.address,
             waker: call.waker,
             waiting: VecDeque::new(),
+            held: node.budget.request(call.peer.address),
             asked: Vec::new(),
             header: ResponseHeader::default(),
             renewed: Arc::default(),
@@ -232,6 +239,9 @@ impl KeepAlive {
                 self.answer(header, id, ttl, out);
             }
             if self.waiting.is_empty() {
+                if self.held.bytes() > 0 {
+                    self.held.resize(0);
+                }
                 break;
             }
             self.ask();
@@ -250,11 +260,25 @@ impl KeepAlive {
         self.header = self.node.header(self.node.store.revision());
         self.asked = std::mem::take(&mut self.waiting).into();
         let (renewed, waker) = (self.renewed.clone(), self.waker.clone());
+        // Whatever becomes of the stream, the question is there until it is answered.
+        let held = std::mem::replace(&mut self.held, self.node.budget.request(self.client));
         let keeper = cluster::leases::Keeper { client: self.client, waker: self.waker.clone() };
         cluster::leases::renew(&self.node, keeper, self.asked.clone(), move |result| {
             *lock(&renewed) = Some(result);
+            drop(held);
             waker.wake();
         });
+    }
+
+    /// Claims what waits, if that is not little.
+    fn hold(&mut self) -> Result<(), Status> {
+        let bytes = self.waiting.len().saturating_mul(KEEP_ALIVE_BYTES);
+        if bytes as u64 <= self.held.bytes().max(limits::BUDGET_FREE_BYTES as u64) {
+            return Ok(());
+        }
+        // For some more, so that not each of them claims.
+        let bytes = bytes.saturating_add(limits::BUDGET_FREE_BYTES) as u64;
+        if self.held.resize(bytes) { Ok(()) } else { Err(Error::TooManyRequests.into()) }
     }
 
     fn answer(&self, header: ResponseHeader, id: i64, ttl: i64, out: &mut Outbound<'_>) {
@@ -271,7 +295,8 @@ impl KeepAlive {
         }
         self.node.pass_now(&self.identity)?.decide(Ask::Lease(request.id), &self.node.store)?;
         self.waiting.push_back(request.id);
-        self.pump(out)
+        self.pump(out)?;
+        self.hold()
     }
 }
 

@@ -4,11 +4,15 @@ use crate::budget::Pool;
 use crate::rig::{Pending, Rig};
 use api::Message;
 use api::etcdserverpb::{
-    AuthRoleGetRequest, AuthUserGetRequest, DeleteRangeRequest, PutRequest, RangeRequest, RangeResponse,
+    AuthRoleGetRequest, AuthUserGetRequest, DeleteRangeRequest, LeaseKeepAliveRequest, PutRequest, RangeRequest,
+    RangeResponse,
 };
 use api::v3electionpb::{CampaignRequest, LeaderKey, LeaderRequest, ProclaimRequest, ResignRequest};
 use api::v3lockpb::{LockRequest, UnlockRequest};
+use api::{Error, limits};
 use bytes::Bytes;
+use rpc::LocalStream;
+use std::task::{Context, Poll, Waker};
 
 /// Of the longest field of each request.
 const LONG: usize = 256 << 10;
@@ -72,4 +76,41 @@ fn all_that_waits_for_a_read_index_is_counted() {
     assert!(held(&rig) >= LONG, "a stream waits with its request");
     let _observer = rig.stream("/v3electionpb.Election/Observe", None, &LeaderRequest { name: long() });
     assert!(held(&rig) >= 3 * LONG, "an observer waits with its own and what is made of it");
+}
+
+/// A stream with so many keep-alives, while nobody can say who leads.
+fn keep_alive(rig: &Rig, count: i64) -> LocalStream {
+    let request = |id| LeaseKeepAliveRequest { id };
+    let mut stream = rig.stream("/etcdserverpb.Lease/LeaseKeepAlive", None, &request(1));
+    (2..=count).for_each(|id| stream.send(request(id).encode_to_vec().into()));
+    stream
+}
+
+#[test]
+fn keep_alives_that_wait_are_counted() {
+    let rig = Rig::start(&[]);
+    rig.cut_off(None);
+    let few = keep_alive(&rig, 100);
+    assert_eq!(held(&rig), 0, "so many are free");
+    let count = limits::KEEP_ALIVES_WAITING_MAX / 2;
+    let many = keep_alive(&rig, count as i64);
+    assert!(held(&rig) >= (count - 1) * 3 * size_of::<i64>(), "{} bytes are counted", held(&rig));
+    drop((few, many));
+    rig.wait_for("the end of what was held", || held(&rig) == 0);
+}
+
+#[test]
+fn a_stream_of_more_keep_alives_than_its_share_ends() {
+    let rig = Rig::start(&["--max-held-bytes=67108864"]);
+    rig.cut_off(None);
+    let mut streams: Vec<LocalStream> =
+        (0..8).map(|_| keep_alive(&rig, limits::KEEP_ALIVES_WAITING_MAX as i64)).collect();
+    let ended = |stream: &mut LocalStream| match stream.poll_next(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(Err(status)) => Some(status.message),
+        _ => None,
+    };
+    assert_eq!(ended(&mut streams[0]), None, "there was room for the first");
+    assert_eq!(ended(&mut streams[7]).as_deref(), Some(Error::TooManyRequests.message()));
+    drop(streams);
+    rig.wait_for("the end of what was held", || held(&rig) == 0);
 }
