@@ -131,11 +131,12 @@ impl RangeStream {
         let kvs = match wanted {
             0 => Kvs::none(),
             _ if self.is_small_and_sorted() => {
-                self.store.range(&RangeRequest { revision: self.at, ..self.request.clone() })?.kvs
+                let kvs = self.store.range(&RangeRequest { revision: self.at, ..self.request.clone() })?.kvs;
+                if kvs.len() == wanted { kvs } else { return Err(Error::Corrupt) }
             }
             _ => self.collect(wanted)?,
         };
-        self.left -= kvs.len();
+        self.left = self.left.saturating_sub(kvs.len());
         self.chunk_keys = self.chunk_keys.saturating_mul(2);
         let more = !self.request.count_only
             && usize::try_from(self.request.limit).is_ok_and(|limit| limit > 0 && self.count > limit as i64);
@@ -193,7 +194,10 @@ impl RangeStream {
                 Scan::Done => break,
             }
         }
-        assert!(locs.len() == wanted || is_full, "a stream counted {} keys and found {}", self.count, locs.len());
+        // What a revision holds never changes, unless another member has sent a state that differs from this one.
+        if locs.len() != wanted && !is_full {
+            return Err(Error::Corrupt);
+        }
         Ok(if self.request.keys_only { Kvs::encoded(encoded, locs) } else { Kvs::stored(held, locs) })
     }
 }

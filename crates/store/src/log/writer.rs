@@ -108,11 +108,12 @@ impl Log {
         Ok(())
     }
 
-    /// Goes on behind another log, whose last record is `last`, in a new segment. The segments know it already.
+    /// Goes on behind another log, whose last record is `last`, in a new segment. The segments know it already. A log that another member
+    /// sent may end before this one: what is appended next is behind the revision of its state, and so behind both.
     pub(crate) fn restart(&mut self, last: Revision) {
-        assert!(self.buffer.is_empty() && last >= self.last, "the log was to go on behind {last:?}");
+        assert!(self.buffer.is_empty(), "a state is installed between two strides");
         self.parts.clear();
-        self.last = last;
+        self.last = self.last.max(last);
     }
 
     /// Segments and lengths for a checkpoint; only flushed bytes.

@@ -185,6 +185,12 @@ impl Prepared {
     pub fn revision(&self) -> i64 {
         self.content.revision
     }
+
+    /// Whether this member's revision, or its compaction, has gone beyond the state's since the transfer began. Where the state covers
+    /// more entries than this member has applied, no honest member sends one like that.
+    pub fn is_overtaken(&self) -> bool {
+        self.content.revision < self.store.revision() || self.content.compact_revision < self.store.compact_revision()
+    }
 }
 
 impl Drop for Prepared {

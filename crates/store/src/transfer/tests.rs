@@ -4,7 +4,11 @@ use super::*;
 use crate::checkpoint::{Checkpoint, decode_checkpoint, encode_checkpoint};
 use crate::log::{KvParts, Listing, Log, Options, SEGMENT_HEADER_BYTES, SegmentEntry, Segments, segment_header};
 use crate::types::Revision;
-use crate::{Opened, Store};
+use crate::{Opened, Response, Sink, Store};
+use api::Message;
+use api::etcdserverpb::range_request::SortTarget;
+use api::etcdserverpb::{InternalRaftRequest, PutRequest, RangeRequest};
+use api::raftpb::{ConfChange, Entry};
 use disk::Disk;
 use disk::sim::{Random, SimDisk};
 use std::path::Path;
@@ -223,6 +227,79 @@ fn more_than_is_allowed_is_refused() {
         .collect();
     let error = many.refused();
     assert_eq!(error.to_string(), "the received state has 70000 segments, more than 65536");
+}
+
+/// Puts keys of its own to the receiver, one a revision.
+fn live(opened: &mut Opened, keys: u64) {
+    for at in 0..keys {
+        let put = PutRequest { key: format!("own{at:03}").into(), ..Default::default() };
+        let request = InternalRaftRequest { put: Some(put), ..Default::default() };
+        let index = Some(opened.applier.applied_index() + 1);
+        let entry = Entry { term: Some(1), index, r#type: None, data: Some(request.encode_to_vec().into()) };
+        opened.applier.apply(&[entry], &mut Nobody).unwrap();
+    }
+}
+
+struct Nobody;
+
+impl Sink for Nobody {
+    fn done(&mut self, _: u64, _: u64, _: Result<Response, api::Error>) {}
+    fn conf_change(&mut self, _: u64, _: ConfChange) {}
+    fn raise_no_space(&mut self) {}
+}
+
+fn all() -> RangeRequest {
+    RangeRequest { key: "\0".into(), range_end: "\0".into(), ..Default::default() }
+}
+
+#[test]
+fn a_state_whose_log_ends_before_the_own_one_is_gone_on_from() {
+    for segments in [0, 1] {
+        let (disk, mut opened) = receiver();
+        live(&mut opened, 30);
+        let mut state = state(|log| (2..2 + segments).for_each(|main| put(log, main, b"key", 0)));
+        state.content.revision = 100;
+        let ready = state.send(&opened.store).unwrap();
+        opened.applier.install(ready).unwrap();
+        live(&mut opened, 3);
+        assert_eq!((opened.store.revision(), opened.store.usage().keys), (103, 3 + segments as u64));
+        drop(opened);
+        let opened = crate::open(Arc::new(disk), Path::new(DIR), crate::Options::default()).unwrap();
+        assert_eq!((opened.store.revision(), opened.store.usage().keys), (100, segments as u64));
+    }
+}
+
+#[test]
+fn a_state_that_the_own_revision_overtook_is_told_apart() {
+    let (_, mut opened) = receiver();
+    let ready = usual().send(&opened.store).unwrap();
+    live(&mut opened, 38);
+    assert!(!ready.is_overtaken(), "it is of the same revision");
+    live(&mut opened, 1);
+    assert!(ready.is_overtaken());
+}
+
+/// Another state of the same revision can only come from a member that lies, or whose data are damaged.
+#[test]
+fn a_stream_over_a_state_that_was_replaced_by_another_one_of_its_revision_ends() {
+    for (keys, sort_target) in [(38, SortTarget::Key), (5, SortTarget::Key), (5, SortTarget::Value)] {
+        let (_, mut opened) = receiver();
+        live(&mut opened, keys);
+        let other = state(|log| {
+            (2..2 + keys as i64).for_each(|main| {
+                let kv = KvParts { key: b"key", create: 2, version: main - 1, value: b"", lease: 0 };
+                log.append_put(Revision { main, sub: 0 }, kv);
+            });
+        });
+        let mut stream = opened.store.range_stream(RangeRequest { sort_target: sort_target as i32, ..all() }).unwrap();
+        if keys > 10 {
+            assert_eq!(stream.next().unwrap().unwrap().kvs.len(), 10);
+        }
+        let ready = other.send(&opened.store).unwrap();
+        opened.applier.install(ready).unwrap();
+        assert_eq!(stream.next().unwrap().unwrap_err(), api::Error::Corrupt, "{keys} keys by {sort_target:?}");
+        assert!(stream.next().is_none());
+    }
 }
 
 #[test]
