@@ -131,6 +131,13 @@ impl<C> Replica<C> {
         }
         let message = install.message.clone();
         let index = install.prepared.index();
+        // Raft knows indexes alone, and the store cannot go back to an older revision.
+        if index > self.raft.status().committed && install.prepared.is_overtaken() {
+            let reason =
+                "the snapshot contradicts itself: it has later entries than this member, and an older revision";
+            shell.end_install(install.source, Err(reason.into()));
+            return Ok(());
+        }
         self.incoming.installing = Some(install);
         self.step(shell, message, None);
         while self.raft.has_work() {
