@@ -137,8 +137,8 @@ impl Database {
             roles.push(decode("authRoles", value)?);
             Ok(())
         })?;
-        contents.auth = store::encode_auth(enabled, revision, users, roles)
-            .ok_or_else(|| Error::contents("authUsers", "a name that is no text"))?;
+        contents.auth =
+            store::encode_auth(enabled, revision, users, roles).map_err(|what| Error::contents("auth", what))?;
         Ok(())
     }
 

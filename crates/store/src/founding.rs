@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 /// Bytes of records that gather in memory.
 const BUFFER_BYTES_MAX: u64 = 4 << 20;
-/// The last revision that a store may begin with: as many again are left for what is written to it.
-pub const FOUNDING_REVISION_MAX: i64 = i64::MAX / 2;
+/// The last revision that a store may begin with: as many again are left for what is written to it, before a checkpoint is refused.
+pub const FOUNDING_REVISION_MAX: i64 = 1 << 61;
 
 /// A store that is being filled: every record there is, in order, then the state they belong to. Given up before that, it stays an
 /// empty store.
@@ -108,13 +108,12 @@ impl Founding {
     }
 }
 
-/// Users and roles as a checkpoint has them. None if a name is no text.
-pub fn encode_auth(enabled: bool, revision: u64, users: Vec<User>, roles: Vec<Role>) -> Option<Bytes> {
-    let text = |name: &Bytes| String::from_utf8(name.to_vec()).ok();
-    let users = users.into_iter().map(|user| Some((text(&user.name)?, Arc::new(user))));
-    let roles = roles.into_iter().map(|role| Some((text(&role.name)?, Arc::new(role))));
-    let (users, roles) = (users.collect::<Option<_>>()?, roles.collect::<Option<_>>()?);
-    Some(AuthState { enabled, revision: revision.max(1), users, roles }.save())
+/// Users and roles as a checkpoint has them.
+///
+/// # Errors
+/// What no store can have: a name that is no text, or a revision that cannot be counted on from.
+pub fn encode_auth(enabled: bool, revision: u64, users: Vec<User>, roles: Vec<Role>) -> Result<Bytes, &'static str> {
+    Ok(AuthState::of(enabled, revision.max(1), users, roles)?.save())
 }
 
 #[cfg(test)]

@@ -7,6 +7,9 @@ use api::leasepb::Lease;
 use api::raftpb::ConfState;
 use bytes::Bytes;
 
+/// Revisions, entries and terms to which no cluster gets, so that one can still be counted on from.
+const NUMBER_MAX: u64 = 1 << 62;
+
 /// The state of the store after the entry `applied_index`, apart from the keys, which are in the segments. Persisted as
 /// protobuf: numbers are never reused, and a missing field is its zero.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -95,14 +98,21 @@ impl Checkpoint {
         if self.lease_table.is_some() && !self.leases.is_empty() {
             return Some("leases of a checkpoint in two places");
         }
-        if AuthState::load(&self.auth).is_none() {
-            return Some("users of a checkpoint that do not parse");
+        if AuthState::load(&self.auth).is_err() {
+            return Some("users of a checkpoint that do not parse, or whose revision cannot be counted on from");
+        }
+        let numbers = [self.applied_index, self.applied_term, self.revision.cast_unsigned()];
+        if numbers.iter().any(|&number| number > NUMBER_MAX) {
+            return Some("a checkpoint of a state that no member can be in");
         }
         let mut last = Default::default();
         let mut ids = std::collections::HashSet::new();
         for entry in &self.segments {
             if entry.records == 0 || entry.first() <= last || entry.last() < entry.first() || !ids.insert(entry.id) {
                 return Some("segments of a checkpoint that contradict each other");
+            }
+            if !entry.is_possible() {
+                return Some("a segment of a checkpoint that cannot have its length or so many records");
             }
             last = entry.last();
         }

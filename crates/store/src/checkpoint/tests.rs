@@ -117,3 +117,23 @@ fn only_our_own_names_are_checkpoints() {
         assert_eq!(CheckpointName::parse(name), None, "{name}");
     }
 }
+
+#[test]
+fn a_state_that_cannot_be_is_no_checkpoint() {
+    let segment =
+        |change: fn(&mut SegmentEntry)| move |checkpoint: &mut Checkpoint| change(&mut checkpoint.segments[1]);
+    type Change = Box<dyn Fn(&mut Checkpoint)>;
+    let changes: Vec<(&str, Change)> = vec![
+        ("a length that has no place", Box::new(segment(|entry| entry.length = 1 << 33))),
+        ("a length without a header", Box::new(segment(|entry| entry.length = 16))),
+        ("more records than fit", Box::new(segment(|entry| entry.records = 1 << 60))),
+        ("an entry of the future", Box::new(|checkpoint| checkpoint.applied_index = u64::MAX)),
+        ("a term of the future", Box::new(|checkpoint| checkpoint.applied_term = u64::MAX)),
+        ("a revision of the future", Box::new(|checkpoint| checkpoint.revision = i64::MAX)),
+    ];
+    for (what, change) in changes {
+        let mut checkpoint = sample();
+        change(&mut checkpoint);
+        assert!(decode_checkpoint(&encode_checkpoint(&checkpoint)).is_err(), "{what}");
+    }
+}

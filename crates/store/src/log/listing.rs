@@ -1,10 +1,14 @@
 //! What a checkpoint says about the log.
 
+use super::layout::SEGMENT_HEADER_BYTES;
 use super::{Error, Segment};
 use crate::types::Revision;
 use disk::Disk;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// The shortest record.
+const RECORD_BYTES_MIN: u64 = 32;
 
 /// One segment as a checkpoint lists it. Persisted as protobuf: numbers are never reused.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
@@ -36,6 +40,14 @@ pub struct SegmentEntry {
 }
 
 impl SegmentEntry {
+    /// Whether there can be a segment of this length with so many records. Places in a segment are 32 bits wide.
+    pub(crate) fn is_possible(&self) -> bool {
+        let body = self.length.checked_sub(SEGMENT_HEADER_BYTES as u64);
+        self.length <= u64::from(u32::MAX)
+            && self.length.is_multiple_of(8)
+            && body.is_some_and(|body| self.records <= body / RECORD_BYTES_MIN)
+    }
+
     /// Revision of the first record.
     pub(crate) fn first(&self) -> Revision {
         Revision { main: self.first_main, sub: self.first_sub }
