@@ -88,6 +88,8 @@ pub const KEEP_ALIVES_WAITING_MAX: usize = 65_536;
 pub const AUTH_NAME_BYTES_MAX: usize = 32_768;
 /// Messages of a stream held back until its token is known.
 pub const EARLY_MESSAGES_MAX: usize = 16;
+/// A role with its permissions, as it is stored. A user's are merged over the roles.
+pub const ROLE_BYTES_MAX: usize = 16 << 20;
 /// Changes of users and roles that may wait.
 pub const AUTH_QUEUE_MAX: usize = 4_096;
 /// Default of `--max-held-bytes`: answers and parts of requests that clients have a member hold.

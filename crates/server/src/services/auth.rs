@@ -7,11 +7,11 @@ use super::reply::{decode, encode, refuse};
 use crate::auth::{HashError, Identity, Pass, admit, hand_over, log_in};
 use crate::node::{self, Node};
 use api::etcdserverpb::{
-    AuthRoleGetRequest, AuthRoleGetResponse, AuthRoleListResponse, AuthStatusResponse, AuthUserAddRequest,
-    AuthUserChangePasswordRequest, AuthUserGetRequest, AuthUserGetResponse, AuthUserListResponse, AuthenticateRequest,
-    AuthenticateResponse,
+    AuthRoleGetRequest, AuthRoleGetResponse, AuthRoleGrantPermissionRequest, AuthRoleListResponse, AuthStatusResponse,
+    AuthUserAddRequest, AuthUserChangePasswordRequest, AuthUserGetRequest, AuthUserGetResponse, AuthUserListResponse,
+    AuthenticateRequest, AuthenticateResponse,
 };
-use api::limits::AUTH_NAME_BYTES_MAX;
+use api::limits::{AUTH_NAME_BYTES_MAX, ROLE_BYTES_MAX};
 use api::{Code, Error, Message};
 use rpc::{Call, Reply, Responder, Status};
 use std::sync::Arc;
@@ -33,6 +33,33 @@ pub(super) fn change<R: Message + Default + 'static>(node: &Arc<Node>, call: Cal
             Err(error) => refuse(responder, error),
         },
     );
+}
+
+/// A role must not grow without bound: what its users may do is merged in memory, and a snapshot has it as one record.
+pub(super) fn role_grant_permission(node: &Arc<Node>, call: Call, responder: Responder) {
+    let request: AuthRoleGrantPermissionRequest = match decode(call.message.clone()) {
+        Ok(request) => request,
+        Err(status) => return refuse(responder, status),
+    };
+    admit(
+        node,
+        Identity::of(&call),
+        request,
+        |_| Ask::Root,
+        move |node, request, pass| match pass {
+            Ok(_) if is_too_large(node, &request) => refuse(responder, Error::RequestTooLarge),
+            Ok(pass) => {
+                let field = node::AUTH_ROLE_GRANT_PERMISSION;
+                propose(node, pass.author(), field, &call.message, call.is_alone, responder);
+            }
+            Err(error) => refuse(responder, error),
+        },
+    );
+}
+
+fn is_too_large(node: &Node, request: &AuthRoleGrantPermissionRequest) -> bool {
+    let bytes_with = |permission| node.store.auth().role_bytes_with(&request.name, permission);
+    request.perm.as_ref().is_some_and(|permission| bytes_with(permission) > ROLE_BYTES_MAX)
 }
 
 pub(super) fn user_add(node: &Arc<Node>, call: Call, responder: Responder) {

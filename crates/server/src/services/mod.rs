@@ -42,15 +42,14 @@ use crate::door::Door;
 use crate::http::Http;
 use crate::node::Node;
 use crate::node::{
-    AUTH_DISABLE, AUTH_ENABLE, AUTH_ROLE_ADD, AUTH_ROLE_DELETE, AUTH_ROLE_GRANT_PERMISSION,
-    AUTH_ROLE_REVOKE_PERMISSION, AUTH_USER_DELETE, AUTH_USER_GRANT_ROLE, AUTH_USER_REVOKE_ROLE,
+    AUTH_DISABLE, AUTH_ENABLE, AUTH_ROLE_ADD, AUTH_ROLE_DELETE, AUTH_ROLE_REVOKE_PERMISSION, AUTH_USER_DELETE,
+    AUTH_USER_GRANT_ROLE, AUTH_USER_REVOKE_ROLE,
 };
 use crate::tracing;
 use api::Code;
 use api::etcdserverpb::{
-    AuthDisableRequest, AuthEnableRequest, AuthRoleAddRequest, AuthRoleDeleteRequest, AuthRoleGrantPermissionRequest,
-    AuthRoleRevokePermissionRequest, AuthUserDeleteRequest, AuthUserGrantRoleRequest, AuthUserRevokeRoleRequest,
-    RangeRequest,
+    AuthDisableRequest, AuthEnableRequest, AuthRoleAddRequest, AuthRoleDeleteRequest, AuthRoleRevokePermissionRequest,
+    AuthUserDeleteRequest, AuthUserGrantRoleRequest, AuthUserRevokeRoleRequest, RangeRequest,
 };
 use api::unread;
 use bytes::Bytes;
@@ -248,9 +247,7 @@ fn serve(queue: &Arc<LockQueue>, node: &Arc<Node>, rpc: Rpc, call: Call, respond
         Rpc::RoleGet => auth::role_get(node, call, responder),
         Rpc::RoleList => auth::role_list(node, call, responder),
         Rpc::RoleDelete => auth::change::<AuthRoleDeleteRequest>(node, call, AUTH_ROLE_DELETE, responder),
-        Rpc::RoleGrantPermission => {
-            auth::change::<AuthRoleGrantPermissionRequest>(node, call, AUTH_ROLE_GRANT_PERMISSION, responder);
-        }
+        Rpc::RoleGrantPermission => auth::role_grant_permission(node, call, responder),
         Rpc::RoleRevokePermission => {
             auth::change::<AuthRoleRevokePermissionRequest>(node, call, AUTH_ROLE_REVOKE_PERMISSION, responder);
         }

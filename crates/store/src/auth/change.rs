@@ -192,7 +192,7 @@ fn hash(encoded: &str, no_password: bool) -> Result<Bytes, Error> {
 }
 
 /// Where a role has the permission for exactly this range.
-fn position(role: &Role, key: &[u8], range_end: &[u8]) -> Option<usize> {
+pub(super) fn position(role: &Role, key: &[u8], range_end: &[u8]) -> Option<usize> {
     let from = role.key_permission.partition_point(|other| other.key[..] < *key);
     let mut same = role.key_permission[from..].iter().take_while(|other| other.key[..] == *key);
     same.position(|other| other.range_end[..] == *range_end).map(|at| from + at)

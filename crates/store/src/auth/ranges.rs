@@ -26,6 +26,12 @@ struct Span {
 impl Ranges {
     /// Merges ranges. Those in which no key can be are left out.
     pub(super) fn merge<'a>(ranges: impl Iterator<Item = KeyRange<'a>>) -> Ranges {
+        // Their places are 32 bits wide.
+        Ranges::merge_within(ranges, u32::MAX as usize)
+    }
+
+    /// The same, and those left out from which on all take more than `bytes_max`: what does not fit is not permitted.
+    fn merge_within<'a>(ranges: impl Iterator<Item = KeyRange<'a>>, bytes_max: usize) -> Ranges {
         let mut all: Vec<(&[u8], End)> =
             ranges.filter(|range| !range.is_empty()).map(|range| (range.start(), End::of(range))).collect();
         all.sort_unstable_by(|a, b| a.0.cmp(b.0));
@@ -43,6 +49,9 @@ impl Ranges {
         let mut bytes = Vec::new();
         let mut spans = Vec::with_capacity(merged.len());
         for (start, end) in merged {
+            if bytes.len().saturating_add(start.len()).saturating_add(end.bytes()) > bytes_max {
+                break;
+            }
             let from = bytes.len() as u32;
             bytes.extend_from_slice(start);
             let middle = bytes.len() as u32;
@@ -55,7 +64,6 @@ impl Ranges {
             };
             spans.push(Span { start: from, end: middle, behind });
         }
-        assert!(u32::try_from(bytes.len()).is_ok(), "a user's permissions are far smaller than 4 GiB");
         let mut ranges = Ranges { bytes: bytes.into(), spans: spans.into(), prefix: 0, heads: Box::default() };
         if let [first, .., last] = ranges.spans[..] {
             // They are in order, so what the first and the last share all of them do.
@@ -133,6 +141,13 @@ impl End {
         }
     }
 
+    fn bytes(&self) -> usize {
+        match self {
+            End::Key(end) => end.len(),
+            End::None => 0,
+        }
+    }
+
     /// Whether a span that begins at `start` overlaps one with this end or touches it.
     fn reaches(&self, start: &[u8]) -> bool {
         match self {
@@ -155,6 +170,18 @@ mod tests {
             key.push(b"\0\0\0aab\xff"[random.below(7) as usize]);
         }
         key
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_permitted() {
+        let keys = ["a", "b", "d", "f"];
+        let ranges = || keys.iter().map(|key| KeyRange::One(key.as_bytes()));
+        // A key and the next one after it: three bytes each, and "a" and "b" do not touch.
+        for (bytes_max, fitting) in [(0, 0), (2, 0), (3, 1), (8, 2), (12, 4)] {
+            let merged = Ranges::merge_within(ranges(), bytes_max);
+            let permitted = keys.iter().filter(|key| merged.covers(KeyRange::One(key.as_bytes()))).count();
+            assert_eq!(permitted, fitting, "{bytes_max} bytes");
+        }
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! The state as all threads see it.
 
-use super::change::{Change, has_no_password};
+use super::change::{Change, has_no_password, position};
 use super::permissions::Permissions;
 use super::state::AuthState;
 use super::{Ask, AuthEvent, Author, ROOT};
 use crate::leases::Leases;
 use crate::log::{RwLock, read, write};
-use api::Error;
 use api::authpb::{Permission, permission::Type};
+use api::{Error, Message};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -144,6 +144,14 @@ impl Auth {
     /// The roles of a user, in order.
     pub fn user(&self, name: &str) -> Result<Vec<String>, Error> {
         read(&self.state).users.get(name).map(|user| user.roles.clone()).ok_or(Error::UserNotFound)
+    }
+
+    /// Bytes that a role takes once it was granted `permission`; 0 if there is no such role.
+    pub fn role_bytes_with(&self, name: &str, permission: &Permission) -> usize {
+        let state = read(&self.state);
+        let Some(role) = state.roles.get(name) else { return 0 };
+        let is_there = position(role, &permission.key, &permission.range_end).is_some();
+        role.encoded_len().saturating_add(if is_there { 0 } else { permission.encoded_len() })
     }
 
     /// What a role may do, by key.

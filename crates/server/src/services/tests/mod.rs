@@ -3,6 +3,7 @@
 mod lock_queue;
 mod logins;
 mod memory;
+mod roles;
 mod space;
 mod waiting;
 mod weighing;
