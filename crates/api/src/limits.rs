@@ -2,6 +2,8 @@
 
 /// Default of `--max-request-bytes`: the largest marshalled Raft request.
 pub const REQUEST_BYTES_MAX: usize = 1_572_864;
+/// What `--max-request-bytes` may be at most, and so the longest key: the index has several keys in one block, with places of 32 bits.
+pub const REQUEST_BYTES_LIMIT: usize = 512 << 20;
 /// What a gRPC message may hold beyond `--max-request-bytes`.
 pub const GRPC_OVERHEAD_BYTES: usize = 512 * 1024;
 /// Default of `--max-txn-ops`.
@@ -86,10 +88,10 @@ pub const SNAPSHOT_READ_BYTES_MAX: usize = 1 << 20;
 pub const KEEP_ALIVES_WAITING_MAX: usize = 65_536;
 /// Bytes of the name of a user or a role: what an etcd backend file, and so a client's snapshot, can hold as a key.
 pub const AUTH_NAME_BYTES_MAX: usize = 32_768;
-/// Messages of a stream held back until its token is known.
-pub const EARLY_MESSAGES_MAX: usize = 16;
 /// A role with its permissions, as it is stored. A user's are merged over the roles.
 pub const ROLE_BYTES_MAX: usize = 16 << 20;
+/// Messages of a stream held back until its token is known.
+pub const EARLY_MESSAGES_MAX: usize = 16;
 /// Changes of users and roles that may wait.
 pub const AUTH_QUEUE_MAX: usize = 4_096;
 /// Default of `--max-held-bytes`: answers and parts of requests that clients have a member hold.

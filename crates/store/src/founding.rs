@@ -6,6 +6,7 @@ use crate::log::{Error, KvView, Log, Options};
 use crate::recovery::{self, OpenError};
 use crate::types::Revision;
 use api::authpb::{Role, User};
+use api::limits::REQUEST_BYTES_LIMIT;
 use bytes::Bytes;
 use disk::Disk;
 use std::path::{Path, PathBuf};
@@ -77,6 +78,9 @@ impl Founding {
             return Err(wrong("no revisions are left for later changes"));
         }
         let view = KvView::parse(stored).ok_or_else(|| wrong("its bytes are not those of a key and a value"))?;
+        if view.key.len() > REQUEST_BYTES_LIMIT {
+            return Err(wrong("its key is longer than any request"));
+        }
         let is_bare = view == KvView { key: view.key, ..KvView::default() };
         if is_tombstone != is_bare || (!is_tombstone && (view.modified != rev.main || view.create > rev.main)) {
             return Err(wrong("it contradicts itself"));

@@ -46,8 +46,6 @@ use values::{Values, unusable};
 const PEER_TIMEOUT_MIN: Duration = Duration::from_millis(100);
 /// A leader that is gone must be missed some day.
 const ELECTION_MS_MAX: i64 = 50_000;
-/// A message's length has 31 bits in some clients.
-const REQUEST_BYTES_MAX: i64 = i32::MAX as i64 - api::limits::GRPC_OVERHEAD_BYTES as i64;
 const DOWNGRADE_CHECK: Duration = Duration::from_secs(5);
 
 /// How history is compacted by itself.
@@ -367,7 +365,7 @@ fn build(mut values: Values) -> Result<Config, ConfigError> {
         auto_compaction,
         quota_bytes: values.number("quota-backend-bytes", i64::MIN, i64::MAX)?,
         max_txn_ops: values.number("max-txn-ops", 1, u32::MAX as i64)? as usize,
-        max_request_bytes: values.number("max-request-bytes", 1, REQUEST_BYTES_MAX)? as usize,
+        max_request_bytes: values.number("max-request-bytes", 1, api::limits::REQUEST_BYTES_LIMIT as i64)? as usize,
         max_concurrent_streams: match values.number("max-concurrent-streams", 0, u32::MAX.into())? {
             0 => api::limits::CONCURRENT_STREAMS_MAX,
             streams => streams as u32,
@@ -516,6 +514,16 @@ mod tests {
         let urls = "http://127.0.0.1:1,http://name:1,http://192.0.2.7:1";
         assert_eq!(from("SetMemberLocalAddr=true", urls), Some(IpAddr::from([192, 0, 2, 7])));
         assert_eq!((from("", urls), from("SetMemberLocalAddr=true", "http://name:1")), (None, None));
+    }
+
+    #[test]
+    fn the_largest_request_is_named() {
+        assert_eq!(
+            config(&["--max-request-bytes=536870912"]).map(|config| config.max_request_bytes).ok(),
+            Some(512 << 20)
+        );
+        let error = config(&["--max-request-bytes=536870913"]).expect_err("too large").to_string();
+        assert!(error.contains("max-request-bytes") && error.contains("must be in 1..=536870912"), "{error}");
     }
 
     #[test]

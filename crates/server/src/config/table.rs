@@ -107,7 +107,7 @@ const MEMBER: &[Flag] = &[
     switch("memory-mlock", "keep all of the process in memory"),
     signed("quota-backend-bytes", "0", "live bytes at which writes are refused (0: 2 GiB, negative: no limit)"),
     unsigned("max-txn-ops", "128", "operations in one transaction"),
-    unsigned("max-request-bytes", "1572864", "bytes of one request"),
+    unsigned("max-request-bytes", "1572864", "bytes of one request (512 MiB at most)"),
     flag(
         "max-concurrent-streams",
         Kind::Number(0, u32::MAX as i128),

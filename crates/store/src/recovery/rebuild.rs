@@ -10,6 +10,7 @@ mod tests;
 use super::{OpenError, Source};
 use crate::index::Index;
 use crate::log::{Batch, Damage, SEGMENT_HEADER_BYTES, Walk};
+use api::limits::REQUEST_BYTES_LIMIT;
 use place::{Place, Places};
 use sort::Item;
 use versions::Versions;
@@ -71,6 +72,9 @@ impl<'a> Verified<'a> {
             let Some(view) = stored.view() else {
                 return Err(Damage { offset: offset as u64, what: "a record whose content does not fit its header" });
             };
+            if view.key.len() > REQUEST_BYTES_LIMIT {
+                return Err(Damage { offset: offset as u64, what: "a record whose key is longer than any request" });
+            }
             match &mut self.first {
                 Some((first, shared)) => *shared = sort::shared(&first[..*shared], view.key),
                 None => self.first = Some((view.key, view.key.len())),
