@@ -60,6 +60,7 @@ pub struct Member {
 impl Member {
     /// A member as of what was restored.
     pub fn new(config: &Config, mut restored: Restored) -> Result<Self, Error> {
+        restored.check()?;
         if let Some(first) = restored.entries.first().map(|entry| entry.index())
             && Some(first) != restored.applied.checked_add(1)
         {

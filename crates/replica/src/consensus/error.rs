@@ -2,6 +2,7 @@
 
 use crate::consensus::proof::Proof;
 use crate::consensus::step::Refusal;
+use api::raftpb;
 
 /// Why a member cannot start or does not take an input.
 #[derive(Debug, thiserror::Error)]
@@ -9,6 +10,14 @@ pub enum Error {
     /// raft-rs refused.
     #[error("raft: {0}")]
     Raft(#[from] raft::Error),
+    /// An index or a term to which no cluster gets.
+    #[error("{0} is no index or term of this cluster: the data directory was damaged or made up")]
+    Number(u64),
+    /// A configuration that no cluster has.
+    #[error(
+        "the members as the store has them are no configuration of a cluster: {0:?}; the data directory was damaged or made up"
+    )]
+    Configuration(raftpb::ConfState),
     /// The log does not continue where the store ends.
     #[error("the log starts at entry {first}, but the store needs it from {wanted} on")]
     Gap {

@@ -40,6 +40,7 @@
 
 mod backlog;
 mod bootstrap;
+mod bounds;
 mod cluster;
 mod config;
 mod convert;

@@ -1,5 +1,6 @@
 //! Messages from peers, checked before they reach raft-rs, which trusts every field and ends the process over some.
 
+use crate::consensus::bounds::{NUMBER_MAX, is_sound};
 use crate::consensus::convert;
 use crate::consensus::core::Member;
 use crate::consensus::error::Error;
@@ -8,12 +9,8 @@ use raft::StateRole;
 use raft::eraftpb::{self, MessageType};
 use std::iter::once;
 
-/// Indexes and terms above this are no honest ones; below it no sum of two overflows.
-const NUMBER_MAX: u64 = u64::MAX >> 2;
 /// The context of a read index: Cairn's takes 24 bytes, etcd's 8.
 const CONTEXT_BYTES_MAX: usize = 1024;
-/// Members in the configuration of a state.
-const MEMBERS_MAX: usize = 1024;
 /// Messages with proposals that wait while a leader hands over, or has a change of the members under way.
 const EARLY_PROPOSALS_MAX: usize = 64;
 /// Election timeouts that they wait at most: by then the clients behind them were told that it took too long.
@@ -308,19 +305,7 @@ impl Member {
             return Err(Refusal::Number);
         }
         let Some(conf_state) = &metadata.conf_state else { return Err(Refusal::Configuration) };
-        let mut members: Vec<u64> = conf_state.voters.iter().chain(&conf_state.learners).copied().collect();
-        let count = members.len();
-        members.sort_unstable();
-        members.dedup();
-        let joint =
-            !conf_state.voters_outgoing.is_empty() || !conf_state.learners_next.is_empty() || conf_state.auto_leave();
-        // Every change of Cairn and of etcd is of one member, so no state is ever between two configurations.
-        if conf_state.voters.is_empty()
-            || members.len() != count
-            || count > MEMBERS_MAX
-            || members.first() == Some(&0)
-            || joint
-        {
+        if !is_sound(conf_state) {
             return Err(Refusal::Configuration);
         }
         if counts { self.check_committed(once((index, term))) } else { Ok(()) }

@@ -96,6 +96,8 @@ pub(super) fn open(
         tell_ignored(config, &identity);
     }
     if config.force_new_cluster {
+        // Before anything is written behind it.
+        restored.check()?;
         let urls = &config.advertise_peer_urls;
         let forced = cluster::force::force(&mut restored, identity.node_id(), urls, removed)?;
         if !forced.entries.is_empty() {

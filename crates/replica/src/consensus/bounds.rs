@@ -1,0 +1,113 @@
+//! What raft-rs is given at most: it trusts every number and every configuration, and ends the process over some.
+
+use crate::consensus::config::Restored;
+use crate::consensus::error::Error;
+use api::raftpb::ConfState;
+
+/// Indexes and terms above this are no honest ones; below it no sum of two overflows.
+pub(crate) const NUMBER_MAX: u64 = u64::MAX >> 2;
+/// Members in a configuration.
+const MEMBERS_MAX: usize = 1024;
+
+/// Whether a cluster can have this configuration.
+pub(crate) fn is_sound(conf_state: &ConfState) -> bool {
+    let mut members: Vec<u64> = conf_state.voters.iter().chain(&conf_state.learners).copied().collect();
+    let count = members.len();
+    members.sort_unstable();
+    members.dedup();
+    let joint =
+        !conf_state.voters_outgoing.is_empty() || !conf_state.learners_next.is_empty() || conf_state.auto_leave();
+    // Every change of Cairn and of etcd is of one member, so no state is ever between two configurations.
+    !conf_state.voters.is_empty()
+        && members.len() == count
+        && count <= MEMBERS_MAX
+        && members.first() != Some(&0)
+        && !joint
+}
+
+impl Restored {
+    /// Whether a member can go on from it.
+    ///
+    /// # Errors
+    /// If a number in it leaves none for what comes later, or its configuration is one that no cluster has.
+    pub fn check(&self) -> Result<(), Error> {
+        let entries = self.entries.iter().flat_map(|entry| [entry.index(), entry.term()]);
+        let numbers = [self.applied, self.applied_term, self.hard_state.term(), self.hard_state.commit()];
+        if let Some(number) = numbers.into_iter().chain(entries).find(|number| *number > NUMBER_MAX) {
+            return Err(Error::Number(number));
+        }
+        // A member that was told of none yet has none.
+        let is_none = self.conf_state == ConfState { auto_leave: self.conf_state.auto_leave, ..ConfState::default() };
+        if (!is_none || self.conf_state.auto_leave()) && !is_sound(&self.conf_state) {
+            return Err(Error::Configuration(self.conf_state.clone()));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::consensus::{Config, Member};
+    use api::raftpb::{Entry, HardState};
+
+    fn start(change: impl Fn(&mut Restored)) -> Result<Member, Error> {
+        let config = Config {
+            id: 1,
+            election_ticks: 10,
+            heartbeat_ticks: 1,
+            pre_vote: true,
+            seed: 1,
+            boot_nonce: 1,
+            near_entries: 1,
+            unsafe_ignore_lost_log: false,
+        };
+        let mut restored = Restored {
+            hard_state: HardState { term: Some(2), vote: Some(1), commit: Some(5) },
+            applied: 5,
+            applied_term: 2,
+            conf_state: ConfState { voters: vec![1, 2], learners: vec![3], ..ConfState::default() },
+            ..Restored::default()
+        };
+        change(&mut restored);
+        Member::new(&config, restored)
+    }
+
+    #[test]
+    fn a_configuration_that_no_cluster_has_is_refused() {
+        assert!(start(|_| {}).is_ok());
+        for auto_leave in [None, Some(false)] {
+            assert!(start(|restored| restored.conf_state = ConfState { auto_leave, ..ConfState::default() }).is_ok());
+        }
+        let changes: [fn(&mut ConfState); 7] = [
+            |state| state.voters.clear(),
+            |state| state.voters.push(2),
+            |state| state.learners.push(1),
+            |state| state.learners.push(0),
+            |state| state.voters_outgoing = vec![4],
+            |state| state.auto_leave = Some(true),
+            |state| state.voters = (1..2000).collect(),
+        ];
+        for (at, change) in changes.into_iter().enumerate() {
+            let started = start(|restored| change(&mut restored.conf_state));
+            assert!(matches!(started, Err(Error::Configuration(_))), "change {at}");
+        }
+    }
+
+    #[test]
+    fn numbers_that_leave_none_for_what_comes_later_are_refused() {
+        let changes: [fn(&mut Restored); 6] = [
+            |restored| (restored.applied, restored.hard_state.commit) = (u64::MAX, Some(u64::MAX)),
+            |restored| restored.applied = NUMBER_MAX + 1,
+            |restored| restored.applied_term = u64::MAX,
+            |restored| restored.hard_state.term = Some(u64::MAX),
+            |restored| restored.hard_state.commit = Some(u64::MAX),
+            |restored| {
+                restored.entries = vec![Entry { index: Some(6), term: Some(u64::MAX), ..Entry::default() }];
+            },
+        ];
+        for (at, change) in changes.into_iter().enumerate() {
+            assert!(matches!(start(change), Err(Error::Number(_))), "change {at}");
+        }
+    }
+}
