@@ -14,10 +14,15 @@ pub(crate) struct SegmentName {
 /// Ending of files that are not part of the log yet, or no longer.
 pub(crate) const TEMPORARY: &str = ".tmp";
 
+/// No log comes to this many segments or entries, so that one can still be counted on from.
+const NUMBER_MAX: u64 = u64::MAX / 2;
+
 impl SegmentName {
+    /// Reads a file's name; `None` when it is none of a segment.
     pub(crate) fn parse(name: &str) -> Option<SegmentName> {
         let (sequence, first_index) = name.strip_suffix(".wal")?.split_once('-')?;
-        Some(SegmentName { sequence: hex(sequence)?, first_index: hex(first_index)? })
+        let name = SegmentName { sequence: hex(sequence)?, first_index: hex(first_index)? };
+        (name.sequence < NUMBER_MAX && name.first_index < NUMBER_MAX).then_some(name)
     }
 }
 
@@ -38,12 +43,17 @@ mod tests {
 
     #[test]
     fn names_round_trip_and_others_are_not_taken() {
-        let name = SegmentName { sequence: 0x1f, first_index: u64::MAX };
-        assert_eq!(name.to_string(), "000000000000001f-ffffffffffffffff.wal");
+        let name = SegmentName { sequence: 0x1f, first_index: NUMBER_MAX - 1 };
+        assert_eq!(name.to_string(), "000000000000001f-7ffffffffffffffe.wal");
         assert_eq!(SegmentName::parse(&name.to_string()), Some(name));
-        for other in
-            ["0.tmp", "1f-1.wal", "000000000000001F-0000000000000000.wal", "000000000000001f-0000000000000000.broken"]
-        {
+        for other in [
+            "0.tmp",
+            "1f-1.wal",
+            "000000000000001F-0000000000000000.wal",
+            "000000000000001f-0000000000000000.broken",
+            "ffffffffffffffff-0000000000000000.wal",
+            "0000000000000001-ffffffffffffffff.wal",
+        ] {
             assert_eq!(SegmentName::parse(other), None);
         }
     }

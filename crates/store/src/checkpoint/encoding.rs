@@ -40,13 +40,13 @@ impl CheckpointName {
         CheckpointName { applied_index, repeat }
     }
 
-    /// Reads a file's name; `None` when it is none of a checkpoint.
+    /// Reads a file's name; `None` when it is none of a checkpoint. No store comes to half of the numbers.
     pub(crate) fn parse(name: &str) -> Option<CheckpointName> {
         let stem = name.strip_suffix(".ckpt")?;
         let (index, repeat) = stem.split_once('-').unwrap_or((stem, "0"));
         let applied_index = u64::from_str_radix(index, 16).ok()?;
         let parsed = CheckpointName { applied_index, repeat: u32::from_str_radix(repeat, 16).ok()? };
-        (parsed.to_string() == name).then_some(parsed)
+        (parsed.repeat < u32::MAX / 2 && parsed.to_string() == name).then_some(parsed)
     }
 }
 

@@ -101,8 +101,8 @@ impl Files {
     pub(super) fn next_id(&self, kept: &[Stored]) -> Result<u32, OpenError> {
         let listed = kept.iter().flat_map(|stored| stored.content.segments.iter().map(|entry| entry.id));
         let last = listed.chain(self.segments.iter().copied()).max().unwrap_or(0);
-        // Ids count up by one: nobody gets there in a lifetime.
-        let next = last.checked_add(1).filter(|next| *next < u32::MAX);
+        // Ids count up by one: nobody gets there in a lifetime, and as many again are left.
+        let next = last.checked_add(1).filter(|next| *next < u32::MAX / 2);
         next.ok_or_else(|| OpenError::Corrupt {
             file: self.dir.join(segment_name(last)),
             offset: 0,

@@ -240,10 +240,24 @@ fn segments_without_a_checkpoint_are_refused() {
 
 #[test]
 fn ids_that_ran_out_are_refused() {
+    for name in ["00000000ffffffff.seg", "00000000fffffffd.seg", "000000007fffffff.seg"] {
+        let disk = store();
+        let last = Path::new(DIR).join(name);
+        disk.install(&last, b"").unwrap();
+        refused(&disk, &last, 0);
+    }
+}
+
+#[test]
+fn a_checkpoint_to_which_no_other_can_be_added_is_none() {
     let disk = store();
-    let last = Path::new(DIR).join("00000000ffffffff.seg");
-    disk.install(&last, b"").unwrap();
-    refused(&disk, &last, 0);
+    let (newest, content) = newest(&disk);
+    let last = newest.with_file_name(format!("{:016x}-ffffffff.ckpt", content.applied_index));
+    disk.install(&last, &disk.contents(&newest).unwrap()).unwrap();
+    let mut rig = open(&disk).unwrap();
+    rig.capture();
+    rig.write_checkpoint().unwrap();
+    assert!(disk.contents(&last).is_ok(), "it is left alone");
 }
 
 #[test]
