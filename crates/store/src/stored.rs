@@ -4,9 +4,13 @@ use crate::log::KvView;
 use api::mvccpb::KeyValue;
 use bytes::Bytes;
 
-/// Takes stored bytes apart. They were checked when the log was opened, so malformed ones are a bug.
+/// Takes stored bytes apart. They were checked when the log was opened.
 pub(crate) fn parse(stored: &[u8]) -> KvView<'_> {
-    let Some(view) = KvView::parse(stored) else { panic!("stored bytes are no `KeyValue`") };
+    let Some(view) = KvView::parse(stored) else {
+        panic!(
+            "stored bytes are no `KeyValue`: they were when the log was opened, so its file has changed under the mapping"
+        )
+    };
     view
 }
 

@@ -63,7 +63,11 @@ impl Log {
     pub(crate) fn append(&mut self, entries: Vec<Entry>) {
         let Some(first) = entries.first() else { return };
         let Some(keep) = self.place(first.index) else {
-            panic!("entry {}, in the trimmed part of the log, was replaced", first.index);
+            panic!(
+                "entry {}, in the trimmed part of the log, was replaced: only applied entries are trimmed, and Raft replaces none that \
+                 is committed",
+                first.index
+            );
         };
         assert!(keep <= self.entries.len(), "the log would have a hole");
         for replaced in self.entries.drain(keep..) {

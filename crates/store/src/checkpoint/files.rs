@@ -66,7 +66,7 @@ impl Checkpoints {
     pub fn write(&mut self, mut content: Checkpoint, listing: Listing) -> Result<(), Error> {
         content.segments = listing.entries().to_vec();
         if let Some(contradiction) = content.contradiction() {
-            panic!("{contradiction}");
+            panic!("this member's own state makes no checkpoint: {contradiction}");
         }
         listing.sync()?;
         let bytes = encode_checkpoint(&content);

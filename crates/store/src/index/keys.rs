@@ -69,7 +69,7 @@ impl KeyBlock {
 
     /// What follows the prefix in key `i`.
     pub(super) fn suffix(&self, i: usize) -> &[u8] {
-        assert!(i < self.len());
+        assert!(i < self.len(), "a place in a block comes from `find` or from counting its keys");
         &self.heap[self.start(i)..self.ends[i] as usize]
     }
 

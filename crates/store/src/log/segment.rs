@@ -280,12 +280,17 @@ impl Segment {
     pub(crate) fn record_at(&self, offset: usize) -> (RecordHeader, usize) {
         let header = self.mapping.get(offset, RECORD_HEADER_BYTES).and_then(|bytes| bytes.first_chunk());
         let Some(header) = header.and_then(RecordHeader::decode) else {
-            panic!("`{}` is damaged at offset {offset}: no record where one was written", self.path.display());
+            panic!(
+                "`{}` is damaged at offset {offset}: no record where one was when the log was opened, so the file has changed under \
+                 the mapping",
+                self.path.display()
+            );
         };
         let end = offset + record_bytes(header.len as usize);
         assert!(
             end as u64 <= self.len(),
-            "`{}` is damaged at offset {offset}: a record that ends behind the last one",
+            "`{}` is damaged at offset {offset}: a record that ends behind the last one, which it did not when the log was opened, so \
+             the file has changed under the mapping",
             self.path.display()
         );
         (header, end)

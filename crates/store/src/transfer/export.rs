@@ -83,7 +83,7 @@ impl Export {
             content.segments.push(entry);
         }
         if let Some(contradiction) = content.contradiction() {
-            panic!("{contradiction}");
+            panic!("this member's own state cannot be sent: {contradiction}");
         }
         Ok(self.encoded.get_or_init(|| encode_checkpoint(&content).into()).clone())
     }

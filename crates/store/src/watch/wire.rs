@@ -66,7 +66,9 @@ pub(super) fn stored_key(stored: &[u8]) -> &[u8] {
             return key;
         }
     }
-    panic!("a stored record begins with its key");
+    panic!(
+        "a stored record does not begin with its key: it did when the log was opened, so its file has changed under the mapping"
+    );
 }
 
 #[cfg(test)]
