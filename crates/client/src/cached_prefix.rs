@@ -169,7 +169,7 @@ fn is_passing(error: &Error) -> bool {
 async fn follow(client: &Client, prefix: &Bytes, pairs: &RwLock<Pairs>, told: &watch::Sender<Progress>) -> Error {
     let (key, range_end) = ranges::prefix(prefix);
     loop {
-        let start_revision = pairs.read().revision + 1;
+        let start_revision = pairs.read().revision.saturating_add(1);
         let (key, range_end) = (key.clone(), range_end.clone());
         let request =
             WatchCreateRequest { key, range_end, start_revision, progress_notify: true, ..Default::default() };

@@ -174,7 +174,8 @@ impl Observer {
             Some(leader) => (leader.key.clone(), Bytes::new()),
             None => (prefix.clone(), prefix_end(&prefix)),
         };
-        let request = WatchCreateRequest { key, range_end, start_revision: revision + 1, ..Default::default() };
+        let request =
+            WatchCreateRequest { key, range_end, start_revision: revision.saturating_add(1), ..Default::default() };
         self.watcher = Some(self.election.client.watch(request));
         self.leader = first.as_ref().map(|leader| (leader.key.clone(), leader.create_revision));
         Ok(first.map(|leader| RangeResponse { header, kvs: vec![leader], ..Default::default() }))

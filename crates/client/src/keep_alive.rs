@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::etcdserverpb::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
+use api::limits::LEASE_TTL_SECONDS_MAX;
 use api::{Code, Message};
 use parking_lot::Mutex;
 use rpc::Status;
@@ -262,7 +263,8 @@ fn take(leases: &Mutex<Leases>, message: bytes::Bytes) {
         return;
     }
     if let Some(kept) = leases.by_id.get_mut(&answer.id) {
-        let (now, ttl) = (Instant::now(), Duration::from_secs(answer.ttl.unsigned_abs()));
+        // None is longer, and a clock could not be set by one that is.
+        let (now, ttl) = (Instant::now(), Duration::from_secs(answer.ttl.min(LEASE_TTL_SECONDS_MAX).unsigned_abs()));
         kept.due = now + ttl / 3;
         kept.expires = now + ttl;
         kept.answer.send_replace(Some(answer));
@@ -280,6 +282,15 @@ mod tests {
 
     fn kept(expires: Instant) -> Kept {
         Kept { answer: watch::Sender::new(None), due: expires, expires }
+    }
+
+    #[test]
+    fn no_time_that_a_server_names_is_too_long() {
+        let leases = Mutex::new(Leases::default());
+        leases.lock().by_id.insert(1, kept(Instant::now()));
+        let answer = LeaseKeepAliveResponse { id: 1, ttl: i64::MAX, ..Default::default() };
+        take(&leases, answer.encode_to_vec().into());
+        assert!(next_due(&leases).is_some());
     }
 
     #[test]

@@ -110,7 +110,7 @@ impl Turn {
             limit: 1,
             sort_order: SortOrder::Descend as i32,
             sort_target: SortTarget::Create as i32,
-            max_create_revision: self.revision - 1,
+            max_create_revision: self.revision.saturating_sub(1),
             keys_only: true,
             ..Default::default()
         };
@@ -149,7 +149,7 @@ impl Turn {
 
 /// Waits until the key, which was there at `revision`, is deleted.
 async fn wait_for_end(client: &Client, key: Bytes, revision: i64) -> Result<(), Error> {
-    let request = WatchCreateRequest { key, start_revision: revision + 1, ..Default::default() };
+    let request = WatchCreateRequest { key, start_revision: revision.saturating_add(1), ..Default::default() };
     let mut watcher = client.watch(request);
     loop {
         match watcher.next().await {

@@ -58,13 +58,13 @@ impl Place {
     /// The watch was created at the present `revision`: what a watch "from now on" missed later begins behind it.
     fn created(&mut self, revision: i64) {
         if self.next_revision == 0 {
-            self.next_revision = revision + 1;
+            self.next_revision = revision.saturating_add(1);
         }
     }
 
     /// All events up to `revision` have come.
     fn complete(&mut self, revision: i64) {
-        self.next_revision = self.next_revision.max(revision + 1);
+        self.next_revision = self.next_revision.max(revision.saturating_add(1));
     }
 }
 
@@ -286,5 +286,8 @@ mod tests {
         // A member that is behind says an older revision.
         place.complete(5);
         assert_eq!(place.next_revision, 10);
+        // There is no last revision; one that a member makes up ends nothing.
+        place.complete(i64::MAX);
+        assert_eq!(place.next_revision, i64::MAX);
     }
 }

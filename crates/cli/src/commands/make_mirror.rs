@@ -78,7 +78,7 @@ fn run(context: &Context) -> Outcome {
 
 impl Mirror {
     async fn run(&self, revision: i64) -> Outcome {
-        let start = if revision > 1 { revision } else { self.copy_all().await? + 1 };
+        let start = if revision > 1 { revision } else { self.copy_all().await?.saturating_add(1) };
         self.follow(start).await
     }
 

@@ -60,7 +60,7 @@ fn fetch(context: &Context, client: &client::Client, file: &str) -> Outcome {
             size += piece.blob.len() as u64;
             tail.push(&piece.blob);
             part.write(&piece.blob)?;
-            let total = size + piece.remaining_bytes;
+            let total = size.saturating_add(piece.remaining_bytes);
             bar.draw(size, total, &go::bytes(total));
         }
         tail.check(size).map(|()| (version, size))
