@@ -2,6 +2,7 @@
 
 use crate::config::IoPriority;
 use std::io;
+use std::thread::JoinHandle;
 
 /// `ioprio_set(2)`, which libc has no names for.
 const WHO_PROCESS: libc::c_long = 1;
@@ -28,11 +29,12 @@ pub(crate) fn set_disk_priority(priority: IoPriority) -> io::Result<()> {
 
 /// Whether the priority may be set at all: finds out on a thread of its own.
 pub(crate) fn check_disk_priority(priority: IoPriority) -> Result<(), String> {
-    let attempt = std::thread::spawn(move || set_disk_priority(priority)).join();
-    match attempt {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(format!("cannot set --io-priority: {error} (the class realtime needs CAP_SYS_NICE)")),
-        Err(_) => Err("cannot set --io-priority".into()),
+    let attempt = std::thread::Builder::new().name("io-priority".into()).spawn(move || set_disk_priority(priority));
+    match attempt.map(JoinHandle::join) {
+        Ok(Ok(Ok(()))) => Ok(()),
+        Err(error) => Err(format!("cannot set --io-priority: {error}")),
+        Ok(Ok(Err(error))) => Err(format!("cannot set --io-priority: {error} (the class realtime needs CAP_SYS_NICE)")),
+        Ok(Err(_)) => Err("cannot set --io-priority".into()),
     }
 }
 

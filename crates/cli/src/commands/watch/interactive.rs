@@ -16,7 +16,7 @@ pub(super) fn run(context: &Context, variables: &Variables) -> Outcome {
     let client = context.client_that_needs_a_leader()?;
     let printer = context.printer()?;
     let (lines, mut read) = mpsc::unbounded_channel();
-    std::thread::spawn(move || {
+    let reader = std::thread::Builder::new().name("stdin".into()).spawn(move || {
         let mut stdin = std::io::stdin().lock();
         let mut line = Vec::new();
         while stdin.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
@@ -28,6 +28,9 @@ pub(super) fn run(context: &Context, variables: &Variables) -> Outcome {
             line.clear();
         }
     });
+    if let Err(error) = reader {
+        return Err(Failure::new(code::ERROR, format!("cannot read lines: {error}")));
+    }
     let (failed, mut failures) = mpsc::unbounded_channel();
     // Counts how often everybody was asked for progress.
     let (asked, ask) = watch::channel(0_u64);
