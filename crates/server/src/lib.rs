@@ -3,6 +3,8 @@
 //! The path of a put: [`rpc`] parses it on a request thread, `services/kv.rs` checks and proposes it, `node/consensus.rs` writes
 //! it to the log and commits it, `node/apply.rs` applies it to [`store`], and the answer goes back to the request thread.
 
+// `print!` and `eprint!` end the process where nobody reads.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 #![allow(unreachable_pub, reason = "modules of the shell are private, their items are named as the crate sees them")]
 
 mod auth;
@@ -27,6 +29,7 @@ mod rest;
 mod rig;
 mod services;
 mod system;
+mod terminal;
 mod tls;
 mod tracing;
 
@@ -57,12 +60,14 @@ pub const LOG_LOST_EXIT_CODE: i32 = 65;
 pub fn run(args: impl IntoIterator<Item = String>) -> i32 {
     let mut args = args.into_iter().peekable();
     if let Some(proxy) = args.peek().filter(|word| matches!(word.as_str(), "gateway" | "grpc-proxy")) {
-        eprintln!("`{proxy}` is not part of this version: clients connect to the members themselves");
+        terminal::err(format_args!(
+            "`{proxy}` is not part of this version: clients connect to the members themselves\n"
+        ));
         return 1;
     }
     let config = match config::parse(args, environment()) {
         Ok(Asked::Help) => {
-            print!("{}", usage());
+            terminal::out(format_args!("{}", usage()));
             return 0;
         }
         Ok(Asked::Version) => {
@@ -71,7 +76,7 @@ pub fn run(args: impl IntoIterator<Item = String>) -> i32 {
         }
         Ok(Asked::Serve(config)) => *config,
         Err(ConfigError::Flag(error)) => {
-            eprint!("{error}\n{}", usage());
+            terminal::err(format_args!("{error}\n{}", usage()));
             return 2;
         }
         Err(ConfigError::Value(error)) => {
@@ -85,7 +90,7 @@ pub fn run(args: impl IntoIterator<Item = String>) -> i32 {
     let signals = match system::Signals::block() {
         Ok(signals) => signals,
         Err(error) => {
-            eprintln!("cannot hold back signals: {error}");
+            terminal::err(format_args!("cannot hold back signals: {error}\n"));
             return 1;
         }
     };
@@ -116,10 +121,13 @@ fn environment() -> impl Iterator<Item = (String, String)> {
 
 /// The version, in the form that tools read off `etcd --version`.
 pub fn print_version() {
-    println!("etcd Version: {}", api::version::ETCD);
-    println!("Git SHA: cairn-{}", api::version::CAIRN);
-    println!("Go Version: none (Cairn {}, Rust)", api::version::CAIRN);
-    println!("Go OS/Arch: {}/{}", std::env::consts::OS, arch());
+    terminal::out(format_args!(
+        "etcd Version: {}\nGit SHA: cairn-{cairn}\nGo Version: none (Cairn {cairn}, Rust)\nGo OS/Arch: {}/{}\n",
+        api::version::ETCD,
+        std::env::consts::OS,
+        arch(),
+        cairn = api::version::CAIRN,
+    ));
 }
 
 fn arch() -> &'static str {

@@ -1,6 +1,7 @@
 //! A cluster on this machine, for trying out: one process per member, on loopback.
 
 use crate::system::{self, Signals};
+use crate::terminal;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -48,18 +49,18 @@ pub fn run_local(args: impl IntoIterator<Item = String>) -> i32 {
     let plan = match parse(args) {
         Ok(Some(plan)) => plan,
         Ok(None) => {
-            print!("{USAGE}");
+            terminal::out(format_args!("{USAGE}"));
             return 0;
         }
         Err(why) => {
-            eprint!("{why}\n{USAGE}");
+            terminal::err(format_args!("{why}\n{USAGE}"));
             return 2;
         }
     };
     match run(&plan) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("cannot run the cluster: {error}");
+            terminal::err(format_args!("cannot run the cluster: {error}\n"));
             1
         }
     }
@@ -188,12 +189,12 @@ fn await_ready(members: &mut [Running], told: &Receiver<Event>) -> bool {
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
         }
         if let Some((member, why)) = members.iter().find_map(|member| Some((member, member.ended.as_ref()?))) {
-            eprintln!(
-                "member {} did not start ({why}). The end of {}:\n{}",
+            terminal::err(format_args!(
+                "member {} did not start ({why}). The end of {}:\n{}\n",
                 member.name,
                 member.log.display(),
                 tail(&member.log)
-            );
+            ));
             return false;
         }
         let ready = |member: &Running| fs::read_to_string(&member.log).is_ok_and(|log| log.contains(READY));
@@ -201,7 +202,7 @@ fn await_ready(members: &mut [Running], told: &Receiver<Event>) -> bool {
             return true;
         }
     }
-    eprintln!("the members are not ready after {READY_MAX:?}; see their logs");
+    terminal::err(format_args!("the members are not ready after {READY_MAX:?}; see their logs\n"));
     false
 }
 
@@ -212,17 +213,20 @@ fn tail(log: &Path) -> String {
 }
 
 fn tell_how(plan: &Plan, members: &[Running]) {
-    println!("A cluster of {} is running; data and logs in {}/.\n", members.len(), plan.data_dir.display());
-    for member in members {
-        println!("  {}  {}  pid {}", member.name, member.client, member.pid);
-    }
+    let line = |member: &Running| format!("  {}  {}  pid {}\n", member.name, member.client, member.pid);
     let endpoints: Vec<&str> = members.iter().map(|member| member.client.trim_start_matches("http://")).collect();
-    println!("\nIn another terminal:\n");
-    println!("  export ETCDCTL_ENDPOINTS={}", endpoints.join(","));
-    println!("  etcdctl put greeting hello && etcdctl get greeting");
-    println!("  etcdctl endpoint status -w table");
-    println!("  kill -9 {}     # a member fails: the others go on", members[0].pid);
-    println!("\nCtrl-C ends it.");
+    terminal::out(format_args!(
+        "A cluster of {size} is running; data and logs in {dir}/.\n\n{lines}\nIn another terminal:\n\n  \
+         export ETCDCTL_ENDPOINTS={endpoints}\n  \
+         etcdctl put greeting hello && etcdctl get greeting\n  \
+         etcdctl endpoint status -w table\n  \
+         kill -9 {pid}     # a member fails: the others go on\n\nCtrl-C ends it.\n",
+        size = members.len(),
+        dir = plan.data_dir.display(),
+        lines = members.iter().map(line).collect::<String>(),
+        endpoints = endpoints.join(","),
+        pid = members[0].pid,
+    ));
 }
 
 /// Waits for a signal. A member that ends by itself is told of and not started again.
@@ -232,14 +236,15 @@ fn watch(plan: &Plan, members: &mut [Running], told: &Receiver<Event>) -> i32 {
         let place = *place;
         note(members, event);
         let member = &members[place];
-        println!(
-            "\nmember {} has ended ({}). To start it again:\n",
+        terminal::out(format_args!(
+            "\nmember {} has ended ({}). To start it again:\n\n  {} serve {}\n\n",
             member.name,
-            member.ended.as_deref().unwrap_or_default()
-        );
-        println!("  {} serve {}\n", program(), plan.flags(place as u16).join(" "));
+            member.ended.as_deref().unwrap_or_default(),
+            program(),
+            plan.flags(place as u16).join(" ")
+        ));
         if members.iter().all(|member| member.ended.is_some()) {
-            eprintln!("no member is left");
+            terminal::err(format_args!("no member is left\n"));
             return 1;
         }
     }

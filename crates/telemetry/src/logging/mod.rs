@@ -17,6 +17,7 @@ pub use pace::Pace;
 use contain::Fate;
 use line::line;
 use output::Sink;
+use std::io::Write as _;
 use std::panic::Location;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -274,7 +275,7 @@ pub fn fatal_with(code: i32, message: &str, fields: &[(&str, Value<'_>)]) -> ! {
 fn log(level: Level, message: &str, fields: &[(&str, Value<'_>)], caller: &Location<'_>) {
     let Some(logger) = LOGGER.get() else {
         // Before the start there is nobody to be held up.
-        eprint!("{}", line(Format::Console, level, message, fields, caller));
+        let _ = std::io::stderr().write_all(line(Format::Console, level, message, fields, caller).as_bytes());
         return;
     };
     if level < logger.level {
