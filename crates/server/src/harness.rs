@@ -2,7 +2,6 @@
 //! clock that can be put forward. Everything between the sockets and the disk is what the binary runs.
 
 use crate::config::{self, Asked};
-use crate::gateway;
 use crate::listening::Listening;
 use crate::node::{self, Node, Running};
 use crate::services::{self, METHODS, Services};

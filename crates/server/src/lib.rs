@@ -8,11 +8,9 @@
 #![allow(unreachable_pub, reason = "modules of the shell are private, their items are named as the crate sees them")]
 
 mod auth;
-mod budget;
 mod cluster;
 mod config;
 mod door;
-mod gateway;
 #[cfg(feature = "test-support")]
 pub mod harness;
 mod http;

@@ -16,11 +16,11 @@ mod profile;
 mod vars;
 
 use crate::config::Config;
-use crate::gateway::Gateway;
 use crate::node::Node;
 use crate::services::METHODS;
 use bytes::Bytes;
 use contain::{Panicked, contain};
+use gateway::Gateway;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use rpc::{HttpResponder, RequestBody, Service};
@@ -281,5 +281,13 @@ mod tests {
         assert_eq!(values(query, "exclude").collect::<Vec<_>>(), ["NOSPACE", "a b c%zz"]);
         assert_eq!(values(query, "verbose").count(), 1);
         assert_eq!(values(query, "serializable").count(), 0);
+    }
+
+    #[test]
+    fn every_method_of_etcd_has_a_path_in_the_gateway() {
+        let without = ["/etcdserverpb.KV/RangeStream", "/grpc.health.v1.Health/"];
+        for method in METHODS.iter().filter(|method| !without.iter().any(|path| method.path.starts_with(path))) {
+            assert!(gateway::rows_of(method.path).next().is_some(), "{} has no path", method.path);
+        }
     }
 }

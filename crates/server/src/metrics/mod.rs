@@ -2,8 +2,9 @@
 //!
 //! - [`operations`], [`stages`], [`clients`], [`health`]: what is counted, where it is more than one number; [`slow`]: lines about what
 //!   took too long.
-//! - [`render`]: the page, of [`server`], [`store`], [`disk`] and [`grpc`]; [`foreign`]: what etcd has and this server lacks.
+//! - [`render`]: the page, of [`server`], [`store`], [`disk`], [`budget`] and [`grpc`]; [`foreign`]: what etcd has and this server lacks.
 
+mod budget;
 mod clients;
 mod disk;
 mod foreign;

@@ -1,6 +1,6 @@
 //! The page, from all parts of a member.
 
-use super::{disk, foreign, grpc, server, store};
+use super::{budget, disk, foreign, grpc, server, store};
 use crate::node::Node;
 use crate::overload::Class;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ pub(crate) fn render(node: &Node, stats: Option<&rpc::Stats>) -> String {
     store::write(&mut page, node);
     disk::write(&mut page, &node.metrics.disk, node.store.dropped_versions());
     queues(&mut page, node);
-    node.budget.render(&mut page);
+    budget::write(&mut page, &node.budget);
     node.metrics.stages.write(&mut page);
     if let Some(stats) = stats {
         grpc::write(&mut page, stats);

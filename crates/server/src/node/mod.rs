@@ -45,7 +45,6 @@ pub(crate) use waits::{For, Waits};
 pub(crate) use weight::Weight;
 
 use crate::auth::Auth;
-use crate::budget::Budget;
 use crate::cluster::cluster_mismatch::ClusterMismatch;
 use crate::cluster::forward_pool::ForwardPool;
 use crate::cluster::leaderless::Leaderless;
@@ -57,6 +56,7 @@ use crate::system::End;
 use crate::tls::Tls;
 use api::Error;
 use api::etcdserverpb::{AlarmRequest, AlarmType, ResponseHeader, alarm_request::AlarmAction};
+use budget::Budget;
 use clock::Clock;
 use contain::lock;
 use inbox::{ConfChange, Inbox, Proposal, Waiter};

@@ -1,7 +1,7 @@
 //! What a call keeps in memory while it waits.
 
-use crate::budget::{Budget, Claim};
 use api::Error;
+use budget::{Budget, Claim};
 use rpc::Address;
 use std::sync::Arc;
 

@@ -4,7 +4,6 @@ use super::auth_retry::TRIES_MAX;
 use super::reply::{decode, outcome, put_varint, refuse, unreadable, varint_len};
 use super::within::{self, Order, Stop, Terms, counted, held, with_room};
 use crate::auth::{Identity, Pass, admit, identify};
-use crate::budget;
 use crate::metrics::{Answered, Operation};
 use crate::node::{self, Claim, For, Node};
 use api::etcdserverpb::{

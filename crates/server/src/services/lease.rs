@@ -4,7 +4,6 @@ use super::kv::{propose_holding, propose_in, still};
 use super::reply::{decode, encode, refuse};
 use super::within::{self, Order, Stop, Terms, counted, with_room};
 use crate::auth::{Identity, admit};
-use crate::budget::Claim;
 use crate::cluster;
 use crate::node::{self, Node};
 use api::etcdserverpb::{
@@ -13,6 +12,7 @@ use api::etcdserverpb::{
 };
 use api::limits::INLINE_SORT_KEYS_MAX;
 use api::{Error, Message, limits};
+use budget::Claim;
 use bytes::Bytes;
 use contain::lock;
 use rpc::{Address, Call, Outbound, Reply, Responder, Status, StreamCall, StreamHandler, StreamWaker};

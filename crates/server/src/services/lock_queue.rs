@@ -4,7 +4,6 @@
 //! notices within [`LOOK`] that a client has given up.
 
 use super::local_client::{Answer, LocalClient, unknown, youngest_until};
-use crate::budget;
 use crate::node::{Node, Weight};
 use api::etcdserverpb::watch_create_request::FilterType;
 use api::etcdserverpb::{RangeResponse, WatchCreateRequest};

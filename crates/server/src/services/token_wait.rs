@@ -1,9 +1,9 @@
 //! Streams whose token this member does not know yet.
 
 use crate::auth::{Identity, Unknown};
-use crate::budget::Claim;
 use crate::node::Node;
 use api::{Error, limits};
+use budget::Claim;
 use bytes::Bytes;
 use rpc::{Outbound, Status, StreamCall, StreamHandler};
 use std::collections::VecDeque;

@@ -2,9 +2,9 @@
 
 use super::kv::run_slowly_with;
 use super::reply::{refuse, unanswered};
-use crate::budget::{Claim, Pool};
 use crate::node::Node;
 use api::{Error, limits};
+use budget::{Claim, Pool};
 use bytes::Bytes;
 use rpc::{Address, Reply, Responder, Status};
 use std::cell::RefCell;

@@ -1,10 +1,10 @@
 //! Names and passwords, as anybody may send them.
 
-use crate::budget::Pool;
 use crate::rig::Rig;
 use api::etcdserverpb::{AuthenticateRequest, AuthenticateResponse};
 use api::limits::AUTH_NAME_BYTES_MAX;
 use api::{Error, limits};
+use budget::Pool;
 
 const AUTHENTICATE: &str = "/etcdserverpb.Auth/Authenticate";
 

@@ -1,6 +1,5 @@
 //! What calls hold while they wait for a read index.
 
-use crate::budget::Pool;
 use crate::rig::{Pending, Rig};
 use api::Message;
 use api::etcdserverpb::{
@@ -10,6 +9,7 @@ use api::etcdserverpb::{
 use api::v3electionpb::{CampaignRequest, LeaderKey, LeaderRequest, ProclaimRequest, ResignRequest};
 use api::v3lockpb::{LockRequest, UnlockRequest};
 use api::{Error, limits};
+use budget::Pool;
 use bytes::Bytes;
 use rpc::LocalStream;
 use std::task::{Context, Poll, Waker};

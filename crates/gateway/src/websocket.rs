@@ -1,15 +1,15 @@
 //! Calls over a websocket: a text or binary frame for each message and each line of the answer.
 
-use super::Limits;
-use super::dialogue::{Requests, error_line};
-use super::status::error_json;
-use super::table::Target;
-use super::unary::Json;
-use crate::budget::Claim;
+use crate::dialogue::{Requests, error_line};
+use crate::limits::{Limits, element_bytes};
+use crate::status::error_json;
+use crate::table::Target;
+use crate::unary::Json;
 use api::Code;
 use api::limits::BUDGET_FREE_BYTES;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use budget::Claim;
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use http::request::Parts;
@@ -42,7 +42,7 @@ const REQUEST_TIME_MAX: Duration = Duration::from_secs(60);
 const GOODBYE_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Whether a request wants to become a websocket.
-pub(super) fn is_wanted(head: &Parts) -> bool {
+pub(crate) fn is_wanted(head: &Parts) -> bool {
     head.extensions.get::<Upgrade>().is_some() && names(&head.headers, header::UPGRADE, "websocket")
 }
 
@@ -53,7 +53,7 @@ fn names(headers: &HeaderMap, header: header::HeaderName, word: &str) -> bool {
 }
 
 /// The token of a browser, which can give it as a subprotocol only: `Bearer, TOKEN`.
-pub(super) fn token(headers: &HeaderMap) -> Option<String> {
+pub(crate) fn token(headers: &HeaderMap) -> Option<String> {
     let list = headers.get(header::SEC_WEBSOCKET_PROTOCOL)?.to_str().ok()?;
     let (_, token) = list.split_once("Bearer,")?;
     Some(format!("Bearer {}", token.trim()))
@@ -85,7 +85,7 @@ fn agreement(headers: &HeaderMap) -> Response<Bytes> {
 }
 
 /// Agrees to the websocket and makes the call.
-pub(super) async fn answer(
+pub(crate) async fn answer(
     service: &dyn Service,
     target: Target,
     call: LocalCall,
@@ -310,7 +310,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
             Err(status) => Err(status),
         };
         match answered {
-            Ok(reply) => match limits.claim_element(super::element_bytes(&reply, &target), client).await {
+            Ok(reply) => match limits.claim_element(element_bytes(&reply, &target), client).await {
                 Ok(_claim) => self.send_reply(b"", reply, b"", (&target, limits, client), error_json).await,
                 Err(status) => self.send(error_json(&status)).await,
             },
@@ -392,12 +392,11 @@ fn trimmed_line(status: &Status) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::Pool;
-    use crate::gateway::table::Table;
-    use crate::gateway::tests::limits;
+    use crate::table::Table;
     use api::Message as _;
     use api::etcdserverpb::RangeResponse;
     use api::mvccpb::KeyValue;
+    use budget::Pool;
     use tokio::io::AsyncWriteExt;
 
     fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -450,7 +449,7 @@ mod tests {
     #[test]
     fn control_frames_do_not_free_what_a_message_holds() {
         run(async {
-            let limits = limits(Duration::MAX);
+            let limits = Limits::for_tests(Duration::MAX);
             let (mut client, server) = tokio::io::duplex(1 << 10);
             let mut socket = Socket::new(server, &limits, CLIENT).await;
             let piece = [b' '; 4_000];
@@ -478,7 +477,7 @@ mod tests {
     #[test]
     fn control_frames_alone_claim_nothing() {
         run(async {
-            let limits = limits(Duration::MAX);
+            let limits = Limits::for_tests(Duration::MAX);
             let (mut client, server) = tokio::io::duplex(1 << 10);
             let mut socket = Socket::new(server, &limits, CLIENT).await;
             let sending = async {
@@ -497,7 +496,7 @@ mod tests {
     #[test]
     fn a_message_that_has_begun_must_go_on() {
         run(async {
-            let limits = limits(Duration::from_millis(20));
+            let limits = Limits::for_tests(Duration::from_millis(20));
             for begun in [&frame(TEXT, false, b"{")[..], &frame(TEXT, true, b"{}")[..1]] {
                 let (mut client, server) = tokio::io::duplex(1 << 10);
                 let mut socket = Socket::new(server, &limits, CLIENT).await;
@@ -519,8 +518,8 @@ mod tests {
     #[test]
     fn text_without_room_goes_in_fragments() {
         run(async {
-            let limits = limits(Duration::MAX);
-            let target = Table::new(crate::services::METHODS).find("/v3/kv/range").expect("a method");
+            let limits = Limits::for_tests(Duration::MAX);
+            let target = Table::of("/etcdserverpb.KV/Range", Kind::Unary).find("/v3/kv/range").expect("a method");
             let kvs = vec![KeyValue { key: b"a"[..].into(), value: vec![7; 1 << 20].into(), ..Default::default() }; 9];
             let reply = Bytes::from(RangeResponse { kvs, ..Default::default() }.encode_to_vec());
             // The others of the host have all that it may have.

@@ -1,6 +1,6 @@
 //! Failures as HTTP sees them.
 
-use super::encode::put_string;
+use crate::encode::put_string;
 use api::Code;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
@@ -8,7 +8,7 @@ use rpc::Status;
 use std::io::Write;
 
 /// The HTTP status that stands for a gRPC code, as `google.rpc.Code` documents it.
-pub(super) fn http_status(code: Code) -> StatusCode {
+pub(crate) fn http_status(code: Code) -> StatusCode {
     match code {
         Code::Ok => StatusCode::OK,
         // No name in the registry: the client has closed the request.
@@ -27,7 +27,7 @@ pub(super) fn http_status(code: Code) -> StatusCode {
 }
 
 /// `{"code":5,"message":"Not Found"}`.
-pub(super) fn error_json(status: &Status) -> Vec<u8> {
+pub(crate) fn error_json(status: &Status) -> Vec<u8> {
     let mut json = Vec::with_capacity(status.message.len().saturating_add(32));
     // Writing to memory cannot fail.
     let _ = write!(json, "{{\"code\":{},\"message\":", status.code as u8);
@@ -37,7 +37,7 @@ pub(super) fn error_json(status: &Status) -> Vec<u8> {
 }
 
 /// The response to a call that ended before there was anything to send.
-pub(super) fn failure(status: &Status) -> Response<Bytes> {
+pub(crate) fn failure(status: &Status) -> Response<Bytes> {
     let mut response = failure_as(http_status(status.code), status);
     if status.code == Code::Unauthenticated
         && let Ok(text) = HeaderValue::from_str(&status.message)
@@ -48,7 +48,7 @@ pub(super) fn failure(status: &Status) -> Response<Bytes> {
 }
 
 /// The same under another HTTP status.
-pub(super) fn failure_as(http_status: StatusCode, status: &Status) -> Response<Bytes> {
+pub(crate) fn failure_as(http_status: StatusCode, status: &Status) -> Response<Bytes> {
     let mut response = Response::new(Bytes::from(error_json(status)));
     *response.status_mut() = http_status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

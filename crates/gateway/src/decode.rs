@@ -1,14 +1,14 @@
 //! From protobuf's JSON to protobuf. What the rules leave open is done as Go's `protojson` does it when told to skip fields that it
 //! does not know, because that is what clients of etcd are used to; the sentences too.
 
-use super::values::Value;
+use crate::values::Value;
 use api::schema::{Field, Kind, Message};
 use base64::Engine;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 /// Turns `json` into a message.
-pub(super) fn message(json: &Value, of: &'static Message) -> Result<Vec<u8>, String> {
+pub(crate) fn message(json: &Value, of: &'static Message) -> Result<Vec<u8>, String> {
     let mut reader = Reader { text: json.text(), at: 0 };
     let mut out = Out::default();
     reader.message(of, &mut out)?;
@@ -472,7 +472,7 @@ fn varint_len(value: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gateway::values::Values;
+    use crate::values::Values;
     use api::etcdserverpb::{LeaseGrantRequest, RangeRequest, TxnRequest, WatchRequest, request_op, watch_request};
 
     fn scanned(json: &str) -> Result<Value, String> {

@@ -1,22 +1,22 @@
 //! Calls of one message and one answer.
 
-use super::Limits;
-use super::decode;
-use super::encode::{Encoder, Run};
-use super::status::failure;
-use super::table::Target;
-use super::values::{Value, Values};
+use crate::decode;
+use crate::encode::{Encoder, Run};
+use crate::limits::{Limits, element_bytes};
+use crate::status::failure;
+use crate::table::Target;
+use crate::values::{Value, Values};
 use api::Code;
 use bytes::Bytes;
 use http::{HeaderValue, Response, header};
 use rpc::{HttpResponder, LocalCall, Reply, Service, Source, Status};
 
 /// JSON made at once. Shorter answers are sent whole.
-pub(super) const CHUNK_BYTES: usize = 64 * 1024;
+pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
 
 /// The message that `body` says. As with etcd, an empty body is an empty message, and what stands behind the first value is not
 /// looked at.
-pub(super) fn message(body: &[u8], target: &Target, limits: &Limits) -> Result<Bytes, Status> {
+pub(crate) fn message(body: &[u8], target: &Target, limits: &Limits) -> Result<Bytes, Status> {
     let mut values = Values::new(limits.json_bytes_max());
     values.push(body);
     let invalid = |text| Status::new(Code::InvalidArgument, text);
@@ -27,7 +27,7 @@ pub(super) fn message(body: &[u8], target: &Target, limits: &Limits) -> Result<B
 }
 
 /// The message that one JSON value says.
-pub(super) fn decoded(value: &Value, target: &Target, limits: &Limits) -> Result<Bytes, Status> {
+pub(crate) fn decoded(value: &Value, target: &Target, limits: &Limits) -> Result<Bytes, Status> {
     let message = decode::message(value, target.request).map_err(|text| Status::new(Code::InvalidArgument, text))?;
     let (len, max) = (message.len(), limits.message_bytes_max);
     if len > max {
@@ -38,7 +38,7 @@ pub(super) fn decoded(value: &Value, target: &Target, limits: &Limits) -> Result
 }
 
 /// A response without its body.
-pub(super) fn head() -> Response<()> {
+pub(crate) fn head() -> Response<()> {
     let mut head = Response::new(());
     let headers = head.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -47,7 +47,7 @@ pub(super) fn head() -> Response<()> {
 }
 
 /// Makes the call and sends its answer.
-pub(super) async fn answer(
+pub(crate) async fn answer(
     service: &dyn Service,
     target: Target,
     call: LocalCall,
@@ -62,7 +62,7 @@ pub(super) async fn answer(
     };
     let claimed = match answered {
         Ok(reply) => {
-            let bytes = super::element_bytes(&reply, &target);
+            let bytes = element_bytes(&reply, &target);
             limits.claim_element(bytes, client).await.map(|claim| (claim, reply))
         }
         Err(status) => Err(status),
@@ -102,17 +102,17 @@ async fn send(mut json: Json, responder: HttpResponder) {
 }
 
 /// An answer that is not what it says, or ends before its length.
-pub(super) struct Broken;
+pub(crate) struct Broken;
 
 /// A reply on its way to JSON.
-pub(super) struct Json {
+pub(crate) struct Json {
     encoder: Encoder,
     source: Option<Box<dyn Source>>,
     done: bool,
 }
 
 impl Json {
-    pub(super) fn new(reply: Reply, target: &Target) -> Json {
+    pub(crate) fn new(reply: Reply, target: &Target) -> Json {
         let (encoder, source) = match reply {
             Reply::Whole(message) => (Encoder::whole(target.response, message), None),
             Reply::Parts { source, .. } => (Encoder::new(target.response), Some(source)),
@@ -121,7 +121,7 @@ impl Json {
     }
 
     /// The next piece of the text, of [`CHUNK_BYTES`] or a little more except the last; none behind it.
-    pub(super) fn next(&mut self) -> Result<Option<Bytes>, Broken> {
+    pub(crate) fn next(&mut self) -> Result<Option<Bytes>, Broken> {
         let mut out = Vec::new();
         while !self.done {
             match self.encoder.run(&mut out, CHUNK_BYTES).map_err(|_| Broken)? {

@@ -4,24 +4,25 @@
 //! A connection that has its share is out of its host's turns until something of its own is released, and so is a host that has its
 //! share out of those of the line. Nobody looks at them before, and nobody waits behind them.
 
-use super::Claim;
+use crate::claim::Claim;
+use crate::shares::origin;
 use api::{Error, limits};
 use rpc::{Address, Origin};
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
 /// Called with the claim once it is granted, or with the refusal.
-pub(super) type Then = Box<dyn FnOnce(Result<Claim, Error>) + Send>;
+pub(crate) type Then = Box<dyn FnOnce(Result<Claim, Error>) + Send>;
 
-pub(super) struct Waiter {
-    pub(super) bytes: u64,
-    pub(super) client: Option<Address>,
-    pub(super) since: Instant,
-    pub(super) then: Then,
+pub(crate) struct Waiter {
+    pub(crate) bytes: u64,
+    pub(crate) client: Option<Address>,
+    pub(crate) since: Instant,
+    pub(crate) then: Then,
 }
 
 /// What a waiter is told.
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     Granted(Claim),
     /// Its connection has its share.
     Connection,
@@ -31,13 +32,8 @@ pub(super) enum Verdict {
     Full,
 }
 
-/// Who shares what a host may have.
-pub(super) fn origin(client: Option<Address>) -> Origin {
-    Origin::of(client.and_then(|client| client.ip()))
-}
-
 #[derive(Default)]
-pub(super) struct Line {
+pub(crate) struct Line {
     hosts: HashMap<Origin, Host>,
     turns: VecDeque<Origin>,
     len: usize,
@@ -59,18 +55,18 @@ struct Connection {
 }
 
 impl Line {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
     /// Whether a connection waits.
-    pub(super) fn has(&self, client: Option<Address>) -> bool {
+    pub(crate) fn has(&self, client: Option<Address>) -> bool {
         self.hosts.get(&origin(client)).is_some_and(|host| host.connections.contains_key(&client))
     }
 
     /// Adds one. Gives back who has to go, if anybody: of a host that has its quarter of the places its own newest, which is this one;
     /// where all are taken, that of the host that has most.
-    pub(super) fn add(&mut self, waiter: Waiter) -> Option<Waiter> {
+    pub(crate) fn add(&mut self, waiter: Waiter) -> Option<Waiter> {
         let of = origin(waiter.client);
         let own = self.hosts.get(&of).map_or(0, |host| host.len);
         if own >= limits::BUDGET_QUEUE_MAX / 4 {
@@ -98,7 +94,7 @@ impl Line {
     }
 
     /// Something of this client was released: it may be its turn again.
-    pub(super) fn give_turn(&mut self, client: Option<Address>) {
+    pub(crate) fn give_turn(&mut self, client: Option<Address>) {
         let of = origin(client);
         let Some(host) = self.hosts.get_mut(&of) else { return };
         if let Some(connection) = host.connections.get_mut(&client)
@@ -112,7 +108,7 @@ impl Line {
     }
 
     /// Grants what can be granted, to each host one after the other. True if there was no room for one that may have it.
-    pub(super) fn serve(
+    pub(crate) fn serve(
         &mut self,
         mut grant: impl FnMut(&Waiter) -> Verdict,
         mut granted: impl FnMut(Waiter, Claim),
@@ -143,7 +139,7 @@ impl Line {
     }
 
     /// Takes out those who came before `before`, or all.
-    pub(super) fn late(&mut self, before: Option<Instant>, mut late: impl FnMut(Waiter)) {
+    pub(crate) fn late(&mut self, before: Option<Instant>, mut late: impl FnMut(Waiter)) {
         let is_late = |waiter: &Waiter| before.is_none_or(|before| waiter.since <= before);
         let mut gone = 0_usize;
         self.hosts.retain(|_, host| {

@@ -1,88 +1,34 @@
-//! The JSON gateway: every method of the API as a POST of JSON, under the paths of [`table`].
-//!
-//! `unary` answers calls of one message, `dialogue` those of many, whose messages come and go one JSON value after the other, and
-//! `websocket` the same over a websocket. `scanner`, `values` and `decode` make protobuf of JSON, `encode` JSON of protobuf, `status` HTTP of
-//! failures. The methods are called in the process, as a client would call them.
+//! What a request is answered by.
 
-#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
-#![cfg_attr(
-    test,
-    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
-)]
-
-mod decode;
-mod dialogue;
-mod encode;
-mod scanner;
-mod status;
-mod table;
-mod unary;
-mod values;
-mod websocket;
-
-use crate::budget::{Budget, Claim, Pool};
+use crate::limits::Limits;
+use crate::table::{Table, Target};
+use crate::{dialogue, status, unary, websocket};
 use api::Code;
+use budget::Budget;
 use bytes::Bytes;
 use contain::{Contained, contain};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, StatusCode, header};
-use rpc::{Address, HttpResponder, Kind, LocalCall, Metadata, Reply, RequestBody, Service, Status, Upgrade};
+use rpc::{HttpResponder, Kind, LocalCall, Metadata, RequestBody, Service, Status, Upgrade};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use table::{Table, Target};
-
-#[cfg(feature = "test-support")]
-pub(crate) use table::rows_of;
 
 /// The gateway of one server.
 #[derive(Debug)]
-pub(crate) struct Gateway {
+pub struct Gateway {
     table: Table,
     limits: Limits,
 }
 
-/// What requests are held to.
-#[derive(Clone, Debug)]
-struct Limits {
-    /// A message, in bytes.
-    message_bytes_max: usize,
-    /// What all clients together may have held.
-    budget: Arc<Budget>,
-    /// How long the next kilobyte of a value that has begun may take.
-    body_timeout: Duration,
-}
-
-impl Limits {
-    /// Length of one JSON value: base64 makes bytes a third longer.
-    fn json_bytes_max(&self) -> usize {
-        self.message_bytes_max.saturating_mul(2)
-    }
-
-    /// Claims what of an answer is held while it is made JSON.
-    async fn claim_element(&self, bytes: u64, client: Address) -> Result<Option<Claim>, Status> {
-        if bytes == 0 {
-            return Ok(None);
-        }
-        self.budget.claim(Pool::of_answer(bytes), bytes, client).await.map(Some).map_err(Status::from)
-    }
-}
-
-/// What of a reply is held while it is made JSON: of a transaction's a whole element, which may be nearly all of it.
-fn element_bytes(reply: &Reply, target: &Target) -> u64 {
-    match reply {
-        Reply::Parts { len, .. } if target.response.name == TXN_RESPONSE => *len as u64,
-        _ => 0,
-    }
-}
-
-/// The answer that is one list of long elements.
-const TXN_RESPONSE: &str = "etcdserverpb.TxnResponse";
-
 impl Gateway {
-    /// The gateway to `methods`, whose messages have at most `message_bytes_max`.
-    pub(crate) fn new(
-        methods: &'static [rpc::Method],
+    /// The gateway to `methods`, which a service knows by their place in this table. Their messages have at most `message_bytes_max`, and
+    /// the next kilobyte of a value that has begun may take `body_timeout`.
+    ///
+    /// # Panics
+    /// If a method with a path has messages that are not in the schema.
+    pub fn new(
+        methods: &[rpc::Method],
         message_bytes_max: usize,
         budget: Arc<Budget>,
         body_timeout: Duration,
@@ -91,19 +37,19 @@ impl Gateway {
     }
 
     /// Whether requests to `path` are the gateway's.
-    pub(crate) fn owns(path: &str) -> bool {
+    pub fn owns(path: &str) -> bool {
         current(path).starts_with("/v3/")
     }
 
     /// Whether the body of such a request is taken in pieces.
-    pub(crate) fn takes_pieces(&self, head: &Parts) -> bool {
+    pub fn takes_pieces(&self, head: &Parts) -> bool {
         let target = self.table.find(&current(head.uri.path()));
         let is_dialogue = head.method == Method::POST && target.is_some_and(|target| target.kind == Kind::Bidi);
         is_dialogue || websocket::is_wanted(head)
     }
 
     /// Answers a request whose body is whole.
-    pub(crate) fn answer(&self, service: Arc<dyn Service>, request: Request<Bytes>, responder: HttpResponder) {
+    pub fn answer(&self, service: Arc<dyn Service>, request: Request<Bytes>, responder: HttpResponder) {
         let (head, body) = request.into_parts();
         let (target, call) = match self.call(&head, false) {
             Ok(call) => call,
@@ -126,12 +72,7 @@ impl Gateway {
     }
 
     /// Answers a request whose body comes in pieces, or that wants to become a websocket.
-    pub(crate) fn answer_pieces(
-        &self,
-        service: Arc<dyn Service>,
-        request: Request<RequestBody>,
-        responder: HttpResponder,
-    ) {
+    pub fn answer_pieces(&self, service: Arc<dyn Service>, request: Request<RequestBody>, responder: HttpResponder) {
         let (head, body) = request.into_parts();
         let upgrade = head.extensions.get::<Upgrade>().filter(|_| websocket::is_wanted(&head)).cloned();
         let (target, call) = match self.call(&head, upgrade.is_some()) {
@@ -202,13 +143,9 @@ fn metadata(headers: &HeaderMap) -> Vec<(String, Vec<u8>)> {
 }
 
 #[cfg(test)]
-pub(in crate::gateway) mod tests {
+mod tests {
     use super::*;
-
-    /// Of messages of 1 MiB, and a budget of 64 MiB.
-    pub(super) fn limits(body_timeout: Duration) -> Limits {
-        Limits { message_bytes_max: 1 << 20, budget: Budget::new(64 << 20, Duration::MAX), body_timeout }
-    }
+    use crate::scanner;
 
     #[test]
     fn old_paths_are_those_of_today() {
@@ -234,10 +171,9 @@ pub(in crate::gateway) mod tests {
     /// Through the scanner, and on a stack of 2 MiB: what request threads have.
     #[test]
     fn the_deepest_values_fit_the_stack() {
-        let target = |path| Table::new(crate::services::METHODS).find(path).expect("a method");
-        let limits = limits(Duration::MAX);
+        let limits = Limits::for_tests(Duration::MAX);
         let work = move || {
-            let txn = target("/v3/kv/txn");
+            let txn = Table::of("/etcdserverpb.KV/Txn", Kind::Unary).find("/v3/kv/txn").expect("a method");
             let transactions = |levels: usize| {
                 let (begin, end) = (r#"{"success":[{"request_txn":"#.repeat(levels), "}]}".repeat(levels));
                 unary::message(format!("{begin}{{}}{end}").as_bytes(), &txn, &limits)

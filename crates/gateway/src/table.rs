@@ -88,15 +88,14 @@ rows! {
     }
 }
 
-/// The paths of a method and its request.
-#[cfg(feature = "test-support")]
-pub(crate) fn rows_of(method: &str) -> impl Iterator<Item = (&'static str, Option<&'static Message>)> {
+/// The paths of a method, each with what a request is made of.
+pub fn rows_of(method: &str) -> impl Iterator<Item = (&'static str, Option<&'static Message>)> {
     ROWS.iter().filter(move |row| row.1 == method).map(|row| (row.0, Message::find(row.2)))
 }
 
 /// What stands behind a path.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Target {
+pub(crate) struct Target {
     /// Index of the method.
     pub method: usize,
     pub kind: Kind,
@@ -106,12 +105,12 @@ pub(super) struct Target {
 
 /// The paths of a table of methods.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(crate) struct Table {
     paths: HashMap<&'static str, Target>,
 }
 
 impl Table {
-    pub(super) fn new(methods: &'static [Method]) -> Table {
+    pub(crate) fn new(methods: &[Method]) -> Table {
         let mut paths = HashMap::new();
         for &(path, method, request, response) in ROWS {
             let found = methods.iter().enumerate().find(|(_, row)| row.path == method);
@@ -124,15 +123,22 @@ impl Table {
         Table { paths }
     }
 
-    pub(super) fn find(&self, path: &str) -> Option<Target> {
+    pub(crate) fn find(&self, path: &str) -> Option<Target> {
         self.paths.get(path).copied()
+    }
+}
+
+#[cfg(test)]
+impl Table {
+    /// The paths of one method.
+    pub(crate) fn of(path: &'static str, kind: Kind) -> Table {
+        Table::new(&[Method { path, kind }])
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::services::METHODS;
 
     #[test]
     fn all_messages_are_known() {
@@ -142,14 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn every_method_of_etcd_has_a_path() {
-        let without = ["/etcdserverpb.KV/RangeStream", "/grpc.health.v1.Health/"];
-        for method in METHODS.iter().filter(|method| !without.iter().any(|path| method.path.starts_with(path))) {
-            assert!(ROWS.iter().any(|row| row.1 == method.path), "{} has no path", method.path);
+    fn paths_are_those_of_the_methods_there_are() {
+        let methods: Vec<Method> = ["Range", "Lease/LeaseLeases", "/etcdserverpb.Lease/LeaseLeases"]
+            .map(|path| Method { path, kind: Kind::Unary })
+            .into();
+        let table = Table::new(&methods);
+        for path in ["/v3/lease/leases", "/v3/kv/lease/leases"] {
+            assert_eq!(table.find(path).map(|target| target.method), Some(2));
         }
-        let table = Table::new(METHODS);
-        let target = table.find("/v3/kv/lease/leases").expect("a path");
-        assert_eq!(METHODS[target.method].path, "/etcdserverpb.Lease/LeaseLeases");
-        assert!(table.find("/v3/kv/range/").is_none());
+        assert!(table.find("/v3/kv/range").is_none() && table.find("/v3/lease/leases/").is_none());
     }
 }

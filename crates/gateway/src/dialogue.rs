@@ -1,13 +1,13 @@
 //! Calls of many messages. The answer is a line of JSON for each of them: `{"result":...}`, or `{"error":...}` at the end.
 
-use super::Limits;
-use super::status::{error_json, failure_as, http_status};
-use super::table::Target;
-use super::unary::{Json, decoded, head};
-use super::values::Values;
-use crate::budget::Claim;
+use crate::limits::Limits;
+use crate::status::{error_json, failure_as, http_status};
+use crate::table::Target;
+use crate::unary::{Json, decoded, head};
+use crate::values::Values;
 use api::limits::BUDGET_FREE_BYTES;
 use api::{Code, Error};
+use budget::Claim;
 use bytes::Bytes;
 use http::Response;
 use rpc::{
@@ -16,7 +16,7 @@ use rpc::{
 use std::time::Instant;
 
 /// Makes a call of one message and many answers.
-pub(super) async fn answer(
+pub(crate) async fn answer(
     service: &dyn Service,
     target: Target,
     call: LocalCall,
@@ -47,7 +47,7 @@ pub(super) async fn answer(
 }
 
 /// Makes a call of many messages, which come in `body`. It goes on when that has ended.
-pub(super) async fn converse(
+pub(crate) async fn converse(
     service: &dyn Service,
     target: Target,
     call: LocalCall,
@@ -100,7 +100,7 @@ pub(super) async fn converse(
 const TOO_LATE: &str = "the rest of the request does not come";
 
 /// The messages of a client, one JSON value after the other.
-pub(super) struct Requests {
+pub(crate) struct Requests {
     values: Values,
     /// What the values take.
     claim: Claim,
@@ -112,13 +112,13 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    pub(super) fn new(limits: &Limits, client: Address) -> Requests {
+    pub(crate) fn new(limits: &Limits, client: Address) -> Requests {
         let (values, claim) = (Values::new(limits.json_bytes_max()), limits.budget.request(client));
         Requests { values, claim, refused: false, ended: false, told: false }
     }
 
     /// Adds what has come, if all clients together do not hold too much. Behind the client's part nothing is of interest.
-    pub(super) fn push(&mut self, text: &[u8]) {
+    pub(crate) fn push(&mut self, text: &[u8]) {
         if self.ended || self.refused {
             return;
         }
@@ -136,28 +136,28 @@ impl Requests {
     }
 
     /// Whether more of a value is to come: all that is whole is handed on as long as the call takes it.
-    pub(super) fn has_begun(&self) -> bool {
+    pub(crate) fn has_begun(&self) -> bool {
         !self.ended && self.values.held_bytes() > 0
     }
 
     /// Adds a frame of a websocket. As with etcd, a line ends behind it.
-    pub(super) fn push_frame(&mut self, text: &[u8]) {
+    pub(crate) fn push_frame(&mut self, text: &[u8]) {
         self.push(text);
         self.push(b"\n");
     }
 
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.ended = true;
     }
 
     /// Whether more is to be read from the client.
-    pub(super) fn takes_more(&self) -> bool {
+    pub(crate) fn takes_more(&self) -> bool {
         !self.ended
     }
 
     /// Hands on what is whole, as far as the call takes it. With what is no message the client's part is over, as it is with etcd;
     /// what was begun goes on.
-    pub(super) fn hand_on(&mut self, stream: &mut LocalStream, target: &Target, limits: &Limits) {
+    pub(crate) fn hand_on(&mut self, stream: &mut LocalStream, target: &Target, limits: &Limits) {
         while !self.told && stream.has_room() {
             match self.values.next(self.ended) {
                 Ok(Some(value)) => match decoded(&value, target, limits) {
@@ -176,7 +176,7 @@ impl Requests {
     }
 
     /// The one message of a call that takes no more, once it is whole. What comes behind it is passed over.
-    pub(super) fn only(&mut self, target: &Target, limits: &Limits) -> Result<Option<Bytes>, Status> {
+    pub(crate) fn only(&mut self, target: &Target, limits: &Limits) -> Result<Option<Bytes>, Status> {
         let invalid = |text| Status::new(Code::InvalidArgument, text);
         let Some(value) = self.values.next(self.ended).map_err(invalid)? else {
             if self.refused {
@@ -232,7 +232,7 @@ impl Lines {
         let mut line = Vec::from(&b"{\"result\":"[..]);
         while let Some(chunk) = json.next().map_err(|_| Gone)? {
             line.extend_from_slice(&chunk);
-            if line.len() >= super::unary::CHUNK_BYTES {
+            if line.len() >= crate::unary::CHUNK_BYTES {
                 body.send(std::mem::take(&mut line).into()).await?;
                 tokio::task::yield_now().await;
             }
@@ -261,7 +261,7 @@ impl Lines {
 }
 
 /// The line that says how a call has ended.
-pub(super) fn error_line(status: &Status) -> Vec<u8> {
+pub(crate) fn error_line(status: &Status) -> Vec<u8> {
     let mut line = Vec::from(&b"{\"error\":"[..]);
     line.extend_from_slice(&error_json(status));
     line.extend_from_slice(b"}\n");
@@ -272,8 +272,7 @@ pub(super) fn error_line(status: &Status) -> Vec<u8> {
 #[allow(clippy::expect_used, reason = "tests")]
 mod tests {
     use super::*;
-    use crate::budget::Pool;
-    use crate::gateway::tests::limits;
+    use budget::Pool;
     use std::net::{Ipv4Addr, SocketAddr};
     use std::time::Duration;
 
@@ -283,7 +282,7 @@ mod tests {
 
     #[test]
     fn values_without_an_end_take_no_other_clients_room() {
-        let limits = limits(Duration::MAX);
+        let limits = Limits::for_tests(Duration::MAX);
         let piece = [b'A'; 65_536];
         let mut greedy: Vec<Requests> = (0..32).map(|port| Requests::new(&limits, client(1, port))).collect();
         for requests in &mut greedy {

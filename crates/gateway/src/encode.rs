@@ -12,7 +12,7 @@ const CHUNK_BYTES: usize = 24 * 1024;
 
 /// How [`Encoder::run`] ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Run {
+pub(crate) enum Run {
     /// There is as much as was asked for.
     Full,
     /// The next field of the message is not all there.
@@ -23,11 +23,11 @@ pub(super) enum Run {
 
 /// A message that is not what it says.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(crate) struct Malformed;
 
 /// One message on its way to JSON.
 #[derive(Debug)]
-pub(super) struct Encoder {
+pub(crate) struct Encoder {
     /// The messages that are open, from the outermost.
     levels: Vec<Level>,
     /// The rest of a long value.
@@ -54,12 +54,12 @@ impl Level {
 
 impl Encoder {
     /// For a message that comes in pieces.
-    pub(super) fn new(of: &'static Message) -> Encoder {
+    pub(crate) fn new(of: &'static Message) -> Encoder {
         Encoder { levels: vec![Level::new(of, Bytes::new())], long: None, is_whole: false }
     }
 
     /// For a whole message.
-    pub(super) fn whole(of: &'static Message, message: Bytes) -> Encoder {
+    pub(crate) fn whole(of: &'static Message, message: Bytes) -> Encoder {
         let mut encoder = Encoder::new(of);
         encoder.push(message);
         encoder.finish();
@@ -67,7 +67,7 @@ impl Encoder {
     }
 
     /// Adds a piece of the message, behind which the encoder was [`Run::Hungry`].
-    pub(super) fn push(&mut self, piece: Bytes) {
+    pub(crate) fn push(&mut self, piece: Bytes) {
         let ([Level { rest, .. }], None) = (&mut self.levels[..], &self.long) else {
             unreachable!("pieces end between fields of the outermost message");
         };
@@ -82,12 +82,12 @@ impl Encoder {
     }
 
     /// Says that there are no more pieces.
-    pub(super) fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         self.is_whole = true;
     }
 
     /// Adds to `out` until it holds `bytes_max`, or a little more.
-    pub(super) fn run(&mut self, out: &mut Vec<u8>, bytes_max: usize) -> Result<Run, Malformed> {
+    pub(crate) fn run(&mut self, out: &mut Vec<u8>, bytes_max: usize) -> Result<Run, Malformed> {
         loop {
             if out.len() >= bytes_max {
                 return Ok(Run::Full);
@@ -218,7 +218,7 @@ fn put_base64(out: &mut Vec<u8>, content: &[u8]) {
 }
 
 /// Writes `text` in quotes.
-pub(super) fn put_string(out: &mut Vec<u8>, text: &str) {
+pub(crate) fn put_string(out: &mut Vec<u8>, text: &str) {
     // Neither writing to memory nor a string can fail.
     let _ = serde_json::to_writer(out, text);
 }

@@ -2,11 +2,11 @@
 //! sentences are those that clients of etcd know, which are those of Go's `encoding/json`.
 
 /// Objects and arrays inside each other. A transaction takes three levels, and [`api::limits::TXN_NESTING_MAX`] of them are taken.
-pub(super) const DEPTH_MAX: usize = 1_000;
+pub(crate) const DEPTH_MAX: usize = 1_000;
 
 /// What a byte means for the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// Blank before the value.
     Blank,
     /// It belongs to the value, and more is to come.
@@ -19,7 +19,7 @@ pub(super) enum Step {
 
 /// The state of reading one value. After [`Step::Last`] or [`Step::Behind`] it is ready for the next.
 #[derive(Debug)]
-pub(super) struct Scanner {
+pub(crate) struct Scanner {
     state: State,
     /// Whether each of the values that are open is an object.
     open: Vec<bool>,
@@ -59,23 +59,23 @@ enum State {
 }
 
 impl Scanner {
-    pub(super) fn new() -> Scanner {
+    pub(crate) fn new() -> Scanner {
         Scanner { state: State::Begin, open: Vec::new() }
     }
 
     /// Whether a value has begun.
-    pub(super) fn is_inside(&self) -> bool {
+    pub(crate) fn is_inside(&self) -> bool {
         self.state != State::Begin || !self.open.is_empty()
     }
 
     /// Whether the value is whole if nothing more comes: only a number can be.
-    pub(super) fn can_end(&self) -> bool {
+    pub(crate) fn can_end(&self) -> bool {
         self.open.is_empty()
             && matches!(self.state, State::Zero | State::Digits | State::Fraction | State::ExponentDigits)
     }
 
     /// Takes the next byte.
-    pub(super) fn step(&mut self, byte: u8) -> Result<Step, String> {
+    pub(crate) fn step(&mut self, byte: u8) -> Result<Step, String> {
         if self.open.is_empty() && self.state == State::Begin && is_blank(byte) {
             return Ok(Step::Blank);
         }

@@ -1,33 +1,33 @@
 //! JSON values out of a text that comes piece by piece. What is not whole is kept in pieces as they came: joined, it would take twice
 //! its length while it grows, and its place in memory would be of no use to the next one.
 
-use super::scanner::{Scanner, Step};
+use crate::scanner::{Scanner, Step};
 use bytes::{Buf, BytesMut};
 use std::collections::VecDeque;
 
 /// Room of a piece behind the first.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// The text of one whole JSON value without faults of syntax, nested at most [`super::scanner::DEPTH_MAX`] times. Only [`Values`]
+/// The text of one whole JSON value without faults of syntax, nested at most [`crate::scanner::DEPTH_MAX`] times. Only [`Values`]
 /// makes one, so that what reads it may rely on both.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Value(BytesMut);
+pub(crate) struct Value(BytesMut);
 
 impl Value {
-    pub(super) fn text(&self) -> &[u8] {
+    pub(crate) fn text(&self) -> &[u8] {
         &self.0
     }
 
     /// A text that no scanner has seen.
     #[cfg(test)]
-    pub(super) fn unchecked(text: &[u8]) -> Value {
+    pub(crate) fn unchecked(text: &[u8]) -> Value {
         Value(text.into())
     }
 }
 
 /// Cuts a text into JSON values.
 #[derive(Debug)]
-pub(super) struct Values {
+pub(crate) struct Values {
     pieces: VecDeque<BytesMut>,
     /// How much of them was looked at: whole pieces, bytes of the next one, and bytes in all.
     seen_pieces: usize,
@@ -41,7 +41,7 @@ pub(super) struct Values {
 }
 
 impl Values {
-    pub(super) fn new(bytes_max: usize) -> Values {
+    pub(crate) fn new(bytes_max: usize) -> Values {
         Values {
             pieces: VecDeque::new(),
             seen_pieces: 0,
@@ -54,12 +54,12 @@ impl Values {
     }
 
     /// Memory that is held.
-    pub(super) fn held_bytes(&self) -> usize {
+    pub(crate) fn held_bytes(&self) -> usize {
         self.pieces.iter().map(BytesMut::capacity).fold(0, usize::saturating_add)
     }
 
     /// Memory that [`Values::push`] will take for so much.
-    pub(super) fn growth_bytes(&self, text_bytes: usize) -> usize {
+    pub(crate) fn growth_bytes(&self, text_bytes: usize) -> usize {
         match self.pieces.back() {
             None => text_bytes,
             Some(last) => match text_bytes.saturating_sub(spare(last)) {
@@ -70,7 +70,7 @@ impl Values {
     }
 
     /// Adds what has come.
-    pub(super) fn push(&mut self, text: &[u8]) {
+    pub(crate) fn push(&mut self, text: &[u8]) {
         let mut rest = text;
         let mut room = text.len();
         if let Some(last) = self.pieces.back_mut() {
@@ -87,7 +87,7 @@ impl Values {
     }
 
     /// The next whole value. `is_end`: nothing more will come.
-    pub(super) fn next(&mut self, is_end: bool) -> Result<Option<Value>, String> {
+    pub(crate) fn next(&mut self, is_end: bool) -> Result<Option<Value>, String> {
         let mut from = 0;
         while let Some(byte) = self.peek() {
             let step = self.scanner.step(byte)?;

@@ -1,0 +1,324 @@
+//! The budget: who gets bytes of which pool, and when.
+
+use crate::claim::Claim;
+use crate::figures::{Figures, PoolUsage};
+use crate::line::{Line, Verdict, Waiter};
+use crate::pool::Pool;
+use crate::shares::Shares;
+use api::{Error, limits};
+use contain::lock;
+use rpc::Address;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+/// What is under the lock.
+#[derive(Default)]
+pub(crate) struct State {
+    lines: [Line; Pool::ALL.len()],
+    /// When it was looked last whether somebody has waited for too long.
+    looked: Option<Instant>,
+    pub(crate) shares: Shares,
+    stopped: bool,
+}
+
+/// The budget of one process.
+pub struct Budget {
+    pub(crate) bytes_max: u64,
+    figures: [Figures; Pool::ALL.len()],
+    pub(crate) state: Mutex<State>,
+    woken: Condvar,
+    /// How long a claim may wait.
+    patience: Duration,
+}
+
+impl Budget {
+    /// A budget of `bytes_max`, in which a claim may wait for `patience`.
+    pub fn new(bytes_max: u64, patience: Duration) -> Arc<Budget> {
+        Arc::new(Budget {
+            bytes_max,
+            figures: Default::default(),
+            state: Mutex::default(),
+            woken: Condvar::new(),
+            patience,
+        })
+    }
+
+    pub(crate) fn figures(&self, pool: Pool) -> &Figures {
+        let [short, long, requests] = &self.figures;
+        match pool {
+            Pool::Short => short,
+            Pool::Long => long,
+            Pool::Requests => requests,
+        }
+    }
+
+    /// Bytes held of a pool.
+    pub fn held(&self, pool: Pool) -> u64 {
+        self.figures(pool).held.load(Ordering::Relaxed)
+    }
+
+    /// Takes `bytes` out of a pool if they are there.
+    pub(crate) fn take(&self, pool: Pool, bytes: u64) -> bool {
+        self.take_below(pool.part(self.bytes_max), pool, bytes)
+    }
+
+    /// The same if there are no more than `most` out then.
+    pub(crate) fn take_below(&self, most: u64, pool: Pool, bytes: u64) -> bool {
+        let more = |held: u64| held.checked_add(bytes).filter(|after| *after <= most);
+        self.figures(pool).held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// What of a pool is had without a look at who asks.
+    pub(crate) fn unshared(&self, pool: Pool) -> u64 {
+        pool.part(self.bytes_max).saturating_sub(pool.shared(self.bytes_max))
+    }
+
+    /// Claims `bytes` if there is room now and nobody was there first.
+    pub fn try_claim(self: &Arc<Self>, pool: Pool, bytes: u64, client: Option<Address>) -> Option<Claim> {
+        if self.figures(pool).is_stalled.load(Ordering::Relaxed) {
+            return None;
+        }
+        if self.take_below(self.unshared(pool), pool, bytes) {
+            return Some(self.had(pool, bytes, 0, client));
+        }
+        let mut state = lock(&self.state);
+        if state.line(pool).has(client) {
+            return None;
+        }
+        match self.grant(&mut state, pool, bytes, client) {
+            Verdict::Granted(claim) => Some(claim),
+            Verdict::Connection | Verdict::Host | Verdict::Full => None,
+        }
+    }
+
+    /// The claim for what was taken, with `noted` of it on the account of `client`.
+    fn had(self: &Arc<Self>, pool: Pool, bytes: u64, noted: u64, client: Option<Address>) -> Claim {
+        Claim::new(self.clone(), pool, bytes, client, noted)
+    }
+
+    /// Claims `bytes` of an answer that there is already, whether there is room or not. `claim` was made for it before.
+    pub fn claim_anyway(self: &Arc<Self>, claim: Option<Claim>, bytes: u64) -> Claim {
+        if let Some(mut claim) = claim
+            && (claim.bytes() >= bytes || claim.is_whole_pool())
+        {
+            if claim.bytes() > bytes {
+                claim.resize(bytes);
+            }
+            return claim;
+        }
+        let pool = Pool::of_answer(bytes);
+        self.figures(pool).held.fetch_add(bytes, Ordering::Relaxed);
+        self.had(pool, bytes, 0, None)
+    }
+
+    /// A claim of nothing yet for a request that is not whole.
+    pub fn request(self: &Arc<Self>, client: Address) -> Claim {
+        self.had(Pool::Requests, 0, 0, Some(client))
+    }
+
+    /// The same for a long answer that is made piece by piece.
+    pub fn long_answer(self: &Arc<Self>, client: Address) -> Claim {
+        self.had(Pool::Long, 0, 0, Some(client))
+    }
+
+    /// Claims `bytes` once there is room, or fails like [`Budget::wait`].
+    pub async fn claim(self: &Arc<Self>, pool: Pool, bytes: u64, client: Address) -> Result<Claim, Error> {
+        if let Some(claim) = self.try_claim(pool, bytes, Some(client)) {
+            return Ok(claim);
+        }
+        let (tell, told) = tokio::sync::oneshot::channel();
+        // Whoever waits may have gone.
+        self.wait(pool, bytes, Some(client), move |claim| drop(tell.send(claim)));
+        told.await.unwrap_or(Err(Error::Stopped))
+    }
+
+    /// Claims for a request that waits: nothing if it is little. No error but that there is no room.
+    pub fn claim_request(self: &Arc<Self>, bytes: usize, client: Address) -> Result<Option<Claim>, Error> {
+        if bytes <= limits::BUDGET_FREE_BYTES {
+            return Ok(None);
+        }
+        let mut claim = self.request(client);
+        if claim.resize(bytes as u64) { Ok(Some(claim)) } else { Err(Error::TooManyRequests) }
+    }
+
+    /// Claims `bytes` once there is room: `then` is called with the claim, or with a refusal if too many wait or it takes too long.
+    pub fn wait(
+        self: &Arc<Self>,
+        pool: Pool,
+        bytes: u64,
+        client: Option<Address>,
+        then: impl FnOnce(Result<Claim, Error>) + Send + 'static,
+    ) {
+        // What is larger than the whole pool gets it once it has it for itself: by then nothing is held but that one answer.
+        let bytes = bytes.min(pool.part(self.bytes_max));
+        let waiter = Waiter { bytes, client, since: Instant::now(), then: Box::new(then) };
+        let mut state = lock(&self.state);
+        let refused = if state.stopped {
+            Some(waiter)
+        } else {
+            // The thread sees whether it waits for itself alone.
+            if !self.has_its_share(&state, pool, bytes, client) {
+                self.figures(pool).is_stalled.store(true, Ordering::Relaxed);
+            }
+            self.figures(pool).waits.fetch_add(1, Ordering::Relaxed);
+            let refused = state.line(pool).add(waiter);
+            self.count(&mut state, pool);
+            self.woken.notify_one();
+            refused
+        };
+        drop(state);
+        if let Some(refused) = refused {
+            self.figures(pool).refusals.fetch_add(1, Ordering::Relaxed);
+            (refused.then)(Err(Error::TooManyRequests));
+        }
+    }
+
+    /// Notes how many wait.
+    fn count(&self, state: &mut State, pool: Pool) {
+        self.figures(pool).waiting.store(state.line(pool).len(), Ordering::Relaxed);
+    }
+
+    /// Takes `bytes` of a pool on behalf of `client`, if neither has too much.
+    fn grant(self: &Arc<Self>, state: &mut State, pool: Pool, bytes: u64, client: Option<Address>) -> Verdict {
+        let shared = pool.shared(self.bytes_max);
+        if let Some(client) = client {
+            if !state.shares.connection_may_have(pool, client, bytes, 0, shared) {
+                return Verdict::Connection;
+            }
+            if !state.shares.host_may_have(pool, client, bytes, 0, shared) {
+                return Verdict::Host;
+            }
+        }
+        if !self.take(pool, bytes) {
+            return Verdict::Full;
+        }
+        let noted = if client.is_some() { bytes } else { 0 };
+        if let Some(client) = client {
+            state.shares.note(pool, client, bytes);
+        }
+        Verdict::Granted(self.had(pool, bytes, noted, client))
+    }
+
+    /// Whether a client has to wait for its own answers to be taken, whatever room there is.
+    fn has_its_share(&self, state: &State, pool: Pool, bytes: u64, client: Option<Address>) -> bool {
+        let shared = pool.shared(self.bytes_max);
+        client.is_some_and(|client| {
+            !state.shares.connection_may_have(pool, client, bytes, 0, shared)
+                || !state.shares.host_may_have(pool, client, bytes, 0, shared)
+        })
+    }
+
+    /// Gives back `bytes`, of which `noted` are on the account of `client`.
+    pub(crate) fn release(&self, pool: Pool, bytes: u64, noted: u64, client: Option<Address>) {
+        self.figures(pool).held.fetch_sub(bytes, Ordering::Relaxed);
+        let noted = client.filter(|_| noted > 0).map(|client| (client, noted));
+        if noted.is_none() && self.figures(pool).waiting.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        // Under the lock, or the thread could miss it between its look and its sleep.
+        let mut state = lock(&self.state);
+        if let Some((client, noted)) = noted {
+            state.shares.forget(pool, client, noted);
+            state.line(pool).give_turn(Some(client));
+        }
+        if state.line(pool).len() > 0 {
+            self.woken.notify_one();
+        }
+    }
+
+    /// Ends the wait of all who wait, and of all who come.
+    pub fn stop(&self) {
+        lock(&self.state).stopped = true;
+        self.woken.notify_one();
+    }
+
+    /// Grants what is waited for, on a thread of its own: whoever releases a claim may be in the middle of anything.
+    pub fn run(self: &Arc<Self>) {
+        loop {
+            let mut state = lock(&self.state);
+            let due = self.due(&mut state);
+            let stopped = state.stopped;
+            if due.is_empty() && !stopped {
+                let waited = self.woken.wait_timeout(state, LOOK);
+                drop(waited.unwrap_or_else(|poisoned| poisoned.into_inner()));
+                continue;
+            }
+            drop(state);
+            for (waiter, claim) in due {
+                (waiter.then)(claim);
+            }
+            if stopped {
+                return;
+            }
+        }
+    }
+
+    /// Those whose wait is over, and how it ended.
+    pub(crate) fn due(self: &Arc<Self>, state: &mut State) -> Vec<(Waiter, Result<Claim, Error>)> {
+        let now = Instant::now();
+        let mut due = Vec::new();
+        let looks = state.stopped || state.looked.is_none_or(|looked| now.duration_since(looked) >= LOOK);
+        if looks {
+            state.looked = Some(now);
+        }
+        for pool in Pool::ALL {
+            let mut line = std::mem::take(state.line(pool));
+            let is_stalled = line.serve(
+                |waiter| self.grant(state, pool, waiter.bytes, waiter.client),
+                |waiter, claim| due.push((waiter, Ok(claim))),
+            );
+            // Nobody came too early to have waited for that long.
+            let before = if state.stopped { None } else { now.checked_sub(self.patience) };
+            if state.stopped || (looks && before.is_some()) {
+                let error = || if state.stopped { Error::Stopped } else { Error::TooManyRequests };
+                line.late(before, |waiter| {
+                    self.figures(pool).refusals.fetch_add(1, Ordering::Relaxed);
+                    due.push((waiter, Err(error())));
+                });
+            }
+            let is_stalled = is_stalled && line.len() > 0;
+            *state.line(pool) = line;
+            self.figures(pool).is_stalled.store(is_stalled, Ordering::Relaxed);
+            self.count(state, pool);
+        }
+        due
+    }
+
+    /// What each pool is at, for the metrics.
+    pub fn usage(&self) -> [PoolUsage; Pool::ALL.len()] {
+        Pool::ALL.map(|pool| {
+            let figures = self.figures(pool);
+            PoolUsage {
+                pool,
+                held_bytes: self.held(pool),
+                limit_bytes: pool.part(self.bytes_max),
+                waits: figures.waits.load(Ordering::Relaxed),
+                refusals: figures.refusals.load(Ordering::Relaxed),
+            }
+        })
+    }
+}
+
+/// How often it is looked whether somebody has waited for too long.
+const LOOK: Duration = Duration::from_millis(100);
+
+impl State {
+    fn line(&mut self, pool: Pool) -> &mut Line {
+        let [short, long, requests] = &mut self.lines;
+        match pool {
+            Pool::Short => short,
+            Pool::Long => long,
+            Pool::Requests => requests,
+        }
+    }
+}
+
+impl std::fmt::Debug for Budget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Budget")
+            .field("bytes_max", &self.bytes_max)
+            .field("figures", &self.figures)
+            .finish_non_exhaustive()
+    }
+}

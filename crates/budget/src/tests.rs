@@ -1,0 +1,208 @@
+//! What a budget promises, seen from outside.
+
+#![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::expect_used, reason = "tests")]
+
+use crate::{Budget, Claim, Pool};
+use api::{Error, limits};
+use bytes::Bytes;
+use contain::lock;
+use rpc::Address;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+
+fn client(host: u8, port: u16) -> Option<Address> {
+    Some(Address::Tcp(SocketAddr::from(([127, 0, 0, host], port))))
+}
+
+const HOST: Address = Address::Tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1));
+
+fn running(patience: Duration) -> Arc<Budget> {
+    let budget = Budget::new(64 * MIB, patience);
+    let own = budget.clone();
+    std::thread::spawn(move || own.run());
+    budget
+}
+
+fn waiting(budget: &Arc<Budget>, pool: Pool, bytes: u64, client: Option<Address>) -> Receiver<Result<Claim, Error>> {
+    let (tell, told) = channel();
+    // The test may be over.
+    budget.wait(pool, bytes, client, move |claim| drop(tell.send(claim)));
+    told
+}
+
+const FOREVER: Duration = Duration::from_secs(3_600);
+
+#[test]
+fn bytes_hold_their_claim_until_the_last_of_them_is_gone() {
+    let budget = Budget::new(64 * MIB, FOREVER);
+    let claim = budget.try_claim(Pool::Short, 1_000, None).expect("room");
+    let mut bytes = claim.hold(Bytes::from(vec![7; 1_000]));
+    let front = bytes.split_to(10);
+    drop(bytes);
+    assert_eq!((budget.held(Pool::Short), front.len()), (1_000, 10));
+    drop(front);
+    assert_eq!(budget.held(Pool::Short), 0);
+}
+
+#[test]
+fn pools_are_bounds_and_do_not_take_from_each_other() {
+    let budget = Budget::new(64 * MIB, FOREVER);
+    for (pool, part) in [(Pool::Short, 16), (Pool::Requests, 16), (Pool::Long, 32)] {
+        let all = budget.try_claim(pool, part * MIB, None).expect("room");
+        assert!(budget.try_claim(pool, 1, None).is_none(), "{pool:?}");
+        drop(all);
+        // The others do not notice that it is kept.
+        std::mem::forget(budget.try_claim(pool, part * MIB, None).expect("room again"));
+    }
+    let mut request = budget.request(HOST);
+    assert!(!request.resize(1) && request.bytes() == 0);
+}
+
+#[test]
+fn who_waits_gets_what_is_released_in_order() {
+    let budget = running(FOREVER);
+    let held = budget.try_claim(Pool::Short, 16 * MIB, None).expect("room");
+    let (first, second) = (waiting(&budget, Pool::Short, MIB, None), waiting(&budget, Pool::Short, 2 * MIB, None));
+    // A pool that others wait for is asked in vain, even for less.
+    assert!(budget.try_claim(Pool::Short, 1, None).is_none());
+    drop(held);
+    let claims = [first, second].map(|told| told.recv().expect("an answer").expect("a claim").bytes());
+    assert_eq!(claims, [MIB, 2 * MIB]);
+    budget.stop();
+}
+
+#[test]
+fn one_client_keeps_no_other_waiting() {
+    let budget = running(FOREVER);
+    // A quarter of 32 MiB for each connection, half for its host; then the next one of the host waits, and nobody else.
+    let held = [0, 1].map(|port| budget.try_claim(Pool::Long, 8 * MIB, client(1, port)).expect("room"));
+    let more = waiting(&budget, Pool::Long, MIB, client(1, 0));
+    let other = waiting(&budget, Pool::Long, 8 * MIB, client(2, 0)).recv().expect("an answer").expect("a claim");
+    assert!(more.try_recv().is_err());
+    // A whole pool's answer gets it when it is free.
+    let huge = waiting(&budget, Pool::Long, 1_000 * MIB, client(3, 0));
+    drop((held, other));
+    // What is released of the host's own brings it behind those who waited for room meanwhile.
+    assert_eq!(huge.recv().expect("an answer").expect("a claim").bytes(), 32 * MIB);
+    drop(more.recv().expect("an answer").expect("a claim"));
+    budget.stop();
+}
+
+#[test]
+fn short_answers_of_one_host_leave_room_for_others() {
+    let budget = Budget::new(64 * MIB, FOREVER);
+    let mut held = Vec::new();
+    for port in 0..100 {
+        while let Some(claim) = budget.try_claim(Pool::Short, 64 << 10, client(1, port)) {
+            held.push(claim);
+        }
+    }
+    // The half that nobody shares, and half of the other one.
+    assert_eq!(budget.held(Pool::Short), 12 * MIB);
+    assert!(budget.try_claim(Pool::Short, MIB, client(2, 0)).is_some());
+    drop(held);
+    assert_eq!(budget.held(Pool::Short), 0);
+    assert!(lock(&budget.state).shares.is_empty());
+}
+
+#[test]
+fn waiting_has_an_end() {
+    let budget = running(Duration::from_millis(1));
+    let _held = budget.try_claim(Pool::Short, 16 * MIB, None).expect("room");
+    let late = waiting(&budget, Pool::Short, 1, None);
+    assert_eq!(late.recv().expect("an answer").err(), Some(Error::TooManyRequests));
+}
+
+#[test]
+fn no_host_takes_the_places_of_others() {
+    const PLACES: usize = limits::BUDGET_QUEUE_MAX / 4;
+    let budget = Budget::new(64 * MIB, FOREVER);
+    let _held = budget.try_claim(Pool::Short, 16 * MIB, None).expect("room");
+    let refusal = |told: &Receiver<_>| matches!(told.try_recv(), Ok(Err(Error::TooManyRequests)));
+    let mut queued = Vec::new();
+    for host in 1..=4 {
+        // As many connections as it likes.
+        let of_host = (0..PLACES).map(|index| waiting(&budget, Pool::Short, 1, client(host, (index / 10) as u16)));
+        queued.extend(of_host);
+        assert!(refusal(&waiting(&budget, Pool::Short, 1, client(host, 9_999))), "{host}");
+    }
+    assert!(!queued.iter().any(refusal));
+    // All places are taken, and each newcomer has one of those that the others have many of.
+    let new: Vec<_> = (5..=8).map(|host| waiting(&budget, Pool::Short, 1, client(host, 0))).collect();
+    assert!(!new.iter().any(refusal));
+    assert_eq!(queued.iter().filter(|told| refusal(told)).count(), new.len());
+    // The places of another pool are others.
+    let _held = budget.try_claim(Pool::Long, 32 * MIB, None).expect("room");
+    assert!(!refusal(&waiting(&budget, Pool::Long, 1, client(1, 0))));
+    budget.stop();
+    budget.run();
+    assert!(new.iter().all(|told| matches!(told.try_recv(), Ok(Err(Error::Stopped)))));
+    assert_eq!(budget.held(Pool::Short), 16 * MIB);
+}
+
+#[test]
+fn who_waits_for_itself_keeps_nobody_waiting() {
+    let budget = running(FOREVER);
+    let held = [0, 1].map(|port| budget.try_claim(Pool::Long, 8 * MIB, client(1, port)).expect("room"));
+    let queued: Vec<_> = (0..1_000).map(|_| waiting(&budget, Pool::Long, 100, client(1, 2))).collect();
+    // A claim of somebody else has shown that it was looked at them.
+    drop(waiting(&budget, Pool::Long, 1, client(3, 0)).recv());
+    let other = budget.try_claim(Pool::Long, MIB, client(2, 0));
+    assert!(other.is_some(), "there is room, and all who wait have their share");
+    assert!(queued.iter().all(|told| told.try_recv().is_err()));
+    drop(held);
+    for told in queued {
+        drop(told.recv().expect("an answer").expect("a claim"));
+    }
+    drop(other);
+    assert_eq!(budget.held(Pool::Long), 0);
+    budget.stop();
+}
+
+#[test]
+fn hosts_have_their_turns() {
+    let budget = Budget::new(64 * MIB, FOREVER);
+    let held = budget.try_claim(Pool::Short, 16 * MIB, None).expect("room");
+    let greedy: Vec<_> = (0..100).map(|port| waiting(&budget, Pool::Short, MIB, client(1, port))).collect();
+    let other = waiting(&budget, Pool::Short, MIB, client(2, 0));
+    drop(held);
+    let claims = budget.due(&mut lock(&budget.state));
+    // Half of what is shared for the one host, and the other comes second, not behind a hundred.
+    assert_eq!(claims.len(), 5);
+    for (waiter, claim) in claims.into_iter().take(2) {
+        (waiter.then)(claim);
+    }
+    assert!(greedy.iter().filter(|told| told.try_recv().is_ok()).count() == 1 && other.try_recv().is_ok());
+}
+
+#[test]
+fn requests_that_wait_are_shared_out() {
+    let budget = Budget::new(64 * MIB, FOREVER);
+    let mut greedy: Vec<_> = (0..32).map(|port| budget.request(client(1, port).expect("an address"))).collect();
+    while greedy.iter_mut().any(|claim| claim.bytes() < 4 * MIB && claim.resize(claim.bytes() + (64 << 10))) {}
+    // The half that nobody shares, and half of the other one.
+    assert_eq!(budget.held(Pool::Requests), 12 * MIB);
+    let other = client(2, 0).expect("an address");
+    assert!(budget.claim_request(2 * MIB as usize, other).is_ok_and(|claim| claim.is_some()));
+    assert!(budget.claim_request(limits::BUDGET_FREE_BYTES, HOST).is_ok_and(|claim| claim.is_none()));
+    drop(greedy);
+    assert_eq!(budget.held(Pool::Requests), 0);
+    assert!(lock(&budget.state).shares.is_empty());
+}
+
+#[test]
+fn what_grows_stays_within_its_share() {
+    let budget = Budget::new(64 * MIB, FOREVER);
+    let mut claims = [0, 1].map(|port| budget.long_answer(client(1, port).expect("an address")));
+    // One answer may take it all, a second one of the host then waits for that.
+    assert!(claims[0].resize(20 * MIB) && !claims[1].resize(MIB));
+    assert!(claims[0].resize(4 * MIB) && claims[1].resize(4 * MIB));
+    assert!(!claims[1].resize(20 * MIB) && claims[1].bytes() == 4 * MIB);
+    let mut short = budget.try_claim(Pool::Short, 60 << 10, client(1, 0)).expect("room");
+    let _more = budget.try_claim(Pool::Short, 10 * MIB, client(1, 0)).expect("room");
+    assert!(!short.resize(4 * MIB), "a quarter of the half that is shared is less");
+}
