@@ -123,8 +123,9 @@ impl Batch {
     fn begin(&mut self) {
         if self.bytes.is_empty() {
             let data = [0; 2 * LENGTH_BYTES + COUNT_BYTES + CHECK_BYTES];
-            let len = if self.file_bytes.is_some() { data.len() } else { data.len() - LENGTH_BYTES };
-            self.start_data_offset = frame::push(&mut self.bytes, Kind::Crc, self.crc, &[&data[..len]]);
+            // Only the first batch of a segment gives the file's length.
+            let data = if self.file_bytes.is_some() { &data[..] } else { data.split_at(LENGTH_BYTES).1 };
+            self.start_data_offset = frame::push(&mut self.bytes, Kind::Crc, self.crc, &[data]);
             self.start_end = self.bytes.len();
         }
     }
@@ -142,7 +143,9 @@ impl Batch {
         }
         let check = check(sequence, offset, self.crc_before, &data);
         data.extend_from_slice(&check.to_le_bytes());
-        self.bytes[self.start_data_offset..self.start_data_offset + data.len()].copy_from_slice(&data);
+        let place = self.bytes.get_mut(self.start_data_offset..).and_then(|rest| rest.get_mut(..data.len()));
+        let Some(place) = place else { unreachable!("a batch begins with room for what is said of it") };
+        place.copy_from_slice(&data);
         &self.bytes
     }
 

@@ -9,9 +9,6 @@ pub(crate) const WORD_BYTES: usize = 8;
 /// Records begin at multiples of it.
 pub(crate) const ALIGN_BYTES: usize = 8;
 
-/// Longest varint.
-const VARINT_BYTES_MAX: usize = 10;
-
 /// What a record is (`walpb.Record.type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -64,16 +61,19 @@ pub(crate) fn push(out: &mut Vec<u8>, kind: Kind, crc: u32, parts: &[&[u8]]) -> 
     for part in parts {
         out.extend_from_slice(part);
     }
-    let record_bytes = out.len() - start - WORD_BYTES;
-    let pad = padding(record_bytes as u64);
-    out.resize(out.len() + pad, 0);
-    out[start..start + WORD_BYTES].copy_from_slice(&word(record_bytes as u64, pad).to_le_bytes());
+    let Some((word_place, record)) = out.get_mut(start..).and_then(|pushed| pushed.split_first_chunk_mut()) else {
+        unreachable!("a word was just pushed");
+    };
+    let record_bytes = record.len() as u64;
+    let pad = padding(record_bytes);
+    *word_place = word(record_bytes, pad).to_le_bytes();
+    out.extend(std::iter::repeat_n(0, pad));
     data_offset
 }
 
 /// Reads the record at `offset`, which must end within `bytes`. The error says what is wrong with it.
 pub(crate) fn read(bytes: &[u8], offset: usize) -> Result<Frame<'_>, &'static str> {
-    let Some(word_bytes) = bytes.get(offset..).and_then(|rest| rest.first_chunk::<WORD_BYTES>()) else {
+    let Some((word_bytes, rest)) = bytes.get(offset..).and_then(|rest| rest.split_first_chunk::<WORD_BYTES>()) else {
         return Err("a record reaches beyond its batch");
     };
     let found = u64::from_le_bytes(*word_bytes);
@@ -85,10 +85,9 @@ pub(crate) fn read(bytes: &[u8], offset: usize) -> Result<Frame<'_>, &'static st
     if found != word(record_bytes, pad) {
         return Err("a record's length word is malformed");
     }
-    let start = offset + WORD_BYTES;
-    let record_end = usize::try_from(record_bytes).ok().and_then(|len| start.checked_add(len));
-    let Some((record, padding)) =
-        record_end.and_then(|end| Some((bytes.get(start..end)?, bytes.get(end..end.checked_add(pad)?)?)))
+    let split = usize::try_from(record_bytes).ok().and_then(|len| rest.split_at_checked(len));
+    let Some((record, (padding, behind))) =
+        split.and_then(|(record, rest)| Some((record, rest.split_at_checked(pad)?)))
     else {
         return Err("a record reaches beyond its batch");
     };
@@ -96,7 +95,7 @@ pub(crate) fn read(bytes: &[u8], offset: usize) -> Result<Frame<'_>, &'static st
         return Err("a record's padding is not zero");
     }
     let (kind, crc, data) = parse(record).ok_or("a record is malformed")?;
-    Ok(Frame { kind, crc, data, end: start + record.len() + pad })
+    Ok(Frame { kind, crc, data, end: bytes.len().saturating_sub(behind.len()) })
 }
 
 fn parse(record: &[u8]) -> Option<(Kind, u32, &[u8])> {
@@ -116,7 +115,7 @@ fn split_first(bytes: &[u8]) -> Option<(u8, &[u8])> {
 }
 
 fn padding(record_bytes: u64) -> usize {
-    (record_bytes.wrapping_neg() % ALIGN_BYTES as u64) as usize
+    (record_bytes as usize).wrapping_neg() % ALIGN_BYTES
 }
 
 fn word(record_bytes: u64, pad: usize) -> u64 {
@@ -134,17 +133,21 @@ pub(crate) fn push_varint(out: &mut Vec<u8>, mut value: u64) {
 
 /// Reads a varint in its shortest form and returns what follows it.
 pub(crate) fn read_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let mut value = 0u64;
-    for (position, byte) in bytes.iter().take(VARINT_BYTES_MAX).enumerate() {
+    let (mut value, mut rest) = (0u64, bytes);
+    for shift in (0..u64::BITS).step_by(7) {
+        let (byte, behind) = rest.split_first()?;
         let part = u64::from(byte & 0x7f);
-        if position == VARINT_BYTES_MAX - 1 && part > 1 {
+        // Of the last byte one bit counts.
+        let placed = part.unbounded_shl(shift);
+        if placed.unbounded_shr(shift) != part {
             return None;
         }
-        value |= part << (7 * position);
+        value |= placed;
         if byte & 0x80 == 0 {
-            let shortest = *byte != 0 || position == 0;
-            return shortest.then_some((value, &bytes[position + 1..]));
+            let shortest = *byte != 0 || shift == 0;
+            return shortest.then_some((value, behind));
         }
+        rest = behind;
     }
     None
 }

@@ -7,6 +7,9 @@
 //!
 //! At most one batch is ever unsynced. After a failed write or sync the log is poisoned: nothing is written any more.
 
+// Whatever a log's files hold ends in an error.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
+
 mod batch;
 mod create;
 mod cut;

@@ -104,7 +104,7 @@ impl Wal {
             .write_at(bytes, self.offset)
             .map_err(|error| Error::io("write", &self.dir.join(name.to_string()))(error))?;
         self.file.sync_data().map_err(|error| Error::io("sync", &self.dir.join(name.to_string()))(error))?;
-        self.offset += bytes.len() as u64;
+        self.offset = self.offset.saturating_add(bytes.len() as u64);
         self.batch.clear();
         Ok(())
     }
@@ -112,7 +112,7 @@ impl Wal {
     /// Begins the next segment. Its first batch is durable before it gets its name, and the name is before it is used.
     pub(crate) fn begin_segment(&mut self) -> Result<(), Error> {
         assert!(self.batch.is_empty(), "a segment was to begin within a batch");
-        let name = SegmentName { sequence: self.tail().sequence + 1, first_index: self.last_index.saturating_add(1) };
+        let name = self.tail().next(self.last_index);
         let prepared = self.spare.take()?;
         let mut first = Batch::first(self.batch.crc(), self.options.segment_bytes);
         first.push_metadata(&self.metadata);

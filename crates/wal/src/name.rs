@@ -18,6 +18,11 @@ pub(crate) const TEMPORARY: &str = ".tmp";
 const NUMBER_MAX: u64 = u64::MAX / 2;
 
 impl SegmentName {
+    /// The name of the segment that follows this one, behind the entry `last_index`. A name that was read leaves as many again.
+    pub(crate) fn next(self, last_index: u64) -> SegmentName {
+        SegmentName { sequence: self.sequence.saturating_add(1), first_index: last_index.saturating_add(1) }
+    }
+
     /// Reads a file's name; `None` when it is none of a segment.
     pub(crate) fn parse(name: &str) -> Option<SegmentName> {
         let (sequence, first_index) = name.strip_suffix(".wal")?.split_once('-')?;

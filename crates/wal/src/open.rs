@@ -153,13 +153,15 @@ fn select<'a>(dir: &Path, names: &'a [SegmentName], from_index: u64) -> Result<S
         let first_index = names.first().map_or(0, |name| name.first_index);
         return Err(Error::Behind { dir: dir.into(), first_index, from_index });
     };
-    let follows = |position: usize| names[position].sequence == names[position - 1].sequence + 1;
-    if let Some(gap) = (start + 1..names.len()).find(|position| !follows(*position)) {
-        return Err(Error::Gap { dir: dir.into(), sequence: names[gap - 1].sequence + 1 });
-    }
-    let oldest = (1..=start).rfind(|position| !follows(*position)).unwrap_or(0);
     let (old, needed) = names.split_at(start);
-    let (leftovers, unread) = old.split_at(oldest);
+    let is_gap = |before: &SegmentName, name: &SegmentName| before.sequence.saturating_add(1) != name.sequence;
+    if let Some((before, _)) = needed.iter().zip(needed.iter().skip(1)).find(|(before, name)| is_gap(before, name)) {
+        return Err(Error::Gap { dir: dir.into(), sequence: before.sequence.saturating_add(1) });
+    }
+    // Those before the last gap.
+    let followers = names.iter().skip(1).take(start);
+    let oldest = old.iter().zip(followers).rposition(|(before, name)| is_gap(before, name));
+    let (leftovers, unread) = old.split_at(oldest.map_or(0, |last| last.saturating_add(1)));
     let Some((tail, whole)) = needed.split_last() else { unreachable!("the start is one of the segments") };
     Ok(Selection { leftovers, unread, whole, tail: *tail })
 }
@@ -197,13 +199,15 @@ impl Replaying<'_> {
         let (tail, offset, cut) = match self.read(&bytes, name) {
             Ok((tail, last)) => (tail, last, None),
             Err(Stop { failure: Failure::Break(found), tail, last }) if found.torn => {
-                let torn = &bytes[tail.offset as usize..];
+                let torn = bytes.get(tail.offset as usize..).unwrap_or_default();
                 let cut = Cut { file: path, offset: tail.offset, bytes: torn::written_len(torn) as u64 };
                 (tail, last, Some(cut))
             }
             Err(stop) => return Err(self.error(stop, name)),
         };
-        let last = LastBatch { offset, bytes: bytes[offset as usize..tail.offset as usize].to_vec() };
+        let last = bytes.get(offset as usize..tail.offset as usize);
+        let Some(last) = last else { unreachable!("a batch that was read is in the file") };
+        let last = LastBatch { offset, bytes: last.to_vec() };
         Ok((tail, last, cut))
     }
 

@@ -62,7 +62,7 @@ impl<'a> Reader<'a> {
     /// The records of the next batch, which has been verified as a whole; `None` at the end of the segment.
     pub(crate) fn next_batch(&mut self) -> Result<Option<&[Record<'a>]>, Break> {
         let offset = self.tail.offset as usize;
-        let rest = &self.bytes[offset.min(self.bytes.len())..];
+        let rest = self.bytes.get(offset..).unwrap_or_default();
         if offset > 0 && rest.first_chunk::<WORD_BYTES>().is_none_or(|word| *word == [0; WORD_BYTES]) {
             if torn::is_zero(rest) {
                 return Ok(None);
@@ -104,7 +104,7 @@ impl<'a> Reader<'a> {
     fn read_records(&mut self, offset: usize, start_end: usize, start: &Start) -> Result<&[Record<'a>], Break> {
         let batch_end = usize::try_from(start.batch_bytes).ok().and_then(|len| offset.checked_add(len));
         let batch_end = batch_end.unwrap_or(usize::MAX);
-        let bytes = &self.bytes[..batch_end.min(self.bytes.len())];
+        let bytes = self.bytes.get(..batch_end).unwrap_or(self.bytes);
         self.records.clear();
         let (mut at, mut crc) = (start_end, self.tail.crc);
         while at < batch_end {

@@ -25,7 +25,8 @@ impl Wal {
         self.terms.release(below_index);
         // All entries of a segment that are still valid lie below the first index of the next one.
         let mut later = self.segments.iter().skip(1);
-        let below = later.rposition(|next| next.first_index <= below_index).map_or(0, |position| position + 1);
+        let below =
+            later.rposition(|next| next.first_index <= below_index).map_or(0, |position| position.saturating_add(1));
         let spare = self.segments.len().saturating_sub(segments_min);
         for _ in 0..below.min(spare) {
             let Some(oldest) = self.segments.front() else { break };

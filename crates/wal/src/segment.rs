@@ -46,10 +46,11 @@ pub(crate) fn zero(file: &dyn File, mut offset: u64) -> io::Result<()> {
     let end = file.len()?;
     let zeros = vec![0; ZERO_BYTES.min(end.saturating_sub(offset)) as usize];
     while offset < end {
-        let part = (end - offset).min(zeros.len() as u64);
-        file.write_at(&zeros[..part as usize], offset)?;
+        let left = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let part = zeros.get(..left).unwrap_or(&zeros);
+        file.write_at(part, offset)?;
         file.sync_data()?;
-        offset += part;
+        offset = offset.saturating_add(part.len() as u64);
     }
     Ok(())
 }
@@ -77,8 +78,8 @@ pub(crate) fn read(file: &dyn File, path: &Path, rest: fn()) -> Result<Vec<u8>, 
         bytes.try_reserve_exact(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
         while bytes.len() < len {
             let offset = bytes.len();
-            bytes.resize(len.min(offset + READ_BYTES), 0);
-            file.read_at(&mut bytes[offset..], offset as u64)?;
+            bytes.resize(len.min(offset.saturating_add(READ_BYTES)), 0);
+            file.read_at(bytes.split_at_mut(offset).1, offset as u64)?;
             rest();
         }
         Ok(bytes)

@@ -97,7 +97,7 @@ impl Spare {
 
     fn give_name(&self, state: &mut State) -> PathBuf {
         let name = format!("spare-{}{TEMPORARY}", state.names_given);
-        state.names_given += 1;
+        state.names_given = state.names_given.wrapping_add(1);
         self.shared.dir.join(name)
     }
 

@@ -15,7 +15,7 @@ impl Terms {
         while self.runs.pop_if(|(first, _)| *first >= index).is_some() {}
         if index > self.end.saturating_add(1) && !self.runs.is_empty() {
             // Those in between are in a segment that was not read.
-            self.runs.push((self.end + 1, None));
+            self.runs.push((self.end.saturating_add(1), None));
         }
         if self.runs.last().is_none_or(|(_, last)| *last != Some(term)) {
             self.runs.push((index, Some(term)));

@@ -14,11 +14,11 @@ const SECTOR_BYTES: usize = 512;
 
 /// True when the batch that should begin at `offset` is torn: its Crc record cannot be read.
 pub(crate) fn is_torn_start(bytes: &[u8], sequence: u64, offset: usize) -> bool {
-    let word_lost = is_zero(range(bytes, offset, offset + WORD_BYTES));
+    let word_lost = is_zero(range(bytes, offset, WORD_BYTES));
     // The record may lie across two sectors, and the second one be lost.
-    let next_sector = (offset / SECTOR_BYTES + 1) * SECTOR_BYTES;
+    let into_next = SECTOR_BYTES.saturating_sub(offset % SECTOR_BYTES);
     let second_lost =
-        next_sector < offset + START_BYTES_MAX && is_zero(range(bytes, next_sector, next_sector + SECTOR_BYTES));
+        into_next < START_BYTES_MAX && is_zero(range(bytes, offset.saturating_add(into_next), SECTOR_BYTES));
     (word_lost || second_lost) && !batch_begins_behind(bytes, sequence, offset)
 }
 
@@ -31,20 +31,21 @@ pub(crate) fn is_torn_inside(
     start_end: usize,
     batch_end: usize,
 ) -> bool {
-    let Some(batch) = bytes.get(batch_offset..batch_end) else {
+    let Some((before, behind)) = bytes.split_at_checked(batch_end) else {
         // The longer length was lost with the sectors.
         return true;
     };
+    let batch = before.get(batch_offset..).unwrap_or_default();
     // Zeros that were written are no sign of a loss.
-    is_zero(&bytes[batch_end..])
-        && zero_sectors(batch, batch_offset as u64, start_end - batch_offset) > start.zero_sectors
+    is_zero(behind)
+        && zero_sectors(batch, batch_offset as u64, start_end.saturating_sub(batch_offset)) > start.zero_sectors
 }
 
 /// Counts the sectors of the file that hold nothing but zeros, among those of the batch at `offset` that begin at `from` in it or later.
 /// What is behind the batch counts as zeros. The sectors before have a part of the Crc record, which tells itself when it is lost.
 pub(crate) fn zero_sectors(batch: &[u8], offset: u64, from: usize) -> u32 {
-    let into_sector = ((offset + from as u64) % SECTOR_BYTES as u64) as usize;
-    let first = from + (SECTOR_BYTES - into_sector) % SECTOR_BYTES;
+    let into_sector = offset.saturating_add(from as u64) as usize % SECTOR_BYTES;
+    let first = from.saturating_add(into_sector.wrapping_neg() % SECTOR_BYTES);
     let sectors = range(batch, first, batch.len()).chunks(SECTOR_BYTES);
     // A batch is far smaller than 2 TiB.
     sectors.filter(|sector| is_zero(sector)).count() as u32
@@ -52,30 +53,31 @@ pub(crate) fn zero_sectors(batch: &[u8], offset: u64, from: usize) -> u32 {
 
 /// Looks for a record that can only be the beginning of a batch.
 fn batch_begins_behind(bytes: &[u8], sequence: u64, offset: usize) -> bool {
-    let mut offset = offset + ALIGN_BYTES;
+    let mut offset = offset.saturating_add(ALIGN_BYTES);
     while let Some(word) = bytes.get(offset..).and_then(|rest| rest.first_chunk::<WORD_BYTES>()) {
         if *word != [0; WORD_BYTES]
-            && let Ok(frame) = frame::read(range(bytes, 0, offset + START_BYTES_MAX), offset)
+            && let Ok(frame) = frame::read(range(bytes, 0, offset.saturating_add(START_BYTES_MAX)), offset)
             && frame.kind == Kind::Crc
             && read_start(sequence, offset as u64, frame.crc, frame.data).is_some()
         {
             return true;
         }
-        offset += ALIGN_BYTES;
+        offset = offset.saturating_add(ALIGN_BYTES);
     }
     false
 }
 
-/// The bytes from `start` to `end`, as far as the file has them.
-fn range(bytes: &[u8], start: usize, end: usize) -> &[u8] {
-    let end = end.min(bytes.len());
-    &bytes[start.min(end)..end]
+/// So many bytes from `start` on, as far as the file has them.
+fn range(bytes: &[u8], start: usize, len: usize) -> &[u8] {
+    let rest = bytes.get(start..).unwrap_or_default();
+    rest.get(..len).unwrap_or(rest)
 }
 
 /// True when there is nothing but zeros.
 pub(crate) fn is_zero(bytes: &[u8]) -> bool {
     const ZEROS: [u8; 4096] = [0; 4096];
-    bytes.chunks(ZEROS.len()).all(|chunk| *chunk == ZEROS[..chunk.len()])
+    let (chunks, rest) = bytes.as_chunks();
+    chunks.iter().all(|chunk| *chunk == ZEROS) && rest.iter().all(|byte| *byte == 0)
 }
 
 /// Bytes up to and including the last one that is not zero.
@@ -83,9 +85,9 @@ pub(crate) fn written_len(bytes: &[u8]) -> usize {
     let mut end = bytes.len();
     for chunk in bytes.rchunks(4096) {
         if !is_zero(chunk) {
-            return end - chunk.iter().rev().take_while(|byte| **byte == 0).count();
+            return end.saturating_sub(chunk.iter().rev().take_while(|byte| **byte == 0).count());
         }
-        end -= chunk.len();
+        end = end.saturating_sub(chunk.len());
     }
     0
 }
