@@ -4,7 +4,7 @@ use crate::claim::Claim;
 use crate::figures::{Figures, PoolUsage};
 use crate::line::{Line, Verdict, Waiter};
 use crate::pool::Pool;
-use crate::shares::Shares;
+use crate::shares::{Shares, host_share};
 use api::{Error, limits};
 use contain::lock;
 use rpc::Address;
@@ -88,7 +88,7 @@ impl Budget {
         }
         match self.grant(&mut state, pool, bytes, client) {
             Verdict::Granted(claim) => Some(claim),
-            Verdict::Connection | Verdict::Host | Verdict::Full => None,
+            Verdict::Connection | Verdict::Host | Verdict::Full | Verdict::Large => None,
         }
     }
 
@@ -157,8 +157,9 @@ impl Budget {
         let refused = if state.stopped {
             Some(waiter)
         } else {
-            // The thread sees whether it waits for itself alone.
-            if !self.has_its_share(&state, pool, bytes, client) {
+            // The thread sees whether it waits for itself alone. Nobody waits for one that asks for more than a share.
+            let is_large = bytes > host_share(pool.shared(self.bytes_max));
+            if !is_large && !self.has_its_share(&state, pool, bytes, client) {
                 self.figures(pool).is_stalled.store(true, Ordering::Relaxed);
             }
             self.figures(pool).waits.fetch_add(1, Ordering::Relaxed);
@@ -191,7 +192,7 @@ impl Budget {
             }
         }
         if !self.take(pool, bytes) {
-            return Verdict::Full;
+            return if bytes > host_share(shared) { Verdict::Large } else { Verdict::Full };
         }
         let noted = if client.is_some() { bytes } else { 0 };
         if let Some(client) = client {
@@ -223,6 +224,7 @@ impl Budget {
             state.line(pool).give_turn(Some(client));
         }
         if state.line(pool).len() > 0 {
+            state.line(pool).give_back_turns();
             self.woken.notify_one();
         }
     }

@@ -2,7 +2,8 @@
 //! they have asked for themselves, not before others.
 //!
 //! A connection that has its share is out of its host's turns until something of its own is released, and so is a host that has its
-//! share out of those of the line. Nobody looks at them before, and nobody waits behind them.
+//! share out of those of the line. Nobody looks at them before, and nobody waits behind them. Nor does anybody wait behind a host that asks
+//! for more than a share, which it may have while it has nothing else: its turn comes again whenever something is released.
 
 use crate::claim::Claim;
 use crate::shares::origin;
@@ -30,12 +31,16 @@ pub(crate) enum Verdict {
     Host,
     /// There is no room for anybody.
     Full,
+    /// There is none for this much, which is more than a host's share.
+    Large,
 }
 
 #[derive(Default)]
 pub(crate) struct Line {
     hosts: HashMap<Origin, Host>,
     turns: VecDeque<Origin>,
+    /// Hosts whose turn waits until anything of the pool is released.
+    aside: Vec<Origin>,
     len: usize,
 }
 
@@ -107,6 +112,17 @@ impl Line {
         }
     }
 
+    /// Something was released: those who ask for more than a share have their turn, before those who got theirs for it.
+    pub(crate) fn give_back_turns(&mut self) {
+        for of in std::mem::take(&mut self.aside) {
+            if let Some(host) = self.hosts.get_mut(&of)
+                && !std::mem::replace(&mut host.has_turn, true)
+            {
+                self.turns.push_front(of);
+            }
+        }
+    }
+
     /// Grants what can be granted, to each host one after the other. True if there was no room for one that may have it.
     pub(crate) fn serve(
         &mut self,
@@ -128,6 +144,7 @@ impl Line {
                     granted(waiter, claim);
                 }
                 Served::Blocked => {}
+                Served::Large => self.aside.push(of),
                 Served::Full => {
                     host.has_turn = true;
                     self.turns.push_front(of);
@@ -168,6 +185,7 @@ impl Line {
         }
         let hosts = &self.hosts;
         self.turns.retain(|of| hosts.contains_key(of));
+        self.aside.retain(|of| hosts.contains_key(of));
     }
 
     /// Takes the newest waiter of a host out.
@@ -197,6 +215,8 @@ enum Served {
     /// All of the host have their share, or it has.
     Blocked,
     Full,
+    /// Its next one asks for more than a share.
+    Large,
 }
 
 impl Host {
@@ -218,10 +238,14 @@ impl Host {
                     return Served::Granted(waiter, claim);
                 }
                 Verdict::Connection => {}
-                Verdict::Host | Verdict::Full => {
+                Verdict::Host | Verdict::Full | Verdict::Large => {
                     connection.has_turn = true;
                     self.turns.push_front(client);
-                    return if matches!(verdict, Verdict::Host) { Served::Blocked } else { Served::Full };
+                    return match verdict {
+                        Verdict::Full => Served::Full,
+                        Verdict::Large => Served::Large,
+                        _ => Served::Blocked,
+                    };
                 }
             }
         }

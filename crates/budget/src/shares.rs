@@ -20,7 +20,7 @@ impl Shares {
 
     /// The same of its host.
     pub(crate) fn host_may_have(&self, pool: Pool, client: Address, bytes: u64, own: u64, most: u64) -> bool {
-        fits(self.by_host.get(&(pool, origin(Some(client)))), bytes, own, most / 2)
+        fits(self.by_host.get(&(pool, origin(Some(client)))), bytes, own, host_share(most))
     }
 
     pub(crate) fn note(&mut self, pool: Pool, client: Address, bytes: u64) {
@@ -48,6 +48,11 @@ impl Shares {
     pub(crate) fn is_empty(&self) -> bool {
         self.by_client.is_empty() && self.by_host.is_empty()
     }
+}
+
+/// What a host may have of `shared`.
+pub(crate) fn host_share(shared: u64) -> u64 {
+    shared / 2
 }
 
 /// Whether `bytes` more than is `held` are within a share, or nothing else is held than the `own`.

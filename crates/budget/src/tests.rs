@@ -86,9 +86,31 @@ fn one_client_keeps_no_other_waiting() {
     // A whole pool's answer gets it when it is free.
     let huge = waiting(&budget, Pool::Long, 1_000 * MIB, client(3, 0));
     drop((held, other));
-    // What is released of the host's own brings it behind those who waited for room meanwhile.
-    assert_eq!(huge.recv().expect("an answer").expect("a claim").bytes(), 32 * MIB);
     drop(more.recv().expect("an answer").expect("a claim"));
+    assert_eq!(huge.recv().expect("an answer").expect("a claim").bytes(), 32 * MIB);
+    budget.stop();
+}
+
+#[test]
+fn nobody_waits_behind_one_that_asks_for_a_whole_pool() {
+    let budget = running(FOREVER);
+    let full: Vec<Claim> = [(1, 0), (1, 1), (2, 0), (2, 1)]
+        .map(|(host, port)| budget.try_claim(Pool::Long, 8 * MIB, client(host, port)).expect("room"))
+        .into();
+    let huge = waiting(&budget, Pool::Long, 1_000 * MIB, client(3, 0));
+    let small = waiting(&budget, Pool::Long, MIB, client(4, 0));
+    let mut full = full.into_iter();
+    drop(full.next());
+    // There is room for it, and the one before it needs more than that.
+    let small = small.recv().expect("an answer").expect("a claim");
+    // Nor is the pool closed to those who come now, whether it was looked at the huge one or not.
+    for _ in 0..2 {
+        drop(budget.try_claim(Pool::Long, MIB, client(5, 0)).expect("room"));
+        drop(waiting(&budget, Pool::Long, MIB, client(6, 0)).recv().expect("an answer").expect("a claim"));
+    }
+    assert!(huge.try_recv().is_err());
+    drop((full, small));
+    assert_eq!(huge.recv().expect("an answer").expect("a claim").bytes(), 32 * MIB);
     budget.stop();
 }
 
