@@ -4,7 +4,7 @@ CARGO ?= cargo
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 BIN = $(CARGO_TARGET_DIR)/release/cairn
 
-.PHONY: help run cluster test tools build lint unit sim sim-short conformance migrate-earlier pages bench-agreement clients published published-full published-tools faults failover auth-speed \
+.PHONY: help run cluster test check tools build lint unit sim sim-short conformance migrate-earlier pages bench-agreement clients published published-full published-tools faults failover auth-speed \
 	check-perf catch-up reliability neighbours attacks \
 	large-lists reliability-full bench-vs-etcd deny fuzz fuzz-short
 
@@ -40,6 +40,11 @@ lint:
 	.ci/circles
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+# The loop while you work: lints, unit tests and a short simulator. No root, no Go.
+check: lint unit
+	$(CARGO) build --release --locked -p cairn-sim
+	$(CARGO_TARGET_DIR)/release/cairn-sim --seconds 20
 
 # Unit, property and power-cut tests of the crates.
 unit:
