@@ -30,6 +30,7 @@ fn main() {
         Some("util") => exit(cli::run_util("cairn util", words.into_iter().skip(1))),
         Some("version") => server::print_version(),
         Some("help") => tell(&mut std::io::stdout(), &server::usage()),
+        None => tell(&mut std::io::stdout(), COMMANDS_PAGE),
         Some(other) if !other.starts_with('-') => {
             tell(&mut std::io::stderr(), &format!("unknown command `{other}`\n{}", server::usage()));
             exit(2);
@@ -62,6 +63,23 @@ fn complete(words: Vec<OsString>) -> i32 {
 fn tell(out: &mut dyn Write, text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
+
+/// What `cairn` alone prints.
+const COMMANDS_PAGE: &str = "\
+cairn - a distributed key-value store that speaks the etcd v3 protocol
+
+  cairn serve [flags]     starts a member, with etcd's flags (also: cairn --name=...)
+  cairn cluster           starts a cluster on this machine
+  cairn ctl ...           etcdctl
+  cairn util ...          etcdutl
+  cairn bench ...         etcd's benchmark, sweeps and comparisons
+  cairn check ...         measures the disk, the network, a running cluster
+  cairn doctor            looks at a machine and a cluster, and says what to change
+  cairn version           prints the version
+  cairn help              lists the flags of a member
+
+Under the names etcd, etcdctl, etcdutl and benchmark the binary is that program.
+";
 
 /// What is proposed for the first word.
 const COMMANDS: [&str; 9] = ["bench", "check", "cluster", "ctl", "doctor", "help", "serve", "util", "version"];

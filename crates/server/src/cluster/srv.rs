@@ -1,4 +1,5 @@
-//! Discovery by DNS: `_etcd-server._tcp.<domain>` names the founding members.
+//! Discovery by DNS: `_etcd-server-ssl._tcp.<domain>` names the founding members whose peer URLs are `https`,
+//! `_etcd-server._tcp.<domain>` those with `http`.
 
 use super::addresses;
 use super::bootstrap::Founders;
@@ -33,9 +34,6 @@ pub enum SrvError {
         /// What it advertises.
         urls: String,
     },
-    /// Only for TLS.
-    #[error("only `_etcd-server-ssl` records exist for `{0}`, and peers with TLS are not supported by this version")]
-    OnlyTls(String),
 }
 
 /// Asks DNS for the founders. The one at an address that this member advertises is this member; the others are numbered.
@@ -46,14 +44,16 @@ pub(super) fn founders(srv: &Srv, name: &str, advertised: &[String]) -> Result<F
     };
     let servers = dns::servers();
     let id = RandomState::new().hash_one(&srv.domain) as u16;
-    let records = match dns::srv(&servers, &service("etcd-server"), id) {
-        Ok(records) => records,
-        Err(DnsError::NotFound(_)) if dns::srv(&servers, &service("etcd-server-ssl"), !id).is_ok() => {
-            return Err(SrvError::OnlyTls(srv.domain.clone()));
-        }
-        Err(error) => return Err(error.into()),
+    // One of the two is enough. A server that does not answer might name others: that is no answer.
+    let ask = |name: &str, id: u16| match dns::srv(&servers, &service(name), id) {
+        Err(DnsError::NotFound(_)) => Ok(Vec::new()),
+        answer => answer,
     };
-    let found = assign(&records, name, advertised, &|authority| addresses::first_address(authority))?;
+    let found = [("https", ask("etcd-server-ssl", !id)?), ("http", ask("etcd-server", id)?)];
+    if found.iter().all(|(_, records)| records.is_empty()) {
+        return Err(DnsError::NotFound(service("etcd-server")).into());
+    }
+    let found = assign(&found, name, advertised, &|authority| addresses::first_address(authority))?;
     for (name, urls) in &found {
         logging::info("got bootstrap from DNS", &[("name", name.into()), ("url", (&urls.join(",")).into())]);
     }
@@ -61,7 +61,7 @@ pub(super) fn founders(srv: &Srv, name: &str, advertised: &[String]) -> Result<F
 }
 
 fn assign(
-    records: &[Record],
+    records: &[(&str, Vec<Record>)],
     name: &str,
     advertised: &[String],
     resolve: &dyn Fn(&str) -> Result<std::net::SocketAddr, String>,
@@ -69,19 +69,23 @@ fn assign(
     let address = |host: &str| resolve(host).map_err(|reason| SrvError::Unresolved { host: host.into(), reason });
     let own = advertised.iter().map(|url| address(addresses::authority(url))).collect::<Result<Vec<_>, _>>()?;
     let mut founders = Founders::new();
-    let mut number = 0;
-    for record in records {
-        let host = format!("{}:{}", record.target, record.port);
-        let url = format!("http://{host}");
-        // A record left out here but not by another member would found two clusters.
-        if own.contains(&address(&host)?) {
-            match founders.iter_mut().find(|founder| founder.0 == name) {
-                Some(founder) => founder.1.push(url),
-                None => founders.push((name.to_string(), vec![url])),
+    for (scheme, records) in records {
+        // Each service is numbered by itself, as etcd does it: the same number in both is one member.
+        let mut number = 0;
+        for record in records {
+            let host = format!("{}:{}", record.target, record.port);
+            let url = format!("{scheme}://{host}");
+            // A record left out here but not by another member would found two clusters.
+            let founder = if own.contains(&address(&host)?) {
+                name.to_string()
+            } else {
+                number += 1;
+                (number - 1).to_string()
+            };
+            match founders.iter_mut().find(|known| known.0 == founder) {
+                Some(known) => known.1.push(url),
+                None => founders.push((founder, vec![url])),
             }
-        } else {
-            founders.push((number.to_string(), vec![url]));
-            number += 1;
         }
     }
     if founders.iter().any(|founder| founder.0 == name) {
@@ -103,14 +107,21 @@ mod tests {
 
     #[test]
     fn the_own_address_gets_the_own_name() {
-        let records = ["m1.x", "m2.x", "m3.x"].map(|target| Record { target: target.into(), port: 2380 });
-        let found = assign(&records, "me", &["http://m2.y:2380".into()], &resolve).unwrap_or_default();
+        let records = || ["m1.x", "m2.x", "m3.x"].map(|target| Record { target: target.into(), port: 2380 }).to_vec();
+        let plain = [("http", records())];
+        let found = assign(&plain, "me", &["http://m2.y:2380".into()], &resolve).unwrap_or_default();
         let names: Vec<&str> = found.iter().map(|founder| founder.0.as_str()).collect();
         assert_eq!(names, ["0", "me", "1"]);
         assert_eq!(found[1].1, ["http://m2.x:2380"]);
-        let absent = assign(&records, "me", &["http://m4.y:2380".into()], &resolve);
+        let encrypted = [("https", records()), ("http", Vec::new())];
+        let found = assign(&encrypted, "me", &["https://m2.y:2380".into()], &resolve).unwrap_or_default();
+        assert_eq!(found[1], ("me".to_string(), vec!["https://m2.x:2380".to_string()]));
+        let both = [("https", records()[..2].to_vec()), ("http", records()[2..].to_vec())];
+        let found = assign(&both, "me", &["https://m2.y:2380".into()], &resolve).unwrap_or_default();
+        assert_eq!(found[0], ("0".to_string(), vec!["https://m1.x:2380".to_string(), "http://m3.x:2380".to_string()]));
+        let absent = assign(&plain, "me", &["http://m4.y:2380".into()], &resolve);
         assert!(matches!(absent, Err(SrvError::NotNamed { .. })));
-        let unknown = assign(&records, "me", &["http://other:2380".into()], &resolve);
+        let unknown = assign(&plain, "me", &["http://other:2380".into()], &resolve);
         assert!(matches!(unknown, Err(SrvError::Unresolved { .. })));
     }
 }
