@@ -24,7 +24,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Checkpoint, IntakeError> {
     at_most("bytes of checkpoint", SNAPSHOT_CHECKPOINT_BYTES_MAX, bytes.len() as u64)?;
     let body = bytes.get(HEADER_BYTES..).unwrap_or_default();
     for (field, what, limit) in COUNTED {
-        at_most(what, limit, count(body, field))?;
+        at_most(what, limit, count(body, field)?)?;
     }
     let content = decode_sent(bytes).map_err(IntakeError::Checkpoint)?;
     at_most("leases", SNAPSHOT_LEASES_MAX, content.lease_table.map_or(0, |table| table.leases))?;
@@ -48,7 +48,7 @@ fn check_entry(entry: &SegmentEntry) -> Result<(), IntakeError> {
 }
 
 /// How often a field is in the message. Stops where the message does not parse: decoding it says so.
-fn count(mut message: &[u8], wanted: u64) -> u64 {
+fn count(mut message: &[u8], wanted: u64) -> Result<u64, IntakeError> {
     let mut found = 0;
     while let Some((key, rest)) = varint(message) {
         found += u64::from(key >> 3 == wanted);
@@ -57,12 +57,13 @@ fn count(mut message: &[u8], wanted: u64) -> u64 {
             1 => rest.get(8..),
             2 => varint(rest).and_then(|(length, behind)| behind.get(usize::try_from(length).ok()?..)),
             5 => rest.get(4..),
-            _ => None,
+            // Decoding would pass over a group, and take what is behind it.
+            _ => return Err(IntakeError::Contradiction("it has a field of a kind that no member writes".into())),
         };
         let Some(behind) = behind else { break };
         message = behind;
     }
-    found
+    Ok(found)
 }
 
 fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
@@ -81,6 +82,7 @@ fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
 mod tests {
     use super::*;
     use crate::checkpoint::encode_checkpoint;
+    use api::Message;
     use api::etcdserverpb::Member;
 
     #[test]
@@ -94,8 +96,17 @@ mod tests {
         };
         let bytes = encode_checkpoint(&content);
         let body = &bytes[HEADER_BYTES..];
-        assert_eq!((count(body, 6), count(body, 9), count(body, 8), count(body, 10)), (3, 4, 0, 1));
-        assert_eq!(count(&body[..body.len() - 1], 9), 4, "the last one is counted though it is cut off");
+        assert_eq!([6, 9, 8, 10].map(|field| count(body, field).unwrap()), [3, 4, 0, 1]);
+        assert_eq!(count(&body[..body.len() - 1], 9).unwrap(), 4, "the last one is counted though it is cut off");
+    }
+
+    #[test]
+    fn nothing_is_hidden_behind_a_group() {
+        let members = Checkpoint { members: vec![Member::default(); 3], ..Checkpoint::initial() }.encode_to_vec();
+        let body = [&[0xa3, 0x06, 0xa4, 0x06][..], &members].concat();
+        assert_eq!(Checkpoint::decode(&body[..]).unwrap().members.len(), 3, "decoding takes it");
+        let refused = count(&body, 9).unwrap_err().to_string();
+        assert!(refused.contains("that no member writes"), "{refused}");
     }
 
     #[test]
