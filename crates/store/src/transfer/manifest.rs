@@ -2,7 +2,7 @@
 
 use super::IntakeError;
 use crate::checkpoint::{Checkpoint, decode_sent};
-use crate::log::SegmentEntry;
+use crate::log::{Damage, SegmentEntry};
 use api::limits::{
     SNAPSHOT_ALARMS_MAX, SNAPSHOT_CHECKPOINT_BYTES_MAX, SNAPSHOT_LEASES_MAX, SNAPSHOT_LISTED_LEASES_MAX,
     SNAPSHOT_MEMBERS_MAX, SNAPSHOT_SEGMENTS_MAX,
@@ -58,7 +58,10 @@ fn count(mut message: &[u8], wanted: u64) -> Result<u64, IntakeError> {
             2 => varint(rest).and_then(|(length, behind)| behind.get(usize::try_from(length).ok()?..)),
             5 => rest.get(4..),
             // Decoding would pass over a group, and take what is behind it.
-            _ => return Err(IntakeError::Contradiction("it has a field of a kind that no member writes".into())),
+            _ => {
+                let what = "a field of a kind that no member writes";
+                return Err(IntakeError::Checkpoint(Damage { offset: HEADER_BYTES as u64, what }));
+            }
         };
         let Some(behind) = behind else { break };
         message = behind;
