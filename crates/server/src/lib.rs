@@ -22,14 +22,14 @@ mod node;
 mod overload;
 #[cfg(test)]
 mod planted;
-mod rest;
-#[cfg(test)]
-mod rig;
 mod services;
 mod system;
 mod terminal;
+#[cfg(test)]
+mod test_support;
 mod tls;
 mod tracing;
+mod yield_cpu;
 
 pub use cluster::BootstrapError;
 pub use config::{Asked, Config, ConfigError, Gate, TlsVersion, parse, usage};

@@ -8,7 +8,6 @@ use crate::hash::HashCache;
 use crate::index::Index;
 use crate::kvs::Kvs;
 use crate::leases::Leases;
-use crate::live::Live;
 use crate::log::RwLock;
 use crate::log::{Segments, read};
 use crate::maintain::Maintenance;
@@ -17,6 +16,7 @@ use crate::options::Options;
 use crate::pins::Pins;
 use crate::quota;
 use crate::range::{Plan, RangeAnswer, Selected, read_revision};
+use crate::read_view::ReadView;
 use crate::transfer::Shelf;
 use crate::types::Loc;
 use crate::unpublished::Unpublished;
@@ -114,7 +114,7 @@ impl Store {
             return Ok(self.point(request)?);
         }
         loop {
-            let live = Live::open_while(self, allowance.wanted);
+            let live = ReadView::open_while(self, allowance.wanted);
             let at = read_revision(request.revision, live.current(), live.compact_revision())?;
             let selected = Plan::new(request).select(&live, &self.segments, at, allowance.bytes_max);
             if live.is_given_up() {

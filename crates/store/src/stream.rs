@@ -3,9 +3,9 @@
 use crate::allowance::Unread;
 use crate::index::Scan;
 use crate::kvs::{Encoded, Held, Kvs};
-use crate::live::Live;
 use crate::log::{KvView, read};
 use crate::range::{read_revision, walk};
+use crate::read_view::ReadView;
 use crate::store::Store;
 use crate::types::Loc;
 use crate::view::View;
@@ -86,7 +86,7 @@ impl Store {
         }
         let range = KeyRange::new(&request.key, &request.range_end);
         let (revision, at, count) = loop {
-            let live = Live::open_while(self, wanted);
+            let live = ReadView::open_while(self, wanted);
             let revision = live.current();
             let at = read_revision(request.revision, revision, live.compact_revision())?;
             let count = live.count(range, at).unwrap_or_else(|| walk(&live, range, at));

@@ -6,9 +6,9 @@
 use crate::allowance::{Allowance, Unread};
 use crate::applier::{Applier, header};
 use crate::compare::{Path, branch};
-use crate::live::Live;
 use crate::log::{Error as LogError, read};
 use crate::range::{Plan, RangeAnswer, Selected, read_revision};
+use crate::read_view::ReadView;
 use crate::store::Store;
 use crate::view::View;
 use api::etcdserverpb::range_request::SortOrder;
@@ -51,7 +51,7 @@ impl Store {
     /// The same within an allowance.
     pub fn read_txn_within(&self, request: &TxnRequest, allowance: Allowance<'_>) -> Result<TxnAnswer, Unread> {
         loop {
-            let live = Live::open_while(self, allowance.wanted);
+            let live = ReadView::open_while(self, allowance.wanted);
             let answer = self.try_read_txn(&live, request, allowance.bytes_max);
             if live.is_given_up() {
                 return Err(Unread::Unwanted);
@@ -80,7 +80,7 @@ impl Store {
     /// Chooses the branch and selects its pairs.
     fn try_read_txn<'a>(
         &self,
-        live: &Live<'_>,
+        live: &ReadView<'_>,
         request: &'a TxnRequest,
         bytes_max: usize,
     ) -> Result<SelectedTxn<'a>, Unread> {
@@ -170,7 +170,7 @@ impl Store {
     /// Bytes of the first `limit` pairs of a range, by as many of them as `samples` has left.
     fn sampled_bytes(&self, range: KeyRange<'_>, limit: usize, samples: &mut Samples) -> u64 {
         let all = read(&self.index).count_live(range).min(limit as u64);
-        let live = Live::open(self);
+        let live = ReadView::open(self);
         let (mut bytes, mut seen) = (0_u64, 0_u64);
         let most = all.min(samples.left.max(SAMPLE_KEYS_MIN));
         live.scan(range, live.current(), &mut |_, version| {

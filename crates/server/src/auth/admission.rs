@@ -1,7 +1,7 @@
 //! From what a call says to what it may do.
 
 use super::login::hand_over;
-use super::{Identity, Pass, Unknown};
+use super::{Identity, Principal, Unknown};
 use crate::node::Node;
 use api::Error;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use store::Ask;
 pub(crate) fn identify(
     node: &Arc<Node>,
     identity: Identity,
-    then: impl FnOnce(&Arc<Node>, Result<Pass, Error>) + Send + 'static,
+    then: impl FnOnce(&Arc<Node>, Result<Principal, Error>) + Send + 'static,
 ) {
     match node.pass(&identity) {
         Ok(pass) => then(node, Ok(pass)),
@@ -33,9 +33,9 @@ pub(crate) fn admit<R: Send + 'static>(
     identity: Identity,
     request: R,
     ask: impl Fn(&R) -> Ask<'_> + Send + 'static,
-    then: impl FnOnce(&Arc<Node>, R, Result<Pass, Error>) + Send + 'static,
+    then: impl FnOnce(&Arc<Node>, R, Result<Principal, Error>) + Send + 'static,
 ) {
-    let decide = move |node: &Node, request: &R, pass: Pass| pass.decide(ask(request), &node.store).map(|()| pass);
+    let decide = move |node: &Node, request: &R, pass: Principal| pass.decide(ask(request), &node.store).map(|()| pass);
     match node.pass(&identity) {
         Ok(pass) => match decide(node, &request, pass) {
             Ok(pass) => return then(node, request, Ok(pass)),
@@ -57,14 +57,14 @@ pub(crate) fn admit<R: Send + 'static>(
 
 impl Node {
     /// Finds out who asks, with what this member has applied up to now.
-    pub(crate) fn pass(&self, identity: &Identity) -> Result<Pass, Unknown> {
+    pub(crate) fn pass(&self, identity: &Identity) -> Result<Principal, Unknown> {
         // Asked before the tokens are looked at: an entry whose index counts as applied has left its token.
         let applied = self.status.applied();
         self.auth.pass(&self.store, identity, applied, self.now_ms())
     }
 
     /// The same for somebody who has waited for this member to catch up.
-    pub(crate) fn pass_now(&self, identity: &Identity) -> Result<Pass, Error> {
+    pub(crate) fn pass_now(&self, identity: &Identity) -> Result<Principal, Error> {
         self.pass(identity).map_err(|unknown| match unknown {
             Unknown::NotYet => Error::InvalidAuthToken,
             Unknown::Refused(error) => error,

@@ -1,7 +1,7 @@
 //! bcrypt, which is slow on purpose: on threads of its own that take what the others leave of the processors.
 
 use crate::node::SlowPool;
-use crate::rest;
+use crate::yield_cpu;
 use ring::rand::{SecureRandom, SystemRandom};
 use std::cell::Cell;
 use std::io;
@@ -44,7 +44,7 @@ impl Hashing {
         self.pool.try_run(move || {
             thread_local!(static LOWERED: Cell<bool> = const { Cell::new(false) });
             if !LOWERED.replace(true) {
-                rest::yield_to_all();
+                yield_cpu::yield_to_all();
             }
             job();
         })

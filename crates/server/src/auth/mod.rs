@@ -1,6 +1,6 @@
 //! Who asks, and whether they may.
 //!
-//! [`identity`] is what a call says of who makes it, [`pass`] who that turned out to be, [`admission`] the way from one to the
+//! [`identity`] is what a call says of who makes it, [`principal`] who that turned out to be, [`admission`] the way from one to the
 //! other and through `store`'s one function that decides. [`login`] is the way from a password to a token: through [`failures`],
 //! [`credentials`] and [`hashing`] to [`tokens`], which the log gives out and threads remember as [`recent`], or [`jwt`], which are
 //! signed.
@@ -18,7 +18,7 @@ mod hashing;
 mod identity;
 mod jwt;
 mod login;
-mod pass;
+mod principal;
 mod recent;
 mod tokens;
 mod waiting;
@@ -28,7 +28,7 @@ pub(crate) use hashing::HashError;
 pub(crate) use identity::Identity;
 pub(crate) use jwt::OptionsError;
 pub(crate) use login::{hand_over, log_in};
-pub(crate) use pass::Pass;
+pub(crate) use principal::Principal;
 
 use crate::config::Config;
 use api::Error;
@@ -143,15 +143,21 @@ impl Auth {
     }
 
     /// Finds out who asks, with what this member has applied up to now.
-    pub(crate) fn pass(&self, store: &Store, identity: &Identity, applied: u64, now_ms: u64) -> Result<Pass, Unknown> {
+    pub(crate) fn pass(
+        &self,
+        store: &Store,
+        identity: &Identity,
+        applied: u64,
+        now_ms: u64,
+    ) -> Result<Principal, Unknown> {
         let users = store.auth();
         if identity.is_member() {
-            return Ok(Pass::member());
+            return Ok(Principal::member());
         }
         if !users.is_enabled() {
-            return Ok(Pass::open());
+            return Ok(Principal::open());
         }
-        let named = |user: &str| users.permissions(user).map_or_else(Pass::stranger, Pass::user);
+        let named = |user: &str| users.permissions(user).map_or_else(Principal::stranger, Principal::user);
         match (identity.token(), identity.common_name()) {
             (Some(token), _) => match &self.provider {
                 Provider::Nobody => Err(Unknown::Refused(Error::InvalidAuthToken)),
@@ -179,10 +185,10 @@ impl Auth {
                     }
                 }
             },
-            (None, None) => Ok(Pass::nobody()),
-            (None, Some("")) if self.knows_certificates => Ok(Pass::unnamed()),
+            (None, None) => Ok(Principal::nobody()),
+            (None, Some("")) if self.knows_certificates => Ok(Principal::unnamed()),
             (None, Some(name)) if self.knows_certificates => Ok(named(name)),
-            (None, Some(_)) => Ok(Pass::nobody()),
+            (None, Some(_)) => Ok(Principal::nobody()),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! that costs more than the read that is asked for. A thread that has found it out knows it for a moment, for as long as no token
 //! was taken away and no user or role was changed.
 
-use super::Pass;
+use super::Principal;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,7 +25,7 @@ struct Seen {
     generation: u64,
     from_ms: u64,
     token: Box<[u8]>,
-    pass: Pass,
+    pass: Principal,
 }
 
 /// What the threads remember of one member's tokens.
@@ -43,7 +43,7 @@ impl Recent {
 
     /// Whose token this is, if this thread knows. `generation` counts how often tokens were taken away, `revision` how often users and
     /// roles were changed: both were read before.
-    pub(super) fn find(&self, token: &[u8], generation: u64, revision: u64, now_ms: u64) -> Option<Pass> {
+    pub(super) fn find(&self, token: &[u8], generation: u64, revision: u64, now_ms: u64) -> Option<Principal> {
         SEEN.with_borrow(|seen| {
             let seen = seen.get(slot(token))?.as_ref()?;
             let is_current = seen.whose == self.number && seen.generation == generation && &*seen.token == token;
@@ -53,7 +53,7 @@ impl Recent {
     }
 
     /// Remembers what was found out while tokens were of this `generation`.
-    pub(super) fn note(&self, token: &[u8], generation: u64, now_ms: u64, pass: &Pass) {
+    pub(super) fn note(&self, token: &[u8], generation: u64, now_ms: u64, pass: &Principal) {
         let seen = Seen { whose: self.number, generation, from_ms: now_ms, token: token.into(), pass: pass.clone() };
         SEEN.with_borrow_mut(|all| {
             if let Some(place) = all.get_mut(slot(token)) {

@@ -2,7 +2,7 @@
 
 use super::{change, checkpoints, leases, remote};
 use crate::node::Node;
-use crate::rest::yield_to_others;
+use crate::yield_cpu::yield_to_others;
 use api::etcdserverpb::{HashKvResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse, ResponseHeader};
 use api::leasepb::{LeaseInternalRequest, LeaseInternalResponse};
 use api::unread;
@@ -243,7 +243,7 @@ fn downgrade_enabled(node: &Arc<Node>) -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rig::Rig;
+    use crate::test_support::Rig;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]

@@ -216,7 +216,7 @@ fn ask_leader_to_promote(node: &Arc<Node>, id: u64) -> Changed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rig::Rig;
+    use crate::test_support::Rig;
     use api::etcdserverpb::{MemberRemoveRequest, MemberRemoveResponse};
 
     fn may_be(rig: &Rig, kind: ConfChangeType, id: u64) -> Result<(), Error> {

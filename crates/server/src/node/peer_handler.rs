@@ -4,7 +4,7 @@ use super::Node;
 use super::inbox::Install;
 use crate::cluster;
 use crate::cluster::calls::Hashing;
-use crate::rest::yield_to_others;
+use crate::yield_cpu::yield_to_others;
 use api::limits;
 use api::raftpb::Message;
 use bytes::Bytes;

@@ -13,9 +13,9 @@ use crate::cluster::{self, BootstrapError};
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::overload::Class;
-use crate::rest;
 use crate::services::Shares;
 use crate::tls::Tls;
+use crate::yield_cpu;
 use budget::Budget;
 use disk::data_dir::{self, DataDir, DataDirError};
 use disk::{Disk, OsDisk};
@@ -137,7 +137,7 @@ pub(crate) fn start_on(
     let free_bytes = disk.free_bytes(&dir.store)?;
     let segment_bytes = (free_bytes / 16).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
     let began = Instant::now();
-    let wal_options = wal::Options { segment_bytes, segments_min: config.max_wals, rest: rest::rest };
+    let wal_options = wal::Options { segment_bytes, segments_min: config.max_wals, rest: yield_cpu::rest };
     let mut first_start = None;
     if !dir.initialised {
         // The log comes first: a store with a checkpoint but without a log has lost its log, whatever happened.
@@ -158,8 +158,8 @@ pub(crate) fn start_on(
         learners_max: usize::MAX,
         // One segment of the Raft log, and a checkpoint.
         reserve_bytes: segment_bytes + (1 << 20),
-        rest: rest::rest,
-        pause: rest::pause,
+        rest: yield_cpu::rest,
+        pause: yield_cpu::pause,
     };
     let opened = store::open(disk.clone(), &dir.store, options)?;
     for damage in &opened.passed_over {

@@ -4,7 +4,7 @@
 
 use super::kv::{propose, still};
 use super::reply::{decode, encode, refuse};
-use crate::auth::{HashError, Identity, Pass, admit, hand_over, log_in};
+use crate::auth::{HashError, Identity, Principal, admit, hand_over, log_in};
 use crate::node::{self, Node};
 use api::etcdserverpb::{
     AuthRoleGetRequest, AuthRoleGetResponse, AuthRoleGrantPermissionRequest, AuthRoleListResponse, AuthStatusResponse,
@@ -149,7 +149,7 @@ fn read<R: Send + 'static>(
     identity: Identity,
     request: R,
     responder: Responder,
-    permit: impl Fn(&Node, &Pass, &R) -> Result<(), Error> + Send + 'static,
+    permit: impl Fn(&Node, &Principal, &R) -> Result<(), Error> + Send + 'static,
     answer: impl FnOnce(&Node, &R) -> Result<Reply, Status> + Send + 'static,
 ) {
     let own = node.clone();
@@ -178,7 +178,7 @@ pub(super) fn status(node: &Arc<Node>, call: Call, responder: Responder) {
     );
 }
 
-fn as_root<R>(node: &Node, pass: &Pass, _request: &R) -> Result<(), Error> {
+fn as_root<R>(node: &Node, pass: &Principal, _request: &R) -> Result<(), Error> {
     pass.decide(Ask::Root, &node.store)
 }
 
@@ -202,8 +202,9 @@ pub(super) fn user_get(node: &Arc<Node>, call: Call, responder: Responder) {
         Ok(request) => request,
         Err(status) => return refuse(responder, status),
     };
-    let permit =
-        |node: &Node, pass: &Pass, request: &AuthUserGetRequest| pass.decide(Ask::User(&request.name), &node.store);
+    let permit = |node: &Node, pass: &Principal, request: &AuthUserGetRequest| {
+        pass.decide(Ask::User(&request.name), &node.store)
+    };
     read(node, identity, request, responder, permit, |node, request| {
         let roles = node.store.auth().user(&request.name)?;
         encode(&AuthUserGetResponse { header: Some(node.header(node.store.revision())), roles })
@@ -216,8 +217,9 @@ pub(super) fn role_get(node: &Arc<Node>, call: Call, responder: Responder) {
         Ok(request) => request,
         Err(status) => return refuse(responder, status),
     };
-    let permit =
-        |node: &Node, pass: &Pass, request: &AuthRoleGetRequest| pass.decide(Ask::Role(&request.role), &node.store);
+    let permit = |node: &Node, pass: &Principal, request: &AuthRoleGetRequest| {
+        pass.decide(Ask::Role(&request.role), &node.store)
+    };
     read(node, identity, request, responder, permit, |node, request| {
         let perm = node.store.auth().role(&request.role)?;
         encode(&AuthRoleGetResponse { header: Some(node.header(node.store.revision())), perm })

@@ -3,7 +3,7 @@
 use super::auth_retry::TRIES_MAX;
 use super::reply::{decode, outcome, put_varint, refuse, unreadable, varint_len};
 use super::within::{self, Order, Stop, Terms, counted, held, with_room};
-use crate::auth::{Identity, Pass, admit, identify};
+use crate::auth::{Identity, Principal, admit, identify};
 use crate::metrics::{Answered, Operation};
 use crate::node::{self, Claim, For, Node};
 use api::etcdserverpb::{
@@ -114,7 +114,7 @@ fn read(
     serializable: bool,
     mut reading: Reading,
     responder: Responder,
-    then: impl FnOnce(&Arc<Node>, Pass, Reading, Responder) + Send + 'static,
+    then: impl FnOnce(&Arc<Node>, Principal, Reading, Responder) + Send + 'static,
 ) {
     let waits = !serializable && !node.status.serves_local_reads();
     if serializable {
@@ -143,7 +143,7 @@ fn read(
 }
 
 /// The answer, if who asked may still have it: it was built from what was in the store after they were permitted.
-pub(super) fn still(node: &Node, pass: &Pass, answer: Result<Reply, Status>) -> Result<Reply, Status> {
+pub(super) fn still(node: &Node, pass: &Principal, answer: Result<Reply, Status>) -> Result<Reply, Status> {
     pass.check_unchanged(&node.store)?;
     answer
 }
@@ -182,7 +182,7 @@ pub(super) fn run_slowly_with(
 }
 
 /// Reads as often as users and permissions change meanwhile, within reason: the answer is from before the change or from after it.
-fn answer_permitted(terms: &Terms<'_>, pass: &mut Pass, request: &RangeRequest) -> Result<Reply, Stop> {
+fn answer_permitted(terms: &Terms<'_>, pass: &mut Principal, request: &RangeRequest) -> Result<Reply, Stop> {
     for _ in 0..TRIES_MAX {
         let answer = answer_range(terms, request);
         if matches!(answer, Err(Stop::Needs(_))) || pass.check_unchanged(&terms.node.store).is_ok() {
@@ -589,7 +589,7 @@ struct Within {
 }
 
 impl Within {
-    fn of(call: Call, pass: &Pass, field: u32) -> Within {
+    fn of(call: Call, pass: &Principal, field: u32) -> Within {
         let Call { message, is_alone, peer, .. } = call;
         Within { author: pass.author(), field, message, is_alone, client: peer.address }
     }

@@ -2,7 +2,7 @@
 
 use super::kv::{propose, run_slowly};
 use super::reply::{complete, decode, encode, refuse, unanswered};
-use crate::auth::{Identity, Pass, admit, identify};
+use crate::auth::{Identity, Principal, admit, identify};
 use crate::cluster::handover;
 use crate::node::{self, Node};
 use api::Error;
@@ -29,7 +29,7 @@ pub(super) fn alarm(node: &Arc<Node>, call: Call, responder: Responder) {
     });
 }
 
-fn allowed(node: &Node, request: &AlarmRequest, pass: Result<Pass, Error>) -> Result<Pass, Error> {
+fn allowed(node: &Node, request: &AlarmRequest, pass: Result<Principal, Error>) -> Result<Principal, Error> {
     let pass = pass?;
     node.store.alarm_check(request)?;
     Ok(pass)

@@ -1,7 +1,7 @@
 //! `etcdserverpb.KV/RangeStream`: a range in chunks, read as the client takes them.
 
 use super::reply::{decode, put_varint, unanswered};
-use crate::auth::{Identity, Pass, identify};
+use crate::auth::{Identity, Principal, identify};
 use crate::node::Node;
 use api::etcdserverpb::{RangeRequest, RangeResponse};
 use api::{Message, check};
@@ -23,7 +23,7 @@ enum Step {
 struct Chunks {
     stream: store::RangeStream,
     request: RangeRequest,
-    pass: Pass,
+    pass: Principal,
 }
 
 /// One RangeStream call.
@@ -54,7 +54,7 @@ impl RangeStream {
                 *lock(&step) = Some(next);
             }
         };
-        let begin = move |pass: Result<Pass, api::Error>| {
+        let begin = move |pass: Result<Principal, api::Error>| {
             let allowed = pass.and_then(|pass| pass.decide(Ask::Range(&request), &node.store).map(|()| pass));
             // At an old revision the keys are counted one by one.
             let heavy = allowed.is_ok() && node.store.is_heavy(&request);

@@ -1,7 +1,7 @@
 use super::*;
 use crate::checkpoint::{CheckpointName, TEMPORARY_SUFFIX, decode_checkpoint};
 use crate::log::segment_name;
-use crate::rig::{DIR, Model, OPTIONS, Rig};
+use crate::test_support::{DIR, Model, OPTIONS, Rig};
 use disk::Disk;
 use disk::sim::{Random, SimDisk};
 use std::path::Path;

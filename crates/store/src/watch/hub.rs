@@ -8,9 +8,9 @@ use slab::Slab;
 
 use super::block::Hit;
 use super::interest::Interests;
-use super::lane::{Audience, Item, Lane, LiveEvent, LiveRevision};
 use super::matcher::Matcher;
 use super::spec::Spec;
+use super::stream_queue::{Audience, Item, LiveEvent, LiveRevision, StreamQueue};
 use super::{Event, Metrics, Options};
 use crate::types::Loc;
 
@@ -27,7 +27,7 @@ const REGISTER_STRIDE: usize = 64;
 /// One interest of one stream, as the matcher knows it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Subscriber {
-    lane: u32,
+    queue: u32,
     interest: u32,
     no_put: bool,
     no_delete: bool,
@@ -35,8 +35,8 @@ struct Subscriber {
 }
 
 impl Subscriber {
-    fn new(lane: u32, interest: u32, spec: &Spec) -> Self {
-        Subscriber { lane, interest, no_put: spec.no_put, no_delete: spec.no_delete, prev_kv: spec.prev_kv }
+    fn new(queue: u32, interest: u32, spec: &Spec) -> Self {
+        Subscriber { queue, interest, no_put: spec.no_put, no_delete: spec.no_delete, prev_kv: spec.prev_kv }
     }
 
     fn accepts(&self, kind: super::Kind) -> bool {
@@ -47,9 +47,9 @@ impl Subscriber {
     }
 }
 
-/// A lane and what the publication under way has for it.
-struct LaneSlot {
-    lane: Arc<Lane>,
+/// A queue and what the publication under way has for it.
+struct QueueSlot {
+    queue: Arc<StreamQueue>,
     /// Its queue was full; until its stream has seen that, nothing is pushed.
     lagging: bool,
     hits: Vec<Hit>,
@@ -62,7 +62,7 @@ struct State {
     /// Everything up to here was pushed, and readers see it.
     level: i64,
     matcher: Matcher<Subscriber>,
-    lanes: Slab<LaneSlot>,
+    queues: Slab<QueueSlot>,
     /// Lanes that the publication under way has something for; may name one twice.
     fed: Vec<u32>,
 }
@@ -82,7 +82,7 @@ impl Hub {
     pub fn new(revision: i64, reader: Reader, options: Options) -> Hub {
         Hub {
             registered: AtomicUsize::new(0),
-            state: Mutex::new(State { level: revision, matcher: Matcher::new(), lanes: Slab::new(), fed: Vec::new() }),
+            state: Mutex::new(State { level: revision, matcher: Matcher::new(), queues: Slab::new(), fed: Vec::new() }),
             reader,
             options,
             metrics: Metrics::default(),
@@ -127,18 +127,18 @@ impl Hub {
 
     /// Matches one revision.
     fn route(&self, state: &mut State, main: i64, events: &[Event]) {
-        let State { matcher, lanes, fed, .. } = state;
+        let State { matcher, queues, fed, .. } = state;
         // Events that somebody wants, and whether with the previous value.
         let mut picked: Vec<(usize, bool)> = Vec::new();
         let mut touched: Vec<u32> = Vec::new();
         let mut looked = 0usize;
         for (index, event) in events.iter().enumerate() {
             if looked > self.options.route_hits_max {
-                return leave_to_the_log(lanes, fed, main);
+                return leave_to_the_log(queues, fed, main);
             }
             matcher.visit(&event.key, |subscriber| {
                 looked = looked.wrapping_add(1);
-                let Some(slot) = lanes.get_mut(subscriber.lane as usize) else { return };
+                let Some(slot) = queues.get_mut(subscriber.queue as usize) else { return };
                 if slot.lagging || slot.overflow.is_some() || !subscriber.accepts(event.kind) {
                     return;
                 }
@@ -150,7 +150,7 @@ impl Hub {
                 }
                 let at = picked.len().wrapping_sub(1);
                 if slot.hits.is_empty() {
-                    touched.push(subscriber.lane);
+                    touched.push(subscriber.queue);
                 }
                 slot.hits.push((subscriber.interest, at as u32));
                 slot.hits_total = slot.hits_total.saturating_add(1);
@@ -163,8 +163,8 @@ impl Hub {
             return;
         }
         let revision = self.read(main, events, &picked);
-        for &lane in &touched {
-            let Some(slot) = lanes.get_mut(lane as usize) else { continue };
+        for &queue in &touched {
+            let Some(slot) = queues.get_mut(queue as usize) else { continue };
             let hits = std::mem::take(&mut slot.hits);
             match &revision {
                 Some(revision) => slot.items.push(Item { revision: revision.clone(), hits }),
@@ -189,30 +189,30 @@ impl Hub {
         Some(Arc::new(LiveRevision { main, events: events? }))
     }
 
-    /// Gives the lanes what was collected for them. Those to wake are called once the lock is free.
-    fn hand_over(&self, state: &mut State, wakes: &mut Vec<Arc<Lane>>) {
-        let State { lanes, fed, .. } = state;
-        for lane in fed.drain(..) {
-            let Some(slot) = lanes.get_mut(lane as usize) else { continue };
+    /// Gives the queues what was collected for them. Those to wake are called once the lock is free.
+    fn hand_over(&self, state: &mut State, wakes: &mut Vec<Arc<StreamQueue>>) {
+        let State { queues, fed, .. } = state;
+        for queue in fed.drain(..) {
+            let Some(slot) = queues.get_mut(queue as usize) else { continue };
             slot.hits_total = 0;
             let overflow = slot.overflow.take();
             if slot.lagging || (overflow.is_none() && slot.items.is_empty()) {
                 continue;
             }
             let (lagging, wake) =
-                slot.lane.push(&mut slot.items, overflow, self.options.queue_events_max, &self.metrics);
+                slot.queue.push(&mut slot.items, overflow, self.options.queue_events_max, &self.metrics);
             slot.lagging = lagging;
             if wake {
-                wakes.push(slot.lane.clone());
+                wakes.push(slot.queue.clone());
             }
         }
     }
 
     /// Adds a stream.
-    pub(super) fn attach(&self, lane: Arc<Lane>) -> u32 {
+    pub(super) fn attach(&self, queue: Arc<StreamQueue>) -> u32 {
         self.metrics.add_streams(1);
-        self.lock().lanes.insert(LaneSlot {
-            lane,
+        self.lock().queues.insert(QueueSlot {
+            queue,
             lagging: false,
             hits: Vec::new(),
             hits_total: 0,
@@ -222,9 +222,9 @@ impl Hub {
     }
 
     /// Removes a stream whose interests were all unregistered.
-    pub(super) fn detach(&self, lane: u32) {
-        let slot = self.lock().lanes.remove(lane as usize);
-        slot.lane.close(&self.metrics);
+    pub(super) fn detach(&self, queue: u32) {
+        let slot = self.lock().queues.remove(queue as usize);
+        slot.queue.close(&self.metrics);
         self.metrics.add_streams(-1);
     }
 
@@ -234,13 +234,13 @@ impl Hub {
     }
 
     /// Registers interests of a stream. Everything after the returned level will be pushed for them.
-    pub(super) fn register(&self, lane: u32, interests: &[(u32, Spec)]) -> i64 {
+    pub(super) fn register(&self, queue: u32, interests: &[(u32, Spec)]) -> i64 {
         let mut strides = interests.chunks(REGISTER_STRIDE);
         loop {
             let mut state = self.lock();
             let Some(stride) = strides.next() else { return state.level };
             for (interest, spec) in stride {
-                state.matcher.insert(spec, Subscriber::new(lane, *interest, spec));
+                state.matcher.insert(spec, Subscriber::new(queue, *interest, spec));
             }
             self.registered.fetch_add(stride.len(), Ordering::Relaxed);
             if strides.len() == 0 {
@@ -250,38 +250,38 @@ impl Hub {
     }
 
     /// Takes back [`Hub::register`].
-    pub(super) fn unregister(&self, lane: u32, interests: &[(u32, Spec)]) {
+    pub(super) fn unregister(&self, queue: u32, interests: &[(u32, Spec)]) {
         for stride in interests.chunks(REGISTER_STRIDE) {
             let mut state = self.lock();
             for (interest, spec) in stride {
-                state.matcher.remove(spec, Subscriber::new(lane, *interest, spec));
+                state.matcher.remove(spec, Subscriber::new(queue, *interest, spec));
             }
             self.registered.fetch_sub(stride.len(), Ordering::Relaxed);
         }
     }
 
     /// Takes back everything a stream has registered.
-    pub(super) fn unregister_all(&self, lane: u32, interests: &Interests) {
+    pub(super) fn unregister_all(&self, queue: u32, interests: &Interests) {
         let all: Vec<(u32, Spec)> =
             interests.iter().map(|(number, interest)| (number, interest.spec.clone())).collect();
-        self.unregister(lane, &all);
+        self.unregister(queue, &all);
     }
 
     /// Makes a stream whose queue overflowed an ordinary one again. Nothing of it is registered any more.
-    pub(super) fn end_lag(&self, lane: u32) {
+    pub(super) fn end_lag(&self, queue: u32) {
         let mut state = self.lock();
-        if let Some(slot) = state.lanes.get_mut(lane as usize) {
+        if let Some(slot) = state.queues.get_mut(queue as usize) {
             slot.lagging = false;
-            slot.lane.reset();
+            slot.queue.reset();
         }
     }
 
     /// Queues a progress answer behind all events up to the level.
-    pub(super) fn push_progress(&self, lane: u32, audience: Audience) {
+    pub(super) fn push_progress(&self, queue: u32, audience: Audience) {
         let state = self.lock();
         let level = state.level;
-        if let Some(slot) = state.lanes.get(lane as usize) {
-            slot.lane.push_progress(level, audience);
+        if let Some(slot) = state.queues.get(queue as usize) {
+            slot.queue.push_progress(level, audience);
         }
     }
 }
@@ -313,10 +313,10 @@ impl Publication<'_> {
         let before = self.state.level;
         self.advance(revision);
         if !self.is_idle() && revision > before {
-            let State { lanes, fed, .. } = &mut *self.state;
-            for (lane, slot) in lanes {
+            let State { queues, fed, .. } = &mut *self.state;
+            for (queue, slot) in queues {
                 slot.overflow = Some(before.saturating_add(1));
-                fed.push(lane as u32);
+                fed.push(queue as u32);
             }
         }
         self.end();
@@ -332,15 +332,15 @@ impl Publication<'_> {
         let mut wakes = Vec::new();
         self.hub.hand_over(&mut self.state, &mut wakes);
         drop(self.state);
-        wakes.iter().for_each(|lane| lane.wake());
+        wakes.iter().for_each(|queue| queue.wake());
     }
 }
 
 /// Has every stream read a revision from the log: matching it here would keep the applier for too long.
-fn leave_to_the_log(lanes: &mut Slab<LaneSlot>, fed: &mut Vec<u32>, main: i64) {
-    for (lane, slot) in lanes {
+fn leave_to_the_log(queues: &mut Slab<QueueSlot>, fed: &mut Vec<u32>, main: i64) {
+    for (queue, slot) in queues {
         slot.hits = Vec::new();
         slot.overflow.get_or_insert(main);
-        fed.push(lane as u32);
+        fed.push(queue as u32);
     }
 }

@@ -6,7 +6,7 @@
 //! - [`spec`], [`watchers`], [`interest`]: what a watcher asked for, the stream's watchers, and those that asked for the same.
 //! - [`allowance`]: how many watches a client and a member may have.
 //! - [`hub`]: where the applier publishes revisions; matches them ([`matcher`], [`span_tree`], [`items`]) and pushes references.
-//! - [`lane`]: the bounded queue between the hub and one stream.
+//! - [`queue`]: the bounded queue between the hub and one stream.
 //! - [`cohort`], [`catch_up`]: watchers that read the log at their own pace, and one bounded read for them.
 //! - [`block`], [`outbox`], [`batch`], [`wire`]: events as bytes, encoded once for all watchers that get them.
 //! - [`history`]: what watches need from the rest of the store.
@@ -27,7 +27,6 @@ mod history;
 mod hub;
 mod interest;
 mod items;
-mod lane;
 mod matcher;
 mod metrics;
 mod options;
@@ -35,6 +34,7 @@ mod outbox;
 mod span_tree;
 mod spec;
 mod stream;
+mod stream_queue;
 mod watchers;
 mod wire;
 

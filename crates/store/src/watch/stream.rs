@@ -13,9 +13,9 @@ use super::block::{Change, Pieces, for_each_interest};
 use super::catch_up::{self, Unread};
 use super::cohort::{Cohort, Cohorts};
 use super::interest::Interests;
-use super::lane::{Audience, Entry, Item, Lane, Taken};
 use super::outbox::{Delivery, Outbox};
 use super::spec::Spec;
+use super::stream_queue::{Audience, Entry, Item, StreamQueue, Taken};
 use super::watchers::{Member, Watcher, Watchers};
 use super::{History, Hub, Options, Wake};
 
@@ -26,15 +26,15 @@ use super::{History, Hub, Options, Wake};
 /// polling when there is room again.
 pub struct WatchStream {
     history: Arc<dyn History>,
-    lane: Arc<Lane>,
-    lane_number: u32,
+    queue: Arc<StreamQueue>,
+    queue_number: u32,
     watchers: Watchers,
     /// Interests that are registered with the hub.
     live: Interests,
     cohorts: Cohorts,
     /// The last one is read first.
     joining: Vec<Joining>,
-    /// Entries taken from the lane, not yet turned into responses.
+    /// Entries taken from the queue, not yet turned into responses.
     taken: VecDeque<Entry>,
     outbox: Outbox,
     cancellations: u64,
@@ -63,12 +63,12 @@ impl Hub {
     /// Opens a stream. `wake` is called, from any thread and perhaps during [`WatchStream::poll`], when there is something to
     /// poll after `poll` wrote nothing; once until then.
     pub(crate) fn open(history: Arc<dyn History>, wake: Wake) -> WatchStream {
-        let lane = Arc::new(Lane::new(wake));
-        let lane_number = history.hub().attach(lane.clone());
+        let queue = Arc::new(StreamQueue::new(wake));
+        let queue_number = history.hub().attach(queue.clone());
         WatchStream {
             history,
-            lane,
-            lane_number,
+            queue,
+            queue_number,
             watchers: Watchers::default(),
             live: Interests::default(),
             cohorts: Cohorts::default(),
@@ -164,7 +164,7 @@ impl WatchStream {
     /// the future, nor without watchers.
     pub fn progress(&mut self) {
         if self.all_level_at(self.hub().level()) {
-            self.hub().push_progress(self.lane_number, Audience::Stream);
+            self.hub().push_progress(self.queue_number, Audience::Stream);
         }
     }
 
@@ -181,7 +181,7 @@ impl WatchStream {
         if !quiet.is_empty() {
             // They are taken from the back.
             quiet.reverse();
-            self.hub().push_progress(self.lane_number, Audience::Watchers(quiet));
+            self.hub().push_progress(self.queue_number, Audience::Watchers(quiet));
         }
     }
 
@@ -202,7 +202,7 @@ impl WatchStream {
                 return sent.bytes;
             }
             if records_left == 0 && (!self.joining.is_empty() || !self.cohorts.is_empty()) {
-                self.lane.rouse();
+                self.queue.rouse();
                 return 0;
             }
             if let Some(joining) = self.joining.pop() {
@@ -240,7 +240,7 @@ impl WatchStream {
     fn go_live(&mut self, spec: &Spec, members: &[Member], min_rev: i64) -> i64 {
         let (number, fresh) = self.live.add(spec, members);
         let interests: &[(u32, Spec)] = if fresh { &[(number, spec.clone())] } else { &[] };
-        let level = self.hub().register(self.lane_number, interests);
+        let level = self.hub().register(self.queue_number, interests);
         self.place(members, number, min_rev.max(level.saturating_add(1)));
         level
     }
@@ -254,7 +254,7 @@ impl WatchStream {
                 placed = placed.saturating_add(1);
             }
         }
-        self.lane.add_live(placed, self.history.hub().metrics());
+        self.queue.add_live(placed, self.history.hub().metrics());
     }
 
     /// Removes a watcher from wherever it is. A cohort drops it later.
@@ -267,18 +267,18 @@ impl WatchStream {
             Some(number) => {
                 let watchers = &self.watchers;
                 if let Some(spec) = self.live.remove(number, |other| watchers.get(*other).is_some()) {
-                    self.hub().unregister(self.lane_number, &[(number, spec)]);
+                    self.hub().unregister(self.queue_number, &[(number, spec)]);
                 }
-                self.lane.end_live(self.hub().metrics());
+                self.queue.end_live(self.hub().metrics());
             }
             None => self.metrics().add_slow(-1),
         }
     }
 
-    /// Turns the next entry of the lane into responses. False when there is none.
+    /// Turns the next entry of the queue into responses. False when there is none.
     fn next_live(&mut self) -> bool {
         if self.taken.is_empty() {
-            match self.lane.take(&mut self.taken, self.history.hub().metrics()) {
+            match self.queue.take(&mut self.taken, self.history.hub().metrics()) {
                 Taken::Entries => {}
                 Taken::Lagging(from) => self.fall_behind(from),
                 Taken::Empty => return false,
@@ -338,8 +338,8 @@ impl WatchStream {
     /// The queue was full: all live watchers go back to reading the log, from what was not taken of the queue.
     fn fall_behind(&mut self, from: i64) {
         let live = std::mem::take(&mut self.live);
-        self.hub().unregister_all(self.lane_number, &live);
-        self.hub().end_lag(self.lane_number);
+        self.hub().unregister_all(self.queue_number, &live);
+        self.hub().end_lag(self.queue_number);
         for (_, interest) in live.iter() {
             for member in interest.members.iter() {
                 let Some(watcher) = self.watchers.get_mut(*member) else { continue };
@@ -435,7 +435,7 @@ impl WatchStream {
             }
             placed.push((number, interest.members.clone()));
         }
-        let level = self.hub().register(self.lane_number, &fresh);
+        let level = self.hub().register(self.queue_number, &fresh);
         for (number, members) in placed {
             self.metrics().add_slow((members.len() as i64).wrapping_neg());
             self.place(&members, number, cursor.max(level.saturating_add(1)));
@@ -453,7 +453,7 @@ impl Drop for WatchStream {
         let slow = self.watchers.iter().filter(|watcher| watcher.live.is_none()).count();
         hub.metrics().add_slow((slow as i64).wrapping_neg());
         hub.metrics().add_watchers((self.watchers.len() as i64).wrapping_neg());
-        hub.unregister_all(self.lane_number, &self.live);
-        hub.detach(self.lane_number);
+        hub.unregister_all(self.queue_number, &self.live);
+        hub.detach(self.queue_number);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{fill, occupy_slow_threads};
 use crate::overload::Class;
-use crate::rig::{Pending, Rig};
+use crate::test_support::{Pending, Rig};
 use api::limits::INLINE_SORT_KEYS_MAX;
 use api::v3electionpb::LeaderRequest;
 use api::v3lockpb::{LockRequest, LockResponse, UnlockRequest, UnlockResponse};

@@ -1,6 +1,6 @@
 //! Names and passwords, as anybody may send them.
 
-use crate::rig::Rig;
+use crate::test_support::Rig;
 use api::etcdserverpb::{AuthenticateRequest, AuthenticateResponse};
 use api::limits::AUTH_NAME_BYTES_MAX;
 use api::{Error, limits};

@@ -1,6 +1,6 @@
 //! Writes whose answers have to wait for memory.
 
-use crate::rig::{Pending, Rig};
+use crate::test_support::{Pending, Rig};
 use api::Error;
 use api::etcdserverpb::{
     DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse, RequestOp, TxnRequest, request_op::Request,

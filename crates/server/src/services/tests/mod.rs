@@ -8,7 +8,7 @@ mod space;
 mod waiting;
 mod weighing;
 
-use crate::rig::Rig;
+use crate::test_support::Rig;
 use api::etcdserverpb::{PutRequest, RequestOp, TxnRequest, TxnResponse, request_op::Request};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};

@@ -1,6 +1,6 @@
 //! How large a role may become.
 
-use crate::rig::Rig;
+use crate::test_support::Rig;
 use api::authpb::{Permission, permission::Type};
 use api::etcdserverpb::{
     AuthRoleAddRequest, AuthRoleAddResponse, AuthRoleGrantPermissionRequest, AuthRoleGrantPermissionResponse,

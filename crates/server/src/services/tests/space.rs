@@ -1,6 +1,6 @@
 //! The quota, and the alarm when it is reached.
 
-use crate::rig::Rig;
+use crate::test_support::Rig;
 use api::Error;
 use api::etcdserverpb::{PutRequest, PutResponse, RequestOp, TxnRequest, TxnResponse, request_op::Request};
 use api::v3lockpb::{LockRequest, LockResponse};

@@ -1,6 +1,6 @@
 //! What calls hold while they wait for a read index.
 
-use crate::rig::{Pending, Rig};
+use crate::test_support::{Pending, Rig};
 use api::Message;
 use api::etcdserverpb::{
     AuthRoleGetRequest, AuthUserGetRequest, DeleteRangeRequest, LeaseKeepAliveRequest, PutRequest, RangeRequest,

@@ -2,7 +2,7 @@
 
 use super::{fill, occupy_slow_threads};
 use crate::overload::Class;
-use crate::rig::Rig;
+use crate::test_support::Rig;
 use api::etcdserverpb::response_op::Response;
 use api::etcdserverpb::{
     DeleteRangeRequest, DeleteRangeResponse, RequestOp, TxnRequest, TxnResponse, request_op::Request,

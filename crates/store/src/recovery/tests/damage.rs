@@ -1,6 +1,6 @@
 //! Damaged directories: refused with file and offset, never a panic, never a wrong value.
 
-use crate::rig::{DIR, Model, Rig};
+use crate::test_support::{DIR, Model, Rig};
 use crate::{OpenError, checkpoint};
 use disk::Disk;
 use disk::sim::SimDisk;

@@ -1,7 +1,7 @@
 //! Power cuts at every kind of moment: whatever the disk kept of what was not synced, the newest acknowledged checkpoint and
 //! everything it covers is there.
 
-use crate::rig::{Model, Rig};
+use crate::test_support::{Model, Rig};
 use disk::OsDisk;
 use disk::sim::{Random, SimDisk};
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use store::{Ask, Author, Permissions, Store};
 
 /// Who asks, under one auth revision.
 #[derive(Clone, Debug)]
-pub(crate) struct Pass(Kind);
+pub(crate) struct Principal(Kind);
 
 #[derive(Clone, Debug)]
 enum Kind {
@@ -27,29 +27,29 @@ enum Kind {
 #[derive(Debug)]
 struct User(Arc<Permissions>);
 
-impl Pass {
-    pub(super) fn open() -> Pass {
-        Pass(Kind::Open)
+impl Principal {
+    pub(super) fn open() -> Principal {
+        Principal(Kind::Open)
     }
 
-    pub(super) fn member() -> Pass {
-        Pass(Kind::Member)
+    pub(super) fn member() -> Principal {
+        Principal(Kind::Member)
     }
 
-    pub(super) fn nobody() -> Pass {
-        Pass(Kind::Nobody)
+    pub(super) fn nobody() -> Principal {
+        Principal(Kind::Nobody)
     }
 
-    pub(super) fn stranger() -> Pass {
-        Pass(Kind::Stranger)
+    pub(super) fn stranger() -> Principal {
+        Principal(Kind::Stranger)
     }
 
-    pub(super) fn unnamed() -> Pass {
-        Pass(Kind::Unnamed)
+    pub(super) fn unnamed() -> Principal {
+        Principal(Kind::Unnamed)
     }
 
-    pub(super) fn user(permissions: Arc<Permissions>) -> Pass {
-        Pass(Kind::User(Arc::new(User(permissions))))
+    pub(super) fn user(permissions: Arc<Permissions>) -> Principal {
+        Principal(Kind::User(Arc::new(User(permissions))))
     }
 
     /// The auth revision under which a user's holds.
@@ -93,7 +93,7 @@ impl Pass {
             Kind::User(user) => user.0.user(),
             _ => return Err(Error::AuthOldRevision),
         };
-        *self = store.auth().permissions(user).map_or_else(Pass::stranger, Pass::user);
+        *self = store.auth().permissions(user).map_or_else(Principal::stranger, Principal::user);
         self.decide(ask, store)
     }
 

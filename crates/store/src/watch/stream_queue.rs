@@ -48,7 +48,7 @@ pub(super) enum Entry {
     Progress(i64, Audience),
 }
 
-/// What [`Lane::take`] found.
+/// What [`StreamQueue::take`] found.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Taken {
     Entries,
@@ -68,15 +68,15 @@ struct State {
     live_watchers: usize,
 }
 
-/// One stream's side of the hub. Lock order: hub, then lane.
-pub(super) struct Lane {
+/// One stream's side of the hub. Lock order: hub, then queue.
+pub(super) struct StreamQueue {
     state: Mutex<State>,
     wake: Wake,
 }
 
-impl Lane {
+impl StreamQueue {
     pub(super) fn new(wake: Wake) -> Self {
-        Lane { state: Mutex::default(), wake }
+        StreamQueue { state: Mutex::default(), wake }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -16,7 +16,7 @@ use std::cell::{Cell, RefCell};
 ///
 /// As long as it is short it holds the index lock throughout, so that counts come from the tree. After a stride of keys it pins
 /// what it needs, and goes on in strides that filter by revision.
-pub(crate) struct Live<'a> {
+pub(crate) struct ReadView<'a> {
     store: &'a Store,
     current: i64,
     compact: i64,
@@ -33,17 +33,17 @@ pub(crate) struct Live<'a> {
     pins: RefCell<Vec<Pin<'a>>>,
 }
 
-impl<'a> Live<'a> {
-    pub(crate) fn open(store: &'a Store) -> Live<'a> {
-        Live::open_while(store, &|| true)
+impl<'a> ReadView<'a> {
+    pub(crate) fn open(store: &'a Store) -> ReadView<'a> {
+        ReadView::open_while(store, &|| true)
     }
 
     /// The same for a read that is given up once it is not `wanted`.
-    pub(crate) fn open_while(store: &'a Store, wanted: &'a dyn Fn() -> bool) -> Live<'a> {
+    pub(crate) fn open_while(store: &'a Store, wanted: &'a dyn Fn() -> bool) -> ReadView<'a> {
         let guard = read(&store.index);
         // Revisions are published under the write lock: this one is what the index holds.
         let (current, compact) = (store.revision(), store.compact_revision());
-        Live {
+        ReadView {
             store,
             current,
             compact,
@@ -102,7 +102,7 @@ impl<'a> Live<'a> {
     }
 }
 
-impl View for Live<'_> {
+impl View for ReadView<'_> {
     fn current(&self) -> i64 {
         self.current
     }
@@ -213,7 +213,7 @@ mod tests {
             let ready = intake.finish().unwrap();
 
             let store = Arc::clone(&receiver.store);
-            let live = Live::open(&store);
+            let live = ReadView::open(&store);
             let all = KeyRange::From(b"\0");
             let at = live.current();
             assert_eq!((walk(&live, all, at), live.is_overtaken()), (keys as u64, false));
@@ -239,7 +239,7 @@ mod tests {
             apply(InternalRaftRequest { put: Some(put), ..Default::default() });
         }
         let all = KeyRange::From(b"\0");
-        let live = Live::open(&store);
+        let live = ReadView::open(&store);
         let at = live.current();
         assert_eq!(live.count(all, at), Some(keys as u64));
         assert_eq!(walk(&live, all, at), keys as u64);
