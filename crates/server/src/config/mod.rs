@@ -18,7 +18,6 @@ mod shown;
 mod table;
 mod tracing;
 mod transport;
-mod unwired;
 mod url;
 mod values;
 mod yaml;
@@ -395,7 +394,6 @@ fn build(mut values: Values) -> Result<Config, ConfigError> {
         notes: Vec::new(),
         name,
     };
-    unwired::warn(&mut values, &config);
     (config.warnings, config.notes) = (values.warnings, values.notes);
     Ok(config)
 }
