@@ -1,5 +1,5 @@
 // Package peer holds the black-box tests of the peer port: what another
-// cluster, a stranger or a broken peer may send must be refused in words,
+// cluster, a non-member or a broken peer may send must be refused in words,
 // within bounded memory, and touch nothing.
 package peer
 

@@ -40,7 +40,7 @@ fn drive(target: Target, input: &[u8]) {
     });
 }
 
-/// Every protocol and port, without users: strangers may do anything but harm. For libFuzzer.
+/// Every protocol and port, without users: hostile clients may do anything but harm. For libFuzzer.
 ///
 /// # Panics
 /// If the member does not stand it.
@@ -48,10 +48,10 @@ pub fn front_door(input: &[u8]) {
     drive(Target::FrontDoor, input);
 }
 
-/// The client ports while users count: logins, tokens, watches and leases, by strangers who know one password. For libFuzzer.
+/// The client ports while users count: logins, tokens, watches and leases, by hostile clients that know one password. For libFuzzer.
 ///
 /// # Panics
-/// If the member does not stand it, or strangers see or change what they may not.
+/// If the member does not stand it, or hostile clients see or change what they may not.
 pub fn logins(input: &[u8]) {
     drive(Target::Logins, input);
 }

@@ -75,7 +75,7 @@ pub(crate) struct Stage<'a> {
     /// Where the member dials the learner that exists only here, and who has dialled.
     pub(crate) learner: Option<&'a TcpListener>,
     pub(crate) dialled: &'a mut Vec<TcpStream>,
-    /// What strangers may never be told.
+    /// What hostile clients may never be told.
     pub(crate) secrets: &'a [Vec<u8>],
 }
 
@@ -105,7 +105,7 @@ struct Play<'a, 'b> {
     leaked: bool,
 }
 
-/// Plays a script. The error says what strangers were told that they may not know.
+/// Plays a script. The error says what hostile clients were told that they may not know.
 pub(crate) fn play(stage: Stage<'_>, input: &[u8]) -> Result<(), String> {
     let mut play = Play { stage, choices: Choices::new(input), links: Vec::new(), current: 0, leaked: false };
     for _ in 0..STEPS_MAX {
@@ -118,7 +118,7 @@ pub(crate) fn play(stage: Stage<'_>, input: &[u8]) -> Result<(), String> {
         play.current = place;
         play.read(END_WAIT_MS);
     }
-    if play.leaked { Err("a stranger was sent what the good client wrote".into()) } else { Ok(()) }
+    if play.leaked { Err("a hostile client was sent what the good client wrote".into()) } else { Ok(()) }
 }
 
 impl Play<'_, '_> {

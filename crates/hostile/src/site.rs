@@ -273,7 +273,7 @@ impl Site {
         let found = read_at(&good, GOOD_KEY, revision);
         let kept = match (&found, self.target) {
             (Ok(Some(value)), _) => *value == acknowledged.value,
-            // Strangers may compact where there are no users.
+            // Hostile clients may compact where there are no users.
             (Err(status), Target::FrontDoor) => status.message.contains("compacted"),
             _ => false,
         };
@@ -364,7 +364,7 @@ impl Running {
         self.auth_revision = self.member.auth().0;
     }
 
-    /// Whether the member answers as it should. False if strangers have changed it in ways that are theirs where there are no users:
+    /// Whether the member answers as it should. False if hostile clients have changed it in ways that are theirs where there are no users:
     /// then it is the end of this member, but no finding.
     fn check(&mut self, value: Vec<u8>) -> Result<bool, String> {
         if !self.is_ours() || (self.member.alarms() > 0 && !self.disarm()) {
@@ -397,7 +397,7 @@ impl Running {
         voters == 1 && !self.member.auth().1 && !self.member.has_ended()
     }
 
-    /// Lowers the alarms that strangers have raised.
+    /// Lowers the alarms that hostile clients have raised.
     fn disarm(&self) -> bool {
         let alarm = "/etcdserverpb.Maintenance/Alarm";
         let Ok(list) = self.good.insist::<AlarmResponse>(alarm, &AlarmRequest::default()) else { return false };
@@ -411,14 +411,14 @@ impl Running {
         self.member.alarms() == 0
     }
 
-    /// The same where strangers may do nothing to it at all, except fill the store.
+    /// The same where hostile clients may do nothing to it at all, except fill the store.
     fn check_with_users(&mut self, value: Vec<u8>) -> Result<bool, String> {
         let (revision, is_enabled) = self.member.auth();
         if revision != self.auth_revision || !is_enabled {
-            return Err(format!("a stranger changed users: revision {revision}, enabled {is_enabled}"));
+            return Err(format!("a hostile client changed users: revision {revision}, enabled {is_enabled}"));
         }
         if self.member.members().len() != 1 || self.member.has_ended() {
-            return Err("a stranger changed the members".into());
+            return Err("a hostile client changed the members".into());
         }
         if self.member.alarms() > 0 {
             return Ok(false);
@@ -427,12 +427,12 @@ impl Running {
             let found = self.with_token(|good| read_at(good, GOOD_KEY, 0));
             match found {
                 Ok(Some(found)) if found == self.acknowledged.value => {}
-                found => return Err(format!("a stranger changed the good client's key: {found:?}")),
+                found => return Err(format!("a hostile client changed the good client's key: {found:?}")),
             }
         }
         match self.with_token(|good| read_at(good, GOOD_LEASED, 0)) {
             Ok(Some(_)) => {}
-            found => return Err(format!("a stranger ended the good client's lease: {found:?}")),
+            found => return Err(format!("a hostile client ended the good client's lease: {found:?}")),
         }
         let request = PutRequest { key: GOOD_KEY.into(), value: value.clone().into(), ..Default::default() };
         let put: Result<PutResponse, Status> = self.with_token(|good| good.insist("/etcdserverpb.KV/Put", &request));
@@ -441,7 +441,7 @@ impl Running {
                 let revision = response.header.map_or(0, |header| header.revision);
                 self.acknowledged = Acknowledged { revision, value };
                 if self.inputs.is_multiple_of(16) {
-                    // Strangers' tokens end with the time that their scripts let pass.
+                    // Hostile clients' tokens end with the time that their scripts let pass.
                     let token = log_in(&mut self.good, "weak", WEAK_PASSWORD).map_err(shown)?;
                     self.world.token = token.into();
                     log_in(&mut self.good, "good", PASSWORD).map_err(shown)?;

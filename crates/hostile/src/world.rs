@@ -2,7 +2,7 @@
 
 use crate::choices::Choices;
 
-/// Users, roles and passwords there may be. Strangers know the password of `weak`, and no other.
+/// Users, roles and passwords there may be. Hostile clients know the password of `weak`, and no other.
 pub(crate) const NAMES: [&str; 9] = ["root", "good", "weak", "r-good", "r-weak", WEAK_PASSWORD, "", "mallory", "guest"];
 pub(crate) const WEAK_PASSWORD: &str = "weak-password";
 /// Keys that only the good client may touch, where users count, and the lease of one of them.

@@ -26,7 +26,7 @@ pub enum Fault {
         /// The bound.
         bytes_max: usize,
     },
-    /// Bodies that are being received hold all the memory there is for them, or strangers make all the calls that they may.
+    /// The bodies being received fill the memory for them, or non-members make as many calls as they may.
     #[error("too many requests at once")]
     Busy,
 }

@@ -11,7 +11,7 @@ use bytes::BytesMut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Bytes of bodies that may be received at once, on all connections of members together and on all of strangers.
+/// Bytes of bodies that may be received at once, on all connections of members together and on all of non-members.
 const BODIES_BYTES_MAX: usize = 256 << 20;
 /// Bodies of at most this many bytes are not counted against it.
 const SMALL_BODY_BYTES: usize = 256 << 10;

@@ -1,10 +1,10 @@
-//! Places for the connections that others have dialled, streams not counted: each has a thread and a bounded buffer.
+//! Places for accepted connections that are no streams: each has a thread and a bounded buffer.
 //!
-//! A connection begins among the strangers, whatever it is. When they have no place left, the origin with most of them loses its oldest:
-//! strangers take places from themselves and from no member. The first request that names this cluster and one of its members moves the
-//! connection to the places of that member, of which each has its own. With TLS that asks for certificates nobody comes so far without
-//! one; without, whoever copies a member's headers takes places of that one member, and of those only what is idle: a connection of the
-//! member's that finds none stays among the strangers and is served there.
+//! Every connection begins as a non-member's. When the non-members' places are full, the origin with the most of them loses its oldest:
+//! non-members take places from each other and from no member. The first request that names this cluster and one of its members moves
+//! the connection to the places of that member; each member has its own. With TLS that asks for certificates nobody gets so far without
+//! one. Without it, a client that copies a member's headers takes places of that one member, and of those only idle ones: a connection of
+//! the member that finds none stays among the non-members and is served there.
 
 use crate::stream::Breaker;
 use contain::lock;
@@ -17,36 +17,36 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use telemetry::metrics::Page;
 
-/// Connections that have not yet been shown to be a member's.
-pub(crate) const STRANGERS_MAX: usize = 128;
+/// Connections that have not named a member yet.
+pub(crate) const NON_MEMBERS_MAX: usize = 128;
 /// Connections of one member. It needs less than ten, and keeps eight for a moment when its clients ask for leases.
 pub(crate) const MEMBER_CONNECTIONS_MAX: usize = 16;
-/// Connections that lost their places and whose threads have not noticed yet. They do as soon as they read or write.
+/// Connections that lost their places and whose threads have not noticed yet. They notice when they next read or write.
 const LEAVING_MAX: usize = 2 * CALLS_MAX;
-/// Calls of strangers that are answered at once: they may take long, and none of them notices meanwhile that it has lost its place.
+/// Calls of non-members that are answered at once. A call may take long, and does not notice meanwhile that it has lost its place.
 const CALLS_MAX: usize = 128;
 
-/// All of them.
+/// All places.
 #[derive(Default)]
 pub(crate) struct Places {
     table: Mutex<Table>,
-    /// Strangers and idle connections of members that lost their place, and those that never found one.
+    /// Connections closed, by [`Lost`].
     lost: [AtomicU64; 3],
 }
 
 #[derive(Clone, Copy)]
 enum Lost {
-    Stranger,
+    NonMember,
     Idle,
     Refused,
 }
 
 #[derive(Default)]
 struct Table {
-    strangers: Crowd<Breaker>,
+    non_members: Crowd<Breaker>,
     members: BTreeMap<u64, Crowd<Held>>,
     leaving: usize,
-    /// Strangers whose calls are being answered.
+    /// Non-members whose calls are being answered.
     calling: usize,
 }
 
@@ -58,23 +58,23 @@ struct Held {
 }
 
 impl Places {
-    /// A place for a new connection, given up when dropped. `None` if so many have lost theirs a moment ago that there is none.
+    /// A place for a new connection, given up when dropped. `None` if too many have just lost theirs.
     pub(crate) fn take(self: &Arc<Places>, socket: &Socket, host: Option<IpAddr>) -> io::Result<Option<Place>> {
         let breaker = Breaker::of(socket)?;
         let origin = Origin::of(host);
         let mut table = lock(&self.table);
-        if table.strangers.len() >= STRANGERS_MAX {
+        if table.non_members.len() >= NON_MEMBERS_MAX {
             if table.leaving >= LEAVING_MAX {
                 self.count(Lost::Refused);
                 return Ok(None);
             }
-            if let Some(stranger) = table.strangers.evict() {
+            if let Some(oldest) = table.non_members.evict() {
                 table.leaving = table.leaving.saturating_add(1);
-                self.count(Lost::Stranger);
-                stranger.end();
+                self.count(Lost::NonMember);
+                oldest.end();
             }
         }
-        let number = table.strangers.add(origin, breaker);
+        let number = table.non_members.add(origin, breaker);
         Ok(Some(Place { places: self.clone(), origin, member: None, number, is_calling: false }))
     }
 
@@ -84,11 +84,11 @@ impl Places {
         }
     }
 
-    /// How many are taken: by strangers, and by members.
+    /// How many are taken: by non-members, and by members.
     #[cfg(test)]
     pub(crate) fn taken(&self) -> (usize, usize) {
         let table = lock(&self.table);
-        (table.strangers.len(), table.members.values().map(Crowd::len).sum())
+        (table.non_members.len(), table.members.values().map(Crowd::len).sum())
     }
 
     /// How many have lost theirs, or found none.
@@ -99,14 +99,14 @@ impl Places {
 
     /// Appends their metrics to a page.
     pub(crate) fn render(&self, page: &mut Page) {
-        let (strangers, members) = {
+        let (non_members, members) = {
             let table = lock(&self.table);
-            (table.strangers.len(), table.members.values().map(Crowd::len).sum::<usize>())
+            (table.non_members.len(), table.members.values().map(Crowd::len).sum::<usize>())
         };
         let name = "cairn_peer_port_connections";
         page.family(name, "gauge", "Connections on the peer port that are no streams, by whose they are.");
         page.labelled(name, &[("of", "members")], members);
-        page.labelled(name, &[("of", "strangers")], strangers);
+        page.labelled(name, &[("of", "strangers")], non_members);
         let name = "cairn_peer_port_connections_dropped_total";
         page.family(name, "counter", "Connections on the peer port that were closed to make room for others.");
         for (why, counter) in ["stranger", "idle", "refused"].into_iter().zip(&self.lost) {
@@ -126,14 +126,15 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The connection has named `member`. It stays where it is if it has lost its place, or if the member has none left.
+    /// Moves the connection, which has named `member`, to the member's places. It stays where it is if it has lost its place, or if the
+    /// member has none left.
     pub(crate) fn show(&mut self, member: u64) {
         if self.member.is_some() {
             return;
         }
         let mut table = lock(&self.places.table);
-        // Whoever has lost its own place takes none from the member.
-        if table.strangers.get_mut(self.number).is_none() {
+        // A connection that has lost its own place takes none from the member.
+        if table.non_members.get_mut(self.number).is_none() {
             return;
         }
         let of_member = table.members.entry(member).or_default();
@@ -143,7 +144,7 @@ impl Place {
             table.leaving = table.leaving.saturating_add(1);
             self.places.count(Lost::Idle);
         }
-        let Some(breaker) = table.strangers.remove(self.number) else { return };
+        let Some(breaker) = table.non_members.remove(self.number) else { return };
         let held = Held { breaker, is_idle: false };
         self.number = table.members.entry(member).or_default().add(self.origin, held);
         self.member = Some(member);
@@ -163,7 +164,7 @@ impl Place {
         }
     }
 
-    /// A call begins that may take long. False if too many strangers make one already.
+    /// Begins a call that may take long. False if too many non-members make one already.
     pub(crate) fn begin_call(&mut self) -> bool {
         if self.member.is_some() {
             return true;
@@ -191,7 +192,7 @@ impl Drop for Place {
         self.end_call();
         let mut table = lock(&self.places.table);
         let is_held = match self.member {
-            None => table.strangers.remove(self.number).is_some(),
+            None => table.non_members.remove(self.number).is_some(),
             Some(member) => {
                 let of_member = table.members.get_mut(&member);
                 let is_held = of_member.is_some_and(|of_member| of_member.remove(self.number).is_some());
@@ -232,31 +233,31 @@ mod tests {
     }
 
     #[test]
-    fn strangers_take_places_from_themselves() {
+    fn non_members_take_places_from_themselves() {
         let places = Arc::new(Places::default());
         let mut member = come(&places, 1).expect("a place");
         member.0.show(2);
         // It has not said anything yet, and is older than all others.
         let mut early = come(&places, 1).expect("a place");
-        let mut strangers: Vec<_> = (0..STRANGERS_MAX - 1 + LEAVING_MAX)
+        let mut guests: Vec<_> = (0..NON_MEMBERS_MAX - 1 + LEAVING_MAX)
             .map(|place| {
                 let guest = come(&places, 2 + (place % 2) as u8).expect("a place");
-                assert!(places.taken().0 <= STRANGERS_MAX);
+                assert!(places.taken().0 <= NON_MEMBERS_MAX);
                 guest
             })
             .collect();
         assert!(!member.is_gone() && !early.is_gone());
         early.0.show(2);
-        assert_eq!(places.taken(), (STRANGERS_MAX - 1, 2));
-        assert!(strangers[..LEAVING_MAX].iter_mut().all(Guest::is_gone), "the oldest go first");
-        assert!(!strangers[LEAVING_MAX..].iter_mut().any(Guest::is_gone));
+        assert_eq!(places.taken(), (NON_MEMBERS_MAX - 1, 2));
+        assert!(guests[..LEAVING_MAX].iter_mut().all(Guest::is_gone), "the oldest go first");
+        assert!(!guests[LEAVING_MAX..].iter_mut().any(Guest::is_gone));
         // As long as those who lost their place have not left, their number is bounded too.
         let last = come(&places, 4);
         assert!(last.is_some(), "there is a free place");
         assert!(come(&places, 4).is_none(), "too many are leaving");
-        drop(strangers.remove(0));
+        drop(guests.remove(0));
         assert!(come(&places, 4).is_some());
-        drop((strangers, member, early, last));
+        drop((guests, member, early, last));
         assert_eq!(places.taken(), (0, 0));
         assert_eq!(lock(&places.table).leaving, 0);
     }
@@ -277,7 +278,7 @@ mod tests {
         let mut copies: Vec<_> = (0..3 * MEMBER_CONNECTIONS_MAX).map(copy).collect();
         assert!(!real.iter_mut().any(Guest::is_gone), "the origin with most of them loses");
         assert_eq!(places.taken(), (0, MEMBER_CONNECTIONS_MAX));
-        // All at work: the member's next one is served among the strangers, and its old ones stay.
+        // All at work: the member's next one is served among the non-members, and its old ones stay.
         copies.iter_mut().for_each(|guest| guest.0.set_idle(false));
         real[0].0.set_idle(false);
         let mut next = come(&places, 1).expect("a place");
@@ -298,17 +299,17 @@ mod tests {
             guest.0.show(2);
             guest.0.set_idle(true);
         }
-        let mut late: Vec<_> = (0..STRANGERS_MAX + 1).map(|_| come(&places, 9).expect("a place")).collect();
+        let mut late: Vec<_> = (0..NON_MEMBERS_MAX + 1).map(|_| come(&places, 9).expect("a place")).collect();
         assert!(late[0].is_gone());
         late[0].0.show(2);
         late[0].0.show(3);
         assert!(!real.iter_mut().any(Guest::is_gone), "the newcomer has no use for the place");
         assert!(!lock(&places.table).members.contains_key(&3));
-        assert_eq!(places.taken(), (STRANGERS_MAX, MEMBER_CONNECTIONS_MAX));
+        assert_eq!(places.taken(), (NON_MEMBERS_MAX, MEMBER_CONNECTIONS_MAX));
     }
 
     #[test]
-    fn long_calls_of_strangers_are_few() {
+    fn long_calls_of_non_members_are_few() {
         let places = Arc::new(Places::default());
         let mut callers: Vec<_> = (0..CALLS_MAX + 1).map(|_| come(&places, 1).expect("a place")).collect();
         let begun = callers.iter_mut().filter_map(|guest| guest.0.begin_call().then_some(())).count();

@@ -43,7 +43,7 @@ pub(crate) struct Shared {
     pub(crate) receiving: Receiving,
     /// Of connections that others have dialled and that are not streams.
     pub(crate) places: Arc<Places>,
-    /// Bytes of bodies that are being received from members, and from strangers.
+    /// Bytes of bodies that are being received from members, and from non-members.
     body_bytes: [AtomicUsize; 2],
     peers: RwLock<BTreeMap<u64, Arc<Peer>>>,
     serial: AtomicU64,
@@ -86,10 +86,10 @@ impl Shared {
         self.serial.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Bytes of bodies that are being received from members, or from strangers.
+    /// Bytes of bodies that are being received from members, or from non-members.
     pub(crate) fn body_bytes(&self, of_members: bool) -> &AtomicUsize {
-        let [members, strangers] = &self.body_bytes;
-        if of_members { members } else { strangers }
+        let [members, non_members] = &self.body_bytes;
+        if of_members { members } else { non_members }
     }
 
     pub(crate) fn peer(&self, id: u64) -> Option<Arc<Peer>> {

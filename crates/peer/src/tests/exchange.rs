@@ -244,13 +244,13 @@ fn a_call_knows_who_makes_it_and_whether_they_wait() {
         std::io::Write::write_all(&mut stream, request("GET /wait", "").as_bytes()).expect("written");
         stream
     };
-    let stranger = ask();
+    let non_member = ask();
     a.recorder.wait("the call", |seen| seen.waiting == [false]);
     a.peers.set(2, vec!["http://127.0.0.1:1".into()]);
     let member = ask();
     a.recorder.wait("the call", |seen| seen.waiting == [false, true]);
     assert_eq!(lock(&a.recorder.seen).gone, 0);
-    drop(stranger);
+    drop(non_member);
     a.recorder.wait("its end", |seen| seen.gone == 1);
     drop(member);
     a.recorder.wait("its end", |seen| seen.gone == 2);

@@ -1,5 +1,5 @@
 use super::test_support::{MESSAGE_BYTES_MAX, PATIENCE, Site, alone, answer, append, request, resident_bytes};
-use crate::places::STRANGERS_MAX;
+use crate::places::NON_MEMBERS_MAX;
 use socket2::{Domain, Socket, Type};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -115,8 +115,8 @@ fn many_connections_are_bounded() {
     await_that("a place", || a.peers.shared.places.taken().0 == 1);
     let open: Vec<_> = (0..400).map(|_| a.dial()).collect();
     await_that("more than there is room for", || a.peers.shared.places.lost() > 0);
-    assert!(a.peers.shared.places.taken().0 <= STRANGERS_MAX);
-    // Whoever comes from elsewhere has kept its place, and whoever comes now finds one.
+    assert!(a.peers.shared.places.taken().0 <= NON_MEMBERS_MAX);
+    // A connection from another host has kept its place, and a new one finds a place.
     let probe = request("GET /raft/probing", "");
     first.write_all(probe.as_bytes()).expect("written");
     for answered in [answer(&mut first), a.raw(probe.as_bytes())] {
@@ -135,7 +135,7 @@ fn many_connections_are_bounded() {
 /// Two hosts that hold all the connections they get, use them, and dial again whenever they are hung up on, keep no member out: neither as
 /// nobody nor in the name of that member.
 #[test]
-fn strangers_do_not_keep_members_out() {
+fn non_members_do_not_keep_members_out() {
     let _alone = alone();
     let named = request("GET /raft/probing", "").replace("Connection: close\r\n", "");
     for probe in [named.replace("X-Server-From: 2\r\n", ""), named] {

@@ -27,7 +27,7 @@ fn streams_are_refused_as_etcd_refuses_them() {
 }
 
 #[test]
-fn strangers_are_refused_in_words_that_peers_compare() {
+fn non_members_are_refused_in_words_that_peers_compare() {
     let a = Site::new(1);
     for path in ["GET /raft/stream/msgapp/2", "POST /raft", "POST /raft/snapshot", "GET /cairn/snapshot/1/segment/1"] {
         let other = request(path, "").replace("-Cluster-ID: c1", "-Cluster-ID: c2");

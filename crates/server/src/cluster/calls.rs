@@ -123,17 +123,17 @@ struct HashRequest {
     revision: i64,
 }
 
-/// Whose turn it is to have a hash made, which reads all of the history: one member's, and one stranger's beside it.
+/// Lets one member, and one non-member beside it, have a hash made at a time: a hash reads the whole history.
 #[derive(Default)]
 pub(crate) struct Hashing {
     members: Mutex<()>,
-    strangers: Mutex<()>,
+    non_members: Mutex<()>,
 }
 
 impl Hashing {
     /// Waits for the turn of a caller; none if it has gone meanwhile.
     fn turn(&self, caller: Caller<'_>) -> Option<MutexGuard<'_, ()>> {
-        let turn = if caller.is_member { &self.members } else { &self.strangers };
+        let turn = if caller.is_member { &self.members } else { &self.non_members };
         while (caller.waits)() {
             match turn.try_lock() {
                 Ok(turn) => return Some(turn),
@@ -250,16 +250,16 @@ mod tests {
     fn one_hash_is_made_at_a_time_and_none_for_who_has_gone() {
         let hashing = Hashing::default();
         let stays = || true;
-        let (stranger, member) =
+        let (non_member, member) =
             (Caller { is_member: false, waits: &stays }, Caller { is_member: true, waits: &stays });
-        let turn = hashing.turn(stranger).expect("nobody else");
+        let turn = hashing.turn(non_member).expect("nobody else");
         // It goes after a few looks.
         let looks = AtomicUsize::new(0);
         let goes = || looks.fetch_add(1, Ordering::Relaxed) < 3;
         assert!(hashing.turn(Caller { is_member: false, waits: &goes }).is_none());
-        assert!(hashing.turn(member).is_some(), "strangers do not keep members waiting");
+        assert!(hashing.turn(member).is_some(), "non-members do not keep members waiting");
         drop(turn);
-        assert!(hashing.turn(stranger).is_some());
+        assert!(hashing.turn(non_member).is_some());
     }
 
     #[test]

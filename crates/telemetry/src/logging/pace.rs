@@ -1,14 +1,14 @@
-//! Lines that strangers can cause: so many in a while, and then none.
+//! A rate limit for log lines that clients and peers can cause.
 
 use contain::lock;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Lines in each [`WHILE`].
+/// Lines of one kind in each [`WHILE`].
 const LINES_MAX: u32 = 10;
 const WHILE: Duration = Duration::from_secs(10);
 
-/// Whether it is time for another line of one kind.
+/// The rate limit of one kind of line.
 #[derive(Debug)]
 pub struct Pace(Mutex<State>);
 
