@@ -66,13 +66,13 @@ pub const SNAPSHOTS_MAX: usize = 8;
 pub const SEND_BYTES_MAX: usize = i32::MAX as usize;
 /// Leases revoked together in one round of expiry.
 pub const LEASE_REVOKE_BATCH_MAX: usize = 500;
-/// The checkpoint of a state that another member sends.
+/// The checkpoint of a snapshot that another member sends.
 pub const SNAPSHOT_CHECKPOINT_BYTES_MAX: usize = 256 << 20;
-/// Segments of such a state.
+/// Segments of such a snapshot.
 pub const SNAPSHOT_SEGMENTS_MAX: usize = 1 << 16;
-/// Members of such a state.
+/// Members of such a snapshot.
 pub const SNAPSHOT_MEMBERS_MAX: usize = 10_000;
-/// Alarms of such a state.
+/// Alarms of such a snapshot.
 pub const SNAPSHOT_ALARMS_MAX: usize = 1_000_000;
 /// Leases that its checkpoint lists when it is sent. More of them are sent as a table beside it, which earlier versions do not know.
 pub const SNAPSHOT_LISTED_LEASES: usize = 10_000;
@@ -81,7 +81,7 @@ pub const SNAPSHOT_LISTED_LEASES_MAX: usize = 8 << 20;
 /// Leases that are taken in a table: what a quota of 8 GiB has room for, in as many bytes of memory.
 pub const SNAPSHOT_LEASES_MAX: usize = 128 << 20;
 /// Alarms of IDs that no member has, before further ones are refused.
-pub const ALARMS_OF_STRANGERS_MAX: usize = 100;
+pub const NON_MEMBER_ALARMS_MAX: usize = 100;
 /// Bytes of a segment read for another member at a time.
 pub const SNAPSHOT_READ_BYTES_MAX: usize = 1 << 20;
 /// Keep-alives of one stream that may wait for the leader's answer.
@@ -106,13 +106,13 @@ pub const PLACES_FREE_BYTES: usize = 512 * 1024;
 pub const SLOW_QUEUE_MAX: usize = 1_024;
 /// Questions for the leader that may wait for a thread.
 pub const FORWARD_QUEUE_MAX: usize = 1_024;
-/// Changes of the members that may wait.
+/// Configuration changes that may wait.
 pub const CHANGE_QUEUE_MAX: usize = 1_024;
 /// Bytes of messages from peers that may wait for the consensus thread; then peers are read no further.
 pub const PEER_QUEUE_BYTES_MAX: usize = 64 << 20;
-/// Bytes of applied entries kept in memory for followers that lag. Beyond it they are sent a whole state.
+/// Bytes of applied entries kept in memory for followers that lag. Beyond it they are sent a snapshot.
 pub const LOG_MEMORY_BYTES_MAX: u64 = 64 << 20;
-/// The same while a follower is being sent a state: it will need the entries behind it.
+/// The same while a follower is being sent a snapshot: it will need the entries behind it.
 pub const LOG_MEMORY_SENDING_BYTES_MAX: u64 = 256 << 20;
 /// Bytes of committed entries that wait for the apply thread before no more are taken in.
 pub const APPLY_QUEUE_BYTES_MAX: usize = 256 << 20;

@@ -27,18 +27,18 @@ pub enum Record {
     Entry(Entry),
     /// What the member knows of terms and votes.
     State(HardState),
-    /// A state that the log goes on behind.
+    /// A snapshot behind which the log continues.
     Snapshot(walpb::Snapshot),
 }
 
-/// A log, as far as somebody needs it who has everything up to an entry.
+/// The part of a log that a member needs which has applied everything up to an entry.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tail {
     pub(crate) metadata: Vec<u8>,
     pub(crate) hard_state: HardState,
     /// That entry, if the log has it, and those behind it.
     pub(crate) entries: Vec<Entry>,
-    /// The changes of the members, and the states that the log goes on behind.
+    /// The configuration changes and the snapshots of the log.
     pub(crate) votes: Votes,
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn read_tail(dir: &Path, from: u64) -> Result<Tail, Error> {
 }
 
 impl Tail {
-    /// The term of an entry or of a state, if the log has it.
+    /// The term of an entry or of a snapshot, if the log has it.
     pub(crate) fn term_of(&self, index: u64) -> Option<u64> {
         let entry = self.entries.iter().find(|entry| entry.index() == index).map(Entry::term);
         entry.or_else(|| self.votes.term_of(index))

@@ -1,11 +1,12 @@
-//! Who votes, as a log tells it. A database is not asked: what was restored from a snapshot has the voters of another cluster in it.
+//! The voters of a cluster, as its log tells them. The database is not asked: one that was restored from a snapshot names the voters of
+//! another cluster.
 
 use api::Message;
 use api::raftpb::{ConfChange, ConfChangeType, ConfState, Entry, EntryType};
 use api::walpb::Snapshot;
 use std::collections::BTreeSet;
 
-/// The changes of the members, and the states that a log goes on behind.
+/// The configuration changes and the snapshots of a log.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Votes {
     snapshots: Vec<Snapshot>,

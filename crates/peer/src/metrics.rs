@@ -71,7 +71,7 @@ pub(crate) fn render(ledger: &Ledger, local: u64, is_active: impl Fn(u64) -> boo
         .iter()
         .map(|(id, counters)| (format!("{id:x}"), counters.clone(), is_active(*id)))
         .collect();
-    ledger.saved.write(page, "etcd_snap_db_save_total_duration_seconds", "Receiving states of other members.");
+    ledger.saved.write(page, "etcd_snap_db_save_total_duration_seconds", "Receiving snapshots of other members.");
     page.family("etcd_network_active_peers", "gauge", "Whether a peer can be reached: 1, or 0.");
     for (id, _, active) in &peers {
         page.labelled("etcd_network_active_peers", &[("Local", &local), ("Remote", id)], u8::from(*active));

@@ -89,8 +89,8 @@ pub trait Shell {
     /// What became of a snapshot.
     fn end_install(&mut self, source: Self::Source, result: Result<(), String>);
 
-    /// A proposal that ends an expired lease; `None` when it cannot end now, because its end is proposed already or the disks have no room
-    /// for it. It is asked for again later. [`Note::LeasesExpired`] follows those that are due together.
+    /// A proposal that ends an expired lease; `None` when it cannot end now, because its end is proposed already or the disks have no
+    /// headroom for it. It is asked for again later. [`Note::LeasesExpired`] follows those that are due together.
     fn revoke(&mut self, lease: i64) -> Option<Proposal<Self::Waiter>>;
 
     /// Where the member stands now, and how many bytes its log in memory has.

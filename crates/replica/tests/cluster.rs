@@ -1,4 +1,4 @@
-//! Several members: election, replication, reads, hand-over, changes, states for those that lag.
+//! Several members: election, replication, reads, hand-over, changes, snapshots for those that lag.
 
 mod common;
 
@@ -275,7 +275,7 @@ fn learners_follow_and_are_promoted() {
     assert_eq!(cluster.snapshots.len(), 0);
     assert!(cluster.member(1).wants_snapshot(), "the entries before the first one in memory are needed");
     assert!(cluster.member(1).progress().iter().any(|member| member.id == 4 && member.learner));
-    send_state(&mut cluster, 1, 4);
+    send_snapshot(&mut cluster, 1, 4);
     cluster.tick(2);
     let status = cluster.member(4).status();
     assert_eq!((status.voter, status.learner, status.leader), (false, true, 1));
@@ -300,7 +300,7 @@ fn only_a_member_that_never_told_others_more_than_it_has_applied_reads_by_itself
     assert!(cluster.member(1).status().serves_local_reads(), "nobody else is there");
     cluster.start(2, replica::Restored::default());
     cluster.change(1, ConfChangeType::ConfChangeAddLearnerNode, 2);
-    send_state(&mut cluster, 1, 2);
+    send_snapshot(&mut cluster, 1, 2);
     cluster.tick(2);
     assert_eq!(cluster.one(2).applied, ["x"]);
     let status = cluster.member(1).status();
@@ -338,16 +338,16 @@ fn only_a_member_that_never_told_others_more_than_it_has_applied_reads_by_itself
     assert!(status.committed > status.applied && status.serves_local_reads(), "{status:?}");
 }
 
-/// Captures, offers and delivers a state as the shells of two members would.
-fn send_state(cluster: &mut Cluster, from: u64, to: u64) {
+/// Captures, offers and delivers a snapshot as the shells of two members would.
+fn send_snapshot(cluster: &mut Cluster, from: u64, to: u64) {
     let metadata = cluster.metadata(from);
     let state = cluster.one(from).applied.clone();
     cluster.member(from).offer_snapshot(&metadata);
     cluster.tick(2);
-    let message = cluster.snapshots.pop().expect("the leader names the state");
+    let message = cluster.snapshots.pop().expect("the leader names the snapshot");
     assert_eq!(message.snapshot.as_ref().and_then(|snapshot| snapshot.metadata.as_ref()), Some(&metadata));
     let receiver = cluster.members.get_mut(&to).expect("it is there");
-    receiver.states.insert(metadata.index(), state);
+    receiver.snapshots.insert(metadata.index(), state);
     receiver.member.step(message).expect("honest");
     cluster.settle();
     cluster.member(from).report_snapshot(to, true);
@@ -355,7 +355,7 @@ fn send_state(cluster: &mut Cluster, from: u64, to: u64) {
 }
 
 #[test]
-fn a_follower_that_lags_behind_the_log_gets_a_state() {
+fn a_follower_that_lags_behind_the_log_gets_a_snapshot() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
     cluster.elect(1);
     cluster.cut = vec![(1, 3), (3, 1)];
@@ -368,7 +368,7 @@ fn a_follower_that_lags_behind_the_log_gets_a_state() {
     cluster.cut.clear();
     cluster.tick(5);
     assert!(cluster.member(1).wants_snapshot());
-    send_state(&mut cluster, 1, 3);
+    send_snapshot(&mut cluster, 1, 3);
     cluster.tick(2);
     cluster.propose(1, "y");
     cluster.tick(2);
@@ -382,7 +382,7 @@ fn a_follower_that_lags_behind_the_log_gets_a_state() {
 }
 
 #[test]
-fn a_broken_transfer_of_a_state_is_tried_again() {
+fn a_broken_transfer_of_a_snapshot_is_tried_again() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
     cluster.elect(1);
     cluster.cut = vec![(1, 3), (3, 1)];
@@ -618,7 +618,7 @@ fn members_come_one_by_one() {
         cluster.start(id, replica::Restored::default());
         cluster.change(1, ConfChangeType::ConfChangeAddNode, id);
         cluster.tick(2);
-        send_state(&mut cluster, 1, id);
+        send_snapshot(&mut cluster, 1, id);
         cluster.tick(2);
     }
     cluster.propose(3, "x");
@@ -635,7 +635,7 @@ fn a_new_leader_is_silent_until_its_term_is_durable() {
     cluster.start(2, replica::Restored::default());
     cluster.change(1, ConfChangeType::ConfChangeAddLearnerNode, 2);
     cluster.tick(2);
-    send_state(&mut cluster, 1, 2);
+    send_snapshot(&mut cluster, 1, 2);
     cluster.tick(2);
     // The only voter loses its office and wins the next election before anything is on its disk.
     cluster.member(1).step_down();
@@ -708,7 +708,7 @@ fn a_member_whose_log_is_not_durable_does_not_stand() {
 }
 
 #[test]
-fn a_start_after_a_crash_amid_an_installation_drops_what_the_state_replaced() {
+fn a_start_after_a_crash_amid_an_installation_drops_what_the_snapshot_replaced() {
     let entry = |index, term| raftpb::Entry { index: Some(index), term: Some(term), ..Default::default() };
     let restored = replica::Restored {
         applied: 10,

@@ -231,7 +231,7 @@ proptest! {
             let state = message.snapshot.as_ref().and_then(|snapshot| snapshot.metadata.as_ref());
             let index = state.map_or(0, |metadata| metadata.index());
             if let Some(one) = cluster.members.get_mut(&to) {
-                one.states.insert(index, Vec::new());
+                one.snapshots.insert(index, Vec::new());
                 let _ = one.member.step(message);
             }
             cluster.lenient_settle();

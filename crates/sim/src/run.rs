@@ -20,7 +20,7 @@ pub struct Report {
     pub members: u64,
     /// Entries committed.
     pub entries: u64,
-    /// States that were installed.
+    /// Snapshots that were installed.
     pub installs: u64,
     /// Starts of processes after the first of each.
     pub restarts: u64,

@@ -82,14 +82,16 @@ pub enum Fatal {
         /// The entry that came next.
         found: u64,
     },
-    /// A state to be installed is from before what was applied.
-    #[error("a state of entry {found}, revision {at}, is to replace one of entry {applied}, revision {revision}")]
+    /// A snapshot to be installed is older than what was applied.
+    #[error(
+        "a snapshot of entry {found}, revision {at}, is to replace a state of entry {applied}, revision {revision}"
+    )]
     Backwards {
         /// The last entry applied.
         applied: u64,
         /// The revision it left.
         revision: i64,
-        /// The last entry of the state to be installed.
+        /// The last entry of the snapshot to be installed.
         found: u64,
         /// Its revision.
         at: i64,
@@ -130,7 +132,7 @@ pub struct Applier {
     pub(crate) index: u64,
     pub(crate) term: u64,
     pub(crate) conf_state: raftpb::ConfState,
-    /// The entry of a state that came whole from another member.
+    /// The last entry of the snapshot from another member that was installed.
     pub(crate) installed_at: Option<u64>,
     /// Configuration changes that were handed out and whose effect Raft has not told yet.
     conf_changes_pending: usize,
@@ -430,9 +432,9 @@ impl Applier {
         Ok(LeaseRevokeResponse { header: header(self.current()) })
     }
 
-    /// Forgets what only the state before an installed one knew.
+    /// Forgets what belongs to the state before an installed snapshot.
     pub(crate) fn begin_anew(&mut self) {
-        assert!(self.outcomes.is_empty() && self.compactions.is_empty(), "a state was installed within a stride");
+        assert!(self.outcomes.is_empty() && self.compactions.is_empty(), "a snapshot was installed within a stride");
         self.conf_changes_pending = 0;
         self.note_alarms();
     }

@@ -1,8 +1,8 @@
-//! Room on the disk for deletions, ends of leases among them.
+//! The delete headroom: disk space that deletions may fill, ends of leases among them.
 //!
-//! They cost nothing against the quota and are never refused for it: they are the way out. But a deletion writes a record for every key,
-//! and what is kept in reserve on the disk does not hold millions of them. What is committed must find its room on every member, or it
-//! ends them all, at each start again: so the room is claimed before a deletion is proposed.
+//! Deletions cost nothing against the quota and are never refused for it: they are the way out of a full store. But a deletion writes
+//! a record for every key, and the reserve on the disk does not hold millions of them. A committed entry that did not fit would end
+//! every member, at each start again. So the space is reserved before a deletion is proposed.
 
 use crate::index::Scan;
 use crate::log::read;
@@ -18,11 +18,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What the record of a deletion takes beside its key, rounded up.
+/// Bytes of a tombstone's record beside its key, rounded up.
 const TOMBSTONE_BYTES: u64 = 48;
-/// Keys that are looked at one by one however much room there is.
+/// Up to so many keys are looked at one by one, however large the headroom is.
 const COUNTED_KEYS: u64 = 65_536;
-/// A bound that takes no more than this part of the room need not be exact.
+/// A bound that takes no more than this part of the headroom need not be exact.
 const ROUGH_PART: u64 = 64;
 
 /// What a branch of a transaction deletes.
@@ -90,7 +90,7 @@ fn union<'a>(first: KeyRange<'a>, second: KeyRange<'a>) -> KeyRange<'a> {
 }
 
 impl Store {
-    /// What deleting the keys of a range writes, or more where there is plenty of room.
+    /// Bytes that deleting the keys of a range writes. Where the headroom is large, an upper bound.
     pub fn delete_cost_bytes(&self, range: KeyRange<'_>) -> u64 {
         self.ranges_cost_bytes(&merged(vec![range]))
     }
@@ -117,7 +117,7 @@ impl Store {
         }
         // Every live key is part of the live bytes.
         let at_most = keys.saturating_mul(TOMBSTONE_BYTES).saturating_add(self.segments.live_bytes());
-        (at_most.saturating_mul(ROUGH_PART) <= self.room_bytes()).then_some(at_most)
+        (at_most.saturating_mul(ROUGH_PART) <= self.headroom_bytes()).then_some(at_most)
     }
 
     /// What deleting the keys of a range writes, each looked at.
@@ -197,66 +197,66 @@ impl Store {
         }
     }
 
-    /// The room that deletions have on this disk, as of the last [`Store::look_at_disk`].
-    pub fn room_bytes(&self) -> u64 {
-        self.room_bytes.load(Ordering::Relaxed)
+    /// The delete headroom of this disk, as of the last [`Store::look_at_disk`].
+    pub fn headroom_bytes(&self) -> u64 {
+        self.headroom_bytes.load(Ordering::Relaxed)
     }
 
-    /// The same as of now; `None` when the disk does not say how much is free: it is found full by a write, if it is.
-    fn room_now(&self) -> Option<u64> {
-        Some(self.room_of(self.disk.free_bytes(&self.dir).ok()?))
+    /// The same as of now; `None` when the disk does not say how much is free: then a write finds out.
+    fn headroom_now(&self) -> Option<u64> {
+        Some(self.headroom_of(self.disk.free_bytes(&self.dir).ok()?))
     }
 
     /// The same for so many free bytes.
-    pub(crate) fn room_of(&self, free: u64) -> u64 {
+    pub(crate) fn headroom_of(&self, free: u64) -> u64 {
         // Once the reserved segment is in use, another one is taken from what is free.
         let there = free.saturating_add(self.segments.spare_bytes());
         there.saturating_sub(self.disk_floor.load(Ordering::Relaxed))
     }
 
-    /// As [`Store::claim_room`] for a member alone.
-    pub fn delete_check(self: &Arc<Self>, cost: u64) -> Result<Room, Error> {
-        self.claim_room(cost, Share::default())
+    /// As [`Store::reserve_delete`] for a member alone.
+    pub fn delete_check(self: &Arc<Self>, cost: u64) -> Result<Reservation, Error> {
+        self.reserve_delete(cost, Share::default())
     }
 
-    /// Refuses deletions that write `cost` bytes when the disk has no room for them beyond what the Raft log, a checkpoint and a
-    /// rewrite need: what was deleted so far must be compacted first, and its space must have come back. They may fill the segment that
-    /// is reserved as the next one, so that there is a way to begin. The room is held until the answer is dropped. A claim that is
-    /// refused has kept nobody else from one.
-    pub fn claim_room(self: &Arc<Self>, cost: u64, share: Share) -> Result<Room, Error> {
-        self.claim_of(cost, share, || self.room_now().unwrap_or(u64::MAX))
+    /// Reserves `cost` bytes for deletions. Refused when the disk has less beyond what the Raft log, a checkpoint and a rewrite need:
+    /// then earlier deletions must be compacted first, and their space must have come back. Deletions may fill the segment that is
+    /// reserved as the next one, so that there is a way to begin. The bytes stay reserved until the answer is dropped. A refused
+    /// reservation has kept nobody else from one.
+    pub fn reserve_delete(self: &Arc<Self>, cost: u64, share: Share) -> Result<Reservation, Error> {
+        self.reserve_of(cost, share, || self.headroom_now().unwrap_or(u64::MAX))
     }
 
-    /// As [`Store::claim_room`], by the room that the last [`Store::look_at_disk`] found: without a call of the file system.
-    pub fn claim_known_room(self: &Arc<Self>, cost: u64, share: Share) -> Result<Room, Error> {
-        self.claim_of(cost, share, || {
-            let let_go = self.let_go_bytes.load(Ordering::Acquire);
-            self.room_bytes().saturating_sub(let_go)
+    /// As [`Store::reserve_delete`], by the headroom that the last [`Store::look_at_disk`] found: without a call of the file system.
+    pub fn reserve_known(self: &Arc<Self>, cost: u64, share: Share) -> Result<Reservation, Error> {
+        self.reserve_of(cost, share, || {
+            let released = self.released_bytes.load(Ordering::Acquire);
+            self.headroom_bytes().saturating_sub(released)
         })
     }
 
-    /// The same of the `room` that this disk has.
-    fn claim_of(self: &Arc<Self>, cost: u64, share: Share, room: impl Fn() -> u64) -> Result<Room, Error> {
+    /// The same of the `headroom` of this disk.
+    fn reserve_of(self: &Arc<Self>, cost: u64, share: Share, headroom: impl Fn() -> u64) -> Result<Reservation, Error> {
         if cost == 0 {
-            return Ok(Room::default());
+            return Ok(Reservation::default());
         }
-        let own = || room() / share.members.max(1);
+        let own = || headroom() / share.members.max(1);
         let others = share.others_bytes / share.members.max(1);
         if self.is_small(cost)
-            && let Some((claimed, _)) = self.promise(cost, others.min(DELETES_BYTES_FREE))
+            && let Some((reservation, _)) = self.try_reserve(cost, others.min(DELETES_BYTES_FREE))
         {
-            return Ok(claimed);
+            return Ok(reservation);
         }
         let most = others.min(own());
-        let Some((claimed, promised)) = self.promise(cost, most) else { return Err(Error::NoSpace) };
-        // What was applied since then is promised no more, and gone from the disk.
-        if promised <= own() { Ok(claimed) } else { Err(Error::NoSpace) }
+        let Some((reservation, reserved)) = self.try_reserve(cost, most) else { return Err(Error::NoSpace) };
+        // What was applied since then is no longer reserved, and gone from the disk.
+        if reserved <= own() { Ok(reservation) } else { Err(Error::NoSpace) }
     }
 
-    /// Whether [`Store::claim_known_room`] would grant it if nothing were promised, and nothing had been lately.
-    pub fn has_room(&self, cost: u64, share: Share) -> bool {
+    /// Whether [`Store::reserve_known`] would grant it if nothing were reserved, and nothing had been lately.
+    pub fn has_headroom(&self, cost: u64, share: Share) -> bool {
         let members = share.members.max(1);
-        cost <= share.others_bytes / members && (self.is_small(cost) || cost <= self.room_bytes() / members)
+        cost <= share.others_bytes / members && (self.is_small(cost) || cost <= self.headroom_bytes() / members)
     }
 
     /// Whether it is free while there are few like it.
@@ -264,22 +264,22 @@ impl Store {
         cost <= DELETE_BYTES_FREE && !self.disk_is_low()
     }
 
-    /// Promises so many bytes, unless more than `most` were promised then; answers how many are.
-    fn promise(self: &Arc<Self>, cost: u64, most: u64) -> Option<(Room, u64)> {
-        let more = |promised: u64| promised.checked_add(cost).filter(|promised| *promised <= most);
-        // Who does not see a claim any more sees that it was let go.
-        let before = self.promised_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
-        Some((Room { claim: Some((Arc::clone(self), cost)) }, before.saturating_add(cost)))
+    /// Reserves so many bytes, unless more than `most` were reserved then; answers how many are.
+    fn try_reserve(self: &Arc<Self>, cost: u64, most: u64) -> Option<(Reservation, u64)> {
+        let more = |reserved: u64| reserved.checked_add(cost).filter(|reserved| *reserved <= most);
+        // A thread that no longer sees a reservation sees that it was released.
+        let before = self.reserved_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
+        Some((Reservation { held: Some((Arc::clone(self), cost)) }, before.saturating_add(cost)))
     }
 }
 
-/// What a member may claim of the room in a cluster. Each may claim as much of every disk as any other: together they claim no more
-/// than there is.
+/// What a member may reserve of the headroom in a cluster. Each may reserve an equal part of every disk: together they reserve no
+/// more than there is.
 #[derive(Clone, Copy, Debug)]
 pub struct Share {
-    /// Members that claim.
+    /// Members that reserve.
     pub members: u64,
-    /// The room on the fullest of the other members' disks.
+    /// The headroom of the fullest of the other members' disks.
     pub others_bytes: u64,
 }
 
@@ -290,31 +290,31 @@ impl Default for Share {
     }
 }
 
-/// Room on the disk that a deletion under way was promised: others do not get the same.
+/// Disk space reserved for a deletion under way. Dropping it releases the space.
 #[derive(Default)]
-pub struct Room {
-    claim: Option<(Arc<Store>, u64)>,
+pub struct Reservation {
+    held: Option<(Arc<Store>, u64)>,
 }
 
-impl Room {
-    /// Bytes that were promised.
+impl Reservation {
+    /// Bytes that are reserved.
     pub fn bytes(&self) -> u64 {
-        self.claim.as_ref().map_or(0, |(_, bytes)| *bytes)
+        self.held.as_ref().map_or(0, |(_, bytes)| *bytes)
     }
 }
 
-impl Drop for Room {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        if let Some((store, bytes)) = self.claim.take() {
-            store.let_go_bytes.fetch_add(bytes, Ordering::AcqRel);
-            store.promised_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        if let Some((store, bytes)) = self.held.take() {
+            store.released_bytes.fetch_add(bytes, Ordering::AcqRel);
+            store.reserved_bytes.fetch_sub(bytes, Ordering::AcqRel);
         }
     }
 }
 
-impl std::fmt::Debug for Room {
+impl std::fmt::Debug for Reservation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Room({} bytes)", self.bytes())
+        write!(f, "Reservation({} bytes)", self.bytes())
     }
 }
 

@@ -204,7 +204,7 @@ impl Store {
         loop {
             let generation = self.generation();
             let hash = self.try_hash_at(revision, wanted);
-            // A state from another member may have been compacted further than the walk through this one knew.
+            // An installed snapshot may have been compacted further than this walk knew.
             if self.generation() == generation {
                 return hash;
             }

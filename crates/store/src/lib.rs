@@ -66,7 +66,7 @@ pub use applier::{Applier, Fatal, Response, Sink};
 pub use auth::{Ask, Auth, AuthEvent, Author, Password, Permissions, ROOT};
 pub use capture::CheckpointJob;
 pub use command::is_request;
-pub use delete_reserve::{Room, Share};
+pub use delete_reserve::{Reservation, Share};
 pub use founding::{FOUNDING_REVISION_MAX, Founding, FoundingError, encode_auth};
 pub use image::Image;
 pub use kvs::Kvs;

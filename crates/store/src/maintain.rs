@@ -33,13 +33,13 @@ pub(crate) struct Maintenance {
     due: Mutex<Due>,
     /// Somebody waits for the desk: the slice under way is to end soon.
     halting: AtomicBool,
-    /// Replaced files may have nobody any more who reads them.
+    /// Replaced files may have lost their last reader.
     sweep: AtomicBool,
     /// What takes long to drop, see [`Replaced`].
     replaced: Mutex<Vec<Replaced>>,
 }
 
-/// What a state from another member has replaced. Dropping millions of keys takes longer than the applier may be held up.
+/// What a snapshot from another member has replaced. Dropping millions of keys takes longer than the applier may be held up.
 pub(crate) struct Replaced {
     pub(crate) _index: Index,
     pub(crate) _leases: Leases,
@@ -154,7 +154,7 @@ impl Maintenance {
         self.sweep.store(true, Ordering::Release);
     }
 
-    /// The state is another one, in which compactions up to `compact_revision` are finished.
+    /// A snapshot was installed, in which compactions up to `compact_revision` are finished.
     pub(crate) fn replaced(&self, compact_revision: i64, old: Replaced) {
         lock(&self.queue).clear();
         self.finished.store(compact_revision, Ordering::Release);
@@ -229,7 +229,7 @@ impl Store {
     /// Notes whether the disk has room for what the store does on its own, and what of it is not for deletions. Space goes in whole segments, so whoever prepares the
     /// next one should look: between two looks writes must not take more than the reserve.
     pub fn look_at_disk(&self) {
-        let let_go = self.let_go_bytes.load(Ordering::Acquire);
+        let released = self.released_bytes.load(Ordering::Acquire);
         // A disk that does not say how much is free is found full by a write, if it is.
         let Ok(free) = self.disk.free_bytes(&self.dir) else { return };
         let own = lock(&self.checkpoints).needed_reserve_bytes();
@@ -237,9 +237,9 @@ impl Store {
         // Deletions may fill the next segment.
         let rewrite = own.saturating_sub(self.segments.needed_spare_bytes());
         self.disk_floor.store(rewrite.saturating_add(self.options.reserve_bytes), Ordering::Relaxed);
-        self.room_bytes.store(self.room_of(free), Ordering::Release);
+        self.headroom_bytes.store(self.headroom_of(free), Ordering::Release);
         // What was used of it until the look is gone from the disk.
-        self.let_go_bytes.fetch_sub(let_go, Ordering::AcqRel);
+        self.released_bytes.fetch_sub(released, Ordering::AcqRel);
         let is_low = free < needed;
         if !self.disk_is_low.swap(is_low, Ordering::Relaxed) && is_low {
             self.maintenance.wants_checkpoints();
@@ -248,7 +248,7 @@ impl Store {
 }
 
 impl Desk {
-    /// Gives up what is half done: the state is to be replaced.
+    /// Gives up unfinished work: a snapshot is about to be installed.
     pub(crate) fn abandon(&mut self, store: &Store) {
         self.compaction = None;
         self.rewriter.abandon(&store.segments);

@@ -47,7 +47,7 @@ pub struct Applied {
     pub term: u64,
     /// Raft's membership after it.
     pub conf_state: raftpb::ConfState,
-    /// The state came whole from another member, or was made of other files: the Raft log may not know of it.
+    /// The store is a snapshot from another member, or was made of other files: the Raft log may not know of it.
     pub installed: bool,
 }
 
@@ -86,9 +86,9 @@ pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Opened,
         disk_is_low: AtomicBool::new(false),
         disk_floor: AtomicU64::new(0),
         claimed_bytes: AtomicU64::new(0),
-        room_bytes: AtomicU64::new(u64::MAX),
-        let_go_bytes: AtomicU64::new(0),
-        promised_bytes: AtomicU64::new(0),
+        headroom_bytes: AtomicU64::new(u64::MAX),
+        released_bytes: AtomicU64::new(0),
+        reserved_bytes: AtomicU64::new(0),
         disk,
         dir: dir.to_path_buf(),
         options,

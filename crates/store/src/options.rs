@@ -20,7 +20,7 @@ pub struct Options {
     /// Free disk space below which writes are refused, beyond what the revision log reserves for itself: for the Raft log and a
     /// checkpoint.
     pub reserve_bytes: u64,
-    /// Called between the small parts of long work for a state that is sent or received, by the thread that does it: a shell may let
+    /// Called between the small parts of long work for a snapshot that is sent or received, by the thread that does it: a shell may let
     /// others go first.
     pub rest: fn(),
     /// Called by a read between two strides of keys, while it holds no lock: a shell may let others have the processor.

@@ -21,7 +21,7 @@ pub(crate) struct ReadView<'a> {
     current: i64,
     compact: i64,
     generation: u64,
-    /// The state was replaced by one that does not have what the read needs any more.
+    /// A snapshot was installed that no longer has what the read needs.
     overtaken: Cell<bool>,
     guard: RefCell<Option<RwLockReadGuard<'a, Index>>>,
     /// Asked between two strides whether to go on.
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_paused_read_notices_a_state_that_does_not_have_what_it_needs() {
+    fn a_paused_read_notices_a_snapshot_that_does_not_have_what_it_needs() {
         let keys = 2 * READ_STRIDE_KEYS;
         for (back, is_overtaken) in [(1, false), (0, true)] {
             let (mut receiver, mut sender) = (filled(keys), filled(keys));

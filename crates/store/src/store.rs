@@ -24,7 +24,7 @@ use crate::view::View;
 use crate::watch::{History, Hub, Record, Wake, WatchStream};
 use api::etcdserverpb::alarm_request::AlarmAction;
 use api::etcdserverpb::{AlarmMember, AlarmRequest, AlarmType, InternalRaftRequest, RangeRequest};
-use api::limits::{ALARMS_OF_STRANGERS_MAX, INLINE_SORT_KEYS_MAX};
+use api::limits::{INLINE_SORT_KEYS_MAX, NON_MEMBER_ALARMS_MAX};
 use api::{Error, KeyRange};
 use bytes::Bytes;
 use disk::Disk;
@@ -53,21 +53,21 @@ pub struct Store {
     /// Held while a checkpoint is written: nobody in a hurry may ask for it.
     pub(crate) checkpoints: Mutex<Checkpoints>,
     pub(crate) oldest_checkpoint: AtomicU64,
-    /// Segments of other members' states whose transfer broke.
+    /// Segments of other members' snapshots whose transfer broke.
     pub(crate) shelf: Shelf,
-    /// Counts the states that came from another member, which replace everything. Changes under the write lock of the index.
+    /// Counts the snapshots that were installed: each replaces everything. Changes under the write lock of the index.
     pub(crate) generation: AtomicU64,
     pub(crate) disk_is_low: AtomicBool,
     /// Free bytes that not even deletions may use, see [`Store::look_at_disk`].
     pub(crate) disk_floor: AtomicU64,
     /// What requests under way may add, see [`Store::claim_quota`].
     pub(crate) claimed_bytes: AtomicU64,
-    /// What is left for deletions, see [`Store::room_bytes`].
-    pub(crate) room_bytes: AtomicU64,
-    /// What was promised of that and has been let go since: it may be used by now.
-    pub(crate) let_go_bytes: AtomicU64,
-    /// What deletions under way were promised, see [`Store::claim_room`].
-    pub(crate) promised_bytes: AtomicU64,
+    /// What is left for deletions, see [`Store::headroom_bytes`].
+    pub(crate) headroom_bytes: AtomicU64,
+    /// What was reserved of that and has been released since: it may be used by now.
+    pub(crate) released_bytes: AtomicU64,
+    /// What deletions under way have reserved, see [`Store::reserve_delete`].
+    pub(crate) reserved_bytes: AtomicU64,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) dir: PathBuf,
     pub(crate) options: Options,
@@ -194,8 +194,8 @@ impl Store {
         read(&self.members).cluster_version.clone()
     }
 
-    /// What the quota is compared with. Follows from the replicated state alone, so it is the same after a restart and on a member that was
-    /// sent the state.
+    /// What the quota is compared with. It follows from the replicated state alone, so it is the same after a restart and on a member
+    /// that was sent a snapshot.
     pub(crate) fn live_bytes(&self) -> u64 {
         let leases = (self.leases.count() as u64).saturating_mul(quota::LEASE_BYTES);
         let alarms = (self.alarm_count.load(Ordering::Relaxed) as u64).saturating_mul(quota::ALARM_BYTES);
@@ -213,8 +213,8 @@ impl Store {
             return Ok(());
         }
         let on = read(&self.alarms).list(AlarmType::None as i32);
-        let strangers = on.iter().filter(|alarm| !members.members.contains_key(&alarm.member_id)).count();
-        if strangers >= ALARMS_OF_STRANGERS_MAX { Err(Error::TooManyAlarms) } else { Ok(()) }
+        let invented = on.iter().filter(|alarm| !members.members.contains_key(&alarm.member_id)).count();
+        if invented >= NON_MEMBER_ALARMS_MAX { Err(Error::TooManyAlarms) } else { Ok(()) }
     }
 
     /// Whether `cost` more bytes would pass the quota, or the disk is nearly full. A cost of 0 is always within it.
@@ -224,7 +224,7 @@ impl Store {
         cost > 0 && (over || self.disk_is_low.load(Ordering::Relaxed))
     }
 
-    /// Whether the disk has no room beyond what is kept in reserve.
+    /// Whether the disk has no free space beyond the reserve.
     pub fn disk_is_low(&self) -> bool {
         self.disk_is_low.load(Ordering::Relaxed)
     }

@@ -194,7 +194,7 @@ impl RangeStream {
                 Scan::Done => break,
             }
         }
-        // What a revision holds never changes, unless another member has sent a state that differs from this one.
+        // What a revision holds never changes, unless another member has sent a snapshot that differs from this store.
         if locs.len() != wanted && !is_full {
             return Err(Error::Corrupt);
         }

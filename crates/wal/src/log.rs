@@ -60,10 +60,9 @@ impl Wal {
         }
     }
 
-    /// Adds a snapshot record to the batch; the state it stands for must be durable already. One of this member's own leaves the
-    /// entries behind it. When it lies beyond the last entry, or the entry at its index is of another term, the state came from
-    /// another member: the log starts again behind it, and no entry from before counts any more. One that is older than the newest
-    /// says nothing.
+    /// Adds a snapshot record to the batch. Its snapshot must be durable already. A snapshot of this member's own leaves the entries
+    /// behind it. One that lies beyond the last entry, or has another term than the entry at its index, came from another member: the
+    /// log starts again behind it, and no earlier entry counts any more. A record older than the newest one is ignored.
     pub fn save_snapshot(&mut self, snapshot: &walpb::Snapshot) {
         let (index, term) = (snapshot.index(), snapshot.term());
         if self.poison.is_some() || index < self.snapshot.index() {

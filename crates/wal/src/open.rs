@@ -24,8 +24,8 @@ pub struct Recovered {
     pub snapshot: walpb::Snapshot,
     /// The torn batch that was cut off, for the operator to see.
     pub cut: Option<Cut>,
-    /// The log did not go on behind the state, and was restarted there: the state came from another member, and the power was cut
-    /// before the log was told.
+    /// The log did not continue the state, and was restarted behind it: the state is a snapshot from another member, and the power
+    /// was cut before the log was told.
     pub restarted: bool,
 }
 
@@ -45,9 +45,9 @@ impl Wal {
         Wal::open_behind(disk, dir, state, options, false)
     }
 
-    /// As [`Wal::open`], for a state that came whole from another member, of which the log may not have been told before the power was
-    /// cut. A log that ends before it, or has another entry there, is restarted behind it as by [`Wal::save_snapshot`], durably; its
-    /// hard state then has the state's index as committed and at least its term.
+    /// As [`Wal::open`], for the state of a snapshot from another member: the power may have been cut before the log was told of it. A
+    /// log that ends before it, or has another entry there, is restarted behind it as by [`Wal::save_snapshot`], durably; its hard
+    /// state then has the snapshot's index as committed and at least its term.
     pub fn open_installed(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -121,8 +121,8 @@ impl Wal {
         Ok((wal, Recovered { metadata, hard_state, entries, snapshot, cut, restarted }))
     }
 
-    /// Notes that the log goes on behind `state`, which has no entry in it. Whoever has a state of a term has seen that term, and
-    /// voted for nobody in it.
+    /// Restarts the log behind the snapshot `state`, which has no entry in it. A member that has a snapshot of a term has seen that
+    /// term, and voted for nobody in it.
     fn restart(&mut self, state: &walpb::Snapshot) -> Result<(), Error> {
         let mut hard_state = self.hard_state;
         if hard_state.term() < state.term() {

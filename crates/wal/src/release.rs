@@ -4,7 +4,7 @@ use crate::{Error, Wal};
 
 impl Wal {
     /// Frees the segments that hold only entries below `below_index`, but leaves [`crate::Options::segments_min`]. One is kept
-    /// to be reused by [`crate::Spare::prepare`], the others are removed. A state durable up to `below_index - 1` must exist.
+    /// to be reused by [`crate::Spare::prepare`], the others are removed. A durable checkpoint up to `below_index - 1` must exist.
     pub fn release(&mut self, below_index: u64) -> Result<(), Error> {
         self.free(below_index, self.options.segments_min.max(1), true)
     }

@@ -117,8 +117,8 @@ impl Replay {
         }
     }
 
-    /// Drops the entries behind the caller's state, which are of another history: the state came from another member, and the power
-    /// was cut before the log was told.
+    /// Drops the entries behind the caller's state, which belong to another history: the state is a snapshot from another member, and
+    /// the power was cut before the log was told.
     pub(crate) fn restart(&mut self) {
         self.entries.clear();
         self.last_index = self.from_index;

@@ -216,7 +216,7 @@ fn a_snapshot_replaces_entries_of_another_history() {
 }
 
 #[test]
-fn an_installed_state_ahead_of_the_log_continues_it() {
+fn an_installed_snapshot_ahead_of_the_log_continues_it() {
     let (disk, mut wal) = new_log(SMALL);
     append(&mut wal, 1..=10, 1, b"x");
     drop(wal);
@@ -307,7 +307,7 @@ fn left_behind(last_term: u64) -> SimDisk {
 }
 
 #[test]
-fn a_log_that_was_not_told_of_a_state_is_restarted_behind_it() {
+fn a_log_that_was_not_told_of_a_snapshot_is_restarted_behind_it() {
     // The state ends inside of the log, at its end, and behind it.
     for (index, stale_term, term) in [(7, 3, 4), (10, 3, 4), (50, 3, 4), (7, 5, 4), (50, 9, 4)] {
         let disk = left_behind(stale_term);
@@ -342,7 +342,7 @@ fn a_log_that_was_not_told_of_a_state_is_restarted_behind_it() {
 }
 
 #[test]
-fn entries_behind_a_state_of_another_history_do_not_count_any_more() {
+fn entries_behind_a_snapshot_of_another_history_do_not_count_any_more() {
     let disk = left_behind(3);
     let (mut wal, _) = Wal::open(Arc::new(disk.clone()), dir(), &at(5, 2), SMALL).unwrap();
     assert_eq!(wal.last_index(), 10);

@@ -60,7 +60,7 @@ fn snapshot(from: u64, to: u64) -> Message {
 }
 
 #[test]
-fn a_state_is_fetched_and_installed() {
+fn a_snapshot_is_fetched_and_installed() {
     let (a, b) = (Site::new(1), Site::new(2));
     a.meet(&b);
     let disk = Disk::default();
@@ -116,7 +116,7 @@ fn a_transfer_that_breaks_off_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_state_that_is_refused_is_not_sent() {
+fn a_snapshot_that_is_refused_is_not_sent() {
     let (a, b) = (Site::new(1), Site::new(2));
     a.meet(&b);
     a.peers.send_snapshot(snapshot(1, 2), Arc::new(state()));
@@ -172,7 +172,7 @@ fn invented_senders_are_not_counted_one_by_one() {
 }
 
 #[test]
-fn an_offer_of_a_stranger_ends_no_transfer() {
+fn an_offer_of_a_non_member_ends_no_transfer() {
     let (a, b) = (Site::new(1), Site::new(2));
     a.meet(&b);
     let disk = Disk::default();

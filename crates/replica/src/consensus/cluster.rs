@@ -1,4 +1,4 @@
-//! What a member does about the others: leadership, progress, states for those that lag.
+//! What a member does about the others: leadership, progress, snapshots for those that lag.
 
 use crate::consensus::convert;
 use crate::consensus::core::Member;
@@ -13,7 +13,7 @@ pub enum Mode {
     Probe,
     /// Appends one after the other.
     Replicate,
-    /// Nothing, while it takes a whole state.
+    /// Nothing, while it takes a snapshot.
     Snapshot,
 }
 
@@ -104,7 +104,7 @@ impl Member {
         }
     }
 
-    /// How sending a state to this member ended.
+    /// How sending a snapshot to this member ended.
     pub fn report_snapshot(&mut self, id: u64, ok: bool) {
         if !self.is_closed() {
             self.node.report_snapshot(id, if ok { SnapshotStatus::Finish } else { SnapshotStatus::Failure });
@@ -112,12 +112,12 @@ impl Member {
         }
     }
 
-    /// Whether a follower needs a state that no offer covers: capture one and [`Member::offer_snapshot`] it.
+    /// Whether a follower needs a snapshot that no offer covers: capture one and [`Member::offer_snapshot`] it.
     pub fn wants_snapshot(&self) -> bool {
         self.node.raft.state == StateRole::Leader && self.node.store().wants_offer()
     }
 
-    /// From now on, a follower whose entries are gone is sent a message that names this state.
+    /// From now on, a follower whose entries are gone is sent a message that names this snapshot.
     pub fn offer_snapshot(&mut self, metadata: &raftpb::SnapshotMetadata) {
         self.node.mut_store().offer(convert::snapshot_to_raft(metadata));
         if self.node.raft.state != StateRole::Leader || self.is_closed() {
@@ -131,7 +131,7 @@ impl Member {
         }
     }
 
-    /// The state that was offered can no longer be sent.
+    /// The offered snapshot can no longer be sent.
     pub fn withdraw_snapshot(&mut self) {
         self.node.mut_store().withdraw_offer();
     }

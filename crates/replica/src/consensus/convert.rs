@@ -79,7 +79,7 @@ pub(crate) fn conf_change_to_raft(change: &raftpb::ConfChange) -> Option<eraftpb
     Some(to)
 }
 
-/// A snapshot's metadata; the state itself never passes through raft-rs.
+/// A snapshot's metadata; its data never passes through raft-rs.
 pub(crate) fn snapshot_to_raft(metadata: &raftpb::SnapshotMetadata) -> eraftpb::Snapshot {
     let mut to = eraftpb::SnapshotMetadata { index: metadata.index(), term: metadata.term(), ..Default::default() };
     to.set_conf_state(conf_state_to_raft(metadata.conf_state.as_ref().unwrap_or(&raftpb::ConfState::default())));
@@ -147,7 +147,7 @@ pub(crate) fn message_from_raft(message: eraftpb::Message) -> raftpb::Message {
         context: (!message.context.is_empty()).then_some(message.context),
         responses: Vec::new(),
         commit_term: (message.commit_term != 0).then_some(message.commit_term),
-        room: None,
-        room_index: None,
+        headroom: None,
+        headroom_index: None,
     }
 }

@@ -66,7 +66,7 @@ impl Member {
         {
             return Err(Error::Gap { first, wanted: restored.applied.saturating_add(1) });
         }
-        // After a crash while a state was being installed the log may still hold entries that the state replaced. None of
+        // After a crash while a snapshot was being installed, the log may still hold entries that it replaced. None of
         // them was committed: what follows a committed entry is of its term or a later one.
         let mut term = restored.applied_term;
         let sound = restored.entries.iter().position(|entry| std::mem::replace(&mut term, entry.term()) > entry.term());

@@ -22,9 +22,9 @@ pub(crate) struct Log {
     bytes: u64,
     pub(crate) hard_state: HardState,
     pub(crate) conf_state: ConfState,
-    /// A state that can be sent to a follower whose entries were trimmed.
+    /// A snapshot that can be sent to a follower whose entries were trimmed.
     offer: Option<Snapshot>,
-    /// A follower needs a state that `offer` does not cover.
+    /// A follower needs a snapshot that `offer` does not cover.
     wanted: Cell<bool>,
     /// For followers that are far behind.
     pub(crate) allowance: Allowance,
@@ -79,7 +79,7 @@ impl Log {
         self.entries.extend(entries);
     }
 
-    /// Starts anew behind an installed state.
+    /// Starts anew behind an installed snapshot.
     pub(crate) fn restore(&mut self, snapshot: &Snapshot) {
         let metadata = snapshot.get_metadata();
         self.start = (metadata.index, metadata.term);
@@ -90,18 +90,18 @@ impl Log {
         self.offer = None;
     }
 
-    /// Puts a state up for followers that need one.
+    /// Puts a snapshot up for followers that need one.
     pub(crate) fn offer(&mut self, snapshot: Snapshot) {
         self.wanted.set(false);
         self.offer = Some(snapshot);
     }
 
-    /// Takes the state back: it can no longer be sent.
+    /// Takes the snapshot back: it can no longer be sent.
     pub(crate) fn withdraw_offer(&mut self) {
         self.offer = None;
     }
 
-    /// Whether a follower was in need of a state that no offer covers.
+    /// Whether a follower was in need of a snapshot that no offer covers.
     pub(crate) fn wants_offer(&self) -> bool {
         self.wanted.get()
     }
@@ -120,7 +120,7 @@ impl Log {
         self.trimmed_terms.drain(..excess);
     }
 
-    /// The term of an entry that was trimmed since the start, or since a state was installed.
+    /// The term of an entry that was trimmed since the start, or since a snapshot was installed.
     pub(crate) fn trimmed_term(&self, index: u64) -> Option<u64> {
         let after = self.trimmed_terms.partition_point(|(began, _)| *began <= index);
         let (_, term) = self.trimmed_terms.get(after.checked_sub(1)?)?;
@@ -230,11 +230,11 @@ impl Storage for Log {
     }
 
     fn snapshot(&self, request_index: u64, to: u64) -> Result<Snapshot> {
-        // The state itself is sent by the shell. One that the log in memory does not continue would only lead to the next.
+        // The shell sends the snapshot itself. One that the log in memory does not continue would only lead to the next.
         let usable = |offer: &&Snapshot| {
             let metadata = offer.get_metadata();
             let conf_state = metadata.get_conf_state();
-            // A member takes no state that does not know it.
+            // A member takes no snapshot whose configuration lacks it.
             let knows = conf_state.voters.contains(&to) || conf_state.learners.contains(&to);
             metadata.index >= self.start.0 && metadata.index >= request_index && knows
         };
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_state_that_the_log_continues_is_handed_out() {
+    fn only_a_snapshot_that_the_log_continues_is_handed_out() {
         let mut log = log();
         assert!(log.snapshot(0, 2).is_err());
         assert!(log.wants_offer());

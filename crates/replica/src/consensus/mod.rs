@@ -8,12 +8,11 @@
 //! 3. Apply `committed` in order and report with [`Member::applied`]; a committed configuration change is handed to
 //!    [`Member::apply_conf_change`] first; a removal waits for the disk before that ([`Backlog`]).
 //!
-//! 4. A leader whose follower lags behind the entries in memory asks with [`Member::wants_snapshot`] for a state to offer; the
-//!    state itself travels outside of this crate, and [`Member::report_snapshot`] tells how that ended.
-//! 5. A follower that is far behind, but not that far, is sent what it lacks a little at a time: [`Member::send_lagging`].
-//!
-//! 6. When [`Member::proof`] has something to say (after [`Member::step`] has failed with [`Error::LogLost`]) the member ends at once, and
-//!    the shell sees to it that it is never started on these files again.
+//! 4. A leader whose follower lags behind the entries in memory asks with [`Member::wants_snapshot`] for a snapshot to offer. The
+//!    snapshot itself travels outside of this crate, and [`Member::report_snapshot`] tells how that ended.
+//! 5. A follower that is far behind, but not that far, is sent the missing entries a little at a time: [`Member::send_lagging`].
+//! 6. When [`Member::proof`] returns a proof (after [`Member::step`] has failed with [`Error::LogLost`]) the member ends at once, and
+//!    the shell makes sure that it is never started on these files again.
 //!
 //! # What is taken from raft-rs on trust
 //!

@@ -72,7 +72,7 @@ impl Member {
         if let Some(proof) = self.proof {
             return Err(proof.into());
         }
-        // While a state is being installed there is no log to look anything up in. Whatever is lost is sent again.
+        // While a snapshot is being installed, there is no log to look anything up in. Lost messages are sent again.
         if self.is_closed() {
             return Ok(());
         }

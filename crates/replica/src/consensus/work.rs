@@ -107,7 +107,7 @@ impl Member {
         }
     }
 
-    /// The log is durable, and a state installed, up to the work of this number.
+    /// The log is durable, and a snapshot installed, up to the work of this number.
     pub fn persisted(&mut self, number: u64) {
         let mut installed = 0;
         while let Some(work) = self.unsynced.pop_front_if(|work| work.number <= number) {
@@ -115,12 +115,12 @@ impl Member {
             installed = installed.max(work.snapshot_index);
         }
         self.node.on_persist_ready(number);
-        // The installed state is applied. raft-rs must know before anything else: it would look for entries in between.
+        // The installed snapshot is applied. raft-rs must know before anything else: it would look for entries in between.
         self.applied(installed);
         self.after_input();
     }
 
-    /// The store has applied everything up to `index`. A state that was installed counts once [`Member::persisted`] says that it is
+    /// The store has applied everything up to `index`. A snapshot that was installed counts once [`Member::persisted`] says that it is
     /// durable: raft-rs knows of nothing applied beyond that.
     pub fn applied(&mut self, index: u64) {
         if index > self.applied && !self.is_closed() {
@@ -151,7 +151,7 @@ impl Member {
         log.persisted == log.last_index() && !self.unsynced.iter().any(|work| work.has_entries)
     }
 
-    /// Whether no input is taken: a state was handed out in [`Work::snapshot`] and is not installed yet, or is about to be handed
+    /// Whether no input is taken: a snapshot was handed out in [`Work::snapshot`] and is not installed yet, or is about to be handed
     /// out, or the member must end.
     pub(crate) fn is_closed(&self) -> bool {
         self.proof.is_some() || self.node.snap().is_some() || self.unsynced.iter().any(|work| work.snapshot_index > 0)

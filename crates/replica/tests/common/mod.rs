@@ -16,8 +16,8 @@ pub struct One {
     pub applied_term: u64,
     /// Answered read indexes.
     pub reads: Vec<(u64, u64)>,
-    /// A state that a snapshot message would have brought along, by index.
-    pub states: BTreeMap<u64, Vec<Bytes>>,
+    /// A snapshot that a message would have brought along, by index.
+    pub snapshots: BTreeMap<u64, Vec<Bytes>>,
 }
 
 #[derive(Default)]
@@ -73,7 +73,7 @@ impl Cluster {
             applied_index,
             applied_term,
             reads: Vec::new(),
-            states: BTreeMap::new(),
+            snapshots: BTreeMap::new(),
         };
         self.members.insert(id, one);
     }
@@ -137,9 +137,9 @@ impl Cluster {
         let one = self.members.get_mut(&id).expect("it is there");
         let work = one.member.work();
         if let Some(metadata) = work.snapshot.and_then(|snapshot| snapshot.metadata) {
-            one.applied = one.states.remove(&metadata.index()).unwrap_or_default();
+            one.applied = one.snapshots.remove(&metadata.index()).unwrap_or_default();
             (one.applied_index, one.applied_term) = (metadata.index(), metadata.term());
-            // A store has a state at once, and says so before the log knows of it.
+            // A store has a snapshot at once, and says so before the log knows of it.
             one.member.applied(metadata.index());
         }
         self.wire.extend(work.messages);

@@ -52,7 +52,7 @@ pub struct Metrics {
     pub slow_applies: AtomicU64,
     /// Bytes of the requests that put something.
     pub(crate) put_bytes: AtomicU64,
-    /// States of other members that are being installed.
+    /// Snapshots of other members that are being installed.
     pub(crate) installing: AtomicI64,
     /// Proposals on their way.
     pub proposals_pending: AtomicU64,

@@ -81,7 +81,7 @@ pub(super) fn write(page: &mut Page, node: &Node) {
     page.gauge("etcd_server_quota_backend_bytes", "Live bytes at which writes are refused.", quota);
     page.gauge(
         "etcd_server_snapshot_apply_in_progress_total",
-        "States of other members being installed.",
+        "Snapshots of other members being installed.",
         metrics.installing.load(Ordering::Relaxed),
     );
     metrics.requests.write(

@@ -20,12 +20,12 @@ pub(super) fn write(page: &mut Page, node: &Node) {
         "Bytes of the store's files, with what is not rewritten yet.",
         usage.file_bytes,
     );
-    let own = node.rooms.own_bytes();
+    let own = node.headroom.own_bytes();
     page.gauge("cairn_disk_room_bytes", "Disk space that deletions and ends of leases may take.", own);
     page.gauge(
         "cairn_disk_room_least_bytes",
         "The same on the fullest of the disks that members tell of, which decides.",
-        node.rooms.least_told_bytes().map_or(own, |told| told.min(own)),
+        node.headroom.least_told_bytes().map_or(own, |told| told.min(own)),
     );
     page.gauge("etcd_debugging_mvcc_keys_total", "Keys.", usage.keys);
     page.gauge("etcd_debugging_mvcc_current_revision", "The current revision.", node.store.revision());

@@ -80,7 +80,7 @@ impl Core {
     pub(super) fn tick_if_due(&mut self) {
         let now = self.now();
         if self.replica.tick_if_due(&mut self.host, now) {
-            self.look_at_rooms(now.ms);
+            self.look_at_headroom(now.ms);
             self.host.apply.tick();
         }
     }
@@ -137,21 +137,21 @@ impl Core {
         let inputs = self.take_rest(arrived);
         let Ok(ticked) = self.replica.stand_in(&mut self.host, inputs, now);
         if ticked {
-            self.look_at_rooms(now.ms);
+            self.look_at_headroom(now.ms);
         }
         self.settle()
     }
 
     /// Whose disks count, and which claims are settled.
-    fn look_at_rooms(&self, now_ms: u64) {
+    fn look_at_headroom(&self, now_ms: u64) {
         let (node, raft) = (&self.host.node, self.replica.raft());
         let conf_state: &raftpb::ConfState = raft.conf_state();
         let is_member = |id: u64| conf_state.voters.contains(&id) || conf_state.learners.contains(&id);
         let members = (conf_state.voters.len() + conf_state.learners.len()) as u64;
         let patience_ms = 2 * node.config.election_timeout.as_millis() as u64;
-        node.rooms.look_around(members, is_member, now_ms.saturating_sub(patience_ms));
+        node.headroom.look_around(members, is_member, now_ms.saturating_sub(patience_ms));
         let retry_ms = (raft.status().leader == 0).then_some(patience_ms);
-        node.rooms.release(raft.last_index(), node.status.applied(), now_ms, retry_ms);
+        node.headroom.release(raft.last_index(), node.status.applied(), now_ms, retry_ms);
     }
 
     /// Ends applying and answers everyone who still waits.

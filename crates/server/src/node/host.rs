@@ -1,9 +1,9 @@
 //! The process around a replica, as the replica sees it: the store behind the apply thread, the peers, those who wait, the log lines.
 
 use super::apply::Apply;
+use super::headroom::NoEnd;
 use super::inbox::{InstallAnswer, Mark, Proposal, Read, Waiter};
 use super::peer_handler::Sending;
-use super::rooms::NoEnd;
 use super::{Node, entry, lost_log, membership};
 use crate::cluster;
 use crate::overload::Class;
@@ -28,15 +28,15 @@ pub(super) struct Host {
     /// Messages of peers.
     refused: u64,
     refused_line_ms: u64,
-    /// Expired leases that find no room on the disks.
+    /// Expired leases for whose keys the disks have no headroom.
     waiting_leases: u64,
-    /// There is less room than some of them take, whatever others do.
-    is_room_missing: bool,
+    /// Some of them need more than the whole headroom.
+    is_headroom_missing: bool,
 }
 
 impl Host {
     pub(super) fn new(node: Arc<Node>, apply: Apply) -> Host {
-        Host { node, apply, refused: 0, refused_line_ms: 0, waiting_leases: 0, is_room_missing: false }
+        Host { node, apply, refused: 0, refused_line_ms: 0, waiting_leases: 0, is_headroom_missing: false }
     }
 }
 
@@ -65,10 +65,10 @@ impl Shell for Host {
     }
 
     fn message_taken(&mut self, raft: &Member, mark: Mark) {
-        let Some(word) = mark.word else { return };
+        let Some(report) = mark.report else { return };
         let conf_state = raft.conf_state();
-        if conf_state.voters.contains(&word.from) || conf_state.learners.contains(&word.from) {
-            self.node.rooms.hear(word, &raft.status(), self.node.now_ms());
+        if conf_state.voters.contains(&report.from) || conf_state.learners.contains(&report.from) {
+            self.node.headroom.hear(report, &raft.status(), self.node.now_ms());
         }
     }
 
@@ -102,7 +102,7 @@ impl Shell for Host {
 
     fn send(&mut self, mut messages: Vec<Message>) {
         let Some(peers) = self.node.peers.get().filter(|_| !messages.is_empty()) else { return };
-        self.node.rooms.tell(&mut messages);
+        self.node.headroom.tell(&mut messages);
         peers.send(&messages);
     }
 
@@ -181,7 +181,7 @@ impl Shell for Host {
             Err(NoEnd::UnderWay) => return None,
             Err(reason) => {
                 self.waiting_leases += 1;
-                self.is_room_missing |= reason == NoEnd::RoomMissing;
+                self.is_headroom_missing |= reason == NoEnd::HeadroomMissing;
                 return None;
             }
         };
@@ -271,7 +271,7 @@ impl Shell for Host {
 }
 
 impl Host {
-    /// Says how many leases cannot end for want of room, after each batch of them.
+    /// Logs how many leases cannot end for lack of headroom, after each batch of them.
     fn tell_of_waiting_leases(&mut self) {
         static PACE: Pace = Pace::new();
         let waiting = std::mem::take(&mut self.waiting_leases);
@@ -283,7 +283,7 @@ impl Host {
                 &[("leases", waiting.into()), ("lines-left-out", left_out.into())],
             );
         }
-        if std::mem::take(&mut self.is_room_missing) {
+        if std::mem::take(&mut self.is_headroom_missing) {
             self.node.raise_no_space();
         }
     }

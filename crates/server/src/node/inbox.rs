@@ -1,7 +1,7 @@
 //! What waits for the consensus thread.
 
 use super::Done;
-use super::rooms::Word;
+use super::headroom::HeadroomReport;
 use crate::overload::Class;
 use api::{limits, raftpb};
 use peer::Origin;
@@ -13,8 +13,8 @@ use std::time::Instant;
 pub(super) struct Mark {
     /// How it came.
     pub(super) origin: Origin,
-    /// What it tells of disks.
-    pub(super) word: Option<Word>,
+    /// What it reports about the free space of disks.
+    pub(super) report: Option<HeadroomReport>,
 }
 
 /// Who waits for a proposal.
@@ -166,8 +166,8 @@ impl Inbox {
         }
         state.message_bytes += bytes;
         let marked = messages.into_iter().map(|message| {
-            let word = Word::of(&message);
-            (message, Mark { origin, word })
+            let report = HeadroomReport::of(&message);
+            (message, Mark { origin, report })
         });
         state.arrived.inputs.messages.extend(marked);
         self.notify(state);

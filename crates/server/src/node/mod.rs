@@ -11,8 +11,10 @@ mod clock;
 mod compactor;
 mod consensus;
 mod core;
+mod delete_reservations;
 mod entry;
 mod estranged;
+mod headroom;
 mod host;
 mod inbox;
 mod late_reads;
@@ -24,8 +26,6 @@ mod peer_handler;
 mod pending;
 mod reads;
 mod restore;
-mod room_claims;
-mod rooms;
 mod slow;
 mod start;
 mod status;
@@ -39,7 +39,7 @@ pub(crate) use start::start_on;
 pub use start::{Running, StartError};
 pub use status::SharedStatus;
 
-pub(crate) use rooms::Claim;
+pub(crate) use headroom::Claim;
 pub(crate) use slow::SlowPool;
 pub(crate) use waits::{For, Waits};
 pub(crate) use weight::Weight;
@@ -59,13 +59,13 @@ use api::etcdserverpb::{AlarmRequest, AlarmType, ResponseHeader, alarm_request::
 use budget::Budget;
 use clock::Clock;
 use contain::lock;
+use headroom::Headroom;
 use inbox::{ConfChange, Inbox, Proposal, Waiter};
 use overload::Posted;
 use peer::{Connector, Peers};
 use pending::Pending;
 use reads::Reads;
 use replica::Lessor;
-use rooms::Rooms;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
@@ -128,8 +128,8 @@ pub struct Node {
     reads: Reads,
     /// Reads of calls that may be made, and wait for the thread of their connection.
     reads_posted: Arc<AtomicUsize>,
-    /// The room for deletions on the disks of all members.
-    pub(crate) rooms: Arc<Rooms>,
+    /// The disk space that deletions may fill, on the fullest disk of the members.
+    pub(crate) headroom: Arc<Headroom>,
     refusals: Refusals,
     pending: Pending,
     next_request: AtomicU64,

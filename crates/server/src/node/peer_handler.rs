@@ -123,7 +123,7 @@ impl Handler for Link {
     }
 }
 
-/// A state on its way in.
+/// A snapshot that is being received.
 struct Receiving {
     node: Arc<Node>,
     intake: store::Intake,

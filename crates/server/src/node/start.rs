@@ -238,7 +238,7 @@ pub(crate) fn start_on(
         inbox: Inbox::default(),
         reads: Default::default(),
         reads_posted: Arc::default(),
-        rooms: Default::default(),
+        headroom: Default::default(),
         refusals: Default::default(),
         pending: Pending::default(),
         next_request: AtomicU64::new(first_request_id(identity.node_id(), since_epoch)),
@@ -301,7 +301,7 @@ fn prepare_spares(node: &Arc<Node>, log: &wal::Spare, store: &store::log::Spare)
         // Here and not only in the background work, which looks less often: a fast disk writes the reserve full in between.
         let applied = node.status.applied();
         node.store.look_at_disk();
-        node.rooms.note_own(node.store.room_bytes(), applied);
+        node.headroom.note_own(node.store.headroom_bytes(), applied);
         if node.store.disk_is_low() {
             node.raise_no_space();
         }

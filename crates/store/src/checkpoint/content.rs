@@ -53,7 +53,7 @@ pub struct Checkpoint {
     /// Users, roles and the auth revision, in auth's own encoding. Empty if there never was one.
     #[prost(bytes = "bytes", tag = "13")]
     pub auth: Bytes,
-    /// The state came whole from another member: no earlier checkpoint beside it is worth anything.
+    /// This is a snapshot from another member: earlier checkpoints beside it belong to what it replaced.
     #[prost(bool, tag = "14")]
     pub installed: bool,
     /// Compactions up to this revision are finished, and the one at `compact_revision` is not. Missing when there is none that is
@@ -65,7 +65,7 @@ pub struct Checkpoint {
     pub lease_table: Option<LeaseTable>,
 }
 
-/// Describes the leases of a state that are sent beside its checkpoint.
+/// Describes the leases of a snapshot that are sent beside its checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct LeaseTable {
     /// How many there are.

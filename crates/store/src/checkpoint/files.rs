@@ -82,8 +82,8 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Gives the checkpoint of a state that came from another member its name, and removes those of the state it replaces. Everything
-    /// it lists is durable, and so is the file `temporary`, whose bytes it has. After an error the member must end.
+    /// Gives the checkpoint of a snapshot from another member its name, and removes those of the state it replaces. Everything it
+    /// lists is durable, and so is the file `temporary`, whose bytes it has. After an error the member must end.
     pub(crate) fn install(&mut self, temporary: &Path, content: &Checkpoint) -> Result<(), Error> {
         let name = CheckpointName::first(content.applied_index);
         let newest = self.kept.last().map(|kept| kept.name);

@@ -111,7 +111,7 @@ impl Log {
     /// Goes on behind another log, whose last record is `last`, in a new segment. The segments know it already. A log that another member
     /// sent may end before this one: what is appended next is behind the revision of its state, and so behind both.
     pub(crate) fn restart(&mut self, last: Revision) {
-        assert!(self.buffer.is_empty(), "a state is installed between two strides");
+        assert!(self.buffer.is_empty(), "a snapshot is installed between two strides");
         self.parts.clear();
         self.last = self.last.max(last);
     }

@@ -70,7 +70,7 @@ impl Files {
     pub(super) fn read_checkpoints(&self, disk: &dyn Disk) -> Result<Found, OpenError> {
         let mut found = Found::default();
         for &name in self.checkpoints.iter().rev() {
-            // What is older than a state that came from another member belongs to the one it replaced.
+            // Checkpoints older than an installed snapshot belong to the state that it replaced.
             let is_first = found.kept.first().is_some_and(|stored| stored.content.installed);
             if found.kept.len() == KEPT || is_first {
                 found.old.push(name);

@@ -1,15 +1,15 @@
-//! Why a state cannot be sent or taken.
+//! Why a snapshot cannot be sent or taken.
 
 use crate::log::{Damage, Error};
 
-/// A piece of an exported state that cannot be had.
+/// A piece of an exported snapshot that cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// The state has no such segment.
-    #[error("the exported state has no segment {0:x}")]
+    /// The snapshot has no such segment.
+    #[error("the exported snapshot has no segment {0:x}")]
     NoSegment(u32),
     /// The segment ends before.
-    #[error("segment {segment:x} of the exported state has {length} bytes, but byte {offset} was asked for")]
+    #[error("segment {segment:x} of the exported snapshot has {length} bytes, but byte {offset} was asked for")]
     Behind {
         /// The segment.
         segment: u32,
@@ -23,11 +23,11 @@ pub enum ExportError {
     Log(#[from] Error),
 }
 
-/// A state that is not taken. Nothing of the running store has changed.
+/// A snapshot that is not taken. Nothing of the running store has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum IntakeError {
     /// More than this member takes.
-    #[error("the received state has {found} {what}, more than {limit}")]
+    #[error("the received snapshot has {found} {what}, more than {limit}")]
     TooLarge {
         /// What there is too much of.
         what: &'static str,
@@ -39,11 +39,11 @@ pub enum IntakeError {
     /// The checkpoint is not what was sent.
     #[error("the received checkpoint is damaged at offset {}: {}", .0.offset, .0.what)]
     Checkpoint(Damage),
-    /// The state cannot be what members of one cluster have.
-    #[error("the received state contradicts itself or this member: {0}")]
+    /// The snapshot cannot be what members of one cluster have.
+    #[error("the received snapshot contradicts itself or this member: {0}")]
     Contradiction(String),
     /// There is no room for it.
-    #[error("the received state needs {needed_bytes} bytes on disk, reserve included, and {free_bytes} are free")]
+    #[error("the received snapshot needs {needed_bytes} bytes on disk, reserve included, and {free_bytes} are free")]
     NoSpace {
         /// Bytes of what is still to come, and of the reserve.
         needed_bytes: u64,
@@ -51,7 +51,7 @@ pub enum IntakeError {
         free_bytes: u64,
     },
     /// A segment is not what the sender has.
-    #[error("segment {segment:x} of the received state is damaged at offset {offset}: {what}")]
+    #[error("segment {segment:x} of the received snapshot is damaged at offset {offset}: {what}")]
     Damaged {
         /// The sender's number of it.
         segment: u32,
@@ -61,7 +61,7 @@ pub enum IntakeError {
         what: String,
     },
     /// Bytes of a segment that the checkpoint does not list.
-    #[error("the received state has no segment {0:x}")]
+    #[error("the received snapshot has no segment {0:x}")]
     Unlisted(u32),
     /// Bytes that do not follow the ones before.
     #[error("bytes {offset}+{length} of segment {segment:x} were received where byte {expected} of {total} was due")]
@@ -78,7 +78,7 @@ pub enum IntakeError {
         total: u64,
     },
     /// Something is still to come.
-    #[error("segment {segment:x} of the received state ends at byte {written} of {total}")]
+    #[error("segment {segment:x} of the received snapshot ends at byte {written} of {total}")]
     Incomplete {
         /// The sender's number of the segment.
         segment: u32,
@@ -88,7 +88,7 @@ pub enum IntakeError {
         total: u64,
     },
     /// A later transfer has begun.
-    #[error("another state began to be received")]
+    #[error("another snapshot began to be received")]
     Superseded,
     /// The disk refused.
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! The sending side: the state after one entry, readable for as long as somebody wants it.
+//! The sending side: the snapshot of one entry, which stays readable until the export is dropped.
 
 use super::{ExportError, lease_table};
 use crate::applier::Applier;
@@ -13,7 +13,7 @@ use api::raftpb::ConfState;
 use bytes::Bytes;
 use std::sync::{Arc, OnceLock};
 
-/// A state that is being sent. While it lives no file that it lists is removed, whatever is compacted and rewritten meanwhile.
+/// A snapshot that is being sent. While it lives, no file that it lists is removed, whatever is compacted and rewritten meanwhile.
 pub struct Export {
     store: Arc<Store>,
     content: Checkpoint,

@@ -1,9 +1,9 @@
-//! Swapping a received state in.
+//! Installing a received snapshot.
 //!
-//! The checkpoint gets its name first: from then on a start finds the new state, and before it the old one. Then readers see the new
-//! state at once, under the write lock of the index. Who was in the middle of a read goes on, since revisions mean the same in both
-//! states; if the new one was compacted past the revision, the read begins again or ends as compacted. Watchers that are level read
-//! what they missed from the log, or are cancelled as compacted.
+//! The checkpoint gets its name first: from then on a start finds the snapshot, and before that the old state. Then all readers see the
+//! snapshot at once, under the write lock of the index. A read that is half-way goes on, since a revision means the same in both; if the
+//! snapshot was compacted past the revision, the read begins again or ends as compacted. Watchers that are level read what they missed
+//! from the log, or are cancelled as compacted.
 
 use super::Prepared;
 use crate::alarms::Alarms;
@@ -17,9 +17,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Applier {
-    /// Puts another member's state into the place of this one. Between two calls of [`Applier::apply`]; entries go on behind its index.
-    /// A state of the index applied last changes nothing. When this returns the state is durable, and the Raft log is to
-    /// be told by a snapshot record; after a power cut before that, opening the log behind the state writes it.
+    /// Replaces this member's state by another member's snapshot. Between two calls of [`Applier::apply`]; entries go on behind its index.
+    /// A snapshot of the index applied last changes nothing. When this returns the snapshot is durable, and the Raft log is to
+    /// be told by a snapshot record; after a power cut before that, opening the log behind the snapshot writes it.
     ///
     /// Readers wait for microseconds, and this thread for what a background thread is syncing at the moment and for the names of the
     /// files to become durable.
@@ -28,7 +28,7 @@ impl Applier {
             return Err(Fatal::Failed);
         }
         let store = Arc::clone(&self.store);
-        assert!(Arc::ptr_eq(&store, &ready.store), "a state is installed where it was received");
+        assert!(Arc::ptr_eq(&store, &ready.store), "a snapshot is installed where it was received");
         let (index, revision) = (ready.content.applied_index, ready.content.revision);
         if index == self.index {
             return Ok(());
@@ -36,7 +36,7 @@ impl Applier {
         if index < self.index || revision < self.revision || ready.content.compact_revision < self.compact_revision {
             return Err(Fatal::Backwards { applied: self.index, revision: self.revision, found: index, at: revision });
         }
-        // Set until the end: half of an installed state is none.
+        // Set until the end: half of a snapshot must not serve.
         self.failed = true;
         let mut desk = store.maintenance.halt();
         let mut checkpoints = lock(&store.checkpoints);
@@ -83,10 +83,10 @@ impl Applier {
         self.restart(ready);
     }
 
-    /// Goes on behind the installed state.
+    /// Goes on behind the installed snapshot.
     fn restart(&mut self, ready: &mut Prepared) {
         let content = std::mem::take(&mut ready.content);
-        assert!(self.changes.is_empty(), "a state was installed within a stride");
+        assert!(self.changes.is_empty(), "a snapshot was installed within a stride");
         self.revision = content.revision;
         self.compact_revision = content.compact_revision;
         (self.index, self.term) = (content.applied_index, content.applied_term);

@@ -1,4 +1,4 @@
-//! The receiving side: a state being written beside the running one, under temporary names.
+//! The receiving side: a snapshot being written beside the running one, under temporary names.
 
 use super::lease_table::{self, Incoming};
 use super::part::Part;
@@ -11,7 +11,7 @@ use crate::store::Store;
 use api::raftpb::ConfState;
 use std::sync::Arc;
 
-/// A state that is being received. Dropped before it is finished, it leaves the segments that came whole to the next one. A later
+/// A snapshot that is being received. Dropped before it is finished, it leaves the segments that came whole to the next one. A later
 /// one ends it.
 pub struct Intake {
     store: Arc<Store>,
@@ -26,8 +26,8 @@ pub struct Intake {
 }
 
 impl Intake {
-    /// Begins to receive the state that the member `from` describes by `checkpoint`. Nothing is trusted: what is too large,
-    /// contradicts itself or finds no room on the disk is refused.
+    /// Begins to receive the snapshot that the member `from` describes by `checkpoint`. Nothing is trusted: what is too large,
+    /// contradicts itself or does not fit on the disk is refused.
     pub fn begin(store: &Arc<Store>, from: u64, checkpoint: &[u8]) -> Result<Intake, IntakeError> {
         let content = manifest::read(checkpoint)?;
         if content.revision < store.revision() || content.compact_revision < store.compact_revision() {
@@ -69,7 +69,7 @@ impl Intake {
         self.from
     }
 
-    /// Index of the last entry the state covers.
+    /// Index of the last entry the snapshot covers.
     pub fn index(&self) -> u64 {
         self.content.applied_index
     }
@@ -110,7 +110,7 @@ impl Intake {
         written
     }
 
-    /// Checks every record of the whole state, makes it durable and rebuilds the index: for a thread that may take its time. Nothing
+    /// Checks every record of the snapshot, makes it durable and rebuilds the index: for a thread that may take its time. Nothing
     /// of it is visible yet.
     pub fn finish(mut self) -> Result<Prepared, IntakeError> {
         self.check_number()?;

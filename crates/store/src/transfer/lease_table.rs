@@ -1,4 +1,4 @@
-//! The leases of a state, as bytes that are fetched like those of a segment: there may be millions of them, too many for one message.
+//! The leases of a snapshot, as bytes that are fetched like those of a segment: there may be millions of them, too many for one message.
 //!
 //! A record of 24 bytes for each lease, all numbers little endian: id, granted seconds, seconds left at the last lease checkpoint.
 

@@ -29,7 +29,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Checkpoint, IntakeError> {
     let content = decode_sent(bytes).map_err(IntakeError::Checkpoint)?;
     at_most("leases", SNAPSHOT_LEASES_MAX, content.lease_table.map_or(0, |table| table.leases))?;
     if content.applied_index == 0 {
-        return Err(IntakeError::Contradiction("it is a state that no member can be in".into()));
+        return Err(IntakeError::Contradiction("it is a snapshot that no member can be in".into()));
     }
     content.segments.iter().try_for_each(check_entry)?;
     Ok(content)
@@ -116,6 +116,6 @@ mod tests {
     fn what_is_too_much_is_refused_before_it_is_decoded() {
         let content = Checkpoint { members: vec![Member::default(); 10_001], ..Checkpoint::initial() };
         let error = read(&encode_checkpoint(&content)).unwrap_err();
-        assert_eq!(error.to_string(), "the received state has 10001 members, more than 10000");
+        assert_eq!(error.to_string(), "the received snapshot has 10001 members, more than 10000");
     }
 }

@@ -1,9 +1,9 @@
-//! A whole state on its way from one member to another: a checkpoint and the segments it lists.
+//! The transfer of a snapshot from one member to another: a checkpoint and the segments it lists.
 //!
 //! The sender captures it between two entries ([`Applier::export`](crate::Applier::export)) and hands out its bytes for as long as
 //! the [`Export`] lives: nothing that it lists is removed. The receiver writes them under temporary names ([`Intake`]), checks every
-//! record and rebuilds the index beside the running store ([`Prepared`]), and swaps the state in
-//! ([`Applier::install`](crate::Applier::install)): the checkpoint gets its name, and readers see the new state at once.
+//! record and rebuilds the index beside the running store ([`Prepared`]), and swaps the snapshot in
+//! ([`Applier::install`](crate::Applier::install)): the checkpoint gets its name, and readers see the new snapshot at once.
 //!
 //! Leases beyond some thousands come beside the checkpoint, as a table ([`lease_table`]) that is asked for like a segment.
 //!

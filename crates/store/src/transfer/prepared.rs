@@ -1,4 +1,4 @@
-//! A received state, checked and rebuilt beside the running one.
+//! A received snapshot, checked and rebuilt beside the running one.
 
 use super::part::{Part, PartFile};
 use super::{INTAKE_SUFFIX, IntakeError};
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A whole state that [`Applier::install`](crate::Applier::install) can swap in: durable, every record checked, the index rebuilt.
+/// A snapshot that [`Applier::install`](crate::Applier::install) can swap in: durable, every record checked, the index rebuilt.
 /// Dropped instead, it leaves its segments to the next transfer.
 pub struct Prepared {
     pub(super) store: Arc<Store>,
@@ -30,12 +30,12 @@ pub struct Prepared {
     pub(super) live_bytes: u64,
     pub(super) index: Index,
     pub(super) leases: Leases,
-    /// Files to be given back. Empty once the state is installed.
+    /// Files to be given back. Empty once the snapshot is installed.
     pub(super) parts: Vec<Part>,
     pub(super) is_installed: bool,
 }
 
-/// Checks and rebuilds the state `content` with these `leases`, whose segments are whole in `parts`. Takes the parts if all is well.
+/// Checks and rebuilds the snapshot `content` with these `leases`, whose segments are whole in `parts`. Takes the parts if all is well.
 pub(super) fn prepare(
     store: &Arc<Store>,
     mut content: Checkpoint,
@@ -166,7 +166,7 @@ fn segment(store: &Store, source: Source, share: &Share) -> Arc<Segment> {
 }
 
 impl Prepared {
-    /// Index of the last entry the state covers.
+    /// Index of the last entry the snapshot covers.
     pub fn index(&self) -> u64 {
         self.content.applied_index
     }
@@ -186,8 +186,8 @@ impl Prepared {
         self.content.revision
     }
 
-    /// Whether this member's revision, or its compaction, has gone beyond the state's since the transfer began. Where the state covers
-    /// more entries than this member has applied, no honest member sends one like that.
+    /// Whether this member's revision, or its compaction, has gone beyond the snapshot's since the transfer began. Where the snapshot
+    /// covers more entries than this member has applied, no honest member sends one like that.
     pub fn is_overtaken(&self) -> bool {
         self.content.revision < self.store.revision() || self.content.compact_revision < self.store.compact_revision()
     }

@@ -7,7 +7,7 @@ use disk::Disk;
 use std::sync::Mutex;
 
 /// Whole segments of broken transfers. They are in temporary files, and go after as many checkpoints as are kept: a member that
-/// writes checkpoints of its own no longer waits for a state.
+/// writes checkpoints of its own no longer waits for a snapshot.
 #[derive(Default)]
 pub(crate) struct Shelf {
     state: Mutex<State>,

@@ -22,7 +22,7 @@ fn receiver() -> (SimDisk, Opened) {
     (disk, opened)
 }
 
-/// A state as a peer would send it: the checkpoint and the bytes of its segments.
+/// A snapshot as a peer would send it: the checkpoint and the bytes of its segments.
 #[derive(Clone)]
 struct State {
     content: Checkpoint,
@@ -96,7 +96,7 @@ impl State {
 }
 
 #[test]
-fn a_good_state_is_taken() {
+fn a_good_snapshot_is_taken() {
     let (_, mut opened) = receiver();
     let ready = usual().send(&opened.store).unwrap();
     opened.applier.install(ready).unwrap();
@@ -161,7 +161,7 @@ fn a_segment_of_another_length_is_refused() {
 type Change = Box<dyn Fn(&mut State)>;
 
 #[test]
-fn a_state_that_cannot_be_is_refused() {
+fn a_snapshot_that_cannot_be_is_refused() {
     let entry = |change: fn(&mut SegmentEntry)| {
         move |state: &mut State| {
             change(&mut state.content.segments[0]);
@@ -226,7 +226,7 @@ fn more_than_is_allowed_is_refused() {
         })
         .collect();
     let error = many.refused();
-    assert_eq!(error.to_string(), "the received state has 70000 segments, more than 65536");
+    assert_eq!(error.to_string(), "the received snapshot has 70000 segments, more than 65536");
 }
 
 /// Puts keys of its own to the receiver, one a revision.
@@ -253,7 +253,7 @@ fn all() -> RangeRequest {
 }
 
 #[test]
-fn a_state_whose_log_ends_before_the_own_one_is_gone_on_from() {
+fn a_snapshot_whose_log_ends_before_the_own_one_is_gone_on_from() {
     for segments in [0, 1] {
         let (disk, mut opened) = receiver();
         live(&mut opened, 30);
@@ -270,7 +270,7 @@ fn a_state_whose_log_ends_before_the_own_one_is_gone_on_from() {
 }
 
 #[test]
-fn a_state_that_the_own_revision_overtook_is_told_apart() {
+fn a_snapshot_that_the_own_revision_overtook_is_told_apart() {
     let (_, mut opened) = receiver();
     let ready = usual().send(&opened.store).unwrap();
     live(&mut opened, 38);
@@ -279,9 +279,9 @@ fn a_state_that_the_own_revision_overtook_is_told_apart() {
     assert!(ready.is_overtaken());
 }
 
-/// Another state of the same revision can only come from a member that lies, or whose data are damaged.
+/// Another snapshot of the same revision can only come from a member that lies, or whose data are damaged.
 #[test]
-fn a_stream_over_a_state_that_was_replaced_by_another_one_of_its_revision_ends() {
+fn a_stream_over_a_snapshot_that_was_replaced_by_another_one_of_its_revision_ends() {
     for (keys, sort_target) in [(38, SortTarget::Key), (5, SortTarget::Key), (5, SortTarget::Value)] {
         let (_, mut opened) = receiver();
         live(&mut opened, keys);

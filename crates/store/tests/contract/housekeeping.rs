@@ -187,7 +187,7 @@ fn members_claim_no_more_than_the_fullest_disk_has() {
     let used: u64 = names.iter().map(|name| node.disk.contents(&path(name)).unwrap().len() as u64).sum();
     node.disk.set_capacity(Some(used + (64 << 20)));
     node.store.look_at_disk();
-    let claim = |members, others_bytes| node.store.claim_room(cost, store::Share { members, others_bytes });
+    let claim = |members, others_bytes| node.store.reserve_delete(cost, store::Share { members, others_bytes });
     let fits = |members, others_bytes| claim(members, others_bytes).is_ok();
     assert!(fits(1, cost) && !fits(1, cost - 1), "another disk is fuller than this one");
     assert!(fits(3, 3 * cost) && !fits(3, 3 * cost - 1), "each of three may claim a third");
@@ -195,11 +195,12 @@ fn members_claim_no_more_than_the_fullest_disk_has() {
     assert!(fits(3, 6 * cost) && !fits(3, 6 * cost - 1), "what is under way counts");
     drop(held);
     // The same goes for this disk.
-    let room = node.store.room_bytes();
+    let room = node.store.headroom_bytes();
     assert!(fits(room / cost, u64::MAX) && !fits(room / cost + 1, u64::MAX));
     // Small ones are free as long as there are few.
     let small = || {
-        node.store.claim_room(api::limits::DELETE_BYTES_FREE, store::Share { members: room, others_bytes: u64::MAX })
+        node.store
+            .reserve_delete(api::limits::DELETE_BYTES_FREE, store::Share { members: room, others_bytes: u64::MAX })
     };
     let free: Vec<_> = (0..1000).map_while(|_| small().ok()).collect();
     assert_eq!(free.len() as u64, api::limits::DELETES_BYTES_FREE / api::limits::DELETE_BYTES_FREE);
@@ -210,19 +211,19 @@ fn known_room_is_claimed_without_a_look_at_the_disk() {
     let node = Node::with(Options { reserve_bytes: 1 << 20, ..small_segments() });
     node.disk.set_capacity(Some(64 << 20));
     node.store.look_at_disk();
-    let (room, share) = (node.store.room_bytes(), store::Share::default());
-    let claim = |cost| node.store.claim_known_room(cost, share);
+    let (room, share) = (node.store.headroom_bytes(), store::Share::default());
+    let claim = |cost| node.store.reserve_known(cost, share);
     // Nobody has looked since.
     node.disk.set_capacity(Some(8 << 20));
     let held = claim(room / 2 + 2).unwrap();
     assert_eq!(claim(room / 2).map(drop), Err(Error::NoSpace));
-    assert_eq!(node.store.claim_room(room / 2, share).map(drop), Err(Error::NoSpace));
+    assert_eq!(node.store.reserve_delete(room / 2, share).map(drop), Err(Error::NoSpace));
     drop(held);
     assert_eq!(claim(room / 2).map(drop), Err(Error::NoSpace), "what was let go may be written by now");
-    assert!(node.store.has_room(room, share), "it is not missing");
+    assert!(node.store.has_headroom(room, share), "it is not missing");
     node.disk.set_capacity(Some(64 << 20));
     node.store.look_at_disk();
-    assert!(claim(room).is_ok() && !node.store.has_room(room + 1, share));
+    assert!(claim(room).is_ok() && !node.store.has_headroom(room + 1, share));
 }
 
 #[test]
@@ -230,27 +231,27 @@ fn a_claim_that_is_refused_keeps_nobody_else_from_one() {
     let node = Node::with(Options { reserve_bytes: 1 << 20, ..small_segments() });
     node.disk.set_capacity(Some(64 << 20));
     node.store.look_at_disk();
-    let room = node.store.room_bytes();
+    let room = node.store.headroom_bytes();
     let share = store::Share::default();
     let is_over = AtomicBool::new(false);
     let refused = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                assert!(node.store.claim_room(room + 1, share).is_err());
+                assert!(node.store.reserve_delete(room + 1, share).is_err());
             }
         });
-        let refused = (0..20_000).filter(|_| node.store.claim_room(room / 2, share).is_err()).count();
+        let refused = (0..20_000).filter(|_| node.store.reserve_delete(room / 2, share).is_err()).count();
         is_over.store(true, Ordering::Relaxed);
         refused
     });
     assert_eq!(refused, 0);
     // What others hold does not make it missing.
-    let held = node.store.claim_room(room / 2 + 2, share).unwrap();
-    assert_eq!(node.store.claim_room(room / 2, share).map(drop), Err(Error::NoSpace));
-    assert!(node.store.has_room(room / 2, share) && node.store.has_room(room, share));
-    assert!(!node.store.has_room(room + 1, share));
-    assert!(!node.store.has_room(room, store::Share { members: 2, others_bytes: u64::MAX }));
-    assert!(!node.store.has_room(room, store::Share { members: 1, others_bytes: room - 1 }));
+    let held = node.store.reserve_delete(room / 2 + 2, share).unwrap();
+    assert_eq!(node.store.reserve_delete(room / 2, share).map(drop), Err(Error::NoSpace));
+    assert!(node.store.has_headroom(room / 2, share) && node.store.has_headroom(room, share));
+    assert!(!node.store.has_headroom(room + 1, share));
+    assert!(!node.store.has_headroom(room, store::Share { members: 2, others_bytes: u64::MAX }));
+    assert!(!node.store.has_headroom(room, store::Share { members: 1, others_bytes: room - 1 }));
     drop(held);
 }
 
@@ -326,7 +327,7 @@ fn a_deletion_that_the_disk_has_no_room_for_is_refused_before_it_is_proposed() {
     let path = |name: &String| Path::new(DIR).join(name);
     let names = node.disk.list(Path::new(DIR)).unwrap();
     let used: u64 = names.iter().map(|name| node.disk.contents(&path(name)).unwrap().len() as u64).sum();
-    let granted = |room: Result<store::Room, Error>| room.map(drop);
+    let granted = |room: Result<store::Reservation, Error>| room.map(drop);
     let live = |node: &Node| granted(node.store.delete_check(node.store.delete_cost_bytes(all)));
     node.disk.set_capacity(Some(used + (16 << 20)));
     node.store.look_at_disk();
@@ -351,7 +352,7 @@ fn a_deletion_that_the_disk_has_no_room_for_is_refused_before_it_is_proposed() {
     assert_eq!(check(b"key010"), Err(Error::NoSpace));
     assert_eq!(check(b"key0000100"), Ok(()), "there is a way to begin");
     let small: Vec<_> = (0..1000).map_while(|_| node.store.delete_check(cost(b"key0000100")).ok()).collect();
-    assert!(small.len() < 100, "{} small ones were promised the same room", small.len());
+    assert!(small.len() < 100, "{} small ones reserved the same space", small.len());
     drop(small);
     assert_eq!(check(b"key0000100"), Ok(()));
     for left in [1 << 20, 0] {

@@ -1,4 +1,4 @@
-//! A state sent from one member to another: it arrives whole or not at all.
+//! A snapshot sent from one member to another: it arrives whole or not at all.
 #![allow(clippy::unwrap_used)]
 
 use crate::support::requests::*;
@@ -35,7 +35,7 @@ fn lagging(seed: u64, entries: usize) -> (Node, Node) {
 }
 
 #[test]
-fn a_state_arrives_as_it_is() {
+fn a_snapshot_arrives_as_it_is() {
     for seed in 0..30 {
         let mut random = Random::new(seed);
         let (mut sender, mut receiver) = lagging(seed, if seed % 3 == 0 { 0 } else { 60 });
@@ -67,7 +67,7 @@ fn a_state_arrives_as_it_is() {
 }
 
 #[test]
-fn an_empty_state_arrives() {
+fn an_empty_snapshot_arrives() {
     let (mut sender, mut receiver) = (Node::new(), Node::new());
     sender.apply(grant(1, 60)).unwrap();
     transfer(&mut sender, &mut receiver).unwrap();
@@ -104,7 +104,7 @@ fn what_is_exported_stays_while_the_sender_compacts_and_rewrites() {
         before.entries = sender.entries.clone();
         before.applier.apply(&before.entries, &mut Told::default()).unwrap();
         let begun = Intake::begin(&before.store, SENDER, &export.checkpoint().unwrap());
-        assert!(begun.is_ok(), "the same state may come again");
+        assert!(begun.is_ok(), "the same snapshot may come again");
         drop(begun);
 
         live(&mut sender, &mut random, 100);
@@ -129,7 +129,7 @@ fn what_is_exported_stays_while_the_sender_compacts_and_rewrites() {
 }
 
 #[test]
-fn only_what_the_state_needs_is_left_on_disk() {
+fn only_what_the_snapshot_needs_is_left_on_disk() {
     for seed in 0..10 {
         let (mut sender, mut receiver) = lagging(seed, 300);
         live(&mut sender, &mut Random::new(seed), 300);
@@ -168,7 +168,7 @@ fn a_broken_transfer_leaves_whole_segments_to_the_next_one() {
     assert_eq!(intake.needed()[0].0, all[3].0);
     copy(&export, &mut intake, usize::MAX).unwrap();
     let ready = intake.finish().unwrap();
-    // A state that nobody takes leaves everything to the next one too.
+    // A snapshot that nobody takes leaves everything to the next one too.
     drop(ready);
     let intake = Intake::begin(&receiver.store, SENDER, &export.checkpoint().unwrap()).unwrap();
     assert_eq!(intake.needed(), []);
@@ -211,7 +211,7 @@ fn a_later_transfer_ends_the_one_before() {
 }
 
 #[test]
-fn a_state_is_installed_once_and_never_backwards() {
+fn a_snapshot_is_installed_once_and_never_backwards() {
     let (mut sender, mut receiver) = lagging(5, 100);
     let old = sender.applier.export();
     live(&mut sender, &mut Random::new(5), 200);
@@ -331,7 +331,7 @@ fn a_failing_disk_ends_the_transfer_and_not_the_member() {
     assert!(matches!(error, Fatal::Log(_)), "{error}");
     let entry = receiver.entry(put("a", "b").raft());
     let error = receiver.applier.apply(&[entry], &mut Told::default()).unwrap_err();
-    assert!(matches!(error, Fatal::Failed), "half of an installed state is none: {error}");
+    assert!(matches!(error, Fatal::Failed), "half of an installed snapshot is none: {error}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! The power is cut at every operation of receiving and installing a state: the member opens with the old state or the new one, whole,
-//! and nothing is left that neither needs.
+//! The power is cut at every operation of receiving and installing a snapshot: the member opens with the old state or the snapshot,
+//! whole, and nothing is left that neither needs.
 #![allow(clippy::unwrap_used)]
 
 use crate::support::transfer::*;
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use store::{Applied, Applier, Export, Opened, Store, checkpoint};
 
-/// What a member that fell behind does, from an open store to the installed state and a little further. Stops when the disk fails.
+/// What a member that fell behind does, from an open store to the installed snapshot and a little further. Stops when the disk fails.
 fn run(store: &Arc<Store>, applier: &mut Applier, entries: &[raftpb::Entry], export: &Export) -> Option<()> {
     let (before, rest) = entries.split_at(150);
     for (at, part) in before.chunks(10).enumerate() {
@@ -34,7 +34,7 @@ fn run(store: &Arc<Store>, applier: &mut Applier, entries: &[raftpb::Entry], exp
     applier.checkpoint().write().ok()
 }
 
-/// The member with everything, the state that is sent, and the entries before and after it.
+/// The member with everything, the snapshot that is sent, and the entries before and after it.
 fn sender(seed: u64) -> (Node, Export) {
     let mut node = Node::new();
     let mut random = Random::new(seed);
@@ -64,7 +64,7 @@ fn check_files(disk: &SimDisk, what: &str) {
 }
 
 #[test]
-fn the_old_state_or_the_new_one_survives_every_cut() {
+fn the_old_state_or_the_snapshot_survives_every_cut() {
     let (mut old, mut new) = (0, 0);
     for seed in 0..6 {
         let (mut node, export) = sender(seed);
@@ -100,5 +100,5 @@ fn the_old_state_or_the_new_one_survives_every_cut() {
             }
         }
     }
-    assert!(old > 200 && new > 50, "{old} old states and {new} new ones");
+    assert!(old > 200 && new > 50, "{old} old states and {new} snapshots");
 }

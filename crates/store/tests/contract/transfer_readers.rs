@@ -1,4 +1,4 @@
-//! Readers, range streams and watchers on a member whose state is replaced under them, again and again.
+//! Readers, range streams and watchers on a member that installs snapshots under them, again and again.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use crate::support::page::{ORIGIN, Page};
@@ -132,12 +132,12 @@ fn watch(start_revision: i64) -> WatchCreateRequest {
 }
 
 #[test]
-fn nobody_sees_half_of_a_state() {
+fn nobody_sees_half_of_a_snapshot() {
     run(300, 60);
 }
 
 #[test]
-fn no_long_read_sees_half_of_a_state() {
+fn no_long_read_sees_half_of_a_snapshot() {
     // More keys than one hold of the index lock visits.
     run(4000, 12);
 }
@@ -219,7 +219,7 @@ fn ahead(keys: i64) -> (Node, Node) {
 }
 
 #[test]
-fn a_stream_goes_on_in_the_new_state_or_ends_as_compacted() {
+fn a_stream_goes_on_in_the_snapshot_or_ends_as_compacted() {
     for compact_revision in [-1, 4, 5] {
         let (mut sender, mut receiver) = ahead(3000);
         if compact_revision > 0 {

@@ -1,4 +1,4 @@
-//! Sending a state from one store to another, and histories with something of everything in them.
+//! Sending a snapshot from one store to another, and histories with something of everything in them.
 
 use super::requests::*;
 use super::{Node, Told};
@@ -36,14 +36,14 @@ pub fn receive(export: &Export, store: &Arc<Store>) -> Result<Prepared, IntakeEr
     intake.finish()
 }
 
-/// Why a state did not arrive.
+/// Why a snapshot did not arrive.
 #[derive(Debug)]
 pub enum Failure {
     Intake(IntakeError),
     Install(Fatal),
 }
 
-/// Sends the state of `sender` to `receiver`, which then has its log.
+/// Sends the snapshot of `sender` to `receiver`, which then has its log.
 pub fn transfer(sender: &mut Node, receiver: &mut Node) -> Result<(), Failure> {
     let export = sender.applier.export();
     let entries = sender.entries[..export.index() as usize].to_vec();

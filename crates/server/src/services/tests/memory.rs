@@ -38,8 +38,8 @@ fn room_on_the_disk_is_claimed_after_the_wait() {
     let [put, deletion, txn] = begin_all(&rig);
     drop(put);
     // All the room, to the byte.
-    let claim = |bit: u32| node.store.claim_room(1 << bit, store::Share::default()).ok();
-    let room: Vec<store::Room> = (0..64).rev().filter_map(claim).collect();
+    let claim = |bit: u32| node.store.reserve_delete(1 << bit, store::Share::default()).ok();
+    let room: Vec<store::Reservation> = (0..64).rev().filter_map(claim).collect();
     drop(memory);
     let refused = [deletion, txn].map(|call| call.take::<DeleteRangeResponse>().err().map(|status| status.message));
     assert_eq!(refused, [(); 2].map(|()| Some(Error::NoSpace.message().into())), "there is less room than there was");

@@ -1,26 +1,29 @@
-//! Claims of the room that deletions and ends of leases take on every member's disk.
+//! Reservations of the delete headroom for proposals: deletions and ends of leases.
 
-use super::rooms::{Claim, NoEnd};
+use super::headroom::{Claim, NoEnd};
 use super::{Node, Outcome};
 use api::Error;
 use api::etcdserverpb::{TxnResponse, response_op};
 use store::Response;
 
 impl Claim {
-    /// What became of the proposal. If that is not known, the claim stays until it can no longer be applied; if something was deleted,
-    /// until every member has applied it.
+    /// Ends the reservation with the outcome of the proposal. If the outcome is unknown, it stays until the proposal can no longer be
+    /// applied; if something was deleted, until every member has applied it.
     pub(crate) fn end(mut self, node: &Node, outcome: &Outcome) {
         let is_doubtful =
             matches!(outcome, Err(Error::Timeout | Error::TimeoutDueToLeaderFail | Error::TimeoutDueToConnectionLost));
-        let is_to_come = is_doubtful || (self.rooms.least_told_bytes().is_some() && has_deleted(outcome));
-        let Some(room) = self.room.take().filter(|room| room.bytes() > 0 && is_to_come) else { return };
-        // A message to the leader, and what it has appended because of it, has arrived or is lost by then.
+        let is_to_come = is_doubtful || (self.headroom.least_told_bytes().is_some() && has_deleted(outcome));
+        let Some(reservation) = self.reservation.take().filter(|reservation| reservation.bytes() > 0 && is_to_come)
+        else {
+            return;
+        };
+        // After that time a message to the leader, and the entry it made, has arrived or is lost.
         let patience_ms = if is_doubtful { 2 * node.config.election_timeout.as_millis() as u64 } else { 0 };
-        self.rooms.keep(room, self.ending.take(), node.now_ms() + patience_ms);
+        self.headroom.keep(reservation, self.ending.take(), node.now_ms() + patience_ms);
     }
 }
 
-/// Whether what is known of a proposal is that it has deleted something, or may have.
+/// Whether a proposal has deleted something, or may have.
 fn has_deleted(outcome: &Outcome) -> bool {
     match outcome {
         Ok(Response::DeleteRange(answer)) => answer.deleted > 0,
@@ -42,15 +45,15 @@ fn txn_has_deleted(answer: &TxnResponse) -> bool {
 }
 
 impl Node {
-    /// Claims room for a deletion that writes `cost` bytes on every member.
+    /// Reserves headroom for a deletion that writes `cost` bytes on every member.
     pub(crate) fn claim_room(&self, cost: u64) -> Result<Claim, Error> {
-        let room = self.store.claim_room(cost, self.rooms.share())?;
-        Ok(Claim { room: Some(room), rooms: self.rooms.clone(), ending: None })
+        let reservation = self.store.reserve_delete(cost, self.headroom.share())?;
+        Ok(Claim { reservation: Some(reservation), headroom: self.headroom.clone(), ending: None })
     }
 
-    /// Claims room for the end of a lease.
+    /// Reserves headroom for the end of a lease.
     pub(super) fn claim_lease_end(&self, lease: i64) -> Result<Claim, NoEnd> {
-        self.rooms.claim_lease_end(&self.store, lease, self.store.revoke_cost_bytes(lease))
+        self.headroom.claim_lease_end(&self.store, lease, self.store.revoke_cost_bytes(lease))
     }
 }
 
@@ -59,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_deleted_nothing_keeps_no_room() {
+    fn what_has_deleted_nothing_keeps_no_reservation() {
         use api::etcdserverpb::{DeleteRangeResponse, LeaseRevokeResponse, PutResponse, ResponseOp};
         let deleted = |deleted| DeleteRangeResponse { deleted, ..Default::default() };
         let op = |response| ResponseOp { response: Some(response) };
