@@ -1,7 +1,6 @@
-//! What happens when a mapped byte cannot be read: the disk failed, or somebody cut the file.
+//! The handler of SIGBUS, which the kernel sends when a mapped byte cannot be read: the disk failed, or the file was truncated.
 //!
-//! The kernel says so by SIGBUS in the middle of a read. There is nothing to give the reader, so the handler names file and
-//! offset and ends the process; it only uses what is allowed in a signal handler.
+//! The read cannot go on, so the handler names file and offset and ends the process. It calls only async-signal-safe functions.
 
 use std::ffi::CString;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! A disk in memory that knows what was synced.
+//! A simulated disk in memory that knows what was synced.
 //!
 //! [`SimDisk`] counts every operation that changes it, cuts the power at a chosen one, and then makes disks that could have
 //! been found afterwards: of all sectors, lengths and names that were not synced, any subset survives, drawn from a seed.

@@ -7,7 +7,8 @@
 //!     first batch of a segment only: bytes the file was allocated with u64 | check u32
 //! ```
 //!
-//! all little-endian; sectors are those of the file that begin behind the Crc record; the check is CRC-32C over segment sequence u64, offset u64, running checksum u32 and the data before it.
+//! all little-endian. The sectors are those of the file that begin after the Crc record. The check is CRC-32C over the segment's sequence
+//! u64, the offset u64, the running checksum u32 and the data before the check.
 
 use crate::frame::{self, Kind, WORD_BYTES};
 use crate::record::{self, ENTRY_HEAD_BYTES_MAX, EntryRef};
@@ -17,7 +18,7 @@ use api::{Message, raftpb, walpb};
 /// Longest Crc record of a batch that does not begin a segment.
 pub(crate) const START_BYTES_MAX: usize = WORD_BYTES + 32;
 
-/// A buffer that grew beyond it is given back.
+/// A buffer that grew beyond this is shrunk.
 const BUFFER_BYTES_KEPT: usize = 4 << 20;
 
 const LENGTH_BYTES: usize = 8;
@@ -29,7 +30,7 @@ const CHECK_BYTES: usize = 4;
 pub(crate) struct Start {
     /// Of the whole batch, its Crc record included.
     pub(crate) batch_bytes: u64,
-    /// Sectors behind its Crc record that hold nothing but zeros, as written.
+    /// Sectors after its Crc record that hold nothing but zeros, as written.
     pub(crate) zero_sectors: u32,
     /// In the first batch of a segment: what the file was allocated with.
     pub(crate) file_bytes: Option<u64>,
@@ -50,7 +51,7 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// An empty batch behind records with the running checksum `crc`.
+    /// An empty batch after records with the running checksum `crc`.
     pub(crate) fn new(crc: u32) -> Batch {
         Batch {
             bytes: Vec::new(),
@@ -82,7 +83,7 @@ impl Batch {
         self.must_sync
     }
 
-    /// The running checksum behind the batch.
+    /// The running checksum after the batch.
     pub(crate) fn crc(&self) -> u32 {
         self.crc
     }

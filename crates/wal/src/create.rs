@@ -1,4 +1,4 @@
-//! A new log.
+//! Creating a log.
 
 use crate::batch::Batch;
 use crate::log::publish;
@@ -16,9 +16,9 @@ use std::sync::Arc;
 pub struct Contents<'a, 'e> {
     /// The state that the entries follow.
     pub state: &'a walpb::Snapshot,
-    /// The entries behind it.
+    /// The entries after it.
     pub entries: &'a mut dyn Iterator<Item = EntryRef<'e>>,
-    /// What the member knows of terms, votes and of what is committed.
+    /// Term, vote and commit index of the member.
     pub hard_state: &'a raftpb::HardState,
 }
 
@@ -33,7 +33,7 @@ impl Wal {
     }
 
     /// Creates a log in `dir`, which is created if need be. `metadata` is an encoded `etcdserverpb.Metadata`, the same for
-    /// the life of the log. When it returns the log is durable, as far as the parent of `dir` is; before that there is none.
+    /// the life of the log. When it returns, the log is durable if the parent of `dir` is; before that there is none.
     pub fn create(disk: Arc<dyn Disk>, dir: &Path, metadata: &[u8], options: Options) -> Result<Wal, Error> {
         let (state, hard_state) = (walpb::Snapshot::default(), raftpb::HardState::default());
         let first = Contents { state: &state, entries: &mut std::iter::empty(), hard_state: &hard_state };

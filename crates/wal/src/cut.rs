@@ -8,7 +8,7 @@ use std::path::PathBuf;
 pub struct Cut {
     /// The segment.
     pub file: PathBuf,
-    /// Where the batch began; the log goes on from here.
+    /// Where the batch began; the log continues from here.
     pub offset: u64,
     /// Bytes from there to the last one that was not zero.
     pub bytes: u64,

@@ -44,7 +44,7 @@ pub(crate) struct Frame<'a> {
     pub(crate) kind: Kind,
     pub(crate) crc: u32,
     pub(crate) data: &'a [u8],
-    /// Offset behind the padding.
+    /// Offset after the padding.
     pub(crate) end: usize,
 }
 

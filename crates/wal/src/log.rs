@@ -61,8 +61,8 @@ impl Wal {
     }
 
     /// Adds a snapshot record to the batch. Its snapshot must be durable already. A snapshot of this member's own leaves the entries
-    /// behind it. One that lies beyond the last entry, or has another term than the entry at its index, came from another member: the
-    /// log starts again behind it, and no earlier entry counts any more. A record older than the newest one is ignored.
+    /// after it. One that lies beyond the last entry, or has another term than the entry at its index, came from another member: the
+    /// log starts again after it, and no earlier entry counts any more. A record older than the newest one is ignored.
     pub fn save_snapshot(&mut self, snapshot: &walpb::Snapshot) {
         let (index, term) = (snapshot.index(), snapshot.term());
         if self.poison.is_some() || index < self.snapshot.index() {
@@ -77,7 +77,8 @@ impl Wal {
     }
 
     /// Makes the batch durable: one write, one `fdatasync`. Without `sync` a batch of nothing but hard states may wait in memory for a
-    /// later one (only a higher commit index may be lost so); other batches are synced all the same, because no two batches may be unsynced at a time.
+    /// later one (a power cut then loses only a higher commit index). Other batches are synced all the same, because no two batches may
+    /// be unsynced at a time.
     pub fn commit(&mut self, sync: bool) -> Result<(), Error> {
         if let Some(reason) = &self.poison {
             return Err(Error::Poisoned(reason.clone()));
@@ -108,7 +109,7 @@ impl Wal {
         Ok(())
     }
 
-    /// Begins the next segment. Its first batch is durable before it gets its name, and the name is before it is used.
+    /// Begins the next segment. Its first batch is durable before it gets its name, and its name is durable before it is used.
     pub(crate) fn begin_segment(&mut self) -> Result<(), Error> {
         assert!(self.batch.is_empty(), "a segment was to begin within a batch");
         let name = self.tail().next(self.last_index);

@@ -14,16 +14,16 @@ pub(crate) struct SegmentName {
 /// Ending of files that are not part of the log yet, or no longer.
 pub(crate) const TEMPORARY: &str = ".tmp";
 
-/// No log comes to this many segments or entries, so that one can still be counted on from.
+/// Larger numbers of segments or entries are refused, so that adding one never overflows.
 const NUMBER_MAX: u64 = u64::MAX / 2;
 
 impl SegmentName {
-    /// The name of the segment that follows this one, behind the entry `last_index`. A name that was read leaves as many again.
+    /// The name of the segment that follows this one, after the entry `last_index`. A name that was read leaves as many again.
     pub(crate) fn next(self, last_index: u64) -> SegmentName {
         SegmentName { sequence: self.sequence.saturating_add(1), first_index: last_index.saturating_add(1) }
     }
 
-    /// Reads a file's name; `None` when it is none of a segment.
+    /// Reads a file's name; `None` when it is not a segment's.
     pub(crate) fn parse(name: &str) -> Option<SegmentName> {
         let (sequence, first_index) = name.strip_suffix(".wal")?.split_once('-')?;
         let name = SegmentName { sequence: hex(sequence)?, first_index: hex(first_index)? };

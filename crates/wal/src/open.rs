@@ -1,4 +1,4 @@
-//! Opening a log that is there.
+//! Opening an existing log.
 
 use crate::batch::Batch;
 use crate::name::SegmentName;
@@ -18,13 +18,13 @@ pub struct Recovered {
     pub metadata: Bytes,
     /// The newest hard state.
     pub hard_state: raftpb::HardState,
-    /// The entries behind the index asked for, without a gap.
+    /// The entries after the index asked for, without a gap.
     pub entries: Vec<raftpb::Entry>,
     /// The newest snapshot record; index 0 when there was none.
     pub snapshot: walpb::Snapshot,
     /// The torn batch that was cut off, for the operator to see.
     pub cut: Option<Cut>,
-    /// The log did not continue the state, and was restarted behind it: the state is a snapshot from another member, and the power
+    /// The log did not continue the state, and was restarted after it: the state is a snapshot from another member, and the power
     /// was cut before the log was told.
     pub restarted: bool,
 }
@@ -46,7 +46,7 @@ impl Wal {
     }
 
     /// As [`Wal::open`], for the state of a snapshot from another member: the power may have been cut before the log was told of it. A
-    /// log that ends before it, or has another entry there, is restarted behind it as by [`Wal::save_snapshot`], durably; its hard
+    /// log that ends before it, or has another entry there, is restarted after it as by [`Wal::save_snapshot`], durably; its hard
     /// state then has the snapshot's index as committed and at least its term.
     pub fn open_installed(
         disk: Arc<dyn Disk>,
@@ -82,9 +82,8 @@ impl Wal {
         if cut.is_some() {
             segment::zero(&*file, tail.offset).map_err(Error::io("clear the end of", &tail_path))?;
         }
-        // What is read here is built upon, but the process before may have died between its write and its sync, or because the sync
-        // failed: then the system takes the last batch for written although the disk does not have it, and a sync alone says that
-        // all is well. Only one batch is ever unsynced.
+        // The process before may have died between its write and its sync, or because the sync failed. Then the page cache has the
+        // last batch and the disk does not, and a sync alone reports success. So it is written again. Only one batch is ever unsynced.
         file.write_at(&last_batch.bytes, last_batch.offset).map_err(Error::io("write", &tail_path))?;
         file.sync_data().map_err(Error::io("sync", &tail_path))?;
         for name in leftovers.iter().map(SegmentName::to_string).chain(temporary) {
@@ -121,7 +120,7 @@ impl Wal {
         Ok((wal, Recovered { metadata, hard_state, entries, snapshot, cut, restarted }))
     }
 
-    /// Restarts the log behind the snapshot `state`, which has no entry in it. A member that has a snapshot of a term has seen that
+    /// Restarts the log after the snapshot `state`, which has no entry in it. A member that has a snapshot of a term has seen that
     /// term, and voted for nobody in it.
     fn restart(&mut self, state: &walpb::Snapshot) -> Result<(), Error> {
         let mut hard_state = self.hard_state;
@@ -138,7 +137,7 @@ impl Wal {
 
 /// What becomes of each segment in the directory.
 struct Selection<'a> {
-    /// Freed, but their removal was not durable: names before a gap that nobody needs.
+    /// Freed, but their removal was not durable: names before a gap, which are not needed.
     leftovers: &'a [SegmentName],
     /// Hold only older entries.
     unread: &'a [SegmentName],
@@ -147,7 +146,7 @@ struct Selection<'a> {
 }
 
 fn select<'a>(dir: &Path, names: &'a [SegmentName], from_index: u64) -> Result<Selection<'a>, Error> {
-    // The entry that the state has applied last tells whether the log goes on behind it. It may have been freed.
+    // The entry that the state has applied last tells whether the log continues after it. It may have been freed.
     let begins_by = |index: u64| names.iter().rposition(|name| name.first_index <= index);
     let Some(start) = begins_by(from_index).or_else(|| begins_by(from_index.saturating_add(1))) else {
         let first_index = names.first().map_or(0, |name| name.first_index);

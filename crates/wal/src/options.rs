@@ -7,8 +7,8 @@ pub struct Options {
     pub segment_bytes: u64,
     /// Segments that [`crate::Wal::release`] leaves, however old (`--max-wals`).
     pub segments_min: usize,
-    /// Called between the parts in which a log is read when it is opened, by the thread that does it: a shell may let others go
-    /// first.
+    /// Called between the parts in which a log is read when it is opened, by the thread that reads: the shell may yield the processor
+    /// there.
     pub rest: fn(),
 }
 

@@ -5,7 +5,7 @@ use crate::frame::{self, Frame, Kind, WORD_BYTES};
 use crate::record::Record;
 use crate::torn;
 
-/// Where a segment cannot be read on, and what that means.
+/// Where reading a segment has to stop, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Break {
     /// Offset of the record that cannot be read.
@@ -18,13 +18,13 @@ pub struct Break {
     pub what: &'static str,
 }
 
-/// A batch that is intact but belongs elsewhere.
+/// What is reported of an intact batch that does not follow the one before it.
 pub(crate) const CHAIN_BROKEN: &str = "a batch continues from another checksum";
 
 /// The end of a segment that could be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tail {
-    /// Offset behind the last batch.
+    /// Offset after the last batch.
     pub offset: u64,
     /// The running checksum there.
     pub crc: u32,
@@ -139,8 +139,8 @@ fn broken_inside(at: usize, batch_offset: usize, torn: bool, what: &'static str)
     Break { offset: at as u64, batch_offset: batch_offset as u64, torn, what }
 }
 
-/// Reads the record at `at`: its contents, the running checksum behind it, where it ends. Metadata stands where it must and
-/// nowhere else.
+/// Reads the record at `at`: its contents, the running checksum after it, where it ends. `metadata` says whether it must be the
+/// metadata record, which is refused anywhere else.
 fn read_record(bytes: &[u8], at: usize, crc: u32, metadata: bool) -> Result<(Record<'_>, u32, usize), &'static str> {
     let frame = frame::read(bytes, at)?;
     if (frame.kind == Kind::Metadata) != metadata {

@@ -15,7 +15,7 @@ pub struct EntryRef<'a> {
     pub index: u64,
     /// `raftpb.EntryType`.
     pub kind: i32,
-    /// What is to be applied.
+    /// The request to apply.
     pub data: &'a [u8],
 }
 
@@ -32,7 +32,7 @@ pub enum Record<'a> {
     Snapshot(walpb::Snapshot),
 }
 
-/// Room for the fields of an entry before its data.
+/// Longest encoding of an entry's fields before its data.
 pub(crate) const ENTRY_HEAD_BYTES_MAX: usize = 48;
 
 /// Writes the fields of an entry up to its data into `out`, which is cleared.

@@ -1,4 +1,4 @@
-//! Freeing segments that nobody needs any more.
+//! Freeing segments that are no longer needed.
 
 use crate::{Error, Wal};
 

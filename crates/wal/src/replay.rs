@@ -1,18 +1,18 @@
-//! What the records of the log add up to.
+//! Replaying the records of the log: entries, hard state and snapshot.
 
 use crate::record::Record;
 use crate::terms::Terms;
 use api::{raftpb, walpb};
 use bytes::Bytes;
 
-/// The state that the records read so far leave behind.
+/// The result of the records read so far.
 pub(crate) struct Replay {
     from_index: u64,
     from_term: u64,
     /// Entries before the first segment that is read end here.
     before: u64,
     has_entries: bool,
-    /// Of the entries that were read, whatever the caller's state is.
+    /// Terms of the entries that were read, before and after the caller's state.
     pub(crate) terms: Terms,
     /// Index of the newest entry or of the snapshot that the log was restarted from; `from_index` when there is neither.
     pub(crate) last_index: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Replay {
 /// Why a record cannot follow the ones before it.
 pub(crate) enum Misfit {
     Metadata,
-    /// The log goes on at this entry; those before it, which the caller needs, are nowhere.
+    /// The log continues at this entry, but the caller needs entries before it.
     Behind(u64),
     Damage(String),
 }
@@ -105,19 +105,19 @@ impl Replay {
         if self.has_entries { self.terms.end() } else { self.terms.end().max(self.before) }
     }
 
-    /// Whether the log goes on behind the caller's state, or at least reaches as far.
+    /// Whether the log continues after the caller's state, or at least reaches as far.
     pub(crate) fn follows(&self) -> bool {
         let read = (self.terms.end() >= self.from_index).then(|| self.terms.at(self.from_index)).flatten();
         match read {
             _ if self.from_index == 0 => true,
             _ if self.end() < self.from_index => false,
             Some(term) => term == self.from_term,
-            // The entry is in a segment that was freed. What is behind it was then written by this member behind its own state.
+            // The entry is in a segment that was freed. What follows was then written by this member after its own state.
             None => self.entries.first().is_none_or(|next| next.term() >= self.from_term),
         }
     }
 
-    /// Drops the entries behind the caller's state, which belong to another history: the state is a snapshot from another member, and
+    /// Drops the entries after the caller's state, which belong to another history: the state is a snapshot from another member, and
     /// the power was cut before the log was told.
     pub(crate) fn restart(&mut self) {
         self.entries.clear();

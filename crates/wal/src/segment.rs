@@ -27,9 +27,9 @@ pub(crate) fn allocate(disk: &dyn Disk, path: PathBuf, segment_bytes: u64) -> Re
     Ok(Prepared { file, path })
 }
 
-/// Makes an old segment, already renamed to `path`, as good as a new file.
+/// Makes an old segment, already renamed to `path`, ready to be used again: zeros, synced.
 pub(crate) fn recycle(disk: &dyn Disk, dir: &Path, path: PathBuf, segment_bytes: u64) -> Result<Prepared, Error> {
-    // The old name must be gone for good before its bytes are.
+    // The removal of the old name must be durable before its bytes are overwritten.
     disk.sync_dir(dir).map_err(Error::io("sync", dir))?;
     let file = disk.open(&path, Mode::Write).map_err(Error::io("open", &path))?;
     if file.len().map_err(Error::io("read", &path))? > segment_bytes {
@@ -55,14 +55,14 @@ pub(crate) fn zero(file: &dyn File, mut offset: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens a segment for writing, closed to other processes.
+/// Opens a segment for writing and locks it against other processes.
 pub(crate) fn open_locked(disk: &dyn Disk, path: &Path) -> Result<Arc<dyn File>, Error> {
     let file = disk.open(path, Mode::Write).map_err(Error::io("open", path))?;
     lock(&*file, path)?;
     Ok(file)
 }
 
-/// Closes a segment to other processes.
+/// Locks a segment against other processes.
 pub(crate) fn lock(file: &dyn File, path: &Path) -> Result<(), Error> {
     match file.lock() {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(Error::Locked(path.into())),

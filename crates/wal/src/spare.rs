@@ -41,8 +41,8 @@ impl Spare {
         state.ready.is_none() && !state.preparing
     }
 
-    /// Prepares the next segment, unless it is ready or another thread is at it. Writes and syncs a whole segment when an old
-    /// one is reused, so it takes its time. An error costs the log nothing but the preparation.
+    /// Prepares the next segment, unless it is ready or another thread prepares it. Slow: reusing an old segment writes and syncs all
+    /// of it. After an error the log is as before, and prepares the segment itself when it needs it.
     pub fn prepare(&self) -> Result<(), Error> {
         let mut state = self.state();
         if state.ready.is_some() || state.preparing {
@@ -59,7 +59,7 @@ impl Spare {
             None => segment::allocate(&**disk, fresh, *segment_bytes),
         };
         if prepared.is_err() {
-            // Whatever is left of it would only take space; the next attempt starts from nothing.
+            // A leftover would only take space: the next attempt starts from nothing.
             let _ = disk.remove(&path);
         }
         let mut state = self.state();
@@ -90,7 +90,7 @@ impl Spare {
         self.state().recycled = Some(path);
     }
 
-    /// The freed segment that waits to be reused, which it no longer does.
+    /// Takes the freed segment that waits to be reused.
     pub(crate) fn take_recycled(&self) -> Option<PathBuf> {
         self.state().recycled.take()
     }

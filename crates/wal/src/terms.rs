@@ -1,6 +1,6 @@
 //! Which term each entry has.
 
-/// The terms of a log's entries, in runs: there are as many as there were changes of leader.
+/// The terms of a log's entries, in runs: one for each change of leader.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Terms {
     /// First index and term of each run, ascending.
@@ -23,7 +23,7 @@ impl Terms {
         self.end = index;
     }
 
-    /// Forgets everything but this entry, which the log goes on behind.
+    /// Forgets everything but this entry, after which the log continues.
     pub(crate) fn restart(&mut self, index: u64, term: u64) {
         self.runs = vec![(index, Some(term))];
         self.end = index;
@@ -35,12 +35,12 @@ impl Terms {
         self.runs.drain(..needed.saturating_sub(1));
     }
 
-    /// The last entry, or the one that the log goes on behind.
+    /// The last entry, or the one after which the log continues.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
 
-    /// The term of an entry that is not behind the last one; `None` when it was not noted.
+    /// The term of an entry that is not after the last one; `None` when it was not noted.
     pub(crate) fn at(&self, index: u64) -> Option<u64> {
         let behind = self.runs.partition_point(|(first, _)| *first <= index);
         self.runs.get(behind.checked_sub(1)?)?.1

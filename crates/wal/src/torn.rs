@@ -1,10 +1,9 @@
 //! Tells a torn batch from damage.
 //!
-//! At most one batch is unsynced, and what lies behind it in the file is zeros. When the power goes while it is written, the
-//! disk may keep any of its 512-byte sectors; a sector that is lost reads as before: zeros from the end of the previous batch on. So a
-//! break is a torn tail only if no batch begins behind it and a sector that reads as never written explains it: one more than the
-//! batch says it was written with. Every other
-//! break is damage, and damage is never guessed away.
+//! At most one batch is unsynced, and the file holds zeros after it. If the power goes while it is written, the disk may keep any
+//! of its 512-byte sectors. A lost sector reads as before: zeros, from the end of the previous batch on. So a break is a torn tail only
+//! if no batch begins after it, and the batch has more sectors of zeros than it says it was written with. Every other break is
+//! damage, and is refused. `docs/design/torn-tail.md` has the whole rule.
 
 use crate::batch::{START_BYTES_MAX, Start, read_start};
 use crate::frame::{self, ALIGN_BYTES, Kind, WORD_BYTES};
@@ -42,7 +41,7 @@ pub(crate) fn is_torn_inside(
 }
 
 /// Counts the sectors of the file that hold nothing but zeros, among those of the batch at `offset` that begin at `from` in it or later.
-/// What is behind the batch counts as zeros. The sectors before have a part of the Crc record, which tells itself when it is lost.
+/// Bytes after the batch count as zeros. Sectors before `from` hold a part of the Crc record, whose own check shows a loss.
 pub(crate) fn zero_sectors(batch: &[u8], offset: u64, from: usize) -> u32 {
     let into_sector = offset.saturating_add(from as u64) as usize % SECTOR_BYTES;
     let first = from.saturating_add(into_sector.wrapping_neg() % SECTOR_BYTES);
@@ -67,7 +66,7 @@ fn batch_begins_behind(bytes: &[u8], sequence: u64, offset: usize) -> bool {
     false
 }
 
-/// So many bytes from `start` on, as far as the file has them.
+/// `len` bytes from `start` on, or fewer at the end of the file.
 fn range(bytes: &[u8], start: usize, len: usize) -> &[u8] {
     let rest = bytes.get(start..).unwrap_or_default();
     rest.get(..len).unwrap_or(rest)

@@ -203,7 +203,7 @@ fn a_snapshot_replaces_entries_of_another_history() {
     drop(wal);
     assert!(matches!(open(4, 2).err().unwrap(), Error::Behind { first_index: 6, .. }));
 
-    // The snapshot of a member's own checkpoint leaves the entries behind it.
+    // The snapshot of a member's own checkpoint leaves the entries after it.
     let (disk, mut wal) = new_log(SMALL);
     append(&mut wal, 1..=10, 2, b"x");
     wal.save_snapshot(&walpb::Snapshot { index: Some(5), term: Some(2), conf_state: None });
@@ -308,7 +308,7 @@ fn left_behind(last_term: u64) -> SimDisk {
 
 #[test]
 fn a_log_that_was_not_told_of_a_snapshot_is_restarted_behind_it() {
-    // The state ends inside of the log, at its end, and behind it.
+    // The state ends inside of the log, at its end, and after it.
     for (index, stale_term, term) in [(7, 3, 4), (10, 3, 4), (50, 3, 4), (7, 5, 4), (50, 9, 4)] {
         let disk = left_behind(stale_term);
         for restarted in [true, false] {
@@ -328,7 +328,7 @@ fn a_log_that_was_not_told_of_a_snapshot_is_restarted_behind_it() {
         // Whoever lost the state is told.
         let error = Wal::open(Arc::new(disk.clone()), dir(), &at(5, 2), SMALL).err().unwrap();
         assert!(matches!(error, Error::Behind { from_index: 5, .. }), "{error}");
-        // The log goes on behind the gap, and is its own again.
+        // The log continues after the gap, and is its own again.
         let (mut wal, _) = Wal::open(Arc::new(disk.clone()), dir(), &at(index, term), SMALL).unwrap();
         append(&mut wal, index + 1..=index + 2, 9, b"after");
         let last = fill_in(&mut wal, 3, 9);
@@ -381,7 +381,7 @@ fn every_cut_of_a_restart_leaves_a_log_behind_the_state() {
     }
 }
 
-/// A log that begins behind entry 7 with more than a segment of entries.
+/// A log that begins after entry 7 with more than a segment of entries.
 fn create_with_contents(disk: &SimDisk) -> Result<Wal, Error> {
     let mut entries = (8..=20).map(|index| EntryRef { term: 5, index, kind: 0, data: &[6; 700] });
     let contents = Contents { state: &at(7, 4), entries: &mut entries, hard_state: &state(6, 19) };

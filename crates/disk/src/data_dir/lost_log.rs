@@ -5,10 +5,10 @@ use crate::{Disk, File, Mode};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What is shown of a mark: it has a few lines.
+/// Bytes of a mark that are shown.
 const MARK_BYTES_MAX: u64 = 64 << 10;
 
-/// A mark that was removed because it is to be ignored.
+/// A mark that was removed because of `--unsafe-ignore-lost-log`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IgnoredMark {
     /// Its file.
@@ -21,14 +21,14 @@ fn mark_of(dir: &Path) -> PathBuf {
     dir.join("member").join("lost-log")
 }
 
-/// Keeps the member in this data directory from ever starting again, durably. The file alone counts: a power cut may leave it empty.
+/// Marks this data directory durably, so that its member never starts again. The file itself is the mark: a power cut may leave it empty.
 pub fn mark_lost_log(disk: &dyn Disk, dir: &Path, text: &str) -> Result<(), DataDirError> {
     let path = mark_of(dir);
     let file = match disk.open(&path, Mode::Create) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
         file => file.map_err(failed("create", &path))?,
     };
-    // The name first: what it says is only for people.
+    // The name first: the text is only for people.
     sync_parent(disk, &path)?;
     file.write_at(text.as_bytes(), 0).and_then(|()| file.sync_data()).map_err(failed("write", &path))
 }

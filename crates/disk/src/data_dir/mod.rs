@@ -1,4 +1,4 @@
-//! The data directory: who it belongs to, and that nobody else uses it.
+//! The data directory: its layout, its owner and its locks.
 //!
 //! ```text
 //! <data-dir>/member/lock      held while a member runs

@@ -1,4 +1,4 @@
-//! What a file holds, and which older contents a power cut could bring back.
+//! The contents of a file, and the older contents that a power cut may bring back.
 
 use super::memory::{FILE_BYTES_MAX, Memory};
 use super::random::Random;
@@ -23,8 +23,8 @@ pub(super) struct Contents {
     sectors: BTreeMap<u64, Older<Sector>>,
 }
 
-/// Earlier states, the durable one first. `stuck` after a failed sync: no later sync brings the state of then to the disk, as
-/// the operating system has marked the pages clean; only writing them again does.
+/// Earlier states, the durable one first. `stuck` after a failed sync: a later sync does not bring that state to the disk, because the
+/// operating system has marked the pages clean. Only writing them again does.
 struct Older<T> {
     versions: Vec<T>,
     stuck: bool,
@@ -86,7 +86,7 @@ impl Contents {
             return Ok(());
         }
         if length < self.length && length < self.touched {
-            // What lies behind the new end must read as zeros when the file grows again.
+            // What lies after the new end must read as zeros when the file grows again.
             let zeros = vec![0; (self.touched.min(self.length) - length) as usize];
             self.overwrite(&zeros, length);
         }

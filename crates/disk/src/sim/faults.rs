@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// What is to go wrong, and what has.
+/// The faults that are planned, and those that have happened.
 #[derive(Default)]
 pub(super) struct Faults {
     pub(super) operations: u64,
@@ -15,7 +15,7 @@ pub(super) struct Faults {
     sync_error: i32,
 }
 
-/// How far an operation that was let in may go.
+/// The power during an operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Power {
     On,
