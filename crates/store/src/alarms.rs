@@ -1,4 +1,4 @@
-//! The alarms that are on. They are replicated: what they refuse is refused by every member alike.
+//! The alarms that are on. They are replicated, so every member refuses the same requests.
 
 use api::etcdserverpb::{AlarmMember, AlarmRequest, AlarmResponse, AlarmType, alarm_request::AlarmAction};
 use std::collections::BTreeSet;

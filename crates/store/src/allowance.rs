@@ -1,4 +1,4 @@
-//! What a read may take, and whether anybody still waits for it.
+//! The memory that a read may take, and whether its client still waits.
 
 use api::Error;
 
@@ -12,7 +12,7 @@ pub struct Allowance<'a> {
 }
 
 impl Allowance<'static> {
-    /// Of a read that nothing bounds and nobody gives up.
+    /// For a read without a bound, which is never given up.
     pub const UNBOUNDED: Allowance<'static> = Allowance { wanted: &|| true, bytes_max: usize::MAX };
 }
 
@@ -21,7 +21,7 @@ impl Allowance<'static> {
 pub enum Unread {
     /// The request is refused.
     Refused(Error),
-    /// Nobody waits for the answer any more.
+    /// The client no longer waits for the answer.
     Unwanted,
     /// It takes more memory than it was allowed.
     TooMuch,

@@ -2,8 +2,8 @@
 //!
 //! Entries are applied in strides. A stride computes its results against the index and an overlay of what it wrote itself, and
 //! appends its records to the log's buffer. Committing it writes the buffer, installs the versions in the index, publishes the
-//! revision, tells the watch hub, which lets nobody in between, and hands the answers out, in this order: an answer is never seen before
-//! its write.
+//! revision, tells the watch hub (under its lock, so that no watcher registers in between), and hands out the answers, in this order: no
+//! answer is seen before its write.
 
 use crate::alarms::Alarms;
 use crate::auth::{Ask, AuthEvent, Author, Change as AuthChange};
@@ -53,7 +53,7 @@ pub enum Response {
 pub trait Sink {
     /// The request with this id was applied, by the entry at `index`.
     fn done(&mut self, index: u64, request_id: u64, result: Result<Response, Error>);
-    /// A configuration change was recorded: Raft is to be told. One that the cluster cannot have comes with node id 0, which
+    /// A configuration change was recorded, and Raft must be told. One that the cluster refuses comes with node id 0, which
     /// changes nothing.
     fn conf_change(&mut self, index: u64, change: raftpb::ConfChange);
     /// An entry that passed the quota was applied: the NOSPACE alarm is due.
@@ -501,9 +501,9 @@ impl Applier {
     }
 
     /// Puts the stride's versions into the index, in short holds of its lock, and publishes each revision with its last version. Watchers
-    /// hear of a revision before anybody who has read it can ask them for more.
+    /// hear of a revision before a client that has read it can ask them for progress.
     fn publish_changes(&self) {
-        // Built before anything is locked; who registers only then costs it there.
+        // Built before anything is locked. If a watcher registers later, they are built under the lock.
         let events: Option<Vec<Event>> =
             (!self.store.hub.is_idle()).then(|| self.changes.iter().map(Change::event).collect());
         let mut rest = &self.changes[..];

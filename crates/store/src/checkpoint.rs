@@ -1,4 +1,4 @@
-//! Checkpoints: what the store was after one applied entry, in one small file beside the segments.
+//! Checkpoints: the state of the store after one applied entry, but for the keys, in one small file.
 //!
 //! A checkpoint lists the segments of the revision log with the lengths it covers; everything listed is durable before the
 //! checkpoint gets its name. Two are kept, and no file that one of them lists is removed. The byte layout is drawn in

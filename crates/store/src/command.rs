@@ -1,7 +1,7 @@
 //! What a committed entry asks for.
 //!
-//! `InternalRaftRequest` has thirty optional fields of which one is set. Taking it apart by hand avoids building (and dropping)
-//! that large structure for every put.
+//! `InternalRaftRequest` has thirty optional fields, of which one is set. Decoding it by hand avoids building and dropping that large
+//! structure for every put.
 
 use crate::auth::{Author, Change};
 use api::Message;

@@ -1,4 +1,4 @@
-//! A store made of what another program has stored.
+//! Building a store from another program's data.
 
 use crate::auth::AuthState;
 use crate::checkpoint::{Checkpoint, Checkpoints};
@@ -100,7 +100,7 @@ impl Founding {
     pub fn finish(mut self, state: Checkpoint) -> Result<(), FoundingError> {
         self.log.flush()?;
         let listing = self.log.listing();
-        // What is there from before is the empty store, to which nobody may go back.
+        // The checkpoint before this one is of the empty store, to which no start may go back.
         let state = Checkpoint { segments: listing.entries().to_vec(), installed: true, ..state };
         if state.revision > FOUNDING_REVISION_MAX {
             return Err(FoundingError::State("its revision leaves none for later changes"));

@@ -1,5 +1,5 @@
-//! The replicated part of leases: what was granted, the remaining time last written to the Raft log, and which keys hang on
-//! which lease. Deadlines are no part of it: they belong to the leader alone.
+//! The replicated part of leases: what was granted, the remaining time last written to the Raft log, and which keys are attached to
+//! which lease. Deadlines are not replicated: only the leader has them.
 
 use crate::log::RwLock;
 use crate::log::{read, write};
@@ -29,7 +29,7 @@ pub struct Leases {
     table: RwLock<Table>,
     /// Keys on some lease, to keep puts away from the lock while there are none.
     attached: AtomicUsize,
-    /// Leases, for those who ask at every write.
+    /// Number of leases, for the check at every write.
     granted: AtomicUsize,
 }
 

@@ -6,8 +6,8 @@
 //!
 //! The path of a write: [`command`] (what an entry asks for) → [`applier`] ([`put`], [`delete`], [`txn`] with [`compare`], against
 //! [`staging`] and its [`overlay`]) → [`log`] (the revision log: the database) → [`index`] (keys to their versions) →
-//! [`watch`] (watchers). The path of a read: [`store`] → [`range`] or [`stream`] on a [`live`] view → [`kvs`] (references to
-//! stored bytes).
+//! [`watch`] (watchers). The path of a read: [`store`] → [`range`] or [`stream`] on a [`read_view`] → [`kvs`] (references to stored
+//! bytes).
 
 mod alarms;
 mod allowance;

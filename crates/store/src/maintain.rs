@@ -17,7 +17,7 @@ const PRUNE_STRIDE_VERSIONS: usize = 512;
 const PRUNE_STRIDE_BYTES: u64 = 32 * 1024;
 /// A slice is done in parts, between which it can be ended.
 const SLICE_PART_BYTES: u64 = 256 * 1024;
-/// With so many compactions waiting, dropping what they let go of comes before their hashes: members then have nothing to compare,
+/// With this many compactions waiting, dropping versions comes before their hashes: members then have nothing to compare,
 /// but their disks do not fill.
 const BACKLOG_COMPACTIONS: usize = 4;
 /// Checkpoints that must be written until the files which a rewrite replaced can go.
@@ -31,7 +31,7 @@ pub(crate) struct Maintenance {
     /// Versions dropped since the start.
     dropped: AtomicU64,
     due: Mutex<Due>,
-    /// Somebody waits for the desk: the slice under way is to end soon.
+    /// Another thread waits for the desk: the slice under way is to end soon.
     halting: AtomicBool,
     /// Replaced files may have lost their last reader.
     sweep: AtomicBool,
@@ -53,7 +53,7 @@ struct Due {
     rewrites: u64,
 }
 
-/// What one slice goes on with.
+/// The work that one slice continues.
 pub(crate) struct Desk {
     compaction: Option<Job>,
     rewriter: Rewriter,
@@ -133,7 +133,7 @@ impl Maintenance {
         lock(&self.due).rewrites
     }
 
-    /// A checkpoint is written that was captured after so many `rewrites`. Should another have finished since, all are due again.
+    /// Notes a finished checkpoint that was captured after this many `rewrites`. If another rewrite has finished since, all are due again.
     pub(crate) fn checkpointed(&self, rewrites: u64) {
         let mut due = lock(&self.due);
         if due.rewrites == rewrites {
@@ -149,7 +149,7 @@ impl Maintenance {
         desk
     }
 
-    /// Has the next slice look for files that nobody reads any more.
+    /// Makes the next slice look for files without readers.
     pub(crate) fn sweep_soon(&self) {
         self.sweep.store(true, Ordering::Release);
     }
@@ -218,7 +218,7 @@ impl Store {
         Ok(Progress { work, compacted: self.compacted(), checkpoint_is_due })
     }
 
-    /// Removes replaced files that nobody reads any more, if there may be some.
+    /// Removes replaced files without readers, if there may be some.
     fn sweep(&self) -> Result<(), Error> {
         if self.maintenance.sweep.swap(false, Ordering::AcqRel) && lock(&self.checkpoints).sweep()? {
             self.maintenance.sweep_soon();
@@ -226,8 +226,8 @@ impl Store {
         Ok(())
     }
 
-    /// Notes whether the disk has room for what the store does on its own, and what of it is not for deletions. Space goes in whole segments, so whoever prepares the
-    /// next one should look: between two looks writes must not take more than the reserve.
+    /// Notes whether the disk has space for the store's own work, and how much deletions may fill. Space is taken in whole segments, so
+    /// the thread that prepares the next one should look: between two looks writes must not take more than the reserve.
     pub fn look_at_disk(&self) {
         let released = self.released_bytes.load(Ordering::Acquire);
         // A disk that does not say how much is free is found full by a write, if it is.
@@ -238,7 +238,7 @@ impl Store {
         let rewrite = own.saturating_sub(self.segments.needed_spare_bytes());
         self.disk_floor.store(rewrite.saturating_add(self.options.reserve_bytes), Ordering::Relaxed);
         self.headroom_bytes.store(self.headroom_of(free), Ordering::Release);
-        // What was used of it until the look is gone from the disk.
+        // Released reservations that were used before this look are no longer free on the disk.
         self.released_bytes.fetch_sub(released, Ordering::AcqRel);
         let is_low = free < needed;
         if !self.disk_is_low.swap(is_low, Ordering::Relaxed) && is_low {
@@ -281,7 +281,7 @@ impl Desk {
             self.compaction = None;
             return Ok(Work::Busy);
         }
-        // What is kept free is room for one copy: there is nothing to do before checkpoints have let go what the last one replaced.
+        // The reserve is for one copy: the next has to wait until checkpoints have freed what the last one replaced.
         if store.disk_is_low() && self.rewriter.is_idle() && store.maintenance.checkpoints_due() {
             return Ok(Work::Idle);
         }

@@ -1,7 +1,7 @@
 //! The replicated membership table: who belongs to the cluster, who was removed, and what the cluster agreed on.
 //!
-//! Raft knows members by id alone. Their URLs, names and roles travel beside it: in the context of a configuration change (JSON,
-//! as etcd writes it) and in entries of their own.
+//! Raft knows only the ids of members. Their URLs, names and roles travel separately: in the context of a configuration change (JSON, as
+//! etcd writes it) and in entries of their own.
 
 use api::Error;
 use api::membershippb::{ClusterMemberAttrSetRequest, DowngradeInfoSetRequest};
@@ -141,7 +141,7 @@ impl Members {
         if taken { Err(Error::PeerUrlExist) } else { Ok(()) }
     }
 
-    /// A member tells its name and client URLs. One that was removed meanwhile is past caring.
+    /// Sets a member's name and client URLs. Those of a member that was removed meanwhile are ignored.
     pub(crate) fn set_attributes(&mut self, request: ClusterMemberAttrSetRequest) {
         if let Some(member) = self.members.get_mut(&request.member_id) {
             let attributes = request.member_attributes.unwrap_or_default();

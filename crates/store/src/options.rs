@@ -1,4 +1,4 @@
-//! How a store is set up.
+//! Options of a store.
 
 use api::limits;
 

@@ -11,7 +11,7 @@ pub(crate) struct Pins {
     counts: Mutex<BTreeMap<i64, usize>>,
 }
 
-/// Keeps every version that a read at this revision needs until it is dropped. Whoever pins must check the compact revision
+/// Keeps every version that a read at this revision needs until it is dropped. A reader that pins must check the compact revision
 /// *after* pinning: pruning looks at the pins after the compact revision moved.
 pub(crate) struct Pin<'a> {
     pins: &'a Pins,

@@ -53,7 +53,7 @@ impl Applier {
         rev
     }
 
-    /// What watchers are told was there before: the pair as the revision before this one left it, and nothing where a put
+    /// The previous pair for watchers: as the revision before this one left it, and none where a put
     /// begins a key. A transaction may change a key twice.
     fn before_revision(&self, key: &[u8], version: &Version, previous: Option<&Version>) -> Option<Loc> {
         if version.version == 1 {

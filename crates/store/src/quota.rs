@@ -1,7 +1,7 @@
 //! The space quota: what a request would add, estimated as etcd does.
 //!
-//! An entry that passes the quota is applied all the same, and answered with an error, as etcd does it: members differ in what they
-//! have left. So that this is rare, requests claim what they add before they are proposed, as long as the quota is near.
+//! An entry that exceeds the quota is applied all the same, and answered with an error, as etcd does: members differ in what they have
+//! left. To make this rare, requests claim what they add before they are proposed while the quota is near.
 
 use crate::store::Store;
 use api::Error;

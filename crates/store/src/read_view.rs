@@ -14,8 +14,8 @@ use std::cell::{Cell, RefCell};
 
 /// A read of the published store at the revision it had when the read began.
 ///
-/// As long as it is short it holds the index lock throughout, so that counts come from the tree. After a stride of keys it pins
-/// what it needs, and goes on in strides that filter by revision.
+/// A short read holds the index lock throughout, so that counts come from the tree. After a stride of keys it pins what it needs, and
+/// continues in strides that filter by revision.
 pub(crate) struct ReadView<'a> {
     store: &'a Store,
     current: i64,
@@ -26,7 +26,7 @@ pub(crate) struct ReadView<'a> {
     guard: RefCell<Option<RwLockReadGuard<'a, Index>>>,
     /// Asked between two strides whether to go on.
     wanted: &'a dyn Fn() -> bool,
-    /// Nobody wants the answer any more.
+    /// The client no longer wants the answer.
     given_up: Cell<bool>,
     /// Keys that may still be looked at under this hold of the lock.
     left: Cell<usize>,
@@ -57,7 +57,7 @@ impl<'a> ReadView<'a> {
         }
     }
 
-    /// Keeps revision `at`, which is readable now, readable after the lock is let go.
+    /// Keeps revision `at`, which is readable now, readable after the lock is released.
     pub(crate) fn pin(&self, at: i64) {
         assert!(self.guard.borrow().is_some(), "a read pins while it holds the index");
         self.pins.borrow_mut().push(self.store.pins.pin(at));
@@ -81,8 +81,8 @@ impl<'a> ReadView<'a> {
     fn guard(&self, at: i64) -> RwLockReadGuard<'a, Index> {
         self.guard.take().unwrap_or_else(|| {
             let guard = read(&self.store.index);
-            // A pin keeps versions from being pruned, but not the whole state from being replaced. What the new one has at the same
-            // revision is the same.
+            // A pin keeps versions from being pruned, but not a snapshot from replacing the whole state. At the same revision the
+            // snapshot holds the same.
             if self.store.generation() != self.generation && at < self.store.compact_revision() {
                 self.overtaken.set(true);
             }
@@ -90,13 +90,12 @@ impl<'a> ReadView<'a> {
         })
     }
 
-    /// Whether what was read is worth nothing, because the whole state was replaced meanwhile and the new one was compacted past the
-    /// revision. The read is to be begun again.
+    /// Whether the read must begin again: a snapshot was installed meanwhile that was compacted past the revision.
     pub(crate) fn is_overtaken(&self) -> bool {
         self.overtaken.get()
     }
 
-    /// Whether what was read is not all, because nobody wants it any more.
+    /// Whether the read ended early, because its client no longer wants the answer.
     pub(crate) fn is_given_up(&self) -> bool {
         self.given_up.get()
     }

@@ -1,10 +1,10 @@
-//! The only way into a store that exists: load the newest checkpoint, cut the log to its lengths, rebuild the index from the
-//! records. The WAL replays the rest.
+//! Opening an existing store: load the newest checkpoint, cut the log to its lengths, rebuild the index from the records. The Raft log
+//! replays the rest.
 //!
-//! Nothing on disk is changed before everything the checkpoint covers was verified. What is damaged is refused with file and
-//! offset, never repaired or guessed; but one checkpoint may be damaged, because two are kept and the Raft log reaches back to the
-//! older one. It is passed over, and what it may list stays until two more were written. Only what no checkpoint covers is removed: unfinished checkpoints, segments that were
-//! begun after the last one, and the tail of the segment that was being filled.
+//! Nothing on disk is changed before everything the checkpoint covers was verified. Damage is refused with file and offset, never
+//! repaired or guessed. One checkpoint may be damaged, because two are kept and the Raft log reaches back to the older one: it is passed
+//! over, and what it may list stays until two more were written. Only what no checkpoint covers is removed: unfinished checkpoints,
+//! segments that were begun after the last one, and the tail of the segment that was being filled.
 
 mod error;
 mod files;
@@ -37,7 +37,7 @@ pub(crate) struct Recovered {
     pub(crate) checkpoint: Checkpoint,
     /// Writes the next ones.
     pub(crate) checkpoints: Checkpoints,
-    /// Appends behind what the checkpoint covers.
+    /// Appends after what the checkpoint covers.
     pub(crate) log: Log,
     /// The read side of the log.
     pub(crate) segments: Arc<Segments>,
@@ -61,7 +61,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<
     let sources = Source::open_all(&*disk, dir, &checkpoint)?;
     let rebuilt = rebuild(&sources, checkpoint.finished_compaction(), || {})?;
     let segments = Arc::new(Segments::new(Arc::clone(&disk), dir, options, files.next_id(&found.kept)?));
-    // What a damaged checkpoint may cover behind the end of an older one is not cut off.
+    // What a damaged checkpoint may cover after the end of an older one is not cut off.
     let is_behind = found.is_behind();
     let tidied = files.tidy(&*disk, found, &segments)?;
     let tail = tidy::adopt_segments(&segments, sources, &rebuilt.shares, is_behind)?;

@@ -1,7 +1,7 @@
-//! Giving space back: segments that are mostly dead are copied, live records only, into a new segment that takes their place.
+//! Giving space back: the live records of mostly dead segments are copied to a new segment that replaces them.
 //!
-//! Sealed segments never change, so whoever reads one goes on undisturbed; its file goes when no kept checkpoint lists it. The
-//! work is done in steps off the apply thread. It holds the index lock for [`STRIDE_RECORDS`] records at a time.
+//! Sealed segments never change, so their readers are not disturbed; a file is removed when no kept checkpoint lists it. The work is done
+//! in steps off the apply thread. It holds the index lock for [`STRIDE_RECORDS`] records at a time.
 //!
 //! **Graves.** A dead put may be dropped at any time, because the index is rebuilt from what is newest. A dead tombstone may
 //! not: should an older put of its key still lie in an earlier segment, dropping the tombstone would bring the key back at

@@ -67,7 +67,7 @@ impl SnapshotJob {
     }
 
     /// Plans the file. Reads the whole index and every record's header: for the slow pool. The image holds the segments it
-    /// needs, and nothing else: compaction and rewriting go on while it is sent, however slowly. `None` when the whole state was
+    /// needs, and nothing else: compaction and rewriting continue while it is sent, however slowly. `None` when the whole state was
     /// replaced by another member's meanwhile: then another one is to be captured.
     pub fn image(self) -> Option<Image> {
         self.image_while(&|| true).unwrap_or_default()

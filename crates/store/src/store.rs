@@ -43,14 +43,14 @@ pub struct Store {
     pub(crate) pins: Pins,
     pub(crate) leases: Leases,
     pub(crate) alarms: RwLock<Alarms>,
-    /// Alarms that are on, for those who ask at every write.
+    /// Alarms that are on, for the check at every write.
     pub(crate) alarm_count: AtomicUsize,
     pub(crate) auth: Auth,
     pub(crate) members: RwLock<Members>,
     pub(crate) hub: Hub,
     pub(crate) hashes: HashCache,
     pub(crate) maintenance: Maintenance,
-    /// Held while a checkpoint is written: nobody in a hurry may ask for it.
+    /// Held while a checkpoint is written: no thread that must not wait may take it.
     pub(crate) checkpoints: Mutex<Checkpoints>,
     pub(crate) oldest_checkpoint: AtomicU64,
     /// Segments of other members' snapshots whose transfer broke.
@@ -229,7 +229,7 @@ impl Store {
         self.disk_is_low.load(Ordering::Relaxed)
     }
 
-    /// Refuses a request that would pass the quota, before it is proposed. Who is refused raises the alarm.
+    /// Refuses a request that would exceed the quota, before it is proposed. The refused caller raises the alarm.
     pub fn quota_check(&self, request: &InternalRaftRequest) -> Result<(), Error> {
         if self.over_quota(quota::cost(request)) { Err(Error::NoSpace) } else { Ok(()) }
     }

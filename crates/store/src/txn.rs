@@ -1,7 +1,7 @@
 //! Transactions: conditions first, then every check that could fail, then the operations of the branches taken.
 //!
-//! What goes through nested transactions, here and in `compare`, `quota`, `delete_reserve` and `auth`, recurses by level. None that is deeper than
-//! [`TXN_NESTING_MAX`](api::limits::TXN_NESTING_MAX) is decoded, whatever a client or a log sends.
+//! Functions over nested transactions, here and in `compare`, `quota`, `delete_reserve` and `auth`, recurse by level. Nothing deeper than
+//! [`TXN_NESTING_MAX`](api::limits::TXN_NESTING_MAX) is decoded, whether a client or a log sends it.
 
 use crate::allowance::{Allowance, Unread};
 use crate::applier::{Applier, header};

@@ -1,4 +1,4 @@
-//! What the parts of the store tell each other: revisions, places in the log, versions of a key.
+//! Types that all parts of the store share: revisions, places in the log, versions of a key.
 
 /// A point in history: the transaction and the change inside it. Orders as etcd's 17-byte revision keys do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 /// Called for each key in order.
 pub(crate) type Visit<'a> = &'a mut dyn FnMut(&[u8], &Version) -> ControlFlow<()>;
 
-/// One consistent state, and the history behind it.
+/// One consistent state, and its history.
 pub(crate) trait View {
     /// The revision a read sees that names none, and that answers carry.
     fn current(&self) -> i64;

@@ -1,4 +1,4 @@
-//! What entries make of the state.
+//! Applying entries to users and roles.
 
 use super::state::AuthState;
 use super::{AuthEvent, ROOT};
@@ -31,7 +31,7 @@ pub(crate) enum Change {
 }
 
 impl AuthState {
-    /// Does what the entry at `index` says, or tells why not; then nothing changes.
+    /// Applies the entry at `index`. After an error nothing has changed.
     pub(super) fn change(&mut self, index: u64, change: Change) -> Result<AuthEvent, Error> {
         match change {
             Change::Enable => return self.enable(),

@@ -8,7 +8,7 @@ use api::etcdserverpb::{
 };
 use api::{Error, KeyRange};
 
-/// What somebody asks for.
+/// A request, as far as permissions depend on it.
 #[derive(Clone, Copy, Debug)]
 pub enum Ask<'a> {
     /// Something that every user may have.
@@ -42,7 +42,7 @@ impl Ask<'_> {
     pub fn is_for_all(&self) -> bool {
         match self {
             Ask::Txn(request) => asks_for_nothing(request),
-            // A user whom nobody can be.
+            // No user has this name.
             Ask::User("") => true,
             _ => false,
         }
@@ -69,7 +69,7 @@ fn asks_for_nothing(request: &TxnRequest) -> bool {
 }
 
 impl Permissions {
-    /// Whether the user may have all that the request asks for, in whatever branch or depth.
+    /// Whether the user may do everything that the request asks for, in every branch and depth.
     pub fn decide(&self, ask: Ask<'_>, leases: &Leases) -> Result<(), Error> {
         if self.is_root {
             return Ok(());
@@ -95,7 +95,7 @@ impl Permissions {
         self.may_read(KeyRange::new(key, range_end))
     }
 
-    /// Who puts a key on a lease decides when the others on it go, so they must be the user's to write as well.
+    /// A user who attaches a key to a lease decides when the lease's other keys end, so the user must be allowed to write those too.
     fn puts(&self, request: &PutRequest, leases: &Leases) -> bool {
         let key = KeyRange::One(&request.key);
         self.may_write(key)

@@ -1,7 +1,7 @@
 //! Who may do what: users, roles and their permissions, replicated like everything else.
 //!
-//! [`state`] is what the cluster agrees on, [`change`] what entries make of it, [`permissions`] what one user may do, merged over
-//! the roles, and [`decision`] the one function that permits or refuses a request.
+//! [`state`] is what the cluster agrees on, [`change`] applies entries to it, [`permissions`] is what one user may do, merged over the
+//! roles, and [`decision`] is the one function that permits or refuses a request.
 
 mod base64;
 mod change;
@@ -38,7 +38,7 @@ impl Author {
         Author { user: ROOT.into(), revision: u64::MAX }
     }
 
-    /// Nobody: what requests are proposed as while nobody has to log in.
+    /// No user: the author of requests while authentication is off.
     pub fn nobody() -> Author {
         Author::default()
     }

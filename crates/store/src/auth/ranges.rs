@@ -6,12 +6,12 @@ use api::KeyRange;
 /// Spans in key order, with a gap between each and the next.
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
-    /// Starts and ends, one behind the other.
+    /// Starts and ends, one after the other.
     bytes: Box<[u8]>,
     spans: Box<[Span]>,
     /// Bytes with which all starts begin.
     prefix: usize,
-    /// What comes behind them, see [`head`]: a search compares numbers that lie side by side, and hardly ever keys.
+    /// The first bytes of each start after the prefix, see [`head`]: a search compares numbers that lie side by side, and rarely keys.
     heads: Box<[u64]>,
 }
 
@@ -124,7 +124,7 @@ fn head(key: &[u8]) -> u64 {
     u64::from_be_bytes(head)
 }
 
-/// The end of a span, the first key behind it.
+/// The end of a span, the first key after it.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum End {
     Key(Vec<u8>),

@@ -1,4 +1,4 @@
-//! The state as all threads see it.
+//! Users and roles as all threads see them.
 
 use super::change::{Change, has_no_password, position};
 use super::permissions::Permissions;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// Users whose merged permissions are kept.
 const KEPT_MAX: usize = 10_000;
 
-/// Users, roles and permissions. The one who applies changes them; everybody else reads.
+/// Users, roles and permissions. The applier changes them; all other threads read.
 pub struct Auth {
     /// Shared with captures; changed under the lock.
     state: RwLock<Arc<AuthState>>,
@@ -159,7 +159,7 @@ impl Auth {
         let state = read(&self.state);
         let role = state.roles.get(name).ok_or(Error::RoleNotFound)?;
         if name == ROOT {
-            // Whatever it was granted.
+            // Root may do everything, whatever was granted to it.
             let perm_type = Type::Readwrite as i32;
             return Ok(vec![Permission { perm_type, key: Bytes::new(), range_end: Bytes::from_static(&[0]) }]);
         }

@@ -1,4 +1,4 @@
-//! What the cluster agrees on.
+//! Users, roles and whether authentication is on: what the cluster agrees on.
 
 use api::authpb::{Role, User};
 use bytes::Bytes;
@@ -76,7 +76,7 @@ impl AuthState {
         }
     }
 
-    /// The bytes for a checkpoint: none for a state that nobody has changed.
+    /// The bytes for a checkpoint: none if nothing was ever changed.
     pub(crate) fn save(&self) -> Bytes {
         if *self == AuthState::default() {
             return Bytes::new();

@@ -86,7 +86,7 @@ fn has(granted: &[(i32, Vec<u8>, Vec<u8>)], key: &[u8], writes: bool) -> bool {
     })
 }
 
-/// Probes: every key, and one right behind each and far behind all.
+/// Probes: every key, one right after each, and one far after all.
 fn probes() -> Vec<Vec<u8>> {
     let keys = all_keys();
     let behind = keys.iter().map(|key| [&key[..], &[0]].concat());

@@ -1,4 +1,4 @@
-//! What a checkpoint says.
+//! The content of a checkpoint.
 
 use crate::auth::AuthState;
 use crate::log::SegmentEntry;
@@ -7,7 +7,7 @@ use api::leasepb::Lease;
 use api::raftpb::ConfState;
 use bytes::Bytes;
 
-/// Revisions, entries and terms to which no cluster gets, so that one can still be counted on from.
+/// Larger revisions, entries and terms are refused, so that adding to one never overflows.
 const NUMBER_MAX: u64 = 1 << 62;
 
 /// The state of the store after the entry `applied_index`, apart from the keys, which are in the segments. Persisted as

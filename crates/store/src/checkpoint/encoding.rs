@@ -13,7 +13,7 @@ const FORMAT: u32 = 1;
 const FORMAT_WITH_LEASE_TABLE: u32 = 2;
 /// Length of the header: magic, format, CRC-32C of the body, length of the body, 4 zero bytes, CRC-32C of all before.
 const HEADER_BYTES: usize = 32;
-/// What is behind the name of a checkpoint that is being written.
+/// The suffix of a checkpoint file that is being written.
 pub(crate) const TEMPORARY_SUFFIX: &str = ".tmp";
 
 /// What a checkpoint's file is named after. Later ones are greater.
@@ -40,7 +40,7 @@ impl CheckpointName {
         CheckpointName { applied_index, repeat }
     }
 
-    /// Reads a file's name; `None` when it is none of a checkpoint. No store comes to half of the numbers.
+    /// Reads a file's name; `None` when it is not a checkpoint's. Numbers beyond half of the range are refused: no store gets there.
     pub(crate) fn parse(name: &str) -> Option<CheckpointName> {
         let stem = name.strip_suffix(".ckpt")?;
         let (index, repeat) = stem.split_once('-').unwrap_or((stem, "0"));
@@ -85,7 +85,7 @@ pub fn decode_checkpoint(bytes: &[u8]) -> Result<Checkpoint, Damage> {
 
 const UNKNOWN_FORMAT: Damage = Damage { offset: 8, what: "a checkpoint format that this version does not know" };
 
-/// Reads a checkpoint that another member sent: a file's bytes, or with a table of leases beside it.
+/// Reads a checkpoint that another member sent: a file's bytes, or one that refers to a separate table of leases.
 pub(crate) fn decode_sent(bytes: &[u8]) -> Result<Checkpoint, Damage> {
     let Some((header, body)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
         return Err(Damage { offset: 0, what: "shorter than a checkpoint's header" });

@@ -153,7 +153,7 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Removes damaged checkpoints once nobody can want them any more. One of them may just have been replaced by `new`.
+    /// Removes damaged checkpoints once they cannot be needed any more. One of them may just have been replaced by `new`.
     fn settle_doubts(&mut self, new: CheckpointName) -> Result<(), Error> {
         let Some(doubted) = &mut self.doubted else { return Ok(()) };
         doubted.names.retain(|name| *name != new);

@@ -1,9 +1,9 @@
 //! A client snapshot: the store written out as the database file that etcd's own tools restore from.
 //!
 //! The file is a B+tree per bucket in pages of 4096 bytes (`docs/formats.md`, "Snapshot image"). Its length must be known before its
-//! first byte is sent, and a store of any size must fit through a little memory. So the records are gone through twice: once
-//! to count pages, touching no value, and once to write them. Both passes run the same code; only what a page is written to
-//! differs. Pages are numbered as they are finished, children before parents, so that nothing but one open page per level is held.
+//! first byte is sent, and a store of any size must be written with little memory. So there are two passes over the records: one
+//! counts pages without reading values, the other writes them. Both run the same code with another sink. Pages are numbered as they are
+//! finished, children before parents, so that only one open page per level is held.
 
 mod page;
 mod schema;
@@ -25,7 +25,7 @@ use tree::Tree;
 /// Records planned between two looks whether the file is still wanted.
 const SLICE_RECORDS: usize = 1_024;
 
-/// The records of one bucket, which can be gone through twice and are the same both times.
+/// The records of one bucket, which can be read twice and are the same both times.
 pub trait Bucket: Send {
     /// Its name.
     fn name(&self) -> &str;

@@ -2,7 +2,7 @@
 
 use bytes::{BufMut, BytesMut};
 
-/// Bytes of a page. A page with more to hold goes on into the pages that follow it.
+/// Bytes of a page. A longer one continues in the pages that follow it.
 pub(super) const PAGE_BYTES: usize = 4096;
 
 /// Bytes before the elements of a page.
@@ -68,7 +68,7 @@ impl Pages {
         Pages { next: HEAD_PAGES, out: Some(out) }
     }
 
-    /// True if pages are only counted, so that nobody need hold what goes into them.
+    /// True if pages are only counted, so that their content need not be kept.
     pub(super) fn is_counted(&self) -> bool {
         self.out.is_none()
     }

@@ -11,7 +11,7 @@ use api::raftpb::ConfState;
 use super::Table;
 use crate::types::Revision;
 
-/// The key of a version in bucket `key`: main and sub revision as 8 big-endian bytes each, `_` between them, and a `t` behind a
+/// The key of a version in bucket `key`: main and sub revision as 8 big-endian bytes each, `_` between them, and a `t` after a
 /// tombstone's. The value is its stored `KeyValue`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RevisionKey {

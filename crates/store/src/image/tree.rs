@@ -127,7 +127,7 @@ impl Leaf {
         }
     }
 
-    /// Writes the page, returns its first key and its number, and starts anew.
+    /// Writes the page, returns its first key and its number, and begins an empty one.
     fn close(&mut self, pages: &mut Pages) -> (Vec<u8>, u64) {
         let id = pages.add(Kind::Leaf, self.slots.len(), self.bytes(), |out| {
             // Positions count from the element that holds them.

@@ -1,4 +1,4 @@
-//! What must hold in every tree, checked by walking all of it.
+//! The invariants of the tree, checked by walking all of it.
 
 use super::Index;
 use super::branch::HEAVY_CHILDREN_MIN;

@@ -24,7 +24,7 @@ pub(super) type Parts<'a> = [&'a [u8]; 2];
 pub(super) struct KeyBlock {
     len: u32,
     prefix_len: u32,
-    /// `u32::MAX` behind the last, so that a search may always look at the whole array.
+    /// `u32::MAX` after the last, so that a search may always look at the whole array.
     heads: [u32; KEYS_MAX],
     ends: [u32; KEYS_MAX],
     heap: Vec<u8>,

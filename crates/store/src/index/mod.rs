@@ -3,8 +3,8 @@
 //! An order-statistics B+tree. Each branch knows how many *live* keys (newest version not a tombstone) are below each child, so
 //! counting a range costs two descents. Values are not here: a [`Version`] says where its bytes are in the revision log.
 //!
-//! The tree sits behind a lock that readers hold for short strides ([`Index::scan`] and [`Index::prune`] take an allowance); readers
-//! ask for a revision and are not disturbed by later versions.
+//! A lock guards the tree, and readers hold it for short strides ([`Index::scan`] and [`Index::prune`] take an allowance). Readers ask
+//! for a revision, and pass over later versions.
 
 mod branch;
 mod build;

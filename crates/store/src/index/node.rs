@@ -1,4 +1,4 @@
-//! A node of the tree, whichever its level.
+//! A node of the tree, on any level.
 
 use super::branch::Branch;
 use super::keys::{KEYS_MAX, KeyBlock};

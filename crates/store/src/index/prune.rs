@@ -70,7 +70,7 @@ impl Pruner<'_> {
 }
 
 impl Index {
-    /// One slice of a compaction, which starts behind `after`: drops versions that no read at main revision `compact` or later needs,
+    /// One slice of a compaction, which starts after `after`: drops versions that no read at main revision `compact` or later needs,
     /// and keys that are left with none. Of each key stay the newest version not later than `compact` (unless that is a
     /// tombstone from before it) and all later ones. `dead` is told the place of each dropped version. Looks at no more than
     /// `visit_max` versions (at least one).

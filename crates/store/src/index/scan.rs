@@ -85,7 +85,7 @@ impl Leaf {
     }
 }
 
-/// An upper bound as the lower bound of what lies behind it.
+/// An upper bound as the lower bound of what lies after it.
 fn reversed(upper: Bound<&[u8]>) -> Bound<&[u8]> {
     match upper {
         Bound::Included(key) => Bound::Excluded(key),
@@ -95,7 +95,7 @@ fn reversed(upper: Bound<&[u8]>) -> Bound<&[u8]> {
 }
 
 impl Index {
-    /// Visits the keys of `range` that are live at main revision `at`, in order, starting behind `after` if it is given. Looks at no
+    /// Visits the keys of `range` that are live at main revision `at`, in order, starting after `after` if it is given. Looks at no
     /// more than `visit_max` keys (at least one), live or not, so that the caller can give up its lock in between.
     pub(crate) fn scan(
         &self,

@@ -1,10 +1,10 @@
-//! What can go wrong on the way to and from the log's files.
+//! Errors of the revision log.
 
 use super::Damage;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A failure of the revision log. Every one of them ends the member: what is on disk after a failed write is unknown.
+/// A failure of the revision log. Each ends the member: what is on disk after a failed write is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An earlier write failed.

@@ -1,8 +1,8 @@
 //! Locks of the store.
 //!
-//! Read-write locks are `parking_lot`'s: a writer that waits gets the lock when the readers of that moment are done. With the
-//! standard library's it is only told so, and a reader that walks in strides has taken the lock back before the writer runs.
-//! Poisoning is fatal: a thread that panicked while it changed shared state leaves nothing to go on with.
+//! Read-write locks are `parking_lot`'s: a waiting writer is handed the lock when the present readers are done. The standard library
+//! only wakes it, and a reader that walks in strides takes the lock again before the writer runs. Poisoning is fatal: after a
+//! panic in the middle of a change the shared state cannot be used.
 
 pub(crate) use parking_lot::{RwLock, RwLockReadGuard};
 

@@ -28,7 +28,7 @@ pub(crate) enum Kind {
 /// A record's header without its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
-    /// Length of the `KeyValue` bytes behind the header.
+    /// Length of the `KeyValue` bytes after the header.
     pub(crate) len: u32,
     /// When the change was made.
     pub(crate) rev: Revision,

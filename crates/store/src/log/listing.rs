@@ -34,7 +34,7 @@ pub struct SegmentEntry {
     /// Sub revision of the last record.
     #[prost(uint32, tag = "7")]
     pub last_sub: u32,
-    /// CRC-32C of the bytes behind the header. Only in what is sent to another member: it tells equal segments from others.
+    /// CRC-32C of the bytes after the header. Only in what is sent to another member: it tells equal segments from others.
     #[prost(fixed32, optional, tag = "8")]
     pub body_crc: Option<u32>,
 }

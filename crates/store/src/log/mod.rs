@@ -5,7 +5,7 @@
 //! returned, and never changes afterwards.
 //!
 //! What survives a power cut is decided elsewhere: a [checkpoint](crate::checkpoint) lists the segments with the lengths it
-//! covers, after syncing them. Bytes behind those lengths are cut off at [recovery](crate::recovery) and come back from the WAL.
+//! covers, after syncing them. Bytes after those lengths are cut off at [recovery](crate::recovery) and come back from the WAL.
 //!
 //! The byte layout is drawn in `docs/formats.md`, section "Revision log".
 

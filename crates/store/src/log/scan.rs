@@ -18,7 +18,7 @@ pub struct Record {
     pub value: Value,
 }
 
-/// A record that a scan found, borrowed: for those who look at many and keep few.
+/// A record that a scan found, borrowed: for callers that look at many and keep few.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordRef<'a> {
     /// When the change was made.
@@ -92,7 +92,7 @@ impl Scan {
             if !sealed {
                 return None;
             }
-            // The segment behind is looked up by revision, because a rewrite may have replaced this one and its neighbours.
+            // The next segment is looked up by revision, because a rewrite may have replaced this one and its neighbours.
             self.at = None;
         }
     }

@@ -38,7 +38,7 @@ pub struct Segment {
     /// Listings that may still become a checkpoint.
     held: AtomicU32,
     track: RwLock<Track>,
-    /// CRC-32C of the bytes behind the header up to this length, as far as somebody asked.
+    /// CRC-32C of the bytes after the header up to this length, as far as it was computed.
     summed: Mutex<(u64, u32)>,
 }
 
@@ -252,7 +252,7 @@ impl Segment {
         Ok(bytes)
     }
 
-    /// CRC-32C of the bytes behind the header up to `len`. Reads what was not summed up before, and calls `rest` in between.
+    /// CRC-32C of the bytes after the header up to `len`. Reads what was not summed up before, and calls `rest` in between.
     pub(crate) fn body_crc(&self, len: u64, rest: fn()) -> Result<u32, Error> {
         let mut summed = lock(&self.summed);
         let (mut end, mut crc) = if summed.0 <= len { *summed } else { (SEGMENT_HEADER_BYTES as u64, 0) };
@@ -276,7 +276,7 @@ impl Segment {
         }
     }
 
-    /// The record header at `offset` and the offset of the record behind it.
+    /// The record header at `offset` and the offset of the record after it.
     pub(crate) fn record_at(&self, offset: usize) -> (RecordHeader, usize) {
         let header = self.mapping.get(offset, RECORD_HEADER_BYTES).and_then(|bytes| bytes.first_chunk());
         let Some(header) = header.and_then(RecordHeader::decode) else {

@@ -30,7 +30,7 @@ impl Default for Options {
 
 /// Every segment of the log, shared by all threads: reading by place and in revision order, and accounting of live bytes.
 ///
-/// A [`Loc`] is good while the index refers to it, and until the second checkpoint after a rewrite moved it. Whoever may keep
+/// A [`Loc`] is good while the index refers to it, and until the second checkpoint after a rewrite moved it. A reader that may keep
 /// one for longer must turn it into a [`Value`] under the same hold of the index lock that it was read with.
 pub struct Segments {
     pub(super) disk: Arc<dyn Disk>,
@@ -77,7 +77,7 @@ impl Segments {
         Some(Value::new(segment, loc.offset, loc.len))
     }
 
-    /// The segment with this id, for those who keep many locations in it.
+    /// The segment with this id, for callers that keep many locations in it.
     ///
     /// # Panics
     /// As [`Segments::read`].
@@ -151,7 +151,7 @@ impl Segments {
     }
 
     /// Removes the files of replaced segments that no kept checkpoint (`kept`: the ids they list) and no [`Listing`] refers to,
-    /// and that were replaced before the last sweep: somebody may have read a location from the index just before. Open
+    /// and that were replaced before the last sweep: a reader may have taken a location from the index just before. Open
     /// mappings stay valid.
     pub(crate) fn sweep(&self, kept: &HashSet<u32>) -> Result<usize, Error> {
         self.remove_unneeded(kept, true)
@@ -234,7 +234,7 @@ impl Segments {
         id
     }
 
-    /// Size of the next segment: a quarter of what is there, between a sixteenth of the full size and the full size.
+    /// Size of the next segment: a quarter of the log, but at least a sixteenth of the full size, and at most all of it.
     pub(crate) fn next_capacity(&self) -> u64 {
         let there = read(&self.table).order().iter().map(|segment| segment.len()).sum::<u64>();
         let full = self.options.segment_bytes.clamp(4096, u64::from(u32::MAX) / 4);

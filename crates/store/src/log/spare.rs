@@ -1,4 +1,4 @@
-//! The next segment, made ready before the current one is full.
+//! The next segment, prepared before the current one is full.
 
 use super::guard::{lock, read};
 use super::{Error, Segment, Segments};

@@ -78,9 +78,9 @@ impl Table {
         }
     }
 
-    /// Puts another log into the place of this one, all of which retires. Whoever knew a place in it knew the index that goes too.
+    /// Replaces this log by another. All its segments retire, together with the index that refers to them.
     pub(crate) fn install(&mut self, new: Vec<Arc<Segment>>) {
-        // Readers that are at the end go on in the new log.
+        // Readers at the end continue in the new log.
         if let Some(last) = self.order.last() {
             last.seal();
         }

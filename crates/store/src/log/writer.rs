@@ -27,7 +27,7 @@ pub struct Log {
 struct Part {
     id: u32,
     capacity: u64,
-    /// `None`: the file will be made by the flush, where errors have somebody to go to.
+    /// `None`: the flush will create the file, because it can return an error.
     segment: Option<Arc<Segment>>,
     /// False until the segment is in the table.
     listed: bool,
@@ -41,7 +41,7 @@ struct Part {
 }
 
 impl Log {
-    /// Appends behind what is in `segments`: to `tail`, if its last segment is to be filled up, and to new ones after.
+    /// Appends after what is in `segments`: to `tail`, if its last segment is to be filled up, and to new ones after.
     pub(crate) fn new(segments: Arc<Segments>, tail: Option<Arc<Segment>>, last: Revision) -> Log {
         let part = tail.map(|segment| Part {
             id: segment.id(),
@@ -108,8 +108,8 @@ impl Log {
         Ok(())
     }
 
-    /// Goes on behind another log, whose last record is `last`, in a new segment. The segments know it already. A log that another member
-    /// sent may end before this one: what is appended next is behind the revision of its state, and so behind both.
+    /// Continues another log, whose last record is `last`, in a new segment. The segments know it already. A log from another member's
+    /// snapshot may end before this one: what is appended next is later than the snapshot's revision, and so later than both.
     pub(crate) fn restart(&mut self, last: Revision) {
         assert!(self.buffer.is_empty(), "a snapshot is installed between two strides");
         self.parts.clear();

@@ -1,4 +1,4 @@
-//! Which files there are in the directory of a store.
+//! The files in the directory of a store.
 
 use super::OpenError;
 use crate::checkpoint::{Checkpoint, CheckpointName, KEPT, TEMPORARY_SUFFIX, decode_checkpoint};
@@ -28,7 +28,7 @@ pub(super) struct Stored {
     pub(super) bytes: u64,
 }
 
-/// What the checkpoints are good for.
+/// The checkpoints that were found, by what becomes of them.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// Those to be kept, oldest first; the last one is what the store opens at.
@@ -90,7 +90,7 @@ impl Files {
         Ok(found)
     }
 
-    /// Segments without any checkpoint: somebody removed the checkpoints. Starting over would remove the data too.
+    /// Refuses segments without any checkpoint: the checkpoints were removed by hand. Starting over would remove the data too.
     pub(super) fn check_fresh(&self) -> Result<(), OpenError> {
         let Some(id) = self.segments.first() else { return Ok(()) };
         let what = "a segment, but no checkpoint that lists it".into();
@@ -101,7 +101,7 @@ impl Files {
     pub(super) fn next_id(&self, kept: &[Stored]) -> Result<u32, OpenError> {
         let listed = kept.iter().flat_map(|stored| stored.content.segments.iter().map(|entry| entry.id));
         let last = listed.chain(self.segments.iter().copied()).max().unwrap_or(0);
-        // Ids count up by one: nobody gets there in a lifetime, and as many again are left.
+        // Ids count up by one: half of the range is out of reach, and the other half remains for this store.
         let next = last.checked_add(1).filter(|next| *next < u32::MAX / 2);
         next.ok_or_else(|| OpenError::Corrupt {
             file: self.dir.join(segment_name(last)),

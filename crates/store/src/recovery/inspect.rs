@@ -1,4 +1,4 @@
-//! A look at a store that nobody has open. Nothing is changed.
+//! Reading a store that is not open, without changing it.
 
 use super::files::Files;
 use super::{OpenError, Source, rebuild};

@@ -1,4 +1,4 @@
-//! The bytes of the log that a checkpoint covers.
+//! The bytes of the segments that a checkpoint covers.
 
 use super::OpenError;
 use crate::checkpoint::Checkpoint;

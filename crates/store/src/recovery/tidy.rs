@@ -54,8 +54,7 @@ impl Files {
     }
 }
 
-/// Makes the sources the segments of the log. Returns the last one if it takes more records, which it does not if it is to stay
-/// `as_it_is`.
+/// Makes the sources the segments of the log. Returns the last one if it takes more records; it takes none if the files stay `as_it_is`.
 pub(super) fn adopt_segments(
     segments: &Segments,
     sources: Vec<Source>,
@@ -85,13 +84,13 @@ fn sealed(source: Source) -> (Segment, bool) {
     (Segment::new(source.entry.id, source.path, source.file, source.mapping, Origin::Sealed), false)
 }
 
-/// Cuts off what the checkpoint does not cover, and reserves space again: what is behind the last record reads as zeros.
+/// Cuts off what the checkpoint does not cover, and reserves space again: what is after the last record reads as zeros.
 fn reopen(source: Source, capacity: u64) -> Result<(Segment, bool), OpenError> {
     let Source { entry, path, file, .. } = &source;
     file.truncate(entry.length).map_err(OpenError::io("truncate", path))?;
     let capacity = capacity.max(entry.length.next_multiple_of(4096)).min(u64::from(u32::MAX));
     match file.allocate(capacity) {
-        // A full disk must not prevent a restart. The next record will need a segment, and get it when there is room.
+        // A full disk must not prevent a restart. The next record needs a segment, and gets it when the disk has space again.
         Err(error) if error.kind() == ErrorKind::StorageFull => return Ok(sealed(source)),
         allocated => allocated.map_err(OpenError::io("reserve space for", path))?,
     }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 /// Neighbours no larger than this share of a segment are small.
 const SMALL_SHARE: u64 = 4;
-/// So many small neighbours become one.
+/// This many small neighbours become one.
 const SMALL_RUN: usize = 4;
 /// On a disk that is low, a segment of which such a share would go is worth it.
 const LOW_SHARE: u64 = 16;
 /// Bytes that one rewrite reads at most; offsets in what it writes are 32 bits wide.
 const SOURCE_BYTES_MAX: u64 = 1 << 30;
 
-/// What rewriting a segment would come to.
+/// What rewriting a segment would copy and free.
 struct Weight {
     /// Bytes of records.
     body: u64,
@@ -30,8 +30,8 @@ impl Weight {
     }
 }
 
-/// The next run of neighbours to rewrite, if any is worth it: mostly dead ones first, from the oldest on. When the disk `is_low` whatever
-/// gives space back is.
+/// The next run of neighbours to rewrite, if one is worth it: mostly dead ones first, from the oldest on. When the disk `is_low`, a
+/// segment with a small dead share is worth it too.
 pub(super) fn pick(
     order: &[Arc<Segment>],
     published: i64,
@@ -76,7 +76,7 @@ fn deadest(weights: &[Weight]) -> Option<std::ops::Range<usize>> {
     (goes(weight) > 0 && goes(weight) >= weight.body / LOW_SHARE).then_some(at..at + 1)
 }
 
-/// The first segment with dead puts, when the graves behind it have become many: more than a segment, and more than a quarter
+/// The first segment with dead puts, when the graves after it have become many: more than a segment, and more than a quarter
 /// of what is live.
 fn blocker(weights: &[Weight], segment_bytes: u64) -> Option<std::ops::Range<usize>> {
     let buried = weights.iter().map(|weight| weight.buried).sum::<u64>();

@@ -110,7 +110,7 @@ impl Export {
 
 impl Drop for Export {
     fn drop(&mut self) {
-        // What a rewrite replaced meanwhile may go, once the listing has let go of it.
+        // Segments that a rewrite replaced meanwhile may go once the listing is dropped.
         self.store.maintenance.sweep_soon();
     }
 }

@@ -17,9 +17,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Applier {
-    /// Replaces this member's state by another member's snapshot. Between two calls of [`Applier::apply`]; entries go on behind its index.
+    /// Replaces this member's state by another member's snapshot. Between two calls of [`Applier::apply`]; entries continue after its index.
     /// A snapshot of the index applied last changes nothing. When this returns the snapshot is durable, and the Raft log is to
-    /// be told by a snapshot record; after a power cut before that, opening the log behind the snapshot writes it.
+    /// be told by a snapshot record; after a power cut before that, opening the log for the snapshot writes it.
     ///
     /// Readers wait for microseconds, and this thread for what a background thread is syncing at the moment and for the names of the
     /// files to become durable.
@@ -83,7 +83,7 @@ impl Applier {
         self.restart(ready);
     }
 
-    /// Goes on behind the installed snapshot.
+    /// Continues after the installed snapshot.
     fn restart(&mut self, ready: &mut Prepared) {
         let content = std::mem::take(&mut ready.content);
         assert!(self.changes.is_empty(), "a snapshot was installed within a stride");

@@ -21,7 +21,7 @@ pub struct Intake {
     content: Checkpoint,
     /// In the order of the checkpoint.
     parts: Vec<Part>,
-    /// The leases, if they come beside the checkpoint. After a break they come again from the first one.
+    /// The leases, if they are sent apart from the checkpoint. After a break they are sent again from the first one.
     leases: Option<Incoming>,
 }
 
@@ -51,7 +51,7 @@ impl Intake {
         Ok(intake)
     }
 
-    /// Room for what is to come, beside everything that is there now.
+    /// Checks that the disk has space for the rest of the snapshot, beside everything that is there now.
     fn check_room(&self, checkpoint_bytes: u64) -> Result<(), IntakeError> {
         let store = &self.store;
         let to_come: u64 = self.needed().iter().map(|(_, _, length)| *length).sum();

@@ -1,4 +1,4 @@
-//! What a received checkpoint may say.
+//! Checks of a received checkpoint.
 
 use super::IntakeError;
 use crate::checkpoint::{Checkpoint, decode_sent};
@@ -57,7 +57,7 @@ fn count(mut message: &[u8], wanted: u64) -> Result<u64, IntakeError> {
             1 => rest.get(8..),
             2 => varint(rest).and_then(|(length, behind)| behind.get(usize::try_from(length).ok()?..)),
             5 => rest.get(4..),
-            // Decoding would pass over a group, and take what is behind it.
+            // Decoding would skip a group, and take the fields after it.
             _ => {
                 let what = "a field of a kind that no member writes";
                 return Err(IntakeError::Checkpoint(Damage { offset: HEADER_BYTES as u64, what }));

@@ -5,10 +5,10 @@
 //! record and rebuilds the index beside the running store ([`Prepared`]), and swaps the snapshot in
 //! ([`Applier::install`](crate::Applier::install)): the checkpoint gets its name, and readers see the new snapshot at once.
 //!
-//! Leases beyond some thousands come beside the checkpoint, as a table ([`lease_table`]) that is asked for like a segment.
+//! More than some thousands of leases are sent apart from the checkpoint, as a table ([`lease_table`]) that is fetched like a segment.
 //!
-//! Members number their segments on their own. So a received segment gets a number of this store, which is in its header and in no
-//! record; everything behind the header is the sender's, byte for byte.
+//! Each member numbers its segments on its own. So a received segment gets a number of this store, which stands in its header and in no
+//! record. Everything after the header is the sender's, byte for byte.
 
 mod error;
 mod export;
@@ -30,5 +30,5 @@ pub use intake::Intake;
 pub use prepared::Prepared;
 pub(crate) use shelf::Shelf;
 
-/// What is behind the name of a file that is being received.
+/// The suffix of a file that is being received.
 pub(crate) const INTAKE_SUFFIX: &str = ".intake";

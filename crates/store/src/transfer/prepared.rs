@@ -51,7 +51,7 @@ pub(super) fn prepare(
     if content.lease_table.take().is_some() {
         content.leases = leases.capture().iter().map(saved).collect();
     }
-    // The index is built as the compaction leaves it, whatever the sender has still to do for it.
+    // The index is built as the compaction leaves it, even if the sender has not finished it.
     content.compacted = None;
     let sources = open_sources(&content, &files)?;
     let Rebuilt { index, shares } =
@@ -125,7 +125,7 @@ fn check_leases(leases: &Leases, index: &Index, sources: &[Source], rest: fn()) 
     }
 }
 
-/// Gives a segment the name that the checkpoint will know it by. Until then no start takes it for one.
+/// Gives a segment the name under which the checkpoint lists it. Before that a start removes the file.
 fn name(store: &Store, part: &mut Part) -> Result<(), IntakeError> {
     let Some(file) = &mut part.file else { return Ok(()) };
     let path = store.dir.join(segment_name(file.id));

@@ -1,4 +1,4 @@
-//! What is left of transfers that broke, for the next one to take up.
+//! Whole segments of broken transfers, kept for the next transfer.
 
 use super::part::Part;
 use crate::checkpoint::KEPT;
@@ -16,7 +16,7 @@ pub(crate) struct Shelf {
 #[derive(Default)]
 struct State {
     parts: Vec<Part>,
-    /// Transfers begun so far. Only the last one goes on.
+    /// Transfers begun so far. Only the last one may continue.
     begun: u64,
     /// Checkpoints written since a transfer began or ended.
     checkpoints: usize,

@@ -16,7 +16,7 @@ const COMPACT_REVISION: u8 = 5;
 const CANCEL_REASON: u8 = 6;
 const FRAGMENT: u8 = 7;
 
-/// What an event response has at most beside its events: header (four integers of up to 10 bytes), watch id, fragment.
+/// Most bytes of an event response without its events: header (four integers of up to 10 bytes), watch id, fragment.
 pub(super) const FRAME_BYTES_MAX: usize = 2 + 4 * 11 + 11 + 2;
 
 /// The id that refusals and answers to progress requests carry.
@@ -27,7 +27,7 @@ pub trait Sink {
     /// Begins the next response: exactly `len` bytes are appended to what this gives.
     fn response(&mut self, len: usize) -> &mut BytesMut;
 
-    /// Told what the last ones were, for those who count.
+    /// Told what was written last, to be counted.
     fn wrote(&mut self, what: Wrote) {
         let _ = what;
     }
@@ -49,7 +49,7 @@ pub enum Wrote {
     },
 }
 
-/// Who answers, and in which term: what the headers of all responses say.
+/// The member and term in the headers of all responses.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Origin {
     /// The cluster.
@@ -121,7 +121,7 @@ impl Batch {
 
 /// Responses with the same header and the same events, for one watcher after the other.
 pub(super) struct EventForm {
-    /// The header; behind it there is room for what differs.
+    /// The header, with space after it for the fields that differ.
     front: BytesMut,
     header_len: usize,
 }

@@ -119,7 +119,7 @@ impl Reader<'_> {
         self.revisions >= options.catch_up_revisions_max || self.delivery_bytes >= options.catch_up_bytes_max
     }
 
-    /// Whether so much belongs to several watchers that it must not be built at once. What one of them gets of one revision is.
+    /// Whether the events of several watchers are too many bytes to be built at once. One watcher's events of one revision always are built.
     fn is_wide(&self, options: &Options) -> bool {
         let is_much = self.delivery_bytes > options.delivery_bytes_max
             || self.hits.len().saturating_mul(std::mem::size_of::<Hit>()) > options.delivery_bytes_max;
@@ -150,7 +150,7 @@ impl Reader<'_> {
             self.hits_before = first_hit;
             self.revisions = self.revisions.saturating_add(1);
         }
-        // What was before the watermark is gone for everybody, whether or not it is still lying there.
+        // Versions before the watermark are gone for all readers, even if their bytes are still there.
         let wanted = with_prev && main > self.compact_revision && !creates(kind, record.stored);
         let prev = if wanted { self.history.previous(key, main) } else { None };
         let plain = plain.then(|| self.encode(&Change { kind, main, stored: record.stored, prev: None }));

@@ -74,7 +74,7 @@ impl Cohorts {
         self.by_cursor.entry(cursor).or_insert_with(|| Cohort::new(cancellations)).add(spec, members);
     }
 
-    /// Puts back a cohort that has read up to `cursor`, joining those who are there.
+    /// Puts back a cohort that has read up to `cursor`. It merges with the cohort at that cursor, if there is one.
     pub(super) fn put(&mut self, cursor: i64, cohort: Cohort) {
         match self.by_cursor.get_mut(&cursor) {
             Some(other) => other.merge(cohort),

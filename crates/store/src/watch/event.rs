@@ -1,4 +1,4 @@
-//! A change, as the applier tells it.
+//! A change, as the applier publishes it.
 
 use bytes::Bytes;
 

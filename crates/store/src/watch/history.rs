@@ -17,7 +17,7 @@ pub(crate) struct Record<'a> {
     pub(crate) stored: &'a [u8],
 }
 
-/// The past, as a watcher that is behind reads it. All calls come from request threads.
+/// The log, as a watcher that is behind reads it. All calls come from request threads.
 pub(crate) trait History: Send + Sync + 'static {
     /// The hub that this history's changes are published to.
     fn hub(&self) -> &Hub;

@@ -1,4 +1,4 @@
-//! Where changes meet watchers.
+//! The hub: takes every revision from the applier, finds the watchers of each change, and fills the queues of their streams.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -63,7 +63,7 @@ struct State {
     level: i64,
     matcher: Matcher<Subscriber>,
     queues: Slab<QueueSlot>,
-    /// Lanes that the publication under way has something for; may name one twice.
+    /// Queues for which the publication under way has something; may name one twice.
     fed: Vec<u32>,
 }
 
@@ -89,15 +89,15 @@ impl Hub {
         }
     }
 
-    /// True when publishing reaches nobody: no watcher is registered (there may be some that read the log). A hint for those who
-    /// need not build events then; [`Publication::is_idle`] decides.
+    /// True when no watcher is registered (there may be some that read the log). A hint that events need not be built;
+    /// [`Publication::is_idle`] decides.
     pub fn is_idle(&self) -> bool {
         self.registered.load(Ordering::Relaxed) == 0
     }
 
     /// Begins to publish. To be called by the applier alone, before readers can see what it publishes: until the publication ends,
-    /// nobody registers and nobody is told how far the store has got. So a watcher never begins before what a reader has seen,
-    /// and no reader sees less than what a watcher was told.
+    /// no watcher registers and none is told how far the store is. So a watcher never begins before a revision that a reader has seen,
+    /// and no reader sees less than a watcher was told.
     pub fn begin(&self) -> Publication<'_> {
         Publication { hub: self, state: self.lock() }
     }
@@ -128,7 +128,7 @@ impl Hub {
     /// Matches one revision.
     fn route(&self, state: &mut State, main: i64, events: &[Event]) {
         let State { matcher, queues, fed, .. } = state;
-        // Events that somebody wants, and whether with the previous value.
+        // Events with a subscriber, and whether one wants the previous value.
         let mut picked: Vec<(usize, bool)> = Vec::new();
         let mut touched: Vec<u32> = Vec::new();
         let mut looked = 0usize;
@@ -228,7 +228,7 @@ impl Hub {
         self.metrics.add_streams(-1);
     }
 
-    /// The revision up to which everything was pushed: what readers see, whoever asks.
+    /// The revision up to which everything was pushed, which is what readers see.
     pub(super) fn level(&self) -> i64 {
         self.lock().level
     }
@@ -276,7 +276,7 @@ impl Hub {
         }
     }
 
-    /// Queues a progress answer behind all events up to the level.
+    /// Queues a progress answer after all events up to the level.
     pub(super) fn push_progress(&self, queue: u32, audience: Audience) {
         let state = self.lock();
         let level = state.level;
@@ -293,7 +293,7 @@ pub struct Publication<'a> {
 }
 
 impl Publication<'_> {
-    /// Whether nobody is registered. The applier then calls [`Publication::skip_to`] and need not build events.
+    /// Whether no watcher is registered. The applier then calls [`Publication::skip_to`] and need not build events.
     pub fn is_idle(&self) -> bool {
         self.hub.is_idle()
     }
@@ -307,7 +307,7 @@ impl Publication<'_> {
         self.end();
     }
 
-    /// Says that readers can see revisions up to `revision` whose events were not built: nobody is registered, or the store's content
+    /// Says that readers can see revisions up to `revision` whose events were not built: no watcher is registered, or the store's content
     /// was replaced by a snapshot. Watchers that are registered nevertheless read them from the log.
     pub fn skip_to(mut self, revision: i64) {
         let before = self.state.level;
@@ -327,7 +327,7 @@ impl Publication<'_> {
         assert!(before <= revision, "revisions are published in order: {revision} after {before}");
     }
 
-    /// Hands over what was collected, lets go of the lock, and wakes the streams.
+    /// Hands over what was collected, releases the lock, and wakes the streams.
     fn end(mut self) {
         let mut wakes = Vec::new();
         self.hub.hand_over(&mut self.state, &mut wakes);

@@ -14,7 +14,7 @@ pub(super) struct Interest {
     pub(super) spec: Spec,
     /// Shared with responses under way, so that handing an event to a thousand watchers copies no list.
     pub(super) members: Arc<Vec<Member>>,
-    /// How many of them were cancelled, which nobody sends anything.
+    /// How many of them were cancelled, and get nothing.
     gone: usize,
 }
 
@@ -40,8 +40,9 @@ impl Interests {
         (number, true)
     }
 
-    /// One of an interest's watchers was cancelled. Returns the spec when it was the last one and the interest is gone. The list is
-    /// tidied up once half of it has gone, with those that are `there`: one cancellation costs nothing however many watchers there are.
+    /// Notes that one of an interest's watchers was cancelled. Returns the spec if it was the last one and the interest is gone. The list
+    /// is cleaned, by asking which watchers are still `there`, once half of them were cancelled: so a cancellation costs little however
+    /// many watchers there are.
     pub(super) fn remove(&mut self, number: u32, there: impl FnMut(&Member) -> bool) -> Option<Spec> {
         let interest = self.slots.get_mut(number as usize)?;
         interest.gone = interest.gone.saturating_add(1);

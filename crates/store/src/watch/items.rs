@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-/// Beyond so many, items are kept in order: taking one out must not cost a look at all of them.
+/// More items than this are kept in order: removing one must not look at all of them.
 const UNSORTED_ITEMS_MAX: usize = 32;
 
 /// A set of items, small where there are few. The caller adds an item once.

@@ -6,16 +6,16 @@
 //! - [`spec`], [`watchers`], [`interest`]: what a watcher asked for, the stream's watchers, and those that asked for the same.
 //! - [`allowance`]: how many watches a client and a member may have.
 //! - [`hub`]: where the applier publishes revisions; matches them ([`matcher`], [`span_tree`], [`items`]) and pushes references.
-//! - [`queue`]: the bounded queue between the hub and one stream.
+//! - [`stream_queue`]: the bounded queue between the hub and one stream.
 //! - [`cohort`], [`catch_up`]: watchers that read the log at their own pace, and one bounded read for them.
 //! - [`block`], [`outbox`], [`batch`], [`wire`]: events as bytes, encoded once for all watchers that get them.
 //! - [`history`]: what watches need from the rest of the store.
 //!
-//! Who delivers a revision to a watcher is decided by one number. The hub's *level* is the revision up to which it has pushed
-//! everything and readers see everything: the applier holds the hub's lock from before it makes a revision visible until it has pushed it.
-//! A watcher is registered under the hub's lock at level `X`: the hub pushes what is after `X`, the watcher reads up
-//! to `X` from the log first, and its `min_rev` of `X + 1` drops whatever it might meet twice. A stream whose queue is full
-//! loses the queue and keeps a revision to resume from: a stalled reader costs a cursor, and no event is lost.
+//! One number decides who delivers a revision to a watcher. The hub's *level* is the revision up to which it has pushed everything and
+//! readers see everything: the applier holds the hub's lock from before it makes a revision visible until it has pushed it. A watcher
+//! registers under the hub's lock at level `X`. The hub pushes what comes after `X`; the watcher reads up to `X` from the log first, and
+//! its `min_rev` of `X + 1` drops what it might meet twice. A stream whose queue is full loses the queue and keeps a revision to
+//! resume from: a stalled reader costs a cursor, and no event is lost. `docs/design/watch-hub.md` has the whole idea.
 
 mod allowance;
 mod batch;

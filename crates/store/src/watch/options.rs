@@ -18,7 +18,7 @@ pub struct Options {
     pub route_hits_max: usize,
     /// Log records looked at in one call of `poll`, give or take one revision.
     pub poll_records_max: usize,
-    /// A cursor this close to the present registers with the hub and reads the rest while live events queue behind it.
+    /// A cursor this close to the present registers with the hub and reads the rest while live events queue after it.
     pub join_gap_revisions: i64,
     /// Responses beyond this are split for watchers that asked for fragments: `--max-request-bytes` + 512 KiB.
     pub fragment_bytes: usize,

@@ -1,8 +1,8 @@
 //! Which of many key ranges contain a key.
 //!
-//! An AVL tree ordered by (start, end), each node knowing which range below it ends last, so that a search skips what ends before
-//! the key. Equal ranges share a node. Clients choose the ranges and the order in which they come and go: the tree is balanced
-//! whatever they choose, and nothing here recurses, so neither the stack nor the time of a step is theirs to choose.
+//! An AVL tree ordered by (start, end). Each node knows which range below it ends last, so that a search skips subtrees that end before
+//! the key. Equal ranges share a node. Clients choose the ranges and the order in which they come and go: the tree stays balanced for
+//! every choice, and nothing recurses, so clients decide neither the depth of the stack nor the time of a step.
 
 use std::cmp::Ordering;
 
@@ -39,7 +39,7 @@ enum Side {
     Right,
 }
 
-/// Nodes from the root down, each with the side on which the way goes on.
+/// Nodes from the root down, each with the side on which the path continues.
 type Path = Vec<(Link, Side)>;
 
 /// Ranges with items attached.

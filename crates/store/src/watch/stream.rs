@@ -42,7 +42,7 @@ pub struct WatchStream {
     allowance: Option<Arc<Allowance>>,
 }
 
-/// A cohort that is registered already and reads the last revisions before that. Live events wait behind it.
+/// A cohort that is registered already and reads the last revisions before that. Live events wait after it.
 struct Joining {
     cohort: Cohort,
     cursor: i64,
@@ -229,7 +229,7 @@ impl WatchStream {
         self.hub().metrics()
     }
 
-    /// Whether everything up to `level` that the stream's watchers want is in its queue or sent, and nobody's start is later.
+    /// Whether everything up to `level` that the stream's watchers want is in its queue or sent, and no watcher starts later.
     fn all_level_at(&self, level: i64) -> bool {
         self.watchers.len() > 0
             && self.cohorts.is_empty()

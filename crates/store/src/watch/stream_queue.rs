@@ -63,7 +63,7 @@ struct State {
     queue: VecDeque<Entry>,
     hits: usize,
     lag_from: Option<i64>,
-    /// The stream was told and has not looked since.
+    /// The stream was woken and has not looked since.
     woken: bool,
     live_watchers: usize,
 }
@@ -115,7 +115,7 @@ impl StreamQueue {
         (lagging, !std::mem::replace(&mut state.woken, true))
     }
 
-    /// Queues a progress entry behind what is there.
+    /// Queues a progress entry after what is there.
     pub(super) fn push_progress(&self, level: i64, audience: Audience) {
         let mut state = self.lock();
         if state.lag_from.is_none() {

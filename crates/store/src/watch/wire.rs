@@ -1,4 +1,4 @@
-//! The few protobuf pieces that responses are put together from by hand.
+//! The pieces of protobuf from which responses are built by hand.
 
 #![expect(clippy::arithmetic_side_effects, reason = "sums of lengths of what is in memory, and of a tag and a varint")]
 

@@ -1,4 +1,4 @@
-//! As deep as transactions may be nested, on a stack of 2 MiB: what the threads have that apply and that answer.
+//! Transactions nested as deep as allowed, on a stack of 2 MiB, as the threads have that apply and answer.
 
 use crate::support::Node;
 use crate::support::requests::{Raft, delete, op, put};

@@ -1,4 +1,4 @@
-//! What is compacted is let go of, on the disk too, without anybody writing.
+//! Compaction frees its space, on the disk too, without further writes.
 #![allow(clippy::unwrap_used)]
 
 use crate::support::requests::*;

@@ -1,4 +1,4 @@
-//! What the store promises, by parts. One program: each of its own would be linked anew.
+//! The contract of the store, by parts. One program, because linking one for each part takes long.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,5 +1,5 @@
-//! The power goes at any moment: the store opens, knows at least its last finished checkpoint, and the entries behind it, replayed
-//! as the Raft log does, bring back exactly what was.
+//! Power cuts at any moment: the store opens at its last finished checkpoint or a later one, and replaying the entries after it gives
+//! exactly the state before the cut.
 #![allow(clippy::unwrap_used)]
 
 use crate::support::requests::*;

@@ -127,7 +127,7 @@ fn what_a_stream_is_told_never_falls_behind_what_was_read() {
         let before = node.store.revision();
         let store = node.store.clone();
         let reader = std::thread::spawn(move || {
-            // The put is visible while the deletion behind it is still being installed.
+            // The put is visible while the deletion after it is still being installed.
             while store.revision() == before {
                 std::thread::yield_now();
             }

@@ -1,8 +1,8 @@
 //! Sorting records by key and revision.
 //!
-//! Keys are spread over the whole log, and looking at one is a cache miss or two: a comparison sort that follows references
-//! would take seconds for a million records. So a few bytes of each key are sorted beside the record's place, and only runs of
-//! records that agree in those bytes look at their keys again, for the next few.
+//! Keys are spread over the whole log, and reading one is a cache miss or two: a comparison sort that follows references would take
+//! seconds for a million records. So a few bytes of each key are sorted together with the record's place. Only records that agree in
+//! those bytes read their keys again, for the next few bytes.
 
 use super::place::{Place, Places};
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 const SEED: u64 = 11;
 
-/// A store with several segments, two checkpoints, and records behind the last one.
+/// A store with several segments, two checkpoints, and records after the last one.
 fn store() -> SimDisk {
     let disk = SimDisk::new();
     let mut rig = Rig::open(Arc::new(disk.clone()), SEED).unwrap();
