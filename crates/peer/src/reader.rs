@@ -80,7 +80,7 @@ impl Reader {
                         self.peer.pause(RETRY_MAX, self.peer.calls());
                         continue;
                     }
-                    // Whether the peer has gone must be known at once: changes of the members are judged by it.
+                    // Whether the peer has gone must be known at once: configuration changes are judged by it.
                     if began.elapsed() > SETTLED {
                         continue;
                     }

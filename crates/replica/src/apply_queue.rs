@@ -1,8 +1,8 @@
 //! Committed entries between consensus and the store: applied in place, or queued for the thread that applies.
 //!
-//! A few entries are applied by whoever takes the turn of consensus: handing them over would cost more than applying them. More are
-//! queued, so that the next batch can be written to the log meanwhile. Once something is queued or being applied, all that follows is
-//! queued behind it.
+//! The thread that takes the turn of consensus applies a few entries itself: handing them over would cost more. More entries are
+//! queued, so that the next batch can be written to the log meanwhile. Once something is queued or being applied, all later entries are
+//! queued too.
 //!
 //! The caller applies what [`ApplyQueue::offer`] gives back at once, and has its apply thread take [`ApplyQueue::take`], apply it, and
 //! report [`ApplyQueue::done`].

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// How often checkpoints are written.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckpointPace {
-    /// After so many applied entries,
+    /// After this many applied entries,
     pub entries: u64,
     /// but never sooner than this after the last one,
     pub gap: Duration,
@@ -26,7 +26,7 @@ impl CheckpointDue {
         CheckpointDue { pace, index, taken: now }
     }
 
-    /// Whether the state as of `applied` is to be captured, if that is possible. Sooner if somebody `wants` it.
+    /// Whether the state as of `applied` is to be captured, if that is possible. `wants` makes it due sooner.
     pub fn is_due(&self, applied: u64, wants: bool, now: Duration) -> bool {
         let age = now.saturating_sub(self.taken);
         let behind = applied.saturating_sub(self.index);

@@ -1,4 +1,4 @@
-//! What becomes due as time passes: ticks, expired leases, followers that are far behind, and a log whose disk does not answer.
+//! What time brings: ticks, expired leases, entries for followers that are far behind, and a log whose disk does not answer.
 
 use crate::replica::{InputsOf, Replica};
 use crate::shell::leads_for_sure;
@@ -16,12 +16,12 @@ const REVOKE_RETRY_MS: u64 = 3_000;
 pub enum Stall {
     /// Nothing: it answers.
     None,
-    /// Nobody needs this member. Its clients end in time ([`Replica::keep_time`]).
+    /// No follower needs this member. Its clients' requests must end in time ([`Replica::keep_time`]).
     Waits {
-        /// It has heard of no leader for so long that it is to say so.
+        /// It has heard of no leader for so long that it must report none.
         is_lost: bool,
     },
-    /// Others follow this member: somebody has to take its turns meanwhile ([`Replica::stand_in`]).
+    /// Others follow this member: another thread must take its turns meanwhile ([`Replica::stand_in`]).
     Leads,
 }
 
@@ -43,7 +43,7 @@ impl<C> Replica<C> {
             shell.note(Note::HeartbeatLate(took));
         }
         self.last_tick = now.at;
-        // After a stall one tick stands for all that were missed: nobody else could act meanwhile either.
+        // After a stall one tick replaces all that were missed: nothing else could happen meanwhile either.
         self.next_tick = now.at.saturating_add(heartbeat);
         self.note_active(now);
         self.raft.tick();
@@ -67,8 +67,8 @@ impl<C> Replica<C> {
     }
 
     fn end_expired_leases<S: Shell<Source = C>>(&mut self, shell: &mut S, now: Now) {
-        // Asked of Raft and not of what was last settled: after a stall the messages of another leader came in just before this. What
-        // went on to the next leader could end a lease that is kept alive there.
+        // The status of now, not of the last settle: after a stall the messages of another leader came in just before this. A proposal
+        // that is forwarded to that leader could end a lease that is kept alive there.
         if !leads_for_sure(&self.raft.status()) {
             return;
         }
@@ -109,9 +109,9 @@ impl<C> Replica<C> {
         self.syncing_since.map_or(Duration::ZERO, |since| now.at.saturating_sub(since))
     }
 
-    /// A leader's turn while its log waits for the disk: followers hear of it, and reads are answered. What that brings for the log stays
-    /// in [`Replica::take_log_batch`] until the disk is back. After an election timeout leadership goes to another member, after two to nobody.
-    /// Answers whether the clock ticked.
+    /// A leader's turn while its log waits for the disk: heartbeats are sent, and reads are answered. What that brings for the log stays
+    /// in [`Replica::take_log_batch`] until the disk is back. After an election timeout leadership is transferred, after two the leader
+    /// steps down. Returns whether the clock ticked.
     pub fn stand_in<S: Shell<Source = C>>(
         &mut self,
         shell: &mut S,

@@ -16,9 +16,9 @@ struct Deadline {
 /// How a new leader takes the leases over.
 #[derive(Clone, Copy, Debug)]
 pub struct Takeover {
-    /// Every lease lives this much longer (an election timeout): nobody counted while there was no leader.
+    /// Every lease lives this much longer (an election timeout): no member counted while there was no leader.
     pub extension_ms: u64,
-    /// Leases that end within any second. Those that were renewed together, or were due while nobody led, would all end at once.
+    /// Leases that end within any second. Those that were renewed together, or were due while there was no leader, would all end at once.
     pub per_second_max: usize,
 }
 
@@ -122,7 +122,7 @@ impl Lessor {
         self.noted.remove(&id);
     }
 
-    /// An entry was applied that may have granted or revoked a lease, whoever asked for it.
+    /// Notes an applied entry, which may have granted or revoked a lease.
     pub fn applied(&mut self, response: &Response, now_ms: u64) {
         match response {
             Response::LeaseGrant(grant) => self.grant(grant.id, grant.ttl, now_ms),
@@ -131,7 +131,7 @@ impl Lessor {
         }
     }
 
-    /// Whether this lease may be renewed at once: nobody has to be asked, and the log says nothing of its time.
+    /// Whether this lease may be renewed at once: leadership is confirmed, and no checkpoint of its time is in the log.
     pub fn renews_at_once(&self, id: i64, now_ms: u64) -> bool {
         self.is_confirmed(now_ms) && self.noted(id).is_none()
     }
@@ -142,8 +142,8 @@ impl Lessor {
         long.map(|(id, _)| *id).collect()
     }
 
-    /// Seconds left of those of the leases that are not expired, for a checkpoint. It must be proposed before anybody else looks at
-    /// these leases: who renews one from now on finds it in [`Lessor::noted`], and takes the checkpoint back behind it in the log.
+    /// Seconds left of those of the leases that are not expired, for a checkpoint. It must be proposed before other threads look at these
+    /// leases: a renewal from now on finds its lease in [`Lessor::noted`], and takes the checkpoint back by a later entry of the log.
     pub fn note(&mut self, leases: &[i64], now_ms: u64) -> Vec<(i64, i64)> {
         self.checkpoints = self.checkpoints.saturating_add(1);
         let left = leases.iter().filter_map(|id| Some((*id, self.remaining_seconds(*id, now_ms)?)));
@@ -165,7 +165,7 @@ impl Lessor {
         }
     }
 
-    /// Starts the time to live anew; answers it in seconds, or `None` for a lease that is not there or already expired.
+    /// Restarts the time to live; returns it in seconds, or `None` for a lease that does not exist or has expired.
     pub fn renew(&mut self, id: i64, now_ms: u64) -> Option<i64> {
         let deadline = self.deadlines.get_mut(&id).filter(|deadline| deadline.expires_ms > now_ms)?;
         deadline.expires_ms = after(now_ms, deadline.ttl_seconds);
@@ -207,7 +207,7 @@ impl Lessor {
         let expires_ms = after(from_ms, seconds);
         self.deadlines.insert(id, Deadline { ttl_seconds, expires_ms });
         self.due.push(Reverse((expires_ms, id)));
-        // Revoked leases leave their place in the queue behind; it is rebuilt before those outnumber the live ones.
+        // The entries of revoked leases stay in the queue; it is rebuilt before they outnumber the live ones.
         if self.due.len() > self.deadlines.len().saturating_mul(2).saturating_add(1024) {
             self.due = self.deadlines.iter().map(|(id, deadline)| Reverse((deadline.expires_ms, *id))).collect();
         }

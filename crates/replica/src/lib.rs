@@ -1,31 +1,30 @@
-//! One member of a cluster, from the requests and messages that reach it to the store: consensus, proposals, read indexes, snapshots, leases
-//! that expire, and the turn in which all of that is carried on. Without I/O: clocks, randomness, sockets, disks, threads and locks belong
-//! to the caller, a [`Shell`].
+//! One member of a cluster, from its requests and messages to the store: consensus, proposals, read indexes, snapshots, expiring leases,
+//! and the turn that drives them. Without I/O: clocks, randomness, sockets, disks, threads and locks belong to the caller, a
+//! [`Shell`]. `docs/design/turns.md` has the idea of a turn.
 //!
 //! # The contract
 //!
-//! A [`Replica`] is driven in turns. One thread at a time takes a turn, from what has arrived to what is to be said:
+//! A [`Replica`] is driven in turns. One thread at a time takes a turn:
 //!
-//! 1. [`Replica::accept`] with everything that has arrived ([`Inputs`]), then [`Replica::tick_if_due`]. The more arrives between two turns,
-//!    the more shares one write and one sync.
-//! 2. [`Replica::advance`] does the work there is: it calls the shell to send messages, to apply or queue committed entries, to install a
-//!    snapshot, to end who waits in vain. It does so in the order that keeps Raft's promises, and the shell does each before it returns.
-//! 3. [`Replica::take_log_batch`] is what the Raft log needs. Append it ([`LogBatch::append_to`]), sync it if it [says so](LogBatch::must_sync), and
-//!    report [`Replica::persisted`]; then again from 2, until there is nothing for the log. Only one batch may be on its way at a time.
-//!    While its sync runs nothing needs to be locked, and others may look at the replica: [`Replica::stall`] says what must be done
-//!    for it meanwhile ([`Replica::stand_in`], [`Replica::keep_time`]).
-//! 4. [`Replica::settle`] publishes where the member stands and gives back the reads that may be answered. They are tokens of the shell's:
-//!    it evaluates them where it wants, and never has to hold anything of the replica's while it does.
+//! 1. Call [`Replica::accept`] with everything that has arrived ([`Inputs`]), then [`Replica::tick_if_due`]. All that arrives between two
+//!    turns shares one write and one sync.
+//! 2. [`Replica::advance`] does the work: it calls the shell to send messages, to apply or queue committed entries, to install a
+//!    snapshot, to end requests without an answer. It does so in the order that Raft requires, and the shell does each before it returns.
+//! 3. [`Replica::take_log_batch`] returns what the Raft log needs. Append it ([`LogBatch::append_to`]), sync it if it
+//!    [says so](LogBatch::must_sync), and report [`Replica::persisted`]; then repeat from 2, until there is nothing for the log. Only one batch
+//!    may be on its way at a time. While its sync runs nothing needs to be locked, and another thread may use the replica:
+//!    [`Replica::stall`] says what must be done meanwhile ([`Replica::stand_in`], [`Replica::keep_time`]).
+//! 4. [`Replica::settle`] publishes the member's status and returns the reads that may be answered. They are tokens of the shell, which
+//!    evaluates them where it wants, without holding anything of the replica's.
 //! 5. Until [`Replica::deadline`], or until something arrives, there is nothing to do.
 //!
 //! Before the first turn the steps 2 to 4 replay what was committed, and [`Replica::begin`] follows.
 //!
-//! Applying may be left to a thread of its own: [`ApplyQueue`] says what to apply in place and what to queue. When an entry is applied,
-//! who waits for it is in [`Pending`], the deadlines of leases learn of it ([`Lessor::applied`]), and a checkpoint may be due
-//! ([`CheckpointDue`]).
+//! Another thread may apply entries: [`ApplyQueue`] says what to apply in place and what to queue. When an entry is applied, its waiter is
+//! in [`Pending`], the deadlines of leases change ([`Lessor::applied`]), and a checkpoint may be due ([`CheckpointDue`]).
 //!
-//! The tables [`Pending`], [`ReadIndex`] and [`Lessor`] belong to the shell, since threads look at them that take no turns: those that apply,
-//! that end what takes too long, that renew leases. The replica reaches them through the shell.
+//! The tables [`Pending`], [`ReadIndex`] and [`Lessor`] belong to the shell, because threads that take no turns use them too: to apply, to
+//! end requests in time, to renew leases. The replica reaches them through the shell.
 //!
 //! [`consensus`] is the Raft state machine inside of it, with a contract of its own.
 //!

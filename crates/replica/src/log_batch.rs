@@ -6,7 +6,7 @@ use wal::{EntryRef, Wal};
 /// One piece of it, as Raft hands it out.
 pub(crate) struct LogWork {
     pub(crate) number: u64,
-    /// A snapshot that was installed: the log begins anew behind it.
+    /// A snapshot that was installed: the log restarts after it.
     pub(crate) snapshot: Option<walpb::Snapshot>,
     pub(crate) entries: Vec<raftpb::Entry>,
     pub(crate) hard_state: Option<raftpb::HardState>,
@@ -15,7 +15,7 @@ pub(crate) struct LogWork {
     pub(crate) messages: Vec<raftpb::Message>,
 }
 
-/// All that one turn has for the log: one write, one sync, then [`Replica::persisted`](crate::Replica::persisted).
+/// Everything one turn has for the log: one write, one sync, then [`Replica::persisted`](crate::Replica::persisted).
 #[derive(Default)]
 pub struct LogBatch {
     pub(crate) work: Vec<LogWork>,
@@ -24,7 +24,7 @@ pub struct LogBatch {
 /// One change of the log.
 #[derive(Clone, Copy, Debug)]
 pub struct LogChange<'a> {
-    /// The log begins anew behind this snapshot.
+    /// The log restarts after this snapshot.
     pub snapshot: Option<&'a walpb::Snapshot>,
     /// Entries, which replace those from the first one's index on.
     pub entries: &'a [raftpb::Entry],
@@ -65,7 +65,7 @@ impl LogBatch {
         })
     }
 
-    /// Puts it into the log's buffer. Nothing reaches the disk before the log is told to.
+    /// Puts it into the log's buffer. Nothing reaches the disk before the log is committed.
     pub fn append_to(&self, wal: &mut Wal) {
         for work in &self.work {
             if let Some(snapshot) = &work.snapshot {

@@ -1,4 +1,4 @@
-//! Which entries stay in memory for followers that lag.
+//! Trimming the log in memory: which entries stay for followers that lag.
 
 use crate::Now;
 use crate::consensus::{Mode, Status};
@@ -10,7 +10,7 @@ impl<C> Replica<C> {
     pub(crate) fn trim(&mut self, status: &Status, now: Now) {
         let keep = if status.sole_voter { 0 } else { self.options.catchup_entries };
         let is_due = self.raft.log_len() as u64 > keep.saturating_add(self.options.trim_entries);
-        // Entries behind a snapshot that is being sent: without them the follower would need another snapshot at once.
+        // Entries after a snapshot that is being sent: without them the follower would need another snapshot at once.
         let sent = self.outgoing.keep_behind();
         let needed = if is_due { self.furthest_behind(now).into_iter().chain(sent).min() } else { sent };
         let bytes_max = match needed {
@@ -29,7 +29,7 @@ impl<C> Replica<C> {
 
     /// The last entry that the slowest of the members has which answer and are not being sent a snapshot.
     fn furthest_behind(&self, now: Now) -> Option<u64> {
-        // Raft forgets every election timeout who was active.
+        // Raft forgets after each election timeout which members were active.
         let patience = self.options.election_timeout.saturating_mul(2);
         let answers = |id| self.heard.get(&id).is_some_and(|at| now.at.saturating_sub(*at) < patience);
         let members = self.raft.progress().into_iter();

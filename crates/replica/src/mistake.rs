@@ -1,6 +1,6 @@
-//! Mistakes that a simulator can plant, to prove that it would notice them.
+//! Mistakes that a simulator can plant, to prove that it finds them.
 
-/// A mistake that somebody could make in this crate. [`Shell::makes`](crate::Shell::makes) switches it on.
+/// A mistake that a change of this crate could make. [`Shell::makes`](crate::Shell::makes) switches it on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mistake {
     /// Tells Raft that the log is durable, and sends what waits for that, before the sync.
@@ -13,7 +13,7 @@ pub enum Mistake {
     ReadsWithoutIndex,
     /// Answers a read as soon as its index is known, applied or not.
     ReadsBeforeApplied,
-    /// Proposes a request anew as long as it is not answered.
+    /// Proposes a request again as long as it is not answered.
     AppliesTwice,
     /// Takes a snapshot over although the message that came with it names another configuration.
     SkipsSnapshotMembers,

@@ -1,4 +1,4 @@
-//! Who waits for which proposal.
+//! The waiters of proposals, by request id.
 
 use crate::Now;
 use std::collections::HashMap;
@@ -7,9 +7,9 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// Classes of waiters that are counted apart, at most.
 pub const CLASSES_MAX: usize = 8;
 
-/// Who waits for what becomes of a proposal.
+/// The waiter of a proposal.
 pub trait Waiter {
-    /// Whether nobody is interested in the result any more. A member's own proposals are always waited for.
+    /// Whether the client no longer wants the result. A member's own proposals are always waited for.
     fn is_gone(&self) -> bool {
         false
     }
@@ -20,9 +20,9 @@ pub trait Waiter {
     }
 }
 
-/// Somebody who waits.
+/// A waiter, and since when it waits.
 pub struct Waiting<W> {
-    /// Who.
+    /// The waiter.
     pub waiter: W,
     /// When consensus took the proposal.
     pub taken: Now,
@@ -31,7 +31,7 @@ pub struct Waiting<W> {
 /// Proposals that are on their way through the log, by request id.
 ///
 /// Each waiter is given back exactly once: by [`Pending::take`] when its entry is applied, or by one of the methods that give up on it.
-/// What nobody waits for any more is not proposed any more, but may be in the log already.
+/// A proposal without a waiter is not proposed any more, but may be in the log already.
 pub struct Pending<W> {
     waiting: HashMap<u64, Waiting<W>, BuildHasherDefault<RequestIdHasher>>,
     depths: [usize; CLASSES_MAX],
@@ -52,7 +52,7 @@ impl<W: Waiter> Pending<W> {
         self.waiting.insert(id, Waiting { waiter, taken });
     }
 
-    /// Who waits for this one. Nobody does for what another member proposed, or what is replayed.
+    /// Takes the waiter of this proposal. There is none for another member's proposal, or one that is replayed.
     pub fn take(&mut self, id: u64) -> Option<Waiting<W>> {
         let found = self.waiting.remove(&id)?;
         if let Some(depth) = self.depths.get_mut(found.waiter.class()) {
@@ -61,12 +61,12 @@ impl<W: Waiter> Pending<W> {
         Some(found)
     }
 
-    /// Takes those who wait for these.
+    /// Takes the waiters of these proposals.
     pub fn withdraw(&mut self, ids: &[u64]) -> Vec<W> {
         ids.iter().filter_map(|id| Some(self.take(*id)?.waiter)).collect()
     }
 
-    /// Takes those of these who have gone.
+    /// Takes the waiters of these proposals whose clients have gone.
     pub fn withdraw_gone(&mut self, ids: impl Iterator<Item = u64>) -> Vec<W> {
         let mut gone = Vec::new();
         for id in ids {
@@ -108,13 +108,13 @@ impl<W: Waiter> Pending<W> {
         self.waiting.len()
     }
 
-    /// Whether nobody waits.
+    /// Whether there is no waiter.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 }
 
-/// Spreads request ids, which members number one by one. Nobody else chooses them, so nothing has to be secret.
+/// Spreads request ids, which members number one by one. Clients do not choose them, so the hash need not be secret.
 #[derive(Default)]
 struct RequestIdHasher(u64);
 

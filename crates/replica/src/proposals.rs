@@ -1,4 +1,4 @@
-//! Entries on their way to a leader.
+//! Proposals on their way to a leader.
 
 use crate::consensus::{self, Member, Role, Status};
 use crate::{Mistake, Note, Now, Shell};
@@ -9,19 +9,19 @@ use std::collections::VecDeque;
 /// Bytes of held proposals that are proposed together.
 const RETRY_BYTES_MAX: usize = 1 << 20;
 
-/// An entry to be put into the log, and who waits for it.
+/// An entry to be put into the log, and its waiter.
 pub struct Proposal<W> {
     /// The request's id, as it stands in the entry.
     pub id: u64,
     /// The entry.
     pub data: Bytes,
-    /// Who waits.
+    /// The waiter.
     pub waiter: W,
-    /// It is proposed by the leader of this term or not at all. Only for what is urgent.
+    /// It is proposed by the leader of this term or not at all. Only for urgent proposals.
     pub term: Option<u64>,
 }
 
-/// A configuration change, and who waits for it. Its id is the request's.
+/// A configuration change, and its waiter. Its id is the request's.
 pub struct ConfChangeProposal<W> {
     /// The change.
     pub change: raftpb::ConfChange,
@@ -38,7 +38,7 @@ struct Urgent {
 }
 
 impl Urgent {
-    /// Whether a member that stands like this may propose it.
+    /// Whether a member of this status may propose it.
     fn is_for(&self, status: &Status) -> bool {
         self.term.is_none_or(|term| status.role == Role::Leader && status.term == term)
     }
@@ -49,8 +49,8 @@ enum Held {
     ConfChange(raftpb::ConfChange),
 }
 
-/// Proposals that no leader takes yet. Who waits for them is in [`Pending`](crate::Pending) already, so that they end in time whatever
-/// becomes of this. Those whose clients have gone are not proposed any more: what was told to have failed must not be done later.
+/// Proposals that no leader takes yet. Their waiters are in [`Pending`](crate::Pending) already, so that they end in time in any case.
+/// Proposals whose clients have gone are dropped: a request that has failed must not be applied later.
 #[derive(Default)]
 pub(crate) struct Proposals {
     held: VecDeque<(u64, Held)>,
@@ -102,7 +102,7 @@ impl Proposals {
                         ids.push(urgent.id);
                         batch.push(urgent.data);
                     }
-                    // Else whoever asked was told that it took too long.
+                    // Else its client was told that it took too long.
                 }
             });
             fail(shell, &outdated, Error::NotPrimaryLessor);
@@ -112,7 +112,7 @@ impl Proposals {
         }
     }
 
-    /// Proposes what came in, behind what is held.
+    /// Proposes new proposals after the held ones.
     pub(crate) fn add<S: Shell>(
         &mut self,
         shell: &mut S,
@@ -162,7 +162,7 @@ impl Proposals {
         }
     }
 
-    /// Takes configuration changes, to be proposed behind what is held.
+    /// Takes configuration changes, to be proposed after the held proposals.
     pub(crate) fn add_conf_changes<S: Shell>(
         &mut self,
         shell: &mut S,
@@ -237,7 +237,7 @@ impl Proposals {
         let mut change = None;
         while let Some((id, next)) = self.held.front() {
             match next {
-                // Nobody waits any more: whoever asked was told that it took too long.
+                // No waiter is left: its client was told that it took too long.
                 _ if !waits(*id) => {}
                 Held::Entry(data) if bytes < RETRY_BYTES_MAX => {
                     bytes = bytes.saturating_add(data.len());
@@ -267,7 +267,7 @@ impl Proposals {
         end(shell, gone, Error::Timeout);
     }
 
-    /// Forgets what nobody waits for any more, so that it makes room.
+    /// Drops the proposals without a waiter, which frees their places.
     pub(crate) fn tick<S: Shell>(&mut self, shell: &mut S) {
         if self.urgent.is_empty() && self.held.is_empty() {
             return;
@@ -281,7 +281,7 @@ impl Proposals {
     }
 }
 
-/// Notes who waits; answers the ids and the entries.
+/// Notes the waiters; returns the ids and the entries.
 fn register<S: Shell>(shell: &mut S, proposals: Vec<Proposal<S::Waiter>>, now: Now) -> (Vec<u64>, Vec<Bytes>) {
     let mut batch: Vec<Bytes> = Vec::with_capacity(proposals.len());
     let mut ids = Vec::with_capacity(proposals.len());
@@ -305,7 +305,7 @@ fn refuse<S: Shell>(shell: &mut S, ids: &[u64], error: &consensus::Error) {
     fail(shell, ids, Error::TooManyRequests);
 }
 
-/// Answers those who wait for these proposals with `error`.
+/// Ends these proposals with `error`.
 fn fail<S: Shell>(shell: &mut S, ids: &[u64], error: Error) {
     if !ids.is_empty() {
         let withdrawn = shell.pending(|pending| pending.withdraw(ids));

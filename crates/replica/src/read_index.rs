@@ -1,4 +1,4 @@
-//! Linearizable reads that wait: for a leader to say up to where, then for the store to get there.
+//! Linearizable reads that wait: for a leader to confirm an index, then for the store to apply it.
 //!
 //! A read is a token of the caller's. It goes in with [`ReadIndex::add`] and comes out exactly once: from [`ReadIndex::due`] when it may
 //! be answered, or from one of the methods that give up on it. Nothing is evaluated here: the caller runs what has come out when and
@@ -15,7 +15,7 @@ struct Waiting<R> {
     since_ms: u64,
 }
 
-/// Reads that were asked about together.
+/// Reads that share one request for a read index.
 struct Asked<R> {
     reads: Vec<Waiting<R>>,
     at_ms: u64,
@@ -34,9 +34,9 @@ pub struct ReadIndex<R> {
 
 /// Reads that were given up.
 pub struct Late<R> {
-    /// They.
+    /// The reads.
     pub reads: Vec<R>,
-    /// Some of them were never told an index.
+    /// Some of them never got an index.
     pub is_unasked: bool,
 }
 
@@ -82,7 +82,7 @@ impl<R> ReadIndex<R> {
         self.applying.extend(reads.into_iter().map(|read| (0, read)));
     }
 
-    /// The leader has said up to where the store must be for these reads.
+    /// The leader has confirmed the index that these reads need.
     pub fn answered(&mut self, number: u64, index: u64) {
         let Some(asked) = self.asked.remove(&number) else { return };
         // Answers come in order, but a question asked again may overtake one that is answered late.
@@ -100,7 +100,7 @@ impl<R> ReadIndex<R> {
         (due, self.applying.front().map(|(index, _)| *index))
     }
 
-    /// There is another leader. Takes those that wait for the answer of the last one, and says how many questions that were.
+    /// There is another leader. Takes the reads that wait for the old leader's answer, and returns how many requests these were.
     pub fn leader_changed(&mut self, raft: &mut Member) -> (Vec<R>, usize) {
         raft.forget_reads();
         let asked = std::mem::take(&mut self.asked);
@@ -121,7 +121,7 @@ impl<R> ReadIndex<R> {
         }
     }
 
-    /// Takes those that came at or before `before_ms`, whatever they wait for: a leader, its answer, or the store.
+    /// Takes the reads that came at or before `before_ms`, whether they wait for a leader, its answer, or the store.
     pub fn expire(&mut self, before_ms: u64) -> Late<R> {
         let is_late = |waiting: &Waiting<R>| waiting.since_ms <= before_ms;
         let mut late: Vec<Waiting<R>> = self.asking.extract_if(.., |waiting| is_late(waiting)).collect();

@@ -1,4 +1,4 @@
-//! The replica: what it is made of, and what it takes in.
+//! The replica and its inputs.
 
 use crate::consensus::{Backlog, Error, Member, Status};
 use crate::log_batch::LogWork;
@@ -39,7 +39,7 @@ pub struct Options {
 pub struct Inputs<M, W, R, C> {
     /// From peers. Never a snapshot: those come with their data, in `installs`.
     pub messages: Vec<(raftpb::Message, M)>,
-    /// Proposals that go ahead of the others, and are taken however far applying is behind.
+    /// Proposals that go ahead of the others, and are taken even if applying is far behind.
     pub urgent: Vec<Proposal<W>>,
     /// The other proposals.
     pub proposals: Vec<Proposal<W>>,
@@ -53,7 +53,7 @@ pub struct Inputs<M, W, R, C> {
     pub snapshots_sent: Vec<(u64, bool)>,
     /// Snapshots that other members sent.
     pub installs: Vec<Install<C>>,
-    /// To whom leadership is to go.
+    /// The member to which leadership is to be transferred.
     pub leader_transfer: Option<u64>,
 }
 
@@ -132,12 +132,12 @@ impl<C> Replica<C> {
         }
     }
 
-    /// Where Raft stands, for questions.
+    /// The Raft core, to be read.
     pub fn raft(&self) -> &Member {
         &self.raft
     }
 
-    /// Where the member stands.
+    /// The status of the member.
     pub fn status(&self) -> Status {
         self.raft.status()
     }
@@ -147,12 +147,12 @@ impl<C> Replica<C> {
         self.backlog.is_empty()
     }
 
-    /// Begins, once what a start replays is applied: a sole voter stands for election at once, others hardly wait.
+    /// Begins, once the log is replayed: a sole voter begins an election at once, other members wait shorter than usual.
     pub fn begin<S: Shell<Source = C>>(&mut self, shell: &mut S, now: Now) {
         self.next_tick = now.at.saturating_add(self.options.heartbeat);
         self.last_tick = now.at;
         if self.raft.status().sole_voter {
-            // Nobody else could be elected: there is nothing to wait for.
+            // No other member can be elected: there is nothing to wait for.
             if let Err(error) = self.raft.campaign() {
                 shell.note(Note::CannotCampaign(&error));
             }
@@ -169,9 +169,9 @@ impl<C> Replica<C> {
             match message.r#type() {
                 // A snapshot comes with its data or not at all.
                 raftpb::MessageType::MsgSnap => {}
-                // Sent again once there is room.
+                // Sent again later.
                 raftpb::MessageType::MsgApp if is_behind && !message.entries.is_empty() => {}
-                // What nobody can apply would end every member.
+                // An entry that cannot be applied would end every member.
                 raftpb::MessageType::MsgProp if is_behind || !is_applicable(&message) => {
                     shell.note(Note::ForwardRefused);
                 }
@@ -204,8 +204,8 @@ impl<C> Replica<C> {
         }
     }
 
-    /// Sees to it that clients wait no longer than they should, and nothing else, while a member that does not lead waits for the disk of
-    /// its log. Of the inputs only what clients wait for is looked at.
+    /// Ends clients' requests in time, and does nothing else, while a member that does not lead waits for the disk of its log. Of the
+    /// inputs only what clients wait for is taken.
     pub fn keep_time<S: Shell<Source = C>>(&mut self, shell: &mut S, inputs: InputsOf<S>, now: Now) {
         self.proposals.add_held(shell, inputs.urgent, inputs.proposals, now);
         self.proposals.add_conf_changes(shell, inputs.conf_changes, now);

@@ -1,4 +1,4 @@
-//! What a replica asks of the process around it.
+//! The interface between a replica and the process around it.
 
 use crate::consensus::{Error, Proof, Role, Status, Work};
 use crate::{Lessor, Member, Mistake, Now, Pending, Proposal, ReadIndex, Waiter};
@@ -9,18 +9,18 @@ use store::{Export, Prepared, Store};
 
 /// The process around a replica: it owns the store, the sockets, and the tables that other threads look at as well.
 ///
-/// A replica calls it in the order in which things must happen, and goes on when a call returns. No call waits for the disk of the Raft
-/// log. Where a table is behind a lock, the lock is held for the length of `look` and no longer, and `look` calls nobody.
+/// A replica makes the calls in the order in which they must take effect, and continues when a call returns. No call waits for the disk
+/// of the Raft log. If a table has a lock, it is held only while `look` runs, and `look` calls nothing that locks.
 pub trait Shell {
-    /// What is known of a message besides what is in it.
+    /// What the shell knows about a message apart from its content.
     type Mark;
-    /// Who waits for a proposal.
+    /// The waiter of a proposal.
     type Waiter: Waiter;
     /// A linearizable read.
     type Read;
-    /// Who brought a snapshot, and is told what became of it.
+    /// The sender of a snapshot, which is told the result.
     type Source;
-    /// Why the process ends in the middle of a turn. The turn is not carried on.
+    /// Why the process ends in the middle of a turn. The turn is not continued.
     type Fault;
 
     /// The proposals that are on their way.
@@ -35,7 +35,7 @@ pub trait Shell {
     /// The deadlines of leases, and the store that has the leases themselves.
     fn lessor<T>(&mut self, look: impl FnOnce(&mut Lessor, &Store) -> T) -> T;
 
-    /// Raft has taken a message of a peer, if only to find that it is late.
+    /// Raft has taken a message of a peer, or found it outdated.
     fn message_taken(&mut self, raft: &Member, mark: Self::Mark);
 
     /// A message of `from` was refused. One that came with a snapshot has no mark.
@@ -44,7 +44,7 @@ pub trait Shell {
     /// Messages to peers: at once, and without waiting for any of them.
     fn send(&mut self, messages: Vec<Message>);
 
-    /// The snapshot that `message` names, to its addressee. How that ends is told with [`Inputs::snapshots_sent`](crate::Inputs::snapshots_sent).
+    /// Sends the snapshot that `message` names. [`Inputs::snapshots_sent`](crate::Inputs::snapshots_sent) brings the result.
     fn send_snapshot(&mut self, message: Message, export: Arc<Export>);
 
     /// Index of the last entry that the store has applied.
@@ -56,10 +56,10 @@ pub trait Shell {
     /// Whether the store has applied all it was given. If not, a turn is taken when that has changed.
     fn is_store_idle_or_tells(&mut self) -> bool;
 
-    /// Has a turn taken when the store has applied `index`; nothing has to be told for `None`. `false`: it is there already.
+    /// Has a turn taken when the store has applied `index`; `None` cancels that. `false`: it is applied already.
     fn wait_for_applied(&mut self, index: Option<u64>) -> bool;
 
-    /// Applies entries, or queues them behind what is being applied.
+    /// Applies entries, or queues them after what is being applied.
     fn apply(&mut self, entries: Vec<Entry>) -> Result<(), Self::Fault>;
 
     /// Applies a configuration change, alone and now; the store is idle. `take_effect` makes it take effect in consensus, and answers who
@@ -80,7 +80,7 @@ pub trait Shell {
     /// has applied every change before it.
     fn may_change(&mut self, change: &ConfChange) -> Result<(), api::Error>;
 
-    /// Ends proposals that will not be applied, or of which nobody knows.
+    /// Ends proposals that will not be applied, or whose fate is unknown.
     fn end_proposals(&mut self, waiters: Vec<Self::Waiter>, error: api::Error);
 
     /// Ends reads without an answer.
@@ -93,7 +93,7 @@ pub trait Shell {
     /// headroom for it. It is asked for again later. [`Note::LeasesExpired`] follows those that are due together.
     fn revoke(&mut self, lease: i64) -> Option<Proposal<Self::Waiter>>;
 
-    /// Where the member stands now, and how many bytes its log in memory has.
+    /// Publishes the member's status, and the bytes of its log in memory.
     fn publish(&mut self, status: &Status, log_bytes: u64, now: Now);
 
     /// Something that an operator may want to know, or a counter.
@@ -106,15 +106,14 @@ pub trait Shell {
     #[inline(always)]
     fn observe(&mut self, _raft: &Member, _work: &Work) {}
 
-    /// Whether a mistake is to be made here. Only a simulator answers anything but `false`, which leaves nothing of it in the code
-    /// that ships.
+    /// Whether to make this mistake. Only a simulator returns anything but `false`, so the compiler removes it from the code that ships.
     #[inline(always)]
     fn makes(&self, _mistake: Mistake) -> bool {
         false
     }
 }
 
-/// What a replica has to tell, for lines in a log and for counters.
+/// Events of a replica, for log lines and counters.
 #[derive(Debug)]
 #[allow(missing_docs)]
 pub enum Note<'a> {
@@ -128,7 +127,7 @@ pub enum Note<'a> {
     ProposalRefused(&'a Error),
     /// A peer forwarded a configuration change that the cluster cannot have: it was dropped.
     ForwardedChangeRefused(api::Error),
-    /// It could not stand for election at once.
+    /// It could not begin an election at once.
     CannotCampaign(&'a Error),
     /// Leadership could not be handed over.
     CannotTransferLeader(&'a Error),
@@ -136,9 +135,9 @@ pub enum Note<'a> {
     ConfChangeFailed(&'a Error),
     /// Read indexes that a former leader did not answer.
     ReadIndexesFailed(usize),
-    /// A leader's clock stood still for longer than its followers may like.
+    /// A leader's ticks were late.
     HeartbeatLate(Duration),
-    /// Of the leases that were due, so many were proposed to be ended.
+    /// Number of leases whose end was proposed, of those that were due.
     LeasesExpired(usize),
     /// A snapshot was captured for a follower.
     SnapshotOffered { index: u64, bytes: u64 },
@@ -146,11 +145,11 @@ pub enum Note<'a> {
     SnapshotSent { to: u64, ok: bool },
     /// The disk of the log does not answer: leadership goes to another member,
     LogStalledHandsOver { to: u64, stalled: Duration },
-    /// or, later, to nobody.
+    /// or, later, the leader steps down.
     LogStalledStepsDown { stalled: Duration },
 }
 
-/// Whether a member of this status leads, and is not about to hand over: what it proposes now is neither forwarded nor held.
+/// Whether a member of this status leads, and does not transfer leadership: its proposals are neither forwarded nor held.
 pub(crate) fn leads_for_sure(status: &Status) -> bool {
     status.role == Role::Leader && status.transferee == 0
 }

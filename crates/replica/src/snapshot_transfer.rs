@@ -1,7 +1,7 @@
 //! Snapshots between members: what a leader offers to those that lag, and what this member takes from a leader.
 //!
-//! The data travel outside of this crate. Decided here is when a snapshot is captured, who is sent it, when that is tried again, how long
-//! it is kept, and that what arrives is what Raft is told of.
+//! The data travel outside of this crate. This module decides when a snapshot is captured, to which members it is sent, when that is tried
+//! again, how long it is kept, and checks that Raft's message names the snapshot that has arrived.
 
 use crate::consensus::Member;
 use crate::retries::Retries;
@@ -12,23 +12,23 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::{Export, Prepared};
 
-/// How long a snapshot is kept that nobody takes: its files cannot be removed.
+/// How long a snapshot is kept that no member takes: its files cannot be removed meanwhile.
 const OFFER_MAX: Duration = Duration::from_secs(10);
 /// For how long a member that needs a snapshot waits for those that are being sent another one.
 const SHARED_FOR: Duration = Duration::from_secs(60);
 
 /// A snapshot that came from another member, complete and checked.
 pub struct Install<C> {
-    /// What Raft is told; it names the snapshot.
+    /// Raft's message, which names the snapshot.
     pub message: Message,
     /// The data.
     pub prepared: Prepared,
-    /// Who brought it.
+    /// Its sender.
     pub source: C,
 }
 
 impl<C> Install<C> {
-    /// Whether the message is about the snapshot it came with: Raft goes on from the one, the store from the other.
+    /// Whether the message names the snapshot that came with it: Raft continues from the one, the store from the other.
     pub(crate) fn is_what_is_named(&self) -> bool {
         let Some(metadata) = self.message.snapshot.as_ref().and_then(|snapshot| snapshot.metadata.as_ref()) else {
             return false;
@@ -137,7 +137,7 @@ impl Outgoing {
         }
     }
 
-    /// Tries again what failed, and lets go of a snapshot that nobody took.
+    /// Tries again what failed, and drops a snapshot that no member took.
     pub(crate) fn tick(&mut self, raft: &mut Member, now: Now) {
         self.retry(raft, now);
         let is_old = |since: Duration| now.at.saturating_sub(since) > OFFER_MAX;

@@ -1,4 +1,4 @@
-//! The work of a turn: what Raft has to do, in the order that keeps its promises.
+//! The work of a turn, in the order that Raft requires.
 
 use crate::Takeover;
 use crate::consensus::{Piece, Role, Status, Work};
@@ -9,7 +9,7 @@ use crate::{Mistake, Note, Now, Shell};
 use api::{raftpb, walpb};
 
 impl<C> Replica<C> {
-    /// Does all the work there is but that of the log's disk, which [`Replica::take_log_batch`] has then.
+    /// Does all the work there is, except writing the log: [`Replica::take_log_batch`] returns what is to be written.
     pub fn advance<S: Shell<Source = C>>(&mut self, shell: &mut S, now: Now) -> Result<(), S::Fault> {
         loop {
             self.hand_over(shell, now)?;
@@ -110,13 +110,13 @@ impl<C> Replica<C> {
         }
         let status = self.raft.status();
         if self.was_leader && !status.serves_local_reads() {
-            // Before the first message to the new member: what it is told is committed may not be applied here yet.
+            // Before the first message to the new member: it may learn of commits that are not applied here yet.
             shell.publish(&status, self.raft.log_bytes(), now);
         }
         Ok(())
     }
 
-    /// Not while the store has anything to apply, nor while another snapshot is on its way to the disk: that would be waited for here.
+    /// Not while the store has anything to apply, nor while the log record of another snapshot is not durable: this thread would wait.
     fn next_install<S: Shell<Source = C>>(&mut self, shell: &mut S) -> Option<Install<C>> {
         let waits = !self.incoming.waiting.is_empty();
         let is_free = waits && self.backlog.is_empty() && self.incoming.installed.is_empty();
@@ -144,7 +144,7 @@ impl<C> Replica<C> {
             let work = self.raft.work();
             self.take(shell, work, now)?;
         }
-        // Taken by the work that names it, or of no use: then this member is further already, or follows another leader.
+        // Taken by the work that names it. If it is left, this member is further already, or follows another leader.
         if let Some(left) = self.incoming.installing.take() {
             let is_level = self.raft.status().committed >= index;
             let result = if is_level { Ok(()) } else { Err("the snapshot was not wanted".to_string()) };
@@ -153,7 +153,7 @@ impl<C> Replica<C> {
         Ok(())
     }
 
-    /// Puts the snapshot that Raft now goes on from into the store.
+    /// Installs the snapshot from which Raft now continues.
     fn take_over<S: Shell<Source = C>>(
         &mut self,
         shell: &mut S,
@@ -181,7 +181,7 @@ impl<C> Replica<C> {
         shell.send(messages);
     }
 
-    /// What is to be written to the log. If it has to be synced, the disk is at work from now on until [`Replica::persisted`].
+    /// What is to be written to the log. If it must be synced, the disk counts as busy from now on until [`Replica::persisted`].
     pub fn take_log_batch(&mut self, now: Now) -> LogBatch {
         let batch = LogBatch { work: std::mem::take(&mut self.unsynced) };
         if batch.must_sync() {
@@ -190,7 +190,7 @@ impl<C> Replica<C> {
         batch
     }
 
-    /// This batch is in the log, durably if it had to be.
+    /// Reports that this batch is in the log, durably if it had to be.
     pub fn persisted<S: Shell<Source = C>>(&mut self, shell: &mut S, batch: LogBatch) {
         self.syncing_since = None;
         let Some(last) = batch.work.last().map(|last| last.number) else { return };
@@ -206,8 +206,8 @@ impl<C> Replica<C> {
         }
     }
 
-    /// Ends a turn: tells where the member stands now, and answers the reads that may be answered. They may be evaluated anywhere and at
-    /// any later time: the store has what they must see.
+    /// Ends a turn: publishes the member's status, and returns the reads that may be answered. They may be evaluated anywhere and at any
+    /// later time: the store has what they must see.
     #[must_use = "each of these reads waits for its answer"]
     pub fn settle<S: Shell<Source = C>>(&mut self, shell: &mut S, now: Now) -> Vec<S::Read> {
         let status = self.raft.status();

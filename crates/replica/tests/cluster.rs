@@ -306,7 +306,7 @@ fn only_a_member_that_never_told_others_more_than_it_has_applied_reads_by_itself
     let status = cluster.member(1).status();
     assert!(status.serves_reads && status.sole_voter && !status.serves_local_reads(), "{status:?}");
 
-    // The learner's removal, and an entry behind it, are committed, and the learner knows. The leader applies the removal first.
+    // The learner's removal, and an entry after it, are committed, and the learner knows. The leader applies the removal first.
     let removal = raftpb::ConfChange {
         r#type: Some(ConfChangeType::ConfChangeRemoveNode as i32),
         node_id: Some(2),
@@ -431,7 +431,7 @@ fn a_removed_leader_steps_down_and_another_takes_over() {
     assert!(!cluster.member(1).status().voter);
 }
 
-/// Without the vote before the vote, whoever stands makes the others begin to wait anew. One that lacks entries could do that for
+/// Without pre-vote, each election restarts the timeouts of the others. A member that lacks entries could do that for
 /// long if it were as quick as they are after a quorum refused it.
 #[test]
 fn a_member_that_was_refused_stands_after_the_others() {

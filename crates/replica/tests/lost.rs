@@ -46,7 +46,7 @@ fn snapshot(from: u64, to: u64, term: u64, place: (u64, u64)) -> raftpb::Message
     raftpb::Message { snapshot: Some(snapshot), ..message(MessageType::MsgSnap, from, to, term) }
 }
 
-/// Entries 6 to 20 of term 3 behind a checkpoint of entry 5, of which 15 are committed.
+/// Entries 6 to 20 of term 3 after a checkpoint of entry 5, of which 15 are committed.
 fn restored() -> Restored {
     let entries = (6..=20).map(|index| raftpb::Entry { index: Some(index), term: Some(3), ..Default::default() });
     Restored {
@@ -363,7 +363,7 @@ fn entries_that_are_not_durable_yet_are_not_lost() {
     taken(&mut member, heartbeat(1, 2, 4, 21));
 }
 
-/// Its directory was emptied, and it joins anew under its old id.
+/// Its directory was emptied, and it joins again under its old id.
 #[test]
 fn a_member_without_a_configuration_believes_the_cluster_that_it_joined() {
     let empty = |joined: &[u64]| {

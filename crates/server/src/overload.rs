@@ -39,7 +39,7 @@ classes! {
     Lease "leases" limits::PROPOSAL_QUEUE_MAX;
     /// What members say of themselves: alarms, names, versions. Ahead of all writes.
     Upkeep "upkeep" limits::CHANGE_QUEUE_MAX;
-    /// Changes of the members, until they are applied.
+    /// Configuration changes, until they are applied.
     Member "members" limits::CHANGE_QUEUE_MAX;
     /// Sorted lists, hashes and snapshots, until a thread takes them up.
     Slow "slow" limits::SLOW_QUEUE_MAX;

@@ -10,7 +10,7 @@ use store::Response;
 pub(crate) enum Request {
     /// Goes through the Raft log, as this payload.
     Write(Bytes),
-    /// A change of the members, through the Raft log.
+    /// A configuration change, through the Raft log.
     ConfChange(Box<api::raftpb::ConfChange>),
     /// A read, after a read index if it is linearizable.
     Read { range: RangeRequest, linearizable: bool },

@@ -1,4 +1,4 @@
-//! Committed entries on their way to the store, and what a change of the members has to wait for there.
+//! Committed entries on their way to the store, and what a configuration change must wait for.
 
 use api::Message;
 use api::raftpb::{ConfChange, ConfChangeType, Entry, EntryType};
@@ -7,18 +7,18 @@ use std::collections::VecDeque;
 /// What the store is given next.
 #[derive(Debug, PartialEq)]
 pub enum Piece {
-    /// To be applied, now or behind what is being applied.
+    /// To be applied, now or after what is being applied.
     Entries(Vec<Entry>),
-    /// A change of the members: to be applied now, handed to [`crate::consensus::Member::apply_conf_change`], and only then answered or
+    /// A configuration change: to be applied now, handed to [`crate::consensus::Member::apply_conf_change`], and only then answered or
     /// followed by anything else.
     Change(Entry),
 }
 
 /// Committed entries that the store was not given yet.
 ///
-/// A change needs a store that has applied everything before it, and a removal takes effect, and is answered, once it cannot be
-/// forgotten any more ([`is_to_last`]): after the sync of the work that brought it. Nobody waits for either with the core in hand:
-/// the change stays here with all that is behind it, and the shell looks again when the log is synced and when the store is idle.
+/// A change needs a store that has applied everything before it. A removal takes effect, and is answered, once it is durable
+/// ([`is_to_last`]): after the sync of the work that brought it. No thread waits for either while it holds the core: the change stays
+/// here with all entries after it, and the shell looks again when the log is synced and when the store is idle.
 #[derive(Default)]
 pub struct Backlog {
     /// With the number of the work that brought them. A change is a piece of its own.
@@ -51,7 +51,7 @@ impl Backlog {
         self.durable = self.durable.max(number);
     }
 
-    /// What the store can be given now. `store_is_idle` is asked when only that is in question, and has to see to it that this is
+    /// What the store can be given now. `store_is_idle` is asked if only that is open, and must make sure that this is
     /// called again when it becomes true.
     pub fn next(&mut self, store_is_idle: impl FnOnce() -> bool) -> Option<Piece> {
         let (number, entries) = self.pieces.front()?;
@@ -66,7 +66,7 @@ impl Backlog {
             return Some(Piece::Entries(entries));
         }
         let change = entries.pop()?;
-        assert!(entries.is_empty(), "a change of the members came together with other entries");
+        assert!(entries.is_empty(), "a configuration change came together with other entries");
         Some(Piece::Change(change))
     }
 
@@ -85,10 +85,10 @@ fn is_change(entry: &Entry) -> bool {
     entry.r#type() != EntryType::EntryNormal
 }
 
-/// Whether a committed entry must be durable, and known to be committed, before anybody hears of it: it removes a member, which goes
-/// once it hears of it. Whoever is left would need its vote again if it forgot, with a commit index that was not synced, that the
-/// member was removed. An addition may be forgotten: the members of before are all still there, any quorum of theirs meets any of
-/// the new ones, and who takes the next change into its log has the commit index of this one synced with it.
+/// Whether a committed entry must be durable, with its commit index, before it takes effect. It must if it removes a member, which ends
+/// once it learns of it: a remaining member that forgot the removal, because its commit index was not synced, would need the removed
+/// one's vote again. An addition may be forgotten: the old members are all still there, each of their quorums meets each of the new
+/// ones, and a member that takes the next change into its log syncs the commit index of this one with it.
 pub fn is_to_last(entry: &Entry) -> bool {
     let removes = |change: ConfChange| change.r#type() == ConfChangeType::ConfChangeRemoveNode;
     is_change(entry) && ConfChange::decode(entry.data.clone().unwrap_or_default()).map_or(true, removes)

@@ -1,4 +1,4 @@
-//! What raft-rs is given at most: it trusts every number and every configuration, and ends the process over some.
+//! Bounds of what raft-rs is given: it trusts every number and every configuration, and panics over some.
 
 use crate::consensus::config::Restored;
 use crate::consensus::error::Error;
@@ -26,7 +26,7 @@ pub(crate) fn is_sound(conf_state: &ConfState) -> bool {
 }
 
 impl Restored {
-    /// Whether a member can go on from it.
+    /// Whether a member can start from it.
     ///
     /// # Errors
     /// If a number in it leaves none for what comes later, or its configuration is one that no cluster has.
@@ -36,7 +36,7 @@ impl Restored {
         if let Some(number) = numbers.into_iter().chain(entries).find(|number| *number > NUMBER_MAX) {
             return Err(Error::Number(number));
         }
-        // A member that was told of none yet has none.
+        // A member that has not learned of a configuration yet has none.
         let is_none = self.conf_state == ConfState { auto_leave: self.conf_state.auto_leave, ..ConfState::default() };
         if (!is_none || self.conf_state.auto_leave()) && !is_sound(&self.conf_state) {
             return Err(Error::Configuration(self.conf_state.clone()));

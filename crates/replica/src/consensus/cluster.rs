@@ -1,4 +1,4 @@
-//! What a member does about the others: leadership, progress, snapshots for those that lag.
+//! Leadership transfer, the progress of other members, and snapshots for those that lag.
 
 use crate::consensus::convert;
 use crate::consensus::core::Member;
@@ -51,14 +51,14 @@ impl Member {
         Ok(())
     }
 
-    /// Who could take over at once: the voter that is furthest, of those heard of lately.
+    /// The voter that could take over at once: of those heard of lately, the one that matches most of the log.
     pub fn successor(&self) -> Option<u64> {
         let others = self.progress().into_iter().filter(|member| member.id != self.node.raft.id && !member.learner);
         // Ids decide between equals, so that a run can be repeated.
         others.max_by_key(|member| (member.recently_active, member.matched, member.id)).map(|member| member.id)
     }
 
-    /// Leads no longer, without waiting for anyone to take over.
+    /// Steps down, without waiting for another member to take over.
     pub fn step_down(&mut self) {
         if self.node.raft.state == StateRole::Leader {
             let term = self.node.raft.term;
@@ -67,8 +67,8 @@ impl Member {
         }
     }
 
-    /// A leader that is to be removed hands over before that is proposed: once removed, nobody listens to it any more, and the
-    /// others would only notice after an election timeout. Tried once a term. Answers whether the change has to wait for it.
+    /// A leader that is to be removed transfers leadership before the removal is proposed: once removed, it is ignored, and the others
+    /// would notice only after an election timeout. Tried once a term. Returns whether the change must wait for it.
     pub(crate) fn hands_over_first(&mut self, change: &raftpb::ConfChange) -> bool {
         let raft = &self.node.raft;
         let removes_own =
@@ -82,8 +82,8 @@ impl Member {
         true
     }
 
-    /// A leader that a change has removed must not go on: raft-rs relies on it being a member. Whoever is furthest is told to
-    /// stand for election at once.
+    /// A leader that a change has removed must step down: raft-rs relies on it being a member. The voter that matches most of the log is
+    /// told to begin an election at once.
     pub(crate) fn leave_office(&mut self) {
         if self.is_voter() || self.node.raft.state == StateRole::Follower {
             return;
@@ -159,12 +159,12 @@ impl Member {
         members
     }
 
-    /// Who votes and who learns.
+    /// Raft's configuration: voters and learners.
     pub fn conf_state(&self) -> &raftpb::ConfState {
         &self.conf_state
     }
 
-    /// Lets a member that has just started stand for election this many ticks earlier, but never at once.
+    /// Lets a member that has just started begin an election this many ticks earlier, but never at once.
     pub fn advance_election(&mut self, ticks: usize) {
         let raft = &mut self.node.raft;
         if raft.state != StateRole::Leader {

@@ -1,4 +1,4 @@
-//! What a member starts from.
+//! The configuration and the data from which a member starts.
 
 use api::raftpb;
 

@@ -7,7 +7,7 @@ use raft::eraftpb::{self, MessageType};
 
 /// An entry as raft-rs holds it.
 ///
-/// raft-rs decodes proposed changes of the members itself, with the flawed decoder and without the types that only etcd has.
+/// raft-rs decodes proposed configuration changes itself, with the flawed decoder and without the types that only etcd has.
 /// So it gets to see an empty change, and the real one is carried in a field that only raft-rs' entries have.
 pub(crate) fn entry_to_raft(entry: raftpb::Entry) -> eraftpb::Entry {
     let mut to = eraftpb::Entry { term: entry.term(), index: entry.index(), ..Default::default() };

@@ -31,26 +31,26 @@ pub struct Member {
     pub(crate) seen: (u64, StateRole, u64),
     /// A quorum refused to elect it, and it knows of no leader since.
     pub(crate) was_refused: bool,
-    /// The last term in which somebody stood who has less in its log.
+    /// The last term with a candidate whose log is behind this member's.
     pub(crate) outranked_in: u64,
     pub(crate) durable_term: u64,
     pub(crate) unsynced: VecDeque<Unsynced>,
     /// Read indexes that followers asked for before this leader had committed anything in its term.
     pub(crate) early_reads: Vec<eraftpb::Message>,
-    /// What followers proposed while this leader was handing over, or a change of the members was under way.
+    /// What followers proposed while this leader was handing over, or a configuration change was under way.
     pub(crate) early_proposals: VecDeque<Early>,
     /// Ticks since the start.
     pub(crate) ticks: u64,
-    /// The last term in which this member handed over because it is to be removed.
+    /// The last term in which this member transferred leadership because it is to be removed.
     pub(crate) handed_over_in: u64,
     pub(crate) applied: u64,
-    /// Up to here other members may know what is committed, though nobody is told any more: there were some until a change of the members.
+    /// Up to here removed members may know what is committed, though this member is now alone.
     pub(crate) told: u64,
     pub(crate) read_counter: u64,
     pub(crate) boot_nonce: u64,
     pub(crate) pending_reads: HashSet<u64>,
     pub(crate) conf_state: raftpb::ConfState,
-    /// Members that a member without a configuration was told of.
+    /// The members of the cluster that is joined, for a member without a configuration.
     pub(crate) joined: Vec<u64>,
     pub(crate) ignores_lost_log: bool,
     /// Why it must end.

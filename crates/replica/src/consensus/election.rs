@@ -1,4 +1,4 @@
-//! Time, and standing for election.
+//! Ticks and elections.
 
 use crate::consensus::core::Member;
 use crate::consensus::error::Error;
@@ -11,8 +11,7 @@ impl Member {
         let raft = &self.node.raft;
         let election_due =
             raft.state != StateRole::Leader && raft.election_elapsed.saturating_add(1) >= self.election_timeout;
-        // raft-rs takes for granted that a member stands for election with all of its log durable. One whose disk does not
-        // answer would be no good leader either.
+        // raft-rs assumes that a candidate's log is durable. A member whose disk does not answer would be no good leader either.
         if self.is_closed() || (election_due && !self.log_is_durable()) {
             return;
         }
@@ -31,7 +30,7 @@ impl Member {
         Ok(())
     }
 
-    /// raft-rs draws election timeouts from the thread's random source. They are replaced by the member's own, drawn anew
+    /// raft-rs draws election timeouts from the thread's random source. They are replaced by the member's own, drawn again
     /// whenever raft-rs would have, so that a seed decides a whole run.
     pub(crate) fn after_input(&mut self) {
         self.answer_early_reads();
@@ -47,9 +46,9 @@ impl Member {
         self.node.raft.set_randomized_election_timeout(self.election_timeout);
     }
 
-    /// The link to this member broke. If it leads, it is most likely gone: the random part of the election time-out, which keeps
-    /// members from standing against each other, gives way to their order. One tick more than the time-out itself, since until
-    /// that is over the others hold with the leader and do not answer.
+    /// The connection to this member broke. If it leads, it has most likely ended: the order of the members then replaces the random part
+    /// of the election timeout, which keeps them from competing. One tick more than the timeout itself, because until then the other
+    /// members do not answer a candidate.
     pub(crate) fn hasten_election(&mut self, lost: u64) {
         let raft = &self.node.raft;
         if raft.state == StateRole::Follower && raft.leader_id == lost && self.is_voter() {
@@ -66,8 +65,8 @@ impl Member {
         (candidate.log_term, candidate.index) < (log.last_term(), log.last_index())
     }
 
-    /// Whoever a quorum has refused lacks what others have, unless it knows better: those stand first, until somebody leads. Without
-    /// the vote before the vote every attempt in vain makes them begin to wait anew.
+    /// A candidate that a quorum has refused probably lacks entries that others have, so it waits longer and lets them begin an election
+    /// first, until there is a leader. Without pre-vote each of its failed elections would restart their timeouts.
     pub(crate) fn draw_election_timeout(&mut self) {
         // xorshift64*: the spread matters, not the quality.
         self.random ^= self.random << 13;

@@ -48,7 +48,7 @@ pub enum Error {
     /// Only a leader can do this.
     #[error("this member does not lead")]
     NotLeader,
-    /// Nobody would be left to commit anything.
+    /// No voter would be left.
     #[error("the only voter cannot be removed")]
     LastVoter,
     /// Leadership can go to a voter only.

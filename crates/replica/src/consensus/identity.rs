@@ -1,4 +1,4 @@
-//! Member and cluster ids, computed as etcd computes them, so that both name the same cluster alike.
+//! Member and cluster ids, computed as etcd computes them, so that both give the same cluster the same ids.
 
 use sha1::{Digest, Sha1};
 

@@ -1,8 +1,8 @@
-//! Followers that are far behind: sent to at a pace that the shell sets, so that what they lack does not stand in front of the
-//! entries that the others are waiting for.
+//! Followers that are far behind are sent entries at the shell's pace, so that these do not delay the entries that the other members
+//! wait for.
 //!
-//! raft-rs fills the window of such a follower as soon as it answers, with all that is in memory, in one turn. So the log refuses to
-//! read for it, as a storage may that reads in the background, but for what [`Member::send_lagging`] has allowed.
+//! raft-rs fills the window of such a follower as soon as it answers, with everything in memory, in one turn. So the log refuses to read
+//! for it, as a storage that reads in the background may, except for what [`Member::send_lagging`] has allowed.
 
 use crate::consensus::core::Member;
 use crate::consensus::log::{Log, size};
@@ -13,7 +13,7 @@ use std::cell::Cell;
 const NEAR_BYTES_MAX: u64 = 1 << 20;
 /// Allowed every tick for a shell that allows nothing on its own.
 const TICK_BYTES: u64 = 1 << 20;
-/// After so many ticks in which nothing was committed, though something waits for that, whoever is far behind is needed.
+/// After this many ticks in which nothing was committed, though entries wait, the followers that are far behind are needed for it.
 const STALLED_TICKS: u32 = 3;
 /// How much faster than the log grows a follower must catch up, at least.
 const CATCH_UP_FACTOR: u64 = 2;
@@ -49,7 +49,7 @@ impl Allowance {
         self.left.get()
     }
 
-    /// So many bytes were read.
+    /// Notes that `bytes` were read.
     pub(crate) fn spend(&self, bytes: u64) {
         self.left.set(self.left.get().saturating_sub(bytes));
     }
@@ -70,9 +70,9 @@ impl Member {
         !self.far_behind().is_empty()
     }
 
-    /// Sends every follower that is far behind the entries that come next: about `bytes` of them, more if the log has grown by more
-    /// than half of that, or nobody would ever catch up, and all there is when nothing is committed without them. A shell calls it
-    /// every few milliseconds while [`Member::has_lagging`]; if it does not, the clock does.
+    /// Sends the next entries to every follower that is far behind: about `bytes` of them; more if the log has grown by more than half of
+    /// that, so that the follower catches up; and all of them when nothing is committed without it. A shell calls this every few
+    /// milliseconds while [`Member::has_lagging`]; if it does not, the clock does.
     pub fn send_lagging(&mut self, bytes: u64) {
         let followers = self.far_behind();
         let committed = self.node.raft.raft_log.committed;

@@ -79,7 +79,7 @@ impl Log {
         self.entries.extend(entries);
     }
 
-    /// Starts anew behind an installed snapshot.
+    /// Restarts after an installed snapshot.
     pub(crate) fn restore(&mut self, snapshot: &Snapshot) {
         let metadata = snapshot.get_metadata();
         self.start = (metadata.index, metadata.term);
@@ -189,7 +189,7 @@ impl Storage for Log {
             return Err(StorageError::Unavailable.into());
         }
         let mut max_size = max_size.into().unwrap_or(u64::MAX);
-        // What raft-rs could wait for is what it is about to send.
+        // raft-rs can wait only for entries that it is about to send.
         let is_lagging = context.can_async() && self.is_far_behind(low);
         if is_lagging {
             if self.allowance.left() == 0 {

@@ -14,9 +14,9 @@
 //! 6. When [`Member::proof`] returns a proof (after [`Member::step`] has failed with [`Error::LogLost`]) the member ends at once, and
 //!    the shell makes sure that it is never started on these files again.
 //!
-//! # What is taken from raft-rs on trust
+//! # What is relied on of raft-rs
 //!
-//! Its version is pinned, since these are no part of its interface. Another version needs this list gone through, and its tests to pass.
+//! Its version is pinned, because these are not part of its interface. For another version this list must be checked, and its tests pass.
 //!
 //! | raft-rs 0.7.0 | relied on for | tested by |
 //! |---|---|---|

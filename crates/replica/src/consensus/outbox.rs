@@ -1,4 +1,4 @@
-//! Messages on their way out: what raft-rs says in several messages goes as one where that means the same.
+//! Outgoing messages: several of raft-rs' messages are joined where one means the same.
 
 use crate::consensus::convert;
 use api::raftpb::{self, MessageType};

@@ -1,10 +1,10 @@
-//! Proof that this member's log is not the one that it has answered for: the only thing a peer can say that ends a member.
+//! Proof that this member's log has lost entries that it acknowledged: the only message of a peer that ends a member.
 //!
-//! A member that has forgotten what it acknowledged can help to elect a leader that lacks it too; then it is lost. Who says so counts:
+//! A member that has forgotten what it acknowledged can help to elect a leader that lacks it too; then it is lost. The sender counts:
 //! - A leader of this member's term or a later one, from this member's configuration, knows up to where this member has acknowledged its
-//!   log, in that very term. Its heartbeats name the lower one of that and the commit index. A log that ends before has lost its end.
+//!   log in that term. Its heartbeats name the lower one of that and the commit index. A log that ends before has lost its end.
 //!   Entries that this member has in memory but not on the disk count as held: what is acknowledged in a term is never replaced in it.
-//!   Heartbeats of Cairn's members name the term of that entry, too: a log that has another entry there has lost what it acknowledged.
+//!   Heartbeats of Cairn's members name the term of that entry too: a log that has another entry there has lost what it acknowledged.
 //! - The same leader has every committed entry (leader completeness). Where it names a term that a committed entry here does not have,
 //!   one of the two logs has lost an acknowledged entry.
 //! - A response, a member outside of the configuration, and a second leader of one term prove nothing: they are refused.
@@ -72,7 +72,7 @@ pub enum Proof {
 }
 
 impl Member {
-    /// Why this member must end, if that is proven. It has no more work then, takes no input, and votes for nobody.
+    /// Why this member must end, if that is proven. Then it has no more work, takes no input, and does not vote.
     pub fn proof(&self) -> Option<Proof> {
         self.proof
     }
@@ -114,8 +114,7 @@ impl Member {
         if state.voters.is_empty() { self.joined.contains(&id) } else { ids.any(|known| *known == id) }
     }
 
-    /// What a heartbeat names: an entry that this member is said to have acknowledged, and its term, or 0 if that is not told: by etcd's
-    /// members.
+    /// Checks the entry that a heartbeat says this member has acknowledged. `theirs` is its term, 0 in heartbeats of etcd's members.
     pub(crate) fn check_acknowledged(&self, index: u64, theirs: u64) -> Result<(), Refusal> {
         beyond(index, self.last_index())?;
         if theirs == 0 {
@@ -153,7 +152,7 @@ impl Member {
 
     /// The term of an entry in memory, or of one that was there since the start.
     pub(crate) fn known_term(&self, index: u64) -> Option<u64> {
-        // raft-rs says 0 of what it does not know.
+        // raft-rs returns 0 for a term that it does not know.
         let in_memory = self.node.raft.raft_log.term(index).ok().filter(|term| *term > 0);
         in_memory.or_else(|| self.node.store().trimmed_term(index).filter(|term| *term > 0))
     }

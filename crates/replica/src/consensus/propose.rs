@@ -1,4 +1,4 @@
-//! Proposals, taken in or forwarded to the leader.
+//! Proposals, taken or forwarded to the leader.
 
 use crate::consensus::convert;
 use crate::consensus::core::Member;
@@ -25,11 +25,11 @@ impl Member {
         raft.leader_id != 0 && raft.lead_transferee.is_none() && !self.is_closed()
     }
 
-    /// Proposes a change of the members. A leader takes one at a time.
+    /// Proposes a configuration change. A leader takes one at a time.
     pub fn propose_conf_change(&mut self, change: &raftpb::ConfChange) -> Result<(), Error> {
         let raft = &self.node.raft;
         if raft.state == StateRole::Leader && raft.has_pending_conf() {
-            // raft-rs would put an empty entry in its place, and nobody would ever hear of it.
+            // raft-rs would replace it by an empty entry, and its proposer would never hear of it.
             return Err(Error::Dropped);
         }
         if self.decides_change() && self.removes_last_voter(change) {
@@ -53,7 +53,7 @@ impl Member {
         raft.state == StateRole::Leader && !raft.has_pending_conf() && self.takes_proposals()
     }
 
-    /// Whether nobody would vote after this change. Exact if [`Member::decides_change`].
+    /// Whether no voter would be left after this change. Exact if [`Member::decides_change`].
     pub(crate) fn removes_last_voter(&self, change: &raftpb::ConfChange) -> bool {
         change.r#type() == raftpb::ConfChangeType::ConfChangeRemoveNode && self.conf_state.voters == [change.node_id()]
     }

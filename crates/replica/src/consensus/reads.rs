@@ -1,18 +1,18 @@
-//! Read indexes: asked for, and told apart from those of others.
+//! Read indexes: requested, and distinguished from those of other members.
 
 use crate::consensus::core::Member;
 use raft::StateRole;
 
 impl Member {
     /// Asks for the index that a linearizable read must wait for. One call serves every read that is waiting now. The number
-    /// comes back in [`Work::reads`]; `None` when nobody can tell yet (ask again after the next tick).
+    /// comes back in [`Work::reads`]; `None` when no leader can answer yet (ask again after the next tick).
     pub fn read_index(&mut self) -> Option<u64> {
         let raft = &self.node.raft;
         let leads = raft.state == StateRole::Leader;
         if (leads && !raft.commit_to_current_term()) || (!leads && raft.leader_id == 0) || self.is_closed() {
             return None;
         }
-        // Never repeats: nobody asks so often within one start.
+        // Never repeats: no process lives long enough to ask that often.
         self.read_counter = self.read_counter.wrapping_add(1);
         let mut context = Vec::with_capacity(24);
         for part in [self.node.raft.id, self.boot_nonce, self.read_counter] {
@@ -23,12 +23,12 @@ impl Member {
         Some(self.read_counter)
     }
 
-    /// Forgets a read that was asked for: the caller asks anew.
+    /// Forgets a read that was asked for: the caller asks again.
     pub fn forget_read(&mut self, number: u64) {
         self.pending_reads.remove(&number);
     }
 
-    /// Forgets reads that were asked for and never answered (the leader changed): the caller asks anew.
+    /// Forgets reads that were asked for and never answered (the leader changed): the caller asks again.
     pub fn forget_reads(&mut self) {
         self.pending_reads.clear();
     }

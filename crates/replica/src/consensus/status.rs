@@ -1,4 +1,4 @@
-//! Where a member stands.
+//! The status of a member.
 
 use crate::consensus::core::Member;
 use api::raftpb;
@@ -13,12 +13,12 @@ pub enum Role {
     Candidate,
 }
 
-/// Where a member stands.
+/// The status of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     /// What it is.
     pub role: Role,
-    /// Who leads, 0 when nobody is known to.
+    /// The leader, 0 when none is known.
     pub leader: u64,
     /// The term.
     pub term: u64,
@@ -26,34 +26,34 @@ pub struct Status {
     pub committed: u64,
     /// Last applied entry, as reported.
     pub applied: u64,
-    /// The member leads and its first entry of the term is applied: its state holds all that was ever acknowledged.
+    /// The member leads and its first entry of the term is applied: its state holds everything that was ever acknowledged.
     pub serves_reads: bool,
-    /// The member is the only voter: a leader needs nobody's word to answer a linearizable read.
+    /// The member is the only voter: as a leader it needs no round of heartbeats for a read index.
     pub sole_voter: bool,
-    /// There is no other member, not even a learner, and everything is applied that others were told to be committed while there were some.
+    /// There is no other member, not even a learner, and everything is applied that earlier members were told to be committed.
     pub alone: bool,
     /// The member votes.
     pub voter: bool,
     /// The member is a learner.
     pub learner: bool,
-    /// To whom leadership is being handed, 0 for nobody. No proposal is taken meanwhile.
+    /// The member to which leadership is being transferred, 0 for none. No proposal is taken meanwhile.
     pub transferee: u64,
 }
 
 impl Status {
-    /// Whether a linearizable read may be answered from this member's state at once: it holds everything that was ever acknowledged,
-    /// and nobody else can acknowledge anything. To be the only voter is not enough: a learner that has applied an entry before this
+    /// Whether a linearizable read may be answered from this member's state at once: it holds everything that was ever acknowledged, and
+    /// no other member can acknowledge anything. Being the only voter is not enough: a learner that has applied an entry before this
     /// member answers writes and reads that show it, and so may a member that was just removed.
     ///
-    /// A leader of this term needs to look no further back: its first entry of the term is applied, which stands behind everything that
-    /// others can have known before.
+    /// A leader need not look back beyond its term: its first entry of the term is applied, which comes after everything that others can
+    /// have known.
     pub fn serves_local_reads(&self) -> bool {
         self.serves_reads && self.alone
     }
 }
 
 impl Member {
-    /// Where the member stands.
+    /// The status of the member.
     pub fn status(&self) -> Status {
         let raft = &self.node.raft;
         let role = match raft.state {
@@ -77,7 +77,7 @@ impl Member {
         }
     }
 
-    /// Whether this member's messages tell anybody what is committed.
+    /// Whether there are other members that learn from this one what is committed.
     pub(crate) fn has_others(&self) -> bool {
         let raftpb::ConfState { voters, learners, voters_outgoing, learners_next, .. } = &self.conf_state;
         [voters, learners, voters_outgoing, learners_next].into_iter().flatten().any(|id| *id != self.node.raft.id)

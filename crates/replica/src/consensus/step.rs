@@ -1,4 +1,4 @@
-//! Messages from peers, checked before they reach raft-rs, which trusts every field and ends the process over some.
+//! Messages from peers, checked before they reach raft-rs, which trusts every field and panics over some.
 
 use crate::consensus::bounds::{NUMBER_MAX, is_sound};
 use crate::consensus::convert;
@@ -11,9 +11,9 @@ use std::iter::once;
 
 /// The context of a read index: Cairn's takes 24 bytes, etcd's 8.
 const CONTEXT_BYTES_MAX: usize = 1024;
-/// Messages with proposals that wait while a leader hands over, or has a change of the members under way.
+/// Messages with proposals that wait while a leader hands over, or has a configuration change under way.
 const EARLY_PROPOSALS_MAX: usize = 64;
-/// Election timeouts that they wait at most: by then the clients behind them were told that it took too long.
+/// Election timeouts that they wait at most: by then their clients were told that it took too long.
 const EARLY_PROPOSALS_ELECTIONS_MAX: u64 = 5;
 /// Read indexes that wait until a new leader has committed in its term.
 const EARLY_READS_MAX: usize = 1024;
@@ -116,8 +116,8 @@ impl Member {
         }
         let commit_notice = self.is_commit_notice(&message).then_some((message.from, message.index));
         match self.node.step(message) {
-            // Late words of a member that was removed, and proposals that nobody takes now: their proposer hears nothing
-            // and decides itself when to give up.
+            // Late messages of a removed member, and proposals that no leader takes now: the proposer hears nothing and decides
+            // itself when to give up.
             Ok(()) | Err(raft::Error::StepPeerNotFound | raft::Error::ProposalDropped) => {}
             Err(error) => return Err(error.into()),
         }
@@ -128,8 +128,8 @@ impl Member {
         Ok(())
     }
 
-    /// Refuses a vote in a term that is over. raft-rs says nothing, and a candidate that this member does not know (it has not heard
-    /// yet that it was added) could stay a term behind it for long: neither would learn of the other's term.
+    /// Refuses a vote in a term that is over. raft-rs does not answer it, and a candidate that this member does not know yet (it was just
+    /// added) could stay a term behind for long: neither would learn of the other's term.
     fn tell_term(&mut self, candidate: u64) {
         let raft = &mut self.node.raft;
         let mut refusal =
@@ -187,14 +187,14 @@ impl Member {
             let waits = |message: &eraftpb::Message| if self.leads() { self.must_wait(message) } else { !has_leader };
             let is_next = self.early_proposals.front().is_some_and(|early| !waits(&early.message));
             let Some(Early { mut message, .. }) = self.early_proposals.pop_front_if(|_| is_next) else { return };
-            // Another leader gets it from here: it may be the one that proposed it, which takes nothing from itself.
+            // Another leader gets it from this member: the leader may be its proposer, and takes no message from itself.
             message.from = self.node.raft.id;
             let _ = self.node.step(message);
         }
     }
 
-    /// Takes the changes that followers have proposed, as far as a leader can take any now. Those that would leave nobody to vote, or that
-    /// `may_be` says no to, are dropped: their proposers decide themselves when to give up.
+    /// Takes the configuration changes that followers have proposed, as far as a leader can take any now. Those that would leave no voter,
+    /// or that `may_be` refuses, are dropped: their proposers decide themselves when to give up.
     pub fn take_forwarded_changes(&mut self, mut may_be: impl FnMut(&raftpb::ConfChange) -> bool) {
         while self.decides_change()
             && let Some(early) = self.early_proposals.pop_front()
@@ -206,7 +206,7 @@ impl Member {
             if found.iter().any(|change| self.hands_over_first(change)) {
                 self.early_proposals.push_front(early);
             } else {
-                // As if it were its own, which raft-rs takes it for in any case.
+                // As its own proposal: raft-rs does not distinguish them.
                 let message = eraftpb::Message { from: self.node.raft.id, ..early.message };
                 let _ = self.node.step(message);
             }
@@ -266,7 +266,7 @@ impl Member {
                 check_entries(message)?;
                 if counts {
                     let committed = raft.raft_log.committed;
-                    // What comes behind the committed entries is checked by the first of them.
+                    // Entries after the committed ones follow from the first of them.
                     let entries = message.entries.iter().map(|entry| (entry.index(), entry.term()));
                     let known = entries.take_while(|(index, _)| *index <= committed);
                     self.check_committed(once((message.index(), message.log_term())).chain(known))?;
@@ -329,8 +329,8 @@ impl Member {
         }
     }
 
-    /// Keeps a rejection from moving the next index of a follower back to what it is known to hold; raft-rs 0.7 lets it.
-    /// Answers whether the rejection says anything at all.
+    /// Keeps a rejection from moving a follower's next index below what it is known to hold, which raft-rs 0.7 does. Returns whether the
+    /// rejection has any effect.
     fn settle_probe(&self, message: &mut eraftpb::Message) -> bool {
         let raft = &self.node.raft;
         let Some(progress) = raft.prs().get(message.from).filter(|_| self.leads()) else { return true };
@@ -346,7 +346,7 @@ impl Member {
     }
 }
 
-/// The changes of the members in a message. One that cannot be read has no effect.
+/// The configuration changes in a message. One that cannot be read has no effect.
 fn changes(message: &eraftpb::Message) -> impl Iterator<Item = raftpb::ConfChange> {
     let changes = message.entries.iter().filter(|entry| entry.get_entry_type() != eraftpb::EntryType::EntryNormal);
     changes.map(|entry| raftpb::ConfChange::decode(&entry.context[..]).unwrap_or_default())
@@ -407,7 +407,7 @@ fn check_proposals(entries: &[raftpb::Entry]) -> Result<(), Refusal> {
             Ok(raftpb::EntryType::EntryConfChange) => {
                 raftpb::ConfChange::decode(entry.data()).map_err(|_| Refusal::Entry)?;
             }
-            // Nobody proposes the newer kind, which can change several members at once.
+            // No member proposes the newer kind, which can change several members at once.
             Ok(raftpb::EntryType::EntryConfChangeV2) | Err(_) => return Err(Refusal::Entry),
         }
     }

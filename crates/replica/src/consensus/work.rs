@@ -1,4 +1,4 @@
-//! Work for the shell, and what it reports of it.
+//! Work for the shell, and its reports.
 
 use crate::consensus::backlog::is_to_last;
 use crate::consensus::core::Member;
@@ -7,7 +7,7 @@ use crate::consensus::{convert, outbox};
 use api::raftpb;
 use raft::eraftpb::MessageType;
 
-/// What is to be done, in one piece.
+/// One piece of work.
 pub struct Work {
     /// Names this work in [`Member::persisted`].
     pub number: u64,
@@ -130,7 +130,7 @@ impl Member {
         }
     }
 
-    /// Makes a committed change of the members take effect; answers who votes from now on.
+    /// Makes a committed configuration change take effect; returns the new configuration.
     pub fn apply_conf_change(&mut self, change: &raftpb::ConfChange) -> Result<raftpb::ConfState, Error> {
         if let Some(change) = convert::conf_change_to_raft(change) {
             if self.has_others() {

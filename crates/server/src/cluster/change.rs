@@ -1,4 +1,4 @@
-//! Changes of the members: checked here, decided by the log.
+//! Configuration changes: checked here, decided by the log.
 
 use super::remote::{self, Promoted};
 use super::rules::{self, Health};
@@ -62,7 +62,7 @@ pub(crate) fn may_be(node: &Node, change: &ConfChange) -> Result<(), Error> {
 
 fn refused(what: &str, id: u64, error: Error) {
     logging::warn(
-        "rejecting a change of the members",
+        "rejecting a configuration change",
         &[("change", what.into()), ("member-id", Value::Id(id)), ("error", error.message().into())],
     );
 }

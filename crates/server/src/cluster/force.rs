@@ -92,7 +92,7 @@ fn cut_own_removal(restored: &mut Restored, own_id: u64, removed: &BTreeSet<u64>
     Ok(true)
 }
 
-/// The change of the members that an entry holds.
+/// The configuration change that an entry holds.
 fn change_in(entry: &Entry) -> Option<ConfChange> {
     let holds = entry.r#type() == EntryType::EntryConfChange;
     holds.then(|| ConfChange::decode(entry.data.clone().unwrap_or_default()).ok()).flatten()

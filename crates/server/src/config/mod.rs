@@ -113,7 +113,7 @@ pub struct Config {
     pub cluster_token: String,
     /// `--initial-election-tick-advance`: a start costs no whole election timeout.
     pub election_tick_advance: bool,
-    /// `--strict-reconfig-check`: no change of the members that would cost the quorum.
+    /// `--strict-reconfig-check`: no configuration change that would cost the quorum.
     pub strict_reconfig: bool,
     /// Learners the cluster may have.
     pub max_learners: usize,

@@ -155,7 +155,7 @@ const CLUSTERING: &[Flag] = &[
     flag("discovery-fallback", Kind::Choice(&["exit", "proxy"]), "exit", "exit"),
     text("discovery-srv", "", "DNS domain whose SRV records name the founding members"),
     text("discovery-srv-name", "", "suffix of the service name in those records"),
-    on("strict-reconfig-check", "refuse changes of the members that would cost the quorum"),
+    on("strict-reconfig-check", "refuse configuration changes that would cost the quorum"),
     on("pre-vote", "ask for votes before raising the term"),
     text(
         "auto-compaction-retention",

@@ -74,7 +74,7 @@ pub struct Metrics {
     pub leases_renewed: AtomicU64,
     /// Health checks.
     pub(crate) health: Health,
-    /// Changes of the members.
+    /// Configuration changes.
     pub cluster: ClusterMetrics,
     /// Pages of metrics that were asked for.
     pages: AtomicU64,

@@ -1,4 +1,4 @@
-//! What a change of the members changes around consensus: who is talked to, and whether this member goes on.
+//! The effects of a configuration change outside of consensus: which peers are connected, and whether this member retires.
 
 use super::Node;
 use api::raftpb::{ConfChange, ConfChangeType};
