@@ -1,8 +1,8 @@
 //! The thread that accepts connections, from the moment at which an address is taken.
 //!
-//! Until a member knows who it is, whoever connects is accepted and sent away. Not refused by the system: what stands between two
-//! members may take a connection before it finds that nobody listens behind it, and keep the caller waiting for seconds. Not kept
-//! either: members that begin together ask each other who they are, and each would wait for all others.
+//! Until a member knows its own identity, every connection is accepted and closed at once. The system must not refuse it: a proxy
+//! between two members may accept a connection before it finds that no process listens, and keep the caller waiting for seconds. Nor
+//! may it be kept: members that start together ask each other for the cluster, and each would wait for all others.
 
 use socket2::{SockAddr, Socket};
 use std::io;
@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Pause after an accept that failed for want of descriptors or memory.
+/// Pause after an accept that failed for lack of descriptors or memory.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
 
 /// What is done with a connection, and where it comes from. Does not wait.
@@ -32,7 +32,7 @@ struct State {
 }
 
 impl Acceptor {
-    /// Sends everybody away who connects to a socket that listens.
+    /// Closes every connection to a listening socket.
     pub(crate) fn start(socket: Socket) -> io::Result<Acceptor> {
         let state = Arc::new(State { socket, welcome: OnceLock::new(), is_ended: AtomicBool::new(false) });
         let accepting = state.clone();
@@ -76,7 +76,7 @@ impl Drop for Acceptor {
         // Makes the accept that is waiting return.
         let is_shut = self.state.socket.shutdown(Shutdown::Both).is_ok();
         if let Some(thread) = self.thread.take().filter(|_| is_shut) {
-            // It does nothing but accept: a panic there has nothing to tell.
+            // It does nothing but accept: the result of the thread has no meaning.
             let _ = thread.join();
         }
     }

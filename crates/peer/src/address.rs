@@ -1,4 +1,4 @@
-//! Peer URLs: where they point, and how to get there.
+//! Peer URLs, and connecting to them.
 
 use crate::timeouts::after;
 use socket2::{Domain, Socket, TcpKeepalive, Type};
@@ -83,7 +83,7 @@ impl Address {
         }
     }
 
-    /// What stands in a request's `Host` line. A socket's path may not: it can hold anything.
+    /// The value of a request's `Host` line. Not a socket's path, which can hold any byte.
     pub(crate) fn host(&self) -> String {
         match &self.place {
             Place::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}"),
@@ -130,7 +130,7 @@ fn connect_tcp(host: &str, port: u16, from: Option<IpAddr>, deadline: Instant) -
 fn connect_from(from: Option<IpAddr>, to: SocketAddr, timeout: Duration) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
     socket.set_cloexec(true)?;
-    // An address of the other family reaches nobody there.
+    // An address of the other family reaches no host there.
     if let Some(from) = from.filter(|from| from.is_ipv4() == to.is_ipv4()) {
         socket.bind(&SocketAddr::new(from, 0).into())?;
     }

@@ -7,7 +7,7 @@ use bytes::BytesMut;
 
 /// Tells the body of a message from what follows it.
 pub(crate) enum Body {
-    /// So many bytes to come.
+    /// This many bytes to come.
     Length(u64),
     Chunked(Chunks),
     /// All that comes; true once the connection has ended.

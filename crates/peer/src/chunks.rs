@@ -10,7 +10,7 @@ const SKIPPED_BYTES_MAX: usize = 8 * 1024;
 #[error("the chunked coding is malformed")]
 pub(crate) struct Malformed;
 
-/// Where in the coding the reader stands.
+/// The position of the reader in the coding.
 #[derive(Debug)]
 enum State {
     /// In a size, of which this many digits were seen.

@@ -16,10 +16,10 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Why a call has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nobody can be called there.
+    /// The address cannot be called.
     #[error(transparent)]
     Url(#[from] BadUrl),
-    /// Nobody is there.
+    /// No connection could be made.
     #[error("cannot connect to `{url}`: {error}")]
     Connect {
         /// Whom we tried.

@@ -42,7 +42,7 @@ pub(crate) fn serve(shared: &Arc<Shared>, stream: Stream, address: &str, mut pla
             Ok(Next::Request) => place.set_idle(true),
             Ok(Next::End) => return wire.linger(),
             Ok(Next::Stream(peer, kind)) => {
-                // From here on the peer holds it: nobody may end it for its place.
+                // From here on the peer holds it: no new connection may take its place.
                 drop(place);
                 if let Err(error) = peer.attach(shared, kind, wire.into_stream()) {
                     rejected(address, &error);

@@ -1,4 +1,4 @@
-//! Connections on their way in and out: with TLS where the URLs say so.
+//! Opening connections in both directions, with TLS where the URLs say so.
 
 use crate::address::Address;
 use crate::encrypted::Encrypted;
@@ -19,7 +19,7 @@ use trust::Certificate;
 /// The first byte of a TLS connection: a record of the handshake.
 const RECORD_OF_HANDSHAKE: u8 = 22;
 
-/// What members show each other in a TLS handshake, and what they ask for. Asked anew with every connection: files may have changed.
+/// The certificates and checks of TLS handshakes between members. Asked for with every connection, because files may have changed.
 pub trait Credentials: std::fmt::Debug + Send + Sync {
     /// For a connection that another member begins; `None` without a certificate to show.
     fn server(&self) -> Option<Arc<ServerConfig>>;
@@ -39,7 +39,7 @@ pub struct Connector {
     server_name: Option<Arc<str>>,
     /// Where connections to others come from, if not from wherever the system chooses.
     local: Option<IpAddr>,
-    /// Who this member says it is with every call, once it knows: those it calls keep places for members.
+    /// This member's id in every call, once it is known: the peers that it calls keep places for members.
     pub(crate) own: Arc<HeaderMap>,
 }
 
@@ -67,7 +67,7 @@ impl Connector {
         Connector { local, ..self }
     }
 
-    /// The same for a member that knows who it is.
+    /// The same for a member that knows its id.
     pub fn of_member(self, member_id: u64, cluster_id: u64, urls: &[String]) -> Connector {
         let own = Identity { member_id, cluster_id, urls: urls.join(",") }.headers();
         Connector { own: Arc::new(own), ..self }
@@ -88,7 +88,7 @@ impl Connector {
         Ok(Box::new(Encrypted::shake(socket, session, deadline)?))
     }
 
-    /// Takes a connection that a member, or somebody else, has made.
+    /// Takes an accepted connection.
     pub(crate) fn take(&self, socket: Socket, security: Security, timeout: Duration) -> io::Result<Stream> {
         let secure = match security {
             Security::Plaintext => false,
@@ -129,7 +129,7 @@ impl Connector {
             }
         }
         let is_of = |name: &String| {
-            // A star stands for any host below: the name server knows them only by address.
+            // A star matches any host below: the name server knows them only by address.
             let Ok(mut addresses) = (name.trim_start_matches("*."), 0).to_socket_addrs() else { return false };
             addresses.any(|address| address.ip().to_canonical() == remote.to_canonical())
         };

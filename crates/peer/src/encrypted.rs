@@ -1,4 +1,4 @@
-//! A connection between members behind TLS.
+//! A connection between members over TLS.
 
 use crate::stream::{Breaker, Duplex};
 use contain::contain;
@@ -209,7 +209,7 @@ mod tests {
         (taken, dialled.join().expect("no panic"))
     }
 
-    /// Whoever takes nothing holds up neither the writer nor its memory.
+    /// A peer that takes nothing does not delay the writer, and what waits for it is bounded.
     #[test]
     fn what_waits_is_bounded_and_comes_whole() {
         let (mut writer, mut reader) = ends();

@@ -1,4 +1,4 @@
-//! What can go wrong on a connection between members.
+//! Errors of a connection between members.
 
 use crate::chunks::Malformed;
 use std::io;

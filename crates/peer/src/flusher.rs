@@ -1,5 +1,5 @@
-//! One thread for all streams that are written: it writes on where a socket was full, keeps idle streams alive, and notices when
-//! a peer hangs up.
+//! One thread for all outgoing streams: it continues a write when a socket was full, keeps idle streams alive, and notices when a peer
+//! closes its connection.
 
 use crate::codec::Kind;
 use crate::peer::Peer;
@@ -79,7 +79,7 @@ fn serve(events: libc::c_short, link: &mut crate::outgoing::Outgoing) -> Option<
     link.flush().err()
 }
 
-/// Waits until a socket is ready, somebody wakes this thread, or the time is over.
+/// Waits until a socket is ready, another thread wakes this one, or the time is over.
 fn wait(sockets: &mut [libc::pollfd], time: Duration) {
     // Rounded up: a wait that ends too early would be repeated at once.
     let time_ms = i32::try_from(time.as_millis().saturating_add(1)).unwrap_or(i32::MAX);

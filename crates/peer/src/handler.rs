@@ -1,4 +1,4 @@
-//! The member behind the protocol, as its peers find it.
+//! The interface to the member behind the protocol.
 
 use crate::snapshot::Intake;
 use api::raftpb::Message;
@@ -27,7 +27,7 @@ pub enum Origin {
 /// The member behind the protocol. Everything is called on threads of this crate, [`Handler::unreachable`] also on the one
 /// that calls [`crate::Peers::send`]: nothing here may call back into [`crate::Peers`] and wait for it.
 pub trait Handler: Send + Sync {
-    /// Messages that a peer sent, in its order. Waits while there is no room for them.
+    /// Messages that a peer sent, in its order. Waits while the queue for them is full.
     fn receive(&self, messages: Vec<Message>, origin: Origin);
     /// A message to this peer was lost. Never waits.
     fn unreachable(&self, id: u64);
@@ -47,7 +47,7 @@ pub trait Handler: Send + Sync {
     fn call(&self, request: Request<Vec<u8>>, caller: Caller<'_>) -> Response<Vec<u8>>;
 }
 
-/// Who makes a call.
+/// The caller of a call.
 #[derive(Clone, Copy)]
 pub struct Caller<'a> {
     /// It has named itself as a member of this cluster.
@@ -56,7 +56,7 @@ pub struct Caller<'a> {
     pub waits: &'a dyn Fn() -> bool,
 }
 
-/// Memory for the log behind a snapshot that is being sent.
+/// Memory of the log, which keeps the entries after a snapshot that is being sent.
 #[derive(Clone, Copy, Debug)]
 pub struct LogRoom {
     /// What it takes.

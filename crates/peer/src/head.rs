@@ -12,7 +12,7 @@ const HEADERS_MAX: usize = 64;
 /// How the end of a body is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
-    /// After so many bytes.
+    /// After this many bytes.
     Length(u64),
     /// By the chunked coding.
     Chunked,

@@ -1,4 +1,4 @@
-//! Who this member is, as it tells its peers, and whom it talks to.
+//! This member's identity in the headers that peers exchange, and the check of theirs.
 
 use api::version;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -22,7 +22,7 @@ pub(crate) enum Mismatch {
     Cluster,
 }
 
-/// Who this member is.
+/// This member's identity.
 pub(crate) struct Identity {
     pub(crate) member_id: u64,
     pub(crate) cluster_id: u64,
@@ -44,7 +44,7 @@ impl Identity {
         headers
     }
 
-    /// Whether whoever sent these headers belongs to this cluster and speaks a version that this member speaks.
+    /// Whether the sender of these headers belongs to this cluster and speaks a version that this member speaks.
     pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Mismatch> {
         let (Some(remote), Some(remote_min)) = (minor(headers, &SERVER_VERSION), minor(headers, &MIN_CLUSTER_VERSION))
         else {
@@ -67,7 +67,7 @@ pub(crate) fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a 
     headers.get(name)?.to_str().ok()
 }
 
-/// An id as it stands in paths and headers.
+/// An id as written in paths and headers.
 pub(crate) fn parse_id(text: &str) -> Option<u64> {
     u64::from_str_radix(text, 16).ok().filter(|_| !text.starts_with('+'))
 }

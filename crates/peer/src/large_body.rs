@@ -1,4 +1,4 @@
-//! Bodies that may be large, and the memory that all of them may take together.
+//! Large bodies, and the memory that all of them may take together.
 
 use crate::body::Body;
 use crate::fault::Fault;

@@ -1,4 +1,4 @@
-//! Talking to the other members, in etcd's peer protocol: HTTP/1.1 as the handshake, framed Raft messages after it.
+//! Messages between members, in etcd's peer protocol: HTTP/1.1 as the handshake, framed Raft messages after it.
 //!
 //! ```text
 //! consensus ──send──▶ outgoing: one write, never waiting ──▶ socket ◀── flusher: what did not fit, heartbeats of links
@@ -7,7 +7,7 @@
 //! handler ◀── connection ◀── listener: streams to be written, POST /raft, snapshots, all other calls
 //! ```
 //!
-//! Each member dials its peers in order to receive. What it sends goes out on the connections that its peers have dialled.
+//! A member dials its peers in order to receive. It sends on the connections that its peers have dialled.
 
 #![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
 #![cfg_attr(

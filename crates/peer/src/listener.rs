@@ -25,7 +25,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Takes an address. Until it is opened whoever connects is sent away at once.
+    /// Takes an address. Until it is opened, connections are closed at once.
     pub fn bind(address: SocketAddr, reuse_port: bool) -> io::Result<Listener> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
         socket.set_cloexec(true)?;
@@ -62,7 +62,7 @@ impl Listener {
         self.acceptor.address()
     }
 
-    /// Serves everybody who connects from now on.
+    /// Serves connections from now on.
     pub(crate) fn open(&self, shared: &Arc<Shared>) {
         let (shared, security) = (shared.clone(), self.security);
         self.acceptor.open(Box::new(move |socket, address| welcome(&shared, socket, security, address)));

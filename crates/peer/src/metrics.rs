@@ -37,9 +37,9 @@ pub(crate) struct Counters {
 #[derive(Default)]
 pub(crate) struct Ledger {
     peers: Mutex<BTreeMap<u64, Arc<Counters>>>,
-    /// Snapshots of other members that were received, whoever sent them.
+    /// Snapshots of other members that were received, from any of them.
     pub(crate) saved: Transfers,
-    /// Requests that could not be read, from nobody knows whom.
+    /// Requests that could not be read, whose sender is unknown.
     unknown: AtomicU64,
 }
 
@@ -49,7 +49,7 @@ impl Ledger {
         lock(&self.peers).entry(id).or_default().clone()
     }
 
-    /// Those of somebody who may have been a member; else some that nobody else sees.
+    /// The counters of a member or former member; for others counters that are not shown.
     pub(crate) fn known(&self, id: u64) -> Arc<Counters> {
         lock(&self.peers).get(&id).cloned().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! The sending half of a stream: what the peer that dialled us is sent.
+//! The sending half of a stream that a peer has dialled.
 
 use crate::codec::{Encoder, Kind};
 use crate::stream::Stream;

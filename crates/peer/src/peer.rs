@@ -43,11 +43,11 @@ pub(crate) struct Peer {
     rest: (Mutex<Rest>, Condvar),
 }
 
-/// What ends the pauses of those who dial the peer.
+/// Ends the pauses of the threads that dial the peer.
 #[derive(Default)]
 struct Rest {
     is_over: bool,
-    /// Streams that the peer has dialled so far: whoever has just done so can be dialled.
+    /// Streams that the peer has dialled so far: a peer that has just dialled can be dialled.
     calls: u64,
 }
 
@@ -168,7 +168,7 @@ impl Peer {
                 ],
             );
             self.counters.sent_failures.fetch_add(1, Ordering::Relaxed);
-            // A peer that has closed its end will be found out by the reader, if it is really gone.
+            // If a peer that has closed its end is really gone, the reader finds out.
             if error.kind() != io::ErrorKind::UnexpectedEof {
                 self.deactivate(kind.title(), "write", &error);
             }

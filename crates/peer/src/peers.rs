@@ -1,4 +1,4 @@
-//! The peers of a member: what is told to them, and what starts and ends.
+//! The peers of a member: sending to them, adding and removing them.
 
 use crate::connector::Connector;
 use crate::handler::Handler;
@@ -20,7 +20,7 @@ pub struct Options {
     pub member_id: u64,
     /// Its cluster.
     pub cluster_id: u64,
-    /// Its advertised peer URLs, for those who do not know it yet.
+    /// Its advertised peer URLs, for members that do not know it yet.
     pub urls: Vec<String>,
     /// How connections are made and taken.
     pub connector: Connector,
@@ -62,13 +62,13 @@ impl Peers {
         self.shared.set(id, urls);
     }
 
-    /// A member is gone: nothing is sent to it or taken from it any more.
+    /// Removes a member: nothing is sent to it or taken from it any more.
     pub fn remove(&self, id: u64) {
         self.shared.remove(id);
     }
 
     /// Sends messages, all that go to one peer in one write, and never waits. What a peer has no room for is dropped and
-    /// reported. Messages to nobody that is known are dropped; so are snapshots, which go by [`Peers::send_snapshot`].
+    /// reported. Messages to unknown members are dropped; so are snapshots, which go by [`Peers::send_snapshot`].
     pub fn send(&self, messages: &[Message]) {
         self.shared.send(messages);
     }

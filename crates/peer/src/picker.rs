@@ -1,4 +1,4 @@
-//! Which of a peer's URLs is tried next.
+//! Chooses the URL of a peer that is tried next.
 
 use contain::lock;
 use std::sync::Mutex;

@@ -42,7 +42,7 @@ enum Job {
 }
 
 impl Pipeline {
-    /// Queues an encoded message; false if there is no room.
+    /// Queues an encoded message; false if the queue is full.
     pub(crate) fn post(&self, message: Vec<u8>) -> bool {
         let mut state = lock(&self.state);
         if state.queue.len() >= QUEUE_MAX
@@ -209,7 +209,7 @@ pub(crate) fn judge(shared: &Shared, peer: &Peer, answer: &Response<Vec<u8>>) ->
     let text = String::from_utf8_lossy(begin);
     match answer.status() {
         StatusCode::NO_CONTENT => Ok(()),
-        // Also the answer to a message that was meant for the member's predecessor: only the text tells.
+        // Also the answer to a message that was meant for the member's predecessor: only the text distinguishes them.
         StatusCode::FORBIDDEN if text.contains("removed") => {
             shared.tell_removed(peer.id);
             Err("this member has been permanently removed from the cluster".into())

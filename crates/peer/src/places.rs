@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(places.taken(), (NON_MEMBERS_MAX - 1, 2));
         assert!(guests[..LEAVING_MAX].iter_mut().all(Guest::is_gone), "the oldest go first");
         assert!(!guests[LEAVING_MAX..].iter_mut().any(Guest::is_gone));
-        // As long as those who lost their place have not left, their number is bounded too.
+        // The number of connections that lost their place and have not left is bounded too.
         let last = come(&places, 4);
         assert!(last.is_some(), "there is a free place");
         assert!(come(&places, 4).is_none(), "too many are leaving");

@@ -1,4 +1,4 @@
-//! `/raft/probing`: asks a peer for its time, which gives the round trip and how far the clocks are apart.
+//! `/raft/probing`: asks a peer for its time, which gives the round trip and the difference of the clocks.
 
 pub(crate) use api::probing::read;
 use std::time::{Duration, SystemTime};

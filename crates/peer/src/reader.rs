@@ -1,4 +1,4 @@
-//! The receiving half of the streams: dials a peer and hands on what it sends, for as long as the peer is known.
+//! The receiving half of the streams: dials a peer and passes its messages on, for as long as the peer is known.
 
 use crate::body::Body;
 use crate::client::Connection;
@@ -22,7 +22,7 @@ use telemetry::logging::{self, Value};
 
 /// How long a peer may take to answer the request for its stream.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Pauses between attempts: short where nobody listens, longer where somebody refuses.
+/// Pauses between attempts: short if no process listens, longer if a peer refuses.
 const RETRY: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(1);
 /// A stream that was up for this long is dialled again without a pause.
@@ -80,7 +80,7 @@ impl Reader {
                         self.peer.pause(RETRY_MAX, self.peer.calls());
                         continue;
                     }
-                    // Whether the peer has gone must be known at once: configuration changes are judged by it.
+                    // The loss of a peer must be known at once: configuration changes are decided by it.
                     if began.elapsed() > SETTLED {
                         continue;
                     }
@@ -170,7 +170,7 @@ impl Reader {
             "lost TCP streaming connection with remote peer",
             &[reader, remote, ("error", Value::Shown(&end))],
         );
-        // A peer that closed its stream may have restarted or replaced it: dialling again tells whether it is there.
+        // A peer that closed its stream may have restarted or replaced it: dialling again finds out.
         if !matches!(end, End::Fault(Fault::Closed)) {
             self.peer.deactivate(self.kind.title(), "read", &end);
         }

@@ -1,8 +1,8 @@
-//! Lines about those who are turned away.
+//! Log lines about connections and requests that are refused.
 
 use telemetry::logging::{self, Pace, Value};
 
-/// Says why somebody was turned away.
+/// Logs why a connection or request was refused.
 pub(crate) fn rejected(address: &str, error: &dyn std::fmt::Display) {
     static PACE: Pace = Pace::new();
     if let Some(left_out) = PACE.line() {

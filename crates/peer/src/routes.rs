@@ -1,4 +1,4 @@
-//! What a request on the peer port asks for.
+//! Routing of requests on the peer port.
 
 use crate::answers::{Next, Refusal, answer, answer_and, forbidden, refusal, require};
 use crate::codec::Kind;
@@ -69,7 +69,7 @@ pub(crate) fn handle(
                 let waits = || !shared.is_stopping() && !stream::is_closed(descriptor);
                 let response = shared.handler.call(request, Caller { is_member: place.is_members(), waits: &waits });
                 place.end_call();
-                // Its body is read, whatever the answer says.
+                // Its body is read, also if the answer is a refusal.
                 answer_and(head.keep_alive, shared, wire, response)
             }
         },
@@ -81,7 +81,7 @@ fn end_body(wire: &mut Wire, head: &RequestHead) -> Result<(), Fault> {
     wire.body(head.framing, CALL_BYTES_MAX, after(BODY_TIMEOUT)).map(drop)
 }
 
-/// Who wants to be sent which stream, or why not.
+/// The stream that a peer asks for, or why it is refused.
 fn stream_of(shared: &Arc<Shared>, head: &RequestHead, stream: &str) -> Result<(Arc<Peer>, Kind), Refusal> {
     require(Method::GET, "GET", &head.request)?;
     let headers = head.request.headers();

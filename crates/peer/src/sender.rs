@@ -1,4 +1,4 @@
-//! Who sends a request, by its headers.
+//! The sender of a request, by its headers.
 
 use crate::answers::{Refusal, refusal};
 use crate::identity::{self, CLUSTER_ID, PEER_URLS, SERVER_VERSION};

@@ -1,4 +1,4 @@
-//! What all threads of this module share.
+//! State that all threads of this crate share.
 
 use crate::connector::Connector;
 use crate::handler::{Handler, Known};
@@ -22,9 +22,9 @@ use telemetry::logging::{self, Value};
 
 /// Members that are known from their requests only.
 const REMOTES_MAX: usize = 16;
-/// One that has named itself once has so long to do it again: others cannot take all places in the time between two heartbeats.
+/// A sender that has named itself once must do so again within this time: others cannot take all places between two heartbeats.
 const REMOTE_TRIAL: Duration = Duration::from_secs(1);
-/// One that was not heard of for so long makes room for another. A member that is there sends something with every heartbeat.
+/// A sender that was silent for this long loses its place to another. A running member sends something with every heartbeat.
 const REMOTE_SILENCE: Duration = Duration::from_secs(10);
 
 pub(crate) struct Shared {
@@ -35,7 +35,7 @@ pub(crate) struct Shared {
     pub(crate) timeouts: Timeouts,
     pub(crate) message_bytes_max: usize,
     pub(crate) handler: Arc<dyn Handler>,
-    /// Has the calling thread take only what others leave of the processor.
+    /// Makes the calling thread yield the processor to others.
     pub(crate) yield_cpu: fn(),
     pub(crate) flusher: Waker,
     pub(crate) ledger: Ledger,
@@ -181,7 +181,7 @@ impl Shared {
     }
 
     fn begin(self: &Arc<Self>, id: u64, urls: Vec<String>, is_dialled: bool) -> Arc<Peer> {
-        // Whoever names itself has no place among the counters, which stay for ever.
+        // A sender that merely names itself gets no counters: they stay for ever.
         let counters = if is_dialled { self.ledger.of(id) } else { self.ledger.known(id) };
         let peer = Arc::new(Peer::new(id, urls, is_dialled, counters));
         pipeline::start(self, &peer);
@@ -286,7 +286,7 @@ mod tests {
     fn invented_senders_keep_no_place() {
         let fifteen = |requests, silent| (1..16).map(move |id| (id, requests, silent));
         assert_eq!(place_for(&remotes(fifteen(1, 0))), Place::Free);
-        // The one that answers heartbeats stays, whatever else was named once.
+        // A member that answers heartbeats stays, however many others were named once.
         let real = [(99, 50, 3)];
         assert_eq!(place_for(&remotes(fifteen(1, 2).chain(real))), Place::Of(1));
         assert_eq!(place_for(&remotes(fifteen(1, 0).chain(real))), Place::None);

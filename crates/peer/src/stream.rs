@@ -1,4 +1,4 @@
-//! A connection between members, whatever carries it: TCP and Unix sockets, and TLS over them (`encrypted`).
+//! A connection between members: TCP and Unix sockets, and TLS over them (`encrypted`).
 
 use socket2::Socket;
 use std::io::{self, Read, Write};
@@ -22,10 +22,10 @@ pub(crate) trait Duplex: Read + Write + Send {
     fn breaker(&self) -> io::Result<Breaker>;
 }
 
-/// A connection, whatever carries it.
+/// A connection over any of them.
 pub(crate) type Stream = Box<dyn Duplex>;
 
-/// Whether the other side has closed the connection, whatever it has sent before. For the thread that serves it, which keeps it open.
+/// Whether the other side has closed the connection, even if unread bytes are left. For the thread that serves it, which keeps it open.
 pub(crate) fn is_closed(descriptor: RawFd) -> bool {
     let mut socket = libc::pollfd { fd: descriptor, events: libc::POLLRDHUP, revents: 0 };
     // SAFETY: it points to one structure, which outlives the call.

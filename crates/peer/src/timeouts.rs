@@ -1,4 +1,4 @@
-//! How long peers are waited for.
+//! Timeouts of calls between members.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ pub struct Timeouts {
     pub write: Duration,
 }
 
-/// The moment so much later; one that no clock can show is as good as a day away.
+/// The moment so much later; a day later if the clock cannot represent it.
 pub(crate) fn after(time: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(time).or_else(|| now.checked_add(Duration::from_secs(24 * 3600))).unwrap_or(now)

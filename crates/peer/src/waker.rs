@@ -13,7 +13,7 @@ impl Waker {
         if descriptor < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: it was just opened, and nobody else knows it.
+        // SAFETY: it was just opened, and no other code knows it.
         Ok(Waker(unsafe { OwnedFd::from_raw_fd(descriptor) }))
     }
 

@@ -19,7 +19,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 const LINGER_BYTES_MAX: usize = 1 << 20;
 const LINGER: Duration = Duration::from_millis(500);
 
-/// A connection and what it received that nobody used yet.
+/// A connection, and the bytes it received that were not used yet.
 pub(crate) struct Wire {
     stream: Stream,
     received: BytesMut,
@@ -67,7 +67,7 @@ impl Wire {
     fn head<T>(&mut self, deadline: Instant, parse: fn(&[u8]) -> Parsed<T>) -> Result<T, Fault> {
         let mut looked_at = 0usize;
         loop {
-            // Garbage is told from the first bytes. After that only an end is looked for: a head that comes byte by byte must
+            // Garbage is recognized by the first bytes. After that only the end is looked for: a head that comes byte by byte must
             // not be parsed as often.
             let is_due = looked_at == 0 || ends(self.received.get(looked_at.saturating_sub(3)..).unwrap_or_default());
             if is_due && let Some((head, length)) = contain(|| parse(&self.received))?? {

@@ -1,4 +1,4 @@
-//! Frames to messages. What arrives is not trusted: lengths are bounded before anything is kept for them.
+//! Frames to messages. The bytes are not trusted: lengths are bounded before memory is reserved for them.
 
 use super::{Kind, tag};
 use api::Message as _;

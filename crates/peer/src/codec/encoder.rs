@@ -5,10 +5,10 @@ use api::Message as _;
 use api::raftpb::{Entry, Message, MessageType};
 use bytes::{BufMut, BytesMut};
 
-/// Writes the frames of one stream. A stream that is dialled anew needs a new encoder.
+/// Writes the frames of one stream. A stream that is dialled again needs a new encoder.
 pub(crate) struct Encoder {
     kind: Kind,
-    /// Where the append stream stands: term and index of the last entry on it.
+    /// Term and index of the last entry on the append stream.
     term: u64,
     index: u64,
 }
@@ -52,7 +52,7 @@ impl Encoder {
         }
     }
 
-    /// The reader can tell term and index of every entry itself. A rejection or a context would be lost, and entries that do
+    /// The reader derives term and index of every entry itself. A rejection or a context would be lost, and entries that do
     /// not follow each other would be given other indexes.
     fn continues(&self, message: &Message) -> bool {
         message.r#type() == MessageType::MsgApp

@@ -213,7 +213,7 @@ fn garbage_never_panics() {
             let at = random() as usize % bytes.len();
             bytes[at] = random() as u8;
         }
-        // Whatever comes out, it ends.
+        // Any result is right, as long as it ends.
         let _ = decoded(&mut decoder(kind), &mut bytes);
     }
 }

@@ -37,7 +37,7 @@ impl Exports {
             kept.users = kept.users.saturating_add(1);
             return kept.id;
         }
-        // Not repeated after a restart, so that nobody fetches the rest of another snapshot.
+        // Not repeated after a restart, so that no receiver fetches the rest of another snapshot.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
         let id = self.last.fetch_max(now, Ordering::SeqCst).max(now).saturating_add(1);
         self.last.store(id, Ordering::SeqCst);
@@ -58,7 +58,7 @@ impl Exports {
         });
     }
 
-    /// Lets go of what nobody came back for. An export keeps files alive that would be gone otherwise.
+    /// Drops exports whose receivers have not come back. An export keeps files that would otherwise be removed.
     pub(crate) fn forget_old(&self) {
         lock(&self.kept).retain(|kept| kept.users > 0 || kept.ended.elapsed() < KEPT);
     }

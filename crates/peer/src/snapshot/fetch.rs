@@ -1,4 +1,4 @@
-//! The receiver's side of fetching: piece after piece, on with the rest after a break.
+//! The receiver's side of fetching: piece after piece, and the rest after a break.
 
 use super::{Intake, PATH, PIECE_BYTES, Piece};
 use crate::body::Body;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a piece may be without progress, whatever is tried.
+/// How long a piece may make no progress, over all attempts.
 const STALL_MAX: Duration = Duration::from_secs(60);
 /// How long one connection may be silent.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -84,7 +84,7 @@ impl Fetch {
         Ok(())
     }
 
-    /// Fetches one piece, or as much of it as comes; `left` tells what is still to come of it, `behind` how much after it.
+    /// Fetches one piece, or as much of it as arrives; `left` is what is still to come of it, `behind` how much after it.
     fn piece(
         &self,
         connection: &mut Option<Connection>,

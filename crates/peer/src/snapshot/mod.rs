@@ -1,5 +1,5 @@
-//! Snapshots between members. The sender announces what a snapshot consists of; the receiver fetches what it lacks, so that a
-//! transfer that breaks off goes on where it was.
+//! Snapshots between members. The sender announces the parts of a snapshot; the receiver fetches those that it lacks, so that a broken
+//! transfer continues where it was.
 //!
 //! ```text
 //! sender ──POST /raft/snapshot, X-Cairn-Snapshot: <export>──▶ receiver      MsgSnap and the checkpoint
@@ -35,7 +35,7 @@ const PIECE_BYTES: usize = 128 << 10;
 
 /// A snapshot that is kept until it is sent.
 pub trait Export: Send + Sync {
-    /// What no other snapshot has that is kept at the same time: a second offer of the same one goes on where the first broke off.
+    /// Identifies this snapshot among those kept at the same time: a second offer of it continues where the first broke off.
     fn identity(&self) -> usize;
     /// What it consists of, in the store's encoding. The first call may read all of it.
     fn checkpoint(&self) -> Result<Bytes, String>;
@@ -60,6 +60,6 @@ pub trait Intake: Send {
     fn needed(&self) -> Vec<Piece>;
     /// Takes a part of a piece; parts of a piece come in order.
     fn write(&mut self, segment: u32, offset: u64, bytes: &[u8]) -> Result<(), String>;
-    /// Checks all of it and makes it this member's store; `message` is what consensus is told. Returns once that is done.
+    /// Checks all of it and makes it this member's store; `message` goes to consensus. Returns once that is done.
     fn install(self: Box<Self>, message: Message) -> Result<(), String>;
 }

@@ -1,12 +1,12 @@
-//! How fast this member sends snapshots: so that the others on its machine, its disk and its network hardly notice, but fast enough
-//! that a snapshot arrives before the entries behind it no longer fit into memory, which would make the next one necessary.
+//! The pace at which this member sends snapshots: slow enough that other work on its machine, disk and network hardly notices, and fast
+//! enough that a snapshot arrives while the entries after it still fit into memory; otherwise the follower would need the next one.
 
 use crate::handler::LogRoom;
 use std::time::{Duration, Instant};
 
 /// Bytes per second, of all transfers together. A gigabyte takes ten seconds.
 const USUAL_RATE: u64 = 96 << 20;
-/// The share of the log's room that may be full when the snapshot has arrived; checking it takes a while, too.
+/// The share of the log's memory that may be in use when the snapshot has arrived: checking it takes a while, too.
 const LOG_SHARE: f64 = 0.75;
 /// How often the growth of the log is looked at.
 const LOOK: Duration = Duration::from_millis(250);

@@ -25,7 +25,7 @@ use telemetry::logging::{self, Value};
 
 /// Bytes of an announcement: the message with the membership in it, and the checkpoint with its list of segments and its leases.
 const ANNOUNCEMENT_BYTES_MAX: usize = 128 << 20;
-/// How often the sender is told that work goes on.
+/// How often the sender is told that the work continues.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// `POST /raft/snapshot`.
 pub(crate) fn receive(shared: &Arc<Shared>, wire: &mut Wire, head: &RequestHead, address: &str) -> Result<Next, Fault> {
@@ -93,7 +93,7 @@ fn part(rest: &mut Bytes) -> Option<Bytes> {
     (length <= rest.len()).then(|| rest.split_to(length))
 }
 
-/// Fetches and installs the snapshot on another thread, while this one tells the sender that work goes on.
+/// Fetches and installs the snapshot on another thread, while this one tells the sender that the work continues.
 fn transfer(
     shared: &Arc<Shared>,
     wire: &mut Wire,

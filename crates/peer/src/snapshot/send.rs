@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use telemetry::logging::{self, Value};
 
-/// A receiver that says nothing for so long is gone; it says something every second.
+/// A receiver that is silent for this long is taken for gone; it reports every second.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Sends a snapshot on a thread of its own.
@@ -65,7 +65,7 @@ fn run(shared: &Arc<Shared>, message: &Message, export: &Arc<dyn Export>) {
         }
     }
     shared.handler.snapshot_sent(to, outcome.is_ok());
-    // Whoever began last after a break lets go of what the break left.
+    // After a break the sender that began last drops what the break left.
     shared.exports.forget_old();
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn serve(shared: &Arc<Shared>, wire: &mut Wire, head: &RequestHead, p
         return answer(shared, wire, head, refusal(StatusCode::NOT_FOUND, "this snapshot is not offered (any more)"));
     };
     (shared.yield_cpu)();
-    // Read before the head is sent, so that a first read that fails can still be told.
+    // Read before the head is sent, so that a failure of the first read can still be answered.
     let mut bytes = match asked.read(&*export, 0) {
         Ok(bytes) => bytes,
         Err(error) => return answer(shared, wire, head, refusal(StatusCode::INTERNAL_SERVER_ERROR, error)),

@@ -172,7 +172,7 @@ fn calls_that_follow_each_other_have_one_connection() {
         assert_eq!((ask("/leases"), ask("/nothing")), (200, 404));
         assert_eq!(a.peers.shared.places.taken().0, 1);
     }
-    // The other side has ended meanwhile, and begun anew.
+    // The other side has ended meanwhile, and begun again.
     drop(a);
     let _again = Site::on(1, TcpListener::bind(address).expect("the same port"));
     assert_eq!((ask("/leases"), ask("/nothing")), (200, 404));

@@ -1,4 +1,4 @@
-//! Peers on loopback, and what is done to them.
+//! Peers on loopback, in good and bad conditions.
 
 mod exchange;
 mod hostile;

@@ -1,4 +1,4 @@
-//! Members that remember what they are given.
+//! Members that record what they are given.
 
 use crate::{
     Caller, Connector, Credentials, Export, Handler, Intake, Known, Listener, LogRoom, Options, Origin, Peers, Timeouts,
