@@ -1,4 +1,4 @@
-//! The budget: who gets bytes of which pool, and when.
+//! The budget: deciding, waiting for and granting claims.
 
 use crate::claim::Claim;
 use crate::figures::{Figures, PoolUsage};
@@ -12,11 +12,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// What is under the lock.
+/// The part that a lock guards.
 #[derive(Default)]
 pub(crate) struct State {
     lines: [Line; Pool::ALL.len()],
-    /// When it was looked last whether somebody has waited for too long.
+    /// When claims that waited for too long were last looked for.
     looked: Option<Instant>,
     pub(crate) shares: Shares,
     stopped: bool,
@@ -63,18 +63,18 @@ impl Budget {
         self.take_below(pool.part(self.bytes_max), pool, bytes)
     }
 
-    /// The same if there are no more than `most` out then.
+    /// The same if no more than `most` are held after it.
     pub(crate) fn take_below(&self, most: u64, pool: Pool, bytes: u64) -> bool {
         let more = |held: u64| held.checked_add(bytes).filter(|after| *after <= most);
         self.figures(pool).held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// What of a pool is had without a look at who asks.
+    /// The part of a pool that is granted without looking at the client.
     pub(crate) fn unshared(&self, pool: Pool) -> u64 {
         pool.part(self.bytes_max).saturating_sub(pool.shared(self.bytes_max))
     }
 
-    /// Claims `bytes` if there is room now and nobody was there first.
+    /// Claims `bytes` if there is room now and no earlier claim waits for it.
     pub fn try_claim(self: &Arc<Self>, pool: Pool, bytes: u64, client: Option<Address>) -> Option<Claim> {
         if self.figures(pool).is_stalled.load(Ordering::Relaxed) {
             return None;
@@ -97,7 +97,7 @@ impl Budget {
         Claim::new(self.clone(), pool, bytes, client, noted)
     }
 
-    /// Claims `bytes` of an answer that there is already, whether there is room or not. `claim` was made for it before.
+    /// Claims `bytes` of an answer that exists already, whether there is room or not. `claim` was made for it before.
     pub fn claim_anyway(self: &Arc<Self>, claim: Option<Claim>, bytes: u64) -> Claim {
         if let Some(mut claim) = claim
             && (claim.bytes() >= bytes || claim.is_whole_pool())
@@ -117,7 +117,7 @@ impl Budget {
         self.had(Pool::Requests, 0, 0, Some(client))
     }
 
-    /// The same for a long answer that is made piece by piece.
+    /// A claim of nothing yet for a long answer that is made piece by piece.
     pub fn long_answer(self: &Arc<Self>, client: Address) -> Claim {
         self.had(Pool::Long, 0, 0, Some(client))
     }
@@ -128,12 +128,12 @@ impl Budget {
             return Ok(claim);
         }
         let (tell, told) = tokio::sync::oneshot::channel();
-        // Whoever waits may have gone.
+        // The waiting task may have ended.
         self.wait(pool, bytes, Some(client), move |claim| drop(tell.send(claim)));
         told.await.unwrap_or(Err(Error::Stopped))
     }
 
-    /// Claims for a request that waits: nothing if it is little. No error but that there is no room.
+    /// Claims for a request that waits: nothing if it is short. Fails only if there is no room.
     pub fn claim_request(self: &Arc<Self>, bytes: usize, client: Address) -> Result<Option<Claim>, Error> {
         if bytes <= limits::BUDGET_FREE_BYTES {
             return Ok(None);
@@ -150,14 +150,14 @@ impl Budget {
         client: Option<Address>,
         then: impl FnOnce(Result<Claim, Error>) + Send + 'static,
     ) {
-        // What is larger than the whole pool gets it once it has it for itself: by then nothing is held but that one answer.
+        // An answer larger than the whole pool is granted all of it, once nothing else of the pool is held.
         let bytes = bytes.min(pool.part(self.bytes_max));
         let waiter = Waiter { bytes, client, since: Instant::now(), then: Box::new(then) };
         let mut state = lock(&self.state);
         let refused = if state.stopped {
             Some(waiter)
         } else {
-            // The thread sees whether it waits for itself alone. Nobody waits for one that asks for more than a share.
+            // Other claims have to wait for this one, unless it waits for its own client alone or asks for more than a share.
             let is_large = bytes > host_share(pool.shared(self.bytes_max));
             if !is_large && !self.has_its_share(&state, pool, bytes, client) {
                 self.figures(pool).is_stalled.store(true, Ordering::Relaxed);
@@ -175,12 +175,12 @@ impl Budget {
         }
     }
 
-    /// Notes how many wait.
+    /// Notes how many claims wait.
     fn count(&self, state: &mut State, pool: Pool) {
         self.figures(pool).waiting.store(state.line(pool).len(), Ordering::Relaxed);
     }
 
-    /// Takes `bytes` of a pool on behalf of `client`, if neither has too much.
+    /// Takes `bytes` of a pool on behalf of `client`, if neither its connection nor its host has its share.
     fn grant(self: &Arc<Self>, state: &mut State, pool: Pool, bytes: u64, client: Option<Address>) -> Verdict {
         let shared = pool.shared(self.bytes_max);
         if let Some(client) = client {
@@ -201,7 +201,7 @@ impl Budget {
         Verdict::Granted(self.had(pool, bytes, noted, client))
     }
 
-    /// Whether a client has to wait for its own answers to be taken, whatever room there is.
+    /// Whether a client has its share, and so waits for its own answers to be taken.
     fn has_its_share(&self, state: &State, pool: Pool, bytes: u64, client: Option<Address>) -> bool {
         let shared = pool.shared(self.bytes_max);
         client.is_some_and(|client| {
@@ -229,13 +229,13 @@ impl Budget {
         }
     }
 
-    /// Ends the wait of all who wait, and of all who come.
+    /// Ends all waits, those of later claims too.
     pub fn stop(&self) {
         lock(&self.state).stopped = true;
         self.woken.notify_one();
     }
 
-    /// Grants what is waited for, on a thread of its own: whoever releases a claim may be in the middle of anything.
+    /// Grants waiting claims, on a thread of its own: a thread that releases a claim may be in the middle of anything.
     pub fn run(self: &Arc<Self>) {
         loop {
             let mut state = lock(&self.state);
@@ -256,7 +256,7 @@ impl Budget {
         }
     }
 
-    /// Those whose wait is over, and how it ended.
+    /// The claims whose wait is over, with the result.
     pub(crate) fn due(self: &Arc<Self>, state: &mut State) -> Vec<(Waiter, Result<Claim, Error>)> {
         let now = Instant::now();
         let mut due = Vec::new();
@@ -270,7 +270,7 @@ impl Budget {
                 |waiter| self.grant(state, pool, waiter.bytes, waiter.client),
                 |waiter, claim| due.push((waiter, Ok(claim))),
             );
-            // Nobody came too early to have waited for that long.
+            // `None` if the clock has not run for that long: then no claim is late.
             let before = if state.stopped { None } else { now.checked_sub(self.patience) };
             if state.stopped || (looks && before.is_some()) {
                 let error = || if state.stopped { Error::Stopped } else { Error::TooManyRequests };
@@ -287,7 +287,7 @@ impl Budget {
         due
     }
 
-    /// What each pool is at, for the metrics.
+    /// The usage of each pool, for the metrics.
     pub fn usage(&self) -> [PoolUsage; Pool::ALL.len()] {
         Pool::ALL.map(|pool| {
             let figures = self.figures(pool);
@@ -302,7 +302,7 @@ impl Budget {
     }
 }
 
-/// How often it is looked whether somebody has waited for too long.
+/// How often claims that waited for too long are looked for.
 const LOOK: Duration = Duration::from_millis(100);
 
 impl State {

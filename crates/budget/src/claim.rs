@@ -1,4 +1,4 @@
-//! What was claimed.
+//! A claim of bytes.
 
 use crate::budget::Budget;
 use crate::pool::Pool;
@@ -14,9 +14,9 @@ pub struct Claim {
     budget: Arc<Budget>,
     pool: Pool,
     bytes: u64,
-    /// Who has them.
+    /// The client that has them.
     client: Option<Address>,
-    /// How many of them are on the client's account: those that were had without a look at it are not.
+    /// How many of them are on the client's account: those that were granted without looking at it are not.
     noted: u64,
 }
 
@@ -26,7 +26,7 @@ impl Claim {
         Claim { budget, pool, bytes, client, noted }
     }
 
-    /// What it is for.
+    /// The pool that it was taken from.
     pub fn pool(&self) -> Pool {
         self.pool
     }
@@ -36,12 +36,12 @@ impl Claim {
         self.bytes
     }
 
-    /// Whether it is all there is, so that what it is for may take even more.
+    /// Whether it is the whole pool, so that its answer may take even more.
     pub fn is_whole_pool(&self) -> bool {
         self.bytes >= self.pool.part(self.budget.bytes_max)
     }
 
-    /// Makes it one for `bytes`. False if it would be more and there is no room, or its client has its share; it stays what it was then.
+    /// Changes it to `bytes`. False if that is more and there is no room, or its client has its share: then it stays as it was.
     pub fn resize(&mut self, bytes: u64) -> bool {
         if let Some(less) = self.bytes.checked_sub(bytes) {
             let noted = less.min(self.noted);

@@ -1,4 +1,4 @@
-//! What is counted of each pool.
+//! The counters of each pool.
 
 use crate::pool::Pool;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) held: AtomicU64,
-    /// Somebody waits because there is no room: who claims looks here first, without the lock. Those who wait for what is their own
-    /// to be taken keep nobody else waiting.
+    /// A claim waits because there is no room. Claims look here first, without the lock. Not set by a client that waits only for its own
+    /// answers to be taken: it delays no other.
     pub(crate) is_stalled: AtomicBool,
-    /// How many wait, for whatever reason.
+    /// How many claims wait, for any reason.
     pub(crate) waiting: AtomicUsize,
     pub(crate) waits: AtomicU64,
     pub(crate) refusals: AtomicU64,
@@ -27,6 +27,6 @@ pub struct PoolUsage {
     pub limit_bytes: u64,
     /// Answers that waited for room, since the start.
     pub waits: u64,
-    /// Requests that were refused for want of room, since the start.
+    /// Requests that were refused for lack of room, since the start.
     pub refusals: u64,
 }

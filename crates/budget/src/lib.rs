@@ -1,10 +1,10 @@
-//! What clients may have the member hold in memory, all together: one budget of bytes for the process, in pools that do not take from
+//! The memory that all clients together may make the member hold: one budget of bytes for the process, in pools that do not take from
 //! each other.
 //!
-//! Who builds an answer or keeps part of a request claims its bytes first, and the claim lives as long as they do: a [`Claim`] that is
-//! given bytes ([`Claim::hold`]) is released when the last of them has left or their stream has ended. Answers that find no room
-//! wait, for a while and in bounded number, in the [`line`] of their pool. Of what is shared out of a pool a connection may have
-//! a quarter and a host half, so that whoever reads nothing keeps only themselves waiting.
+//! Code that builds an answer or keeps part of a request claims its bytes first, and the claim lives as long as they do: a [`Claim`] that
+//! is given bytes ([`Claim::hold`]) is released when the last of them has left or their stream has ended. Answers that find no room
+//! wait, for a while and in bounded number, in the [`line`] of their pool. Of the shared part of a pool a connection may have a quarter
+//! and a host half, so that a client that reads nothing delays only itself. `docs/design/memory-budget.md` has the whole idea.
 
 #![cfg_attr(
     not(test),

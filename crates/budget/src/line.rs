@@ -1,9 +1,9 @@
-//! Those who wait for room in one pool. Each host has its turn, and of a host each connection: who asks for much waits behind what
-//! they have asked for themselves, not before others.
+//! The claims that wait for room in one pool. Hosts take turns, and so do the connections of each host: a client with many claims delays
+//! its own, not those of others.
 //!
-//! A connection that has its share is out of its host's turns until something of its own is released, and so is a host that has its
-//! share out of those of the line. Nobody looks at them before, and nobody waits behind them. Nor does anybody wait behind a host that asks
-//! for more than a share, which it may have while it has nothing else: its turn comes again whenever something is released.
+//! A connection that has its share leaves the turns of its host until something of its own is released, and a host that has its share
+//! leaves the turns of the line. Meanwhile they delay no other claim. A host that asks for more than a share, which it may have while it
+//! holds nothing else, delays none either: its turn comes again whenever something is released.
 
 use crate::claim::Claim;
 use crate::shares::origin;
@@ -22,7 +22,7 @@ pub(crate) struct Waiter {
     pub(crate) then: Then,
 }
 
-/// What a waiter is told.
+/// The decision about a waiter.
 pub(crate) enum Verdict {
     Granted(Claim),
     /// Its connection has its share.
@@ -69,8 +69,8 @@ impl Line {
         self.hosts.get(&origin(client)).is_some_and(|host| host.connections.contains_key(&client))
     }
 
-    /// Adds one. Gives back who has to go, if anybody: of a host that has its quarter of the places its own newest, which is this one;
-    /// where all are taken, that of the host that has most.
+    /// Adds a waiter. Returns the one that must go, if any: if its host has a quarter of the places already, this one; if all places are
+    /// taken, the newest of the host with most.
     pub(crate) fn add(&mut self, waiter: Waiter) -> Option<Waiter> {
         let of = origin(waiter.client);
         let own = self.hosts.get(&of).map_or(0, |host| host.len);
@@ -112,7 +112,7 @@ impl Line {
         }
     }
 
-    /// Something was released: those who ask for more than a share have their turn, before those who got theirs for it.
+    /// Something was released: hosts that ask for more than a share have their turn, before all others.
     pub(crate) fn give_back_turns(&mut self) {
         for of in std::mem::take(&mut self.aside) {
             if let Some(host) = self.hosts.get_mut(&of)
@@ -123,7 +123,7 @@ impl Line {
         }
     }
 
-    /// Grants what can be granted, to each host one after the other. True if there was no room for one that may have it.
+    /// Grants what can be granted, to one host after the other. True if there was no room for a claim within its shares.
     pub(crate) fn serve(
         &mut self,
         mut grant: impl FnMut(&Waiter) -> Verdict,
@@ -155,7 +155,7 @@ impl Line {
         false
     }
 
-    /// Takes out those who came before `before`, or all.
+    /// Takes out the waiters that came at or before `before`, or all.
     pub(crate) fn late(&mut self, before: Option<Instant>, mut late: impl FnMut(Waiter)) {
         let is_late = |waiter: &Waiter| before.is_none_or(|before| waiter.since <= before);
         let mut gone = 0_usize;
@@ -177,7 +177,7 @@ impl Line {
         self.forget_turns();
     }
 
-    /// Turns of those who are gone are passed over when they come; here they end, so that none comes twice.
+    /// Removes the turns of hosts and connections without waiters, so that none comes twice.
     fn forget_turns(&mut self) {
         for host in self.hosts.values_mut() {
             let connections = &host.connections;

@@ -1,4 +1,4 @@
-//! The parts of the budget.
+//! The pools of the budget.
 
 use api::limits;
 
@@ -9,7 +9,7 @@ pub enum Pool {
     Short,
     /// All others: places of pairs, text for websockets, lists.
     Long,
-    /// Requests that are not whole, or wait for this member to know who asks.
+    /// Requests that are not whole yet, or that wait.
     Requests,
 }
 
@@ -33,8 +33,8 @@ impl Pool {
         }
     }
 
-    /// What of a budget is shared out among clients, so that none has all of it: of short answers and requests the second half. The
-    /// first is had without a look at who asks, which is how most of them find room.
+    /// The part of a pool that is shared out among clients, so that none has all of it: of short answers and requests the second half.
+    /// The first half is granted without looking at the client, which is how most claims find room.
     pub(crate) fn shared(self, bytes_max: u64) -> u64 {
         match self {
             Pool::Short | Pool::Requests => self.part(bytes_max) / 2,

@@ -1,4 +1,4 @@
-//! Who holds how much of each pool: a connection may have a quarter of what is shared, and a host half.
+//! How much of each pool each connection and each host holds: a connection may have a quarter of what is shared, and a host half.
 
 use crate::pool::Pool;
 use rpc::{Address, Origin};
@@ -12,8 +12,8 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// Whether a connection may have so much more of a pool of `most`, for what has `own` of it already. Who has nothing else may have
-    /// as much as one answer takes.
+    /// Whether a connection may have `bytes` more of a pool that shares `most`, for a claim that has `own` already. A connection that
+    /// holds nothing else may have as much as one answer takes.
     pub(crate) fn connection_may_have(&self, pool: Pool, client: Address, bytes: u64, own: u64, most: u64) -> bool {
         fits(self.by_client.get(&(pool, client)), bytes, own, most / 4)
     }
@@ -43,7 +43,7 @@ impl Shares {
         take(&mut self.by_host, &(pool, origin(Some(client))), bytes);
     }
 
-    /// Whether nobody holds anything that is shared.
+    /// Whether nothing of what is shared is held.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.by_client.is_empty() && self.by_host.is_empty()
@@ -60,7 +60,7 @@ fn fits(held: Option<&u64>, bytes: u64, own: u64, share: u64) -> bool {
     held.is_none_or(|held| *held <= own || held.saturating_add(bytes) <= share)
 }
 
-/// Who shares what a host may have.
+/// The host whose share a client's claims count towards.
 pub(crate) fn origin(client: Option<Address>) -> Origin {
     Origin::of(client.and_then(|client| client.ip()))
 }

@@ -1,4 +1,4 @@
-//! What a budget promises, seen from outside.
+//! The contract of a budget.
 
 #![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::expect_used, reason = "tests")]
 
@@ -194,7 +194,7 @@ fn hosts_have_their_turns() {
     let other = waiting(&budget, Pool::Short, MIB, client(2, 0));
     drop(held);
     let claims = budget.due(&mut lock(&budget.state));
-    // Half of what is shared for the one host, and the other comes second, not behind a hundred.
+    // Half of what is shared for the one host, and the other comes second, not after a hundred.
     assert_eq!(claims.len(), 5);
     for (waiter, claim) in claims.into_iter().take(2) {
         (waiter.then)(claim);

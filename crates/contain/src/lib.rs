@@ -1,14 +1,14 @@
 //! Which panics end a connection, and which the process.
 //!
-//! A panic is a slip of the code. Where the code has only touched what belongs to one connection, dropping that connection undoes all of
-//! it: [`contain`] marks such code, and a panic in it comes out as [`Panicked`]. Everywhere else a panic may have left half a change in
-//! state that others go on using: there the hook of [`install`] ends the process before anything is unwound, so that no lock is let go
+//! A panic is a fault of the code. If the code has touched only what belongs to one connection, dropping that connection undoes all of
+//! it: [`contain`] marks such code, and returns [`Panicked`] for a panic in it. Everywhere else a panic may have left half a change in
+//! state that other threads use. There the hook of [`install`] ends the process before anything is unwound, so that no lock is released
 //! and no other thread sees the half. `docs/adr/0008-panics.md` says why.
 //!
-//! Code in a scope may call out to code that is not contained, such as the service behind a connection: [`outside`] marks that, and
-//! [`Outside`] holds what must be dropped so.
+//! Code in a scope may call code that is not contained, such as the service of a connection: [`outside`] marks that, and [`Outside`]
+//! holds values whose destructors are such code.
 //!
-//! Without the hook, as in tests, panics unwind as usual: out of the scopes as well, if they came from outside of them.
+//! Without the hook, as in tests, panics unwind as usual: out of scopes too, if they come from outside of them.
 
 mod future;
 mod outside;

@@ -1,4 +1,4 @@
-//! What belongs to code outside.
+//! Values that belong to code outside of a scope.
 
 use std::fmt;
 use std::mem::ManuallyDrop;

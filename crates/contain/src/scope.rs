@@ -36,7 +36,7 @@ pub fn contained_total() -> u64 {
     CONTAINED.load(Ordering::Relaxed)
 }
 
-/// The code of a scope has panicked. What it was working on is to be dropped.
+/// The code of a scope has panicked. The caller must drop what it was working on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Panicked;
 

@@ -1,4 +1,4 @@
-//! What a panic ends, seen from outside: each case is a process of its own, this test's binary again.
+//! What a panic ends, observed from outside: each case runs in a process of its own, which is this test's binary again.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};

@@ -48,7 +48,7 @@ pub fn parse_nanoseconds(value: &str) -> Result<i64, String> {
         };
         rest = &rest[unit..];
         let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| bad())? };
-        // Digits behind those that count are cut off.
+        // Digits after those that count are cut off.
         let fraction = &fraction[..fraction.len().min(18)];
         let part = match fraction {
             "" => 0,

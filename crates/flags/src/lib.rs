@@ -1,4 +1,4 @@
-//! Command lines as Go's `pflag` reads them: `--name value`, `--name=value`, `-n value`, `-nvalue`; switches take a value only behind
+//! Command lines as Go's `pflag` reads them: `--name value`, `--name=value`, `-n value`, `-nvalue`; switches take a value only after
 //! `=`; flags and arguments may be mixed; `--` ends the flags; repeats are allowed and the last one wins.
 
 mod duration;
@@ -15,7 +15,7 @@ use std::time::Duration;
 /// What a flag takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// On or off: takes a value only behind `=`.
+    /// On or off: takes a value only after `=`.
     Switch,
     /// Any text.
     Text,
@@ -117,7 +117,7 @@ fn boolean(value: &str) -> Option<bool> {
     }
 }
 
-/// A number as Go reads it in a flag: base 16, 8 or 2 behind `0x`, `0o` (or just `0`) and `0b`, with `_` between digits and behind that.
+/// A number as Go reads it in a flag: base 16, 8 or 2 after `0x`, `0o` (or just `0`) and `0b`, with `_` between digits and after that.
 fn any_base(value: &str, function: &str) -> Result<i128, String> {
     let (_, digits) = signed(value);
     let prefix = digits.get(..2).filter(|_| digits.len() > 2).unwrap_or_default().to_ascii_lowercase();

@@ -49,7 +49,7 @@ impl Drop for Hidden {
     }
 }
 
-/// Signals by which somebody ends a question: whoever sent them is to see again what is typed.
+/// Signals that end a question. After them the terminal must show again what is typed.
 const SIGNALS: [libc::c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
 
 /// What the terminal had before, for the handler of signals.
@@ -67,7 +67,7 @@ impl Guarded {
             // SAFETY: the handler does only what one may.
             let before = unsafe { libc::signal(signal, handler as libc::sighandler_t) };
             if before == libc::SIG_IGN {
-                // Whoever started this does not want it to end so.
+                // The parent process ignores this signal on purpose.
                 // SAFETY: what was there before.
                 unsafe { libc::signal(signal, before) };
             }

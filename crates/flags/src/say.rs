@@ -1,4 +1,4 @@
-//! What is told on the standard error.
+//! Writing to the standard error.
 
 use std::io::Write;
 

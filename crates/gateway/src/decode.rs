@@ -1,5 +1,5 @@
-//! From protobuf's JSON to protobuf. What the rules leave open is done as Go's `protojson` does it when told to skip fields that it
-//! does not know, because that is what clients of etcd are used to; the sentences too.
+//! From protobuf's JSON to protobuf. What the rules leave open is done as in Go's `protojson` with unknown fields discarded, because
+//! clients of etcd rely on it; the error texts too.
 
 use crate::values::Value;
 use api::schema::{Field, Kind, Message};
@@ -15,7 +15,7 @@ pub(crate) fn message(json: &Value, of: &'static Message) -> Result<Vec<u8>, Str
     Ok(out.whole())
 }
 
-/// A message that is being made. The lengths of the messages in it are put in at the end, all at once: what stands behind a length is
+/// A message that is being made. The lengths of the messages in it are put in at the end, all at once: what stands after a length is
 /// only known when it is there, and to be moved for each level of a deep message would take that many times as long.
 #[derive(Default)]
 struct Out {
@@ -66,10 +66,10 @@ impl Out {
 }
 
 /// Reads the text of a [`Value`]: the scanner has found its syntax right and its depth bounded, so neither is looked at again. What a
-/// text without that promise costs is an error all the same: no place is read that is not there, and no loop goes on behind the end.
+/// text without that promise costs is an error all the same: no place is read that is not there, and no loop continues after the end.
 struct Reader<'a> {
     text: &'a [u8],
-    /// Never behind the end.
+    /// Never after the end.
     at: usize,
 }
 
@@ -214,7 +214,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The first byte of what comes next, behind blanks. Zero at the end.
+    /// The first byte of what comes next, after blanks. Zero at the end.
     fn peek(&mut self) -> u8 {
         let rest = self.rest();
         self.advance(rest.iter().position(|byte| !matches!(byte, b' ' | b'\t' | b'\r' | b'\n')).unwrap_or(rest.len()));
@@ -234,7 +234,7 @@ impl<'a> Reader<'a> {
         self.text.get(self.at..).unwrap_or_default()
     }
 
-    /// What was read behind `begin`.
+    /// What was read after `begin`.
     fn since(&self, begin: usize) -> &'a [u8] {
         self.text.get(begin..self.at).unwrap_or_default()
     }
@@ -327,7 +327,7 @@ impl<'a> Reader<'a> {
         String::from_utf8(out).map_err(|_| self.syntax(begin, "invalid UTF-8 in string"))
     }
 
-    /// The letter behind a backslash. None if it is half of a pair.
+    /// The letter after a backslash. None if it is half of a pair.
     fn escaped(&mut self) -> Option<char> {
         let byte = *self.rest().first()?;
         self.advance(1);

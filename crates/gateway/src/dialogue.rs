@@ -46,7 +46,7 @@ pub(crate) async fn answer(
     }
 }
 
-/// Makes a call of many messages, which come in `body`. It goes on when that has ended.
+/// Makes a call of many messages, which come in `body`. The call outlives the body.
 pub(crate) async fn converse(
     service: &dyn Service,
     target: Target,
@@ -140,7 +140,7 @@ impl Requests {
         !self.ended && self.values.held_bytes() > 0
     }
 
-    /// Adds a frame of a websocket. As with etcd, a line ends behind it.
+    /// Adds a frame of a websocket. As with etcd, a line ends after it.
     pub(crate) fn push_frame(&mut self, text: &[u8]) {
         self.push(text);
         self.push(b"\n");
@@ -175,7 +175,7 @@ impl Requests {
         }
     }
 
-    /// The one message of a call that takes no more, once it is whole. What comes behind it is passed over.
+    /// The one message of a call that takes no more, once it is whole. What comes after it is passed over.
     pub(crate) fn only(&mut self, target: &Target, limits: &Limits) -> Result<Option<Bytes>, Status> {
         let invalid = |text| Status::new(Code::InvalidArgument, text);
         let Some(value) = self.values.next(self.ended).map_err(invalid)? else {
@@ -214,7 +214,7 @@ impl Lines {
         Lines { responder: Some(responder), body: None }
     }
 
-    /// Waits until nobody reads any more.
+    /// Waits until the client no longer reads.
     async fn gone(&mut self) {
         match (&mut self.body, &mut self.responder) {
             (Some(body), _) => body.gone().await,

@@ -1,5 +1,5 @@
-//! From protobuf to protobuf's JSON, as much at a time as there is room for: an answer of a gigabyte is never all in memory as
-//! text. Fields keep the names of the `.proto` files, what is zero is left out, and numbers of 64 bits are strings.
+//! From protobuf to protobuf's JSON, one piece at a time: an answer of a gigabyte is never in memory as text as a whole. Fields keep the
+//! names of the `.proto` files, zeros are left out, and numbers of 64 bits are strings.
 
 use api::schema::{Field, Kind, Message};
 use base64::Engine;
@@ -66,7 +66,7 @@ impl Encoder {
         encoder
     }
 
-    /// Adds a piece of the message, behind which the encoder was [`Run::Hungry`].
+    /// Adds a piece of the message, after which the encoder was [`Run::Hungry`].
     pub(crate) fn push(&mut self, piece: Bytes) {
         let ([Level { rest, .. }], None) = (&mut self.levels[..], &self.long) else {
             unreachable!("pieces end between fields of the outermost message");
@@ -74,7 +74,7 @@ impl Encoder {
         if rest.is_empty() {
             *rest = piece;
         } else {
-            // Nobody else refers to it, as a rule: then it grows in place.
+            // Usually this is the only reference: then it grows in place.
             let mut both = std::mem::take(rest).try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
             both.extend_from_slice(&piece);
             *rest = both.freeze();

@@ -1,4 +1,4 @@
-//! What a request is answered by.
+//! The gateway: finds the method of a request and the way to answer it.
 
 use crate::limits::Limits;
 use crate::table::{Table, Target};
@@ -90,7 +90,7 @@ impl Gateway {
         }));
     }
 
-    /// Who is called, or why nobody is.
+    /// The method that is called, or why there is none.
     fn call(&self, head: &Parts, is_websocket: bool) -> Result<(Target, LocalCall), Box<http::Response<Bytes>>> {
         let refuse = |http_status, code, text| Err(Box::new(status::failure_as(http_status, &Status::new(code, text))));
         let Some(target) = self.table.find(&current(head.uri.path())) else {
@@ -115,7 +115,7 @@ impl Gateway {
         if let Some(token) = websocket::token(&head.headers).filter(|_| is_websocket) {
             metadata.push(("authorization".into(), token.into_bytes()));
         }
-        // Without the common name of its certificate: who comes through the gateway says who it is with a token.
+        // Without the common name of its certificate: clients of the gateway identify themselves with a token.
         let peer = rpc::Peer::unknown(peer.address);
         Ok((target, LocalCall { method: target.method, metadata: Metadata::from_iter(metadata), deadline, peer }))
     }
@@ -129,7 +129,7 @@ fn current(path: &str) -> Cow<'_, str> {
     }
 }
 
-/// What of the headers a method sees: who the client is, and whatever it has marked for it.
+/// The headers that a method sees: the client's token, and those marked for gRPC.
 fn metadata(headers: &HeaderMap) -> Vec<(String, Vec<u8>)> {
     let of_header = |(name, value): (&header::HeaderName, &header::HeaderValue)| {
         let name = match name.as_str().strip_prefix("grpc-metadata-") {

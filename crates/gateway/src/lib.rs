@@ -1,9 +1,9 @@
 //! The JSON gateway: every method of the API as a POST of JSON, under the paths of [`table`].
 //!
-//! [`Gateway`] finds the method of a request. `unary` answers calls of one message, `dialogue` those of many, whose messages come and go
-//! one JSON value after the other, and `websocket` the same over a websocket. `scanner`, `values` and `decode` make protobuf of JSON,
-//! `encode` JSON of protobuf, `status` HTTP of failures. The methods are called in the process, as a client would call them: the server
-//! gives its table of methods and its [`rpc::Service`].
+//! [`Gateway`] finds the method of a request. `unary` answers calls of one message, `dialogue` those of many, whose messages are JSON
+//! values one after the other, and `websocket` the same over a websocket. `scanner`, `values` and `decode` turn JSON into protobuf,
+//! `encode` protobuf into JSON, and `status` failures into HTTP. The methods are called in the process, as a client would call them:
+//! the server gives its table of methods and its [`rpc::Service`].
 
 #![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
 #![cfg_attr(

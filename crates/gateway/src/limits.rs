@@ -1,4 +1,4 @@
-//! What requests and answers are held to.
+//! Limits of requests and answers.
 
 use crate::table::Target;
 use budget::{Budget, Claim, Pool};

@@ -1,5 +1,5 @@
-//! Finds where one JSON value ends and the next begins, and what is wrong with their syntax, byte by byte as they come. The
-//! sentences are those that clients of etcd know, which are those of Go's `encoding/json`.
+//! Finds where one JSON value ends and the next begins, and errors of syntax, byte by byte as the text arrives. The error texts are
+//! those that clients of etcd know, which are those of Go's `encoding/json`.
 
 /// Objects and arrays inside each other. A transaction takes three levels, and [`api::limits::TXN_NESTING_MAX`] of them are taken.
 pub(crate) const DEPTH_MAX: usize = 1_000;
@@ -9,7 +9,7 @@ pub(crate) const DEPTH_MAX: usize = 1_000;
 pub(crate) enum Step {
     /// Blank before the value.
     Blank,
-    /// It belongs to the value, and more is to come.
+    /// It belongs to the value, which is not complete.
     Inside,
     /// It is the value's last.
     Last,
@@ -159,7 +159,7 @@ impl Scanner {
         Ok(Step::Inside)
     }
 
-    /// What stands behind a value in an object or array.
+    /// What stands after a value in an object or array.
     fn between(&mut self, byte: u8) -> Result<Step, String> {
         match (self.open.last(), byte) {
             (Some(true), b'}') | (Some(false), b']') => return Ok(self.close_container()),

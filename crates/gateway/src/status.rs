@@ -1,4 +1,4 @@
-//! Failures as HTTP sees them.
+//! HTTP statuses of failures.
 
 use crate::encode::put_string;
 use api::Code;
@@ -7,7 +7,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use rpc::Status;
 use std::io::Write;
 
-/// The HTTP status that stands for a gRPC code, as `google.rpc.Code` documents it.
+/// The HTTP status of a gRPC code, as `google.rpc.Code` documents it.
 pub(crate) fn http_status(code: Code) -> StatusCode {
     match code {
         Code::Ok => StatusCode::OK,

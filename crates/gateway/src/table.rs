@@ -1,4 +1,4 @@
-//! Which path calls which method. A row whose method the server does not have is not there for clients either.
+//! The table of paths and methods. A row whose method the server does not have is not found.
 
 use api::schema::Message;
 use rpc::{Kind, Method};
@@ -93,7 +93,7 @@ pub fn rows_of(method: &str) -> impl Iterator<Item = (&'static str, Option<&'sta
     ROWS.iter().filter(move |row| row.1 == method).map(|row| (row.0, Message::find(row.2)))
 }
 
-/// What stands behind a path.
+/// What stands after a path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     /// Index of the method.

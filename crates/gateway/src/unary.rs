@@ -14,7 +14,7 @@ use rpc::{HttpResponder, LocalCall, Reply, Service, Source, Status};
 /// JSON made at once. Shorter answers are sent whole.
 pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
 
-/// The message that `body` says. As with etcd, an empty body is an empty message, and what stands behind the first value is not
+/// The message that `body` says. As with etcd, an empty body is an empty message, and what stands after the first value is not
 /// looked at.
 pub(crate) fn message(body: &[u8], target: &Target, limits: &Limits) -> Result<Bytes, Status> {
     let mut values = Values::new(limits.json_bytes_max());
@@ -120,7 +120,7 @@ impl Json {
         Json { encoder, source, done: false }
     }
 
-    /// The next piece of the text, of [`CHUNK_BYTES`] or a little more except the last; none behind it.
+    /// The next piece of the text, of [`CHUNK_BYTES`] or a little more except the last; none after it.
     pub(crate) fn next(&mut self) -> Result<Option<Bytes>, Broken> {
         let mut out = Vec::new();
         while !self.done {

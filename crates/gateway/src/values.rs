@@ -1,11 +1,11 @@
-//! JSON values out of a text that comes piece by piece. What is not whole is kept in pieces as they came: joined, it would take twice
-//! its length while it grows, and its place in memory would be of no use to the next one.
+//! JSON values from a text that arrives in pieces. An incomplete value is kept in the pieces that arrived: joined, it would take twice its
+//! length while it grows, and its memory could not be used for the next one.
 
 use crate::scanner::{Scanner, Step};
 use bytes::{Buf, BytesMut};
 use std::collections::VecDeque;
 
-/// Room of a piece behind the first.
+/// Room of a piece after the first.
 const PIECE_BYTES: usize = 64 * 1024;
 
 /// The text of one whole JSON value without faults of syntax, nested at most [`crate::scanner::DEPTH_MAX`] times. Only [`Values`]

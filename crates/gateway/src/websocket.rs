@@ -26,7 +26,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::Frame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSocketConfig};
 
-/// What RFC 6455 section 1.3 has behind a client's key.
+/// What RFC 6455 section 1.3 has after a client's key.
 const ACCEPT_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// The longest answer that is sent as one frame, if there is room for all of its text. Others go in several.
 const FRAME_BYTES_MAX: usize = 4 << 20;
@@ -119,14 +119,14 @@ struct Metered<S> {
     stream: S,
     gathered_bytes: usize,
     claim: Claim,
-    /// What has begun must go on: a frame, or a value in several.
+    /// A frame, or a value in several frames, has begun and must continue.
     pace: Pace,
     /// More of a value is to come.
     is_owed: bool,
 }
 
 impl<S> Metered<S> {
-    /// A message is whole, and whoever takes it counts it.
+    /// A message is complete; the code that takes it counts it.
     fn deliver(&mut self) {
         self.gathered_bytes = 0;
         self.claim.resize(0);
@@ -214,7 +214,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         }
     }
 
-    /// Waits until the client has gone. What else it says is passed over.
+    /// Waits until the client has gone. Its further messages are ignored.
     async fn left(&mut self) -> Result<(), Lost> {
         while self.text().await?.is_some() {}
         Ok(())
@@ -352,7 +352,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
             let metered = self.0.get_mut();
             metered.is_owed = requests.has_begun() && !is_asked;
             if !takes_more {
-                // A client that is not read cannot go on.
+                // A client that is not read cannot continue.
                 metered.pace.owes(false);
             }
             let next = tokio::select! {

@@ -1,9 +1,9 @@
-//! What a process tells about itself: log lines, traces, histograms and the page of metrics.
+//! Telemetry of a process: log lines, traces, histograms and the page of metrics.
 //!
-//! A leaf: it knows nothing of members, requests or transports, so that every crate can use it. Nothing here makes a caller wait: lines
-//! and spans go through bounded queues, of which the overflow is dropped and counted; counters need no locked instruction.
+//! A leaf: it knows nothing of members, requests or transports, so that every crate can use it. No caller ever waits: lines and spans go
+//! through bounded queues, whose overflow is dropped and counted; counters need no locked instruction.
 
-// `print!` and `eprint!` end the process where nobody reads.
+// `print!` and `eprint!` panic if the reader is gone.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod logging;

@@ -1,4 +1,4 @@
-//! What a certificate says.
+//! The fields of a certificate.
 
 use rustls::pki_types::CertificateDer;
 use std::net::IpAddr;
@@ -100,7 +100,7 @@ impl Certificate {
     }
 }
 
-/// A name with its case and its last dot out of the way; a star stands for exactly the first label (RFC 6125 section 6.4.3).
+/// A name in lower case and without its last dot; a star matches exactly the first label (RFC 6125 section 6.4.3).
 fn matches_name(pattern: &str, host: &str) -> bool {
     let (pattern, host) = (pattern.to_ascii_lowercase(), host.to_ascii_lowercase());
     let host = host.strip_suffix('.').unwrap_or(&host);

@@ -1,5 +1,5 @@
-//! Certificates, as members and clients deal with them: `files` reads them, `certificate` takes them apart, `verify` decides about those
-//! of others, `revocation` knows which were called back, and `text` says what happened as etcd says it.
+//! Certificates of members and clients: `files` reads them, `certificate` parses them, `verify` decides about those of the other side,
+//! `revocation` knows which were revoked, and `text` words errors as etcd does.
 
 #![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
 

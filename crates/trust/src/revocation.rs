@@ -1,4 +1,4 @@
-//! Certificates that were called back before their time.
+//! Revoked certificates.
 
 use crate::certificate::{Certificate, trim};
 use rustls::pki_types::CertificateRevocationListDer;

@@ -1,4 +1,4 @@
-//! What went wrong, in the words that etcd's operators and tests know.
+//! Error texts, in the words that etcd's operators and tests know.
 
 use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
 use std::cell::RefCell;
@@ -9,7 +9,7 @@ thread_local! {
     static REASON: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Refuses a certificate for `reason`. Whoever presented it is told that it is a bad one.
+/// Refuses a certificate for `reason`. The other side is told that its certificate is bad.
 pub(crate) fn refuse(reason: impl Into<String>) -> Error {
     REASON.set(Some(reason.into()));
     Error::InvalidCertificate(CertificateError::NotValidForName)

@@ -1,4 +1,4 @@
-//! Decisions about the certificates of others.
+//! Decisions about certificates of the other side.
 
 use crate::certificate::Certificate;
 use crate::revocation::Revocations;
@@ -120,7 +120,7 @@ impl ClientCertVerifier for Visitors {
 /// Decides about members that are connected to.
 #[derive(Debug)]
 pub struct Hosts {
-    /// Who must vouch for them.
+    /// The authorities that must have signed them.
     pub authorities: Authorities,
     /// How signatures are checked.
     pub provider: Arc<CryptoProvider>,

@@ -1,4 +1,4 @@
-//! What a line looks like.
+//! The format of a line.
 
 use super::{Format, Level, Value};
 use std::fmt::Write as _;

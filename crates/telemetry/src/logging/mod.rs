@@ -30,11 +30,11 @@ const QUEUE_LINES: usize = 8_192;
 /// How important a line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// For those who look for a fault in the program.
+    /// For debugging the program.
     Debug,
     /// What happens now and then in the normal run of things.
     Info,
-    /// What somebody should look at.
+    /// Something that an operator should look at.
     Warn,
     /// What failed.
     Error,
@@ -137,7 +137,7 @@ struct Logger {
     level: Level,
     format: Format,
     lines: SyncSender<Line>,
-    /// Lines dropped since the last time that was told.
+    /// Lines dropped since the last line that said so.
     dropped: AtomicU64,
     dropped_total: AtomicU64,
 }
@@ -200,7 +200,7 @@ fn write(queue: Receiver<Line>, mut sinks: Vec<Sink>) {
         match line {
             Line::Text(level, text) => {
                 for sink in &mut sinks {
-                    // Whoever reads the log may be gone, or its disk full; that must not stop a server.
+                    // The reader of the log may be gone, or its disk full: that must not stop a server.
                     if sink.write(level, &text).is_err() {
                         count_dropped();
                     }
@@ -221,7 +221,7 @@ fn count_dropped() {
 /// Waits until every line so far is written, at most a second.
 pub fn flush() {
     if let Some(logger) = LOGGER.get() {
-        // A log that nobody reads must not keep a failing process alive.
+        // A log without a reader must not keep a failing process alive.
         let deadline = Instant::now() + Duration::from_secs(1);
         while Instant::now() < deadline {
             let (done, finished) = sync_channel(1);
@@ -274,7 +274,7 @@ pub fn fatal_with(code: i32, message: &str, fields: &[(&str, Value<'_>)]) -> ! {
 
 fn log(level: Level, message: &str, fields: &[(&str, Value<'_>)], caller: &Location<'_>) {
     let Some(logger) = LOGGER.get() else {
-        // Before the start there is nobody to be held up.
+        // Before the start no thread is delayed by it.
         let _ = std::io::stderr().write_all(line(Format::Console, level, message, fields, caller).as_bytes());
         return;
     };

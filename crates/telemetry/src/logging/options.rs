@@ -25,7 +25,7 @@ pub struct Rotation {
     pub age_days_max: Option<u64>,
     /// Old files that are kept, if there is a limit.
     pub backups_max: Option<usize>,
-    /// Names of old files tell the local time, not UTC.
+    /// Names of old files have the local time, not UTC.
     pub local_time: bool,
     /// Compress old files.
     pub compress: bool,

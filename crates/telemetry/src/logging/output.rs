@@ -37,10 +37,10 @@ fn unusable(path: &Path, error: &io::Error) -> String {
     format!("cannot log to the file {}: {error}", path.display())
 }
 
-/// Who may read and write a log file that was not there: its owner. Keys and names of users are in it.
+/// The mode of a new log file: only its owner may read and write it, because it holds keys and names of users.
 pub(super) const MODE: u32 = 0o600;
 
-/// Opens a file so that another process may cut it off at its end. One that is there keeps its mode: whoever lets others read the log
+/// Opens a file so that another process may truncate it. An existing file keeps its mode: an operator who lets others read the log
 /// says so there.
 pub(super) fn append(path: &Path) -> io::Result<File> {
     File::options().create(true).append(true).mode(MODE).open(path)

@@ -1,5 +1,5 @@
-//! A log file that is put aside when it is full: `a.log` becomes `a-2026-08-20T12-00-00.123.log`, and later, if wanted, is compressed
-//! or removed.
+//! Rotation of a log file: when full, `a.log` becomes `a-2026-08-20T12-00-00.123.log`, and later, if configured, is compressed or
+//! removed.
 
 use super::Rotation;
 use super::output::{MODE, append};

@@ -11,7 +11,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// An empty page with room for so many bytes.
+    /// An empty page with capacity for `bytes`.
     pub fn with_capacity(bytes: usize) -> Page {
         Page { text: String::with_capacity(bytes), head: None }
     }

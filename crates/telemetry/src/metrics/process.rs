@@ -1,4 +1,4 @@
-//! What the operating system accounts to this process.
+//! The operating system's figures of this process.
 
 use super::page::Page;
 
@@ -41,7 +41,7 @@ fn octets(netstat: &str, name: &str) -> u64 {
     place.and_then(|place| values.split_whitespace().nth(place)).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// The soft limit in bytes, or what stands for none.
+/// The soft limit in bytes, or the value that means none.
 fn virtual_memory_max() -> f64 {
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let soft = limits.lines().find_map(|line| line.strip_prefix("Max address space")?.split_whitespace().next());

@@ -1,4 +1,4 @@
-//! What a call is part of: W3C trace context, and whether to sample it.
+//! The trace that a call belongs to (W3C trace context), and whether to sample it.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -63,7 +63,7 @@ fn parse(text: &str) -> Option<(u128, u64, bool)> {
         (part.len() == len && is_hex).then_some(part)
     };
     let (version, trace, parent, flags) = (part(2)?, part(32)?, part(16)?, part(2)?);
-    // A later version may have more behind its flags, this one may not.
+    // A later version may have more after its flags, this one may not.
     if version == "ff" || (version == "00" && parts.next().is_some()) {
         return None;
     }

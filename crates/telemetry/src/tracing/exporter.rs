@@ -1,4 +1,4 @@
-//! Gathers spans and has them sent to a collector.
+//! Gathers spans and sends them to a collector.
 
 use super::Tracer;
 use super::otlp::{Attribute, ExportTraceServiceRequest, Resource, ResourceSpans, Scope, ScopeSpans, Span};
@@ -62,7 +62,7 @@ impl Tracer {
     }
 }
 
-/// Who sends.
+/// The sender of spans, as the collector sees it.
 fn resource(tracer: &Tracer) -> Resource {
     let name = Attribute::text("service.name", &tracer.options.service_name);
     let instance = tracer.options.instance_id.as_ref().map(|id| Attribute::text("service.instance.id", id));

@@ -1,7 +1,7 @@
 //! OpenTelemetry traces: a span for each call that is sampled, and one inside it for what it asks for.
 //!
-//! `context` says which calls are sampled and what they are part of, `span` what is told of them, `exporter` has it sent, in the
-//! messages of `otlp`. No request ever waits for any of this: what the exporter is too slow for is dropped, and counted.
+//! `context` decides which calls are sampled and which trace they belong to, `span` describes them, and `exporter` sends the spans in the
+//! messages of `otlp`. No request waits for it: spans that the exporter is too slow for are dropped and counted.
 
 mod context;
 mod exporter;
@@ -25,7 +25,7 @@ use std::sync::{Arc, Condvar, Mutex};
 /// Spans that wait to be sent.
 const WAITING_MAX: usize = 4096;
 
-/// Takes spans from those who answer requests.
+/// Takes spans from the threads that answer requests.
 pub struct Tracer {
     options: Options,
     ids: Ids,
@@ -36,7 +36,7 @@ pub struct Tracer {
     dropped: AtomicU64,
 }
 
-/// A span that has begun; it ends when this is told how, or dropped.
+/// A span that has begun; it ends with a status, or when this is dropped.
 pub struct Open {
     tracer: Arc<Tracer>,
     sketch: Option<Sketch>,

@@ -1,4 +1,4 @@
-//! What is told of a call.
+//! The spans of a call.
 
 use super::context::{Context, Ids};
 use super::otlp::{Attribute, Span, SpanStatus};
@@ -9,12 +9,12 @@ const INTERNAL: i32 = 1;
 const SERVER: i32 = 2;
 const ERROR: i32 = 2;
 
-/// What a call asks for, told in a span inside its own.
+/// The operation that a call asks for, as a span inside the call's own.
 #[derive(Clone, Debug)]
 pub struct Inside {
     /// Its name.
     pub name: &'static str,
-    /// What is told of it.
+    /// Its attributes.
     pub attributes: Vec<Attribute>,
 }
 
@@ -25,7 +25,7 @@ pub struct Outcome {
     pub code: u8,
     /// Its name.
     pub name: &'static str,
-    /// The server is to blame for it: the client's mistakes are not its errors.
+    /// It is the server's fault: the client's mistakes are not counted as errors.
     pub is_fault: bool,
 }
 
