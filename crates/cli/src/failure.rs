@@ -22,7 +22,7 @@ pub(crate) mod code {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) code: i32,
-    /// Printed behind `Error: `; empty: everything is said.
+    /// Printed after `Error: `; empty: everything is said.
     pub(crate) text: String,
     /// The usage of the command is to follow.
     pub(crate) shows_usage: bool,

@@ -81,7 +81,7 @@ fn tool(program: &str, tool: &Tool, args: impl IntoIterator<Item = OsString>) ->
     failure.code
 }
 
-/// Tells about the command behind it.
+/// Tells about the command after it.
 const HELP: &str = "help";
 
 /// `help` and the name of a command.

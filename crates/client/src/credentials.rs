@@ -1,4 +1,4 @@
-//! The token that a client's calls carry: got once, shared by all of them, got anew when a member no longer knows it.
+//! The token that a client's calls carry: got once, shared by all of them, got again when a member no longer knows it.
 
 use rpc::{Metadata, Status};
 use tokio::sync::Mutex;

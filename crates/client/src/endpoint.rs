@@ -5,7 +5,7 @@ use std::str::FromStr;
 /// The port that is meant when none is given.
 const PORT_DEFAULT: u16 = 2379;
 
-/// A member's address: `host:port`, `http://host:port`, `https://host:port`, or the path of a socket behind `unix:` or `unixs:`.
+/// A member's address: `host:port`, `http://host:port`, `https://host:port`, or the path of a socket after `unix:` or `unixs:`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     /// As it was given.

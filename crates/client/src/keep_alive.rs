@@ -135,7 +135,7 @@ impl KeepAlive {
 impl Drop for KeepAlive {
     fn drop(&mut self) {
         let mut leases = self.client.inner.keep_alives.leases.lock();
-        // This one still counts itself. The lease may have ended, and be kept alive anew by others: that is none of its business.
+        // This one still counts itself. The lease may have ended, and be kept alive again by others: that is none of its business.
         let is_last =
             |kept: &Kept| kept.answer.receiver_count() <= 1 && self.answer.same_channel(&kept.answer.subscribe());
         if leases.by_id.get(&self.id).is_some_and(is_last) {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-/// The end of the range of all keys that begin with `prefix`: the smallest key behind them. A single zero byte, which stands for "all
+/// The end of the range of all keys that begin with `prefix`: the smallest key after them. A single zero byte, which stands for "all
 /// that follow", if there is none.
 pub fn prefix_end(prefix: &[u8]) -> Bytes {
     let Some(last) = prefix.iter().rposition(|byte| *byte < u8::MAX) else { return Bytes::from_static(b"\0") };

@@ -20,7 +20,7 @@ use crate::{Error, retry};
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
 
 /// A watch of a range of keys. Every event comes once and in order, whichever members the watch had to go through: a stream that is
-/// lost is taken up again behind the last event that came. One revision's events come together.
+/// lost is taken up again after the last event that came. One revision's events come together.
 ///
 /// Dropping it ends the watch.
 pub struct Watcher {
@@ -50,12 +50,12 @@ struct Stream {
 /// How far a watch has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
-    /// Where a new stream is to begin: the revision behind the last that is known to be complete. 0: with whatever comes next.
+    /// Where a new stream is to begin: the revision after the last that is known to be complete. 0: with whatever comes next.
     next_revision: i64,
 }
 
 impl Place {
-    /// The watch was created at the present `revision`: what a watch "from now on" missed later begins behind it.
+    /// The watch was created at the present `revision`: what a watch "from now on" missed later begins after it.
     fn created(&mut self, revision: i64) {
         if self.next_revision == 0 {
             self.next_revision = revision.saturating_add(1);
@@ -278,7 +278,7 @@ mod tests {
         let mut place = Place { next_revision: 0 };
         place.created(7);
         assert_eq!(place.next_revision, 8);
-        // Created anew on another member that is further on: what came between is not skipped.
+        // Created again on another member that is further on: what came between is not skipped.
         place.created(12);
         assert_eq!(place.next_revision, 8);
         place.complete(9);

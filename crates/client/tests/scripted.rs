@@ -348,7 +348,7 @@ async fn a_watch_goes_on_elsewhere_without_gap_or_repeat() {
 #[tokio::test]
 async fn a_cached_prefix_outlives_a_list_that_cannot_be_had() {
     let member = member();
-    // Every watch has to list anew, which nobody answers in time.
+    // Every watch has to list again, which nobody answers in time.
     member.script.compacted.store(1000, Ordering::SeqCst);
     let endpoints = vec![member.endpoint.clone()];
     let call_timeout = Some(Duration::from_millis(200));

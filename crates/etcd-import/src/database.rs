@@ -78,7 +78,7 @@ impl Database {
     }
 }
 
-/// A revision as etcd writes it: main and sub revision with `_` between them, and a `t` behind a deletion's.
+/// A revision as etcd writes it: main and sub revision with `_` between them, and a `t` after a deletion's.
 pub(crate) fn revision(name: &[u8]) -> Option<(Revision, bool)> {
     let (name, mark) = name.split_at_checked(REVISION_BYTES)?;
     let is_tombstone = match mark {

@@ -27,7 +27,7 @@ pub enum Record {
     Entry(Entry),
     /// What the member knows of terms and votes.
     State(HardState),
-    /// A snapshot behind which the log continues.
+    /// A snapshot after which the log continues.
     Snapshot(walpb::Snapshot),
 }
 
@@ -36,7 +36,7 @@ pub enum Record {
 pub(crate) struct Tail {
     pub(crate) metadata: Vec<u8>,
     pub(crate) hard_state: HardState,
-    /// That entry, if the log has it, and those behind it.
+    /// That entry, if the log has it, and those after it.
     pub(crate) entries: Vec<Entry>,
     /// The configuration changes and the snapshots of the log.
     pub(crate) votes: Votes,
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A file with a head, entries of these indexes, and zeros behind them.
+    /// A file with a head, entries of these indexes, and zeros after them.
     fn file(indexes: &[u64]) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut crc = 0;

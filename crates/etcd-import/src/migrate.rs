@@ -20,7 +20,7 @@ pub struct Migrated {
     pub revision: i64,
     /// The last entry of the log that was in the database.
     pub index: u64,
-    /// Entries behind it, which the member applies when it starts.
+    /// Entries after it, which the member applies when it starts.
     pub entries: usize,
 }
 
@@ -86,7 +86,7 @@ pub fn migrate(
     Ok(Migrated { member_id: identity.node_id(), cluster_id: identity.cluster_id(), revision, index, entries: count })
 }
 
-/// The database that came with a snapshot of the leader, where the member's own is not yet replaced by it: the log goes on behind the
+/// The database that came with a snapshot of the leader, where the member's own is not yet replaced by it: the log continues after the
 /// snapshot, and what lies between is in this file alone.
 fn received(own: &Path, snapshot: &Snapshot, index: u64, patience: Duration) -> Result<(PathBuf, Database), Error> {
     let path = own.with_file_name(format!("{:016x}.snap.db", snapshot.index()));
@@ -115,7 +115,7 @@ fn check_received(path: &Path, index: u64, expected: u64) -> Result<(), Error> {
     )))
 }
 
-/// The entries behind `index`, which must follow it without a gap.
+/// The entries after `index`, which must follow it without a gap.
 fn continuous(entries: &[Entry], index: u64) -> Result<&[Entry], Error> {
     let first = entries.iter().position(|entry| entry.index() > index).unwrap_or(entries.len());
     let entries = entries.get(first..).unwrap_or_default();

@@ -28,7 +28,7 @@ pub struct Restore {
     pub skips_check: bool,
     /// By how much the revision is moved on, so that no client that saw later ones is misled.
     pub revision_bump: i64,
-    /// Compacts everything, so that watches of clients from before begin anew.
+    /// Compacts everything, so that watches of clients from before begin again.
     pub marks_compacted: bool,
 }
 

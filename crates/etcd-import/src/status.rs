@@ -14,7 +14,7 @@ pub struct Status {
     pub revision: i64,
     /// Keys that exist.
     pub total_key: usize,
-    /// Bytes of the file, without the checksum behind it.
+    /// Bytes of the file, without the checksum after it.
     pub total_size: u64,
     /// The version of etcd that it is for; empty before 3.6.
     pub version: String,

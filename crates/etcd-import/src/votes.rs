@@ -18,7 +18,7 @@ impl Votes {
         self.snapshots.push(snapshot.clone());
     }
 
-    /// The newest state that the log goes on behind, of those that were committed.
+    /// The newest state that the log continues after, of those that were committed.
     pub(crate) fn newest(&self, commit: u64) -> Option<&Snapshot> {
         self.snapshots.iter().filter(|snapshot| snapshot.index() <= commit).max_by_key(|snapshot| snapshot.index())
     }

@@ -44,7 +44,7 @@ const STREAMED_BYTES_MAX: usize = 64 << 20;
 const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
 /// What is read at once of input that nobody looks at.
 const LINGER_BYTES: usize = 4096;
-/// Room for input: what one turn reads, behind the beginning of a frame that came before.
+/// Room for input: what one turn reads, after the beginning of a frame that came before.
 pub(crate) const INPUT_BYTES: usize = limits::TURN_BYTES_MAX + HEAD_BYTES + PAYLOAD_BYTES_DEFAULT;
 
 /// What is to be done with a connection after a turn.

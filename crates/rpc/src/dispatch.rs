@@ -53,7 +53,7 @@ impl Http2 {
         Ok((input.len().saturating_sub(rest.len()), false))
     }
 
-    /// Handles one frame. `rest` is what comes behind it; the result is how much of that was handled with it.
+    /// Handles one frame. `rest` is what comes after it; the result is how much of that was handled with it.
     fn frame(&mut self, shared: &mut Shared, head: Head, payload: &[u8], rest: &[u8]) -> Result<usize, Ended> {
         if let Some(block) = &self.receiver.block
             && (head.kind != kind::CONTINUATION || head.stream != block.stream)

@@ -171,7 +171,7 @@ fn parse(message: &[u8], id: u16) -> Option<Answer> {
     Some(Answer::Records(records))
 }
 
-/// The name at a place, and the place behind it.
+/// The name at a place, and the place after it.
 fn name(message: &[u8], mut at: usize) -> Option<(String, usize)> {
     let mut text = String::new();
     let mut behind = None;

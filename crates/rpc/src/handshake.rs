@@ -153,7 +153,7 @@ impl Common {
 
 async fn receive(common: Arc<Common>) {
     loop {
-        // Taken before the look at the table: what is announced behind that look ends the wait.
+        // Taken before the look at the table: what is announced after that look ends the wait.
         let woken = common.wake.notified();
         let mut begun = 0..BEGUN_AT_ONCE_MAX;
         while begun.next().is_some() && common.begin_next() {}

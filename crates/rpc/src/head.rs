@@ -227,7 +227,7 @@ impl Parts {
             return refused(StatusCode::METHOD_NOT_ALLOWED, Status::new(Code::Internal, text));
         }
         let path = String::from_utf8_lossy(&self.path);
-        // What stands behind the path is no part of a method's name.
+        // What stands after the path is no part of a method's name.
         let path = path.split_once('?').map_or(&*path, |(path, _)| path);
         let ((method, kind), encoding) = match (routes.find(path), encoding) {
             (Ok(method), Ok(encoding)) => (method, encoding),

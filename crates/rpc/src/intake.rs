@@ -30,7 +30,7 @@ use crate::{Call, HttpResponder, Kind, Limit, Reply, RequestBody, Serves, Status
 
 impl Http2 {
     /// Begins a stream: answers at once if the whole request is here and the service has the answer, else keeps it. `rest` is the
-    /// input behind the headers; the result is how much of it was taken.
+    /// input after the headers; the result is how much of it was taken.
     pub(crate) fn begin(
         &mut self,
         shared: &mut Shared,

@@ -13,7 +13,7 @@ pub struct Outbound<'a> {
     flow: &'a mut Outflow,
     messages: u64,
     bytes: usize,
-    /// Takes what is sent behind the end.
+    /// Takes what is sent after the end.
     void: BytesMut,
 }
 
@@ -60,7 +60,7 @@ impl<'a> Outbound<'a> {
         self.flow.begin(status, headers);
     }
 
-    /// Ends the stream behind what is queued; the handler is dropped afterwards. The first status counts.
+    /// Ends the stream after what is queued; the handler is dropped afterwards. The first status counts.
     pub fn finish(&mut self, status: Status) {
         self.flow.finish(status);
     }

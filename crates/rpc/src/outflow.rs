@@ -83,7 +83,7 @@ impl Opening {
 
 enum Item {
     Message(Bytes),
-    /// Messages, each behind its prefix: frames cost more than bytes. The last block of a queue may still grow.
+    /// Messages, each after its prefix: frames cost more than bytes. The last block of a queue may still grow.
     Block(BytesMut),
     Parts {
         len: usize,
@@ -136,7 +136,7 @@ impl Outflow {
         }
     }
 
-    /// Queues a reply and the end behind it.
+    /// Queues a reply and the end after it.
     pub(crate) fn reply(&mut self, reply: Reply) {
         let item = match reply {
             Reply::Whole(message) => Item::Message(message),
@@ -173,7 +173,7 @@ impl Outflow {
         self.end = Some(End::Plain);
     }
 
-    /// Ends the stream behind what is queued. The first end counts.
+    /// Ends the stream after what is queued. The first end counts.
     pub(crate) fn finish(&mut self, status: Status) {
         self.end.get_or_insert(match self.is_raw {
             false => End::Trailers(status),
@@ -182,7 +182,7 @@ impl Outflow {
         });
     }
 
-    /// Whether it ends behind what is queued.
+    /// Whether it ends after what is queued.
     pub(crate) fn has_end(&self) -> bool {
         self.end.is_some()
     }
@@ -382,7 +382,7 @@ impl Outflow {
         self.end.is_none()
     }
 
-    /// Queues a message. False behind the end, and if it is too large.
+    /// Queues a message. False after the end, and if it is too large.
     pub(crate) fn push(&mut self, message: Bytes) -> bool {
         if message.len() < SMALL_BYTES_MAX {
             return self.message(message.len()).map(|block| block.extend_from_slice(&message)).is_some();
@@ -395,7 +395,7 @@ impl Outflow {
         true
     }
 
-    /// Queues a message of `len` bytes, which are to be appended to what this returns. None behind the end, and if it is too large.
+    /// Queues a message of `len` bytes, which are to be appended to what this returns. None after the end, and if it is too large.
     pub(crate) fn message(&mut self, len: usize) -> Option<&mut BytesMut> {
         if !self.takes(len) {
             return None;
@@ -418,7 +418,7 @@ impl Outflow {
             _ => None,
         };
         if room.is_none() {
-            // One message is often all there is; behind others there are many.
+            // One message is often all there is; after others there are many.
             let is_one_of_many = len <= BLOCK_BYTES / 2 && matches!(self.queue.back(), Some(Item::Block(_)));
             let capacity = if is_one_of_many { BLOCK_BYTES } else { len };
             self.queue.push_back(Item::Block(BytesMut::with_capacity(capacity)));

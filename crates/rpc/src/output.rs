@@ -73,7 +73,7 @@ impl Output {
         if all > IDLE_BYTES_MAX {
             self.tail = BytesMut::new();
         }
-        // A stream behind TLS may still hold some of it.
+        // A TLS stream may still hold some of it.
         Pin::new(to).poll_flush(cx)
     }
 

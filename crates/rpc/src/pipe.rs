@@ -132,7 +132,7 @@ impl BodySender {
         wake(state, |state| &mut state.reader);
     }
 
-    /// Ends the body behind what was written.
+    /// Ends the body after what was written.
     pub fn finish(mut self) {
         self.end(false);
     }

@@ -10,7 +10,7 @@ pub struct RateLimits {
     /// Frames that carry nothing. So many cost a few milliseconds.
     pub idle_frames: u32,
     /// Streams that the client gives up. Clients with short deadlines do that in good faith by the ten thousand when the server is
-    /// overloaded, and must not be made to connect anew then.
+    /// overloaded, and must not be made to connect again then.
     pub resets: u32,
     /// Streams that the server has to reset because the client breaks a rule. None does so in good faith for long.
     pub forced_resets: u32,

@@ -75,7 +75,7 @@ impl Receiver {
         Ok(head)
     }
 
-    /// Reads the header block behind the body of a request.
+    /// Reads the header block after the body of a request.
     pub(crate) fn trailers(&mut self, block: &[u8], stream: u32, shared: &Shared) -> Result<(), Fault> {
         let list_max = shared.options.header_list_bytes_max as usize;
         let decoded = head::decode_trailers(block, &mut self.decoder, list_max);

@@ -15,7 +15,7 @@ pub struct Status {
     pub message: Cow<'static, str>,
     /// The call has certainly not left this client. Only clients say so, of calls that they have not begun; no server can.
     is_unsent: bool,
-    /// The server has slipped over the call, and closes the connection behind it.
+    /// The server has slipped over the call, and closes the connection after it.
     ends_connection: bool,
 }
 

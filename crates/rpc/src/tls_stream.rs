@@ -1,4 +1,4 @@
-//! A socket behind TLS, as one more stream of bytes.
+//! TLS over a socket, as one more stream of bytes.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::pin::Pin;

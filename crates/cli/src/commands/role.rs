@@ -121,7 +121,7 @@ fn list(context: &Context) -> Outcome {
     let fields = || {
         let mut lines = Lines::with_hex_ids(printer.hex);
         let roles: Vec<String> = answer.roles.iter().map(|role| crate::print::go::quote(role.as_bytes())).collect();
-        // Without roles there is no space behind the colon.
+        // Without roles there is no space after the colon.
         let lines = lines.header(answer.header.as_ref());
         let line: String = roles.iter().map(|role| format!(" {role}")).collect();
         lines.text(&format!("\"Roles\" :{line}\n"));

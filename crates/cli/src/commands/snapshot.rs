@@ -23,7 +23,7 @@ pub(crate) const COMMAND: Command = group(
     &[command("save", "<file>", "Copies the database of a member to a file", save)],
 );
 
-/// The checksum behind the database.
+/// The checksum after the database.
 const CHECKSUM_BYTES: usize = 32;
 
 fn save(context: &Context) -> Outcome {

@@ -41,7 +41,7 @@ fn closing(text: &str, quote: char) -> Option<usize> {
     })
 }
 
-/// Reads a text in double quotes, with Go's escapes, or in backquotes, without; and what stands behind it.
+/// Reads a text in double quotes, with Go's escapes, or in backquotes, without; and what stands after it.
 pub(crate) fn unquote(text: &str) -> Option<(String, &str)> {
     if let Some(plain) = text.strip_prefix('`') {
         return plain.split_once('`').map(|(word, behind)| (word.to_string(), behind));

@@ -180,7 +180,7 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
 pub(crate) struct Object(String);
 
 impl Object {
-    /// Goes on behind the fields of another object, which has no end yet.
+    /// Continues after the fields of another object, which has no end yet.
     pub(crate) fn begin(text: &str) -> Object {
         Object(if text == "{" { String::new() } else { text.into() })
     }

@@ -31,7 +31,7 @@ fn dump(context: &Context) -> Outcome {
         failed = print::out((line(&record) + "\n").as_bytes()).err();
         failed.is_none()
     });
-    // Who takes no more lines is not told of damage behind them.
+    // Who takes no more lines is not told of damage after them.
     failed.map_or(Ok(read?), Err)
 }
 

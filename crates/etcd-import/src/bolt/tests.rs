@@ -65,7 +65,7 @@ fn read(bytes: &[u8]) -> Result<Vec<(Vec<u8>, Rows)>, Error> {
 fn what_was_written_is_read() {
     let rows: Rows = [(b"a".to_vec(), b"1".to_vec()), (b"b".to_vec(), vec![7; 20_000])].into();
     let mut bytes = image(&rows, 5000);
-    // A checksum behind the database is none of it.
+    // A checksum after the database is none of it.
     bytes.extend_from_slice(&[9; 32]);
     let found = read(&bytes).unwrap();
     let names: Vec<&[u8]> = found.iter().map(|(name, _)| &name[..]).collect();

@@ -1,4 +1,4 @@
-//! Calls of a server from any task: connects when it is needed, and anew when the connection is lost.
+//! Calls of a server from any task: connects when it is needed, and again when the connection is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -188,7 +188,7 @@ impl Channel {
     }
 }
 
-/// Begins HTTP/2 on a socket, behind TLS if that is asked for.
+/// Begins HTTP/2 on a socket, over TLS if that is asked for.
 async fn begin<S>(socket: S, options: &Options) -> Result<Connected, String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

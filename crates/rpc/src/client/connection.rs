@@ -26,10 +26,10 @@ const STREAM_MAX: u32 = (1 << 31) - 1;
 
 /// Told of what has come for calls. `tag` is what the call was begun with.
 pub trait Calls {
-    /// Part of the body of an answer: messages, each behind gRPC's prefix, cut anywhere.
+    /// Part of the body of an answer: messages, each after gRPC's prefix, cut anywhere.
     fn data(&mut self, tag: usize, data: &[u8]);
 
-    /// The call has ended. Nothing comes behind it.
+    /// The call has ended. Nothing comes after it.
     fn end(&mut self, tag: usize, status: Status);
 }
 

@@ -190,7 +190,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The server takes no new calls, and has not looked at those behind `last_stream`.
+    /// The server takes no new calls, and has not looked at those after `last_stream`.
     fn go_away(&mut self, last_stream: u32, reason: Reason, text: &[u8], calls: &mut impl Calls) {
         let why = format!("the server has ended it (HTTP/2 error {}) {}", reason.0, String::from_utf8_lossy(text));
         let status = Connection::lost(why.trim_end());

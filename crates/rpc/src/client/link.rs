@@ -53,7 +53,7 @@ impl From<&Broken> for Status {
     }
 }
 
-/// A [`Connection`] and what it runs over: a socket, or a socket behind TLS.
+/// A [`Connection`] and what it runs over: a socket, or TLS over a socket.
 pub struct Link<S> {
     /// The protocol.
     pub connection: Connection,

@@ -46,7 +46,7 @@ impl RequestHead {
         self
     }
 
-    /// For a connection behind TLS.
+    /// For a connection over TLS.
     #[must_use]
     pub fn https(mut self) -> RequestHead {
         self.is_https = true;

@@ -1,4 +1,4 @@
-//! What comes before and behind the messages of an answer.
+//! What comes before and after the messages of an answer.
 
 use api::Code;
 

@@ -24,7 +24,7 @@ pub(super) struct Stream {
     pub(super) begun: bool,
     /// What waits for the windows, or for the output.
     pub(super) waiting: VecDeque<Bytes>,
-    /// Nothing comes behind `waiting`.
+    /// Nothing comes after `waiting`.
     pub(super) ends: bool,
     /// Everything is sent, the end too.
     pub(super) ended: bool,

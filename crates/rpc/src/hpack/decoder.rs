@@ -106,7 +106,7 @@ impl Decoder {
     }
 }
 
-/// The number in the table of what the peer has said, of an index behind those that everybody knows.
+/// The number in the table of what the peer has said, of an index after those that everybody knows.
 fn learnt(index: usize) -> Option<usize> {
     index.checked_sub(static_table::ENTRIES + 1)
 }

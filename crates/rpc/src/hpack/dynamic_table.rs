@@ -125,7 +125,7 @@ impl DynamicTable {
         fits
     }
 
-    /// Adds the field whose name has just been put behind everything else.
+    /// Adds the field whose name has just been put after everything else.
     #[expect(
         clippy::arithmetic_side_effects,
         reason = "lengths of texts that are in `bytes`, of which the name is the last"

@@ -13,7 +13,7 @@ pub enum Error {
     /// An index that names no entry.
     #[error("index `{0}` is in neither table")]
     IndexUnknown(usize),
-    /// A change of the table size behind a field.
+    /// A change of the table size after a field.
     #[error("a change of the table size is not at the beginning of the header block")]
     SizeUpdateLate,
     /// A change of the table size to more than was offered.

@@ -6,7 +6,7 @@ use bytes::BufMut;
 
 use super::Error;
 
-/// Bits of the code of each byte, and of the mark behind the last one that stands in no string.
+/// Bits of the code of each byte, and of the mark after the last one that stands in no string.
 #[rustfmt::skip]
 const LENGTHS_BITS: [u8; SYMBOLS] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28,
@@ -64,7 +64,7 @@ impl Tables {
             first_symbols: [0; LENGTH_BITS_MAX + 1],
             symbols: [0; SYMBOLS],
         };
-        // Written from the top bit of 32 on; wider, because behind the last code it is 1 << 32.
+        // Written from the top bit of 32 on; wider, because after the last code it is 1 << 32.
         let mut code = 0u64;
         let mut count = 0;
         let mut length = LENGTH_BITS_MIN;

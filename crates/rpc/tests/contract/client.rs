@@ -342,7 +342,7 @@ fn answers_survive_any_cut() {
     }
 }
 
-/// What a server sends behind its greeting.
+/// What a server sends after its greeting.
 type Make<'a> = &'a dyn Fn(&mut Script);
 
 #[test]

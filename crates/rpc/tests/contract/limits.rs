@@ -122,7 +122,7 @@ fn header_limits_have_their_counters() {
     assert_eq!(hit(&driver), Some(Limit::HeaderTable));
     assert_eq!(driver.stats().connection_errors(Reason::COMPRESSION_ERROR), 1);
 
-    // A list that is too long, before and behind the body.
+    // A list that is too long, before and after the body.
     let long = "x".repeat(4_000);
     let mut encoder = Encoder::new();
     let mut longest = block(&mut encoder, "Chat", &[]);

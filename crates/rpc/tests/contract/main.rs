@@ -1,4 +1,4 @@
-//! What the server and the client half promise, by parts. One program: each of its own would be linked anew.
+//! What the server and the client half promise, by parts. One program, because linking one for each part takes long.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -183,7 +183,7 @@ impl Facts<'_> {
     }
 
     /// Whether the stream was reset for a window update of nothing (RFC 9113 section 6.9), for a priority of another length (6.3), or
-    /// for a body that goes on behind its end (5.1).
+    /// for a body that continues after its end (5.1).
     fn is_stream_error(&self, seen: &Observation) -> bool {
         let is_nothing = matches!(self.payload, [a, 0, 0, 0] if a & 0x7f == 0);
         match seen.streams.get(&self.stream).and_then(|stream| stream.reset) {

@@ -72,7 +72,7 @@ struct Frame {
     payload: Vec<u8>,
 }
 
-/// What comes behind the preface. Readable with [`describe`].
+/// What comes after the preface. Readable with [`describe`].
 /// Some calls go to one of `paths`, all others to the echo.
 pub fn script(choices: &[u8], paths: &'static [&'static str]) -> Vec<u8> {
     let mut writer = Writer {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const LOADS: [(u32, usize); 4] = [(150, 50), (1000, 200), (8000, 500), (15000, 1000)];
 /// How long the load lasts.
 const DURATION: Duration = Duration::from_secs(60);
-/// Bytes of a key behind the prefix, and of a value.
+/// Bytes of a key after the prefix, and of a value.
 const KEY_BYTES: usize = 256;
 const VALUE_BYTES: usize = 1024;
 /// Writes that could not be begun in time are begun later, up to so much of it.
