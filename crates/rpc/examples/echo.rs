@@ -1,4 +1,4 @@
-//! A server that answers every `Range` with the same reply: what is left of a request's cost is the transport's.
+//! A server that answers every `Range` with the same reply: the cost of a request is then the transport's alone.
 //!
 //! `cargo run --release -p cairn-rpc --example echo -- 127.0.0.1:42000 [threads] [reply bytes] [later]`, where `later` answers from another thread.
 

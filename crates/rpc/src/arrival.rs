@@ -1,4 +1,4 @@
-//! A connection on its way to the thread that will serve it.
+//! An accepted connection on its way to the thread that will serve it.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! The bodies of HTTP messages: all there, or coming in pieces.
+//! The bodies of HTTP messages: complete, or in pieces.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -73,7 +73,7 @@ impl RequestBody {
                 match ready!(Pin::new(&mut *incoming).poll_frame(cx)) {
                     None => return Poll::Ready(None),
                     Some(Err(_)) => return Poll::Ready(Some(Err(Gone))),
-                    // What is no data is a trailer, which nobody asked for.
+                    // A frame without data is a trailer, which is ignored.
                     Some(Ok(frame)) => {
                         if let Ok(data) = frame.into_data() {
                             return Poll::Ready(Some(Ok(data)));

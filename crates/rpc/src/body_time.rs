@@ -1,5 +1,5 @@
-//! The time that a request may take to come. A client may be silent for as long as it likes between the messages of a stream, but
-//! what it has begun to send it must go on with.
+//! The time that a request may take to arrive. A client may be silent for as long as it likes between the messages of a stream, but a
+//! message that it has begun must continue.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -25,7 +25,7 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// Where it stands now that `received_bytes` of the body have come; none if it has taken longer than `timeout` for too little.
+    /// The progress now that `received_bytes` of the body have come; none if too little came in `timeout`.
     fn moved(before: Option<Mark>, now: Instant, received_bytes: u64, timeout: Duration) -> Option<Mark> {
         match before {
             Some(mark) if received_bytes.saturating_sub(mark.received_bytes) < PROGRESS_BYTES_MIN => {
@@ -57,7 +57,7 @@ impl Pace {
         self.received_bytes = self.received_bytes.saturating_add(bytes as u64);
     }
 
-    /// Says whether the client has begun something that it has to go on with, and could.
+    /// Notes whether the client has begun something that it must continue, and could.
     pub fn owes(&mut self, is_owed: bool) {
         if !is_owed {
             self.mark = None;
@@ -71,7 +71,7 @@ impl Pace {
         self.received_bytes = self.received_bytes.saturating_sub(bytes as u64);
     }
 
-    /// The client could not go on for so long.
+    /// The client was kept from continuing for this long.
     pub fn pass(&mut self, time: Duration) {
         self.mark = self.mark.and_then(|mark| Some(Mark { at: mark.at.checked_add(time)?, ..mark }));
     }
@@ -108,7 +108,7 @@ impl Pace {
 }
 
 impl Stream {
-    /// Whether the client has begun something and has to go on with it.
+    /// Whether the client has begun something that it must continue.
     fn is_owed_input(&self) -> bool {
         !self.input.ended
             && match &self.role {
@@ -134,7 +134,7 @@ impl Stream {
 impl Http2 {
     /// Gives up requests that have stopped coming. True if there were any.
     pub(crate) fn give_up_requests(&mut self, shared: &Shared) -> bool {
-        // What is incomplete is counted there, or has headers that are. A client that is not read cannot go on.
+        // Incomplete messages are counted there, or their headers are. A client that is not read cannot continue.
         if (self.gathered.bytes() == 0 && self.heads.bytes() == 0) || self.is_choked() {
             return false;
         }

@@ -12,7 +12,7 @@ use crate::shared::Shared;
 use crate::signal::Signal;
 use crate::stream::{Cause, Event, Look, Outcome, Role, Stream};
 use crate::{Limit, Status};
-/// Entries that a list of signals may have whatever the number of streams.
+/// Entries that a list of signals may always have, however few streams there are.
 const LISTED_MIN: usize = 64;
 
 impl Http2 {

@@ -1,7 +1,7 @@
 //! One HTTP/2 connection, driven in turns on the thread that owns it.
 //!
-//! A turn looks after what other threads have brought, reads what is there, handles every complete frame, and writes once. It ends
-//! when there is nothing left to do or when its time or bytes are used up, so that other connections get theirs.
+//! A turn handles what other threads have brought, reads the socket, handles every complete frame, and writes once. It ends when there
+//! is nothing left to do or when its time or bytes are used up, so that other connections get their turns.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
@@ -42,9 +42,9 @@ const HELD_BYTES_MAX: usize = 8 << 20;
 const STREAMED_BYTES_MAX: usize = 64 << 20;
 /// How long the socket of a connection that ended in an error is kept.
 const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
-/// What is read at once of input that nobody looks at.
+/// What is read at once of input that is discarded.
 const LINGER_BYTES: usize = 4096;
-/// Room for input: what one turn reads, after the beginning of a frame that came before.
+/// Size of the input buffer: what one turn reads, after the beginning of a frame that came before.
 pub(crate) const INPUT_BYTES: usize = limits::TURN_BYTES_MAX + HEAD_BYTES + PAYLOAD_BYTES_DEFAULT;
 
 /// What is to be done with a connection after a turn.
@@ -194,7 +194,7 @@ impl Http2 {
         self.inbox.push_back((signal, event));
     }
 
-    /// Does what there is to do.
+    /// Does one turn's work.
     pub(crate) fn turn(&mut self, shared: &mut Shared, wake: &ConnectionWaker, waker: &Waker) -> Turn {
         wake.arm();
         let mut cx = Context::from_waker(waker);
@@ -313,7 +313,7 @@ impl Http2 {
         self.sender.is_full() || (self.stuck.is_some() && !self.can_begin())
     }
 
-    /// Reads and handles what is there, within the turn's bounds.
+    /// Reads the socket and handles the input, within the turn's bounds.
     fn read(&mut self, shared: &mut Shared, cx: &mut Context<'_>, until: Instant) -> Result<Read, Ending> {
         let mut room = std::mem::take(&mut shared.input);
         room.resize(INPUT_BYTES, 0);
@@ -432,7 +432,7 @@ impl Http2 {
         Turn::Again
     }
 
-    /// Looks after what takes time. False if the connection is to be dropped.
+    /// Checks time limits. False if the connection is to be dropped.
     pub(crate) fn tick(&mut self, shared: &Shared, waker: &Waker) -> bool {
         let is_over = |since: Instant, most: Duration| shared.now.duration_since(since) >= most;
         if self.stuck.is_some_and(|since| is_over(since, shared.options.write_timeout)) {

@@ -1,4 +1,4 @@
-//! Those who wait for the same places, and who of them goes when there are too many.
+//! Entries that compete for the same places, and which of them is evicted when there are too many.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -20,7 +20,7 @@ impl Origin {
 }
 
 /// Entries that an origin may have before it is the one that loses some. One that has no more is looked at together with its
-/// neighbours: who has a network of networks could be in many places with a few entries each.
+/// neighbours: an owner of many networks could be in many places with a few entries each.
 const MANY: usize = 16;
 
 /// The bits of an IPv6 address that are the site's, which has many networks.
@@ -41,7 +41,7 @@ impl Origin {
     }
 }
 
-/// Who has how many entries.
+/// The number of entries by origin.
 #[derive(Debug, Default)]
 struct Ranking {
     /// The entries of each. None is empty.
@@ -74,7 +74,7 @@ impl Ranking {
     }
 }
 
-/// Entries in the order in which they came, each with its origin. The crowd does not bound itself: whoever adds to it looks at
+/// Entries in the order in which they came, each with its origin. The crowd does not bound itself: a caller that adds to it looks at
 /// [`Crowd::len`] first and makes room with [`Crowd::evict`].
 #[derive(Debug)]
 pub struct Crowd<T> {

@@ -1,4 +1,4 @@
-//! When calls must be given up.
+//! Deadlines of calls.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;

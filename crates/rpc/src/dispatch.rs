@@ -1,4 +1,4 @@
-//! What each frame does.
+//! Handling of each kind of frame.
 
 use std::time::Instant;
 
@@ -226,7 +226,7 @@ impl Http2 {
         Ok(())
     }
 
-    /// Changes the window of a stream, which may let it go on.
+    /// Changes the window of a stream, which may let it continue.
     fn widen(&mut self, shared: &mut Shared, stream: u32, by: i64) -> Result<(), Fault> {
         let key = self.ids.get(&stream).copied();
         let Some(Stream { out, signal, .. }) = key.and_then(|key| self.streams.get_mut(key)) else { return Ok(()) };

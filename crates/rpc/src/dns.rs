@@ -56,7 +56,7 @@ pub fn servers() -> Vec<SocketAddr> {
 /// The SRV records of a name, asked for under the number `id`.
 ///
 /// # Errors
-/// If the name has none, or nobody answers.
+/// If the name has none, or no server answers.
 pub fn srv(servers: &[SocketAddr], name: &str, id: u16) -> Result<Vec<Record>, DnsError> {
     let none = || DnsError::NotFound(name.into());
     let question = question(name, id).ok_or_else(none)?;

@@ -1,4 +1,4 @@
-//! One HTTP/2 connection without socket, thread or clock of its own: for fuzzing, and for tests that want every byte in hand.
+//! One HTTP/2 connection without socket, thread or clock of its own: for fuzzing, and for tests that check every byte.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -28,7 +28,7 @@ impl Encoding {
         }
     }
 
-    /// Undoes the compression of one message. Never makes more than `bytes_max` + 1 bytes of it, whatever it claims to hold.
+    /// Decompresses one message. Never produces more than `bytes_max` + 1 bytes, whatever length the message claims.
     pub(crate) fn decompress(self, message: &[u8], bytes_max: usize) -> Result<Bytes, Status> {
         if self == Encoding::Identity {
             let text = "grpc: compressed flag set with identity or empty encoding";

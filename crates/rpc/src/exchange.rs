@@ -1,4 +1,4 @@
-//! An HTTP request over HTTP/2 whose body, or whose response's, comes and goes in pieces.
+//! HTTP requests over HTTP/2 whose bodies are handled in pieces.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use crate::body::Body;
 use crate::pipe::{BodyReceiver, BodySender};
 use crate::{Outbound, Status, StreamHandler, StreamWaker};
 
-/// Where the response is left for the stream by whoever makes it.
+/// Where the maker of the response leaves it for the stream.
 #[derive(Default)]
 pub(crate) struct Slot(Mutex<Option<Response<Body>>>);
 

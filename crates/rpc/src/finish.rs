@@ -1,4 +1,4 @@
-//! How a stream is answered, driven by its handler, given up and settled.
+//! The end of a stream: answered, driven by its handler, or given up.
 
 use api::Code;
 use bytes::Bytes;

@@ -1,8 +1,7 @@
-//! What connections hold of requests that are not answered yet: all together, those of one host, and each.
+//! The memory of requests that are not answered yet: of all connections, of those of one host, and of each.
 //!
-//! A connection counts for itself, and adds to the sums what has changed. What it has of the sums is bounded three times, so that
-//! neither a connection nor a host takes the room of the others; and however little there is left, [`SHARE_BYTES`] of it are a
-//! connection's own.
+//! A connection counts for itself, and adds changes to the sums. Its part is bounded by all three, so that neither a connection nor a
+//! host takes the room of others. However little is left, [`SHARE_BYTES`] belong to each connection.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,13 +9,13 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::{Address, Origin};
 
-/// What one connection may hold, in bytes, whatever its number of streams.
+/// What one connection may hold, in bytes, over all its streams.
 pub(crate) const CONNECTION_BYTES_MAX: usize = 64 << 20;
 /// The same for all connections of a host (an IPv4 address, an IPv6 /64).
 pub(crate) const HOST_BYTES_MAX: usize = 128 << 20;
 /// The same for all connections together.
 pub(crate) const ALL_BYTES_MAX: usize = 256 << 20;
-/// What a connection may hold whatever the others do.
+/// What a connection may always hold.
 pub(crate) const SHARE_BYTES: usize = 64 << 10;
 
 /// What is counted, each by itself.

@@ -1,4 +1,4 @@
-//! The first bytes of a connection, which tell what it speaks.
+//! The first bytes of a connection, by which its protocol is recognized.
 
 use std::io;
 use std::pin::Pin;
@@ -25,7 +25,7 @@ pub(crate) struct Greeting {
     pub(crate) since: Instant,
 }
 
-/// What a connection speaks. The bytes seen so far are still to be read by whoever serves it.
+/// The protocol of a connection. Its server must still read the bytes seen so far.
 pub(crate) enum Protocol {
     Http1(Box<dyn ByteStream>, Bytes),
     Http2(Box<dyn ByteStream>, Bytes),

@@ -23,9 +23,9 @@ use crate::secure::{Gatekeeper, Refusal};
 use crate::tls_stream::TlsStream;
 
 /// Handshakes under way at once, of all threads, those included that wait for a thread. Beyond, the origin that has most of them loses
-/// its oldest: whoever stalls, or comes too often, pays for it, and nobody else.
+/// its oldest: a client that stalls, or comes too often, harms itself alone.
 const HANDSHAKES_MAX: usize = 1024;
-/// Handshakes that a thread begins before it goes on with those under way.
+/// Handshakes that a thread begins before it continues those under way.
 const BEGUN_AT_ONCE_MAX: usize = 32;
 /// Request threads for each thread that shakes hands.
 const REQUEST_THREADS_PER_THREAD: usize = 4;
@@ -94,7 +94,7 @@ impl Handshakes {
         self.common.held.load(Ordering::Relaxed)
     }
 
-    /// Begins with `arrival`, which goes on to a request thread when it has been let in.
+    /// Begins the handshake of `arrival`, which goes to a request thread when it is done.
     pub(crate) fn begin(&self, arrival: Arrival, gatekeeper: Arc<dyn Gatekeeper>, plaintext: bool) {
         let origin = Origin::of(arrival.peer.address.ip());
         let mut given_up = None;
@@ -153,7 +153,7 @@ impl Common {
 
 async fn receive(common: Arc<Common>) {
     loop {
-        // Taken before the look at the table: what is announced after that look ends the wait.
+        // Taken before the look at the table: an announcement after that look ends the wait.
         let woken = common.wake.notified();
         let mut begun = 0..BEGUN_AT_ONCE_MAX;
         while begun.next().is_some() && common.begin_next() {}
@@ -180,7 +180,7 @@ async fn serve(candidate: Candidate, guard: Guard) {
         match tokio::time::timeout(common.timeout, shaking.as_mut()).await {
             Ok(shaken) => shaken.unwrap_or_else(|panicked| Err(Refusal::Io(io::Error::other(panicked)))),
             Err(_) => {
-                // While the connection is open: whoever sees it closed finds it counted.
+                // While the connection is open: a client that sees it closed finds it counted.
                 common.counts.timed_out.fetch_add(1, Ordering::Relaxed);
                 Err(Refusal::TimedOut)
             }

@@ -1,4 +1,4 @@
-//! What becomes of TLS handshakes.
+//! Counters of TLS handshakes, by outcome.
 
 use std::sync::atomic::AtomicU64;
 

@@ -75,7 +75,7 @@ pub(crate) fn decode(
     if parts.malformed || !parts.has_method || parts.method.is_empty() {
         return Err(BadHead::Malformed);
     }
-    // CONNECT has an authority alone; it is answered as a method that nobody serves.
+    // CONNECT has only an authority; it is answered as an unknown method.
     let is_connect = parts.method == b"CONNECT";
     if is_connect == (parts.has_scheme || parts.has_path) || (!is_connect && parts.path.is_empty()) {
         return Err(BadHead::Malformed);

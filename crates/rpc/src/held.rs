@@ -1,4 +1,4 @@
-//! Output that waits for clients to take it, of all connections of a server: one sum, and what each may add when that is too much.
+//! Output that waits for clients to take it: the sum over all connections of a server, and each connection's share when it is too much.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use api::limits;
 
-/// What a connection may hold whatever the others do: less than this is never what fills the memory.
+/// What a connection may always hold: so little never fills the memory.
 pub(crate) const HELD_BYTES_SHARE: usize = 64 << 10;
 
 /// Changes of what a connection holds that are told.
@@ -16,7 +16,7 @@ const TOLD_BYTES_MIN: usize = 16 << 10;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HeldBytes {
     of_all: Arc<AtomicUsize>,
-    /// Beyond which sum nobody may hold more than a share.
+    /// The sum beyond which no connection may hold more than a share.
     max: usize,
 }
 
@@ -56,7 +56,7 @@ impl HeldBytes {
         if self.is_crowded() { HELD_BYTES_SHARE } else { limits::STREAM_SEND_BYTES_MAX }
     }
 
-    /// What somebody holds of it: nothing yet.
+    /// A holder of it, which holds nothing yet.
     pub(crate) fn part(&self) -> HeldPart {
         HeldPart { of: self.clone(), told_bytes: 0 }
     }
@@ -74,7 +74,7 @@ impl HeldPart {
         &self.of
     }
 
-    /// Says what is held now. Small changes are told together with others.
+    /// Notes what is held now. Small changes are added to the sum together.
     pub(crate) fn tell(&mut self, held: usize) {
         let before = self.told_bytes;
         if held.abs_diff(before) >= TOLD_BYTES_MIN || (held == 0 && before != 0) {

@@ -1,4 +1,4 @@
-//! HTTP/1.1 connections: health checks, metrics, JSON and the like. A task each; speed is not their point.
+//! HTTP/1.1 connections: health checks, metrics, JSON and the like. One task each; not built for speed.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -58,7 +58,7 @@ pub(crate) async fn serve(stream: Stream, context: Serving, mut stop: watch::Rec
             connection.await
         }
     };
-    // Other errors are the client's: there is nobody to tell.
+    // Other errors are the client's, and are not reported.
     if served.is_err_and(|error| error.is_timeout()) {
         guard.stats.hit(Limit::HeaderTime);
     }

@@ -32,7 +32,7 @@ impl Input {
         Input { ended, told: false, decoder, left, window, taken_bytes: 0, due: 0, received_bytes: 0, mark: None }
     }
 
-    /// Nothing more is to come.
+    /// The input has ended.
     pub(crate) fn whole() -> Input {
         Input { told: true, ..Input::new(Decoder::new(Encoding::Identity, 0), None, true) }
     }

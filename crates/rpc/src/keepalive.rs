@@ -51,7 +51,7 @@ impl PingRule {
         self.strikes <= STRIKES_MAX
     }
 
-    /// So many bytes were written after the pings that have come. Answers to pings aside, that is something sent. It has to be told
+    /// Notes bytes that were written after the pings that have come. Answers to pings aside, that is something sent. It has to be told
     /// by what was written, not by what was queued: a reply queued before a ping and written after it is one more occasion to ping.
     pub(crate) fn wrote(&mut self, bytes: u64) {
         let unwritten = self.pongs_bytes.checked_sub(bytes);

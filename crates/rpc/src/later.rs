@@ -1,4 +1,4 @@
-//! Sums with the present.
+//! Adding to the present time without overflow.
 
 use std::time::{Duration, Instant};
 

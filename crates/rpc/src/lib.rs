@@ -1,18 +1,22 @@
 //! gRPC and HTTP on one port: HTTP/2 by its preface, anything else as HTTP/1.1.
 //!
-//! The path of a request through the files: [`server`] starts the threads, `listener` accepts and hands the connection to a
-//! `thread`, which owns it until it closes (by way of `handshake`, if it is for TLS); `greeting` tells the protocols apart; `connection` drives HTTP/2 in turns; `dispatch`
-//! handles one [`frame`] after the other; `receiver` and `head` make a request of a header block; `intake` turns it into a call of
-//! the [`Service`]; `call` holds the streams that are not answered at once: each is a `stream` with its `input`, gets a `turn` when
-//! something happened to it, and comes to its end through `finish`; `outflow` carries replies out as the peer's window opens, through
-//! `sender` and `output`; answers that come from other threads arrive through `mailbox`.
+//! The path of a request through the files:
 //!
-//! [`LocalCall`] is a call without a connection: by whoever brings requests in another way, on a request thread.
+//! - [`server`] starts the threads. `listener` accepts a connection and hands it to a `thread`, which owns it until it closes; for TLS
+//!   `handshake` comes first. `greeting` recognizes the protocol.
+//! - `connection` drives HTTP/2 in turns. `dispatch` handles one [`frame`] after the other; `receiver` and `head` make a request of a
+//!   header block; `intake` turns it into a call of the [`Service`].
+//! - `call` holds the streams that are not answered at once: each is a `stream` with its `input`, gets a `turn` when something happened
+//!   to it, and ends through `finish`.
+//! - `outflow` sends replies as the peer's window opens, through `sender` and `output`. Answers from other threads arrive through
+//!   `mailbox`.
+//!
+//! [`LocalCall`] is a call without a connection, for requests that come another way to a request thread.
 //!
 //! [`client`] is the other end: calls of a gRPC server, over the same frames; [`dns`] finds servers by their service.
 //!
-//! Nothing here knows what etcd is. A [`Service`] gives a table of methods and answers calls, at once or later and from any
-//! thread; nothing is spawned per request.
+//! This crate knows nothing of etcd. A [`Service`] has a table of methods and answers calls, at once or later and from any thread;
+//! nothing is spawned per request.
 
 #![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
 #![cfg_attr(

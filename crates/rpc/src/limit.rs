@@ -1,4 +1,4 @@
-//! The limits that a client can run into, each with a counter of its own.
+//! The limits that a client can hit, each with a counter.
 
 macro_rules! limits {
     ($($(#[$doc:meta])* $name:ident $text:literal)*) => {

@@ -17,7 +17,7 @@ use crate::socket::Acceptor;
 use crate::stats::Shard;
 use crate::{Options, Peer, Serves, Service, Stats};
 
-/// Pause after an accept that failed for want of descriptors or memory.
+/// Pause after an accept that failed for lack of descriptors or memory.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
 
 /// Connections that a request thread may have waiting for their first turn. What comes beyond waits in the system's queue: a thread
@@ -31,9 +31,9 @@ const ARRIVALS_PAUSE: Duration = Duration::from_micros(200);
 pub struct Listener {
     /// The socket, bound already.
     pub acceptor: Acceptor,
-    /// Who guards it: connections begin with a TLS handshake. Without, they are plaintext.
+    /// With it, connections begin with a TLS handshake. Without, they are plaintext.
     pub gatekeeper: Option<Arc<dyn Gatekeeper>>,
-    /// Plaintext is spoken here too, told by the first byte. Without a gatekeeper it is all there is.
+    /// Plaintext is served too, recognized by the first byte. Without a gatekeeper, only plaintext is.
     pub plaintext: bool,
     /// What is served.
     pub serves: Serves,
@@ -119,7 +119,7 @@ impl Accepting {
     pub(crate) fn stop(self) {
         self.stopping.store(true, Ordering::SeqCst);
         if self.acceptor.shut().is_ok() {
-            // It does nothing but accept: a panic there has nothing to tell.
+            // It does nothing but accept: the result of the thread has no meaning.
             let _ = self.thread.join();
         }
     }

@@ -82,7 +82,7 @@ impl LocalCall {
     }
 }
 
-/// A streaming call from within. Nothing happens in it but in these methods, so that whoever takes no replies holds it back.
+/// A streaming call from within. It makes progress only in these methods, so that a caller that takes no replies holds it back.
 /// Dropping it cancels the call.
 pub struct LocalStream {
     /// None once the call has ended.
@@ -90,7 +90,7 @@ pub struct LocalStream {
     flow: Outflow,
     /// What of it is in the sum of all connections.
     held: HeldPart,
-    /// Length of the reply that was taken out last: whoever took it still has it when the next one is asked for.
+    /// Length of the reply that was taken last: the caller still has it when it asks for the next one.
     taken_bytes: usize,
     bell: Arc<Bell>,
     /// The handler has found no room.
@@ -309,7 +309,7 @@ mod tests {
         let before = held.bytes();
         streams.push(call());
         assert!((MESSAGE_BYTES..2 * MESSAGE_BYTES).contains(&(held.bytes() - before)), "{}", held.bytes() - before);
-        // It goes on as it is taken, and what was taken counts until the next is asked for.
+        // It continues as it is taken, and what was taken counts until the next is asked for.
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         for stream in &mut streams {
             for _ in 0..100 {

@@ -15,19 +15,19 @@ pub(crate) type Resume = Box<dyn FnOnce() + Send>;
 pub(crate) enum Mail {
     /// A connection to serve.
     Connection(Arrival),
-    /// A connection's socket is ready; `serial` tells it from a later one under the same key.
+    /// A connection's socket is ready; `serial` distinguishes it from a later one under the same key.
     Ready { key: usize, serial: u64 },
     /// A stream has something to look at.
     Wake(Arc<Signal>),
     /// A call is answered.
     Answer(Arc<Signal>, Answer),
-    /// A call is to be carried on here.
+    /// A call is to be resumed here.
     Resume(Arc<Signal>, Resume),
     /// Take no more, finish what runs, and end.
     Shutdown(Closing),
 }
 
-/// How long a thread that ends goes on.
+/// How long a thread that ends still runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Closing {
     /// From here on only connections are kept that are in the middle of an answer.

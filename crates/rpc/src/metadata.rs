@@ -107,7 +107,7 @@ impl Metadata {
 impl fmt::Debug for Metadata {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |bytes| String::from_utf8_lossy(bytes);
-        // As good as passwords.
+        // Tokens are worth as much as passwords.
         let is_secret = |name: &[u8]| matches!(name, b"token" | b"authorization" | b"cookie");
         let shown = |(name, value)| (text(name), if is_secret(name) { "...".into() } else { text(value) });
         f.debug_map().entries(self.iter().map(shown)).finish()

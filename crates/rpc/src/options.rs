@@ -1,4 +1,4 @@
-//! What can be set about a server.
+//! Options of a server.
 
 use std::time::Duration;
 

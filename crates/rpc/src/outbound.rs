@@ -13,7 +13,7 @@ pub struct Outbound<'a> {
     flow: &'a mut Outflow,
     messages: u64,
     bytes: usize,
-    /// Takes what is sent after the end.
+    /// Takes messages that are sent after the end.
     void: BytesMut,
 }
 

@@ -24,7 +24,7 @@ pub(crate) const STREAM_BYTES: usize = 1024;
 /// What a reply that is made while it is sent counts for among those that wait: the memory that it may take, not its length.
 const PARTS_BYTES: usize = PIECE_BYTES_MAX;
 
-/// Where a stream stands after [`Outflow::pump`].
+/// The state of a stream after [`Outflow::pump`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// Everything is handed over, the end included.

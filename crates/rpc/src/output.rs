@@ -1,4 +1,4 @@
-//! What a connection has to write: gathered, and written in as few calls as there can be.
+//! The output of a connection: gathered, and written in as few system calls as possible.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use std::task::Waker;
 
-    /// Takes so many bytes at a time.
+    /// Takes this many bytes at a time.
     struct Narrow(Vec<u8>, usize);
 
     impl AsyncWrite for Narrow {

@@ -1,5 +1,5 @@
-//! Numbers of streams that a client has passed over. Whoever opens stream 7 after stream 1 has closed 3 and 5 unopened (RFC 9113
-//! section 5.1.1), and a request on one of those breaks another rule than one on a stream that is over.
+//! Numbers of streams that a client has skipped. A client that opens stream 7 after stream 1 has closed 3 and 5 unopened (RFC 9113
+//! section 5.1.1), and a request on one of those breaks another rule than one on a stream that has ended.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;

@@ -1,10 +1,10 @@
-//! Who is at the other end of a connection.
+//! The other end of a connection.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// Who is at the other end of a connection. HTTP requests carry it as an extension.
+/// The other end of a connection. HTTP requests carry it as an extension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Where it is.
@@ -12,12 +12,12 @@ pub struct Peer {
     /// The common name of the certificate that it has proved to own, if that was asked for and is signed by a trusted authority.
     /// Empty if such a certificate has none.
     pub common_name: Option<Arc<str>>,
-    /// Nobody in between can read or change what is said: the connection is encrypted.
+    /// The connection is encrypted.
     pub is_secure: bool,
 }
 
 impl Peer {
-    /// A peer that has not said who it is.
+    /// A peer without an identity.
     pub fn unknown(address: Address) -> Peer {
         Peer { address, common_name: None, is_secure: false }
     }

@@ -1,4 +1,4 @@
-//! A bounded pipe of bytes between two tasks or threads: the body of an HTTP message that is not all there.
+//! A bounded pipe of bytes between two tasks or threads: the body of an HTTP message in pieces.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -37,7 +37,7 @@ struct State {
     unread: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
-    /// What of it is in the sum of what waits for clients, if that is who reads.
+    /// Its part of the sum of output that waits for clients, if a client reads it.
     held: Option<HeldPart>,
 }
 
@@ -94,7 +94,7 @@ impl BodySender {
         Ok(())
     }
 
-    /// Whether there is room; or that nobody reads any more.
+    /// Whether there is room; an error if the reader is gone.
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
         let mut state = self.shared.lock();
         if state.unread {
@@ -107,7 +107,7 @@ impl BodySender {
         Poll::Pending
     }
 
-    /// Waits until nobody reads any more.
+    /// Waits until the reader is gone.
     pub async fn gone(&mut self) {
         poll_fn(|cx| {
             let mut state = self.shared.lock();
@@ -120,7 +120,7 @@ impl BodySender {
         .await;
     }
 
-    /// Adds `chunk` whatever room there is: the caller bounds it in another way.
+    /// Adds `chunk` without regard to the bound: the caller bounds it in another way.
     pub(crate) fn put(&mut self, chunk: Bytes) {
         let mut state = self.shared.lock();
         if chunk.is_empty() || state.unread {
@@ -137,7 +137,7 @@ impl BodySender {
         self.end(false);
     }
 
-    /// The same, for whoever cannot give it away.
+    /// The same, for a caller that cannot give it away.
     pub(crate) fn end(&mut self, broken: bool) {
         if std::mem::replace(&mut self.ended, true) {
             return;
@@ -199,7 +199,7 @@ impl Drop for BodyReceiver {
     }
 }
 
-/// Wakes who waits at one end, outside the lock.
+/// Wakes the waiter at one end, outside the lock.
 fn wake(mut state: MutexGuard<'_, State>, end: impl FnOnce(&mut State) -> &mut Option<Waker>) {
     let waiting = end(&mut state).take();
     drop(state);

@@ -1,4 +1,4 @@
-//! Panics on purpose, for tests: over input that says so.
+//! Panics on purpose, for tests: over input that asks for one.
 
 /// What a panic is planted over, wherever the transport parses.
 const SLIP: &[u8] = b"planted!";

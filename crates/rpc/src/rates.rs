@@ -1,4 +1,4 @@
-//! How much of what costs the server and gets the client nothing it may send in a second.
+//! Rate limits: how much a client may send in a second of what costs the server work and brings the client nothing.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use crate::Limit;
 /// What one connection may send in a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimits {
-    /// Frames that carry nothing. So many cost a few milliseconds.
+    /// Frames that carry nothing. The default costs a few milliseconds.
     pub idle_frames: u32,
     /// Streams that the client gives up. Clients with short deadlines do that in good faith by the ten thousand when the server is
     /// overloaded, and must not be made to connect again then.

@@ -83,7 +83,7 @@ impl Receiver {
     }
 
     /// The payload of a DATA frame has come. The connection's window is given back at once: streams have windows of their own, and what
-    /// they hold is bounded, so that one which nobody reads does not keep the others waiting.
+    /// they hold is bounded, so that one without a reader does not keep the others waiting.
     #[expect(
         clippy::arithmetic_side_effects,
         reason = "a frame is at most 16 KiB, and the window is checked after each"

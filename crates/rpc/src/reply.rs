@@ -1,4 +1,4 @@
-//! What a unary call is answered with.
+//! The reply to a unary call.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! Where the answer to a call goes, from whichever thread it comes.
+//! The responder of a call: takes its answer, from any thread.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -68,10 +68,10 @@ enum To {
     Caller(oneshot::Sender<ToCaller>),
 }
 
-/// What a caller within the process is told.
+/// What a caller within the process gets.
 enum ToCaller {
     Answer(Result<Reply, Status>),
-    /// The call is to be carried on by the caller's task.
+    /// The call is to be resumed by the caller's task.
     Resume(Box<dyn FnOnce(To) + Send>),
 }
 
@@ -158,7 +158,7 @@ impl Responder {
         }
         match &self.to {
             Some(To::Stream(signal)) if ptr::eq(CURRENT.get(), Arc::as_ptr(signal)) => then(self),
-            // Nobody waits for the reply any more.
+            // No client waits for the reply any more.
             Some(To::Stream(signal)) if signal.is_ended() => {}
             Some(To::Stream(signal)) => {
                 let signal = signal.clone();
@@ -169,7 +169,7 @@ impl Responder {
         }
     }
 
-    /// Whether nobody waits for the reply any more: the client has reset the stream or gone, or the deadline has passed.
+    /// Whether no client waits for the reply any more: the stream was reset, the client has gone, or the deadline has passed.
     pub fn is_canceled(&self) -> bool {
         match &self.to {
             Some(To::Stream(signal)) => signal.is_ended(),
@@ -193,7 +193,7 @@ impl fmt::Debug for Responder {
     }
 }
 
-/// How often it is looked whether the client of an HTTP/2 stream is still there, by those who wait for that.
+/// How often a wait for the end of an HTTP/2 client looks whether it is still there.
 const GONE_LOOK: Duration = Duration::from_millis(200);
 
 /// Answers one HTTP request, once. Dropped without an answer it says 503. A response with the header `connection: close` ends the
@@ -230,7 +230,7 @@ impl HttpResponder {
         HttpResponder::new(HttpTo::Task(sender))
     }
 
-    /// Adds a header to the response, whatever that will be.
+    /// Adds a header to any later response.
     pub fn add_header(&mut self, name: http::HeaderName, value: http::HeaderValue) {
         self.headers.append(name, value);
     }
@@ -247,7 +247,7 @@ impl HttpResponder {
         sender
     }
 
-    /// Waits until nobody waits for the response any more.
+    /// Waits until the client no longer waits for the response.
     pub async fn gone(&mut self) {
         let is_gone = |to: &HttpTo| match to {
             HttpTo::Stream(signal) => signal.is_ended(),
@@ -292,7 +292,7 @@ impl Drop for HttpResponder {
         if self.to.is_some() {
             let mut response = plain_response(http::StatusCode::SERVICE_UNAVAILABLE);
             if matches!(self.to, Some(HttpTo::Task(_))) {
-                // Whatever should have answered has stopped, or has panicked.
+                // The code that should have answered has stopped, or has panicked.
                 response.headers_mut().insert(http::header::CONNECTION, http::HeaderValue::from_static("close"));
             }
             self.deliver(response.map(Body::Whole));

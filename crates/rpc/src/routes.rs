@@ -45,7 +45,7 @@ fn split(path: &str) -> Option<(&str, &str)> {
     path.strip_prefix('/')?.rsplit_once('/')
 }
 
-/// A cheap hash, eight bytes at a time. The keys are a fixed table, so nobody can pick colliding ones.
+/// A cheap hash, eight bytes at a time. The keys are a fixed table, so clients cannot choose colliding ones.
 #[derive(Default)]
 pub(crate) struct PathHasher(u64);
 

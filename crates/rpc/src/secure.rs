@@ -1,4 +1,4 @@
-//! Who is let in: what a server that speaks TLS decides about each connection.
+//! Admission of TLS connections: what a server decides about each.
 
 use std::io;
 use std::sync::Arc;

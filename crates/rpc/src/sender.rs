@@ -13,7 +13,7 @@ use crate::payload::{PREFIX_BYTES, prefix};
 
 /// Output that the socket has not taken yet. Beyond it nothing is read, and streams wait.
 const SEND_BYTES_MAX: usize = 256 * 1024;
-/// Payload of the frames that replies are cut into, if the peer takes as much: what stands between two streams of one connection.
+/// Payload of the frames that replies are cut into, if the peer takes as much: after each frame another stream may send.
 const PIECE_BYTES_MAX: usize = 64 * 1024;
 
 /// The smallest frame in the middle of a message, to a peer whose windows are wide.
@@ -65,7 +65,7 @@ pub(crate) struct Sender {
     usual_trailers: Usual,
     /// The table's size was changed, and no block has come since.
     changed: bool,
-    /// A call was answered by whatever has panicked: the connection ends.
+    /// The code that answered a call has panicked: the connection ends.
     pub(crate) slipped: bool,
 }
 
@@ -93,13 +93,13 @@ impl Sender {
         self.initial_window
     }
 
-    /// Bytes of bodies that may be appended now, whatever the stream: the connection's window and the room for output.
+    /// Bytes of bodies that may be appended now, on any stream: the connection's window and the room for output.
     pub(crate) fn room(&self) -> usize {
         let window = usize::try_from(self.window).unwrap_or(0);
         window.min(SEND_BYTES_MAX.saturating_sub(self.output.len()))
     }
 
-    /// Whether streams that wait for room may go on.
+    /// Whether streams that wait for room may continue.
     pub(crate) fn is_open(&self) -> bool {
         self.room() > 0 && (self.window >= self.worth || self.hurries)
     }

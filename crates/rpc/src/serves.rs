@@ -1,4 +1,4 @@
-//! What a listener is for.
+//! The protocols that a listener serves.
 
 /// What is served at a listener.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

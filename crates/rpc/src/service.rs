@@ -1,4 +1,4 @@
-//! What a server answers with: the method table and the two shapes of a call.
+//! The service of a server: the method table and the two shapes of a call.
 
 use std::fmt;
 use std::time::{Duration, Instant};

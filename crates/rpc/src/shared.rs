@@ -1,4 +1,4 @@
-//! What a request thread and its connections have in common.
+//! State that a request thread shares with its connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -49,7 +49,7 @@ impl Shared {
         Arc::new(Signal::new(self.mailbox.clone(), key))
     }
 
-    /// Keeps `signal` for another stream if nobody else has it.
+    /// Keeps `signal` for another stream if there is no other reference to it.
     pub(crate) fn recycle(&mut self, mut signal: Arc<Signal>) {
         if self.signals.len() < SIGNALS_MAX && Arc::get_mut(&mut signal).is_some() {
             self.signals.push(signal);

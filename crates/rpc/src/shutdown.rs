@@ -1,6 +1,6 @@
-//! The end of a connection in good order.
+//! The graceful shutdown of a connection.
 //!
-//! The client is told twice: first that there will be an end, then, when an answered ping shows that it has heard, which of its
+//! The client is told twice: first that the connection will end, then, when the answer to a ping shows that it knows, which of its
 //! streams was the last to be served. So no request is lost that it sent before it knew.
 
 use std::task::Waker;
@@ -21,7 +21,7 @@ const PING: [u8; 8] = *b"farewell";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Farewell {
     None,
-    /// The client has been told, and is asked whether it has heard.
+    /// The client has been told, and a ping asks whether it knows.
     Announced(Instant),
     /// It has, or has not answered in time.
     Heard,
@@ -49,8 +49,8 @@ impl Farewell {
 }
 
 impl Stream {
-    /// Whether an answer is on its way here: one that the service owes, or that the client goes on taking. A stream in both
-    /// directions is none, whatever is sent on it.
+    /// Whether an answer is under way: one that the service owes, or that the client is taking. A stream in both directions does not
+    /// count.
     fn is_answering(&mut self, now: Instant) -> bool {
         match &self.role {
             Role::Answer => true,
@@ -71,10 +71,10 @@ impl Stream {
 }
 
 impl Http2 {
-    /// Whether somebody is in the middle of an answer, on a connection that is to end.
+    /// Whether a client is in the middle of an answer, on a connection that is to end.
     pub(crate) fn is_answering(&mut self, now: Instant) -> bool {
         let is_writing = self.stuck.is_some_and(|since| now.duration_since(since) < STALL_TIME_MAX);
-        // All are looked at, so that each is known for how long it stands still.
+        // All are looked at, so that each knows how long it has made no progress.
         let answering =
             self.streams.iter_mut().filter_map(|(_, stream)| stream.is_answering(now).then_some(())).count();
         is_writing || answering > 0

@@ -119,7 +119,7 @@ impl StreamWaker {
         }
     }
 
-    /// Whether the stream has ended, so that nobody waits for what it asked for: it was reset, its client is gone, or its deadline has
+    /// Whether the stream has ended, so that no client waits for its answer: it was reset, its client is gone, or its deadline has
     /// passed.
     pub fn is_canceled(&self) -> bool {
         match &self.to {
@@ -153,7 +153,7 @@ impl Bell {
         }
     }
 
-    /// The stream has ended: nobody listens any more.
+    /// The stream has ended: answers to it are dropped.
     pub(crate) fn mute(&self) {
         self.muted.store(true, Ordering::Release);
     }
@@ -169,7 +169,7 @@ impl Bell {
         self.rung.swap(false, Ordering::SeqCst)
     }
 
-    /// Whoever panicked with it in hand has left a waker or none.
+    /// A thread that panicked with it has left a waker or none, and both are valid.
     fn task(&self) -> MutexGuard<'_, Option<Waker>> {
         self.task.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! Sockets that connections come over, and those they are accepted at.
+//! Sockets of connections and of listeners.
 
 use std::io;
 use std::net::{Shutdown, TcpListener};

@@ -160,7 +160,7 @@ impl Stats {
 #[derive(Debug)]
 pub(crate) struct Shard {
     methods: Vec<Row>,
-    /// Empty if nobody wants to know.
+    /// Empty if they are not configured.
     times: Vec<Times>,
     pub(crate) bytes_received: Counter,
     pub(crate) bytes_sent: Counter,

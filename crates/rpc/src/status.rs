@@ -1,4 +1,4 @@
-//! How a call ends: a code and a sentence.
+//! The status of a call: a code and a message.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -15,7 +15,7 @@ pub struct Status {
     pub message: Cow<'static, str>,
     /// The call has certainly not left this client. Only clients say so, of calls that they have not begun; no server can.
     is_unsent: bool,
-    /// The server has slipped over the call, and closes the connection after it.
+    /// The server has panicked over the call, and closes the connection after it.
     ends_connection: bool,
 }
 
@@ -29,7 +29,7 @@ impl Status {
         Status { code, message: message.into(), is_unsent: false, ends_connection: false }
     }
 
-    /// The end of a call that was not begun: there is nobody to send it to.
+    /// The end of a call that was not begun: it has no stream to be sent on.
     pub(crate) fn unsent(message: impl Into<Cow<'static, str>>) -> Status {
         Status { is_unsent: true, ..Status::new(Code::Unavailable, message) }
     }

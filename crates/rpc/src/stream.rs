@@ -32,7 +32,7 @@ pub(crate) enum Event {
     Fed,
     /// The service has answered.
     Answer(Answer),
-    /// The service goes on with the call.
+    /// The service continues the call.
     Resume(Resume),
     /// The deadline has passed.
     Expired,
@@ -76,7 +76,7 @@ pub(crate) struct Stream {
     pub(crate) is_head: bool,
 }
 
-/// Who the stream waits for.
+/// What the stream waits for.
 pub(crate) enum Role {
     /// The client, for the message of a unary call; then for the connection to hold fewer replies.
     Unary { grpc: Arc<Grpc>, deadline: Option<Instant>, message: Option<Bytes> },

@@ -43,7 +43,7 @@ pub(crate) struct RequestThread {
     http1: Arc<AtomicUsize>,
     /// Tells those tasks to finish.
     http1_stop: watch::Sender<bool>,
-    /// Until when the thread goes on, once it was told to end.
+    /// Until when the thread still runs, once it was told to end.
     closing: Option<Closing>,
 }
 
@@ -95,7 +95,7 @@ impl Connection {
         }
     }
 
-    /// Looks after what takes time. False if the connection is to be dropped.
+    /// Checks time limits. False if the connection is to be dropped.
     fn tick(&mut self, shared: &Shared, closing: Option<Closing>) -> bool {
         let now = shared.now;
         match &mut self.state {
@@ -199,7 +199,7 @@ impl RequestThread {
     }
 
     fn turn(&mut self, key: usize) {
-        // One that is gone has no turn.
+        // A connection that is gone gets no turn.
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.due = false;
         self.shared.now = Instant::now();

@@ -1,4 +1,4 @@
-//! One look at a stream: its request goes in as far as it can, its response out.
+//! The turn of a stream: its request goes in as far as it can, its response out.
 
 use api::Code;
 use bytes::Bytes;

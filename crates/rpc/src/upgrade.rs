@@ -16,7 +16,7 @@ use crate::shared::Http1Guard;
 const READ_BYTES_MAX: usize = 4 * 1024;
 
 /// Among the extensions of a request that would like to leave HTTP. Once the response with status 101 is sent, the connection
-/// belongs to whoever has taken it.
+/// belongs to the code that has taken it.
 #[derive(Clone)]
 pub struct Upgrade(Arc<Mutex<Option<Offer>>>);
 

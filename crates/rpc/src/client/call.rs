@@ -1,4 +1,4 @@
-//! A call with any number of messages both ways, as its caller has it.
+//! The caller's side of a call with any number of messages both ways.
 
 use api::Code;
 use bytes::Bytes;

@@ -34,7 +34,7 @@ struct Shared {
     options: Options,
     /// Where the present connection takes commands. Never held for long: whether there is one can be asked at any time.
     current: parking_lot::Mutex<Option<Connected>>,
-    /// Held while a connection is being made, so that one is made for all who wait.
+    /// Held while a connection is being made, so that all waiting callers share one.
     connecting: tokio::sync::Mutex<()>,
     calls: AtomicU64,
 }
@@ -55,7 +55,7 @@ pub(super) struct Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // The task that is gone has no calls any more; the one that has ended the call knows no such number.
+        // A task that has ended has no calls any more; a task that has ended this call does not know its number.
         let _ = self.commands.send(Command::Cancel(self.number));
     }
 }

@@ -1,4 +1,4 @@
-//! What each frame of the server does.
+//! Handling of each kind of frame from the server.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! What can be set about a client's connection.
+//! Options of a client's connection.
 
 use std::io;
 use std::sync::Arc;

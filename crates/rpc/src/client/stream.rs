@@ -11,7 +11,7 @@ use crate::frame::{Fault, Reason, WINDOW_BYTES_MAX};
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) id: u32,
-    /// Who is told of it.
+    /// The tag by which [`Calls`](super::Calls) knows it.
     pub(super) tag: usize,
     release: Release,
     /// What the server still takes.
@@ -28,7 +28,7 @@ pub(super) struct Stream {
     pub(super) ends: bool,
     /// Everything is sent, the end too.
     pub(super) ended: bool,
-    /// It stands in the line of those that have something to send.
+    /// It is in the queue of streams that have something to send.
     pub(super) queued: bool,
 }
 
@@ -56,7 +56,7 @@ impl Stream {
         if fits { Ok(()) } else { Err(Fault::stream(self.id, Reason::FLOW_CONTROL_ERROR)) }
     }
 
-    /// So many bytes have come. What of them is held by nobody is free again at once.
+    /// Notes received bytes. Those that the caller does not hold are free again at once.
     pub(super) fn take(&mut self, bytes: usize, held: usize) -> Result<(), Fault> {
         self.window = self.window.saturating_sub(bytes as i64);
         if self.window < 0 {
@@ -69,7 +69,7 @@ impl Stream {
         Ok(())
     }
 
-    /// The caller holds so many bytes no longer.
+    /// Notes that the caller no longer holds this many bytes.
     pub(super) fn release(&mut self, bytes: usize) {
         if self.release == Release::ByCaller {
             self.free(bytes);

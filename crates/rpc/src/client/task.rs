@@ -1,4 +1,4 @@
-//! The task that owns a connection, and the calls that others have on it.
+//! The task that owns a connection, and the calls of other tasks on it.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
@@ -24,7 +24,7 @@ use crate::encoding::Encoding;
 use crate::keepalive::{PeerPulse, Pulse};
 use crate::later::later;
 
-/// What a connection is asked to do. Calls are told apart by the numbers that those who ask have given them.
+/// What a connection is asked to do. Calls are identified by numbers that their callers have given them.
 pub(super) enum Command {
     Open(Box<Opening>),
     /// `sent` is told when the windows have taken the message.
@@ -81,7 +81,7 @@ impl Reply {
     /// False if the call cannot go on.
     fn data(&mut self, data: &[u8]) -> bool {
         match self {
-            // Whoever is gone has given the call up, which comes by itself.
+            // A caller that is gone has given the call up, which is a message of its own.
             Reply::Pieces(to) => to.send(Piece::Data(Bytes::copy_from_slice(data))).is_ok(),
             Reply::Whole { to, decoder, message } => {
                 decoder.push(data);
@@ -104,7 +104,7 @@ impl Reply {
         }
     }
 
-    /// The call has ended. Whoever is gone needs no answer.
+    /// The call has ended. A caller that is gone needs no answer.
     fn end(self, status: Status) {
         match self {
             Reply::Pieces(to) => drop(to.send(Piece::End(status))),
@@ -179,7 +179,7 @@ struct Task<S> {
     greeted: Option<oneshot::Sender<Result<(), Status>>>,
     /// When the pulse is looked at.
     timer: Pin<Box<Sleep>>,
-    /// Nobody is there who could begin a call.
+    /// No handle is left that could begin a call.
     orphaned: bool,
 }
 
@@ -342,7 +342,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Task<S> {
             return;
         }
         if let Some(greeted) = self.greeted.take() {
-            // Whoever is gone has given up.
+            // A caller that is gone has given up.
             let _ = greeted.send(Ok(()));
         }
         while let Some(mut opening) = self.waiting.pop_front() {
@@ -381,7 +381,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Task<S> {
             // As above.
             let _ = greeted.send(Err(why.clone()));
         }
-        // These have been begun, whatever else is said of the end.
+        // These were begun, so they may have taken effect.
         self.link.connection.abandon(&Status::new(why.code, why.message.clone()), &mut self.entries);
         self.commands.close();
         while let Ok(command) = self.commands.try_recv() {

@@ -106,7 +106,7 @@ impl Decoder {
     }
 }
 
-/// The number in the table of what the peer has said, of an index after those that everybody knows.
+/// The number in the dynamic table, of an index after those of the static table.
 fn learnt(index: usize) -> Option<usize> {
     index.checked_sub(static_table::ENTRIES + 1)
 }

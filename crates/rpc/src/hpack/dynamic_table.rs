@@ -1,4 +1,4 @@
-//! The header fields that the two ends of a connection have agreed to remember (RFC 7541 section 2.3.2).
+//! The dynamic table: header fields that both ends of a connection remember (RFC 7541 section 2.3.2).
 
 use std::collections::VecDeque;
 

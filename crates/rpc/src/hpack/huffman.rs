@@ -6,7 +6,7 @@ use bytes::BufMut;
 
 use super::Error;
 
-/// Bits of the code of each byte, and of the mark after the last one that stands in no string.
+/// Bits of the code of each byte, and of the end mark, which occurs in no string.
 #[rustfmt::skip]
 const LENGTHS_BITS: [u8; SYMBOLS] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28,

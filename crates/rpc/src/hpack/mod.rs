@@ -1,11 +1,11 @@
 //! HPACK, the compression of HTTP/2 header fields (RFC 7541).
 //!
-//! A [`Decoder`] and an [`Encoder`] per connection, each with a table of its own of what was sent before: `static_table` is
-//! the part that everyone knows, `dynamic_table` the part that the connection has learnt. `integer` and `huffman` are the
-//! two primitive codings. Nothing here knows what a header field means, and nothing here does I/O.
+//! A connection has a [`Decoder`] and an [`Encoder`], each with a table of its own of fields sent before: `static_table` is the part that
+//! all connections share, `dynamic_table` the part that this connection has learnt. `integer` and `huffman` are the two primitive
+//! codings. Nothing here knows what a header field means, and nothing here does I/O.
 //!
-//! Both sides tell with `generation` whether their table has changed, so that a caller may keep what a block decoded to (or
-//! was encoded as) and use it again for the same block (or fields) for as long as the table is the same.
+//! The `generation` of each shows whether its table has changed, so that a caller may keep what a block decoded to (or was encoded as)
+//! and use it again for the same block (or fields) while the table is the same.
 
 mod decoder;
 mod dynamic_table;
@@ -26,7 +26,7 @@ pub const TABLE_BYTES_DEFAULT: usize = 4096;
 /// What an entry of a table, and a field of a header list, counts for beyond its name and value (RFC 7541 section 4.1).
 pub const FIELD_OVERHEAD_BYTES: usize = 32;
 
-/// A header field. Its bytes are any: which of them may stand in a name or a value is for HTTP to say.
+/// A header field, of any bytes: which of them a name or a value may contain is a rule of HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field<'a> {
     /// The name as it was sent, pseudo-header fields with their colon.

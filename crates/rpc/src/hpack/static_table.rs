@@ -1,4 +1,4 @@
-//! The header fields that every connection knows (RFC 7541 appendix A).
+//! The static table: header fields that every connection knows (RFC 7541 appendix A).
 
 /// How many there are; their indices begin with 1.
 pub(super) const ENTRIES: usize = 61;

@@ -1,4 +1,4 @@
-//! What one connection can make the server hold, and keep others from.
+//! Bounds of what one connection can make the server hold, and take from others.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

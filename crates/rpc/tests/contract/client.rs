@@ -1,4 +1,4 @@
-//! The client's connection against our server, against the server of the `h2` crate, and against servers that mean it ill.
+//! The client's connection against our server, against the server of the `h2` crate, and against hostile servers.
 
 use std::future::poll_fn;
 use std::task::Poll;

@@ -1,4 +1,4 @@
-//! The header lists of a script, read on the side: which of them are malformed is said here in other words than in the server.
+//! The header lists of a script, judged independently: this code decides on its own which of them are malformed.
 
 use rpc::hpack::Decoder;
 

@@ -1,4 +1,4 @@
-//! What a client sees of a server, without the order of things that has none.
+//! What a client sees of a server, without the order of events that may differ.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! What a client might send on a connection, made from a string of choices: good calls, bent ones, and frames that no client
-//! sends. Whatever the choices are there is a script for them, so that a fuzzer can make them.
+//! What a client might send on a connection, made from a string of choices: good calls, malformed ones, and frames that no client
+//! sends. Every string of choices gives a script, so that a fuzzer can make them.
 
 use rpc::hpack::{Encoder, Indexing};
 
