@@ -1,4 +1,4 @@
-//! A command, and what it is given.
+//! A command and its context.
 
 use crate::failure::{Failure, Outcome, code};
 use crate::flags::{Flag, Parsed};

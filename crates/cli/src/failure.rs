@@ -1,4 +1,4 @@
-//! How a command ends that does not succeed.
+//! Failures of commands.
 
 /// Exit codes, etcd's.
 pub(crate) mod code {
@@ -24,7 +24,7 @@ pub(crate) struct Failure {
     pub(crate) code: i32,
     /// Printed after `Error: `; empty: everything is said.
     pub(crate) text: String,
-    /// The usage of the command is to follow.
+    /// Print the usage of the command after it.
     pub(crate) shows_usage: bool,
 }
 
@@ -69,7 +69,7 @@ impl From<client::Error> for Failure {
     }
 }
 
-/// What etcd's tools make of an answer: errors of etcd's own catalogue are told by their text, others with their code.
+/// An error as etcd's tools print it: those of etcd's own catalogue by their text, others with their code.
 fn told(status: &rpc::Status) -> String {
     if status.message.starts_with("etcdserver: ") {
         return status.message.to_string();

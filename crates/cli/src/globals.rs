@@ -170,7 +170,7 @@ fn invalid(error: &client::EndpointError) -> Failure {
 
 /// User and password, which may be asked for on the terminal. `prefix` is what the flags begin with.
 fn user(parsed: &Parsed, prefix: &str) -> Outcome<Option<(String, String)>> {
-    // Logging in has an exit code of its own, whatever it fails with.
+    // A failed login has an exit code of its own, whatever the reason.
     let given = |name: &str| {
         let text = raw::string(parsed.text(&format!("{prefix}{name}")));
         text.map_err(|failure| Failure { code: code::BAD_CONNECTION, ..failure })

@@ -4,7 +4,7 @@
 //! [`run`] finds the command in the table ([`commands`]), reads flags as Go's `pflag` does ([`mod@flags`]), and prints in etcd's forms
 //! ([`print`]); the work is done by the `client` crate.
 
-// `print!` and `eprint!` end the process where nobody reads.
+// `print!` and `eprint!` panic if the reader is gone.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod checks;

@@ -1,4 +1,4 @@
-//! A bar that grows, for people who wait. Nothing is drawn where nobody looks.
+//! A progress bar. Drawn only on a terminal.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};

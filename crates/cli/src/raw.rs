@@ -1,7 +1,7 @@
 //! Words of a command line as bytes: keys and values need not be text.
 //!
-//! Command lines are handled as texts. A byte that is no UTF-8 stands in them as the character [`FIRST`] plus the byte; of the few
-//! characters that would read the same, the bytes are written like that too. So nothing is lost, and nothing means two things.
+//! Command lines are handled as text. A byte that is not UTF-8 is represented by the character [`FIRST`] plus the byte. The few characters
+//! that would look the same are represented in that way too, byte by byte. So nothing is lost, and nothing is ambiguous.
 
 use crate::failure::{Failure, Outcome, code};
 use bytes::Bytes;

@@ -1,8 +1,8 @@
-//! What may have been meant by a command that does not exist.
+//! Suggestions for a command that does not exist.
 
 use crate::command::Command;
 
-/// Names at most so many letters away are proposed.
+/// Names at most this many letters away are proposed.
 const DISTANCE_MAX: usize = 2;
 
 /// The only command of `table` that is called `word`, or whose name alone begins with it.

@@ -1,4 +1,4 @@
-//! What a person sees and types.
+//! Reading from and writing to the terminal.
 
 use crate::failure::Outcome;
 use std::io::{BufRead, IsTerminal};

@@ -1,4 +1,4 @@
-//! What `--help` says.
+//! The text of `--help`.
 
 use crate::command::{Action, Command};
 use crate::flags::{Flag, Kind};

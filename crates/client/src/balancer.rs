@@ -1,4 +1,4 @@
-//! Which member the next call goes to.
+//! Choosing the member for the next call.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;

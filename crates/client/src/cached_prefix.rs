@@ -1,4 +1,4 @@
-//! The keys under a prefix, kept in memory: one list, then a watch. What informers do.
+//! The keys under a prefix, kept in memory: one list, then a watch, as informers do.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -159,7 +159,7 @@ async fn list(client: &Client, prefix: &Bytes) -> Result<Pairs, Error> {
     }
 }
 
-/// Whether a list that failed like this can be had later: a watch goes on after the same.
+/// Whether a list that failed like this may succeed later: a watch is resumed after the same errors.
 fn is_passing(error: &Error) -> bool {
     let Error::Status(status) = error else { return false };
     status.code == api::Code::DeadlineExceeded || crate::retry::is_passing(status)
@@ -184,7 +184,7 @@ async fn follow(client: &Client, prefix: &Bytes, pairs: &RwLock<Pairs>, told: &w
                     };
                     told.send_modify(|progress| progress.revision = revision);
                 }
-                // Too far behind for a watch: what is there now is listed, and shown at once.
+                // Too far behind for a watch: the keys are listed anew, and shown at once.
                 Err(Error::Compacted { .. }) => {
                     let listed = loop {
                         match list(client, prefix).await {

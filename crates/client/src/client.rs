@@ -1,4 +1,4 @@
-//! The handle that everything starts from.
+//! The client's handle.
 
 use std::sync::Arc;
 

@@ -1,12 +1,12 @@
-//! The token that a client's calls carry: got once, shared by all of them, got again when a member no longer knows it.
+//! The token of a client's calls: fetched once, shared by all calls, and fetched again when a member no longer knows it.
 
 use rpc::{Metadata, Status};
 use tokio::sync::Mutex;
 
-/// What to prove who one is with.
+/// A user's name and password, and the token got for them.
 pub(crate) struct Credentials {
     user: Option<(String, String)>,
-    /// Held while a token is being got, so that one is got for all who wait.
+    /// Held while a token is fetched, so that all waiting calls share one.
     current: Mutex<Current>,
     needs_leader: bool,
 }
@@ -56,8 +56,8 @@ impl Credentials {
         self.user.is_some()
     }
 
-    /// What a call is to carry. `authenticate` exchanges name and password for a token; it is called if there is none yet, or if
-    /// `refused` is the ticket of a call that was refused and nobody has got another since.
+    /// The token for a call. `authenticate` exchanges name and password for a token; it is called if there is none yet, or if `refused`
+    /// is the ticket of a call that was refused and no newer token was fetched since.
     pub(crate) async fn ticket<F: Future<Output = Result<String, Status>>>(
         &self,
         refused: Option<&Ticket>,
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(got.get(), 1);
         let second = credentials.ticket(Some(&first), authenticate).await.expect("another token");
         assert_eq!(second.metadata.get("token"), Some(&b"token.2"[..]));
-        // Another call was refused with the old one: it takes what is there by now.
+        // Another call was refused with the old one: it takes the newer token.
         credentials.ticket(Some(&first), authenticate).await.expect("the second token");
         assert_eq!(got.get(), 2);
     }

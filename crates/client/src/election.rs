@@ -83,7 +83,7 @@ impl Leadership {
         self.turn.wait(&mut self.session).await.map(drop)
     }
 
-    /// The key that stands for the leadership.
+    /// The leader's key.
     pub fn key(&self) -> &Bytes {
         &self.turn.key
     }
@@ -114,7 +114,7 @@ impl Leadership {
         if answer.succeeded { Ok(()) } else { Err(Error::NotLeader(told(&self.name))) }
     }
 
-    /// Lets somebody else lead.
+    /// Gives up leadership.
     ///
     /// # Errors
     /// What the members answered; leadership then ends with the session.
@@ -164,7 +164,7 @@ impl Observer {
         }
     }
 
-    /// Looks who is leader, and watches it; or watches for somebody.
+    /// Finds the leader and watches its key; without a leader, waits for one.
     async fn find(&mut self) -> Result<Option<RangeResponse>, Error> {
         let prefix = with_slash(&self.election.name);
         let RangeResponse { header, kvs, .. } = Turn::first(&self.election.client, &prefix).await?;

@@ -17,7 +17,7 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
-    /// What a watch was to continue from is gone: the history before this revision is compacted.
+    /// A watch cannot continue: the history before this revision is compacted.
     #[error("the history before revision {revision} has been compacted")]
     Compacted {
         /// The oldest revision that can still be watched.
@@ -29,10 +29,10 @@ pub enum Error {
     /// The lease has expired, or was revoked.
     #[error("lease {0:016x} is no more")]
     LeaseGone(i64),
-    /// Somebody else is leader by now.
+    /// Another candidate is leader by now.
     #[error("no longer the leader of `{0}`")]
     NotLeader(String),
-    /// Nobody is leader of this election.
+    /// This election has no leader.
     #[error("`{0}` has no leader")]
     NoLeader(String),
 }

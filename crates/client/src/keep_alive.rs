@@ -19,12 +19,12 @@ use crate::{Error, retry};
 
 /// The path of the method.
 const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
-/// How soon a lease is kept alive again when nobody answered.
+/// How soon a lease is kept alive again when no member answered.
 const RETRY: Duration = Duration::from_millis(500);
 /// A lease of which nothing is known yet is given so long.
 const FIRST: Duration = Duration::from_secs(5);
 
-/// The leases of a client that are kept alive, and whether somebody does.
+/// The leases of a client that are kept alive, and whether a task does so.
 #[derive(Default)]
 pub(crate) struct KeepAlives {
     leases: Arc<Mutex<Leases>>,
@@ -65,7 +65,7 @@ impl Client {
         if !leases.has_task {
             leases.has_task = true;
             let (own, client) = (self.inner.keep_alives.leases.clone(), self.clone());
-            // Ends when the last lease is let go of, so it does not keep the client for ever.
+            // Ends when the last lease is dropped, so it does not keep the client for ever.
             tokio::spawn(async move { run(&own, &client).await });
         }
         leases.changed.notify_one();
@@ -184,20 +184,20 @@ async fn run(leases: &Mutex<Leases>, client: &Client) {
         if meanwhile(leases, pause).await.is_none() {
             return;
         }
-        // The new stream is to hear of all that the old one did not answer.
+        // The new stream repeats all keep-alives that the old one did not answer.
         let now = Instant::now();
         leases.lock().by_id.values_mut().for_each(|kept| kept.due = kept.due.min(now + RETRY));
     }
 }
 
-/// Keeps alive what there is over one stream; how that ended. None, and the task is to end, if nothing is kept alive any more.
+/// Keeps the leases alive over one stream, and returns how that ended. None, and the task must end, if no lease is left.
 async fn speak(leases: &Mutex<Leases>, mut call: StreamingCall) -> Option<Status> {
     let changed = leases.lock().changed.clone();
     loop {
         for id in due(leases) {
             let sent = call.send(LeaseKeepAliveRequest { id }.encode_to_vec().into());
             if meanwhile(leases, sent).await?.is_err() {
-                // How it ended is told when it is read.
+                // Reading tells how it ended.
                 break;
             }
         }
@@ -214,8 +214,8 @@ async fn speak(leases: &Mutex<Leases>, mut call: StreamingCall) -> Option<Status
     }
 }
 
-/// Waits for `work`, and lets go of leases whose time is over meanwhile, for as long as it takes: their holders must not be kept in the
-/// belief that they have them. None, and the task is to end, if nothing is kept alive any more.
+/// Waits for `work`, and meanwhile drops leases whose time is over, however long it takes: their holders must learn that they have lost
+/// them. None, and the task must end, if no lease is left.
 async fn meanwhile<T>(leases: &Mutex<Leases>, work: impl Future<Output = T>) -> Option<T> {
     let mut work = std::pin::pin!(work);
     let changed = leases.lock().changed.clone();
@@ -258,7 +258,7 @@ fn take(leases: &Mutex<Leases>, message: bytes::Bytes) {
     let Ok(answer) = read::<LeaseKeepAliveResponse>(KEEP_ALIVE, message) else { return };
     let mut leases = leases.lock();
     if answer.ttl <= 0 {
-        // Those who wait learn of it by the sender's end.
+        // Waiting tasks learn of it by the end of the sender.
         leases.by_id.remove(&answer.id);
         return;
     }
@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     fn client() -> Client {
-        // Nobody is there: what is kept alive hears nothing.
+        // No member can be reached: the leases get no answer.
         Client::connect("127.0.0.1:1").expect("a client")
     }
 

@@ -1,11 +1,11 @@
 //! A client of a cluster that speaks the etcd v3 protocol.
 //!
-//! [`Client`] is a handle that is cheap to clone. Its calls go round robin over the [`Endpoints`](endpoint), are tried again where
-//! that cannot do them twice ([`retry`]), and carry the token of the user it was made for ([`credentials`]: one Authenticate for the
-//! client, not one for each request). [`calls`] lists every method of the API that has one answer.
+//! [`Client`] is a handle that is cheap to clone. Its calls go round robin over the [`Endpoints`](endpoint), are tried again where that
+//! cannot take effect twice ([`retry`]), and carry the token of the client's user ([`credentials`]: one Authenticate for the client, not
+//! one for each request). [`calls`] lists every method of the API that has one answer.
 //!
 //! On top of them: [`Watcher`] resumes on another member without a gap and without a repeat, [`KeepAlive`] keeps leases of one client
-//! alive over one stream, [`Session`], [`Lock`] and [`Election`] keep to etcd's recipes (and so share locks with its clients), and
+//! alive over one stream, [`Session`], [`Lock`] and [`Election`] follow etcd's recipes (and so share locks with its clients), and
 //! [`CachedPrefix`] lists once, then watches, and is read from memory.
 //!
 //! Everything runs on the tokio runtime it is called from; one thread is enough.

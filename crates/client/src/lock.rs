@@ -1,4 +1,4 @@
-//! A lock that one session of the whole cluster holds at a time. The recipe is etcd's, so its clients stand in the same line.
+//! A lock that one session of the whole cluster holds at a time. The recipe is etcd's, so etcd's clients wait in the same queue.
 
 use bytes::Bytes;
 
@@ -34,7 +34,7 @@ impl Session {
         Ok(if has_waited { held } else { turn.seen_revision })
     }
 
-    /// The lock `name` if nobody holds it; the session back if somebody does.
+    /// The lock `name` if it is free; otherwise the session back.
     ///
     /// # Errors
     /// What the members answered.
@@ -71,7 +71,7 @@ impl Lock {
         self.session.lost().await;
     }
 
-    /// Gives the lock to who waits next.
+    /// Releases the lock: the next in the queue gets it.
     ///
     /// # Errors
     /// What the members answered; the lock then ends with the session.

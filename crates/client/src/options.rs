@@ -1,4 +1,4 @@
-//! What can be set about a client.
+//! Options of a client.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub struct Options {
 /// Why no client can be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
-    /// There is nobody to talk to.
+    /// There is no endpoint.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
     /// What TLS needs is of no use.

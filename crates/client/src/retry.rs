@@ -1,6 +1,6 @@
-//! When a call that failed may be made again, and when.
+//! Whether a failed call may be repeated, and after which pause.
 //!
-//! The rules are those of etcd's clients: what only reads, and what can be done twice without harm, is tried again whenever a member was
+//! The rules are those of etcd's clients: reads, and calls that may take effect twice without harm, are repeated whenever a member was
 //! unavailable; a write only if it has certainly not left this client.
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub(crate) const ATTEMPTS_MAX: u32 = 100;
 /// The pause after all members have been tried.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Whether a method may be called again when nobody knows what became of the first call.
+/// Whether a method may be called again when the fate of the first call is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Repeat {
     /// It reads, or does the same when done twice.
@@ -36,7 +36,7 @@ impl Repeat {
     }
 }
 
-/// How long to wait before attempt number `attempt` (the first is 0) of a client with so many endpoints: a pause after each round.
+/// How long to wait before attempt number `attempt` (the first is 0), given the number of endpoints: a pause after each round.
 pub(crate) fn pause(attempt: u32, endpoints: usize) -> Option<Duration> {
     let endpoints = u32::try_from(endpoints.max(1)).unwrap_or(u32::MAX);
     (attempt > 0 && attempt.is_multiple_of(endpoints)).then_some(PAUSE)

@@ -1,4 +1,4 @@
-//! What connections are encrypted with.
+//! TLS of connections.
 
 use parking_lot::Mutex;
 use rustls::ClientConfig;
@@ -20,7 +20,7 @@ pub struct Security {
     pub key: Option<PathBuf>,
     /// File of the authorities that vouch for members; otherwise those of the system.
     pub authorities: Option<PathBuf>,
-    /// What members must prove to be, whatever the endpoint says.
+    /// The name that members' certificates must have, instead of the endpoint's host.
     pub server_name: Option<String>,
     /// Believes every member.
     pub skips_verification: bool,

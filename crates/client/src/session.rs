@@ -1,4 +1,4 @@
-//! A lease that is held for as long as its holder lives.
+//! A lease that is kept alive while its holder lives.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The recipe that locks and elections share: keys under one prefix, each on the lease of who made it; whose was made first, it is.
+//! The recipe that locks and elections share: keys under one prefix, each on the lease of its owner. The owner of the oldest key holds the
+//! lock.
 
 use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use api::etcdserverpb::range_request::{SortOrder, SortTarget};
@@ -13,12 +14,12 @@ use crate::client::Client;
 use crate::ranges::prefix_end;
 use crate::{Error, Session};
 
-/// A place in the line under a prefix.
+/// A place in the queue under a prefix.
 pub(crate) struct Turn {
     /// The prefix with its slash.
     prefix: Bytes,
     pub(crate) key: Bytes,
-    /// When the key was made: the place in the line, and what proves that it is still the same key.
+    /// The revision that created the key: the place in the queue, and the proof that it is still the same key.
     pub(crate) revision: i64,
     /// The revision of the answer by which it was joined.
     pub(crate) seen_revision: i64,
@@ -39,16 +40,16 @@ pub(crate) fn op(request: Request) -> RequestOp {
     RequestOp { request: Some(request) }
 }
 
-/// What the keys of all who stand in line for `name` begin with. Names need not be text.
+/// The prefix of all keys in the queue for `name`. Names need not be text.
 pub(crate) fn with_slash(name: &[u8]) -> Bytes {
     [name, b"/"].concat().into()
 }
 
-/// How long a place may take to be given up whose holder no longer wants it: longer than that, its lease does it.
+/// How long giving up a place may take. After that its lease ends it.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Turn {
-    /// Takes a place in the line, or finds the one that this session has.
+    /// Takes a place in the queue, or finds the one that this session has.
     pub(crate) async fn join(session: &Session, name: &[u8], value: Bytes) -> Result<Turn, Error> {
         let (prefix, lease) = (with_slash(name), session.lease());
         let key = Bytes::from([&prefix[..], format!("{lease:x}").as_bytes()].concat());
@@ -59,7 +60,7 @@ impl Turn {
             success: vec![op(Request::RequestPut(put))],
             failure: vec![op(Request::RequestRange(get))],
         };
-        // Done twice it finds what it has done.
+        // If it is done twice, it finds its own key.
         let answer: TxnResponse =
             session.client().call("/etcdserverpb.KV/Txn", &txn, crate::retry::Repeat::Always).await?;
         let seen_revision = answer.header.as_ref().map_or(0, |header| header.revision);
@@ -129,7 +130,7 @@ impl Turn {
 
     /// Gives the place up because of `error`: nobody is to wait for one who does not come.
     pub(crate) async fn forsake(&self, client: &Client, error: Error) -> Error {
-        // Why it could not be had says more than why it could not be given up.
+        // The reason why the place was not reached says more than a failure to give it up.
         let _ = tokio::time::timeout(LEAVE_PATIENCE, self.leave(client)).await;
         error
     }
@@ -155,7 +156,7 @@ async fn wait_for_end(client: &Client, key: Bytes, revision: i64) -> Result<(), 
         match watcher.next().await {
             Ok(watched) if watched.events.iter().any(|event| event.r#type() == EventType::Delete) => return Ok(()),
             Ok(_) => {}
-            // What happened is no longer known: the caller looks again at what is.
+            // The events are compacted: the caller looks at the keys again.
             Err(Error::Compacted { .. }) => return Ok(()),
             Err(error) => return Err(error),
         }

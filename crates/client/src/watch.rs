@@ -1,4 +1,4 @@
-//! A watch that goes on wherever a member is there.
+//! A watch that resumes on another member when one is lost.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ struct Stream {
 /// How far a watch has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
-    /// Where a new stream is to begin: the revision after the last that is known to be complete. 0: with whatever comes next.
+    /// The start revision of a new stream: the one after the last that is known to be complete. 0: the next event, whichever it is.
     next_revision: i64,
 }
 
@@ -102,7 +102,7 @@ impl Client {
 }
 
 impl Watcher {
-    /// Where the watch would go on: all events before this revision have come. 0 while nothing is known.
+    /// The revision from which the watch would resume: all events before it have come. 0 while nothing is known.
     pub fn next_revision(&self) -> i64 {
         self.place.next_revision
     }
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(place.next_revision, 8);
         place.complete(9);
         assert_eq!(place.next_revision, 10);
-        // A member that is behind says an older revision.
+        // A member that is behind reports an older revision.
         place.complete(5);
         assert_eq!(place.next_revision, 10);
         // There is no last revision; one that a member makes up ends nothing.

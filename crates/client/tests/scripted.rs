@@ -1,4 +1,4 @@
-//! The client against members that do what a test wants of them.
+//! The client against members that a test scripts.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! The client over TLS: whom it believes, and files that change while it runs.
+//! The client over TLS: which certificates it trusts, and files that change while it runs.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};

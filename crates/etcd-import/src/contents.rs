@@ -1,4 +1,4 @@
-//! What a database of etcd holds beside the keys.
+//! The contents of an etcd database apart from the keys.
 
 use crate::database::revision;
 use crate::{Database, Error};
@@ -23,7 +23,7 @@ pub struct Contents {
     pub index: u64,
     /// Its term.
     pub term: u64,
-    /// Who votes; versions before 3.5 did not keep that.
+    /// Raft's configuration; versions before 3.5 did not store it.
     pub conf_state: Option<ConfState>,
     /// The revision that the history is compacted to, finished or not; -1 if never.
     pub compact_revision: i64,
@@ -45,7 +45,7 @@ pub struct Contents {
     pub auth: Bytes,
 }
 
-/// etcd's JSON for who votes.
+/// etcd's JSON of Raft's configuration.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Voters {

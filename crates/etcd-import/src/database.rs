@@ -42,8 +42,8 @@ impl Database {
         Database::of(Db::open(path)?)
     }
 
-    /// The same of a file that somebody may be working with: waits until nobody does, for `patience` at most, 0 for as long as it takes.
-    /// Nobody can write to it before this is dropped.
+    /// The same for a file that another process may use: waits until it is free, for `patience` at most; 0 waits for as long as it takes.
+    /// No process can write to it before this is dropped.
     ///
     /// # Errors
     /// Also if it stays in use.

@@ -1,4 +1,4 @@
-//! Why a file is of no use.
+//! Why a file cannot be used.
 
 use std::path::PathBuf;
 
@@ -41,7 +41,7 @@ pub enum Error {
         /// What is wrong.
         what: String,
     },
-    /// Somebody works with the file.
+    /// Another process uses the file.
     #[error("`{}` is in use: stop the member first", path.display())]
     InUse {
         /// The file.

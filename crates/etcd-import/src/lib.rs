@@ -1,8 +1,8 @@
-//! The files of etcd members, which may be anything: a wrong one is refused with the place and what is wrong there, whatever its bytes.
+//! The files of etcd members. They are not trusted: a wrong one is refused with the place and the reason, whatever its bytes are.
 //!
 //! [`bolt`] reads a database file, page by page; [`Database`] knows what etcd keeps in it; [`Status`] and [`HashKv`] sum it up.
 //! [`SnapshotFile`] is a database with a checksum after it. [`log`] reads etcd's log, and ours, which has its framing. [`restore`] and
-//! [`migrate`] make data directories of Cairn: they write the store first and the log last, so that half of one is never started on.
+//! [`migrate`] make data directories of Cairn: they write the store first and the log last, so that no member starts on half of one.
 
 #![cfg_attr(
     not(test),

@@ -1,7 +1,7 @@
-//! Reads a Raft log in etcd's framing, which ours has too: for looking at it, and for taking it over.
+//! Reads a Raft log in etcd's framing, which ours has too: to show it, and to import it.
 //!
-//! A record is a length, `walpb.Record` and zeros up to a multiple of 8; its checksum runs on over all records of all files. The last
-//! file may end in a record that a power cut tore: it was never acknowledged, and counts for nothing.
+//! A record is a length, `walpb.Record` and zeros up to a multiple of 8; the checksum runs over all records of all files. The last file
+//! may end in a record that a power cut tore: it was never acknowledged, and is ignored.
 
 use crate::Error;
 use crate::votes::Votes;

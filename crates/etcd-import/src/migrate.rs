@@ -1,4 +1,4 @@
-//! A member of etcd, stopped, as a member of Cairn: the same member of the same cluster.
+//! Turning a stopped member of etcd into a member of Cairn: the same member of the same cluster.
 
 use crate::target::{Target, check_apart};
 use crate::{Database, Error, log};
@@ -25,7 +25,7 @@ pub struct Migrated {
 }
 
 /// Makes a data directory of Cairn of one that a stopped etcd 3.5 - 3.7 has left, or that its tool has restored from a snapshot. The
-/// source is only read; whoever works with it has so long to end.
+/// source is only read; a process that uses it has this long to end.
 ///
 /// # Errors
 /// If the source is in use or damaged, or something is already where the data is to go.
@@ -45,7 +45,7 @@ pub fn migrate(
     let mut contents = own.contents()?;
     let own_wal = from.join("member").join("wal");
     let tail = log::read_tail(from_wal.unwrap_or(&own_wal), contents.index)?;
-    // The member's own database stays open: whoever holds it keeps the member from starting meanwhile.
+    // The member's own database stays open: its lock keeps the member from starting meanwhile.
     let received = match tail.votes.newest(tail.hard_state.commit()) {
         Some(snapshot) if snapshot.index() > contents.index => {
             let (path, database) = received(&database_path, snapshot, contents.index, patience)?;

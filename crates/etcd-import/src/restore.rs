@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use store::FOUNDING_REVISION_MAX;
 use store::checkpoint::Checkpoint;
 
-/// What is to be made of a snapshot.
+/// How a snapshot is restored.
 #[derive(Clone, Debug)]
 pub struct Restore {
     /// The file.
@@ -18,7 +18,7 @@ pub struct Restore {
     pub wal_dir: Option<PathBuf>,
     /// Names and peer URLs of the founders.
     pub cluster: Vec<(String, Vec<String>)>,
-    /// What tells clusters with the same founders apart.
+    /// Distinguishes clusters with the same first members.
     pub token: String,
     /// This member.
     pub name: String,
@@ -35,7 +35,7 @@ pub struct Restore {
 /// Makes the data directory of a founding member.
 ///
 /// # Errors
-/// If the snapshot is of no use, or there is something already where the data is to go.
+/// If the snapshot cannot be used, or the target directory is not empty.
 pub fn restore(wanted: &Restore) -> Result<(), Error> {
     let Restore { name, cluster, token, .. } = wanted;
     let founding = replica::bootstrap(cluster, name, token).ok_or_else(|| {

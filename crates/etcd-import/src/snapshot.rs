@@ -1,4 +1,4 @@
-//! A database with the checksum of it after it, as `snapshot save` writes it.
+//! A snapshot file: a database followed by its checksum, as `snapshot save` writes it.
 
 use crate::Error;
 use sha2::{Digest, Sha256};

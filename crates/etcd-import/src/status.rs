@@ -1,4 +1,4 @@
-//! What a database is, in a few numbers.
+//! The status of a database, in a few numbers.
 
 use crate::database::{KEYS, revision};
 use crate::{Database, Error};
@@ -44,7 +44,7 @@ impl Database {
                 let (rev, is_tombstone) =
                     revision(key).ok_or_else(|| Error::contents(KEYS, format!("{key:02x?} is no revision")))?;
                 status.revision = rev.main;
-                // A record without a key stands for a revision that was skipped on purpose.
+                // A record without a key marks a revision that was skipped on purpose.
                 let key = KvView::parse(value).map(|view| view.key.to_vec()).unwrap_or_default();
                 if is_tombstone {
                     seen.remove(&key);

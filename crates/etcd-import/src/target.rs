@@ -56,7 +56,7 @@ impl Target {
             Ok(dir) => Ok(Target { disk, dir, made }),
             Err(error) => {
                 if let DataDirError::Locked { .. } = error {
-                    // Somebody else has begun at the same moment.
+                    // Another process has begun at the same moment.
                     made.0.clear();
                 }
                 Err(error.into())
@@ -86,7 +86,7 @@ impl Target {
         Ok(revision)
     }
 
-    /// Writes the log, which makes the directory one of a member: it continues after the entry `behind`. There is all of it at once, or
+    /// Writes the log, which makes the directory a member's: it continues after the entry `behind`. There is all of it at once, or
     /// none: a member that started on a part of it would have forgotten what it has acknowledged.
     pub(crate) fn write_log(
         mut self,

@@ -39,7 +39,7 @@ impl Votes {
         self.snapshots.iter().rev().find(|snapshot| snapshot.index() == index).map(Snapshot::term)
     }
 
-    /// Who votes after the entry `index`; nothing if the log does not say.
+    /// Raft's configuration after the entry `index`; `None` if the log does not say.
     pub(crate) fn at(&self, index: u64) -> Option<ConfState> {
         let known = |snapshot: &&Snapshot| snapshot.index() <= index && snapshot.conf_state.is_some();
         let base = self.snapshots.iter().rev().find(known);

@@ -1,4 +1,4 @@
-//! Figures and verdicts in the form that people read.
+//! Figures and verdicts as text.
 
 use std::time::Duration;
 

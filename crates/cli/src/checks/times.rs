@@ -1,4 +1,4 @@
-//! How long many like things took.
+//! Times of many measurements of one kind.
 
 use crate::print::json::Object;
 use std::time::Duration;

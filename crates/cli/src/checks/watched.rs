@@ -1,4 +1,4 @@
-//! Work that takes a while: it has a bar, and can be stopped.
+//! Long work with a progress bar, which can be stopped.
 
 use crate::command::Context;
 use crate::failure::{Failure, Outcome, code};
@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// How often those who wait look.
+/// How often a waiting thread looks.
 const STEP: Duration = Duration::from_millis(100);
 
-/// How far the work has come; counted by whoever does it.
+/// The progress of the work, counted by the threads that do it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress(Arc<AtomicU64>);
 
@@ -62,7 +62,7 @@ pub(super) fn run<T: Send + 'static>(
     let (tell, mut told) = tokio::sync::oneshot::channel();
     let seen = progress.clone();
     std::thread::Builder::new().name("check".into()).spawn(move || {
-        // Nobody waits any more after a signal.
+        // After a signal no thread waits any more.
         let _ = tell.send(work(&seen));
     })?;
     context.wait(async {

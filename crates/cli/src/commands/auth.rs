@@ -1,4 +1,4 @@
-//! `auth`: whether users matter.
+//! `auth`: switches authentication on and off.
 
 use crate::command::{Command, Context, command, group};
 use crate::failure::{Failure, Outcome};

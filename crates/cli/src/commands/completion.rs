@@ -1,4 +1,4 @@
-//! `completion`: scripts that have a shell complete command lines. They ask the hidden command [`HIDDEN`], as the scripts of etcd's tool do.
+//! `completion`: scripts for a shell's completion of command lines. They call the hidden command [`HIDDEN`], as those of etcd's tool do.
 
 use crate::command::{Action, Command, Context, command};
 use crate::failure::{Failure, Outcome};
@@ -16,7 +16,7 @@ const fn of(run: fn(&Context) -> Outcome) -> Command {
     command("completion", "bash|zsh|fish|powershell", "Prints a script with which a shell completes command lines", run)
 }
 
-/// Answers what may stand in the place of the last word.
+/// The possible completions of the last word.
 pub(crate) const HIDDEN: &str = "__complete";
 /// The same without what each is for.
 pub(crate) const HIDDEN_BARE: &str = "__completeNoDesc";
@@ -69,7 +69,7 @@ fn candidates(tool: &Tool, words: &[String]) -> Vec<(String, &'static str)> {
     };
     let (mut table, mut path): (&'static [Command], Option<&'static Command>) = (tool.commands, None);
     for word in before.iter().filter(|word| !word.starts_with('-')) {
-        // The value of a flag may look like a command's name, which misleads nobody for long.
+        // The value of a flag may look like a command's name: then the completions are wrong until the line goes on.
         if let Some(found) = suggest::find(table, word) {
             path = Some(found);
             table = match found.action {

@@ -33,7 +33,7 @@ fn run(context: &Context) -> Outcome {
     printer.answer("etcdserverpb.DeleteRangeResponse", &answer, Some(&simple), Some(&fields))
 }
 
-/// How long somebody who did not mean a range has to say so.
+/// How long the user may take to interrupt a deletion of a range that was not meant.
 const SECOND_THOUGHTS: Duration = Duration::from_secs(2);
 
 /// What the flags and arguments ask for. A second argument may be meant as another key: that it ends a range is said, with time to stop.

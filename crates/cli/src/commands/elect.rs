@@ -1,4 +1,4 @@
-//! `elect`: takes part in an election, or listens to it.
+//! `elect`: takes part in an election, or observes it.
 
 use super::lock::{leave, stopped};
 use crate::command::{Command, Context, command};
@@ -12,7 +12,7 @@ pub(crate) const COMMAND: Command = command("elect", "<election name> [value]", 
 
 const ARGUMENTS: &str = "elect takes one election name argument and an optional proposal argument";
 
-/// A leader whose client is gone leads so much longer.
+/// How long a leader whose client is gone still leads.
 const TTL: Duration = Duration::from_secs(60);
 
 fn run(context: &Context) -> Outcome {

@@ -1,4 +1,4 @@
-//! `endpoint`: what each member says of itself.
+//! `endpoint`: health, status and hash of each member.
 
 use crate::command::{Command, Context, command, group};
 use crate::failure::{Failure, Outcome, code};
@@ -51,7 +51,7 @@ fn health(context: &Context) -> Outcome {
     let printer = context.printer()?;
     let clients = targets(context)?.into_iter().map(|endpoint| Ok((context.client_of(&endpoint)?, endpoint)));
     let clients = clients.collect::<Outcome<Vec<_>>>()?;
-    // Who does not answer keeps nobody waiting but itself.
+    // A member that does not answer delays no other.
     let found = context.wait(async {
         let asked = clients.into_iter().map(|(client, endpoint)| tokio::spawn(Health::ask(client, endpoint)));
         let asked: Vec<_> = asked.collect();
@@ -138,16 +138,16 @@ fn show_health(printer: Printer, found: &[Health]) -> Outcome {
     Ok(())
 }
 
-/// Who answered what, and why the last one did not that did not.
+/// The answers by endpoint, and the last failure.
 type Answers<A> = (Vec<(Endpoint, A)>, Option<Failure>);
 
-/// What all endpoints answered; those that did not are told of, and make the command fail.
+/// The answers of all endpoints. Failures are printed, and make the command fail.
 fn ask_all<A>(
     context: &Context,
     what: &str,
     ask: impl Fn(&client::Client, &Endpoint) -> Outcome<A>,
 ) -> Outcome<Answers<A>> {
-    // Who cannot log in is told so before any member is asked.
+    // A failed login is reported before any member is asked.
     context.client()?;
     let (mut answers, mut last) = (Vec::new(), None);
     for endpoint in targets(context)? {
@@ -200,7 +200,7 @@ fn status(context: &Context) -> Outcome {
             print::out(lines.end().as_bytes())?;
         }
         Format::Json => {
-            // IDs stay decimal here, whatever --hex says: so it is with etcd's tool.
+            // IDs stay decimal here even with --hex, as in etcd's tool.
             let style = Style::default();
             let object = |(endpoint, status): &(Endpoint, StatusResponse)| {
                 let status = json::message("etcdserverpb.StatusResponse", status, style);

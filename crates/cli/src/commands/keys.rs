@@ -1,4 +1,4 @@
-//! What `get`, `del` and `watch` have in common: which keys are meant.
+//! The keys that `get`, `del` and `watch` are about: what their flags have in common.
 
 use crate::failure::{Failure, Outcome};
 use crate::flags::Parsed;

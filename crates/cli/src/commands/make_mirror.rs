@@ -1,4 +1,4 @@
-//! `make-mirror`: copies keys to another cluster, and goes on with every change.
+//! `make-mirror`: copies keys to another cluster, and then every change.
 
 use crate::command::{Command, Context, command};
 use crate::failure::{Failure, Outcome, code};
@@ -28,7 +28,7 @@ pub(crate) const COMMAND: Command =
 
 /// Keys of one answer.
 const PAGE_KEYS: i64 = 1000;
-/// How often the number of copied keys is told.
+/// How often the number of copied keys is printed.
 const TELL: Duration = Duration::from_secs(30);
 
 struct Mirror {
@@ -97,7 +97,7 @@ impl Mirror {
         self.copied.set(self.copied.get() + keys as u64);
     }
 
-    /// Copies what is there at one revision, and returns that.
+    /// Copies the keys at one revision, and returns the revision.
     async fn copy_all(&self) -> Outcome<i64> {
         let (mut key, range_end) = self.range();
         let mut revision = 0;

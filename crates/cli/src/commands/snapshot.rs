@@ -103,7 +103,7 @@ impl Part {
                 format!("could not open {} (open {}: {})", path.display(), path.display(), print::go::io(&error)),
             )
         };
-        // Nobody else is to read what may hold secrets.
+        // Only the owner may read it: it may hold secrets.
         let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&path).map_err(named)?;
         Ok(Part { file, path, target: target.into(), is_finished: false })
     }

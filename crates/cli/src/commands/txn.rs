@@ -1,4 +1,4 @@
-//! `txn`: conditions, what is done if they hold, and what if they do not, each up to an empty line.
+//! `txn`: reads the conditions, the operations if they hold, and the operations if they do not, each up to an empty line.
 
 use super::{del, get, put, words};
 use crate::command::{Command, Context, command};

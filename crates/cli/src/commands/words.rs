@@ -1,4 +1,4 @@
-//! Lines of `txn` and `watch -i`, taken apart into words.
+//! Splitting lines of `txn` and `watch -i` into words.
 
 use crate::raw;
 

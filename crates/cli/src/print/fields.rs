@@ -60,7 +60,7 @@ impl Lines {
         self
     }
 
-    /// All that there is to say of an answer without contents.
+    /// An answer without contents: its header alone.
     pub(crate) fn of_header(hex: bool, header: Option<&ResponseHeader>) -> String {
         let mut lines = Lines::with_hex_ids(hex);
         lines.header(header);

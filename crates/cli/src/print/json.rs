@@ -1,6 +1,6 @@
 //! Messages as Go's `encoding/json` writes the structures that etcd's tools make of them: fields in the order of the `.proto` file under
-//! their names there, zero values left out, numbers as numbers, enumerations by number, bytes in base64. A group of which one field is
-//! set stands under the group's name.
+//! their names there, zero values left out, numbers as numbers, enumerations by number, bytes in base64. A `oneof` is an object under its
+//! own name.
 
 use super::go::{base64, put};
 use api::Message as Encode;

@@ -1,4 +1,4 @@
-//! Key and value on a line each, and little else.
+//! The simple form: key and value on a line each, and little else.
 
 use super::Printer;
 use super::go::hex;

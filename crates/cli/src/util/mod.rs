@@ -52,7 +52,7 @@ fn exists(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// A database file that nobody works with; whoever does has `--timeout` to end.
+/// A database file that no other process uses; one that does has `--timeout` to end.
 fn open(context: &Context, path: &Path) -> Outcome<Database> {
     Ok(Database::open_unused(path, context.parsed.duration("timeout"))?)
 }

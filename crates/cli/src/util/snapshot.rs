@@ -71,7 +71,7 @@ fn restore(context: &Context) -> Outcome {
         return Err(Failure::args("snapshot restore requires exactly one argument"));
     };
     let parsed = &context.parsed;
-    // More than any revision is too much, whatever it is.
+    // No revision is that large.
     let revision_bump = i64::try_from(parsed.uint("bump-revision")).unwrap_or(i64::MAX);
     let marks_compacted = parsed.switch("mark-compacted");
     if (revision_bump > 0) != marks_compacted {

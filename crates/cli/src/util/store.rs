@@ -1,4 +1,4 @@
-//! `store verify`: whether a member's data is what was written.
+//! `store verify`: checks every record of a member's data.
 
 use crate::command::{Command, Context, command, group};
 use crate::failure::{Failure, Outcome, code};

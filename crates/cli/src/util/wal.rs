@@ -1,4 +1,4 @@
-//! `wal dump`: what is in a Raft log, ours or etcd's.
+//! `wal dump`: prints the records of a Raft log, ours or etcd's.
 
 use crate::command::{Command, Context, command, group};
 use crate::failure::{Failure, Outcome};
@@ -31,7 +31,7 @@ fn dump(context: &Context) -> Outcome {
         failed = print::out((line(&record) + "\n").as_bytes()).err();
         failed.is_none()
     });
-    // Who takes no more lines is not told of damage after them.
+    // A reader that takes no more lines gets no report of damage after them.
     failed.map_or(Ok(read?), Err)
 }
 

@@ -1,9 +1,8 @@
 //! Reads database files of bbolt, the library that etcd keeps its data with. The layout is drawn in `docs/formats.md`, "Snapshot image".
 //!
-//! Nothing in a file is believed: places, lengths and page numbers are checked before they are used, no page is gone through twice, the
-//! elements of a page have no byte in common, and whatever a file with holes says of itself, memory is bounded by one leaf, which has
-//! [`RUN_BYTES_MAX`] and the bytes of the file at most, with the branches on the way to it, which have [`WAY_BYTES_MAX`] together. A walk
-//! recurses by level, of which there are [`DEPTH_MAX`].
+//! Files are not trusted: places, lengths and page numbers are checked before they are used, no page is visited twice, and the elements of
+//! a page share no byte. Memory is bounded, also for a file with holes: by one leaf, of at most [`RUN_BYTES_MAX`] and the bytes of
+//! the file, and the branches above it, of at most [`WAY_BYTES_MAX`] together. A walk recurses by level, of which there are [`DEPTH_MAX`].
 
 mod page;
 
@@ -17,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// Levels of a tree: a tree of more than a few is none that was written.
 const DEPTH_MAX: usize = 64;
-/// Bytes of a page with those that it goes on into: what etcd has written came in a message, none of which is longer.
+/// Most bytes of a page with those into which it continues: what etcd stores came in a message, and none is longer.
 const RUN_BYTES_MAX: u64 = 2 << 30;
 /// Bytes of the branches on the way from the root to a leaf. Those of etcd are single pages, but for keys of kilobytes.
 const WAY_BYTES_MAX: u64 = 64 << 20;
@@ -46,7 +45,7 @@ enum Root {
     Inline(Vec<u8>),
 }
 
-/// What [`Db::walk`] tells of: key, and value unless it is a bucket.
+/// What [`Db::walk`] visits: key, and value unless it is a bucket.
 type Visit<'a> = dyn FnMut(&[u8], Option<&[u8]>) -> Result<(), Error> + 'a;
 
 impl Db {
@@ -62,7 +61,7 @@ impl Db {
     /// readers, for as long as `patience` (0: for ever), before it looks where the trees begin.
     ///
     /// # Errors
-    /// As [`Db::open`], or if somebody has the file open for writing.
+    /// As [`Db::open`], or if another process has the file open for writing.
     pub fn open_unused(path: &Path, patience: Duration) -> Result<Db, Error> {
         let file = File::open(path).map_err(Error::io("open", path))?;
         let begun = Instant::now();
@@ -141,7 +140,7 @@ impl Db {
         Error::Damaged { path: self.path.clone(), page, what: what.into() }
     }
 
-    /// A page with those that it goes on into; a branch of at most `room` bytes.
+    /// A page with those into which it continues; a branch of at most `room` bytes.
     fn read(&self, id: u64, room: u64) -> Result<Vec<u8>, Error> {
         if !(2..self.meta.pages).contains(&id) {
             return Err(self.damaged(id, "there is no such page"));
@@ -196,7 +195,7 @@ impl Walk<'_> {
             return Err(self.db.damaged(id, "the tree is too deep"));
         }
         let bytes = self.db.read(id, room)?;
-        // Those that it goes on into count as well: an empty leaf could be long, and hang everywhere.
+        // The pages into which it continues count as well: otherwise one long empty leaf could be used as every child.
         let span = bytes.len().checked_div(self.db.meta.page_bytes).unwrap_or(0) as u64;
         self.pages_left =
             self.pages_left.checked_sub(span).ok_or_else(|| self.db.damaged(id, "pages form a circle"))?;

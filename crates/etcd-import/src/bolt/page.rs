@@ -1,4 +1,4 @@
-//! What the bytes of pages mean.
+//! The layout of pages.
 
 /// A page with keys and the pages of children.
 pub(super) const BRANCH: u16 = 0x01;
@@ -92,7 +92,7 @@ pub(super) fn checksum(bytes: &[u8]) -> u64 {
 pub(super) struct Head {
     pub(super) id: u64,
     pub(super) kind: u16,
-    /// How many pages more it goes on.
+    /// Number of further pages into which it continues.
     pub(super) overflow: u32,
 }
 

@@ -1,4 +1,4 @@
-//! The reader against the writer of our own snapshots, and against bytes that nobody wrote.
+//! The reader against the writer of our own snapshots, and against random bytes.
 
 #![allow(clippy::unwrap_used)]
 

@@ -24,7 +24,7 @@ pub(super) struct Mixed {
     pub(super) took: Duration,
     pub(super) reads: Times,
     pub(super) writes: Times,
-    /// How so many were had on their way at a time.
+    /// The way by which many requests were kept in flight.
     pub(super) means: String,
     /// Whether the page cache was passed by.
     pub(super) is_direct: bool,
@@ -88,7 +88,7 @@ pub(super) fn run(file: &File, is_direct: bool, size: u64, progress: &Progress) 
     Ok(Mixed { took, reads: of(true), writes: of(false), means, is_direct })
 }
 
-/// Every block is to be there before it is read.
+/// Every block must exist before it is read.
 fn fill(file: &File, size: u64, progress: &Progress) -> io::Result<()> {
     let pages = vec![Page::noisy(); FILL_BYTES / BLOCK_BYTES as usize];
     let bytes = bytes_of(&pages);

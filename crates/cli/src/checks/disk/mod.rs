@@ -1,4 +1,4 @@
-//! `check disk`: what guides do with `fio`, without `fio`.
+//! `check disk`: the disk tests that guides do with `fio`, without `fio`.
 
 mod crew;
 mod mixed;
@@ -29,7 +29,7 @@ pub(super) const COMMAND: Command =
         JSON,
     ]);
 
-/// What a member needs to send heartbeats in time, whatever its log does.
+/// What a member needs to send heartbeats in time while its log is busy.
 pub(super) const SYNC_MAX: Duration = Duration::from_millis(10);
 /// As much as guides write, all or at random.
 const STEADY_BYTES: u64 = 22 << 20;

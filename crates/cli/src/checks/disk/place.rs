@@ -57,7 +57,7 @@ impl Place {
         format!("`{}` ({}, {} free{remark})", self.dir.display(), self.file_system, bytes(self.free_bytes))
     }
 
-    /// An object with the directory, to be gone on with.
+    /// A JSON object with the directory, to which the caller adds.
     pub(in crate::checks) fn json(&self) -> Object {
         let object = Object::default().text("dir", &self.dir.to_string_lossy());
         object.text("fileSystem", self.file_system).raw("freeBytes", self.free_bytes)
@@ -79,7 +79,7 @@ impl Place {
     }
 }
 
-/// A file that has no name any more: it is gone with the process, however that ends.
+/// A file without a name: it ends with the process, however that ends.
 pub(super) struct Scratch {
     pub(super) file: File,
     /// The same past the page cache; none where the file system has nothing else.
@@ -94,7 +94,7 @@ impl Scratch {
         let options = || OpenOptions::new().read(true).write(true).mode(0o600).to_owned();
         let file = options().create_new(true).open(&path).map_err(bad)?;
         let direct = options().custom_flags(libc::O_DIRECT).open(&path).ok();
-        // It is still empty: there is little that a kill could leave behind, and nothing from now on.
+        // It is still empty: a kill before this leaves an empty file, and later nothing.
         std::fs::remove_file(&path).map_err(bad)?;
         reserve(&file, size).map_err(bad)?;
         Ok(Scratch { file, direct })
@@ -150,7 +150,7 @@ mod tests {
     fn the_file_has_no_name() {
         let dir = std::env::temp_dir().join(format!("cairn-check-place-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("made");
-        // What an earlier one has left behind is in nobody's way.
+        // A leftover of an earlier run does no harm.
         let left = dir.join(format!("cairn-check-disk.{}", std::process::id()));
         std::fs::write(&left, "left").expect("written");
         let place = Place::find(&dir.to_string_lossy()).expect("a directory");

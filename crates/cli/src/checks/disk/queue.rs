@@ -79,7 +79,7 @@ impl Queue {
         let (count, list) = (events.len() as libc::c_long, events.as_mut_ptr());
         let forever = std::ptr::null_mut::<libc::timespec>();
         loop {
-            // SAFETY: there is room for so many events.
+            // SAFETY: the buffer has room for this many events.
             let found =
                 unsafe { libc::syscall(libc::SYS_io_getevents, self.0, 1 as libc::c_long, count, list, forever) };
             match usize::try_from(found) {

@@ -1,4 +1,4 @@
-//! The sizes of clusters in etcd's hardware guide, and which of them the machine is good for.
+//! The sizes of clusters in etcd's hardware guide, and which of them this machine can serve.
 
 use super::Machine;
 use crate::checks::disk::Steady;

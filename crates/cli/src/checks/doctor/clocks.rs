@@ -1,4 +1,4 @@
-//! Whether the clocks are right. Nothing in the log depends on them, but certificates, tokens and everybody who compares logs do.
+//! Whether the clocks are right. Nothing in the Raft log depends on them, but certificates, tokens and the comparison of log lines do.
 
 use super::{Finding, Report};
 use crate::checks::format::{Grade, time};
@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Clocks of members that are further apart are worth a warning, as members think too.
 const APART_MAX_SECONDS: f64 = 1.0;
 
-/// What is to be said about them.
+/// The findings about them.
 pub(super) fn findings(report: &Report) -> Vec<Finding> {
     let mut findings = vec![own()];
     let told = report.reached().iter().filter_map(|trip| {

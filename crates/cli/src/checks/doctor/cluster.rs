@@ -1,4 +1,4 @@
-//! What the members say of themselves: quota, history, alarms, open files, their own disks.
+//! Checks of the members' own figures: quota, history, alarms, open files, disks.
 
 use super::Finding;
 use super::machine::OPEN_FILES_MIN;
@@ -22,10 +22,10 @@ pub(super) struct Told {
 const QUOTA_SHARE_MAX: f64 = 0.8;
 /// A history that has never been compacted is worth a warning when it is so long.
 const HISTORY_MAX: f64 = 10_000.0;
-/// What a quota of 0 stands for.
+/// The quota that 0 means.
 const QUOTA_DEFAULT: i64 = 2 << 30;
 
-/// Whether anybody listens where a member would: nobody has said that there is one.
+/// Whether a process listens at one of the endpoints. For commands that name none.
 pub(super) fn is_somebody_there(context: &Context) -> bool {
     let endpoints = globals::endpoints(&context.parsed).unwrap_or_default();
     endpoints.iter().any(|endpoint| std::net::TcpStream::connect(endpoint.address()).is_ok())
@@ -37,7 +37,7 @@ pub(super) fn ask(context: &Context) -> Outcome<Vec<Told>> {
     let listed = context.call(client.member_list(MemberListRequest { linearizable: false }))?;
     let mut told = Vec::new();
     for member in &listed.members {
-        // Members that do not answer are told of by the test of the network; of several URLs one is enough.
+        // The test of the network reports members that do not answer; of several URLs one is enough.
         let urls = member.client_ur_ls.iter().filter_map(|url| url.parse::<Endpoint>().ok());
         for endpoint in urls {
             let client = globals::client(&context.parsed, vec![endpoint.clone()], Some(context.patience()))?;
@@ -58,7 +58,7 @@ pub(super) fn kept(members: &[Told]) -> Option<u64> {
     Some((member.status.header.as_ref()?.revision as f64 - compacted).max(0.0) as u64)
 }
 
-/// What is to be said about them.
+/// The findings about them.
 pub(super) fn findings(members: &[Told]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for member in members {

@@ -1,9 +1,9 @@
-//! One thing that was looked at.
+//! The result of one check.
 
 use crate::checks::format::Grade;
 use crate::print::json::Object;
 
-/// What is to be said about it.
+/// The verdict of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) name: &'static str,

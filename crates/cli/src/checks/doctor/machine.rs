@@ -118,7 +118,7 @@ fn io_class() -> Option<u32> {
     u32::try_from(found).ok().map(|priority| priority >> CLASS_SHIFT)
 }
 
-/// What is to be said about it.
+/// The findings about it.
 pub(super) fn findings(machine: &Machine) -> Vec<Finding> {
     vec![processors(machine), memory(machine), huge_pages(machine), files(machine), priority(machine)]
 }

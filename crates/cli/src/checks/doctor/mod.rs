@@ -1,5 +1,5 @@
-//! `cairn doctor`: looks at the machine, its disk and the other members, and says what is wrong, what size of cluster that is good for,
-//! and what to set.
+//! `cairn doctor`: checks the machine, its disk and the other members, and reports faults, the size of cluster that this machine can
+//! serve, and what to set.
 
 mod advice;
 mod class;
@@ -50,7 +50,7 @@ fn run(context: &Context) -> Outcome {
     }
     let wants_json = wants_json(&context.parsed)?;
     let report = examine(context)?;
-    // Memory that stands for a disk says nothing about one.
+    // A file system in memory says nothing about a disk.
     let disk = report.steady().filter(|_| report.place.as_ref().is_ok_and(|place| !place.is_memory()));
     let fit = class::fit(&report.machine, disk);
     let advice = advice::all(&report, fit.class());
@@ -63,7 +63,7 @@ fn run(context: &Context) -> Outcome {
 fn examine(context: &Context) -> Outcome<Report> {
     let place = Place::find(context.parsed.text("data-dir"));
     let disk = place.as_ref().ok().map(|place| measure_disk(context, place, DISK_BYTES, BLOCK_BYTES));
-    // Whoever stops the test of the disk stops all.
+    // A signal during the disk test ends the whole command.
     let disk = match disk {
         Some(Err(failure)) if failure.code == code::INTERRUPTED => return Err(failure),
         disk => disk,

@@ -1,4 +1,4 @@
-//! What the test of the disk says.
+//! Findings of the disk test.
 
 use super::{Finding, Report};
 use crate::checks::disk::{SYNC_MAX, Steady};
@@ -7,7 +7,7 @@ use crate::checks::format::{Grade, bytes, number, time};
 /// A member that has less room than this raises the alarm that its disk is full before long.
 const FREE_BYTES_MIN: u64 = 4 << 30;
 
-/// What is to be said about it; `is_named`: somebody has said which directory is meant.
+/// The findings about it; `is_named`: the directory was named on the command line.
 pub(super) fn findings(report: &Report, is_named: bool) -> Vec<Finding> {
     let place = match &report.place {
         Ok(place) => place,

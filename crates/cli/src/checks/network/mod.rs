@@ -29,7 +29,7 @@ pub(super) const COMMAND: Command =
             JSON,
         ]);
 
-/// So many round trips are enough for a p99, and for anybody's patience.
+/// This many round trips are enough for a p99.
 const COUNT_MAX: i64 = 100_000;
 
 fn run(context: &Context) -> Outcome {

@@ -36,7 +36,7 @@ pub(in crate::checks) struct Reached {
     pub(in crate::checks) clock: Option<Clock>,
 }
 
-/// How a member's clock is to ours.
+/// The difference of a member's clock to ours.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::checks) struct Clock {
     pub(in crate::checks) ahead_seconds: f64,
@@ -44,7 +44,7 @@ pub(in crate::checks) struct Clock {
     pub(in crate::checks) error_seconds: f64,
 }
 
-/// Asks each of them so many times.
+/// Asks each of them this many times.
 pub(in crate::checks) fn measure(context: &Context, targets: Vec<Target>, count: usize) -> Outcome<Vec<Trip>> {
     let total = (targets.len() * count) as u64;
     let mut bar = Bar::new();
@@ -78,7 +78,7 @@ fn ask(context: &Context, target: &mut Target, count: usize, step: &mut dyn FnMu
         context.wait(statuses(&client, endpoint, count, step))
     });
     let (requests, clock) = match asked {
-        // Members with TLS may let nobody in there but members.
+        // Members with TLS may accept only members there.
         Some(asked) => (asked?.1, context.wait(async { clock(&mut of_peer.pages(peer).await.ok()?).await })),
         None if target.name.is_empty() => context.wait(async {
             let mut pages = of_peer.pages(peer).await.map_err(plain)?;
@@ -140,12 +140,12 @@ fn failed(error: &io::Error) -> Failure {
     Failure::new(code::ERROR, format!("cannot connect: {error}"))
 }
 
-/// The addresses of `host:port`. Name servers that do not answer are waited for on a thread of its own, which nobody has to wait for.
+/// The addresses of `host:port`. A separate thread waits for the name servers, so that the caller need not wait if they do not answer.
 async fn look_up(address: &str, limit: Duration) -> Outcome<Vec<SocketAddr>> {
     let (tell, told) = tokio::sync::oneshot::channel();
     let name = address.to_owned();
     std::thread::Builder::new().name("names".into()).spawn(move || {
-        // Nobody listens any more after the time is over.
+        // The receiver is gone once the time is over.
         let _ = tell.send(name.to_socket_addrs().map(Iterator::collect));
     })?;
     match tokio::time::timeout(limit, told).await {
@@ -183,7 +183,7 @@ async fn versions(pages: &mut Pages, count: usize, step: &mut dyn FnMut()) -> Ou
     Ok(Times::new(nanos))
 }
 
-/// How the member's clock is to ours, if it tells.
+/// The difference of the member's clock to ours, if it reports its time.
 async fn clock(pages: &mut Pages) -> Option<Clock> {
     let (asked, started) = (SystemTime::now(), Instant::now());
     let answer = pages.get(PROBING).await.ok()?;

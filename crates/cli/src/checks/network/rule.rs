@@ -1,4 +1,4 @@
-//! How heartbeats, elections and round trips belong together.
+//! The rule that relates heartbeats, election timeouts and round trips.
 
 use super::Trip;
 use crate::checks::format::time;

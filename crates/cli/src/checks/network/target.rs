@@ -1,4 +1,4 @@
-//! Who is measured.
+//! The members that are measured.
 
 use crate::command::Context;
 use crate::failure::{Failure, Outcome, code};
@@ -50,7 +50,7 @@ pub(super) fn find(context: &Context) -> Outcome<Vec<Target>> {
 /// The members of the cluster.
 pub(in crate::checks) fn of_cluster(context: &Context) -> Outcome<Vec<Target>> {
     let client = context.client()?;
-    // Without a leader as well: it is then that somebody wants to know.
+    // Also without a leader: that is when it is needed most.
     let listed = context.call(client.member_list(MemberListRequest { linearizable: false }))?;
     listed.members.iter().map(of_member).collect()
 }

@@ -1,4 +1,4 @@
-//! `check`: whether a cluster keeps up with a load, and what memory data costs it.
+//! `check`: whether a cluster keeps up with a load, and how much memory data takes.
 
 mod datascale;
 mod perf;
@@ -53,7 +53,7 @@ fn range(context: &Context) -> (Bytes, Bytes) {
     (Bytes::from(prefix.to_string()), client::prefix_end(prefix.as_bytes()))
 }
 
-/// Refuses to work where somebody has keys; `quote` is what stands around the command to delete them.
+/// Refuses to run where there are keys already; `quote` encloses the command to delete them in the message.
 fn is_free(context: &Context, client: &Client, quote: &str) -> Outcome {
     let (key, range_end) = range(context);
     let found = context.call(client.range(RangeRequest { key, range_end, limit: 1, ..Default::default() }))?;
@@ -91,7 +91,7 @@ fn tidy_space(context: &Context, client: &Client) -> Outcome {
     Ok(())
 }
 
-/// A result that nobody reads any more stops nothing.
+/// A failure to print a result is ignored.
 fn print_line(text: &str) {
     let _ = print::out(format!("{text}\n").as_bytes());
 }

@@ -1,4 +1,4 @@
-//! What became of many requests.
+//! The report about many requests.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -49,7 +49,7 @@ impl Report {
         std::iter::once("FAIL: too many errors\n".to_string()).chain(lines).collect()
     }
 
-    /// The verdict about a load of so many writes a second, and whether it is a good one.
+    /// The verdict about a load of this many writes a second, and whether it is a good one.
     pub(super) fn verdict(&self, per_second: f64, wanted: u32) -> (String, bool) {
         let mut out = self.errors();
         let mut is_good = out.is_empty();

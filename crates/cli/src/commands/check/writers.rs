@@ -38,9 +38,9 @@ impl Writers {
         Writers { orders, tasks: clients.iter().map(begin).collect() }
     }
 
-    /// Has a key written, as soon as somebody is free for it.
+    /// Writes a key as soon as a client is free.
     pub(super) async fn write(&self, key: Bytes) {
-        // Writers go on until this is dropped; one that panicked has said so.
+        // Writers run until this is dropped; one that panicked has reported it.
         let _ = self.orders.send(key).await;
     }
 

@@ -47,14 +47,14 @@ pub(super) fn run(context: &Context, variables: &Variables) -> Outcome {
                             ask.mark_unchanged();
                             tokio::spawn(async move {
                                 if let Err(failure) = follow(printer, *watcher, &program, ask).await {
-                                    // Nobody is there to be told once the command has ended.
+                                    // Once the command has ended there is no receiver.
                                     let _ = failed.send(failure);
                                 }
                             });
                         }
                         Order::Progress => asked.send_modify(|count| *count += 1),
                         Order::Nothing(text) => {
-                            // Nobody is there who could be told that this cannot be told.
+                            // If the output is gone there is nowhere to report that.
                             let _ = std::io::stderr().write_all(&raw::bytes(&(text + "\n")));
                         }
                     }

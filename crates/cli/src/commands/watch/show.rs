@@ -1,4 +1,4 @@
-//! What is printed of a watch.
+//! Printing the responses of a watch.
 
 use crate::commands::lock::run_program;
 use crate::failure::{Failure, Outcome, code};
@@ -22,9 +22,9 @@ pub(super) fn ended(printer: Printer, watcher: &Watcher, error: &Error) -> Outco
     watcher.cancellation().map_or(Ok(()), |answer| show_end(printer, answer))
 }
 
-/// Forms for programs tell of the end as well.
+/// Forms for programs show the end as well.
 fn show_end(printer: Printer, answer: &WatchResponse) -> Outcome {
-    // Of a watch that never began, etcd's tool has nothing to tell but that.
+    // For a watch that never began, etcd's tool prints only that.
     let refused = WatchResponse { canceled: true, ..Default::default() };
     let answer = if answer.created { &refused } else { answer };
     match printer.format {
