@@ -1,9 +1,9 @@
-//! Decoding transactions as deep as etcd takes them.
+//! Decoding transactions nested as deep as etcd accepts.
 //!
 //! prost stops at 100 messages inside each other, which is 50 levels of transactions; etcd takes as many levels as
 //! `--max-txn-ops` has operations. Switching prost's bound off would let a client overflow the stack with nested groups of
-//! any message. So the two message types that contain each other are taken apart here, with a bound of their own, and
-//! everything inside them is left to prost.
+//! any message. So the two message types that contain each other are decoded here, with a bound of their own, and everything inside
+//! them by prost.
 
 use crate::etcdserverpb::{RequestOp, TxnRequest, request_op::Request};
 use crate::limits::TXN_NESTING_MAX;

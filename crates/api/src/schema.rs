@@ -1,4 +1,4 @@
-//! What the messages of the API are made of, as tables: for whoever handles messages that it does not know by type.
+//! The fields of the API's messages, as tables: for code that handles messages without knowing their types.
 
 /// A message.
 #[derive(Debug)]

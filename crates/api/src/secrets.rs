@@ -1,4 +1,4 @@
-//! Debug output of messages that carry passwords, their hashes or tokens: none of these is shown, whoever prints a request.
+//! Debug output of messages that carry passwords, their hashes or tokens: none of these is ever shown.
 
 use crate::authpb::User;
 use crate::etcdserverpb::{

@@ -1,4 +1,4 @@
-//! Decoding what others have sent.
+//! Decoding messages from the network.
 
 use bytes::Buf;
 use contain::{Panicked, contain, planted};

@@ -1,5 +1,5 @@
-//! The versions Cairn reports. Clients and Kubernetes switch features on by the etcd version, so that is the one on the wire;
-//! Cairn's own stands beside it.
+//! The versions Cairn reports. Clients and Kubernetes switch features on by the etcd version, so that is the one on the wire; Cairn's own
+//! is reported beside it.
 
 /// The etcd release whose behaviour Cairn has (`Status.version`, `/version`, `etcd --version`).
 pub const ETCD: &str = "3.7.3";

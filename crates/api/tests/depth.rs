@@ -1,4 +1,4 @@
-//! As deep as messages may be nested, on a stack of 2 MiB: what threads have.
+//! Messages nested as deep as allowed, on a stack of 2 MiB, as threads have.
 
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::response_op::Response;

@@ -1,4 +1,4 @@
-//! A client that does no harm, and waits as long as a person would.
+//! The good client, which does no harm and waits as long as a person would.
 
 use api::Code;
 use api::Message;

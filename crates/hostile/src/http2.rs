@@ -1,4 +1,4 @@
-//! Frames of HTTP/2, as nobody would have to write them.
+//! Frames of HTTP/2, valid and invalid.
 
 use crate::choices::Choices;
 

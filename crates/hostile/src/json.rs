@@ -1,4 +1,4 @@
-//! The same messages as JSON, and what becomes of them.
+//! The same messages as JSON, and mutations of them.
 
 use crate::choices::Choices;
 use crate::world::World;

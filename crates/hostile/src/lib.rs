@@ -1,7 +1,7 @@
 //! Hostile clients and peers against a whole member in one process.
 //!
 //! An input is a row of choices (`choices`) that a `script` turns into connections and steps: calls of every method with messages
-//! made by the schema and then bent (`message`, `json`), frames of HTTP/2 and WebSockets, requests of HTTP/1.1, what peers say
+//! made by the schema and then mutated (`message`, `json`), frames of HTTP/2 and WebSockets, requests of HTTP/1.1, messages of peers
 //! (`raft`), TLS. They go over sockets of loopback to a `site`: a member on a simulated disk, with a clock that can be put forward.
 //! After each input a good client must find the member as it should be; from time to time the power is cut, and what was
 //! acknowledged must be there.

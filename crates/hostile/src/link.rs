@@ -1,4 +1,4 @@
-//! One connection to the member, plain or over TLS, that waits for nobody longer than a moment.
+//! One connection to the member, plain or over TLS, which never waits for long.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};

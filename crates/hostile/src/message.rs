@@ -1,4 +1,4 @@
-//! Messages of the API by their schema: valid ones, and what becomes of them.
+//! Messages of the API by their schema: valid ones, and mutations of them.
 
 use crate::choices::Choices;
 use crate::world::World;

@@ -1,4 +1,4 @@
-//! Inputs for a machine without libFuzzer: from a seed, and from inputs that are there.
+//! Inputs for a machine without libFuzzer: from a seed, and from earlier inputs.
 
 use disk::sim::Random;
 

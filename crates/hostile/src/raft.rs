@@ -1,4 +1,4 @@
-//! What a peer says.
+//! Messages of a hostile peer.
 
 use crate::choices::Choices;
 use crate::world::World;

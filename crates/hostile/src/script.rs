@@ -1,4 +1,4 @@
-//! What an input says is done to the member.
+//! Turns an input into connections and steps against the member.
 
 use crate::choices::Choices;
 use crate::http2;

@@ -1,4 +1,4 @@
-//! A member that is attacked, and the good client that has to find it well.
+//! The member that is attacked, and the good client that must find it healthy.
 
 use crate::good::Good;
 use crate::link;

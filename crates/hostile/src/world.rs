@@ -1,4 +1,4 @@
-//! What scripts know of the member they attack, so that their messages mean something to it.
+//! What scripts know of the member they attack, so that their messages have an effect.
 
 use crate::choices::Choices;
 

@@ -5,8 +5,8 @@
 //! cargo test -p cairn-hostile --test fuzz -- --target front_door --replay FILE...
 //! ```
 //!
-//! Each target runs in a process of its own, which a member that dies takes with it: this one tells by which input. Without
-//! arguments, as among all tests, only the seeds are played.
+//! Each target runs in a process of its own, which ends with a member that crashes; the parent reports the input. Without arguments, as
+//! in a run of all tests, only the seeds are played.
 
 #![allow(clippy::disallowed_methods, reason = "how long it runs, and where it begins, come from the clock")]
 

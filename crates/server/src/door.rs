@@ -1,4 +1,4 @@
-//! What the log says of clients that cannot be taken: a line now and then, however many they are.
+//! Log lines about clients that cannot be accepted: one now and then, however many they are.
 
 use contain::lock;
 use std::fmt;

@@ -1,5 +1,5 @@
 //! A member as a value, for tests that attack it from outside in their own process: on any disk, at free ports of loopback, and with a
-//! clock that can be put forward. Everything between the sockets and the disk is what the binary runs.
+//! clock that can be put forward. Between the sockets and the disk it runs the same code as the binary.
 
 use crate::config::{self, Asked};
 use crate::listening::Listening;

@@ -1,4 +1,4 @@
-//! The shell of a member: everything that blocks, sleeps, spawns or talks to the outside.
+//! The shell of a member: everything that blocks, sleeps, spawns or does I/O.
 //!
 //! The path of a put: [`rpc`] parses it on a request thread, `services/kv.rs` checks and proposes it, `node/consensus.rs` writes
 //! it to the log and commits it, `node/apply.rs` applies it to [`store`], and the answer goes back to the request thread.

@@ -1,4 +1,4 @@
-//! The sockets that this member listens at, and what is spoken at each.
+//! The sockets at which this member listens, and the protocols of each.
 
 use crate::config::{Config, Listen, Place};
 use crate::system::socket_file::{self, SocketFile};

@@ -1,4 +1,4 @@
-//! What is answered at `--listen-metrics-urls`: health and metrics, nothing else.
+//! The service at `--listen-metrics-urls`: health and metrics, nothing else.
 
 use crate::services::Services;
 use bytes::Bytes;

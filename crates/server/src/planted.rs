@@ -1,4 +1,4 @@
-//! Panics on purpose, in tests only: over a message that says so.
+//! Panics on purpose, in tests only: over a message that asks for one.
 //!
 //! The test below starts a member as a process of its own, which is this test's binary again, and has it panic.
 

@@ -1,4 +1,4 @@
-//! What the process says where it was started. Where nobody reads it, or there is no room for it, it goes on all the same.
+//! Messages on standard output and standard error. If they cannot be written, the process continues all the same.
 
 use std::fmt;
 use std::io::{self, Write};

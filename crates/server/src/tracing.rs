@@ -1,4 +1,4 @@
-//! What is traced of calls: their spans begin and end here, and go to a collector by OTLP over gRPC, without TLS, as etcd's do.
+//! Tracing of calls: their spans begin and end here, and go to a collector by OTLP over gRPC, without TLS, as etcd's do.
 
 use api::Code;
 use api::etcdserverpb::{

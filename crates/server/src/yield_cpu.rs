@@ -1,8 +1,7 @@
-//! Long work that nobody waits for, done so that nobody waits for it to make room either.
+//! Yielding the processor in long background work, so that no client waits for it.
 //!
-//! A thread that computes without a pause keeps its processor for milliseconds at a time, whatever its priority: until then
-//! neither the threads that serve clients run on it, nor the kernel's that hand requests to the disk. One put passes a dozen of
-//! such threads.
+//! A thread that computes without a pause keeps its processor for milliseconds at a time, whatever its priority. Until then neither the
+//! threads that serve clients run on it, nor the kernel's threads that submit requests to the disk. One put passes a dozen of such threads.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};

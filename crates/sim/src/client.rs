@@ -1,4 +1,4 @@
-//! The clients: each does one operation after the other, at whichever member it fancies.
+//! The clients: each does one operation after the other, at members drawn at random.
 
 use crate::env::Env;
 use crate::operation::Request;

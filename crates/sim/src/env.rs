@@ -1,4 +1,4 @@
-//! What all members, clients and faults share: the clock, chance, the network, and who watches.
+//! The environment that members, clients and faults share: the clock, randomness, the network, and the observers.
 
 use crate::history::History;
 use crate::ledger::Ledger;

@@ -1,4 +1,4 @@
-//! What goes wrong, and how it is put right again.
+//! Faults, and their repair.
 
 use crate::fault_kind::{KINDS, Kind};
 use crate::operation::{Request, State};

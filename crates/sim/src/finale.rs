@@ -1,4 +1,4 @@
-//! The end: everything is put right, and then the cluster must work, agree, and have lost nothing.
+//! The end of a run: all faults are repaired, and then the cluster must work, agree, and have lost nothing.
 
 use crate::operation::{Answer, Request};
 use crate::schedule::Event;

@@ -1,14 +1,14 @@
 //! The history of the clients, and whether it is linearizable.
 //!
 //! Every write names the entry that made it, and every read the revision of the store it saw. Entries have one order, and so
-//! have revisions, so there is nothing to search for: the only order that can explain the history is that of the log, each read
-//! standing behind the last entry of its revision. It does explain the history if
+//! have revisions, so there is nothing to search for: the only order that can explain the history is that of the log, with each read
+//! after the last entry of its revision. It does explain the history if
 //! 1. each answer is what the model gives at that place in the log (checked against [`Model`]),
-//! 2. an operation that began after another had ended stands behind it (the *floor*: the newest entry whose effect some client
-//!    knew when the operation began), and
-//! 3. every write stands in the log at most once, and not at all when it was refused.
+//! 2. an operation that began after another had ended comes after it (the *floor*: the newest entry whose effect some client knew when the
+//!    operation began), and
+//! 3. every write is in the log at most once, and not at all when it was refused.
 //!
-//! A serializable read may stand anywhere before the newest entry, but must be true there.
+//! A serializable read may be anywhere before the newest entry, but must be true there.
 
 use crate::model::Model;
 use crate::operation::{Answer, Operation, Request, State};

@@ -1,9 +1,9 @@
-//! What must be true of all members together, checked at every step.
+//! Invariants over all members together, checked at every step.
 //!
 //! The ledger sees what members write, send, commit and apply, and remembers enough of it to notice the first contradiction:
 //! at most one leader per term; log matching; every leader has what was committed before its term; what is committed is on
-//! the disks of a quorum, and never changes; votes, terms and acknowledgements are durable before anybody hears of them; read
-//! contexts never repeat; equal members and equal answers at equal indexes.
+//! the disks of a quorum, and never changes; votes, terms and acknowledgements are durable before they are sent; read contexts never
+//! repeat; equal members and equal answers at equal indexes.
 
 use crate::model::Model;
 use crate::removals::VOTERS_KEPT;

@@ -1,4 +1,4 @@
-//! What the committed entries mean, computed a second time and simply: a map per key of all that it ever held.
+//! A simple second implementation of the state machine: a map per key of all versions that it ever had.
 
 use api::Message;
 use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};

@@ -1,4 +1,4 @@
-//! Known mistakes that a member can be told to make, to prove that the simulator notices them.
+//! Known mistakes that a member can be told to make, to prove that the simulator finds them.
 
 use replica::Mistake;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What clients ask for, and what they are told.
+//! Operations of clients, and their results.
 
 use api::etcdserverpb::RangeRequest;
 use api::mvccpb::KeyValue;

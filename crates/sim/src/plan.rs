@@ -1,4 +1,4 @@
-//! What a seed decides before the first step.
+//! The plan of a run: everything that the seed decides before the first step.
 
 use crate::fault_kind::{KINDS, Kind};
 use crate::mutation::Mutation;

@@ -1,8 +1,8 @@
 //! A running member: the replica, the log and the store that ship, driven by events.
 //!
 //! What threads do in the server happens here in events: a turn of consensus, the end of a sync, a batch on the apply thread. Between any
-//! two of them the member may be stopped, and within each of them its disk may lose power. Nothing is decided here but when: what a
-//! turn does, who is answered and what is handed to the store is the business of `replica`.
+//! two of them the member may be stopped, and within each of them its disk may lose power. This module decides only when: `replica` decides
+//! what a turn does, which requests are answered and what the store is given.
 
 mod apply;
 mod checks;

@@ -1,4 +1,4 @@
-//! Two members that are removed at once. Each could be had alone, but not both.
+//! Removals of two members at once, of which only one may succeed.
 
 use disk::sim::Random;
 

@@ -1,4 +1,4 @@
-//! What is going to happen, in the order of the virtual clock.
+//! Future events, in the order of the virtual clock.
 
 use crate::operation::Answer;
 use api::raftpb;

@@ -1,9 +1,9 @@
-//! A member whose directory is replaced by an older copy of itself. It has forgotten entries, votes and terms, which no protocol of
-//! crashes allows for: it must end when its leader's word proves it, and take part in nothing from then on.
+//! A member whose directory is replaced by an older copy of itself. It has forgotten entries, votes and terms, which no crash-recovery
+//! protocol allows for: it must end when a message of its leader proves it, and take part in nothing from then on.
 //!
-//! Until that word reaches it, it may vote. So the copy is put back only when everything that the member has ever promised is known to all
-//! other voters as well: nothing acknowledged can be lost then, whether the leader stays (and the member must end), or goes (and the next
-//! one brings the member level, as nobody can know any more).
+//! Until that message arrives, it may vote. So the copy is put back only when all other voters know everything that the member has ever
+//! promised: then nothing acknowledged can be lost, whether the leader stays (and the member must end), or goes (and the next leader
+//! brings the member up to date, because the loss can no longer be known).
 
 use crate::fault_kind::Kind;
 use crate::operation::State;

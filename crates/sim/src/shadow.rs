@@ -1,4 +1,4 @@
-//! What a member's log holds, kept beside it: only indexes and terms, which by log matching name every entry.
+//! A copy of a member's log for the checks: only indexes and terms, which by log matching identify every entry.
 
 /// A log as terms by index. Unlike the real one it is never trimmed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

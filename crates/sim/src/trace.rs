@@ -1,4 +1,4 @@
-//! What happened, line by line, for whoever replays a seed.
+//! The trace of a run, line by line.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! Runs of the simulator that must always go well, and a proof that a seed decides everything.
+//! Runs of the simulator that must always succeed, and a proof that a seed decides everything.
 
 use sim::{Options, Report, Trace};
 

@@ -1,4 +1,4 @@
-//! Whether two lists of peer URLs name the same places: as they are written, or else as their hosts resolve.
+//! Comparing two lists of peer URLs: as they are written, or else by the addresses of their hosts.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};

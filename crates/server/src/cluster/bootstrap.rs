@@ -1,4 +1,4 @@
-//! How a member that has no data yet comes to its ids: as a founder of a new cluster, or as one that was added to an existing one.
+//! The ids of a member without data: as a founder of a new cluster, or as a member added to an existing one.
 
 use super::addresses::{self, AddressError};
 use super::{cluster_mismatch, discovery, remote, srv};

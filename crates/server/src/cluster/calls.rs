@@ -1,4 +1,4 @@
-//! What the other members ask over the peer port, beside Raft itself.
+//! Calls of other members on the peer port, apart from Raft's messages.
 
 use super::{change, checkpoints, leases, remote};
 use crate::node::Node;

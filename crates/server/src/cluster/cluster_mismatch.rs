@@ -1,5 +1,5 @@
-//! Peers that belong to another cluster: a member that was started on the wrong directory, or at the wrong addresses, finds them at
-//! the addresses of its own cluster, and ends when too few others are left.
+//! Peers of another cluster: a member that was started on the wrong directory, or at the wrong addresses, finds them at the addresses of its
+//! own cluster, and ends when too few peers of its own are left.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

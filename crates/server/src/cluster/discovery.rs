@@ -1,5 +1,5 @@
-//! Discovery by another cluster: founding members write their URLs there, below a common token, until there are as many as were
-//! announced. The keys are etcd's, so founders of both kinds find each other.
+//! Discovery by another cluster: founding members write their URLs there, below a common token, until the announced number is reached.
+//! The keys are etcd's, so founders of both kinds find each other.
 //!
 //! ```text
 //! /_etcd/registry/<token>/_config/size     how many members there are to be; written by whoever plans the cluster

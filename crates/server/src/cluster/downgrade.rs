@@ -1,5 +1,5 @@
-//! Taking the cluster to the release before: an operator enables it, the leader lowers the cluster's version, and once every member
-//! runs that release it is over. All of it is in the log.
+//! Downgrade of the cluster to the previous release: an operator enables it, the leader lowers the cluster's version, and it is complete
+//! when every member runs that release. All of it is in the log.
 
 use super::publish;
 use super::versions::{Minor, minor, shown};

@@ -1,4 +1,4 @@
-//! `--force-new-cluster`: one member goes on alone from its own data. The way back when the others are lost for good.
+//! `--force-new-cluster`: one member continues alone from its own data, when the others are lost for good.
 
 use api::Message;
 use api::raftpb::{ConfChange, ConfChangeType, Entry, EntryType};

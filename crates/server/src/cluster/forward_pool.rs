@@ -1,7 +1,7 @@
 //! Threads for calls to other members, which block.
 //!
-//! What waits for a thread waits in a queue for each origin, and the origins take turns: a client that asks a lot waits for itself. Work
-//! that is long comes back after a piece of it, behind all others.
+//! Each origin has a queue of its own, and the origins take turns: a client with many calls delays only itself. Long work is queued again
+//! after each piece, behind all others.
 
 use contain::lock;
 use peer::client::Kept;

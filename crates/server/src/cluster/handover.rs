@@ -1,4 +1,4 @@
-//! Handing leadership to another member: when asked to, and before a leader stops.
+//! Leader transfer: on request, and before a leader stops.
 
 use crate::node::Node;
 use api::Error;

@@ -1,5 +1,5 @@
-//! Streams of clients that want none without a leader: they end once the cluster has been without one for a while, so that the
-//! client turns to a member on the other side of the partition.
+//! Streams that require a leader: they end once the cluster has been without one for a while, so that the client turns to a member on the
+//! other side of the partition.
 
 use contain::lock;
 use rpc::StreamWaker;

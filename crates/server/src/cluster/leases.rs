@@ -1,4 +1,4 @@
-//! The time of leases, which only the leader knows: asked there, wherever the question arrives.
+//! The time of leases, which only the leader knows: every member asks it there.
 
 use super::checkpoints;
 use super::remote::{self, CallError};

@@ -1,4 +1,4 @@
-//! What is counted about the members.
+//! Counters about the members.
 
 use api::Error;
 use std::collections::BTreeMap;

@@ -1,11 +1,11 @@
-//! A member among others: how it comes to its cluster, how the cluster's members change, and what members ask of each other.
+//! The cluster around a member: bootstrap, configuration changes, and calls between members.
 //!
 //! ```text
 //! start     bootstrap ─▶ discovery (grpc) │ srv (dns) │ /members of a running cluster (remote); force: one member from a copy
 //! changes   services/cluster ─▶ change (rules) ─▶ log
 //! calls     peers ─▶ calls ─▶ change, leases;   remote ─▶ another member's calls
-//! running   versions, downgrade, corruption, publish, leaderless (streams that need a leader), checkpoints (of leases), handover (SIGTERM), retire (a removed member),
-//!           cluster_mismatch (peers of another cluster)
+//! running   versions, downgrade, corruption, publish, leaderless (streams that need a leader), checkpoints (of leases),
+//!           handover (SIGTERM), retire (a removed member), cluster_mismatch (peers of another cluster)
 //! ```
 
 mod addresses;

@@ -1,5 +1,5 @@
-//! A member tells the cluster its name and client URLs. Until the log has taken that, it serves no clients: a member that was
-//! started without a quorum waits.
+//! Publishing a member's name and client URLs to the cluster. Until that is in the log, the member serves no clients: one that was started
+//! without a quorum waits.
 
 use crate::node::{self, Node};
 use api::membershippb::{Attributes, ClusterMemberAttrSetRequest, ClusterVersionSetRequest};

@@ -1,4 +1,4 @@
-//! When the members of a cluster may change: the checks that keep a careless change from costing the quorum.
+//! The rules of configuration changes: checks that keep a careless change from costing the quorum.
 
 use api::Error;
 use store::Member;

@@ -1,4 +1,4 @@
-//! Whether a text is a value of a flag's kind.
+//! Checking a text against a flag's kind.
 
 use super::table::Kind;
 use super::{duration, gates, number, url};

@@ -1,4 +1,4 @@
-//! Older spellings: what etcd 3.3 to 3.6 called some of these flags, and published guides still do.
+//! Older spellings: names of flags in etcd 3.3 to 3.6, which published guides still use.
 
 use super::table::{self, Flag};
 

@@ -1,4 +1,4 @@
-//! What a member is told at start: flags and environment, checked and typed.
+//! The configuration of a member: flags, environment and file, checked and typed.
 
 mod auth;
 mod corruption;

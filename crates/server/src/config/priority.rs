@@ -1,4 +1,4 @@
-//! `--io-priority`: how the disk treats the log's thread.
+//! `--io-priority`: the disk priority of the log's thread.
 
 use super::ConfigError;
 use super::values::{Values, unusable};

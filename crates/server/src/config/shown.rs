@@ -1,4 +1,4 @@
-//! What was said to the process, as it may be shown to others: without passwords.
+//! The command line and the environment as they may be shown: without passwords.
 
 /// Stands for what is not shown.
 const HIDDEN: &str = "***";

@@ -1,4 +1,4 @@
-//! Every flag of the server: name, kind, default and what it is for.
+//! The table of all flags of the server: name, kind, default and help text.
 
 /// What a flag's value is. Checked where it is read, so that the first wrong flag is the one that is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What one client may have, and how long it may take.
+//! Limits and time limits of clients.
 
 use super::ConfigError;
 use super::values::{Values, unusable};

@@ -1,4 +1,4 @@
-//! The values that were given, by flag, and how the configuration reads them.
+//! The values that were given, by flag, and reading them by type.
 
 use super::flags::FlagError;
 use super::kind::boolean;

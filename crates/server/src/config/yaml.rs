@@ -1,4 +1,5 @@
-//! A YAML document (JSON is one too) as a small tree. Aliases cost what they stand for, so a file cannot grow beyond its bounds.
+//! A YAML document (JSON is one too) as a small tree. An alias counts with the size of what it refers to, so a file cannot grow beyond its
+//! bounds.
 
 use saphyr_parser::{Event, Parser, ScalarStyle};
 use std::collections::HashMap;

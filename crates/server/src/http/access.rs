@@ -1,4 +1,4 @@
-//! Who may ask from where: host names that requests without TLS may name, and origins that browsers may ask from.
+//! Access checks: host names that requests without TLS may name, and origins from which browsers may send requests.
 
 use crate::config;
 use bytes::Bytes;

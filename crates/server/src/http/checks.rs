@@ -1,5 +1,5 @@
-//! `/livez` and `/readyz`: whether a member should be restarted, and whether it should be asked. Each consists of checks, which
-//! can be left out (`?exclude=`), listed (`?verbose`) and asked one by one (`/readyz/linearizable_read`).
+//! `/livez` and `/readyz`: whether a member should be restarted, and whether it should be sent requests. Each consists of checks, which
+//! can be left out (`?exclude=`), listed (`?verbose`) and requested one by one (`/readyz/linearizable_read`).
 
 use super::{plain, values};
 use crate::node::{Node, Weight};

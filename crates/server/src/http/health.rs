@@ -1,4 +1,4 @@
-//! `/health`: one answer for everything, as etcd has had it from the beginning.
+//! `/health`: etcd's oldest probe, one answer for everything.
 
 use super::{page, plain, values};
 use crate::node::{Node, Weight};

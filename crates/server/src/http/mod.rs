@@ -1,6 +1,6 @@
-//! HTTP beside gRPC: health checks, metrics, what operators look at, and the JSON gateway.
+//! HTTP beside gRPC: health checks, metrics, debug pages, and the JSON gateway.
 //!
-//! `access` decides who may ask from where, `health` and `checks` are the probes, `vars` and `profile` what is under `/debug/`.
+//! `access` checks hosts and origins, `health` and `checks` are the probes, `vars` and `profile` are under `/debug/`.
 
 #![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
 #![cfg_attr(

@@ -1,4 +1,4 @@
-//! The budget of what clients may have the member hold.
+//! The budget of memory that clients may make the member hold.
 
 use ::budget::{Budget, PoolUsage};
 use telemetry::metrics::Page;

@@ -1,6 +1,6 @@
 //! Families of etcd that count what this server does not have: Go's run time, bbolt's pages, the v2 store, the gRPC proxy.
 //!
-//! They are there, at zero, because dashboards and tests ask for them by name.
+//! They are on the page, at zero, because dashboards and tests ask for them by name.
 
 use telemetry::metrics::{Histogram, Page};
 

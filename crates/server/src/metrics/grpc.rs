@@ -1,4 +1,4 @@
-//! Calls, by method: what gRPC's own metrics are called.
+//! Calls by method, under the names of gRPC's own metrics.
 
 use crate::services::METHODS;
 use api::Code;

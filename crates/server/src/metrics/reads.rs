@@ -1,4 +1,4 @@
-//! What reading and sending took.
+//! Times of reading and of sending answers.
 
 use std::time::Duration;
 use telemetry::metrics::{Histogram, Page};

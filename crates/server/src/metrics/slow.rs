@@ -1,6 +1,6 @@
-//! Lines about requests that took too long: what was asked, and where the time went.
+//! Log lines about slow requests: the request, and the time in each stage.
 //!
-//! Keys are shown, as etcd shows them; values and passwords never are. However many requests are slow, few lines are written.
+//! Keys are shown, as etcd shows them; values and passwords never are. Few lines are written, however many requests are slow.
 
 use super::stages::Written;
 use api::Message;

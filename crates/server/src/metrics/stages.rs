@@ -1,7 +1,7 @@
-//! Where requests spend their time.
+//! The time that requests spend in each stage.
 //!
-//! A write waits in the queue, is written to the log of this member, waits until enough members have it, and is applied. When
-//! it was put into the queue is known of each; the other times are of batches, and cost one look at the clock for many.
+//! A write waits in the queue, is written to the log of this member, waits until enough members have it, and is applied. The time at
+//! which it was queued is known of each write; the other times are of batches, and cost one reading of the clock for many.
 
 use contain::lock;
 use std::collections::VecDeque;

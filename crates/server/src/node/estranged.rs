@@ -1,4 +1,4 @@
-//! A peer says that this member belongs to another cluster.
+//! Handling of a peer that says that this member belongs to another cluster.
 
 use super::Node;
 use crate::system::End;

@@ -1,4 +1,4 @@
-//! Work in the background: what a compaction left to do, segments worth rewriting, room on the disk.
+//! Background work: pruning after compactions, rewriting segments, watching the free space of the disk.
 
 use super::Node;
 use contain::lock;

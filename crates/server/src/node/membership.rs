@@ -48,7 +48,7 @@ fn part(node: &Arc<Node>, id: u64) {
     }
 }
 
-/// Takes over the membership of an installed snapshot.
+/// Applies the membership of an installed snapshot.
 pub(super) fn replaced(node: &Arc<Node>) {
     let members = node.store.members();
     if members.removed.contains(&node.member_id) {

@@ -1,4 +1,4 @@
-//! This member as its peers find it, behind the peer protocol.
+//! The member behind the peer protocol: handles what peers send.
 
 use super::Node;
 use super::inbox::Install;

@@ -1,4 +1,4 @@
-//! The data of a member as it is found at start: its log, and who that says it is.
+//! Restoring a member from its data at start: its log, and the identity that the log records.
 
 use super::start::StartError;
 use crate::cluster::{self, BootstrapError, FirstStart};

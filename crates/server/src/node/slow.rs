@@ -1,4 +1,4 @@
-//! A small pool for work that would hold a request thread up: large sorted lists, hashes, snapshots, checkpoints.
+//! A small pool of threads for work that would block a request thread: large sorted lists, hashes, snapshots.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! From a configuration to a running member.
+//! Starting a member from its configuration.
 
 use super::apply::Apply;
 use super::clock::Clock;

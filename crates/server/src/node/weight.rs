@@ -1,4 +1,4 @@
-//! What a call keeps in memory while it waits.
+//! The memory that a call keeps while it waits.
 
 use api::Error;
 use budget::{Budget, Claim};

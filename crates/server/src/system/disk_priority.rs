@@ -1,4 +1,4 @@
-//! How the disk treats a thread.
+//! The disk priority of a thread.
 
 use crate::config::IoPriority;
 use std::io;

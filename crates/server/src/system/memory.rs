@@ -1,4 +1,4 @@
-//! Keeping the process in memory.
+//! Locking the process into memory.
 
 use std::io;
 

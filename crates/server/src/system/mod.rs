@@ -1,4 +1,4 @@
-//! What a server asks of the operating system: descriptors, signals.
+//! The server's use of the operating system: descriptors, signals.
 
 mod disk_priority;
 pub(crate) mod file_stamp;

@@ -1,4 +1,4 @@
-//! Telling the service manager how far the member is: `sd_notify`.
+//! Reporting the member's progress to the service manager: `sd_notify`.
 
 use std::ffi::OsStr;
 use std::io;

@@ -1,4 +1,4 @@
-//! Files of Unix sockets: made, put in the place of those that an earlier run has left, and removed at the end.
+//! Files of Unix sockets: created, replacing leftovers of an earlier run, and removed at the end.
 
 use std::fs::Metadata;
 use std::io::{self, ErrorKind};

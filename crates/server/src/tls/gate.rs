@@ -1,4 +1,4 @@
-//! Lets clients in.
+//! Admission of clients' TLS connections.
 
 use super::keeper::Keeper;
 use contain::lock;

@@ -1,4 +1,4 @@
-//! Keeps what was read from files, and reads it anew when they have changed.
+//! Keeps the TLS material that was read from files, and reads it again when they have changed.
 
 use super::Role;
 use super::material::{Material, files, revoked};

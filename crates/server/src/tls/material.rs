@@ -1,4 +1,4 @@
-//! What connections are secured with, as the files have it at one moment.
+//! The TLS material of connections: what the files hold at one moment.
 
 use super::Role;
 use super::suites::{Dialect, dialect};

@@ -1,7 +1,7 @@
-//! TLS of clients, metrics and peers: what is read from files, who is let in, and what the log says about those who are not.
+//! TLS of clients, metrics and peers: reading the files, admitting connections, and logging the refused ones.
 //!
-//! A [`Keeper`] holds what one kind of connection is secured with (`material`: certificate, key, authorities, revoked certificates) and
-//! reads it anew when a file has changed: it looks with every handshake. `gate` lets clients in. The crate `trust` decides about certificates.
+//! A [`Keeper`] holds the `material` of one kind of connection (certificate, key, authorities, revoked certificates) and reads it again
+//! when a file has changed: it checks at every handshake. `gate` admits clients. The crate `trust` decides about certificates.
 
 #![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
 #![cfg_attr(

@@ -1,4 +1,4 @@
-//! The keeper of peers, as their connections ask it.
+//! The keeper of peers, as the connector of crate `peer` uses it.
 
 use super::Keeper;
 use rustls::pki_types::CertificateDer;

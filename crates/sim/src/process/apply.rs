@@ -1,4 +1,4 @@
-//! Committed entries into the store, answers to who waits, and checkpoints.
+//! Applying committed entries, answering waiters, and checkpoints.
 
 use super::machine::Machine;
 use super::{PowerCut, disk_result};

@@ -1,4 +1,4 @@
-//! What must be true of every member at every step, whatever it was asked.
+//! Invariants of each member, checked at every step.
 
 use super::machine::Machine;
 use crate::env::Env;

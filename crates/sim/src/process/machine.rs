@@ -1,4 +1,4 @@
-//! The process around a replica, simulated: the store, the tables of those who wait, the network, and the checks.
+//! The simulated process around a replica: the store, the tables of waiters, the network, and the checks.
 
 use super::{Parts, PowerCut, disk_result};
 use crate::env::Env;

@@ -1,4 +1,4 @@
-//! After compactions: each member keeps the hash of what it compacted, and the leader compares those. Nothing is read again.
+//! The comparison after compactions: each member keeps the hash of what it compacted, and the leader compares these. No data is read again.
 
 use super::{Hash, ask, minority, raise};
 use crate::node::Node;

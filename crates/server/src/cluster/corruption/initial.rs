@@ -1,4 +1,4 @@
-//! Before a member serves: is what it has on its disk what the others have?
+//! The comparison before a member serves: its own data with the other members'.
 
 use super::{Hash, ask};
 use crate::config::Config;

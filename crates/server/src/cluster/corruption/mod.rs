@@ -1,7 +1,7 @@
-//! Comparing the members' data. Members apply the same log, so at one revision they hash alike; who does not has lost or changed
-//! something that no checksum caught.
+//! Comparing the members' data. Members apply the same log, so they have the same hash at a revision; a member with another hash has lost
+//! or changed something that no checksum caught.
 //!
-//! `initial` asks before a member serves, `periodic` everything every now and then, `compaction` what each compaction left.
+//! `initial` compares before a member serves, `periodic` compares everything now and then, `compaction` what each compaction left.
 
 mod compaction;
 mod initial;

@@ -1,4 +1,4 @@
-//! Now and then: all of the members' data.
+//! The periodic comparison of all data.
 
 use super::{Hash, Told, ask, minority, raise};
 use crate::node::Node;

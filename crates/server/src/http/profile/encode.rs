@@ -1,5 +1,5 @@
-//! Samples in the form that `go tool pprof` reads, `profile.proto`. Functions have no names there: pprof finds them in the binary,
-//! to which the mappings point.
+//! Samples in the form that `go tool pprof` reads, `profile.proto`. It has no names of functions: pprof finds them in the binary, to
+//! which the mappings refer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Where the processor's time goes: a timer interrupts whichever thread runs, and its place in the program is noted. The handler
-//! writes one number and calls nothing, so it can interrupt anything.
+//! Sampling the processor's time: a timer interrupts the running thread, and its place in the program is noted. The handler writes one
+//! number and calls nothing, so it can interrupt any code.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
