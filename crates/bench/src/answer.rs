@@ -48,7 +48,7 @@ impl Expected {
 }
 
 /// A PutResponse: it has a revision.
-pub(crate) fn put(message: &[u8]) -> Result<(), &'static str> {
+pub fn put(message: &[u8]) -> Result<(), &'static str> {
     let mut revision = None;
     let whole = wire::fields(message, |field, value| {
         if let (1, Value::Bytes(header)) = (field, value) {
@@ -59,7 +59,7 @@ pub(crate) fn put(message: &[u8]) -> Result<(), &'static str> {
 }
 
 /// The token in an AuthenticateResponse.
-pub(crate) fn token(message: &[u8]) -> Result<&str, &'static str> {
+pub fn token(message: &[u8]) -> Result<&str, &'static str> {
     let mut token = None;
     let whole = wire::fields(message, |field, value| {
         if let (2, Value::Bytes(bytes)) = (field, value) {

@@ -8,10 +8,11 @@ use crate::BenchError;
 use crate::limits::{CALLS_MAX, TIME_MAX, connections_max};
 
 /// `--name value` and `--name=value` pairs that were not taken yet.
-pub(crate) struct Arguments(BTreeMap<String, String>);
+pub struct Arguments(BTreeMap<String, String>);
 
 impl Arguments {
-    pub(crate) fn parse(args: impl Iterator<Item = String>) -> Result<Arguments, BenchError> {
+    /// Reads the words of a command line, which are all flags.
+    pub fn parse(args: impl Iterator<Item = String>) -> Result<Arguments, BenchError> {
         let mut args = args;
         let mut flags = BTreeMap::new();
         while let Some(arg) = args.next() {
@@ -35,7 +36,7 @@ impl Arguments {
     }
 
     /// The value of `--name`, if it is there.
-    pub(crate) fn take<T: FromStr>(&mut self, name: &str) -> Result<Option<T>, BenchError> {
+    pub fn take<T: FromStr>(&mut self, name: &str) -> Result<Option<T>, BenchError> {
         let Some(text) = self.0.remove(name) else { return Ok(None) };
         match text.parse() {
             Ok(value) => Ok(Some(value)),
@@ -44,12 +45,12 @@ impl Arguments {
     }
 
     /// The value of `--name`, or `otherwise`.
-    pub(crate) fn or<T: FromStr>(&mut self, name: &str, otherwise: T) -> Result<T, BenchError> {
+    pub fn or<T: FromStr>(&mut self, name: &str, otherwise: T) -> Result<T, BenchError> {
         Ok(self.take(name)?.unwrap_or(otherwise))
     }
 
     /// A number that counts something: at least one.
-    pub(crate) fn count(&mut self, name: &str, otherwise: usize) -> Result<usize, BenchError> {
+    pub fn count(&mut self, name: &str, otherwise: usize) -> Result<usize, BenchError> {
         match self.or(name, otherwise)? {
             0 => Err(BenchError::Usage(format!("`--{name}` must be at least 1"))),
             count => Ok(count),
@@ -57,7 +58,7 @@ impl Arguments {
     }
 
     /// A time in seconds.
-    pub(crate) fn seconds(&mut self, name: &str) -> Result<Option<Duration>, BenchError> {
+    pub fn seconds(&mut self, name: &str) -> Result<Option<Duration>, BenchError> {
         let Some(seconds) = self.take::<f64>(name)? else { return Ok(None) };
         match Duration::try_from_secs_f64(seconds) {
             Ok(time) if time <= TIME_MAX => Ok(Some(time)),
@@ -67,7 +68,7 @@ impl Arguments {
     }
 
     /// Connections, and the calls in flight on each of them.
-    pub(crate) fn connections(&mut self, connections: usize, streams: usize) -> Result<(usize, usize), BenchError> {
+    pub fn connections(&mut self, connections: usize, streams: usize) -> Result<(usize, usize), BenchError> {
         let (connections, streams) = (self.count("connections", connections)?, self.count("streams", streams)?);
         check_connections(connections)?;
         if connections.saturating_mul(streams) as u64 > CALLS_MAX {
@@ -79,7 +80,7 @@ impl Arguments {
     }
 
     /// Fails if a flag was not taken.
-    pub(crate) fn end(self) -> Result<(), BenchError> {
+    pub fn end(self) -> Result<(), BenchError> {
         match self.0.keys().next() {
             Some(name) => Err(BenchError::Usage(format!("`--{name}` is not known here"))),
             None => Ok(()),
@@ -88,7 +89,7 @@ impl Arguments {
 }
 
 /// Refuses connections that there are no files for.
-pub(crate) fn check_connections(connections: usize) -> Result<(), BenchError> {
+pub fn check_connections(connections: usize) -> Result<(), BenchError> {
     let (most, files) = connections_max();
     if connections as u64 <= most {
         return Ok(());

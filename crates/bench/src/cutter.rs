@@ -5,13 +5,13 @@ pub(crate) const PREFIX_BYTES: usize = 5;
 
 /// Keeps what is not a whole message yet. Its memory is used again.
 #[derive(Debug, Default)]
-pub(crate) struct Cutter {
+pub struct Cutter {
     held: Vec<u8>,
 }
 
 impl Cutter {
     /// Takes the next part of a body and gives every message that is complete now to `message`.
-    pub(crate) fn push(&mut self, data: &[u8], mut message: impl FnMut(&[u8])) {
+    pub fn push(&mut self, data: &[u8], mut message: impl FnMut(&[u8])) {
         if self.held.is_empty() {
             let rest = cut(data, &mut message);
             self.held.extend_from_slice(rest);
@@ -24,12 +24,12 @@ impl Cutter {
     }
 
     /// Whether nothing is left of an incomplete message.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
     /// Forgets what is left.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.held.clear();
     }
 }

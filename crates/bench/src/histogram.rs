@@ -8,7 +8,7 @@ const POWERS: usize = 33;
 
 /// Counts of times in nanoseconds.
 #[derive(Clone, Debug)]
-pub(crate) struct Histogram {
+pub struct Histogram {
     counts: Vec<u64>,
     total: u64,
     sum_ns: u128,
@@ -52,7 +52,7 @@ impl Histogram {
     }
 
     /// The time that `share` of all times do not exceed, in microseconds.
-    pub(crate) fn quantile_us(&self, share: f64) -> f64 {
+    pub fn quantile_us(&self, share: f64) -> f64 {
         let rank = ((self.total as f64 * share).ceil() as u64).clamp(1, self.total.max(1));
         let mut seen = 0;
         for (class, count) in self.counts.iter().enumerate() {
@@ -94,11 +94,13 @@ impl Histogram {
         if self.total == 0 { 0.0 } else { self.min_ns as f64 / 1e3 }
     }
 
-    pub(crate) fn mean_us(&self) -> f64 {
+    /// The mean, in microseconds.
+    pub fn mean_us(&self) -> f64 {
         self.sum_ns as f64 / self.total.max(1) as f64 / 1e3
     }
 
-    pub(crate) fn max_us(&self) -> f64 {
+    /// The longest time, in microseconds.
+    pub fn max_us(&self) -> f64 {
         self.max_ns as f64 / 1e3
     }
 }

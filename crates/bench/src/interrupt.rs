@@ -9,7 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 /// What a process ends with that was stopped so.
-pub(crate) const EXIT_CODE: i32 = 128 + libc::SIGINT;
+pub const EXIT_CODE: i32 = 128 + libc::SIGINT;
 /// A signal that comes so soon behind another is the same one: `timeout` and others send it to a process and to its group.
 const AGAIN: Duration = Duration::from_millis(300);
 
@@ -18,12 +18,12 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 static PRESSED: Mutex<Option<watch::Sender<u64>>> = Mutex::new(None);
 
 /// Has everything that runs come to its end.
-pub(crate) fn interrupt() {
+pub fn interrupt() {
     INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
 /// Whether somebody has enough.
-pub(crate) fn is_interrupted() -> bool {
+pub fn is_interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 

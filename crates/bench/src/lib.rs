@@ -9,12 +9,11 @@
 //!
 //! [`run_tool`] is etcd's `benchmark` on the same engine: `tool`.
 //!
-//! Studies are on top of it: `run_study`. A `runfile` has the rows of many loads, `report_page` makes a page of it, beside figures
-//! that were `published`.
+//! Programs with loads of their own implement [`Work`] and have [`drive`] run it as a [`Course`] says; a [`Meter`] and a [`Cost`] are
+//! what comes of it. [`wire`] makes requests, [`Cutter`], [`Listing`] and [`answer`] check answers.
 
-mod answer;
+pub mod answer;
 mod arguments;
-mod compare;
 mod cutter;
 mod histogram;
 mod interrupt;
@@ -23,7 +22,6 @@ mod lane;
 mod limits;
 mod link;
 mod listing;
-mod measure;
 mod meter;
 mod pacer;
 mod pass;
@@ -31,35 +29,38 @@ mod perfdash;
 mod plain;
 mod plan;
 mod progress;
-mod published;
 mod report;
-mod report_page;
 mod request;
-mod runfile;
 mod seeker;
 mod series;
 mod singles;
 mod socket;
-mod sweep;
 mod tool;
 mod usage;
+mod utc;
 mod watch;
-mod wire;
-mod words;
+pub mod wire;
 mod work;
 
-/// Runs a command line of `cairn bench`, which is etcd's `benchmark` and more; returns the exit code. `program` is what it was started as.
-pub fn run_tool(program: &str, args: impl IntoIterator<Item = String>) -> i32 {
-    let words: Vec<String> = args.into_iter().collect();
-    // Sub-commands that etcd's tool does not have, and that read their own command lines, go first here.
-    if let Some((command, rest)) = words.split_first()
-        && let Some(code) = run_study(command, rest.iter().cloned())
-    {
-        return code;
-    }
-    let code = tool::run(program, &words);
+pub use arguments::{Arguments, check_connections};
+pub use cutter::Cutter;
+pub use histogram::Histogram;
+pub use interrupt::{EXIT_CODE, interrupt, is_interrupted};
+pub use link::{Place, open};
+pub use listing::Listing;
+pub use meter::{Cost, Meter};
+pub use request::prefix_range;
+pub use singles::{Attended, Course, drive};
+pub use socket::Socket;
+pub use tool::{Program, say};
+pub use utc::utc_now;
+pub use work::{Request, Work};
+
+/// Runs a command line of etcd's `benchmark`, without the program's name; returns the exit code.
+pub fn run_tool(program: Program<'_>, words: &[String]) -> i32 {
+    let code = tool::run(program, words);
     // Whoever has ended a run by Ctrl-C has its report, and nothing that looks like a success or a mistake.
-    if interrupt::is_interrupted() { interrupt::EXIT_CODE } else { code }
+    if is_interrupted() { EXIT_CODE } else { code }
 }
 
 /// Why nothing was measured.
@@ -74,16 +75,6 @@ pub enum BenchError {
     /// A server.
     #[error("{0}")]
     Server(String),
-}
-
-/// Runs `sweep`, `report` or `compare` with what stands behind that word, and returns the exit code. None: `command` is none of them.
-fn run_study(command: &str, args: impl Iterator<Item = String>) -> Option<i32> {
-    match command {
-        "compare" => Some(compare::run(args)),
-        "report" => Some(report_page::run(args)),
-        "sweep" => Some(sweep::run(args)),
-        _ => None,
-    }
 }
 
 /// Runs the load that the arguments describe and prints what came of it as JSON. Returns the exit code: 0 if every request was
@@ -103,7 +94,7 @@ pub fn run(args: impl Iterator<Item = String>) -> i32 {
     };
     match measured {
         Ok(report) => {
-            tool::say(&(report.json() + "\n"));
+            say(&(report.json() + "\n"));
             i32::from(!report.is_clean())
         }
         Err(error) => {

@@ -26,10 +26,11 @@ pub(crate) type SharedRoom = Rc<RefCell<Room>>;
 
 /// Where a connection leads.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub struct Place {
     /// `host:port`, or `unix:` and the path of a socket.
-    pub(crate) address: String,
-    pub(crate) encryption: Option<Encryption>,
+    pub address: String,
+    /// TLS, if it is wanted.
+    pub encryption: Option<Encryption>,
 }
 
 impl Place {
@@ -58,7 +59,8 @@ pub(crate) async fn connect(place: &Place, room: &SharedRoom) -> Result<Link<Soc
     Ok(link)
 }
 
-pub(crate) async fn open(place: &Place) -> Result<Socket, BenchError> {
+/// Connects to a place: a socket on which nothing was said yet.
+pub async fn open(place: &Place) -> Result<Socket, BenchError> {
     let failed = |error| BenchError::Io(format!("cannot connect to {}", place.address), error);
     let Some(path) = place.address.strip_prefix(UNIX) else {
         let socket = TcpStream::connect(&place.address).await.map_err(failed)?;

@@ -10,13 +10,13 @@ const KV: u64 = 2;
 
 /// What has come of one answer.
 #[derive(Debug, Default)]
-pub(crate) struct Listing {
+pub struct Listing {
     /// A field, or gRPC's prefix, that is not complete.
     held: Vec<u8>,
     /// Bytes of the message that are to come, once its prefix has.
     left: Option<usize>,
     /// Keys so far.
-    pub(crate) keys: u64,
+    pub keys: u64,
     more: bool,
     count: u64,
     revision: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Listing {
 
 impl Listing {
     /// Ready for the next answer. Memory is kept.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         let (mut held, mut last_key) = (std::mem::take(&mut self.held), std::mem::take(&mut self.last_key));
         held.clear();
         last_key.clear();
@@ -35,7 +35,7 @@ impl Listing {
     }
 
     /// Takes the next part of the body.
-    pub(crate) fn push(&mut self, data: &[u8], prefix: &[u8], value_bytes: usize) {
+    pub fn push(&mut self, data: &[u8], prefix: &[u8], value_bytes: usize) {
         let mut rest = data;
         while !self.held.is_empty() && !rest.is_empty() && self.wrong.is_none() {
             // Only as much as completes what is held: the rest is looked at where it lies.
@@ -126,7 +126,7 @@ impl Listing {
     }
 
     /// The verdict at the end, if `expect` keys were due.
-    pub(crate) fn verdict(&self, expect: Option<u64>) -> Result<(), &'static str> {
+    pub fn verdict(&self, expect: Option<u64>) -> Result<(), &'static str> {
         if let Some(why) = self.wrong {
             return Err(why);
         }

@@ -17,32 +17,33 @@ const UNSENT: &str = "not sent: due before the end, when all clients were waitin
 
 /// Counts of one thread, or of several together.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Meter {
+pub struct Meter {
     /// Requests that were sent.
-    pub(crate) sent: u64,
+    pub sent: u64,
     /// Requests that were answered as they should be.
-    pub(crate) succeeded: u64,
+    pub succeeded: u64,
     /// Those of them whose answers came before the planned end.
-    pub(crate) in_time: u64,
+    pub in_time: u64,
     /// Requests of an open loop that were due and never sent.
-    pub(crate) unsent: u64,
+    pub unsent: u64,
     /// Errors, by the name of their code.
-    pub(crate) failed: BTreeMap<&'static str, u64>,
+    pub failed: BTreeMap<&'static str, u64>,
     /// One error for each code, in words.
-    pub(crate) examples: BTreeMap<&'static str, String>,
+    pub examples: BTreeMap<&'static str, String>,
     /// All errors and wrong answers, by their words.
     pub(crate) texts: BTreeMap<String, u64>,
     /// Answers without an error that are not what they have to be, and why.
-    pub(crate) wrong: BTreeMap<&'static str, u64>,
+    pub wrong: BTreeMap<&'static str, u64>,
     /// Bytes of gRPC messages that came, with their prefixes.
     pub(crate) data_bytes: u64,
     /// Keys of lists, or events.
-    pub(crate) items: u64,
-    pub(crate) latency: Histogram,
+    pub items: u64,
+    /// Latencies of what has succeeded.
+    pub latency: Histogram,
     /// Seconds told apart, if that is wanted.
     pub(crate) series: Option<Series>,
     /// Different tokens that were told.
-    pub(crate) tokens: BTreeSet<String>,
+    pub tokens: BTreeSet<String>,
     /// When the last answer came.
     pub(crate) last: Option<Instant>,
 }
@@ -152,10 +153,13 @@ pub(crate) fn told(status: &Status) -> String {
 
 /// What a run took beside its counts.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Cost {
-    pub(crate) time: Duration,
-    pub(crate) own_cpu: Duration,
-    pub(crate) servers_cpu: Duration,
+pub struct Cost {
+    /// From the beginning to the last answer.
+    pub time: Duration,
+    /// Processor time of this process.
+    pub own_cpu: Duration,
+    /// Processor time of the processes that the course names.
+    pub servers_cpu: Duration,
 }
 
 #[cfg(test)]

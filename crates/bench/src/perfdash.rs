@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::BenchError;
 use crate::histogram::Histogram;
-use crate::runfile::utc_now;
+use crate::utc::utc_now;
 
 /// Where the files go if `$ARTIFACTS` does not say it.
 const FOLDER: &str = "./_artifacts";

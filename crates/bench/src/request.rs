@@ -128,7 +128,7 @@ pub(crate) fn value_of(number: u64, bytes: usize, out: &mut Vec<u8>) {
 }
 
 /// Beginning and end of the range of all keys with `prefix`.
-pub(crate) fn prefix_range(prefix: &[u8]) -> (Vec<u8>, Vec<u8>) {
+pub fn prefix_range(prefix: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let mut until = prefix.to_vec();
     while let Some(last) = until.pop() {
         if last < u8::MAX {

@@ -33,45 +33,49 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// How a load is driven.
 #[derive(Clone, Debug)]
-pub(crate) struct Course {
+pub struct Course {
     /// Connections go round them.
-    pub(crate) places: Vec<Place>,
-    pub(crate) connections: usize,
+    pub places: Vec<Place>,
+    /// How many there are.
+    pub connections: usize,
     /// Calls in flight on all connections together, which have them in turn.
-    pub(crate) calls: usize,
-    pub(crate) threads: usize,
+    pub calls: usize,
+    /// Threads, each with its share of the connections.
+    pub threads: usize,
     /// How many groups of requests are counted apart.
-    pub(crate) groups: usize,
-    pub(crate) requests: Option<u64>,
-    pub(crate) time: Option<Duration>,
+    pub groups: usize,
+    /// Ends after so many requests.
+    pub requests: Option<u64>,
+    /// Ends after so long.
+    pub time: Option<Duration>,
     /// Open loop: requests a second.
-    pub(crate) rate: Option<f64>,
+    pub rate: Option<f64>,
     /// A run that does not end is given up after this long: an error.
-    pub(crate) timeout: Option<Duration>,
+    pub timeout: Option<Duration>,
     /// How long answers that are on their way are waited for when the time is over. Then those requests have failed.
-    pub(crate) grace: Duration,
+    pub grace: Duration,
     /// Processes whose use is told.
-    pub(crate) pids: Vec<u32>,
+    pub pids: Vec<u32>,
     /// Sent with every request.
-    pub(crate) metadata: Metadata,
+    pub metadata: Metadata,
     /// Longer requests are not sent.
-    pub(crate) request_bytes_max: usize,
+    pub request_bytes_max: usize,
     /// What makes it a run that somebody looks at.
-    pub(crate) attended: Option<Attended>,
+    pub attended: Option<Attended>,
 }
 
 /// A run that somebody looks at: connections that are lost are made anew, for as long as it takes; Ctrl-C ends the run with what was
 /// measured until then.
 #[derive(Clone, Debug)]
-pub(crate) struct Attended {
+pub struct Attended {
     /// How long connecting to one place may take.
-    pub(crate) connect_timeout: Duration,
+    pub connect_timeout: Duration,
     /// Tells the seconds apart.
-    pub(crate) in_seconds: bool,
+    pub in_seconds: bool,
     /// A bar tells how far it is.
-    pub(crate) shows_bar: bool,
+    pub shows_bar: bool,
     /// Logs in again when its token is refused.
-    pub(crate) user: Option<User>,
+    pub user: Option<User>,
 }
 
 /// Runs the load of a plan.
@@ -103,7 +107,7 @@ pub(crate) fn measure(plan: &Plan) -> Result<(Meter, Cost), BenchError> {
 }
 
 /// Runs a load. `work` makes that of a thread, by its number and by how many there are. Returns what was measured of each group.
-pub(crate) fn drive<W: Work>(
+pub fn drive<W: Work>(
     course: &Course,
     work: impl Fn(usize, usize) -> W + Sync,
 ) -> Result<(Vec<Meter>, Cost), BenchError> {

@@ -9,10 +9,14 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 
 /// A socket, with or without TLS.
-pub(crate) enum Socket {
+pub enum Socket {
+    /// TCP alone.
     Tcp(TcpStream),
+    /// A socket with a path.
     Unix(UnixStream),
+    /// TLS over TCP.
     TcpTls(Box<TlsStream<TcpStream>>),
+    /// TLS over a socket with a path.
     UnixTls(Box<TlsStream<UnixStream>>),
 }
 

@@ -1,7 +1,7 @@
 //! Protobuf fields, written and read in place. Answers are checked by the million: nothing is built of them.
 
 /// Appends a number that is not zero, as proto3 has it.
-pub(crate) fn put_number(out: &mut Vec<u8>, field: u32, number: u64) {
+pub fn put_number(out: &mut Vec<u8>, field: u32, number: u64) {
     if number != 0 {
         put_varint(out, u64::from(field << 3));
         put_varint(out, number);
@@ -9,14 +9,14 @@ pub(crate) fn put_number(out: &mut Vec<u8>, field: u32, number: u64) {
 }
 
 /// Appends bytes that are not empty.
-pub(crate) fn put_bytes(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
+pub fn put_bytes(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
     if !bytes.is_empty() {
         put_message(out, field, bytes);
     }
 }
 
 /// Appends a message, be it empty.
-pub(crate) fn put_message(out: &mut Vec<u8>, field: u32, message: &[u8]) {
+pub fn put_message(out: &mut Vec<u8>, field: u32, message: &[u8]) {
     put_varint(out, u64::from(field << 3 | 2));
     put_varint(out, message.len() as u64);
     out.extend_from_slice(message);
@@ -32,8 +32,10 @@ fn put_varint(out: &mut Vec<u8>, mut number: u64) {
 
 /// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Value<'a> {
+pub enum Value<'a> {
+    /// A varint.
     Number(u64),
+    /// Bytes, text or a message.
     Bytes(&'a [u8]),
 }
 
@@ -61,7 +63,7 @@ fn take_long_varint(input: &mut &[u8]) -> Option<u64> {
 
 /// Calls `field` with each field of a message. False if it is malformed.
 #[must_use]
-pub(crate) fn fields<'a>(message: &'a [u8], mut field: impl FnMut(u64, Value<'a>)) -> bool {
+pub fn fields<'a>(message: &'a [u8], mut field: impl FnMut(u64, Value<'a>)) -> bool {
     let mut rest = message;
     while !rest.is_empty() {
         let Some(key) = take_varint(&mut rest) else { return false };
@@ -81,7 +83,7 @@ pub(crate) fn fields<'a>(message: &'a [u8], mut field: impl FnMut(u64, Value<'a>
 }
 
 /// The number in `field` of a message, 0 if it is not there. None if the message is malformed.
-pub(crate) fn number(message: &[u8], field: u64) -> Option<u64> {
+pub fn number(message: &[u8], field: u64) -> Option<u64> {
     let mut found = 0;
     let whole = fields(message, |number, value| {
         if let (true, Value::Number(value)) = (number == field, value) {

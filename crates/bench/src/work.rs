@@ -4,17 +4,17 @@ use crate::meter::Meter;
 
 /// A request that was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Request {
+pub struct Request {
     /// Which of the methods it calls.
-    pub(crate) method: usize,
+    pub method: usize,
     /// Which of the run's meters counts it.
-    pub(crate) group: usize,
+    pub group: usize,
     /// What whoever made it knows it by.
-    pub(crate) number: u64,
+    pub number: u64,
 }
 
 /// Requests of a thread, and the judge of their answers.
-pub(crate) trait Work: 'static {
+pub trait Work: 'static {
     /// What is kept of an answer on its way. Its memory is used again for the next one.
     type Answer: Default;
 

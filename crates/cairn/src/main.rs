@@ -14,14 +14,14 @@ fn main() {
     let words: Vec<_> = words.collect();
     let args: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     match name {
-        "benchmark" => exit(bench::run_tool(name, args)),
+        "benchmark" => exit(bench_report::run(name, args)),
         "etcd" => exit(server::run(args)),
         "etcdctl" => exit(cli::run(name, words)),
         "etcdutl" => exit(cli::run_util(name, words)),
         _ => {}
     }
     match args.first().map(String::as_str) {
-        Some("bench") => exit(bench::run_tool("cairn bench", args.into_iter().skip(1))),
+        Some("bench") => exit(bench_report::run("cairn bench", args.into_iter().skip(1))),
         Some("__complete") => exit(complete(words)),
         Some("check" | "doctor") => exit(cli::run_checks("cairn", words)),
         Some("cluster") => exit(server::run_local(args.into_iter().skip(1))),

@@ -11,21 +11,24 @@ use super::table::COMMANDS;
 /// What the tool is for.
 const LONG: &str =
     "Measures a cluster that speaks the etcd v3 protocol: etcd's benchmark, on a generator that costs little itself";
-/// What has a command line of its own.
-const OWN: [(&str, &str); 3] = [
-    ("compare", "Two clusters in turn, and their ratios"),
-    ("report", "One page with charts of runs"),
-    ("sweep", "The tables of published studies in one go"),
-];
+
+/// The program that the tool is part of.
+#[derive(Clone, Copy, Debug)]
+pub struct Program<'a> {
+    /// What it was started as.
+    pub name: &'a str,
+    /// Commands that the program has beside those of the tool, each with a short description: the page of the tool lists them.
+    pub others: &'a [(&'a str, &'a str)],
+}
 
 /// The page of the sub-command at the end of `path`; that of the tool, if it is empty.
-pub(crate) fn page(program: &str, path: &[&'static Command]) -> String {
+pub(crate) fn page(program: Program<'_>, path: &[&'static Command]) -> String {
     format!("{}\n\n{}", path.last().map_or(LONG, |command| command.long), usage(program, path))
 }
 
 /// How the sub-command is used.
-pub(crate) fn usage(program: &str, path: &[&'static Command]) -> String {
-    let names: Vec<&str> = std::iter::once(program).chain(path.iter().map(|command| command.name)).collect();
+pub(crate) fn usage(program: Program<'_>, path: &[&'static Command]) -> String {
+    let names: Vec<&str> = std::iter::once(program.name).chain(path.iter().map(|command| command.name)).collect();
     let names = names.join(" ");
     let own = path.last().map_or(&[][..], |command| command.flags);
     let mut out = String::from("Usage:\n");
@@ -44,7 +47,7 @@ pub(crate) fn usage(program: &str, path: &[&'static Command]) -> String {
     put(&mut out, format_args!("  {names} [command]\n\nAvailable Commands:\n"));
     let mut listed: Vec<(&str, &str)> = table.iter().map(|command| (command.name, command.short)).collect();
     if path.is_empty() {
-        listed.extend(OWN);
+        listed.extend(program.others);
         listed.push(("help", "Help about any command"));
         listed.sort_unstable();
     }

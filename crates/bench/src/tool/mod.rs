@@ -28,14 +28,16 @@ mod watching;
 
 use command::Action;
 use failure::{Failure, Outcome};
-pub(crate) use output::say;
+pub use help::Program;
+pub use output::say;
 
-/// Runs a command line of the tool (without the program's name, which is `program`); returns the exit code.
-pub(crate) fn run(program: &str, words: &[String]) -> i32 {
+/// Runs a command line of the tool, without the program's name; returns the exit code.
+pub(crate) fn run(program: Program<'_>, words: &[String]) -> i32 {
     let wants_help = words.first().is_some_and(|word| word == "help");
     let words = if wants_help { &words[1..] } else { words };
     let (path, outcome) = match table::find(words, globals::FLAGS) {
         Err(unknown) => {
+            let program = program.name;
             let text = format!("unknown command {unknown:?} for {program:?}");
             flags::say!("Error: {text}\nRun '{program} --help' for usage.\n{text}");
             return Failure::unreadable("").code;
@@ -59,7 +61,7 @@ pub(crate) fn run(program: &str, words: &[String]) -> i32 {
     failure.code
 }
 
-fn execute(program: &str, found: &table::Found, wants_help: bool) -> Outcome {
+fn execute(program: Program<'_>, found: &table::Found, wants_help: bool) -> Outcome {
     let own = found.path.last().map_or(&[][..], |command| command.flags);
     let flags: Vec<flags::Flag> = globals::FLAGS.iter().chain(own).chain([&globals::HELP]).copied().collect();
     let parsed = flags::parse(&found.rest, &flags).map_err(|error| Failure::unreadable(error.0))?;
@@ -76,6 +78,8 @@ fn execute(program: &str, found: &table::Found, wants_help: bool) -> Outcome {
 mod tests {
     use super::*;
 
+    const PROGRAM: Program<'_> = Program { name: "benchmark", others: &[("sweep", "Many loads")] };
+
     fn words(line: &str) -> Vec<String> {
         line.split_whitespace().map(String::from).collect()
     }
@@ -87,6 +91,13 @@ mod tests {
         assert_eq!(found.path.iter().map(|command| command.name).collect::<Vec<_>>(), ["put"]);
         assert_eq!(found.rest, words("--conns=3 --target-leader --clients 2 --total 5"));
         assert_eq!(table::find(&words("nonsense"), globals::FLAGS).err().as_deref(), Some("nonsense"));
+    }
+
+    #[test]
+    fn the_first_page_lists_what_else_the_program_has() {
+        let page = help::page(PROGRAM, &[]);
+        assert!(page.contains("  stm             ") && page.contains("  sweep           Many loads\n"), "{page}");
+        assert!(!help::page(PROGRAM, &[&table::COMMANDS[0]]).contains("Many loads"));
     }
 
     #[test]
@@ -110,7 +121,7 @@ mod tests {
     fn command_lines_that_cannot_be_read_end_with_255() {
         for line in ["nonsense", "put --nope", "put --total=x", "put --total", "--conns=-1 put", "--dial-timeout=5 put"]
         {
-            assert_eq!(run("benchmark", &words(line)), 255, "{line}");
+            assert_eq!(run(PROGRAM, &words(line)), 255, "{line}");
         }
         for line in [
             "range",
@@ -141,7 +152,7 @@ mod tests {
             "--cacert=/nonexistent put",
             "--cert=/nonexistent put",
         ] {
-            assert_eq!(run("benchmark", &words(line)), 1, "{line}");
+            assert_eq!(run(PROGRAM, &words(line)), 1, "{line}");
         }
     }
 }

@@ -42,7 +42,7 @@ impl<W: Simple> Work for W {
 
 /// What is kept of such an answer.
 #[derive(Default)]
-pub(crate) struct Single {
+pub struct Single {
     cutter: Cutter,
     messages: u32,
     wrong: Option<&'static str>,

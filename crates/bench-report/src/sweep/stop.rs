@@ -4,8 +4,7 @@ use std::io::IsTerminal;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use crate::BenchError;
-use crate::interrupt::{EXIT_CODE, interrupt, is_interrupted};
+use bench::{BenchError, EXIT_CODE, interrupt, is_interrupted};
 
 /// What comes sooner is the same: to a process and to its group.
 const AGAIN: Duration = Duration::from_millis(300);

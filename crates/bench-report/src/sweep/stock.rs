@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use bench::BenchError;
+
 use super::case::Case;
 use super::options::Options;
 use super::tables::OWN;
-use crate::BenchError;
 use crate::measure::{Cluster, Load, Task};
 
 /// How keys are written that are only there to be read.

@@ -13,10 +13,9 @@ mod stock;
 mod stop;
 mod tables;
 
+use bench::BenchError;
 pub(crate) use screen::say;
 pub(crate) use stop::{Interruption, left_behind, on_interrupt, undisturbed};
-
-use crate::BenchError;
 
 /// What the exit code says.
 const MEASURED: i32 = 0;
@@ -29,7 +28,7 @@ const STOPPED: i32 = 3;
 pub(crate) fn run(args: impl Iterator<Item = String>) -> i32 {
     let args: Vec<String> = args.collect();
     if args.iter().any(|arg| arg == "--help" || arg == "-h") {
-        crate::tool::say(&options::usage());
+        bench::say(&options::usage());
         return MEASURED;
     }
     let outcome = options::Options::parse(&args).and_then(|options| course::run(&options));

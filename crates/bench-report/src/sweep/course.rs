@@ -4,17 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bench::{BenchError, EXIT_CODE, Place, check_connections, is_interrupted, utc_now};
+
 use super::case::{Case, Target};
 use super::options::Options;
 use super::screen::{Screen, say, words};
 use super::stock::{Room, Stock};
 use super::stop::{Interruption, left_behind, on_interrupt, undisturbed};
 use super::{MEASURED, STOPPED, WITH_ERRORS, resume, tables};
-use crate::arguments::check_connections;
-use crate::interrupt::{EXIT_CODE, is_interrupted};
 use crate::measure::{Access, Cluster, Kind, Load, Task};
-use crate::runfile::{self, Measured, Row, Run, State, utc_now};
-use crate::{BenchError, link};
+use crate::runfile::{self, Measured, Row, Run, State};
 
 /// Rows with writes beside them take no longer: what is offered and not taken waits.
 const MIXED_TIME_MAX: Duration = Duration::from_secs(10);
@@ -209,7 +208,7 @@ impl Sweep<'_> {
     /// The load of a row, and the writes beside it.
     fn task(&self, case: &Case, requests: Option<u64>) -> Result<(Task, Option<Task>), BenchError> {
         let all = self.cluster.places()?;
-        let places: Vec<link::Place> = match case.target {
+        let places: Vec<Place> = match case.target {
             Target::All => all.clone(),
             Target::Leader => match self.cluster.leader()? {
                 Some(leader) => vec![leader],

@@ -8,15 +8,13 @@ use api::etcdserverpb::{
     AlarmRequest, AlarmType, CompactionRequest, DefragmentRequest, DeleteRangeRequest, MemberListRequest, PutRequest,
     RangeRequest, StatusRequest, StatusResponse,
 };
+use bench::{BenchError, Cost, Meter, Place};
 use client::{Client, Endpoint, Error, Options, prefix_end};
 
 use super::flags::Access;
 use super::load::{Kind, Load};
 use super::metrics::{Look, look, used};
 use super::task::{Task, measured, rate};
-use crate::BenchError;
-use crate::link::Place;
-use crate::meter::{Cost, Meter};
 use crate::runfile::{Beside, Measured, Member, Side};
 
 /// How long a question may take: it may stand behind the end of a load.

@@ -1,7 +1,6 @@
 //! The words of a command line, sorted before [`Arguments`] reads the flags.
 
-use crate::BenchError;
-use crate::arguments::Arguments;
+use bench::{Arguments, BenchError};
 
 /// Separates words that belong to no flag from flags, of which those in `switches` need no value: `--quick` is `--quick=true`.
 pub(crate) fn sort(

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use bench::utc_now;
 use serde::{Deserialize, Serialize};
 
-use super::{Disk, Machine, Parameters, Row, utc_now};
+use super::{Disk, Machine, Parameters, Row};
 
 /// What the field `format` says.
 pub(crate) const FORMAT: &str = "cairn-bench-run";

@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bench::BenchError;
+
 use crate::measure::{Access, CONNECTION_FLAGS, Kind, PEER_FLAGS, SWITCHES, safe_words};
 use crate::runfile::Parameters;
-use crate::{BenchError, words};
+use crate::words;
 
 /// Keys of each list.
 const LIST_KEYS: u64 = 100;

@@ -1,14 +1,10 @@
 //! Makes the requests of a load, and judges their answers.
 
+use bench::wire::{self, Value, put_bytes, put_message, put_number};
+use bench::{Cutter, Listing, Meter, Request, Work, answer, prefix_range};
+
 use super::load::{Kind, Load};
 use super::numbered::{DIGITS, Numbered};
-use crate::answer;
-use crate::cutter::Cutter;
-use crate::listing::Listing;
-use crate::meter::Meter;
-use crate::request::prefix_range;
-use crate::wire::{self, Value, put_bytes, put_message, put_number};
-use crate::work::{Request, Work};
 
 /// What `Compare` and `RequestOp` call what is used of them.
 const COMPARE_GREATER: u64 = 1;

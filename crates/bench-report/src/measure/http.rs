@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
+use bench::{Place, open};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
-use crate::link::{Place, open};
 
 /// How long a page may take.
 const TIME_MAX: Duration = Duration::from_secs(5);

@@ -1,10 +1,7 @@
 //! Which cluster is talked to, and how.
 
+use bench::{Arguments, BenchError, Place};
 use client::{Endpoint, Security};
-
-use crate::BenchError;
-use crate::arguments::Arguments;
-use crate::link::Place;
 
 /// The flags that [`Access::take`] reads, for usage texts.
 pub(crate) const CONNECTION_FLAGS: &str = "  --user NAME:PASSWORD    (or --user NAME --password PASSWORD)

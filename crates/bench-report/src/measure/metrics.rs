@@ -1,7 +1,8 @@
 //! What servers say of themselves under `/metrics`.
 
+use bench::Place;
+
 use super::http;
-use crate::link::Place;
 
 /// One look at one process.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use bench::BenchError;
+
 use super::case::Case;
 use super::options::Options;
 use super::screen::words;
-use crate::BenchError;
 use crate::runfile::{self, Disk, Kind, Machine, Parameters, Run, Side, TOOL};
 
 /// The run of `cases` in the file of `options`, or a new one.

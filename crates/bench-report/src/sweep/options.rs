@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bench::BenchError;
+
 use super::tables::TABLES;
 use crate::measure::{Access, CONNECTION_FLAGS, SWITCHES, safe_words};
 use crate::runfile::Parameters;
-use crate::{BenchError, words};
+use crate::words;
 
 /// Keys that the table `get` reads.
 const GET_KEYS: u64 = 1_000_000;

@@ -18,12 +18,13 @@ mod view;
 
 use std::path::{Path, PathBuf};
 
+use bench::BenchError;
 pub(crate) use numbers::{bytes, count, rate, ratio, time_us};
 pub(crate) use table::heading;
 use view::{Partners, View};
 
 use crate::runfile::{self, Kind, Run};
-use crate::{BenchError, words};
+use crate::words;
 
 const USAGE: &str = "\
 usage: cairn bench report RUN.json [--baseline OTHER.json] [--out report.html] [--markdown FILE] [--json FILE]
@@ -40,12 +41,12 @@ Makes one HTML file of a run of `bench sweep` or `bench compare`: charts, the ma
 pub(crate) fn run(args: impl Iterator<Item = String>) -> i32 {
     let args: Vec<String> = args.collect();
     if args.iter().any(|arg| arg == "--help" || arg == "-h") {
-        crate::tool::say(USAGE);
+        bench::say(USAGE);
         return 0;
     }
     match make(args) {
         Ok(told) => {
-            crate::tool::say(&(told + "\n"));
+            bench::say(&(told + "\n"));
             0
         }
         Err(BenchError::Usage(text)) => {

@@ -6,16 +6,15 @@ mod course;
 mod options;
 mod spread;
 
+use bench::BenchError;
 pub(crate) use spread::{METRICS, Metric, Spread, TABLE, spreads};
-
-use crate::BenchError;
 
 /// Runs the command. Returns the exit code: 0 if every request was answered as it should be, 1 if not, 2 if nothing was begun, 3 if it
 /// could not be ended; Ctrl-C ends it with 130.
 pub(crate) fn run(args: impl Iterator<Item = String>) -> i32 {
     let args: Vec<String> = args.collect();
     if args.iter().any(|arg| arg == "--help" || arg == "-h") {
-        crate::tool::say(&options::usage());
+        bench::say(&options::usage());
         return 0;
     }
     match options::Options::parse(&args).and_then(|options| course::run(&options)) {

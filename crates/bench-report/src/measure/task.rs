@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
+use bench::{BenchError, Cost, Course, Meter, Place, drive};
+
 use super::load::Load;
 use super::metrics::Use;
 use super::requests::Requests;
-use crate::BenchError;
-use crate::link::Place;
-use crate::meter::{Cost, Meter};
 use crate::runfile::{Latency, Measured};
-use crate::singles::{Course, drive};
 
 /// How a load is run.
 #[derive(Clone, Debug)]

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bench::{BenchError, EXIT_CODE, is_interrupted, utc_now};
+
 use super::options::Options;
 use super::spread::{METRICS, Metric, SIDES, TABLE, spreads};
-use crate::BenchError;
-use crate::interrupt::{EXIT_CODE, is_interrupted};
 use crate::measure::{Cluster, Kind, Load, Task};
 use crate::report_page::{rate, ratio, time_us};
-use crate::runfile::{self, Measured, Parameters, Row, Run, utc_now};
+use crate::runfile::{self, Measured, Parameters, Row, Run};
 use crate::sweep::{Interruption, left_behind, on_interrupt, say, undisturbed};
 
 /// What both clusters get begins with this.
