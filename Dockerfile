@@ -2,10 +2,10 @@
 FROM rust:1.95-slim AS build
 WORKDIR /src
 COPY . .
-RUN cargo build --release --locked -p cairn
+RUN cargo build --release --locked -p cairn && .ci/split target/release/cairn target/dist/cairn
 
 FROM debian:stable-slim
-COPY --from=build /src/target/release/cairn /usr/local/bin/cairn
+COPY --from=build /src/target/dist/cairn /usr/local/bin/cairn
 # Under this name the binary takes etcd's flags and ETCD_* variables directly.
 RUN ln -s cairn /usr/local/bin/etcd \
  && useradd --system --create-home --home-dir /var/lib/cairn cairn

@@ -2,7 +2,8 @@
 
 CARGO ?= cargo
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
-BIN = $(CARGO_TARGET_DIR)/release/cairn
+# The release binary; its debug information lies beside it (.ci/split).
+BIN = $(CARGO_TARGET_DIR)/dist/cairn
 
 .PHONY: help run cluster test check tools build lint unit sim sim-short conformance migrate-earlier pages bench-agreement clients published published-full published-tools faults failover auth-speed \
 	check-perf catch-up reliability neighbours attacks \
@@ -31,9 +32,10 @@ test:
 tools:
 	@.ci/tools
 
-# The release binary.
+# The release binary, target/dist/cairn, and its line tables beside it.
 build:
 	$(CARGO) build --release --locked -p cairn
+	@.ci/split $(CARGO_TARGET_DIR)/release/cairn $(BIN)
 
 # Formatting, circles of imports, and lints; warnings are errors.
 lint:

@@ -45,8 +45,7 @@ func Binary(t testing.TB, kind Kind) string {
 	return link
 }
 
-// CairnBinary is CAIRN_BIN, or what `cargo build --release` left in the
-// workspace.
+// CairnBinary is CAIRN_BIN, or what `make build` left in the workspace.
 func CairnBinary(t testing.TB) string {
 	t.Helper()
 	path := os.Getenv("CAIRN_BIN")
@@ -55,14 +54,14 @@ func CairnBinary(t testing.TB) string {
 		if target == "" {
 			target = filepath.Join(moduleRoot(t), "..", "target")
 		}
-		path = filepath.Join(target, "release", "cairn")
+		path = filepath.Join(target, "dist", "cairn")
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("no server to test: %v (run `cargo build --release -p cairn`, or set CAIRN_BIN, or SERVER=etcd)", err)
+		t.Fatalf("no server to test: %v (run `make build`, or set CAIRN_BIN, or SERVER=etcd)", err)
 	}
 	return path
 }
