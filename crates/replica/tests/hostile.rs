@@ -107,6 +107,38 @@ fn each_impossible_field_is_named() {
     assert!(matches!(refused(leader.step(answer)), Refusal::BeyondLog { .. }));
 }
 
+/// The term is written to disk, and a member whose term left none for later elections could not go on, nor start again.
+#[test]
+fn nobody_can_use_up_the_terms() {
+    let mut cluster = cluster();
+    let term = cluster.member(2).status().term;
+    let from_far = |term| message(MessageType::MsgHeartbeat, 3, 2, term);
+    // A little of it was used up by the election.
+    let most = term + (1 << 32) - 10;
+    for far in [u64::MAX >> 2, most + 100] {
+        let refusal = refused(cluster.member(2).step(from_far(far)));
+        assert!(matches!(refusal, Refusal::Term { theirs, ours } if (theirs, ours) == (far, term)), "{refusal}");
+    }
+    assert_eq!(cluster.member(2).status().term, term);
+    // What elections could have made of it is taken, but not again and again.
+    cluster.member(2).step(from_far(most)).expect("not too far");
+    assert!(matches!(refused(cluster.member(2).step(from_far(most + (1 << 20)))), Refusal::Term { .. }));
+    // A term that comes of elections is taken at any time.
+    cluster.member(2).step(from_far(most + 3)).expect("elections");
+    assert_eq!(cluster.member(2).status().term, most + 3);
+    // The others follow, and the cluster goes on.
+    cluster.settle();
+    cluster.tick(60);
+    cluster.member(2).step(from_far(most + (1 << 20))).expect("an election timeout has gone by");
+    cluster.settle();
+    cluster.tick(60);
+    let last = cluster.one(1).applied_index;
+    let leader = cluster.leader();
+    cluster.propose(leader, "y");
+    cluster.tick(5);
+    assert!(cluster.one(1).applied_index > last);
+}
+
 #[test]
 fn votes_that_were_not_asked_for_elect_nobody() {
     let mut cluster = cluster();

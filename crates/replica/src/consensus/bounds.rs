@@ -6,6 +6,11 @@ use api::raftpb::ConfState;
 
 /// Indexes and terms above this are no honest ones; below it no sum of two overflows.
 pub(crate) const NUMBER_MAX: u64 = u64::MAX >> 2;
+/// A message may always raise the term by so much. Members that could not hear each other for a while differ by less.
+const LEAP_FREE: u64 = 1 << 10;
+/// All messages may raise it by so much within an election timeout. No cluster elects that often in its life; without the bound
+/// one message could leave no terms for the elections to come.
+const LEAPS_MAX: u64 = 1 << 32;
 /// Members in a configuration.
 const MEMBERS_MAX: usize = 1024;
 
@@ -23,6 +28,30 @@ pub(crate) fn is_sound(conf_state: &ConfState) -> bool {
         && count <= MEMBERS_MAX
         && members.first() != Some(&0)
         && !joint
+}
+
+/// How far messages have raised the term since an election timeout began.
+#[derive(Debug, Default)]
+pub(crate) struct Leaps {
+    leapt: u64,
+}
+
+impl Leaps {
+    /// Whether a message of term `theirs` may be taken by a member in term `ours`.
+    pub(crate) fn allow(&self, ours: u64, theirs: u64) -> bool {
+        let leap = theirs.saturating_sub(ours);
+        leap <= LEAP_FREE || leap <= LEAPS_MAX.saturating_sub(self.leapt)
+    }
+
+    /// The term was raised from `before` to `after`.
+    pub(crate) fn note(&mut self, before: u64, after: u64) {
+        self.leapt = self.leapt.saturating_add(after.saturating_sub(before));
+    }
+
+    /// An election timeout went by.
+    pub(crate) fn begin_anew(&mut self) {
+        self.leapt = 0;
+    }
 }
 
 impl Restored {

@@ -1,5 +1,6 @@
 //! The Raft state machine of one member.
 
+use crate::consensus::bounds::Leaps;
 use crate::consensus::config::{Config, Restored};
 use crate::consensus::convert;
 use crate::consensus::error::Error;
@@ -39,6 +40,8 @@ pub struct Member {
     pub(crate) early_reads: Vec<eraftpb::Message>,
     /// What followers proposed while this leader was handing over, or a configuration change was under way.
     pub(crate) early_proposals: VecDeque<Early>,
+    /// How far messages have raised its term lately.
+    pub(crate) leaps: Leaps,
     /// Ticks since the start.
     pub(crate) ticks: u64,
     /// The last term in which this member transferred leadership because it is to be removed.
@@ -119,6 +122,7 @@ impl Member {
             unsynced: VecDeque::new(),
             early_reads: Vec::new(),
             early_proposals: VecDeque::new(),
+            leaps: Leaps::default(),
             ticks: 0,
             handed_over_in: 0,
             applied: restored.applied,

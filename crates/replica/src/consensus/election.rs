@@ -8,6 +8,9 @@ impl Member {
     /// One tick of the clock went by.
     pub fn tick(&mut self) {
         self.drop_late_proposals();
+        if self.ticks.is_multiple_of(self.election_ticks as u64) {
+            self.leaps.begin_anew();
+        }
         let raft = &self.node.raft;
         let election_due =
             raft.state != StateRole::Leader && raft.election_elapsed.saturating_add(1) >= self.election_timeout;

@@ -37,6 +37,8 @@ pub enum Refusal {
     Sender,
     #[error("a number in it is impossible")]
     Number,
+    #[error("its term {theirs} is too far beyond this member's term {ours} for one that comes of elections")]
+    Term { theirs: u64, ours: u64 },
     #[error("its entries do not follow each other")]
     Entries,
     #[error("an entry in it has an unknown type or cannot be read")]
@@ -115,7 +117,10 @@ impl Member {
             self.outranked_in = self.outranked_in.max(message.term);
         }
         let commit_notice = self.is_commit_notice(&message).then_some((message.from, message.index));
-        match self.node.step(message) {
+        let term = self.node.raft.term;
+        let stepped = self.node.step(message);
+        self.leaps.note(term, self.node.raft.term);
+        match stepped {
             // Late messages of a removed member, and proposals that no leader takes now: the proposer hears nothing and decides
             // itself when to give up.
             Ok(()) | Err(raft::Error::StepPeerNotFound | raft::Error::ProposalDropped) => {}
@@ -257,6 +262,9 @@ impl Member {
             MessageType::MsgReadIndex => message.term = Some(0),
             _ if message.term() == 0 => return Err(Refusal::Number),
             _ => {}
+        }
+        if !self.leaps.allow(raft.term, message.term()) {
+            return Err(Refusal::Term { theirs: message.term(), ours: raft.term });
         }
         let last = raft.raft_log.last_index();
         // Older terms are answered or ignored without a look at the rest.
