@@ -38,6 +38,7 @@ mod dispatch;
 pub mod dns;
 #[cfg(feature = "driver")]
 mod driver;
+mod due;
 mod encoding;
 mod exchange;
 mod finish;

@@ -14,6 +14,7 @@ use tokio::time::Sleep;
 
 use crate::arrival::Arrival;
 use crate::connection::{Http2, Turn};
+use crate::due::{Due, Pace};
 use crate::greeting::{Greeting, Protocol};
 use crate::later::later;
 use crate::mailbox::{Closing, Mail};
@@ -33,7 +34,7 @@ pub(crate) struct RequestThread {
     shared: Shared,
     connections: Slab<Connection>,
     /// Connections that are due for a turn.
-    due: Vec<usize>,
+    due: Due,
     mail: Vec<Mail>,
     serial: u64,
     timer: Pin<Box<Sleep>>,
@@ -53,6 +54,7 @@ struct Connection {
     waker: Waker,
     /// It is in the list of those due.
     due: bool,
+    pace: Pace,
     state: State,
 }
 
@@ -122,7 +124,7 @@ impl RequestThread {
         RequestThread {
             shared,
             connections: Slab::new(),
-            due: Vec::new(),
+            due: Due::default(),
             mail: Vec::new(),
             serial: 0,
             timer: Box::pin(tokio::time::sleep_until(later(now, TICK).into())),
@@ -174,7 +176,7 @@ impl RequestThread {
         let wake = Arc::new(ConnectionWaker::new(self.shared.mailbox.clone(), key, self.serial));
         let waker = Waker::from(wake.clone());
         let state = State::Greeting(Greeting::new(stream, ahead, peer, serves, self.shared.now));
-        entry.insert(Connection { serial: self.serial, wake, waker, due: false, state });
+        entry.insert(Connection { serial: self.serial, wake, waker, due: false, pace: Pace::default(), state });
         self.make_due(key);
     }
 
@@ -194,7 +196,15 @@ impl RequestThread {
             && !connection.due
         {
             connection.due = true;
-            self.due.push(key);
+            self.due.add(key, connection.pace);
+        }
+    }
+
+    /// Gives those their turns that are due, until it is time to look at sockets and mail.
+    fn pass(&mut self) {
+        let mut pass = self.due.pass(self.shared.now);
+        while let Some(key) = self.due.next(&mut pass, self.shared.now) {
+            self.turn(key);
         }
     }
 
@@ -202,10 +212,13 @@ impl RequestThread {
         // A connection that is gone gets no turn.
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.due = false;
-        self.shared.now = Instant::now();
+        let began = self.shared.now;
         let shared = &mut self.shared;
         // What a panic leaves half done is the connection's: what it counts for elsewhere is taken back by `Http2::abandon`.
-        match contain(|| connection.turn(key, shared)).unwrap_or(Passed::Turn(Turn::Closed)) {
+        let passed = contain(|| connection.turn(key, shared)).unwrap_or(Passed::Turn(Turn::Closed));
+        shared.now = Instant::now();
+        connection.pace.note(shared.now.saturating_duration_since(began));
+        match passed {
             Passed::Turn(Turn::Idle) => {}
             Passed::Turn(Turn::Again) => self.make_due(key),
             Passed::Turn(Turn::Closed) => self.close(key),
@@ -249,7 +262,7 @@ impl RequestThread {
             }
         }
         for key in lost {
-            self.due.retain(|due| *due != key);
+            self.due.remove(key);
             self.close(key);
         }
     }
@@ -300,16 +313,10 @@ impl Future for RequestThread {
         if this.shared.now >= this.next_tick {
             this.tick();
         }
-        let mut due = std::mem::take(&mut this.due);
-        for key in due.drain(..) {
-            this.turn(key);
-        }
+        this.pass();
         if let Some(answered) = answered {
             this.shared.service.sent(answers, answered.elapsed());
         }
-        // Turns that are due again have made a new list.
-        due.append(&mut this.due);
-        this.due = due;
         if this.is_over() {
             let keys: Vec<usize> = this.connections.iter().map(|(key, _)| key).collect();
             keys.into_iter().for_each(|key| this.close(key));
