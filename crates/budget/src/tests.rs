@@ -67,7 +67,7 @@ fn who_waits_gets_what_is_released_in_order() {
     let budget = running(FOREVER);
     let held = budget.try_claim(Pool::Short, 16 * MIB, None).expect("room");
     let (first, second) = (waiting(&budget, Pool::Short, MIB, None), waiting(&budget, Pool::Short, 2 * MIB, None));
-    // A pool that others wait for is asked in vain, even for less.
+    // A claim on a pool that others wait for is not granted, even if it is smaller.
     assert!(budget.try_claim(Pool::Short, 1, None).is_none());
     drop(held);
     let claims = [first, second].map(|told| told.recv().expect("an answer").expect("a claim").bytes());

@@ -80,7 +80,7 @@ impl Context {
         self.logged_in(globals::client(&self.parsed, globals::endpoints(&self.parsed)?, Some(self.patience()))?)
     }
 
-    /// A client of `endpoints` whose calls take as long as they take: for commands that wait until what they are for can be done.
+    /// A client of `endpoints` whose calls have no time limit: for commands that wait.
     pub(crate) fn patient_client(&self, endpoints: Vec<Endpoint>) -> Outcome<Client> {
         self.logged_in(globals::client(&self.parsed, endpoints, None)?)
     }

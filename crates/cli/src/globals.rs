@@ -163,7 +163,7 @@ fn security(parsed: &Parsed, prefix: &str) -> Outcome<Security> {
     })
 }
 
-/// Etcd's tool tries in vain to reach what is no endpoint: its exit code, but at once and with the reason.
+/// For something that is not an endpoint: the exit code of etcd's tool, which tries to reach it, but at once and with the reason.
 fn invalid(error: &client::EndpointError) -> Failure {
     Failure::new(code::ERROR, error.to_string())
 }

@@ -49,9 +49,9 @@ pub(crate) struct Member {
 #[derive(Default)]
 struct Dialling {
     is_under_way: bool,
-    /// How often it was in vain since the member was reached last.
+    /// Failed attempts since the member was last reached.
     failures: u32,
-    /// When it was in vain last.
+    /// When the last attempt failed.
     failed_at: Option<Instant>,
 }
 

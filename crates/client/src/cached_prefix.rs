@@ -18,7 +18,7 @@ use crate::{Error, ranges};
 
 /// Keys that one page of the list has.
 const PAGE_KEYS: i64 = 1_000;
-/// The pause before a list is begun again that could not be had.
+/// The pause before a failed list is tried again.
 const RETRY: Duration = Duration::from_millis(500);
 
 /// The keys under a prefix as of one revision, which follows the cluster. Reads take no call. Dropping it ends the watch.

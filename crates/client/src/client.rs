@@ -24,7 +24,7 @@ impl Client {
     /// A client of the members that `options` names. Nothing is sent before the first call.
     ///
     /// # Errors
-    /// If no endpoint is named, or files for TLS are of no use.
+    /// If no endpoint is named, or files for TLS cannot be used.
     pub fn new(options: Options) -> Result<Client, OptionsError> {
         let balancer = Balancer::new(&options)?;
         let credentials = Credentials::new(options.user.clone(), options.token.as_deref(), options.needs_leader);

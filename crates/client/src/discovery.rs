@@ -11,7 +11,7 @@ pub enum DiscoveryError {
     /// Neither of the two services has records.
     #[error("dns lookup errors: {0} and {1}")]
     Lookup(String, String),
-    /// A record that is of no use.
+    /// A record that cannot be used.
     #[error(transparent)]
     Endpoint(#[from] crate::EndpointError),
 }
@@ -20,7 +20,7 @@ pub enum DiscoveryError {
 /// Blocks as long as name servers take.
 ///
 /// # Errors
-/// If there are no records, or some are of no use.
+/// If there are no records, or some cannot be used.
 pub fn discover(domain: &str, suffix: &str) -> Result<Vec<Endpoint>, DiscoveryError> {
     let (servers, random) = (dns::servers(), RandomState::new());
     let ask = |service: &str, scheme: &str| -> Result<Vec<String>, DnsError> {

@@ -61,7 +61,7 @@ impl Lock {
         self.turn.revision
     }
 
-    /// The cluster's revision when the lock was had.
+    /// The cluster's revision when the lock was acquired.
     pub fn seen_revision(&self) -> i64 {
         self.seen_revision
     }

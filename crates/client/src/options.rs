@@ -37,7 +37,7 @@ pub enum OptionsError {
     /// There is no endpoint.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
-    /// What TLS needs is of no use.
+    /// What TLS needs cannot be used.
     #[error("{0}")]
     Security(String),
 }

@@ -90,7 +90,7 @@ impl Pages {
     /// A short page.
     ///
     /// # Errors
-    /// If there is no such page, it does not say how long it is, or the connection breaks; it is of no use then.
+    /// If there is no such page, it does not say how long it is, or the connection breaks; it cannot be used then.
     pub async fn get(&mut self, path: &str) -> Result<String, Error> {
         let patience = self.patience.unwrap_or(Duration::MAX);
         let fetched = tokio::time::timeout(patience, self.fetch(path)).await;
@@ -139,7 +139,7 @@ async fn get(mut stream: impl AsyncRead + AsyncWrite + Unpin, host: &str, path: 
     stream.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
     let mut answer = Vec::new();
     match stream.take(PAGE_BYTES_MAX).read_to_end(&mut answer).await {
-        // A member that closes without a word of TLS has said all the same what it had to say.
+        // A member that closes the connection without a TLS alert has sent its whole answer all the same.
         Ok(_) => {}
         Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof && !answer.is_empty() => {}
         Err(error) => return Err(error.to_string()),

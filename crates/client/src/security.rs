@@ -31,7 +31,7 @@ pub struct Security {
 /// What of `Security` the connections of one client share.
 pub(crate) struct Guard {
     security: Security,
-    /// The newest configuration that could be made: files that are being replaced may be of no use for a moment.
+    /// The newest configuration that could be made: files that are being replaced may be unusable for a moment.
     newest: Mutex<Arc<ClientConfig>>,
 }
 
@@ -46,7 +46,7 @@ impl Security {
     /// How a connection to `endpoint` is encrypted, if it is.
     ///
     /// # Errors
-    /// If files are of no use, also where this endpoint needs none.
+    /// If files cannot be used, also where this endpoint needs none.
     pub fn encryption(&self, endpoint: &Endpoint) -> Result<Option<rpc::client::Encryption>, String> {
         let is_covered = self.covers(endpoint);
         if !is_covered && self.cert.is_none() && self.key.is_none() && self.authorities.is_none() {

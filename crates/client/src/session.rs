@@ -17,7 +17,7 @@ impl Client {
     /// A session whose lease ends `ttl` (whole seconds, rounded up) after this client was last heard of.
     ///
     /// # Errors
-    /// If no lease can be had.
+    /// If no lease can be granted.
     pub async fn session(&self, ttl: Duration) -> Result<Session, Error> {
         let ttl = i64::try_from(ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0)).unwrap_or(i64::MAX);
         let lease = self.lease_grant(LeaseGrantRequest { ttl: ttl.max(1), id: 0 }).await?;

@@ -118,7 +118,7 @@ impl Watcher {
     /// As [`Watcher::next`].
     pub async fn created(&mut self) -> Result<(), Error> {
         while !self.stream.as_ref().is_some_and(|stream| stream.is_created) {
-            // Nothing comes before it is: a member that says something all the same has made an error.
+            // Nothing may come before it is created: a member that sends something has made an error.
             self.step().await?;
         }
         Ok(())
@@ -252,7 +252,7 @@ impl Watcher {
         Ok(None)
     }
 
-    /// Has the next stream carry another token than `stream` did. False if there is none to be had, or another one was refused just now.
+    /// Makes the next stream carry another token than `stream` did. False if there is none, or another one was refused just now.
     fn renew(&mut self, stream: Option<Stream>) -> bool {
         let Some(stream) = stream else { return false };
         if self.has_renewed || !self.client.inner.credentials.can_refresh() {

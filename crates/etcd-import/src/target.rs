@@ -64,7 +64,7 @@ impl Target {
         }
     }
 
-    /// Writes the store: all changes of `database`, then the state that `state` makes of the last revision.
+    /// Writes the store: all changes of `database`, then the checkpoint that `state` returns for the last revision.
     pub(crate) fn write_store(
         &self,
         database: &Database,

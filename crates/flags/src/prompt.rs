@@ -44,7 +44,7 @@ impl Hidden {
 
 impl Drop for Hidden {
     fn drop(&mut self) {
-        // SAFETY: what the terminal had before.
+        // SAFETY: the settings that the terminal had before.
         unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSANOW, &raw const self.0) };
     }
 }
@@ -52,7 +52,7 @@ impl Drop for Hidden {
 /// Signals that end a question. After them the terminal must show again what is typed.
 const SIGNALS: [libc::c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
 
-/// What the terminal had before, for the handler of signals.
+/// The terminal's settings before the question, for the handler of signals.
 static BEFORE: AtomicPtr<libc::termios> = AtomicPtr::new(std::ptr::null_mut());
 
 /// While this lives, a signal that ends the process gives the terminal back first.

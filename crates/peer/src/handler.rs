@@ -61,6 +61,6 @@ pub struct Caller<'a> {
 pub struct LogRoom {
     /// What it takes.
     pub used_bytes: u64,
-    /// What it may take; beyond, the snapshot is of no use any more.
+    /// What it may take; beyond, the snapshot can no longer be used.
     pub max_bytes: u64,
 }

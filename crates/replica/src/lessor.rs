@@ -276,7 +276,7 @@ mod tests {
         lessor.grant(7, 600, 0);
         assert_eq!(lessor.noted(7), None);
         assert_eq!(lessor.note(&[7], 100_000), [(7, 500)]);
-        // It is not in the log yet, and the renewal must know all the same.
+        // It is not in the log yet, but a renewal must already know of it.
         assert_eq!(lessor.renew(7, 101_000), Some(600));
         let first = lessor.noted(7).expect("it is on its way");
         // What is noted later is of the renewed time, but has to be taken back by the next renewal.

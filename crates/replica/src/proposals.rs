@@ -205,7 +205,7 @@ impl Proposals {
                 && !shell.makes(Mistake::SkipsChangeRules)
                 && let Err(error) = shell.may_change(change)
             {
-                // It could have been had when it was asked for: others came before it.
+                // It was allowed when it was proposed: others came before it.
                 fail(shell, &ids, error);
                 continue;
             }

@@ -19,7 +19,7 @@ impl Origin {
     }
 }
 
-/// Entries that an origin may have before it is the one that loses some. One that has no more is looked at together with its
+/// Entries that an origin may have before it can lose some on its own. One with no more entries is counted together with its
 /// neighbours: an owner of many networks could be in many places with a few entries each.
 const MANY: usize = 16;
 
@@ -68,7 +68,7 @@ impl Ranking {
         }
     }
 
-    /// How many there are of the one that has most, and the oldest of them. Between those with as many it is the older entry.
+    /// The number of entries of the origin with most, and its oldest. Of origins with equally many, the one with the oldest entry.
     fn most(&self) -> Option<(usize, u64)> {
         self.order.last().map(|(count, Reverse(oldest), _)| (*count, *oldest))
     }
@@ -130,7 +130,7 @@ impl<T> Crowd<T> {
         Some(entry)
     }
 
-    /// Takes out the one that goes first: of the origin that has most, its oldest. Between origins with as many it is the older entry.
+    /// Evicts the oldest entry of the origin with most. Of origins with equally many, the one with the oldest entry.
     /// So an origin loses only to those that have fewer. Where none has many, the same among sites: IPv6 addresses that are alike in
     /// their first 48 bits, and any other origin by itself.
     pub fn evict(&mut self) -> Option<T> {

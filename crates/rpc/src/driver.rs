@@ -105,7 +105,7 @@ impl Driver {
         std::mem::take(&mut self.pipe.ends().output)
     }
 
-    /// Has the connection look after what takes time, as if so much of it had passed. Returns what it wrote.
+    /// Makes the connection check its time limits, as if this much time had passed. Returns what it wrote.
     pub fn tick(&mut self, passed: Duration) -> Vec<u8> {
         self.shared.now = later(Instant::now(), passed);
         let waker = Waker::from(self.wake.clone());

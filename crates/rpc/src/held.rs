@@ -62,7 +62,7 @@ impl HeldBytes {
     }
 }
 
-/// What one connection or stream has in the sum. It has it back when this is dropped.
+/// The part of one connection or stream in the sum. Dropping it takes the part out of the sum.
 #[derive(Debug)]
 pub(crate) struct HeldPart {
     of: HeldBytes,

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::Options;
 
-/// Pings that break the rule before the client is sent away.
+/// Pings that break the rule before the client is disconnected.
 const STRIKES_MAX: u32 = 2;
 /// How far apart pings must be while no stream is open and the options do not allow them then.
 const IDLE_PING_INTERVAL: Duration = Duration::from_secs(2 * 3600);

@@ -2,7 +2,7 @@
 
 macro_rules! limits {
     ($($(#[$doc:meta])* $name:ident $text:literal)*) => {
-        /// What a client had too much of, or took too long for.
+        /// A limit of numbers or of time that clients can hit.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Limit { $($(#[$doc])* $name,)* }
 

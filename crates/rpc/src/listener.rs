@@ -21,7 +21,7 @@ use crate::{Options, Peer, Serves, Service, Stats};
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
 
 /// Connections that a request thread may have waiting for their first turn. What comes beyond waits in the system's queue: a thread
-/// that had thousands to look at would keep those it serves waiting, and hold memory for each.
+/// with thousands of new connections would delay those that it serves, and hold memory for each.
 const ARRIVALS_MAX: u64 = 16;
 
 /// Pause while all request threads have that many.

@@ -39,7 +39,7 @@ pub struct Options {
     pub keepalive_interval: Duration,
     /// How long the answer to that ping may take.
     pub keepalive_timeout: Duration,
-    /// Clients that ping more often than this are sent away with `too_many_pings`.
+    /// Clients that ping more often than this are disconnected with `too_many_pings`.
     pub ping_interval_min: Duration,
     /// Whether the time that each method takes is counted.
     pub times: bool,

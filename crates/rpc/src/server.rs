@@ -97,7 +97,7 @@ impl Server {
 
     fn stop(&mut self, grace: Duration, patience: Duration) {
         self.listeners.drain(..).for_each(Accepting::stop);
-        // Nobody else has it any more.
+        // This is the last reference.
         if let Some(handshakes) = self.handshakes.take().and_then(Arc::into_inner) {
             handshakes.stop();
         }

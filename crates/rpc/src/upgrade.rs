@@ -30,7 +30,7 @@ impl Upgrade {
         Upgrade(Arc::new(Mutex::new(Some(Offer { on, guard }))))
     }
 
-    /// Waits for the connection. An error if there is none to be had.
+    /// Waits for the connection. An error if it was lost.
     pub async fn take(self) -> io::Result<Upgraded> {
         let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Offer { on, guard } = taken.ok_or_else(|| io::Error::other("the connection is taken"))?;

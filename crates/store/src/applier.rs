@@ -124,7 +124,7 @@ pub struct Applier {
     outcomes: Vec<Outcome>,
     /// The last revision written, published or not.
     pub(crate) revision: i64,
-    /// Changes that the entry at hand has made.
+    /// Changes of the present entry.
     pub(crate) sub: u32,
     pub(crate) compact_revision: i64,
     /// Compactions of the stride.
@@ -136,7 +136,7 @@ pub struct Applier {
     pub(crate) installed_at: Option<u64>,
     /// Configuration changes that were handed out and whose effect Raft has not told yet.
     conf_changes_pending: usize,
-    /// Bytes of pairs in the answer to the entry at hand, those left out for being too many included.
+    /// Bytes of pairs in the answer to the present entry, including those left out because they are too many.
     answer_bytes: usize,
     corrupt: bool,
     no_space: bool,
@@ -446,7 +446,7 @@ impl Applier {
         self.store.alarm_count.store(alarms.count(), Ordering::Relaxed);
     }
 
-    /// What the entry at hand reads.
+    /// The view that the present entry reads.
     pub(crate) fn staging(&self) -> Staging<'_> {
         Staging {
             store: &self.store,
@@ -457,7 +457,7 @@ impl Applier {
         }
     }
 
-    /// The revision that the entry at hand writes if it has written something, or the one before it.
+    /// The revision of the present entry if it has written something, or the one before it.
     pub(crate) fn current(&self) -> i64 {
         self.revision + i64::from(self.sub > 0)
     }

@@ -47,7 +47,7 @@ fn null_is_empty<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<String
 impl ConfChangeContext {
     /// That of a change.
     pub fn of(change: &ConfChange) -> Result<ConfChangeContext, Error> {
-        // Every proposer writes it. One that does not parse names no URLs, and a member without any is of no use.
+        // Every proposer writes it. A context that does not parse names no URLs, and a member needs some.
         serde_json::from_slice(change.context()).map_err(|_| Error::MemberBadUrls)
     }
 

@@ -46,7 +46,7 @@ impl Applier {
         PutResponse { header: header(rev.main), prev_kv: old.filter(|_| shown) }
     }
 
-    /// The revision of the next change of the entry at hand.
+    /// The revision of the next change of the present entry.
     pub(crate) fn next_revision(&mut self) -> Revision {
         let rev = Revision { main: self.revision + 1, sub: self.sub };
         self.sub += 1;

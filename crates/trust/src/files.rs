@@ -22,7 +22,7 @@ const SYSTEM_AUTHORITIES: &[&str] = &[
 /// A certificate with those that vouch for it, and its key.
 pub type Pair = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-/// Which of two files is of no use, and why, in Go's words.
+/// Which of two files cannot be used, and why, in Go's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PairError {
     /// The file of the certificate.
@@ -55,7 +55,7 @@ fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
 /// Reads a certificate and its key, which must belong together. Whether it is still valid is not looked at.
 ///
 /// # Errors
-/// Which file is of no use.
+/// Which file cannot be used.
 pub fn pair(cert: &Path, key: &Path) -> Result<Pair, PairError> {
     let (bad_cert, bad_key) = (PairError::Cert, PairError::Key);
     let chain = read(cert).and_then(|bytes| {

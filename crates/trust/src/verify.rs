@@ -12,14 +12,14 @@ use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Whom certificates must be signed by, and which are refused all the same.
+/// The authorities that must have signed certificates, and the revoked certificates.
 #[derive(Debug)]
 pub struct Authorities {
     /// Those that may have signed.
     pub roots: Arc<RootCertStore>,
     /// The certificates that `roots` was made of.
     pub certificates: Vec<CertificateDer<'static>>,
-    /// Certificates that were called back.
+    /// Revoked certificates.
     pub revoked: Revocations,
     /// Common names, one of which a certificate must have; empty for any.
     pub allowed_cns: Vec<String>,

@@ -135,7 +135,7 @@ impl Part {
 impl Drop for Part {
     fn drop(&mut self) {
         if !self.is_finished {
-            // It is of no use to anyone; if it cannot be removed, its name says that it is not whole.
+            // The file is useless; if it cannot be removed, its name says that it is not whole.
             let _ = std::fs::remove_file(&self.path);
         }
     }

@@ -177,7 +177,7 @@ impl Db {
     }
 }
 
-/// What a walk makes of an element: damage, or what the visitor says.
+/// The visitor of a walk. An error ends the walk: the visitor's own, or damage that it describes.
 type Each<'a> = dyn FnMut(&[u8], &[u8], bool) -> Result<Result<(), Error>, String> + 'a;
 
 /// One way through a tree.

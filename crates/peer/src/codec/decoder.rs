@@ -66,7 +66,7 @@ impl Decoder {
         Decoder { kind, from, to, bytes_max, term: 0, index: 0, state: State::Start }
     }
 
-    /// Takes one frame off `input`; `None` when it is not complete. After an error the stream is of no use.
+    /// Takes one frame off `input`; `None` when it is not complete. After an error the stream cannot be used.
     pub(crate) fn next(&mut self, input: &mut BytesMut) -> Result<Option<Frame>, Error> {
         loop {
             match &mut self.state {

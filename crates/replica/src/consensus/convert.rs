@@ -124,7 +124,7 @@ pub(crate) fn message_to_raft(message: raftpb::Message, kind: MessageType) -> er
 }
 
 /// A message to a peer. Of raft-rs' own fields (13 to 16 mean something else to an etcd peer) one is carried over, by a number of
-/// Cairn's: votes and answers to them say what is committed. Otherwise the one that is left of two members could never learn that
+/// Cairn's: votes and answers to them say what is committed. Otherwise the last of two members could never learn that
 /// the other's removal is committed, if that one has more in its log: it would wait for its vote for ever. Heartbeats have it from
 /// `work`, not from raft-rs.
 pub(crate) fn message_from_raft(message: eraftpb::Message) -> raftpb::Message {

@@ -104,7 +104,7 @@ impl Member {
             return Ok(());
         }
         if kind == MessageType::MsgPropose && self.leads() && self.must_wait(&message) {
-            // raft-rs would drop it, or put an empty entry in the place of a change, and its proposer would wait in vain. A new
+            // raft-rs would drop it, or replace a change by an empty entry, and its proposer would get no answer. A new
             // leader does not know yet whether a change is under way, so this is what happens right after an election. A change waits in
             // any case: whether the cluster can have it is known when it is taken.
             if self.early_proposals.len() < EARLY_PROPOSALS_MAX {

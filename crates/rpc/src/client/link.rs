@@ -73,7 +73,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
     }
 
     /// Reads what is there and tells `calls` of it. Returns when nothing more is there, or enough has come for one turn; the task
-    /// is woken for the rest. After an error the link is of no use: [`Connection::abandon`] ends its calls.
+    /// is woken for the rest. After an error the link cannot be used: [`Connection::abandon`] ends its calls.
     pub fn read(&mut self, cx: &mut Context<'_>, room: &mut Room, calls: &mut impl Calls) -> Result<(), Broken> {
         let room = &mut room.0;
         for _ in 0..READS_MAX {

@@ -119,7 +119,7 @@ pub(super) fn reset(reason: Reason) -> Status {
     Status::new(code, format!("the stream was reset by the server (HTTP/2 error {})", reason.0))
 }
 
-/// What gRPC makes of answers that know nothing of it.
+/// The gRPC status of answers that are not gRPC.
 fn http_status(status: u16) -> Status {
     let code = match status {
         400 => Code::Internal,

@@ -36,8 +36,8 @@ impl Decoder {
 
     /// Decodes a whole header block and gives its fields to `field` one by one.
     ///
-    /// All of them: a caller that has enough of them must go on all the same, or the two tables would differ. After an
-    /// error (some fields may have been given before it) the decoder is of no use any more.
+    /// All of them: a caller that needs no more must still continue, or the two tables would differ. After an
+    /// error (some fields may have been given before it) the decoder can no longer be used.
     pub fn decode(&mut self, block: &[u8], mut field: impl FnMut(Field<'_>)) -> Result<(), Error> {
         let mut input = block;
         let mut at_beginning = true;

@@ -149,7 +149,7 @@ fn unneeded(packed: &Packed, compact: i64) -> bool {
     packed.version == 0 && packed.main < compact
 }
 
-/// Older versions, oldest first: full chunks, then the one that is being filled. Never empty while an entry holds it.
+/// Older versions, oldest first: full chunks, then the chunk being filled. Never empty while an entry holds it.
 #[derive(Default)]
 struct History {
     #[allow(

@@ -72,7 +72,7 @@ impl Log {
         self.append(rev, kind, stored.len(), |buffer| buffer.extend_from_slice(stored))
     }
 
-    /// The stored bytes at `loc` while they are not flushed yet; `None` once they can be had from [`Segments`].
+    /// The stored bytes at `loc` while they are not flushed yet; `None` once [`Segments`] has them.
     pub fn pending(&self, loc: Loc) -> Option<&[u8]> {
         let part = self.parts.iter().rev().find(|part| part.id == loc.segment)?;
         let from = part.buffered + usize::try_from(u64::from(loc.offset).checked_sub(part.start)?).ok()?;

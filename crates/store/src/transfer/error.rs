@@ -2,7 +2,7 @@
 
 use crate::log::{Damage, Error};
 
-/// A piece of an exported snapshot that cannot be had.
+/// A piece of an exported snapshot that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// The snapshot has no such segment.

@@ -125,7 +125,7 @@ fn every_flipped_byte_of_a_segment_is_refused_and_named() {
             let named = state.content.segments[segment].id;
             let error = state.refused();
             assert!(matches!(error, IntakeError::Damaged { segment, .. } if segment == named), "byte {at}: {error}");
-            // And also when the sender's checksum is of the damaged bytes: it has them so itself.
+            // And also when the sender's checksum matches the damaged bytes: its own files are damaged.
             state.sum();
             let error = state.refused();
             let IntakeError::Damaged { segment, offset, .. } = error else { panic!("byte {at}: {error}") };

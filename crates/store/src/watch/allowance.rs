@@ -17,7 +17,7 @@ pub enum Scope {
     Member,
 }
 
-/// Watches that may be had, and those that are.
+/// The watches that are allowed, and those that exist.
 #[derive(Debug)]
 pub struct Allowance {
     scope: Scope,

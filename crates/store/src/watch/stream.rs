@@ -112,7 +112,7 @@ impl WatchStream {
         }
     }
 
-    /// Whether a watcher can be had: what it wants, its id, and what it costs, which is claimed.
+    /// Decides whether a watcher is accepted. Returns its spec, its id, and its cost, which is claimed.
     fn accept(&mut self, request: &WatchCreateRequest) -> Result<(Spec, i64, u32), Cow<'static, str>> {
         let spec = Spec::new(request).map_err(|error| error.message())?;
         if request.start_revision < 0 {
@@ -168,7 +168,7 @@ impl WatchStream {
         }
     }
 
-    /// Tells watchers that asked for it, are level and had nothing sent since the last call how far they have got. To be called
+    /// Sends progress to watchers that asked for it, are level and were sent nothing since the last call. To be called
     /// at each `--watch-progress-notify-interval`.
     pub fn periodic_progress(&mut self) {
         let mut quiet = Vec::new();

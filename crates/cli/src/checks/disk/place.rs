@@ -22,7 +22,7 @@ pub(in crate::checks) struct Place {
 }
 
 impl Place {
-    /// The directory that is meant: `named`, or the one that a member would take.
+    /// The directory to test: `named`, or the one that a member would use.
     pub(in crate::checks) fn find(named: &str) -> Outcome<Place> {
         let (dir, source) = match (named, std::env::var_os("ETCD_DATA_DIR")) {
             ("", Some(variable)) if !variable.is_empty() => (PathBuf::from(variable), " (from $ETCD_DATA_DIR)"),

@@ -56,7 +56,7 @@ impl Rule {
         Duration::from_millis(self.election_ms)
     }
 
-    /// Whether a member so far away hears of its leader in time.
+    /// Whether heartbeats reach a member this far away in time.
     pub(super) fn allows(self, trip: Duration) -> bool {
         // A heartbeat of 0.5 to 1.5 round trips: one that is shorter still only adds to what is on its way.
         trip <= self.heartbeat() * 2 && trip * TRIPS_OF_ELECTION <= self.election()
