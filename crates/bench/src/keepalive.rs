@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use crate::BenchError;
 use crate::cutter::Cutter;
 use crate::lane::never;
-use crate::link::{Place, SharedRoom, block_on, connect};
+use crate::link::{Place, SharedBuffer, block_on, connect};
 use crate::meter::{Cost, Meter};
 use crate::plan::Plan;
 use crate::report::Report;
@@ -24,7 +24,7 @@ use crate::wire::{self, put_number};
 /// Runs the load: grants the leases, opens the streams, then renews.
 pub(crate) fn run(plan: &Plan) -> Result<Report, BenchError> {
     block_on(async {
-        let room = SharedRoom::default();
+        let buffer = SharedBuffer::default();
         let budget = Rc::new(Budget {
             left: Cell::new(plan.requests.unwrap_or(u64::MAX)),
             until: Cell::new(never(Instant::now())),
@@ -33,9 +33,9 @@ pub(crate) fn run(plan: &Plan) -> Result<Report, BenchError> {
         let mut lanes = Vec::new();
         for number in 0..plan.connections {
             let place = plan.endpoints[number % plan.endpoints.len()].into();
-            let link = connect(&place, &room).await?;
+            let link = connect(&place, &buffer).await?;
             let mut lane = KeepLane::new(plan, link, &place, budget.clone(), meter.clone())?;
-            poll_fn(|cx| lane.poll_grants(cx, &room)).await?;
+            poll_fn(|cx| lane.poll_grants(cx, &buffer)).await?;
             lanes.push(lane);
         }
         let (servers_before, own_before) = (usage::of(&plan.pids)?, usage::own());
@@ -43,9 +43,9 @@ pub(crate) fn run(plan: &Plan) -> Result<Report, BenchError> {
         budget.until.set(plan.seconds.map_or(never(began), |seconds| began + seconds));
         let mut running = JoinSet::new();
         for mut lane in lanes {
-            let room = room.clone();
+            let buffer = buffer.clone();
             lane.begin()?;
-            running.spawn_local(async move { poll_fn(|cx| lane.poll(cx, &room)).await });
+            running.spawn_local(async move { poll_fn(|cx| lane.poll(cx, &buffer)).await });
         }
         let work = async { while running.join_next().await.is_some() {} };
         let late = |_| BenchError::Server(format!("not done within {:?}", plan.timeout));
@@ -159,9 +159,9 @@ impl KeepLane {
     }
 
     /// Ready when every lease is granted.
-    fn poll_grants(&mut self, cx: &mut Context<'_>, room: &SharedRoom) -> Poll<Result<(), BenchError>> {
+    fn poll_grants(&mut self, cx: &mut Context<'_>, buffer: &SharedBuffer) -> Poll<Result<(), BenchError>> {
         let failed = |text: String| Poll::Ready(Err(BenchError::Server(format!("cannot grant a lease: {text}"))));
-        if let Err(broken) = self.link.read(cx, &mut room.borrow_mut(), &mut self.leases) {
+        if let Err(broken) = self.link.read(cx, &mut buffer.borrow_mut(), &mut self.leases) {
             return failed(broken.to_string());
         }
         if let Poll::Ready(Err(error)) = self.link.flush(cx) {
@@ -208,8 +208,8 @@ impl KeepLane {
     }
 
     /// One turn. Ready when all streams have ended.
-    fn poll(&mut self, cx: &mut Context<'_>, room: &SharedRoom) -> Poll<()> {
-        let read = self.link.read(cx, &mut room.borrow_mut(), &mut self.leases);
+    fn poll(&mut self, cx: &mut Context<'_>, buffer: &SharedBuffer) -> Poll<()> {
+        let read = self.link.read(cx, &mut buffer.borrow_mut(), &mut self.leases);
         let now = Instant::now();
         if let Err(broken) = read {
             return self.give_up(&broken, now);

@@ -9,7 +9,7 @@ use rpc::Status;
 use rpc::client::{Broken, Calls, Link, RequestHead};
 
 use crate::limits::TIME_MAX;
-use crate::link::{Place, SharedRoom};
+use crate::link::{Place, SharedBuffer};
 use crate::meter::Meter;
 use crate::pacer::{Schedule, Turn};
 use crate::pass::Pass;
@@ -22,7 +22,7 @@ pub(crate) struct Thread<W: Work> {
     pub(crate) work: RefCell<W>,
     /// One for each group of requests.
     pub(crate) meters: RefCell<Vec<Meter>>,
-    pub(crate) room: SharedRoom,
+    pub(crate) buffer: SharedBuffer,
     /// Requests that may still be sent.
     pub(crate) left: Cell<u64>,
     /// Nothing is sent from then on.
@@ -153,7 +153,7 @@ impl<W: Work> Lane<W> {
         let read = {
             let mut work = self.thread.work.borrow_mut();
             let mut receiving = Receiving { work: &mut *work, slots: &mut self.slots };
-            self.link.read(cx, &mut self.thread.room.borrow_mut(), &mut receiving)
+            self.link.read(cx, &mut self.thread.buffer.borrow_mut(), &mut receiving)
         };
         let now = Instant::now();
         if let Err(broken) = read {

@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use rpc::client::{Calls, Encryption, Link, Options, RequestHead, Room, authority};
+use rpc::client::{Calls, Encryption, Link, Options, ReadBuffer, RequestHead, authority};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
@@ -21,8 +21,8 @@ const WINDOW_BYTES: u32 = 8 << 20;
 /// What the address of a socket with a path begins with.
 const UNIX: &str = "unix:";
 
-/// The room that all connections of a thread read into.
-pub(crate) type SharedRoom = Rc<RefCell<Room>>;
+/// The buffer into which all connections of a thread read.
+pub(crate) type SharedBuffer = Rc<RefCell<ReadBuffer>>;
 
 /// Where a connection leads.
 #[derive(Clone, Debug)]
@@ -48,12 +48,12 @@ impl From<SocketAddr> for Place {
 }
 
 /// Connects, and waits until the server has said what it takes.
-pub(crate) async fn connect(place: &Place, room: &SharedRoom) -> Result<Link<Socket>, BenchError> {
+pub(crate) async fn connect(place: &Place, buffer: &SharedBuffer) -> Result<Link<Socket>, BenchError> {
     let socket = open(place).await?;
     let windows =
         Options { stream_window_bytes: WINDOW_BYTES, connection_window_bytes: 2 * WINDOW_BYTES, ..Options::default() };
     let mut link = Link::new(socket, windows);
-    std::future::poll_fn(|cx| greet(&mut link, cx, room))
+    std::future::poll_fn(|cx| greet(&mut link, cx, buffer))
         .await
         .map_err(|error| BenchError::Server(format!("{}: {error}", place.address)))?;
     Ok(link)
@@ -83,11 +83,11 @@ async fn encrypt<S: AsyncRead + AsyncWrite + Unpin>(socket: S, tls: &Encryption)
     connecting.await.map_err(|error| BenchError::Server((tls.describe)(&error)))
 }
 
-fn greet(link: &mut Link<Socket>, cx: &mut Context<'_>, room: &SharedRoom) -> Poll<Result<(), String>> {
+fn greet(link: &mut Link<Socket>, cx: &mut Context<'_>, buffer: &SharedBuffer) -> Poll<Result<(), String>> {
     if let Poll::Ready(Err(error)) = link.flush(cx) {
         return Poll::Ready(Err(error.to_string()));
     }
-    match link.read(cx, &mut room.borrow_mut(), &mut Nothing) {
+    match link.read(cx, &mut buffer.borrow_mut(), &mut Nothing) {
         Err(broken) => Poll::Ready(Err(broken.to_string())),
         Ok(()) if link.connection.is_greeted() => Poll::Ready(Ok(())),
         Ok(()) => Poll::Pending,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rpc::client::Link;
 
-use crate::link::{Place, SharedRoom, connect};
+use crate::link::{Place, SharedBuffer, connect};
 use crate::pass::Pass;
 use crate::socket::Socket;
 
@@ -24,7 +24,7 @@ pub(crate) type Seeking = Pin<Box<dyn Future<Output = (Link<Socket>, usize)>>>;
 /// Connects to one of several places.
 pub(crate) struct Seeker {
     pub(crate) places: Vec<Place>,
-    room: SharedRoom,
+    buffer: SharedBuffer,
     /// How long one attempt may take.
     patience: Duration,
     /// What was told lately, and when.
@@ -33,8 +33,14 @@ pub(crate) struct Seeker {
 }
 
 impl Seeker {
-    pub(crate) fn new(places: &[Place], room: &SharedRoom, patience: Duration, pass: &Rc<Pass>) -> Seeker {
-        Seeker { places: places.to_vec(), room: room.clone(), patience, told: RefCell::default(), pass: pass.clone() }
+    pub(crate) fn new(places: &[Place], buffer: &SharedBuffer, patience: Duration, pass: &Rc<Pass>) -> Seeker {
+        Seeker {
+            places: places.to_vec(),
+            buffer: buffer.clone(),
+            patience,
+            told: RefCell::default(),
+            pass: pass.clone(),
+        }
     }
 
     /// Replaces a pass that place `place` has refused.
@@ -52,7 +58,7 @@ impl Seeker {
             for step in 0..self.places.len() {
                 let number = (first + step) % self.places.len();
                 let place = &self.places[number];
-                match tokio::time::timeout(self.patience, connect(place, &self.room)).await {
+                match tokio::time::timeout(self.patience, connect(place, &self.buffer)).await {
                     Ok(Ok(link)) => return (link, number),
                     Ok(Err(error)) => self.tell(&format!("{error}; trying on")),
                     Err(_) => {

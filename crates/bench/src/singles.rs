@@ -13,7 +13,7 @@ use crate::BenchError;
 use crate::interrupt::{Interruptions, is_interrupted};
 use crate::lane::{Lane, Thread, never};
 use crate::limits::TIME_MAX;
-use crate::link::{Place, SharedRoom, block_on, connect};
+use crate::link::{Place, SharedBuffer, block_on, connect};
 use crate::meter::{Cost, Meter};
 use crate::pacer::Schedule;
 use crate::pass::{Pass, User};
@@ -186,15 +186,16 @@ async fn run_thread<W: Work>(
 
 /// What the lanes of a thread have in common.
 fn share_out<W: Work>(course: &Course, thread: usize, threads: usize, work: W) -> Rc<Thread<W>> {
-    let room = SharedRoom::default();
+    let buffer = SharedBuffer::default();
     let attended = course.attended.as_ref();
     let pass = Rc::new(Pass::new(&course.metadata, attended.and_then(|attended| attended.user.clone())));
-    let seeker = attended.map(|attended| Rc::new(Seeker::new(&course.places, &room, attended.connect_timeout, &pass)));
+    let seeker =
+        attended.map(|attended| Rc::new(Seeker::new(&course.places, &buffer, attended.connect_timeout, &pass)));
     let series = attended.filter(|attended| attended.in_seconds).map(|_| Series::default());
     Rc::new(Thread {
         work: RefCell::new(work),
         meters: RefCell::new(vec![Meter { series, ..Meter::default() }; course.groups]),
-        room,
+        buffer,
         left: Cell::new(course.requests.map_or(u64::MAX, |total| share(total, thread, threads))),
         until: Cell::new(never(Instant::now())),
         under_way: vec![Cell::default(); course.groups],
@@ -333,7 +334,7 @@ async fn open<W: Work>(
         let link = match &shared.seeker {
             None => {
                 let place = &course.places[number];
-                let connected = tokio::time::timeout(CONNECT_MAX, connect(place, &shared.room)).await;
+                let connected = tokio::time::timeout(CONNECT_MAX, connect(place, &shared.buffer)).await;
                 let late = |_| BenchError::Server(format!("{}: no connection within {CONNECT_MAX:?}", place.address));
                 connected.map_err(late)??
             }

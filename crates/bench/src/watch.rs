@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use crate::BenchError;
 use crate::cutter::Cutter;
 use crate::lane::{Lane, Thread, never};
-use crate::link::{Place, SharedRoom, block_on, connect};
+use crate::link::{Place, SharedBuffer, block_on, connect};
 use crate::meter::{Cost, Meter};
 use crate::pass::Pass;
 use crate::plain::Plain;
@@ -27,16 +27,16 @@ use crate::wire::{self, Value, put_bytes, put_message, put_number};
 /// Runs the load: creates the watchers, then puts, and ends when every event has come everywhere.
 pub(crate) fn run(plan: &Plan) -> Result<Report, BenchError> {
     block_on(async {
-        let room = SharedRoom::default();
-        let mut lanes = open(plan, &room).await?;
+        let buffer = SharedBuffer::default();
+        let mut lanes = open(plan, &buffer).await?;
         for lane in &mut lanes {
-            poll_fn(|cx| lane.poll(cx, &room, State::Created)).await?;
+            poll_fn(|cx| lane.poll(cx, &buffer, State::Created)).await?;
         }
         let puts = Plan { load: Load::Put, ..plan.clone() };
         let putters = Rc::new(Thread {
             work: RefCell::new(Plain::new(&puts, 0, 1)),
             meters: RefCell::new(vec![Meter::default()]),
-            room: room.clone(),
+            buffer: buffer.clone(),
             left: Cell::new(plan.puts),
             until: Cell::new(never(Instant::now())),
             under_way: vec![Cell::default()],
@@ -45,16 +45,16 @@ pub(crate) fn run(plan: &Plan) -> Result<Report, BenchError> {
             pass: Rc::new(Pass::new(&Metadata::default(), None)),
         });
         let place = plan.endpoints[0].into();
-        let link = connect(&place, &room).await?;
+        let link = connect(&place, &buffer).await?;
         let mut lane = Lane::new(link, &place, 0, plan.put_streams, putters.clone());
 
         let (servers_before, own_before) = (usage::of(&plan.pids)?, usage::own());
         let began = Instant::now();
         let mut running = JoinSet::new();
         for mut watching in lanes {
-            let room = room.clone();
+            let buffer = buffer.clone();
             running.spawn_local(async move {
-                let outcome = poll_fn(|cx| watching.poll(cx, &room, State::Complete)).await;
+                let outcome = poll_fn(|cx| watching.poll(cx, &buffer, State::Complete)).await;
                 (watching, outcome)
             });
         }
@@ -94,12 +94,12 @@ fn count(meter: &mut Meter, lanes: &[WatchLane], plan: &Plan) {
     }
 }
 
-async fn open(plan: &Plan, room: &SharedRoom) -> Result<Vec<WatchLane>, BenchError> {
+async fn open(plan: &Plan, buffer: &SharedBuffer) -> Result<Vec<WatchLane>, BenchError> {
     let mut lanes = Vec::new();
     let connections = plan.connections.min(plan.streams);
     for number in 0..connections {
         let place = plan.endpoints[number % plan.endpoints.len()].into();
-        let link = connect(&place, room).await?;
+        let link = connect(&place, buffer).await?;
         let streams = (number..plan.streams).step_by(connections);
         let watchers: Vec<usize> =
             streams.map(|stream| (stream..plan.watchers).step_by(plan.streams).count()).collect();
@@ -184,9 +184,9 @@ impl WatchLane {
     }
 
     /// One turn. Ready when all watchers have come to `state`, or never will.
-    fn poll(&mut self, cx: &mut Context<'_>, room: &SharedRoom, state: State) -> Poll<Result<(), BenchError>> {
+    fn poll(&mut self, cx: &mut Context<'_>, buffer: &SharedBuffer, state: State) -> Poll<Result<(), BenchError>> {
         let broken = |broken: &Broken| Poll::Ready(Err(BenchError::Server(format!("a watch has ended: {broken}"))));
-        if let Err(why) = self.link.read(cx, &mut room.borrow_mut(), &mut self.streams) {
+        if let Err(why) = self.link.read(cx, &mut buffer.borrow_mut(), &mut self.streams) {
             return broken(&why);
         }
         if let Poll::Ready(Err(error)) = self.link.flush(cx) {

@@ -36,7 +36,7 @@ pub trait Handler: Send + Sync {
     /// A peer offers a snapshot, described by `checkpoint`; says why it is not wanted, or takes it piece by piece.
     fn intake(&self, from: u64, checkpoint: &[u8]) -> Result<Box<dyn Intake>, String>;
     /// What of the memory that the log may take is in use.
-    fn log_room(&self) -> LogRoom;
+    fn log_usage(&self) -> LogUsage;
     /// What is known about a member.
     fn knows(&self, id: u64) -> Known;
     /// A peer says that this member was removed from the cluster.
@@ -58,7 +58,7 @@ pub struct Caller<'a> {
 
 /// Memory of the log, which keeps the entries after a snapshot that is being sent.
 #[derive(Clone, Copy, Debug)]
-pub struct LogRoom {
+pub struct LogUsage {
     /// What it takes.
     pub used_bytes: u64,
     /// What it may take; beyond, the snapshot can no longer be used.

@@ -58,7 +58,7 @@ pub use address::BadUrl;
 pub use address::LOOPBACK_ONLY;
 pub use connector::{Connector, Credentials, Security};
 pub use fault::Fault;
-pub use handler::{Caller, Handler, Known, LogRoom, Origin};
+pub use handler::{Caller, Handler, Known, LogUsage, Origin};
 pub use listener::Listener;
 pub use peers::{Options, Peers};
 pub use snapshot::{Export, Intake, Piece};

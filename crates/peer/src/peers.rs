@@ -30,7 +30,7 @@ pub struct Options {
     pub timeouts: Timeouts,
     /// The longest message taken from a peer.
     pub message_bytes_max: usize,
-    /// Has the calling thread take only what others leave of the processor: called by the threads that send and receive snapshots.
+    /// Lowers the priority of the calling thread: called by the threads that send and receive snapshots.
     pub yield_cpu: fn(),
 }
 

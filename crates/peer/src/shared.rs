@@ -35,7 +35,7 @@ pub(crate) struct Shared {
     pub(crate) timeouts: Timeouts,
     pub(crate) message_bytes_max: usize,
     pub(crate) handler: Arc<dyn Handler>,
-    /// Makes the calling thread yield the processor to others.
+    /// Lowers the priority of the calling thread, which does only background work.
     pub(crate) yield_cpu: fn(),
     pub(crate) flusher: Waker,
     pub(crate) ledger: Ledger,

@@ -81,7 +81,7 @@ impl Member {
         let options = transport_options(&config);
         let running = node::start_on(disk, *config, listening.peers, tls)?;
         let (tell, told) = channel();
-        // Nobody else sets it.
+        // It is set nowhere else.
         let _ = running.node.retired.set(tell);
         if cluster::publish::publish(&running.node).is_err() {
             running.stop();
@@ -159,7 +159,7 @@ impl Member {
         self.node().advance_clock(ms);
     }
 
-    /// Whether its cluster has told it to end.
+    /// Whether its cluster has removed it.
     pub fn has_ended(&self) -> bool {
         if !matches!(self.told.try_recv(), Err(TryRecvError::Empty)) {
             self.ended.get_or_init(|| ());

@@ -3,7 +3,7 @@
 //! The path of a put: [`rpc`] parses it on a request thread, `services/kv.rs` checks and proposes it, `node/consensus.rs` writes
 //! it to the log and commits it, `node/apply.rs` applies it to [`store`], and the answer goes back to the request thread.
 
-// `print!` and `eprint!` end the process where nobody reads.
+// `print!` and `eprint!` panic if the reader is gone.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 #![allow(unreachable_pub, reason = "modules of the shell are private, their items are named as the crate sees them")]
 
@@ -224,7 +224,7 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
     let options = transport_options(&config);
     let urls = config.listen_client.iter().map(|listen| listen.url.clone()).collect::<Vec<_>>().join(",");
     let running = node::start(config, listening.peers, tls)?;
-    // Nobody else sets it.
+    // It is set nowhere else.
     let _ = running.node.retired.set(tell);
     if cluster::publish::publish(&running.node).is_err() {
         logging::info("stopped before the member was published", &[]);

@@ -104,7 +104,7 @@ fn in_use(url: &str, error: &std::io::Error) -> String {
 }
 
 impl Listening {
-    /// Binds all sockets. Nobody is answered yet.
+    /// Binds all sockets. No connection is answered yet.
     pub(crate) fn bind(config: &Config, tls: &Tls) -> Result<Listening, String> {
         let shared = config.listen_client_http.is_empty();
         let clients = spots(&[(&config.listen_client, true, shared), (&config.listen_client_http, false, true)]);

@@ -29,7 +29,7 @@ struct Plan {
     flags: Vec<String>,
 }
 
-/// What the threads tell the one that waits.
+/// Messages of the threads to the waiting one.
 enum Event {
     Signal,
     Ended(usize, io::Result<ExitStatus>),
@@ -158,14 +158,14 @@ fn run(plan: &Plan) -> io::Result<i32> {
 
 fn start(plan: &Plan, number: u16, tell: &Sender<Event>) -> io::Result<Running> {
     let log = plan.data_dir.join(format!("{}.log", plan.name(number)));
-    // The log of this run: an old one would tell that the member is ready.
+    // The log of this run: an old one would say that the member is ready.
     let output = File::create(&log)?;
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("serve").args(plan.flags(number)).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
     let mut child: Child = system::spawn_dependent(&mut command)?;
     let (pid, tell, place) = (child.id(), tell.clone(), usize::from(number));
     std::thread::Builder::new().name("wait".into()).spawn(move || {
-        // Nobody listens once the cluster has ended.
+        // The receiver is gone once the cluster has ended.
         let _ = tell.send(Event::Ended(place, child.wait()));
     })?;
     Ok(Running { name: plan.name(number), client: plan.client(number), log, pid, ended: None })
@@ -229,7 +229,7 @@ fn tell_how(plan: &Plan, members: &[Running]) {
     ));
 }
 
-/// Waits for a signal. A member that ends by itself is told of and not started again.
+/// Waits for a signal. A member that ends by itself is reported and not started again.
 fn watch(plan: &Plan, members: &mut [Running], told: &Receiver<Event>) -> i32 {
     while let Ok(event) = told.recv() {
         let Event::Ended(place, _) = &event else { return 0 };

@@ -15,7 +15,7 @@ use std::time::Duration;
 use telemetry::logging::{self, Value};
 use telemetry::tracing::{Attribute, Inside, Open, Outcome, Parent, Tracer};
 
-/// Of a key, more is not told.
+/// Bytes of a key that are shown at most.
 const KEY_BYTES_MAX: usize = 256;
 const PATH: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 /// How long a collector may take.
@@ -54,7 +54,7 @@ fn parent(metadata: &Metadata) -> Parent<'_> {
 }
 
 fn outcome(code: Code) -> Outcome {
-    // Those that the server is to blame for.
+    // Failures that are the server's fault.
     let is_fault = matches!(
         code,
         Code::Unknown

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// How long a thread works at a time.
 const WORK: Duration = Duration::from_micros(500);
-/// How long it rests. Whoever waits for the processor gets it at once, and keeps it for as long as it needs.
+/// How long it then sleeps. A thread that waits for the processor gets it at once, and keeps it for as long as it needs.
 const REST: Duration = Duration::from_micros(50);
 
 /// Sleeps for a moment if the calling thread has worked for a while since it last did. Cheap enough for every few records.
@@ -25,9 +25,9 @@ pub(crate) fn rest() {
 /// How long a read works before others may have its processor.
 const READ: Duration = Duration::from_micros(50);
 
-/// Lets others have the processor if the calling thread has kept it for a while. Unlike [`rest`] it costs nothing while nobody wants
-/// it: a client waits for this work too. A thread that was woken for it would else keep its processor for the milliseconds that the
-/// kernel grants to whoever has just slept, and one put meets several such moments.
+/// Yields the processor if the calling thread has kept it for a while. Unlike [`rest`] it costs nothing while no other thread wants the
+/// processor, because a client waits for this work too. Otherwise a thread that was just woken would keep its processor for the
+/// milliseconds that the kernel grants after a sleep, and one put meets several such moments.
 pub(crate) fn pause() {
     thread_local! {
         static PAUSED: Cell<Option<Instant>> = const { Cell::new(None) };
@@ -38,7 +38,7 @@ pub(crate) fn pause() {
     }
 }
 
-/// Has the calling thread run only while no other wants the processor.
+/// Makes the calling thread run only while no other wants the processor.
 pub(crate) fn yield_to_all() {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: plain system call, for this thread only, with a structure that outlives it. If it is refused, the next one is tried.
@@ -47,7 +47,7 @@ pub(crate) fn yield_to_all() {
     }
 }
 
-/// Has the calling thread, which does nothing else, take only what the others leave of the processor.
+/// Lowers the priority of the calling thread, which does only background work.
 pub(crate) fn yield_to_others() {
     // SAFETY: plain system call, for this thread only. If it is refused, the thread runs as all others do.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };

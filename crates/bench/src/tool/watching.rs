@@ -14,7 +14,7 @@ use super::failure::{Failure, Outcome};
 use super::session::Session;
 use crate::cutter::Cutter;
 use crate::interrupt::{Interruptions, is_interrupted};
-use crate::link::SharedRoom;
+use crate::link::SharedBuffer;
 use crate::meter::told;
 use crate::pass::Pass;
 use crate::seeker::{PAUSE, PAUSE_MAX, Seeker, Seeking};
@@ -61,12 +61,12 @@ pub(crate) async fn open<A: Audience + 'static>(
     order: &Order,
     audience: &Rc<RefCell<A>>,
 ) -> Outcome<Vec<WatchLane<A>>> {
-    let room = SharedRoom::default();
+    let buffer = SharedBuffer::default();
     // Without watchers nobody is to be asked.
     let streams = if order.watchers == 0 { 0 } else { order.streams };
     let connections = session.connections().min(session.clients()).min(streams);
     let pass = Rc::new(Pass::new(&session.metadata(), session.user()));
-    let seeker = Rc::new(Seeker::new(session.places(), &room, session.patience(), &pass));
+    let seeker = Rc::new(Seeker::new(session.places(), &buffer, session.patience(), &pass));
     let mut interruptions = listen()?;
     let mut lanes = Vec::new();
     for number in 0..connections {
@@ -101,7 +101,7 @@ pub(crate) async fn open<A: Audience + 'static>(
             seeker: seeker.clone(),
             pass: pass.clone(),
             hearing,
-            room: room.clone(),
+            buffer: buffer.clone(),
             order: order.clone(),
             message: Vec::new(),
         });
@@ -160,7 +160,7 @@ pub(crate) struct WatchLane<A: Audience> {
     seeker: Rc<Seeker>,
     pass: Rc<Pass>,
     hearing: Hearing<A>,
-    room: SharedRoom,
+    buffer: SharedBuffer,
     order: Order,
     message: Vec<u8>,
 }
@@ -332,7 +332,7 @@ impl<A: Audience> WatchLane<A> {
             }
         }
         self.hearing.now = Instant::now();
-        let read = self.link.read(cx, &mut self.room.borrow_mut(), &mut self.hearing);
+        let read = self.link.read(cx, &mut self.buffer.borrow_mut(), &mut self.hearing);
         if let Err(broken) = read {
             return self.seek(&Status::from(&broken), cx);
         }

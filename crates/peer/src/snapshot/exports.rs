@@ -2,7 +2,7 @@
 
 use super::Export;
 use super::pace::Pace;
-use crate::handler::LogRoom;
+use crate::handler::LogUsage;
 use contain::lock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -69,7 +69,7 @@ impl Exports {
     }
 
     /// How long to wait before `bytes` of the `left` ones that a receiver still needs are sent.
-    pub(super) fn wait(&self, bytes: u64, left: u64, log: LogRoom, now: Instant) -> Duration {
+    pub(super) fn wait(&self, bytes: u64, left: u64, log: LogUsage, now: Instant) -> Duration {
         lock(&self.pace).wait(bytes, left, log, now)
     }
 }

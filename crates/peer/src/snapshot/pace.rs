@@ -1,7 +1,7 @@
 //! The pace at which this member sends snapshots: slow enough that other work on its machine, disk and network hardly notices, and fast
 //! enough that a snapshot arrives while the entries after it still fit into memory; otherwise the follower would need the next one.
 
-use crate::handler::LogRoom;
+use crate::handler::LogUsage;
 use std::time::{Duration, Instant};
 
 /// Bytes per second, of all transfers together. A gigabyte takes ten seconds.
@@ -28,7 +28,7 @@ pub(super) struct Pace {
 
 impl Pace {
     /// How long to wait before `bytes` of the `left` ones that a receiver still needs are sent.
-    pub(super) fn wait(&mut self, bytes: u64, left: u64, log: LogRoom, now: Instant) -> Duration {
+    pub(super) fn wait(&mut self, bytes: u64, left: u64, log: LogUsage, now: Instant) -> Duration {
         self.look(log, now);
         let late_at = now.checked_sub(LATE_MAX).unwrap_or(now);
         let begin = self.free_at.map_or(now, |at| at.max(late_at));
@@ -38,13 +38,13 @@ impl Pace {
     }
 
     /// Bytes per second.
-    fn rate(&self, left: u64, log: LogRoom) -> f64 {
+    fn rate(&self, left: u64, log: LogUsage) -> f64 {
         let room = log.max_bytes as f64 * LOG_SHARE - log.used_bytes as f64;
         let needed = if room > 0.0 { left as f64 * self.growth / room } else { f64::INFINITY };
         needed.max(USUAL_RATE as f64)
     }
 
-    fn look(&mut self, log: LogRoom, now: Instant) {
+    fn look(&mut self, log: LogUsage, now: Instant) {
         let passed = self.seen.map(|(at, _)| now.saturating_duration_since(at));
         match (self.seen, passed) {
             (Some((_, before)), Some(passed)) if passed < FORGET => {
@@ -74,7 +74,7 @@ mod tests {
         let (mut now, mut left) = (begun, total);
         while left > 0 {
             let used_bytes = (growth * (now - begun).as_secs_f64()) as u64;
-            let log = LogRoom { used_bytes, max_bytes: ROOM };
+            let log = LogUsage { used_bytes, max_bytes: ROOM };
             now += pace.wait(PIECE.min(left), left, log, now);
             left = left.saturating_sub(PIECE);
         }
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn two_share_the_rate() {
-        let log = LogRoom { used_bytes: 0, max_bytes: ROOM };
+        let log = LogUsage { used_bytes: 0, max_bytes: ROOM };
         let (mut pace, now) = (Pace::default(), Instant::now());
         let waits: Vec<Duration> = (0..4).map(|_| pace.wait(USUAL_RATE, USUAL_RATE, log, now)).collect();
         assert_eq!(waits, [0, 1, 2, 3].map(Duration::from_secs));
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_pause_is_not_made_up_for() {
-        let log = LogRoom { used_bytes: 0, max_bytes: ROOM };
+        let log = LogUsage { used_bytes: 0, max_bytes: ROOM };
         let (mut pace, now) = (Pace::default(), Instant::now());
         pace.wait(PIECE, PIECE, log, now);
         let later = now + Duration::from_secs(3);

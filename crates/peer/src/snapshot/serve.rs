@@ -43,7 +43,7 @@ pub(crate) fn serve(shared: &Arc<Shared>, wire: &mut Wire, head: &RequestHead, p
             return Ok(Next::End);
         }
         let (length, left) = (bytes.len() as u64, asked.left.saturating_sub(sent));
-        let wait = shared.exports.wait(length, left, shared.handler.log_room(), Instant::now());
+        let wait = shared.exports.wait(length, left, shared.handler.log_usage(), Instant::now());
         if !wait.is_zero() {
             shared.pause(wait);
         }

@@ -1,7 +1,8 @@
 //! Members that record what they are given.
 
 use crate::{
-    Caller, Connector, Credentials, Export, Handler, Intake, Known, Listener, LogRoom, Options, Origin, Peers, Timeouts,
+    Caller, Connector, Credentials, Export, Handler, Intake, Known, Listener, LogUsage, Options, Origin, Peers,
+    Timeouts,
 };
 use api::raftpb::{Entry, Message, MessageType};
 use contain::lock;
@@ -88,8 +89,8 @@ impl Handler for Recorder {
         lock(&self.opener).as_ref().map_or_else(|| Err("no room".into()), |open| open(checkpoint))
     }
 
-    fn log_room(&self) -> LogRoom {
-        LogRoom { used_bytes: 0, max_bytes: 1 << 30 }
+    fn log_usage(&self) -> LogUsage {
+        LogUsage { used_bytes: 0, max_bytes: 1 << 30 }
     }
 
     fn knows(&self, id: u64) -> Known {

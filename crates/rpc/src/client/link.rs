@@ -16,12 +16,12 @@ const READS_MAX: usize = 16;
 /// What one call of the socket reads.
 const READ_BYTES: usize = 64 * 1024;
 
-/// Room to read into, which the connections of a thread share.
-pub struct Room(Box<[u8]>);
+/// A buffer to read into, which the connections of a thread share.
+pub struct ReadBuffer(Box<[u8]>);
 
-impl Default for Room {
-    fn default() -> Room {
-        Room(vec![0; READ_BYTES + HEAD_BYTES + FRAME_BYTES_MAX].into_boxed_slice())
+impl Default for ReadBuffer {
+    fn default() -> ReadBuffer {
+        ReadBuffer(vec![0; READ_BYTES + HEAD_BYTES + FRAME_BYTES_MAX].into_boxed_slice())
     }
 }
 
@@ -40,7 +40,7 @@ pub enum Broken {
 }
 
 impl Broken {
-    /// The kept input does not fit into the room. That is a bug here: less than a frame is kept, and the room holds a frame more than one read.
+    /// The kept input does not fit into the buffer. That is a bug here: less than a frame is kept, and the buffer holds a frame more than one read.
     fn slip() -> Broken {
         Broken::Io(io::Error::other("internal error: more input is kept than there is room for"))
     }
@@ -74,15 +74,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
 
     /// Reads what is there and tells `calls` of it. Returns when nothing more is there, or enough has come for one turn; the task
     /// is woken for the rest. After an error the link cannot be used: [`Connection::abandon`] ends its calls.
-    pub fn read(&mut self, cx: &mut Context<'_>, room: &mut Room, calls: &mut impl Calls) -> Result<(), Broken> {
-        let room = &mut room.0;
+    pub fn read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuffer,
+        calls: &mut impl Calls,
+    ) -> Result<(), Broken> {
+        let buffer = &mut buffer.0;
         for _ in 0..READS_MAX {
             if self.connection.is_full() {
                 self.cut_short = true;
                 return Ok(());
             }
             let len = self.input.len();
-            let (kept, free) = room.split_at_mut_checked(len).ok_or_else(Broken::slip)?;
+            let (kept, free) = buffer.split_at_mut_checked(len).ok_or_else(Broken::slip)?;
             kept.copy_from_slice(&self.input);
             let mut buf = ReadBuf::new(free.get_mut(..READ_BYTES).ok_or_else(Broken::slip)?);
             match Pin::new(&mut self.socket).poll_read(cx, &mut buf) {
@@ -93,7 +98,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             }
             self.heard = true;
             let end = len.saturating_add(buf.filled().len());
-            let input = room.get(..end).ok_or_else(Broken::slip)?;
+            let input = buffer.get(..end).ok_or_else(Broken::slip)?;
             let handled = match self.connection.receive(input, calls) {
                 Ok(handled) => handled,
                 Err(reason) => {

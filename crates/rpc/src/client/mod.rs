@@ -20,6 +20,6 @@ mod task;
 pub use call::StreamingCall;
 pub use channel::{Channel, authority};
 pub use connection::{CallKey, Calls, Connection, Refused, Release};
-pub use link::{Broken, Link, Room};
+pub use link::{Broken, Link, ReadBuffer};
 pub use options::{Encryption, Options, ReadConfig};
 pub use request::RequestHead;

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Sleep;
 
 use super::channel::Connected;
-use super::{CallKey, Calls, Connection, Link, Options, Refused, Release, RequestHead, Room};
+use super::{CallKey, Calls, Connection, Link, Options, ReadBuffer, Refused, Release, RequestHead};
 use crate::Status;
 use crate::decoder::Decoder;
 use crate::encoding::Encoding;
@@ -165,7 +165,7 @@ impl Calls for Entries {
 
 struct Task<S> {
     link: Link<S>,
-    room: Room,
+    buffer: ReadBuffer,
     commands: mpsc::UnboundedReceiver<Command>,
     entries: Entries,
     /// Calls that wait until the server takes more.
@@ -209,7 +209,7 @@ fn spawn<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let step = pulse_step(options);
     let mut task = Task {
         link,
-        room: Room::default(),
+        buffer: ReadBuffer::default(),
         commands: receiver,
         entries: Entries::default(),
         waiting: VecDeque::new(),
@@ -241,7 +241,7 @@ fn pulse_step(options: &Options) -> Duration {
 impl<S: AsyncRead + AsyncWrite + Unpin> Task<S> {
     /// One turn. Ready, with the reason, when the connection is over.
     fn poll(&mut self, cx: &mut Context<'_>, step: Duration) -> Poll<Status> {
-        if let Err(broken) = self.link.read(cx, &mut self.room, &mut self.entries) {
+        if let Err(broken) = self.link.read(cx, &mut self.buffer, &mut self.entries) {
             return Poll::Ready(Status::from(&broken));
         }
         if self.link.take_heard() {

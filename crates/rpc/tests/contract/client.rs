@@ -8,7 +8,7 @@ use crate::common::{Fixture, framed, messages, options, pattern, serve};
 use api::Code;
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
-use rpc::client::{Calls, Connection, Link, Options, Refused, Release, RequestHead, Room};
+use rpc::client::{Calls, Connection, Link, Options, ReadBuffer, Refused, Release, RequestHead};
 use rpc::frame::{self, Head, Settings, flag, kind, setting};
 use rpc::hpack::{Encoder, Indexing};
 use rpc::{Metadata, Status};
@@ -57,9 +57,9 @@ async fn turn_until<S: AsyncRead + AsyncWrite + Unpin>(
     seen: &mut Seen,
     done: impl Fn(&Link<S>, &Seen) -> bool,
 ) -> bool {
-    let mut room = Room::default();
+    let mut buffer = ReadBuffer::default();
     let turns = poll_fn(|cx| {
-        if let Err(broken) = link.read(cx, &mut room, seen) {
+        if let Err(broken) = link.read(cx, &mut buffer, seen) {
             link.connection.abandon(&Status::from(&broken), seen);
             return Poll::Ready(false);
         }

@@ -28,7 +28,7 @@ pub(crate) enum FirstStart {
     Join(Joining),
 }
 
-/// Who a member is that was added to a cluster.
+/// The identity of a member that was added to a cluster.
 pub(crate) struct Joining {
     /// The id it was given when it was added.
     pub(crate) member_id: u64,
@@ -86,7 +86,7 @@ pub enum BootstrapError {
     Srv(#[from] srv::SrvError),
 }
 
-/// Finds out who this member is. Talks to peers, name servers and the discovery cluster, and may wait for them.
+/// Finds the identity of this member. Asks peers, name servers and the discovery cluster, and may wait for them.
 pub(crate) fn begin(config: &Config, connector: &Connector) -> Result<FirstStart, BootstrapError> {
     let founders = match &config.srv {
         Some(srv) => srv::founders(srv, &config.name, &config.advertise_peer_urls)?,

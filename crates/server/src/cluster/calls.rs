@@ -21,7 +21,7 @@ const BODY_BYTES_MAX: usize = 64 * 1024;
 /// How long a question about a lease waits for this member to be level.
 const LEVEL_MAX: Duration = Duration::from_secs(1);
 
-/// Time between looks whether it is one's turn.
+/// Time between two attempts to get a turn.
 const LOOK: Duration = Duration::from_millis(20);
 
 type Answer = Response<Vec<u8>>;
@@ -181,7 +181,7 @@ fn hash_kv(node: &Node, request: &Request<Vec<u8>>, caller: Caller<'_>, hashing:
     }
 }
 
-/// What a lease's question gets while this member cannot tell.
+/// The answer to a question about a lease while this member cannot answer.
 fn not_level(error: Error) -> Answer {
     match error {
         Error::NotPrimaryLessor => text(StatusCode::INTERNAL_SERVER_ERROR, remote::NOT_PRIMARY),

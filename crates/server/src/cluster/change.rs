@@ -163,7 +163,7 @@ pub(crate) fn promote(node: &Arc<Node>, id: u64, done: Done) {
         let asked = own.clone();
         own.progress(Box::new(move |progress| {
             if progress.is_empty() {
-                // Somebody else leads by now.
+                // Another member leads by now.
                 return forward_promotion(&asked, id, done);
             }
             match ready(&asked, &progress, id) {

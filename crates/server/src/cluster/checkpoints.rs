@@ -47,7 +47,7 @@ fn write(node: &Arc<Node>) {
 /// Proposes a checkpoint of these leases; `None` on a member that does not keep their deadlines.
 ///
 /// Under the lessor's lock: a renewal comes before, and counts, or it comes after, and what it proposes to take the checkpoint back
-/// stands behind it in the log. For the same reason the checkpoint is proposed in the term in which it was made or not at all: a later
+/// stands after it in the log. For the same reason the checkpoint is proposed in the term in which it was made or not at all: a later
 /// leader has renewed leases that this one knows nothing of.
 fn propose(node: &Arc<Node>, leases: &[i64]) -> Option<Receiver<Result<(), Error>>> {
     let mut lessor = lock(&node.lessor);
@@ -97,7 +97,7 @@ pub(super) fn is_noted(lease: &store::Lease) -> bool {
     lease.remaining_ttl > 0
 }
 
-/// After leases were renewed, before anybody is told: what was noted of them is void, or the next leader would end them too soon.
+/// Takes back the checkpoints of renewed leases before the renewal is answered: otherwise the next leader would end them too soon.
 pub(super) fn forget(node: &Arc<Node>, leases: &[i64], done: impl FnOnce(Result<(), Error>) + Send + 'static) {
     let Some(noted) = Noted::of(node, leases) else { return done(Ok(())) };
     let request = noted.request.clone();

@@ -20,10 +20,10 @@ const LOOK: Duration = Duration::from_millis(500);
 /// The longest pause before a failed request is tried again.
 const PAUSE_MAX: Duration = Duration::from_secs(16);
 
-/// Why the other cluster does not tell the members. It being out of reach is no reason: that is waited for.
+/// Why the other cluster does not name the members. If it cannot be reached, the member waits instead.
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoveryError {
-    /// Nobody has planned the cluster.
+    /// The size of the cluster was not written.
     #[error("size key not found: put the number of members at `{0}` first")]
     SizeNotFound(String),
     /// The plan makes no sense.

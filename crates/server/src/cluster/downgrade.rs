@@ -10,7 +10,7 @@ use std::sync::Arc;
 use store::Downgrade;
 use telemetry::logging;
 
-/// The release a request names: `3.6`, `3.6.0`, or with what semantic versions may carry behind that.
+/// The release a request names: `3.6`, `3.6.0`, or with what semantic versions may carry after that.
 pub(crate) fn target(text: &str) -> Result<Minor, Error> {
     semantic(text).or_else(|| semantic(&format!("{text}.0"))).ok_or(Error::WrongDowngradeVersionFormat)
 }

@@ -6,7 +6,7 @@ use replica::Restored;
 use std::collections::BTreeSet;
 use store::{ConfChangeContext, Member};
 
-/// A removed member cannot go on alone: its id never comes back.
+/// A removed member cannot continue alone: its id never comes back.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "cannot force a new cluster from this data: the cluster has removed this member, {0:x}, for good; start from the data of \
@@ -14,9 +14,9 @@ use store::{ConfChangeContext, Member};
 )]
 pub struct RemovedForGood(u64);
 
-/// What this member is to write to its log before it starts.
+/// What this member must write to its log before it starts.
 pub(crate) struct Forced {
-    /// Entries that remove every other member, behind everything that is in the log and stays.
+    /// Entries that remove every other member, after everything that is in the log and stays.
     pub(crate) entries: Vec<Entry>,
     /// The members they remove.
     pub(crate) removed: Vec<u64>,
@@ -64,7 +64,7 @@ pub(crate) fn force(
         .collect();
     restored.entries.extend(entries.iter().cloned());
     if term > restored.hard_state.term() {
-        // Only this member can have led the term that nobody else knows.
+        // Only this member can have led the term that no other member knows.
         restored.hard_state.vote = Some(if entries.is_empty() { 0 } else { own_id });
     }
     restored.hard_state.term = Some(term);
@@ -103,7 +103,7 @@ fn change(kind: ConfChangeType, id: u64, context: Option<ConfChangeContext>) -> 
     ConfChange { r#type: Some(kind as i32), node_id: Some(id), context, id: None }
 }
 
-/// Everyone who is in the cluster once the restored log is applied, and whether this member is a learner then.
+/// All members of the cluster once the restored log is applied, and whether this member is a learner then.
 fn members(restored: &Restored, own_id: u64, mut learner: bool) -> (BTreeSet<u64>, bool) {
     let state = &restored.conf_state;
     let mut ids: BTreeSet<u64> =

@@ -51,7 +51,7 @@ impl Node {
         }
     }
 
-    /// Goes on with such a call behind all others that wait.
+    /// Continues such a call behind all others that wait.
     pub(crate) fn forward_on(
         self: &Arc<Self>,
         client: Option<Address>,
@@ -70,7 +70,7 @@ impl Node {
     pub(crate) fn wait_linearized(self: &Arc<Self>, patience: Duration) -> Result<(), Error> {
         let (tell, told) = sync_channel(1);
         self.linearize(Weight::NONE, move |allowed| {
-            // Whoever waits may have given up.
+            // The waiting call may have been given up.
             let _ = tell.send(allowed);
         });
         told.recv_timeout(patience).unwrap_or(Err(Error::Timeout))

@@ -65,7 +65,7 @@ impl State {
 }
 
 impl Queue {
-    /// The next job; none once the member has gone. A connection that is not used meanwhile is let go.
+    /// The next job; none once the member has gone. Connections that are not used meanwhile are closed.
     fn take(&self, kept: &mut Kept) -> Option<Job> {
         let mut state = lock(&self.state);
         loop {

@@ -44,7 +44,7 @@ pub(crate) fn renew(node: &Arc<Node>, keeper: Keeper, leases: Vec<i64>, done: im
     }
     // One that has lost the quorum may not know yet that another leader counts down the same leases.
     confirm(node, move |own, allowed| match allowed {
-        // Renewed first: a checkpoint is either of the new time, or taken back behind it in the log.
+        // Renewed first: a checkpoint is either of the new time, or taken back after it in the log.
         Ok(()) => hand_over(&own.clone(), move || match renew_here(&own, &leases) {
             None => forward(&own, leases, Box::new(done)),
             Some(renewed) => checkpoints::forget(&own, &leases, move |forgotten| match forgotten {
@@ -132,7 +132,7 @@ impl Renewal {
         let piece = self.leases.iter().skip(self.renewed.len()).take(PIECE);
         let mut renewed = Vec::with_capacity(PIECE);
         for lease in piece {
-            // Nobody waits for the others any more either.
+            // The client no longer waits for the others either.
             if self.keeper.waker.is_canceled() {
                 return;
             }

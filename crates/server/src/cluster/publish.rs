@@ -51,7 +51,7 @@ pub(crate) fn publish(node: &Arc<Node>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Who asks a member that has just become ready for the cluster's version should find it; but nothing depends on it.
+/// Waits a while for the cluster's version, which clients of a ready member should find. Nothing depends on it.
 fn await_version(node: &Node) {
     let deadline = Instant::now() + VERSION;
     while node.store.cluster_version().is_empty() && Instant::now() < deadline && !node.stopping.load(Ordering::Relaxed)
@@ -75,11 +75,11 @@ pub(super) fn propose_and_wait(node: &Arc<Node>, field: u32, request: &[u8]) -> 
     wait(node, &told)
 }
 
-/// Something to propose with, and where what comes of it is told.
+/// A way to propose, and a receiver of the result.
 pub(super) fn told() -> (node::Done, Receiver<Result<(), Error>>) {
     let (tell, told) = sync_channel(1);
     let done = move |outcome: node::Outcome| {
-        // Whoever waits may have given up.
+        // The waiting thread may have given up.
         let _ = tell.send(outcome.map(|_| ()));
     };
     (Box::new(done), told)
@@ -91,7 +91,7 @@ pub(super) fn wait(node: &Node, told: &Receiver<Result<(), Error>>) -> Result<()
         match told.recv_timeout(STOP_CHECK) {
             Ok(outcome) => return outcome,
             Err(RecvTimeoutError::Disconnected) => return Err(Error::Stopped),
-            // Nobody ends requests in time any more once the member stops.
+            // Once the member stops, no thread ends requests in time any more.
             Err(RecvTimeoutError::Timeout) if node.stopping.load(Ordering::Relaxed) => return Err(Error::Stopped),
             Err(RecvTimeoutError::Timeout) => {}
         }

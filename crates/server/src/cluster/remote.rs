@@ -14,7 +14,7 @@ use serde::Deserialize;
 use std::time::Duration;
 use store::Member;
 
-/// The answer of a peer to `/members`: its cluster, and who is in it.
+/// The answer of a peer to `/members`: its cluster and the members.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     /// The cluster's id.
@@ -79,7 +79,7 @@ fn request_to(method: Method, path: &str, body: Vec<u8>) -> Request<Vec<u8>> {
     request
 }
 
-/// Who the members are, as the peer at `url` knows them.
+/// The members, as the peer at `url` knows them.
 pub(crate) fn members(connector: &Connector, url: &str, timeout: Duration) -> Result<Cluster, CallError> {
     let response = call(connector, url, Method::GET, "/members", Vec::new(), timeout)?;
     let id = response.headers().get("x-etcd-cluster-id").and_then(|id| id.to_str().ok());

@@ -24,7 +24,7 @@ impl Node {
         let node = self.clone();
         let waiting = std::thread::Builder::new().name("retire".into()).spawn(move || {
             std::thread::sleep(linger);
-            // Whoever waits for the member to be published learns it from this.
+            // The thread that waits for the member to be published learns it from this.
             node.stopping.store(true, Ordering::Relaxed);
             if let Some(ended) = node.retired.get() {
                 // The process may be ending for another reason.

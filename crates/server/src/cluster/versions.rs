@@ -15,7 +15,7 @@ use telemetry::logging::{self, Value};
 const LOOK: Duration = Duration::from_secs(5);
 /// and while the version is not decided or may rise.
 const LOOK_SOON: Duration = Duration::from_millis(500);
-/// How long a member may take to tell its version.
+/// How long a member may take to report its version.
 const ASK: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(50);
 

@@ -15,7 +15,7 @@ const BYTES_MAX: u64 = 256 << 10;
 /// Flags that a file does not set in etcd, and so not here: a file must mean the same to both.
 const NOT_IN_FILES: [&str; 4] = ["config-file", "version", "help", "discovery-fallback"];
 
-/// Sections, and the flags that their keys stand for.
+/// Sections, and the flags that their keys set.
 const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
     (
         "client-transport-security",
@@ -123,7 +123,7 @@ fn parse(text: &str) -> Result<Values, ConfigError> {
                 values.set_old(&key, meaning, value, origin)?;
             }
         } else {
-            // etcd ignores such keys too, but does not tell.
+            // etcd ignores such keys too, but without a warning.
             values.warnings.push(format!("key {key:?} of --config-file is ignored: no such key"));
         }
     }

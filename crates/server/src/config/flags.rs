@@ -15,7 +15,7 @@ pub enum FlagError {
     /// Not a flag at all.
     #[error("bad flag syntax: {0}")]
     Syntax(String),
-    /// A flag that takes a value stands last without one.
+    /// The last word is a flag that needs a value.
     #[error("flag needs an argument: -{0}")]
     Missing(String),
     /// A value that cannot be read.
@@ -38,7 +38,7 @@ pub enum FlagError {
     },
 }
 
-/// What a name on the command line stands for.
+/// The meaning of a name on the command line.
 enum Named {
     Flag(&'static Flag),
     Old(Meaning),

@@ -34,7 +34,7 @@ struct Row {
     name: &'static str,
     stage: Stage,
     default: bool,
-    /// What the server does whatever the gate says; `None` if the gate decides.
+    /// The fixed behaviour of a gate without effect; `None` if the gate decides.
     fixed: Option<(bool, &'static str)>,
 }
 
@@ -66,7 +66,7 @@ const ROWS: [Row; 11] = [
         true,
         "checkpoints of leases are always kept",
     ),
-    // Requests of operators are answered when others are refused for want of room.
+    // Requests of operators are answered when others are refused for lack of room.
     row(Gate::PriorityRequest, "PriorityRequest", Stage::Alpha, false),
     // Connections to peers come from the address that this member advertises.
     row(Gate::SetMemberLocalAddr, "SetMemberLocalAddr", Stage::Alpha, false),

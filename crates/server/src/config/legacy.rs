@@ -2,7 +2,7 @@
 
 use super::table::{self, Flag};
 
-/// What an older spelling stands for.
+/// The meaning of an older spelling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
     /// A flag that has another name today.

@@ -10,7 +10,7 @@ pub enum IoPriority {
     Realtime(u8),
     /// The usual class.
     BestEffort(u8),
-    /// When nobody else wants the disk.
+    /// When no other process wants the disk.
     Idle,
 }
 

@@ -13,10 +13,10 @@ pub enum TlsVersion {
     V13,
 }
 
-/// The certificates of one kind of connection, and what is asked of those who connect.
+/// The certificates of one kind of connection, and the requirements for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
-    /// Certificate shown to those who connect.
+    /// Certificate shown to clients.
     pub cert_file: Option<PathBuf>,
     /// Its key.
     pub key_file: Option<PathBuf>,
@@ -24,11 +24,11 @@ pub struct Tls {
     pub client_cert_file: Option<PathBuf>,
     /// Its key.
     pub client_key_file: Option<PathBuf>,
-    /// Authorities of those who connect.
+    /// Authorities of clients' certificates.
     pub trusted_ca_file: Option<PathBuf>,
     /// Revoked certificates.
     pub crl_file: Option<PathBuf>,
-    /// Those who connect must have a certificate.
+    /// Clients must have a certificate.
     pub client_cert_auth: bool,
     /// Make a certificate at start.
     pub auto: bool,

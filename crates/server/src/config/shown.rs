@@ -4,7 +4,7 @@
 const HIDDEN: &str = "***";
 /// A flag, variable or option with such a word in its name holds a secret itself; those that name files do not.
 const SECRET: [&str; 4] = ["password", "passwd", "secret", "credential"];
-/// The flag that holds a name, and behind a colon a password.
+/// The flag that holds a name, and after a colon a password.
 const USER: &str = "discovery-user";
 
 /// The words of a command line.
@@ -50,7 +50,7 @@ fn holds_secret(name: &str) -> bool {
     is_secret(name) || name.eq_ignore_ascii_case(USER)
 }
 
-/// The text without what stands before the host of URLs in it. Rather too much is hidden than too little: a password may hold a slash.
+/// The text without the user part of URLs in it. It hides too much rather than too little: a password may hold a slash.
 fn without_userinfo(text: &str) -> String {
     let hide = |part: &str| match part.split_once("://") {
         Some((scheme, rest)) => match rest.rsplit_once('@') {

@@ -49,7 +49,7 @@ pub(super) fn check_list(text: &str) -> Result<(), String> {
     each(text).try_for_each(|url| split(url).map(drop))
 }
 
-/// A comma-separated list of URLs that others are told.
+/// A comma-separated list of advertised URLs.
 pub(super) fn list(flag: &str, form: &str, text: &str) -> Result<Vec<String>, ConfigError> {
     for url in each(text) {
         let why = match split(url) {

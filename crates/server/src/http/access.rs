@@ -20,7 +20,7 @@ impl Access {
         Access { origins: config.cors.clone(), hosts: config.host_whitelist.clone() }
     }
 
-    /// Adds to a response, whatever it will be, what browsers want to know.
+    /// Adds the headers for browsers to any response.
     pub(super) fn mark(&self, head: &Parts, responder: &mut HttpResponder) {
         let origin = match &self.origins {
             None => Some(HeaderValue::from_static("*")),

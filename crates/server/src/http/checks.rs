@@ -40,7 +40,7 @@ pub(super) struct Asked {
     checks: &'static [Check],
 }
 
-/// The checks that a path stands for.
+/// The checks of a path.
 pub(super) fn find(path: &str) -> Option<Asked> {
     for (kind, checks) in [("livez", LIVE), ("readyz", READY)] {
         let Some(rest) = path.strip_prefix('/').and_then(|path| path.strip_prefix(kind)) else { continue };
@@ -84,7 +84,7 @@ impl Found {
     }
 }
 
-/// Makes the checks and sends what they found. They ask the member itself: nobody's rights matter.
+/// Makes the checks and sends the results. They run as the member itself: permissions do not matter.
 pub(super) fn answer(node: &Arc<Node>, asked: Asked, query: &str, responder: HttpResponder) {
     let excluded: Vec<String> = values(query, "exclude").collect();
     let verbose = values(query, "verbose").next().is_some();
@@ -108,7 +108,7 @@ pub(super) fn answer(node: &Arc<Node>, asked: Asked, query: &str, responder: Htt
     });
 }
 
-/// A check that waits for nobody.
+/// A check that does not wait.
 fn look(node: &Node, check: Check) -> Result<(), String> {
     let is_corrupt = |alarm: i32| AlarmType::try_from(alarm) == Ok(AlarmType::Corrupt);
     match check {

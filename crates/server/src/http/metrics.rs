@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 
-/// Pages that are made in a second; whoever asks for more of them gets the last one again.
+/// Pages that are made in a second; further requests get the last one again.
 const PAGES_MAX: u32 = 50;
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -149,7 +149,7 @@ impl Http {
             && self.node.store.auth().is_enabled()
     }
 
-    /// What a request is answered with whatever it asks for.
+    /// The answer to a request that is refused before its path is looked at.
     fn refusal(&self, head: &Parts) -> Option<Response<Bytes>> {
         if let Some(refusal) = self.access.refusal(head) {
             return Some(refusal);
@@ -205,7 +205,7 @@ fn page(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) 
     response
 }
 
-/// A response in words, which no browser is to take for anything else.
+/// A plain-text response, marked so that no browser guesses another type.
 fn plain(status: StatusCode, body: impl Into<Bytes>) -> Response<Bytes> {
     let mut response = page(status, "text/plain; charset=utf-8", body);
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

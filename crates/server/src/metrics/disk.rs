@@ -21,7 +21,7 @@ pub(crate) struct Disk {
     pub(crate) snapshot: Histogram<17, 10_000_000>,
     /// Compactions applied: the pause of the one thread that applies.
     pub(crate) compaction_pause: Histogram<14, 500_000, 1_000_000>,
-    /// Slices of dropping what a compaction let go of.
+    /// Slices of pruning after compactions.
     pub(crate) prune_pause: Histogram<13, 1_000_000, 1_000_000>,
     /// From a compaction to the last slice.
     pub(crate) compaction: Histogram<14, 100_000_000, 1_000_000>,

@@ -9,7 +9,7 @@ use api::limits;
 use api::raftpb::Message;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
-use peer::{Caller, Handler, Intake, Known, Listener, LogRoom, Origin, Peers, Piece, Timeouts};
+use peer::{Caller, Handler, Intake, Known, Listener, LogUsage, Origin, Peers, Piece, Timeouts};
 use std::io;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Weak};
@@ -84,9 +84,9 @@ impl Handler for Link {
         Ok(Box::new(Receiving { node, intake }))
     }
 
-    fn log_room(&self) -> LogRoom {
+    fn log_usage(&self) -> LogUsage {
         let used_bytes = self.node.upgrade().map_or(0, |node| node.status.log_bytes());
-        LogRoom { used_bytes, max_bytes: limits::LOG_MEMORY_SENDING_BYTES_MAX }
+        LogUsage { used_bytes, max_bytes: limits::LOG_MEMORY_SENDING_BYTES_MAX }
     }
 
     fn knows(&self, id: u64) -> Known {

@@ -138,7 +138,7 @@ impl Signals {
         signal
     }
 
-    /// Ends the process by the signal, so that whoever started it sees why it went.
+    /// Ends the process by the signal, so that the parent process sees why it ended.
     pub(crate) fn reraise(&self, signal: i32) -> ! {
         // SAFETY: the default action of the signal ends the process; all pointers are valid for the calls.
         unsafe {

@@ -43,7 +43,7 @@ impl SocketFile {
     pub(crate) fn remove(self) {
         let found = std::fs::symlink_metadata(&self.path).ok();
         if found.is_some_and(|found| found.file_type().is_socket() && self.identity == Some(identity(&found))) {
-            // Whoever listens there next replaces it anyway.
+            // The next listener there replaces it anyway.
             let _ = std::fs::remove_file(&self.path);
         }
     }

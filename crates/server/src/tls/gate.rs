@@ -10,7 +10,7 @@ use telemetry::logging;
 use trust::Certificate;
 use trust::{describe, describe_io};
 
-/// Lines about refused connections per second: whoever sends nonsense should not fill the disk.
+/// Lines about refused connections per second: a client that sends garbage must not fill the disk.
 const LINES_MAX: u32 = 20;
 
 /// Guards the listeners of clients and of metrics.

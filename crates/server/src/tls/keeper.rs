@@ -25,7 +25,7 @@ pub(crate) struct Keeper {
     reloads: Reloads,
 }
 
-/// How often the files were read anew, with success and without.
+/// How often the files were read again, with success and without.
 #[derive(Debug, Default)]
 struct Reloads {
     ok: AtomicU64,
@@ -35,7 +35,7 @@ struct Reloads {
 #[derive(Debug)]
 struct State {
     material: Arc<Material>,
-    /// What the CRL says, on its own: also when another file keeps the rest from being read anew.
+    /// What the CRL says, on its own: also when another file keeps the rest from being read again.
     revoked: Arc<Result<Revocations, String>>,
     /// How the files looked when they were read last, with success or without.
     stamps: Vec<Option<Stamp>>,
@@ -57,7 +57,7 @@ impl Keeper {
         &self.options
     }
 
-    /// For a connection that somebody begins now. The error is for a member that was not given a certificate.
+    /// For a connection that begins now. An error if the member was given no certificate.
     pub(crate) fn server(&self) -> Option<Arc<ServerConfig>> {
         self.current().server.clone()
     }
@@ -67,7 +67,7 @@ impl Keeper {
         self.current().client()
     }
 
-    /// Refuses somebody who shows a certificate that was called back, or of which nobody knows because the CRL cannot be used.
+    /// Refuses a client certificate that was revoked, or may be, because the CRL cannot be used.
     pub(crate) fn check_revoked(&self, chain: &[CertificateDer<'_>]) -> Result<(), String> {
         if self.options.crl_file.is_none() {
             return Ok(());

@@ -15,7 +15,7 @@ use trust::{Anybody, Authorities, Certificate, Hosts, Pair, PairError, Revocatio
 
 /// What connections of one kind are secured with.
 pub(super) struct Material {
-    /// For those who connect; none without a certificate.
+    /// For clients; none without a certificate.
     pub(super) server: Option<Arc<ServerConfig>>,
     /// For connecting, made when it is first needed.
     client: OnceLock<Result<Arc<ClientConfig>, String>>,

@@ -61,7 +61,7 @@ impl Checker {
             ("quorum-exist", wrong.is_some().into()),
         ];
         logging::error("detected compaction hash mismatch", &fields);
-        // Without a majority nobody can tell who is wrong: then it is the whole cluster.
+        // Without a majority it is unknown which member is wrong: the alarm is for the whole cluster.
         for member in wrong.unwrap_or_else(|| vec![0]) {
             raise(node, member);
         }

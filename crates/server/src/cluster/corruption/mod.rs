@@ -118,8 +118,8 @@ fn raise(node: &Arc<Node>, member_id: u64) {
     }
 }
 
-/// Who is wrong, when of all members these have these hashes at one revision: whoever is not with the majority. `None` when there is
-/// no majority, so that nobody can tell.
+/// The members that are wrong, given the hashes of all members at one revision: those that differ from the majority. `None` without a
+/// majority.
 fn minority(hashes: &[(u64, u32)], members: usize) -> Option<Vec<u64>> {
     let votes = |hash: u32| hashes.iter().filter(|other| other.1 == hash).count();
     let right = hashes.iter().map(|member| member.1).find(|hash| votes(*hash) > members / 2)?;

@@ -6,14 +6,14 @@ use api::Error;
 use std::sync::Arc;
 use telemetry::logging::{self, Value};
 
-/// Compares everything once, and raises the alarm for whoever is wrong.
+/// Compares everything once, and raises the alarm for members that are wrong.
 pub(super) fn check(node: &Arc<Node>) -> Result<(), Error> {
     let told = node.store.hash_kv(0)?;
     let before = Hash::from(&told);
     let members: Vec<_> = node.store.members().members.into_values().collect();
     let timeout = node.config.request_timeout();
     let others = ask(&node.connector, members.clone(), (node.member_id, node.cluster_id), told.hash_revision, timeout);
-    // Whatever the others had when they answered, this member has from here on.
+    // From here on this member has everything that the others had when they answered.
     node.wait_linearized(timeout)?;
     let again = node.store.hash_kv(told.hash_revision).map(|again| Hash::from(&again));
     let compacted = node.store.compact_revision();
@@ -68,7 +68,7 @@ fn judge(own: u64, leader: Hash, others: &[Told], members: usize, revision: i64,
     }
     match minority(&comparable, members) {
         Some(few) => wrong.extend(few),
-        // Nobody can tell who is right: the leader is believed, as etcd does.
+        // Without a majority the leader is trusted, as in etcd.
         None => wrong.extend(comparable.iter().filter(|member| member.1 != leader.hash).map(|member| member.0)),
     }
     wrong

@@ -13,7 +13,7 @@ struct Mapping {
     file: String,
 }
 
-/// The profile of `samples`, each of which stands for `period` of the processor's time.
+/// The profile of `samples`, each of which is worth `period` of the processor's time.
 pub(super) fn profile(samples: &[u64], maps: &str, period: Duration, lasted: Duration, at_ns: u64) -> Vec<u8> {
     let mappings: Vec<Mapping> = maps.lines().filter_map(mapping).collect();
     let mut counts: BTreeMap<u64, u64> = BTreeMap::new();

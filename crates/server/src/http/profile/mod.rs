@@ -14,7 +14,7 @@ use sampler::{PERIOD, Sampling};
 use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long a profile takes when nobody says.
+/// How long a profile takes by default.
 const SECONDS_DEFAULT: u64 = 30;
 /// How long it may take.
 const SECONDS_MAX: u64 = 600;
@@ -38,7 +38,7 @@ pub(super) fn answer(head: &Parts, responder: HttpResponder) {
         "cmdline" => {
             responder.send(plain(StatusCode::OK, crate::system::command_line().join("\0")));
         }
-        // Functions are named by whoever has the binary.
+        // The reader's binary names the functions.
         "symbol" => responder.send(plain(StatusCode::OK, "num_symbols: 0\n")),
         "profile" => cpu(head.uri.query().unwrap_or_default(), responder),
         _ => responder.send(match ABSENT.iter().find(|(absent, _)| *absent == name) {
@@ -48,7 +48,7 @@ pub(super) fn answer(head: &Parts, responder: HttpResponder) {
     }
 }
 
-/// A text that `go tool pprof` is to show to whoever asked.
+/// A text that `go tool pprof` shows to its user.
 fn marked(status: StatusCode, text: String) -> Response<Bytes> {
     let mut response = plain(status, text);
     response.headers_mut().insert(HeaderName::from_static("x-go-pprof"), HeaderValue::from_static("1"));

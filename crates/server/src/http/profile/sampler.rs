@@ -30,7 +30,7 @@ impl Sampling {
 
     /// Ends, and returns the places that were noted.
     pub(super) fn end(self) -> Vec<u64> {
-        // What cannot be stopped goes on; its samples are too late.
+        // A timer that cannot be stopped continues; its samples are too late.
         let _ = set_timer(Duration::ZERO);
         let taken = TAKEN.load(Ordering::SeqCst).min(SAMPLES_MAX);
         let places = SAMPLES.iter().take(taken).map(|sample| sample.load(Ordering::SeqCst) as u64);
