@@ -5,7 +5,7 @@ export CARGO_TARGET_DIR ?= $(CURDIR)/target
 # The release binary; its debug information lies beside it (.ci/split).
 BIN = $(CARGO_TARGET_DIR)/dist/cairn
 
-.PHONY: help run cluster test check tools build lint unit sim sim-short conformance migrate-earlier pages bench-agreement clients published published-full published-tools faults failover auth-speed \
+.PHONY: help run cluster test check tools build lint unit sim sim-short schedules conformance migrate-earlier pages bench-agreement clients published published-full published-tools faults failover auth-speed \
 	check-perf catch-up reliability neighbours attacks \
 	large-lists reliability-full bench-vs-etcd deny fuzz fuzz-short
 
@@ -63,6 +63,11 @@ sim-short:
 	$(CARGO) build --release --locked -p cairn-sim
 	$(CARGO_TARGET_DIR)/release/cairn-sim --table crates/sim/seeds.txt
 	$(CARGO_TARGET_DIR)/release/cairn-sim --seconds 60
+
+# Hand-overs between threads under many schedules: SCHEDULES=n (2,000) random ones and as many by PCT for each test, from SEED=n on.
+schedules:
+	$(CARGO) test --locked -p cairn-store --features schedules --lib schedule_tests::
+	$(CARGO) test --locked -p cairn-rpc --features schedules --lib schedule_tests::
 
 # Hostile scripts against whole members in one process: the seeds of fuzz/seeds, then new inputs, half a minute for each of two targets. SEED=n: from that one.
 fuzz-short:

@@ -1,12 +1,14 @@
 //! Everything that reaches a request thread from outside comes through its one mailbox.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::Waker;
 use std::time::Instant;
 
 use crate::arrival::Arrival;
+use crate::mistake::Mistake;
 use crate::responder::Answer;
 use crate::signal::Signal;
+use crate::sync::{Mutex, MutexGuard};
 
 /// The rest of a call that waited for something. It answers the call, at once or later, also if it is dropped.
 pub(crate) type Resume = Box<dyn FnOnce() + Send>;
@@ -85,6 +87,10 @@ impl Mailbox {
         let mut inbox = self.lock();
         if !inbox.mail.is_empty() {
             return false;
+        }
+        if Mistake::SleepsAfterLook.is_planted() {
+            drop(inbox);
+            inbox = self.lock();
         }
         if !inbox.waker.will_wake(waker) {
             inbox.waker = waker.clone();

@@ -1,7 +1,7 @@
 //! State that a request thread shares with its connections.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Wake;
 use std::time::Instant;
 
@@ -12,6 +12,7 @@ use crate::mailbox::{Mail, Mailbox};
 use crate::routes::Routes;
 use crate::signal::Signal;
 use crate::stats::Shard;
+use crate::sync::atomic::AtomicBool;
 use crate::{Options, Service};
 
 /// What the connections of one thread have in common.

@@ -1,11 +1,13 @@
 //! The part of a stream that other threads can hold.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Wake, Waker};
 
 use crate::mailbox::{Mail, Mailbox};
+use crate::mistake::Mistake;
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 
 /// Names one stream to everything outside its connection: responders and wakers hold it, the connection ends it. While it is not
 /// ended, `connection` and `stream` are valid keys on the thread of its mailbox.
@@ -71,6 +73,11 @@ impl Signal {
 
     /// Clears the posted mark, before the stream is looked at. True if the handler asked to be called.
     pub(crate) fn take(&self) -> bool {
+        if Mistake::ClearsReadyFirst.is_planted() {
+            let ready = self.ready.swap(false, Ordering::SeqCst);
+            self.posted.store(false, Ordering::SeqCst);
+            return ready;
+        }
         self.posted.store(false, Ordering::SeqCst);
         self.ready.swap(false, Ordering::SeqCst)
     }
@@ -164,6 +171,11 @@ impl Bell {
 
     /// Whether it was rung since the last time. If not, the task of `cx` is woken when it is.
     pub(crate) fn poll(&self, cx: &Context<'_>) -> bool {
+        if Mistake::LooksBeforeWaker.is_planted() {
+            let rung = self.rung.swap(false, Ordering::SeqCst);
+            *self.task() = Some(cx.waker().clone());
+            return rung;
+        }
         // The waker first: a ring between the two would be lost otherwise.
         *self.task() = Some(cx.waker().clone());
         self.rung.swap(false, Ordering::SeqCst)

@@ -29,6 +29,7 @@ mod kvs;
 mod leases;
 mod maintain;
 mod members;
+mod mistake;
 mod open;
 mod options;
 mod overlay;
@@ -44,6 +45,7 @@ mod staging;
 mod store;
 mod stored;
 mod stream;
+mod sync;
 #[cfg(test)]
 mod test_support;
 mod transfer;

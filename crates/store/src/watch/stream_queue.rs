@@ -1,13 +1,15 @@
 //! The bounded queue between the hub and one stream.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
 
 use super::block::Hit;
 use super::watchers::Member;
 use super::{Kind, Metrics, Wake};
+use crate::mistake::Mistake;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Entries a stream takes at a time: what it holds while its client does not read.
 const TAKE_ENTRIES_MAX: usize = 64;
@@ -130,6 +132,10 @@ impl StreamQueue {
             return Taken::Lagging(from);
         }
         if state.queue.is_empty() {
+            if Mistake::SleepsAfterLook.is_planted() {
+                drop(state);
+                state = self.lock();
+            }
             state.woken = false;
             if state.queue.capacity() > IDLE_ROOM_ENTRIES_MAX {
                 state.queue = VecDeque::new();

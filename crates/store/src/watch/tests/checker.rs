@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use api::etcdserverpb::{WatchCreateRequest, WatchResponse};
 use api::mvccpb;
@@ -10,6 +9,7 @@ use api::{KeyRange, Message};
 use bytes::BytesMut;
 
 use super::fake::{Change, Fake};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::watch::{History, Hub, Kind, Origin, Sink, WatchStream};
 
 const ORIGIN: Origin = Origin { cluster_id: 11, member_id: 12, raft_term: 13 };
@@ -85,7 +85,8 @@ pub(super) struct Checker {
     more: bool,
     /// What a poll may write, which changes.
     bytes_max: usize,
-    asked: Vec<WatchCreateRequest>,
+    /// With the revision that readers saw then.
+    asked: Vec<(WatchCreateRequest, i64)>,
     active: BTreeMap<i64, Expectation>,
     pub(super) fragment_bytes: usize,
     pub(super) compacted: usize,
@@ -117,7 +118,7 @@ impl Checker {
     }
 
     pub(super) fn create(&mut self, request: WatchCreateRequest) {
-        self.asked.push(request.clone());
+        self.asked.push((request.clone(), self.store.revision()));
         self.stream.create(request);
         self.more = true;
     }
@@ -163,6 +164,13 @@ impl Checker {
         while self.poll_once() {}
     }
 
+    /// Whether every request has its answer, and every watcher that begins before `main` has got something of it.
+    #[cfg(feature = "schedules")]
+    pub(super) fn has_reached(&self, main: i64) -> bool {
+        let has_it = |watcher: &Expectation| watcher.start > main || watcher.last_main >= main;
+        self.asked.is_empty() && self.active.values().all(has_it)
+    }
+
     /// After a drain with nothing going on: everything has arrived.
     pub(super) fn assert_complete(&mut self) {
         let changes = self.store.changes();
@@ -203,7 +211,9 @@ impl Checker {
     }
 
     fn check_created(&mut self, response: &WatchResponse, revision: i64) {
-        let request = self.asked.remove(0);
+        let (request, seen) = self.asked.remove(0);
+        assert!(revision >= seen, "a watcher begins at {revision}, and readers had seen {seen}");
+        assert!(revision <= self.store.revision(), "a watcher begins at {revision}, which readers do not see");
         let start = request.start_revision;
         if response.canceled {
             assert_eq!(response.watch_id, -1);

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use api::Message;
 use api::mvccpb::KeyValue;
 use bytes::Bytes;
 
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use crate::types::{Loc, Revision};
 use crate::watch::{Event, History, Hub, Kind, Options, Record};
 

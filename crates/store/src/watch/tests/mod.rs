@@ -4,4 +4,6 @@ mod checker;
 mod fake;
 mod model;
 mod rules;
+#[cfg(feature = "schedules")]
+mod schedule_tests;
 mod stress;
