@@ -64,10 +64,11 @@ sim-short:
 	$(CARGO_TARGET_DIR)/release/cairn-sim --table crates/sim/seeds.txt
 	$(CARGO_TARGET_DIR)/release/cairn-sim --seconds 60
 
-# Hand-overs between threads under many schedules: SCHEDULES=n (2,000) random ones and as many by PCT for each test, from SEED=n on.
+# Hand-overs between threads under many schedules: SCHEDULES=n (5,000) random ones and as many by PCT for each test, from SEED=n on.
 schedules:
 	$(CARGO) test --locked -p cairn-store --features schedules --lib schedule_tests::
 	$(CARGO) test --locked -p cairn-rpc --features schedules --lib schedule_tests::
+	$(CARGO) test --locked -p cairn-handover --features schedules --lib schedule_tests::
 
 # Hostile scripts against whole members in one process: the seeds of fuzz/seeds, then new inputs, half a minute for each of two targets. SEED=n: from that one.
 fuzz-short:

@@ -30,7 +30,12 @@ pub fn explore(test: impl Fn() + Send + Sync + 'static) {
     run("PCT", seed, PctScheduler::new_from_seed(seed, PREEMPTIONS_MAX, schedules), test);
 }
 
-fn run(kind: &'static str, seed: u64, scheduler: impl Scheduler + 'static, test: Arc<impl Fn() + Send + Sync + 'static>) {
+fn run(
+    kind: &'static str,
+    seed: u64,
+    scheduler: impl Scheduler + 'static,
+    test: Arc<impl Fn() + Send + Sync + 'static>,
+) {
     let mut config = Config::new();
     config.stack_size = STACK_BYTES;
     config.silence_warnings = true;

@@ -6,7 +6,6 @@ use crate::config::Gate;
 use crate::node::{self, Node};
 use api::etcdserverpb::{LeaseCheckpoint, LeaseCheckpointRequest};
 use api::{Error, Message};
-use contain::lock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
@@ -34,7 +33,7 @@ pub(crate) fn run(node: &Arc<Node>) {
 }
 
 fn write(node: &Arc<Node>) {
-    let long = lock(&node.lessor).long_leases(INTERVAL.as_secs() as i64);
+    let long = node.lessor.with(|lessor| lessor.long_leases(INTERVAL.as_secs() as i64));
     for batch in long.chunks(BATCH) {
         let Some(told) = propose(node, batch) else { return };
         if let Err(error) = publish::wait(node, &told) {
@@ -50,17 +49,18 @@ fn write(node: &Arc<Node>) {
 /// stands after it in the log. For the same reason the checkpoint is proposed in the term in which it was made or not at all: a later
 /// leader has renewed leases that this one knows nothing of.
 fn propose(node: &Arc<Node>, leases: &[i64]) -> Option<Receiver<Result<(), Error>>> {
-    let mut lessor = lock(&node.lessor);
-    let term = node.status.term();
-    if !lessor.is_primary() || !node.status.is_leader() {
-        return None;
-    }
-    let left = lessor.note(leases, node.now_ms());
-    let checkpoints = left.into_iter().map(|(id, remaining_ttl)| LeaseCheckpoint { id, remaining_ttl });
-    let request = LeaseCheckpointRequest { checkpoints: checkpoints.collect() };
-    let (done, told) = publish::told();
-    node.propose_in_term(term, node.as_member(), node::LEASE_CHECKPOINT, &request.encode_to_vec(), done);
-    Some(told)
+    node.lessor.with(|lessor| {
+        let term = node.status.term();
+        if !lessor.is_primary() || !node.status.is_leader() {
+            return None;
+        }
+        let left = lessor.note(leases, node.now_ms());
+        let checkpoints = left.into_iter().map(|(id, remaining_ttl)| LeaseCheckpoint { id, remaining_ttl });
+        let request = LeaseCheckpointRequest { checkpoints: checkpoints.collect() };
+        let (done, told) = publish::told();
+        node.propose_in_term(term, node.as_member(), node::LEASE_CHECKPOINT, &request.encode_to_vec(), done);
+        Some(told)
+    })
 }
 
 /// What has to be taken back.
@@ -74,21 +74,24 @@ impl Noted {
     /// What was noted of the time these leases have left, in the log or on its way there.
     fn of(node: &Node, leases: &[i64]) -> Option<Noted> {
         let granted = node.store.leases();
-        let lessor = lock(&node.lessor);
-        let checkpoints: Vec<(i64, u64)> =
-            leases.iter().filter_map(|id| lessor.noted(*id).map(|checkpoint| (*id, checkpoint))).collect();
-        let is_noted = |id: i64| lessor.noted(id).is_some() || granted.get(id).is_some_and(|lease| is_noted(&lease));
-        let noted = leases.iter().filter(|id| is_noted(**id));
-        let void: Vec<LeaseCheckpoint> = noted.map(|id| LeaseCheckpoint { id: *id, remaining_ttl: 0 }).collect();
-        let request = (!void.is_empty()).then(|| LeaseCheckpointRequest { checkpoints: void }.encode_to_vec())?;
-        Some(Noted { request, checkpoints })
+        node.lessor.with(|lessor| {
+            let checkpoints: Vec<(i64, u64)> =
+                leases.iter().filter_map(|id| lessor.noted(*id).map(|checkpoint| (*id, checkpoint))).collect();
+            let is_noted =
+                |id: i64| lessor.noted(id).is_some() || granted.get(id).is_some_and(|lease| is_noted(&lease));
+            let noted = leases.iter().filter(|id| is_noted(**id));
+            let void: Vec<LeaseCheckpoint> = noted.map(|id| LeaseCheckpoint { id: *id, remaining_ttl: 0 }).collect();
+            let request = (!void.is_empty()).then(|| LeaseCheckpointRequest { checkpoints: void }.encode_to_vec())?;
+            Some(Noted { request, checkpoints })
+        })
     }
 
     fn is_taken_back(&self, node: &Node) {
-        let mut lessor = lock(&node.lessor);
-        for (lease, checkpoint) in &self.checkpoints {
-            lessor.forgotten(*lease, *checkpoint);
-        }
+        node.lessor.with(|lessor| {
+            for (lease, checkpoint) in &self.checkpoints {
+                lessor.forgotten(*lease, *checkpoint);
+            }
+        });
     }
 }
 

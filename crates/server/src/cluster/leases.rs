@@ -7,7 +7,6 @@ use crate::config::Gate;
 use crate::node::{Node, Weight};
 use api::etcdserverpb::{LeaseTimeToLiveRequest, LeaseTimeToLiveResponse};
 use api::{Error, limits};
-use contain::lock;
 use peer::client::Kept;
 use rpc::{Address, StreamWaker};
 use std::sync::Arc;
@@ -63,23 +62,13 @@ pub(crate) fn renew_at_once(node: &Arc<Node>, lease: i64) -> Option<i64> {
     if !node.status.is_leader() || !node.config.gates.is_on(Gate::FastLeaseKeepAlive) {
         return None;
     }
-    let mut lessor = lock(&node.lessor);
-    let now_ms = node.now_ms();
-    if !lessor.renews_at_once(lease, now_ms) {
-        return None;
-    }
     // The deadline goes a little later than a lease that was revoked.
-    let granted = node.store.leases().get(lease)?;
-    if checkpoints::is_noted(&granted) {
-        return None;
-    }
-    let renewed = lessor.renew(lease, now_ms);
-    let asks = lessor.wants_confirmation(now_ms);
-    drop(lessor);
-    if asks {
+    let may_renew = || node.store.leases().get(lease).is_some_and(|granted| !checkpoints::is_noted(&granted));
+    let renewed = node.lessor.renew_at_once(lease, || node.now_ms(), may_renew)?;
+    if renewed.asks {
         confirm(node, |_, _| ());
     }
-    renewed
+    renewed.ttl_seconds
 }
 
 /// Asks the others whether this member leads, and notes it.
@@ -88,7 +77,7 @@ fn confirm(node: &Arc<Node>, done: impl FnOnce(Arc<Node>, Result<(), Error>) + S
     let asked_ms = node.now_ms();
     node.linearize(Weight::NONE, move |allowed| {
         if allowed.is_ok() {
-            lock(&own.lessor).confirm(asked_ms);
+            own.lessor.with(|lessor| lessor.confirm(asked_ms));
         }
         done(own, allowed);
     });
@@ -97,16 +86,8 @@ fn confirm(node: &Arc<Node>, done: impl FnOnce(Arc<Node>, Result<(), Error>) + S
 /// Renews on the member that keeps the deadlines; `None` on any other.
 pub(super) fn renew_here(node: &Node, leases: &[i64]) -> Option<Vec<i64>> {
     let granted = node.store.leases();
-    let mut lessor = lock(&node.lessor);
-    lessor.is_primary().then(|| {
-        let now_ms = node.now_ms();
-        let renew = |lease: &i64| {
-            // The deadline goes a little later than a lease that was revoked.
-            let there = granted.exists(*lease);
-            there.then(|| lessor.renew(*lease, now_ms)).flatten().unwrap_or(0)
-        };
-        leases.iter().map(renew).collect()
-    })
+    // The deadline goes a little later than a lease that was revoked.
+    node.lessor.renew(leases, || node.now_ms(), |lease| granted.exists(lease))
 }
 
 type DoneRenewing = Box<dyn FnOnce(Renewed) + Send>;
@@ -224,11 +205,10 @@ pub(super) fn time_to_live_here(
     let leases = node.store.leases();
     let Some(lease) = leases.get(request.id) else { return Ok(None) };
     let keys = if request.keys { leases.keys(request.id) } else { Vec::new() };
-    let lessor = lock(&node.lessor);
-    if !lessor.is_primary() {
-        return Err(Error::NotPrimaryLessor);
-    }
-    let ttl = lessor.remaining_seconds(request.id, node.now_ms()).unwrap_or(lease.ttl);
+    let ttl = node.lessor.with(|lessor| {
+        lessor.is_primary().then(|| lessor.remaining_seconds(request.id, node.now_ms()).unwrap_or(lease.ttl))
+    });
+    let ttl = ttl.ok_or(Error::NotPrimaryLessor)?;
     Ok(Some(LeaseTimeToLiveResponse { id: request.id, ttl, granted_ttl: lease.ttl, keys, ..Default::default() }))
 }
 

@@ -1,15 +1,16 @@
 //! Committed entries into the store, and outcomes back to who waits.
 //!
-//! A few entries are applied by the thread that takes the turn of consensus, more by the apply thread ([`ApplyQueue`] decides).
+//! A few entries are applied by the thread that takes the turn of consensus, more by the apply thread ([`SharedApplyQueue`]).
 
 use super::inbox::{Released, Waiter};
 use super::{Node, Outcome};
 use crate::metrics::{Answered, Operation, Written};
 use api::{Message, raftpb};
 use contain::lock;
-use replica::{APPLY_IN_PLACE_ENTRIES_MAX, ApplyQueue, CheckpointDue, CheckpointPace};
+use handover::SharedApplyQueue;
+use replica::{APPLY_IN_PLACE_ENTRIES_MAX, CheckpointDue, CheckpointPace};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, TryLockError};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use store::{Applier, Response, Sink};
@@ -30,15 +31,8 @@ pub(super) struct Apply {
 
 pub(super) struct Shared {
     applying: Mutex<Applying>,
-    queue: Mutex<Queue>,
-    wake: Condvar,
-    idle: Condvar,
-}
-
-struct Queue {
     /// With the time since when the first entry of a batch was committed.
-    entries: ApplyQueue<Instant>,
-    stop: bool,
+    queue: SharedApplyQueue<Instant>,
 }
 
 /// The write side of the store, and what becomes due as it moves on.
@@ -62,9 +56,7 @@ impl Apply {
         let checkpoint = Checkpoint { due, is_running: Arc::default() };
         let shared = Arc::new(Shared {
             applying: Mutex::new(Applying { node, applier, checkpoint, is_awaited: false }),
-            queue: Mutex::new(Queue { entries: ApplyQueue::new(APPLY_IN_PLACE_ENTRIES_MAX), stop: false }),
-            wake: Condvar::new(),
-            idle: Condvar::new(),
+            queue: SharedApplyQueue::new(APPLY_IN_PLACE_ENTRIES_MAX),
         });
         let worker = shared.clone();
         // Set once; the node must not keep the applying side, which keeps the node.
@@ -75,10 +67,8 @@ impl Apply {
 
     /// Applies, or queues to be applied.
     pub(super) fn committed(&self, entries: Vec<raftpb::Entry>) {
-        let in_place = lock(&self.shared.queue).entries.offer(entries, Instant::now);
-        match in_place {
-            Some(entries) => lock(&self.shared.applying).apply(&entries, Instant::now()),
-            None => self.shared.wake.notify_one(),
+        if let Some(entries) = self.shared.queue.offer(entries, Instant::now) {
+            lock(&self.shared.applying).apply(&entries, Instant::now());
         }
     }
 
@@ -89,13 +79,13 @@ impl Apply {
         entry: &raftpb::Entry,
         take_effect: impl FnMut(&raftpb::ConfChange) -> Option<raftpb::ConfState>,
     ) {
-        assert!(self.is_idle(), "a configuration change overtakes entries before it");
+        assert!(self.shared.queue.is_idle(), "a configuration change overtakes entries before it");
         lock(&self.shared.applying).conf_change(entry, take_effect);
     }
 
     /// What waits to be applied, in bytes of memory.
     pub(super) fn bytes(&self) -> usize {
-        lock(&self.shared.queue).entries.bytes()
+        self.shared.queue.bytes()
     }
 
     /// Captures a snapshot for a follower, unless entries are being applied right now.
@@ -110,22 +100,21 @@ impl Apply {
 
     /// Puts a snapshot that another member sent into the place of the store's data.
     pub(super) fn install(&self, prepared: store::Prepared) {
-        self.wait_idle();
+        self.shared.queue.wait_idle();
         lock(&self.shared.applying).install(prepared);
     }
 
     /// Looks whether a checkpoint is due by its age.
     pub(super) fn tick(&self) {
-        if self.is_idle() {
+        if self.shared.queue.is_idle() {
             lock(&self.shared.applying).checkpoint_if_due();
         }
     }
 
     /// Waits for everything queued, then writes a last checkpoint, so that the next start has nothing to replay.
     pub(super) fn stop(&mut self) {
-        self.wait_idle();
-        lock(&self.shared.queue).stop = true;
-        self.shared.wake.notify_one();
+        self.shared.queue.wait_idle();
+        self.shared.queue.stop();
         if let Some(thread) = self.thread.take() {
             // A panic there has ended the process already.
             let _ = thread.join();
@@ -133,20 +122,9 @@ impl Apply {
         lock(&self.shared.applying).final_checkpoint();
     }
 
-    fn is_idle(&self) -> bool {
-        lock(&self.shared.queue).entries.is_idle()
-    }
-
     /// Whether nothing waits to be applied, nor is being applied. If not, consensus is woken up when that has changed.
     pub(super) fn is_idle_or_tells(&self) -> bool {
-        lock(&self.shared.queue).entries.is_idle_or_tells()
-    }
-
-    fn wait_idle(&self) {
-        let mut queue = lock(&self.shared.queue);
-        while !queue.entries.is_idle() {
-            queue = self.shared.idle.wait(queue).unwrap_or_else(|poisoned| poisoned.into_inner());
-        }
+        self.shared.queue.is_idle_or_tells()
     }
 }
 
@@ -159,29 +137,14 @@ impl Shared {
 
     fn run(&self) {
         let node = lock(&self.applying).node.clone();
-        let mut queue = lock(&self.queue);
-        loop {
-            if let Some((entries, since)) = queue.entries.take() {
-                let since = since.unwrap_or_else(Instant::now);
-                drop(queue);
-                let mut applying = lock(&self.applying);
-                applying.apply(&entries, since);
-                if std::mem::take(&mut applying.is_awaited) {
-                    node.inbox.nudge();
-                }
-                drop(applying);
-                queue = lock(&self.queue);
-                let is_awaited = queue.entries.done();
-                self.idle.notify_all();
-                if is_awaited {
-                    node.inbox.nudge();
-                }
-            } else if queue.stop {
-                return;
-            } else {
-                queue = self.wake.wait(queue).unwrap_or_else(|poisoned| poisoned.into_inner());
+        let apply = |entries: Vec<raftpb::Entry>, since: Option<Instant>| {
+            let mut applying = lock(&self.applying);
+            applying.apply(&entries, since.unwrap_or_else(Instant::now));
+            if std::mem::take(&mut applying.is_awaited) {
+                node.inbox.nudge();
             }
-        }
+        };
+        self.queue.run(apply, || node.inbox.nudge());
     }
 }
 
@@ -416,7 +379,8 @@ impl<'a> Outcomes<'a> {
         self.node.metrics.operations.count(response);
         match response {
             Response::LeaseGrant(_) | Response::LeaseRevoke(..) => {
-                lock(&self.node.lessor).applied(response, self.node.now_ms());
+                let node = self.node;
+                node.lessor.with(|lessor| lessor.applied(response, node.now_ms()));
             }
             Response::Compaction(_) => {
                 self.node.metrics.disk.compaction_pause.observe(share);

@@ -3,7 +3,8 @@
 //! than the work of one put.
 //!
 //! A request thread that has nothing else to do takes such a turn itself ([`Consensus::turn_for`]). What a turn decides, and in which order,
-//! is the crate `replica`'s; here are the threads and locks around it. Reads that a turn has made ready run once nothing is locked.
+//! is the crate `replica`'s; whose turn it is, and what is locked meanwhile, the crate `handover`'s; here are the log and the time that
+//! things take. Reads that a turn has made ready run once nothing is locked.
 //!
 //! While it waits for the disk it holds nothing but the log. When that takes longer than a heartbeat, the timer thread takes the
 //! turns of a leader in its place ([`Consensus::stand_in`]): followers hear of it and reads are answered. What that brings
@@ -12,13 +13,14 @@
 use super::Node;
 use super::apply::Apply;
 use super::core::Core;
-use super::inbox::{Arrived, Proposal, Read};
+use super::inbox::{Arrived, Read};
 use crate::system;
 use contain::lock;
+use handover::StandIn;
 use replica::{LogBatch, Member, Stall};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use telemetry::logging::{self, Value};
 use wal::Wal;
@@ -32,14 +34,12 @@ const SYNCS_REMEMBERED: u64 = 8;
 /// Of [`Consensus::reading_since_ms`]: the thread does not answer reads.
 const NOT_READING: u64 = u64::MAX;
 
-pub(super) struct Consensus {
+/// Consensus of a member.
+pub(super) type Consensus = handover::Consensus<Shell>;
+
+/// What is around the core: the log, arrivals, and how long things take.
+pub(super) struct Shell {
     node: Arc<Node>,
-    /// Held by whoever takes a turn, so that work reaches the log in the order in which it was made. The consensus thread gives it
-    /// away while it waits for something to arrive.
-    turn: Mutex<()>,
-    /// The consensus thread waits for the turn, and nobody is to be quicker than it again and again.
-    is_wanted: AtomicBool,
-    core: Mutex<Core>,
     /// Only who has the turn takes it.
     wal: Mutex<Wal>,
     /// What a sync has taken lately, in microseconds.
@@ -50,101 +50,38 @@ pub(super) struct Consensus {
     reading_since_ms: AtomicU64,
 }
 
-impl Consensus {
-    pub(super) fn new(node: Arc<Node>, member: Member, wal: Wal, apply: Apply) -> Self {
-        let core = Core::new(node.clone(), member, apply);
-        Consensus {
-            free_ms: AtomicU64::new(node.now_ms()),
-            node,
-            turn: Mutex::new(()),
-            is_wanted: AtomicBool::new(false),
-            core: Mutex::new(core),
-            wal: Mutex::new(wal),
-            sync_us: AtomicU64::new(QUICK_SYNC_US),
-            reading_since_ms: AtomicU64::new(NOT_READING),
-        }
+pub(super) fn new(node: Arc<Node>, member: Member, wal: Wal, apply: Apply) -> Consensus {
+    let core = Core::new(node.clone(), member, apply);
+    let shell = Shell {
+        free_ms: AtomicU64::new(node.now_ms()),
+        node,
+        wal: Mutex::new(wal),
+        sync_us: AtomicU64::new(QUICK_SYNC_US),
+        reading_since_ms: AtomicU64::new(NOT_READING),
+    };
+    Consensus::new(shell, core)
+}
+
+/// The consensus thread: runs until told to stop.
+pub(super) fn run(consensus: &Consensus) {
+    let shell = consensus.shell();
+    if let Some(Err(error)) = shell.node.config.io_priority.map(system::set_disk_priority) {
+        logging::warn("cannot set the priority of the log at the disk", &[("error", Value::Shown(&error))]);
+    }
+    consensus.run();
+    // A log that needs no replay longer than necessary.
+    if let Err(error) = lock(&shell.wal).commit(true) {
+        fail_log(&error);
+    }
+}
+
+impl handover::Shell for Shell {
+    type Core = Core;
+
+    fn take(&self, deadline: Instant) -> Arrived {
+        self.node.inbox.take(deadline)
     }
 
-    /// Runs until told to stop.
-    pub(super) fn run(&self) {
-        if let Some(Err(error)) = self.node.config.io_priority.map(system::set_disk_priority) {
-            logging::warn("cannot set the priority of the log at the disk", &[("error", Value::Shown(&error))]);
-        }
-        let mut turn = lock(&self.turn);
-        let (mut core, reads) = self.drain(lock(&self.core));
-        run(reads);
-        core.begin();
-        let mut waiting = VecDeque::new();
-        loop {
-            let (mut drained, reads) = self.drain(core);
-            waiting.extend(reads);
-            self.release(&mut drained);
-            if drained.stop {
-                core = drained;
-                run(waiting);
-                break;
-            }
-            let deadline = drained.deadline();
-            drop(drained);
-            drop(turn);
-            self.run_here(&mut waiting);
-            let deadline = if waiting.is_empty() { deadline } else { Instant::now() };
-            let arrived = self.node.inbox.take(deadline);
-            self.is_wanted.store(true, Ordering::Relaxed);
-            turn = lock(&self.turn);
-            self.is_wanted.store(false, Ordering::Relaxed);
-            self.free_ms.store(self.node.now_ms(), Ordering::Relaxed);
-            core = lock(&self.core);
-            core.accept(arrived);
-            core.tick_if_due();
-        }
-        core.end();
-        // A log that needs no replay longer than necessary.
-        if let Err(error) = lock(&self.wal).commit(true) {
-            fail_log(&error);
-        }
-    }
-
-    /// Takes a turn on the caller's thread for `proposal`, if nobody else has the turn and the disk is quick. Otherwise gives it back.
-    pub(super) fn turn_for(&self, proposal: Proposal) -> Option<Proposal> {
-        if self.sync_us.load(Ordering::Relaxed) >= QUICK_SYNC_US || self.is_wanted.load(Ordering::Relaxed) {
-            return Some(proposal);
-        }
-        let Ok(turn) = self.turn.try_lock() else { return Some(proposal) };
-        let mut core = lock(&self.core);
-        if core.stop {
-            return Some(proposal);
-        }
-        core.accept(Arrived::of(proposal));
-        let (core, reads) = self.drain(core);
-        drop(core);
-        drop(turn);
-        run(reads);
-        None
-    }
-
-    /// Does all the work there is; gives back the reads that may be answered, for when nothing is locked. Only for who has the turn.
-    fn drain<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> (MutexGuard<'a, Core>, Vec<Read>) {
-        loop {
-            core.advance();
-            let batch = core.take_log_batch();
-            if batch.is_empty() {
-                break;
-            }
-            if batch.must_sync() {
-                drop(core);
-                self.write(&batch);
-                core = lock(&self.core);
-            } else {
-                self.write(&batch);
-            }
-            core.persisted(batch);
-        }
-        let reads = core.settle();
-        (core, reads)
-    }
-
-    /// Writes to the log and, when Raft needs it, waits for the disk.
     fn write(&self, batch: &LogBatch) {
         let mut wal = lock(&self.wal);
         let arrived = Instant::now();
@@ -176,7 +113,16 @@ impl Consensus {
         }
     }
 
-    fn release(&self, core: &mut Core) {
+    fn is_disk_quick(&self) -> bool {
+        self.sync_us.load(Ordering::Relaxed) < QUICK_SYNC_US
+    }
+
+    fn turn_begins(&self) {
+        self.free_ms.store(self.node.now_ms(), Ordering::Relaxed);
+    }
+
+    /// Frees what a checkpoint covers of the log.
+    fn turn_ends(&self, core: &mut Core) {
         let Some(released) = core.release.take() else { return };
         let mut wal = lock(&self.wal);
         wal.save_snapshot(&released.snapshot);
@@ -188,48 +134,8 @@ impl Consensus {
         }
     }
 
-    /// Takes a turn for the consensus thread if that waits for the disk and this member leads others. Called by the clock, never
-    /// waits.
-    pub(super) fn stand_in(&self) {
-        let now_ms = self.node.now_ms();
-        let mut core = match self.core.try_lock() {
-            Ok(core) => core,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Stuck within a turn, in the store most likely.
-            Err(TryLockError::WouldBlock) => return self.keep_queued_in_time(now_ms),
-        };
-        let reading_ms = now_ms.saturating_sub(self.reading_since_ms.load(Ordering::Relaxed));
-        let is_reading = reading_ms >= self.node.config.heartbeat.as_millis() as u64;
-        if is_reading && !core.leads_others() {
-            // A value that a read needs does not come from its disk: nobody takes what arrives.
-            drop(core);
-            return self.keep_queued_in_time(now_ms);
-        }
-        self.free_ms.store(now_ms, Ordering::Relaxed);
-        match if is_reading { Stall::Leads } else { core.stall() } {
-            Stall::None => {}
-            Stall::Waits { is_lost } => {
-                core.keep_time(self.node.inbox.take_clients());
-                if is_lost {
-                    self.node.status.lose_leader();
-                }
-            }
-            Stall::Leads => {
-                let arrived = self.node.inbox.take(Instant::now());
-                let reads = core.stand_in(arrived);
-                drop(core);
-                run(reads);
-            }
-        }
-    }
-}
-
-impl Consensus {
-    /// Answers reads on the consensus thread, whose turns wait meanwhile: for a while, and the rest after the next turn.
-    fn run_here(&self, reads: &mut VecDeque<Read>) {
-        if reads.is_empty() {
-            return;
-        }
+    /// Answers reads while turns wait: for a while, and the rest after the next turn.
+    fn answer_some(&self, reads: &mut VecDeque<Read>) {
         let began = Instant::now();
         self.reading_since_ms.store(self.node.now_ms(), Ordering::Relaxed);
         while let Some(read) = reads.pop_front() {
@@ -241,23 +147,42 @@ impl Consensus {
         self.reading_since_ms.store(NOT_READING, Ordering::Relaxed);
     }
 
+    fn answer(read: Read) {
+        read(Ok(()));
+    }
+
+    fn look(&self, core: &mut Core) -> StandIn {
+        let now_ms = self.node.now_ms();
+        let reading_ms = now_ms.saturating_sub(self.reading_since_ms.load(Ordering::Relaxed));
+        let is_reading = reading_ms >= self.node.config.heartbeat.as_millis() as u64;
+        if is_reading && !core.leads_others() {
+            // A value that a read needs does not come from its disk: nobody takes what arrives.
+            return StandIn::KeepTime;
+        }
+        self.free_ms.store(now_ms, Ordering::Relaxed);
+        match if is_reading { Stall::Leads } else { core.stall() } {
+            Stall::None => {}
+            Stall::Waits { is_lost } => {
+                core.keep_time(self.node.inbox.take_clients());
+                if is_lost {
+                    self.node.status.lose_leader();
+                }
+            }
+            Stall::Leads => return StandIn::TakeTurn,
+        }
+        StandIn::No
+    }
+
     /// What consensus has not taken yet is to end in time, too, and a member that takes no turns does not pass for a leader: nobody hears
     /// of it, so the others will have moved on.
-    fn keep_queued_in_time(&self, now_ms: u64) {
+    fn keep_queued_in_time(&self) {
         let alone = self.node.status.leads_without_rivals();
         self.node.add_reads(self.node.inbox.take_reads());
         self.node.expire_queued();
         let patience_ms = self.node.config.election_timeout.as_millis() as u64;
-        if !alone && now_ms.saturating_sub(self.free_ms.load(Ordering::Relaxed)) > patience_ms {
+        if !alone && self.node.now_ms().saturating_sub(self.free_ms.load(Ordering::Relaxed)) > patience_ms {
             self.node.status.lose_leader();
         }
-    }
-}
-
-/// Answers reads.
-fn run(reads: impl IntoIterator<Item = Read>) {
-    for read in reads {
-        read(Ok(()));
     }
 }
 

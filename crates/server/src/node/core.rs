@@ -20,7 +20,7 @@ pub(super) struct Core {
     replica: Replica<InstallAnswer>,
     host: Host,
     pub(super) release: Option<Released>,
-    pub(super) stop: bool,
+    stop: bool,
 }
 
 impl Core {
@@ -50,19 +50,6 @@ impl Core {
         self.host.node.clock.now()
     }
 
-    /// Before the first turn.
-    pub(super) fn begin(&mut self) {
-        let now = self.now();
-        self.replica.begin(&mut self.host, now);
-    }
-
-    /// Takes in what has arrived.
-    pub(super) fn accept(&mut self, arrived: Arrived) {
-        let now = self.now();
-        let inputs = self.take_rest(arrived);
-        self.replica.accept(&mut self.host, inputs, now);
-    }
-
     /// Takes in what is no business of the replica's, and answers what is.
     fn take_rest(&mut self, arrived: Arrived) -> Inputs {
         let Arrived { inputs, progress, release_below, stop } = arrived;
@@ -74,44 +61,6 @@ impl Core {
             self.release = release_below;
         }
         inputs
-    }
-
-    /// What the clock brings, if anything is due.
-    pub(super) fn tick_if_due(&mut self) {
-        let now = self.now();
-        if self.replica.tick_if_due(&mut self.host, now) {
-            self.look_at_headroom(now.ms);
-            self.host.apply.tick();
-        }
-    }
-
-    /// Does all the work there is but that of the log's disk.
-    pub(super) fn advance(&mut self) {
-        let now = self.now();
-        let Ok(()) = self.replica.advance(&mut self.host, now);
-    }
-
-    /// What is to be written to the log.
-    pub(super) fn take_log_batch(&mut self) -> LogBatch {
-        let now = self.now();
-        self.replica.take_log_batch(now)
-    }
-
-    /// It is in the log.
-    pub(super) fn persisted(&mut self, batch: LogBatch) {
-        self.replica.persisted(&mut self.host, batch);
-    }
-
-    /// Ends a turn; the reads are to be run once nothing is locked.
-    #[must_use]
-    pub(super) fn settle(&mut self) -> Vec<Read> {
-        let now = self.now();
-        self.replica.settle(&mut self.host, now)
-    }
-
-    /// When there is something to do even if nothing arrives.
-    pub(super) fn deadline(&self) -> Instant {
-        self.host.node.clock.at(self.replica.deadline())
     }
 
     /// What a log that is being synced asks for.
@@ -130,18 +79,6 @@ impl Core {
         self.replica.keep_time(&mut self.host, inputs, now);
     }
 
-    /// A leader's turn while the log waits for the disk.
-    #[must_use]
-    pub(super) fn stand_in(&mut self, arrived: Arrived) -> Vec<Read> {
-        let now = self.now();
-        let inputs = self.take_rest(arrived);
-        let Ok(ticked) = self.replica.stand_in(&mut self.host, inputs, now);
-        if ticked {
-            self.look_at_headroom(now.ms);
-        }
-        self.settle()
-    }
-
     /// Whose disks count, and which claims are settled.
     fn look_at_headroom(&self, now_ms: u64) {
         let (node, raft) = (&self.host.node, self.replica.raft());
@@ -153,9 +90,76 @@ impl Core {
         let retry_ms = (raft.status().leader == 0).then_some(patience_ms);
         node.headroom.release(raft.last_index(), node.status.applied(), now_ms, retry_ms);
     }
+}
+
+impl handover::Core for Core {
+    type Arrived = Arrived;
+    type Batch = LogBatch;
+    type Read = Read;
+
+    fn begin(&mut self) {
+        let now = self.now();
+        self.replica.begin(&mut self.host, now);
+    }
+
+    fn accept(&mut self, arrived: Arrived) {
+        let now = self.now();
+        let inputs = self.take_rest(arrived);
+        self.replica.accept(&mut self.host, inputs, now);
+    }
+
+    fn tick_if_due(&mut self) {
+        let now = self.now();
+        if self.replica.tick_if_due(&mut self.host, now) {
+            self.look_at_headroom(now.ms);
+            self.host.apply.tick();
+        }
+    }
+
+    fn advance(&mut self) {
+        let now = self.now();
+        let Ok(()) = self.replica.advance(&mut self.host, now);
+    }
+
+    fn take_log_batch(&mut self) -> Option<LogBatch> {
+        let now = self.now();
+        let batch = self.replica.take_log_batch(now);
+        (!batch.is_empty()).then_some(batch)
+    }
+
+    fn must_sync(batch: &LogBatch) -> bool {
+        batch.must_sync()
+    }
+
+    fn persisted(&mut self, batch: LogBatch) {
+        self.replica.persisted(&mut self.host, batch);
+    }
+
+    fn settle(&mut self) -> Vec<Read> {
+        let now = self.now();
+        self.replica.settle(&mut self.host, now)
+    }
+
+    fn stand_in(&mut self, arrived: Arrived) -> Vec<Read> {
+        let now = self.now();
+        let inputs = self.take_rest(arrived);
+        let Ok(ticked) = self.replica.stand_in(&mut self.host, inputs, now);
+        if ticked {
+            self.look_at_headroom(now.ms);
+        }
+        self.settle()
+    }
+
+    fn deadline(&self) -> Instant {
+        self.host.node.clock.at(self.replica.deadline())
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stop
+    }
 
     /// Ends applying and answers everyone who still waits.
-    pub(super) fn end(&mut self) {
+    fn end(&mut self) {
         self.host.apply.stop();
         self.replica.end(&mut self.host);
     }

@@ -9,7 +9,6 @@ use crate::cluster;
 use crate::overload::Class;
 use api::raftpb::{ConfChange, ConfState, Entry, Message, SnapshotMetadata};
 use api::{Error, Message as _};
-use contain::lock;
 use peer::Origin;
 use replica::{Error as RaftError, Lessor, Member, Note, Now, Pending, Proof, ReadIndex, Shell, Status};
 use std::convert::Infallible;
@@ -61,7 +60,7 @@ impl Shell for Host {
     }
 
     fn lessor<T>(&mut self, look: impl FnOnce(&mut Lessor, &Store) -> T) -> T {
-        look(&mut lock(&self.node.lessor), &self.node.store)
+        self.node.lessor.with(|lessor| look(lessor, &self.node.store))
     }
 
     fn message_taken(&mut self, raft: &Member, mark: Mark) {
@@ -192,7 +191,7 @@ impl Shell for Host {
         let done: super::Done = Box::new(move |outcome: super::Outcome| {
             let Some(node) = weak.upgrade() else { return };
             if matches!(outcome, Err(Error::LeaseNotFound)) {
-                lock(&node.lessor).revoke(lease);
+                node.lessor.with(|lessor| lessor.revoke(lease));
             }
             claim.end(&node, &outcome);
         });

@@ -6,7 +6,6 @@ use crate::overload::Class;
 use api::{limits, raftpb};
 use peer::Origin;
 use std::sync::mpsc::SyncSender;
-use std::sync::{Condvar, Mutex};
 use std::time::Instant;
 
 /// What is known of a message of a peer besides what is in it for Raft.
@@ -79,29 +78,21 @@ pub(super) struct Released {
 #[derive(Default)]
 struct State {
     arrived: Arrived,
-    any: bool,
     /// Proposals of each class.
     queued: [usize; Class::COUNT],
     proposal_bytes: usize,
     message_bytes: usize,
-    /// Threads that wait for room for messages.
-    crowded: usize,
-    asleep: bool,
     closed: bool,
 }
 
 /// A bounded queue with one reader, who takes everything at once.
 #[derive(Default)]
-pub(super) struct Inbox {
-    state: Mutex<State>,
-    wake: Condvar,
-    room: Condvar,
-}
+pub(super) struct Inbox(handover::Inbox<State>);
 
 impl Inbox {
     /// Queues a proposal; gives it back when the queue holds `room` of its class, or too many bytes.
     pub(super) fn propose(&self, proposal: Proposal, room: usize) -> Result<(), Proposal> {
-        self.push(|state| {
+        self.0.push(|state| {
             let (class, bytes) = (proposal.waiter.class, proposal.data.len());
             let full = state.queued[class as usize] >= room
                 || (!class.is_urgent() && state.proposal_bytes + bytes > limits::PROPOSAL_QUEUE_BYTES_MAX);
@@ -121,18 +112,19 @@ impl Inbox {
 
     /// How many proposals of this class are queued.
     pub(super) fn queued(&self, class: Class) -> usize {
-        let state = contain::lock(&self.state);
-        if class == Class::Member { state.arrived.inputs.conf_changes.len() } else { state.queued[class as usize] }
+        self.0.with(|state| {
+            if class == Class::Member { state.arrived.inputs.conf_changes.len() } else { state.queued[class as usize] }
+        })
     }
 
     /// How many reads are queued.
     pub(super) fn reads(&self) -> usize {
-        contain::lock(&self.state).arrived.inputs.reads.len()
+        self.0.with(|state| state.arrived.inputs.reads.len())
     }
 
     /// Queues a configuration change; gives it back when the queue holds `room` of them.
     pub(super) fn conf_change(&self, change: ConfChange, room: usize) -> Result<(), ConfChange> {
-        self.push(|state| {
+        self.0.push(|state| {
             if state.closed || state.arrived.inputs.conf_changes.len() >= room {
                 return Err(change);
             }
@@ -143,7 +135,7 @@ impl Inbox {
 
     /// Queues a read that needs a read index; gives it back when the queue holds `room` of them.
     pub(super) fn read(&self, read: Read, room: usize) -> Result<(), Read> {
-        self.push(|state| {
+        self.0.push(|state| {
             if state.closed || state.arrived.inputs.reads.len() >= room {
                 return Err(read);
             }
@@ -155,27 +147,25 @@ impl Inbox {
     /// Queues messages of a peer, and waits as long as too many bytes of them are queued: the peer is then read no further.
     pub(super) fn receive(&self, messages: Vec<raftpb::Message>, origin: Origin) {
         let bytes: usize = messages.iter().map(message_bytes).sum();
-        let mut state = contain::lock(&self.state);
-        while state.message_bytes > 0 && state.message_bytes + bytes > limits::PEER_QUEUE_BYTES_MAX && !state.closed {
-            state.crowded += 1;
-            state = self.room.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
-            state.crowded -= 1;
-        }
-        if state.closed {
-            return;
-        }
-        state.message_bytes += bytes;
-        let marked = messages.into_iter().map(|message| {
-            let report = HeadroomReport::of(&message);
-            (message, Mark { origin, report })
+        let has_room = |state: &State| {
+            state.message_bytes == 0 || state.message_bytes + bytes <= limits::PEER_QUEUE_BYTES_MAX || state.closed
+        };
+        self.0.push_when(has_room, |state| {
+            if state.closed {
+                return;
+            }
+            state.message_bytes += bytes;
+            let marked = messages.into_iter().map(|message| {
+                let report = HeadroomReport::of(&message);
+                (message, Mark { origin, report })
+            });
+            state.arrived.inputs.messages.extend(marked);
         });
-        state.arrived.inputs.messages.extend(marked);
-        self.notify(state);
     }
 
     /// A message to this peer was lost.
     pub(super) fn unreachable(&self, id: u64) {
-        self.push(|state| {
+        self.0.push(|state| {
             if !state.arrived.inputs.unreachable.contains(&id) {
                 state.arrived.inputs.unreachable.push(id);
             }
@@ -184,12 +174,12 @@ impl Inbox {
 
     /// How sending a snapshot ended.
     pub(super) fn snapshot_sent(&self, id: u64, ok: bool) {
-        self.push(|state| state.arrived.inputs.snapshots_sent.push((id, ok)));
+        self.0.push(|state| state.arrived.inputs.snapshots_sent.push((id, ok)));
     }
 
     /// Another member's snapshot is here. Dropped, which tells its sender, when the member stops.
     pub(super) fn install(&self, install: Install) {
-        self.push(|state| {
+        self.0.push(|state| {
             if !state.closed {
                 state.arrived.inputs.installs.push(install);
             }
@@ -198,97 +188,71 @@ impl Inbox {
 
     /// Leadership is to go to this member.
     pub(super) fn transfer_leader(&self, to: u64) {
-        self.push(|state| state.arrived.inputs.leader_transfer = Some(to));
+        self.0.push(|state| state.arrived.inputs.leader_transfer = Some(to));
     }
 
     /// Somebody wants to know how far each member is.
     pub(super) fn progress(&self, ask: AskProgress) {
-        self.push(|state| state.arrived.progress.push(ask));
+        self.0.push(|state| state.arrived.progress.push(ask));
     }
 
     /// A checkpoint is on disk.
     pub(super) fn release(&self, released: Released) {
-        self.push(|state| state.arrived.release_below = Some(released));
+        self.0.push(|state| state.arrived.release_below = Some(released));
     }
 
     /// There is something to do that is not in here.
     pub(super) fn nudge(&self) {
-        self.push(|_| ());
+        self.0.push(|_| ());
     }
 
     /// The consensus thread is to end.
     pub(super) fn stop(&self) {
-        self.push(|state| {
+        self.0.push_and_make_room(|state| {
             state.arrived.stop = true;
             state.closed = true;
         });
-        self.room.notify_all();
-    }
-
-    fn push<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let mut state = contain::lock(&self.state);
-        let result = change(&mut state);
-        self.notify(state);
-        result
-    }
-
-    fn notify(&self, mut state: std::sync::MutexGuard<'_, State>) {
-        state.any = true;
-        let wake = std::mem::take(&mut state.asleep);
-        drop(state);
-        if wake {
-            self.wake.notify_one();
-        }
     }
 
     /// Takes what clients wait for, and leaves the rest.
     pub(super) fn take_clients(&self) -> Inputs {
-        let mut state = contain::lock(&self.state);
-        state.queued = [0; Class::COUNT];
-        state.proposal_bytes = 0;
-        state.arrived.inputs.take_clients()
+        self.0.with(|state| {
+            state.queued = [0; Class::COUNT];
+            state.proposal_bytes = 0;
+            state.arrived.inputs.take_clients()
+        })
     }
 
     /// Takes who waits for proposals and configuration changes that came before `before`, for when nobody else takes them.
     pub(super) fn take_late(&self, before: Instant) -> Vec<Waiter> {
-        let mut state = contain::lock(&self.state);
-        let State { arrived, queued, proposal_bytes, .. } = &mut *state;
-        let is_late = |proposal: &mut Proposal| proposal.waiter.since <= before;
-        let mut late: Vec<Proposal> = arrived.inputs.urgent.extract_if(.., is_late).collect();
-        for proposal in arrived.inputs.proposals.extract_if(.., is_late) {
-            *proposal_bytes -= proposal.data.len();
-            late.push(proposal);
-        }
-        late.iter().for_each(|proposal| queued[proposal.waiter.class as usize] -= 1);
-        let changes = arrived.inputs.conf_changes.extract_if(.., |change| change.waiter.since <= before);
-        let changes: Vec<Waiter> = changes.map(|change| change.waiter).collect();
-        late.into_iter().map(|proposal| proposal.waiter).chain(changes).collect()
+        self.0.with(|state| {
+            let State { arrived, queued, proposal_bytes, .. } = state;
+            let is_late = |proposal: &mut Proposal| proposal.waiter.since <= before;
+            let mut late: Vec<Proposal> = arrived.inputs.urgent.extract_if(.., is_late).collect();
+            for proposal in arrived.inputs.proposals.extract_if(.., is_late) {
+                *proposal_bytes -= proposal.data.len();
+                late.push(proposal);
+            }
+            late.iter().for_each(|proposal| queued[proposal.waiter.class as usize] -= 1);
+            let changes = arrived.inputs.conf_changes.extract_if(.., |change| change.waiter.since <= before);
+            let changes: Vec<Waiter> = changes.map(|change| change.waiter).collect();
+            late.into_iter().map(|proposal| proposal.waiter).chain(changes).collect()
+        })
     }
 
     /// Takes the reads and leaves the rest.
     pub(super) fn take_reads(&self) -> Vec<Read> {
-        std::mem::take(&mut contain::lock(&self.state).arrived.inputs.reads)
+        self.0.with(|state| std::mem::take(&mut state.arrived.inputs.reads))
     }
 
     /// Takes what has arrived, waiting until `deadline` if that is nothing.
     pub(super) fn take(&self, deadline: Instant) -> Arrived {
-        let mut state = contain::lock(&self.state);
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if state.any || left.is_zero() {
-                state.asleep = false;
-                state.any = false;
-                state.queued = [0; Class::COUNT];
-                state.proposal_bytes = 0;
-                state.message_bytes = 0;
-                if state.crowded > 0 {
-                    self.room.notify_all();
-                }
-                return std::mem::take(&mut state.arrived);
-            }
-            state.asleep = true;
-            state = self.wake.wait_timeout(state, left).unwrap_or_else(|poisoned| poisoned.into_inner()).0;
-        }
+        self.0.take(deadline, |state| {
+            state.queued = [0; Class::COUNT];
+            state.proposal_bytes = 0;
+            state.message_bytes = 0;
+            std::mem::take(&mut state.arrived)
+        })
     }
 }
 
@@ -367,7 +331,7 @@ mod tests {
         let late = |seconds| inbox.take_late(at(seconds)).iter().map(|late| late.class).collect::<Vec<_>>();
         assert_eq!((late(0), late(2)), (vec![], vec![Class::Lease, Class::Write, Class::Member]));
         assert_eq!([Class::Write, Class::Lease, Class::Member].map(|class| inbox.queued(class)), [1, 0, 1]);
-        assert_eq!(contain::lock(&inbox.state).proposal_bytes, 7);
+        assert_eq!(inbox.0.with(|state| state.proposal_bytes), 7);
         assert_eq!(late(3), [Class::Write, Class::Member]);
     }
 

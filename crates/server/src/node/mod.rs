@@ -59,13 +59,13 @@ use api::etcdserverpb::{AlarmRequest, AlarmType, ResponseHeader, alarm_request::
 use budget::Budget;
 use clock::Clock;
 use contain::lock;
+use handover::SharedLessor;
 use headroom::Headroom;
-use inbox::{ConfChange, Inbox, Proposal, Waiter};
+use inbox::{Arrived, ConfChange, Inbox, Proposal, Waiter};
 use overload::Posted;
 use peer::{Connector, Peers};
 use pending::Pending;
 use reads::Reads;
-use replica::Lessor;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
@@ -98,7 +98,7 @@ pub struct Node {
     pub metrics: Metrics,
     /// Who asks.
     pub(crate) auth: Auth,
-    pub(crate) lessor: Mutex<Lessor>,
+    pub(crate) lessor: SharedLessor,
     pub(crate) slow: SlowPool,
     /// For calls to other members, which block.
     pub(crate) forwards: ForwardPool,
@@ -204,7 +204,7 @@ impl Node {
     pub(crate) fn propose_here(&self, author: Author, field: u32, request: &[u8], done: Done) {
         let Some(mut proposal) = self.proposal(author, field, request, done) else { return };
         if let Some(consensus) = self.consensus.get().and_then(Weak::upgrade) {
-            proposal = match consensus.turn_for(proposal) {
+            proposal = match consensus.turn_for(proposal, Arrived::of) {
                 None => return,
                 Some(refused) => refused,
             };

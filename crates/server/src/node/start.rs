@@ -2,10 +2,9 @@
 
 use super::apply::Apply;
 use super::clock::Clock;
-use super::consensus::Consensus;
 use super::inbox::Inbox;
 use super::pending::Pending;
-use super::{Node, SlowPool, compactor, maintenance, peer_handler, restore, timer};
+use super::{Node, SlowPool, compactor, consensus, maintenance, peer_handler, restore, timer};
 use crate::auth::Auth;
 use crate::cluster::force::RemovedForGood;
 use crate::cluster::forward_pool::ForwardPool;
@@ -20,7 +19,7 @@ use budget::Budget;
 use disk::data_dir::{self, DataDir, DataDirError};
 use disk::{Disk, OsDisk};
 use peer::{Connector, Listener};
-use replica::{Lessor, Member};
+use replica::Member;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
@@ -218,7 +217,7 @@ pub(crate) fn start_on(
         store: opened.store,
         status: Default::default(),
         metrics: Metrics::default(),
-        lessor: Mutex::new(Lessor::default()),
+        lessor: Default::default(),
         slow: SlowPool::start("slow", 2, config.queues.of(Class::Slow))?,
         forwards: ForwardPool::start(config.queues.of(Class::Forward))?,
         peers: OnceLock::new(),
@@ -255,11 +254,11 @@ pub(crate) fn start_on(
     node.status.set_applied(opened.applied.index);
     peer_handler::start(&node, listeners, remotes)?;
     let apply = Apply::start(node.clone(), opened.applier)?;
-    let core = Arc::new(Consensus::new(node.clone(), member, wal, apply));
+    let core = Arc::new(consensus::new(node.clone(), member, wal, apply));
     // Set once; the node must not keep consensus, which keeps the node.
     let _ = node.consensus.set(Arc::downgrade(&core));
     let driven = core.clone();
-    let consensus = spawn("consensus", move || driven.run())?;
+    let consensus = spawn("consensus", move || consensus::run(&driven))?;
     let mut background = Vec::new();
     let own = node.clone();
     background.push(spawn("timer", move || timer::run(&own, &core))?);

@@ -1,5 +1,6 @@
 //! Where the member stands, readable from any thread without a lock.
 
+use handover::Applied;
 use replica::{Role, Status};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -9,12 +10,10 @@ pub struct SharedStatus {
     term: AtomicU64,
     leader: AtomicU64,
     committed: AtomicU64,
-    applied: AtomicU64,
+    applied: Applied,
     leader_changes: AtomicU64,
     leader_since_ms: AtomicU64,
     log_bytes: AtomicU64,
-    /// The least index that a read waits for, one more than itself so that 0 is nobody.
-    awaited: AtomicU64,
     is_leader: AtomicBool,
     is_learner: AtomicBool,
     local_reads: AtomicBool,
@@ -48,15 +47,12 @@ impl SharedStatus {
 
     /// Notes what was applied; answers whether a read waits for it.
     pub(super) fn set_applied(&self, index: u64) -> bool {
-        self.applied.store(index, Ordering::SeqCst);
-        let awaited = self.awaited.load(Ordering::SeqCst);
-        awaited != 0 && awaited <= index + 1
+        self.applied.set(index)
     }
 
     /// Has [`SharedStatus::set_applied`] tell when it gets to `index`, if there is one. `false` when it is there already.
     pub(super) fn wait_for(&self, index: Option<u64>) -> bool {
-        self.awaited.store(index.map_or(0, |index| index + 1), Ordering::SeqCst);
-        index.is_none_or(|index| self.applied.load(Ordering::SeqCst) < index)
+        self.applied.wait_for(index)
     }
 
     pub(super) fn set_log_bytes(&self, bytes: u64) {
@@ -85,7 +81,7 @@ impl SharedStatus {
 
     /// Last applied entry.
     pub fn applied(&self) -> u64 {
-        self.applied.load(Ordering::Acquire)
+        self.applied.index()
     }
 
     /// Times that a leader appeared.

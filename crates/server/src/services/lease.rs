@@ -171,12 +171,10 @@ fn answer_leases(terms: &Terms<'_>) -> Result<Reply, Stop> {
     let claim = terms.claim(usize::try_from(bytes).unwrap_or(usize::MAX))?;
     let now_ms = node.now_ms();
     let granted = node.store.leases().list();
-    let lessor = lock(&node.lessor);
-    let mut by_expiry: Vec<(i64, i64)> = granted
-        .into_iter()
-        .map(|lease| (lessor.remaining_seconds(lease.id, now_ms).unwrap_or(lease.ttl), lease.id))
-        .collect();
-    drop(lessor);
+    let mut by_expiry: Vec<(i64, i64)> = node.lessor.with(|lessor| {
+        let expiry = |lease: &store::Lease| lessor.remaining_seconds(lease.id, now_ms).unwrap_or(lease.ttl);
+        granted.iter().map(|lease| (expiry(lease), lease.id)).collect()
+    });
     by_expiry.sort_unstable();
     let leases = by_expiry.into_iter().map(|(_, id)| LeaseStatus { id }).collect();
     let reply = encode(&LeaseLeasesResponse { header: Some(node.header(node.store.revision())), leases })?;
