@@ -16,6 +16,7 @@ mod inbox;
 mod lessor;
 mod mistake;
 #[cfg(all(test, feature = "schedules"))]
+#[allow(clippy::unwrap_used)]
 mod schedule_tests;
 mod sync;
 

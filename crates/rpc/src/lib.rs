@@ -79,6 +79,7 @@ mod reply;
 mod responder;
 mod routes;
 #[cfg(all(test, feature = "schedules"))]
+#[allow(clippy::unwrap_used)]
 mod schedule_tests;
 mod secure;
 mod sender;
