@@ -27,7 +27,7 @@ pub enum Error {
     #[error("the watch was cancelled: {0}")]
     WatchCancelled(String),
     /// The lease has expired, or was revoked.
-    #[error("lease {0:016x} is no more")]
+    #[error("lease {0:016x} has expired or was revoked")]
     LeaseGone(i64),
     /// Another candidate is leader by now.
     #[error("no longer the leader of `{0}`")]

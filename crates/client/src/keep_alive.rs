@@ -126,7 +126,7 @@ impl KeepAlive {
         }
     }
 
-    /// Waits until the lease is no more.
+    /// Waits until the lease has ended.
     pub async fn gone(&mut self) {
         while self.next().await.is_ok() {}
     }

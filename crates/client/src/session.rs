@@ -40,7 +40,7 @@ impl Session {
         &self.client
     }
 
-    /// Waits until the lease is no more: what hung on it is lost.
+    /// Waits until the lease has ended: its keys are lost.
     pub async fn lost(&mut self) {
         self.keep_alive.gone().await;
     }

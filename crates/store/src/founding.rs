@@ -35,7 +35,7 @@ pub enum FoundingError {
     #[error("`{0}` holds a store already")]
     Occupied(PathBuf),
     /// A record that no store has.
-    #[error("the record of revision {main}.{sub} cannot be taken over: {what}")]
+    #[error("the record of revision {main}.{sub} cannot be imported: {what}")]
     Record {
         /// Its main revision.
         main: i64,
@@ -45,7 +45,7 @@ pub enum FoundingError {
         what: &'static str,
     },
     /// The state does not fit the records.
-    #[error("the state cannot be taken over: {0}")]
+    #[error("the state cannot be imported: {0}")]
     State(&'static str),
     /// The disk refused.
     #[error(transparent)]

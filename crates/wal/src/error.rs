@@ -65,7 +65,7 @@ pub enum Error {
     },
     /// The log is not the one that was applied.
     #[error(
-        "the log in `{dir}` does not go on from entry {from_index} of the state that was made of it: it is another log"
+        "the log in `{dir}` does not continue entry {from_index} of the state that was made of it: it is another log"
     )]
     Differs {
         /// The log's directory.
@@ -80,7 +80,7 @@ pub enum Error {
     #[error("`{0}` is in use by another process")]
     Locked(PathBuf),
     /// An earlier write or sync failed, so nothing can be promised any more.
-    #[error("the log is out of use since an earlier failure: {0}")]
+    #[error("the log cannot be used after an earlier failure: {0}")]
     Poisoned(String),
 }
 

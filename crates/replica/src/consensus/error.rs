@@ -11,12 +11,10 @@ pub enum Error {
     #[error("raft: {0}")]
     Raft(#[from] raft::Error),
     /// An index or a term to which no cluster gets.
-    #[error("{0} is no index or term of this cluster: the data directory was damaged or made up")]
+    #[error("{0} is not a possible index or term: the data directory was damaged or made up")]
     Number(u64),
     /// A configuration that no cluster has.
-    #[error(
-        "the members as the store has them are no configuration of a cluster: {0:?}; the data directory was damaged or made up"
-    )]
+    #[error("the members in the store are not a valid configuration: {0:?}; the data directory was damaged or made up")]
     Configuration(raftpb::ConfState),
     /// The log does not continue where the store ends.
     #[error("the log starts at entry {first}, but the store needs it from {wanted} on")]

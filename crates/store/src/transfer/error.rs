@@ -88,7 +88,7 @@ pub enum IntakeError {
         total: u64,
     },
     /// A later transfer has begun.
-    #[error("another snapshot began to be received")]
+    #[error("the transfer of another snapshot has begun")]
     Superseded,
     /// The disk refused.
     #[error(transparent)]
