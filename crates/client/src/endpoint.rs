@@ -27,7 +27,7 @@ enum Scheme {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
     /// None of http, https, unix and unixs.
-    #[error("endpoint `{0}` has a scheme other than http, https, unix and unixs")]
+    #[error("endpoint `{0}` has a scheme that is none of http, https, unix and unixs")]
     Scheme(String),
     /// There is no host in it, or more than host and port.
     #[error("endpoint `{0}` is not `host:port`")]
