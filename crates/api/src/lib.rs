@@ -18,6 +18,7 @@ pub mod schema;
 mod secrets;
 pub mod unread;
 pub mod url;
+pub mod varint;
 pub mod version;
 
 pub use error::{Code, Error};

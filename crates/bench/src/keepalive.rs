@@ -19,7 +19,8 @@ use crate::plan::Plan;
 use crate::report::Report;
 use crate::socket::Socket;
 use crate::usage;
-use crate::wire::{self, put_number};
+use crate::wire;
+use api::varint::put_nonzero;
 
 /// Runs the load: grants the leases, opens the streams, then renews.
 pub(crate) fn run(plan: &Plan) -> Result<Report, BenchError> {
@@ -151,7 +152,7 @@ impl KeepLane {
             message: Vec::new(),
         };
         let mut head = place.head("/etcdserverpb.Lease/LeaseGrant");
-        put_number(&mut lane.message, 1, plan.ttl_seconds);
+        put_nonzero(&mut lane.message, 1, plan.ttl_seconds);
         for tag in 0..plan.streams {
             lane.link.connection.unary(&mut head, None, tag, &lane.message).map_err(refused)?;
         }
@@ -201,7 +202,7 @@ impl KeepLane {
             return self.link.connection.cancel(call);
         }
         self.message.clear();
-        put_number(&mut self.message, 1, lease.id);
+        put_nonzero(&mut self.message, 1, lease.id);
         lease.since = Some(now);
         self.link.connection.send(call, &self.message, false);
         self.meter.borrow_mut().sent += 1;

@@ -1,7 +1,8 @@
 //! Checks the answers to lists as they come, in pieces, without ever having one as a whole.
 
 use crate::cutter::PREFIX_BYTES;
-use crate::wire::{self, Value, take_varint};
+use crate::wire::{self, Value};
+use api::varint;
 
 /// Key and length of a field take at most so much.
 const FIELD_HEAD_BYTES_MAX: usize = 20;
@@ -146,8 +147,8 @@ impl Listing {
 /// Bytes of the field at the beginning of `input`, key and all. None if that is not told yet.
 fn field_bytes(input: &[u8]) -> Option<usize> {
     let mut rest = input;
-    let key = take_varint(&mut rest)?;
-    let number = take_varint(&mut rest)?;
+    let key = varint::take(&mut rest)?;
+    let number = varint::take(&mut rest)?;
     let head = input.len() - rest.len();
     if key & 7 == 2 { head.checked_add(usize::try_from(number).ok()?) } else { Some(head) }
 }

@@ -1,7 +1,7 @@
 //! Requests of the loads of single requests, and the keys and values that they are about.
 
 use crate::plan::{Load, Plan};
-use crate::wire::{put_bytes, put_number};
+use api::varint::{put_nonempty, put_nonzero};
 
 /// Makes one request after the other.
 #[derive(Debug)]
@@ -48,24 +48,24 @@ impl Requests {
             Load::Put => {
                 let name = key_name(&self.key, self.keys, number);
                 value_of(number, self.value_bytes, &mut self.value);
-                put_bytes(out, 1, name.as_bytes());
-                put_bytes(out, 2, &self.value);
+                put_nonempty(out, 1, name.as_bytes());
+                put_nonempty(out, 2, &self.value);
             }
             Load::Authenticate => {
-                put_bytes(out, 1, &self.user);
-                put_bytes(out, 2, &self.password);
+                put_nonempty(out, 1, &self.user);
+                put_nonempty(out, 2, &self.password);
             }
             Load::List => {
                 let (from, until) = prefix_range(&self.key);
-                put_bytes(out, 1, &from);
-                put_bytes(out, 2, &until);
-                put_number(out, 3, self.limit);
-                put_number(out, 7, u64::from(self.serializable));
+                put_nonempty(out, 1, &from);
+                put_nonempty(out, 2, &until);
+                put_nonzero(out, 3, self.limit);
+                put_nonzero(out, 7, u64::from(self.serializable));
             }
             _ => {
                 let name = key_name(&self.key, self.keys, number);
-                put_bytes(out, 1, name.as_bytes());
-                put_number(out, 7, u64::from(self.serializable));
+                put_nonempty(out, 1, name.as_bytes());
+                put_nonzero(out, 7, u64::from(self.serializable));
             }
         }
         number

@@ -22,7 +22,8 @@ use crate::plan::{Load, Plan};
 use crate::report::Report;
 use crate::socket::Socket;
 use crate::usage;
-use crate::wire::{self, Value, put_bytes, put_message, put_number};
+use crate::wire::{self, Value};
+use api::varint::{put_bytes, put_nonempty, put_nonzero};
 
 /// Runs the load: creates the watchers, then puts, and ends when every event has come everywhere.
 pub(crate) fn run(plan: &Plan) -> Result<Report, BenchError> {
@@ -161,9 +162,9 @@ impl WatchLane {
             for number in 1..=count {
                 create.clear();
                 message.clear();
-                put_bytes(&mut create, 1, plan.key.as_bytes());
-                put_number(&mut create, 7, number as u64);
-                put_message(&mut message, 1, &create);
+                put_nonempty(&mut create, 1, plan.key.as_bytes());
+                put_nonzero(&mut create, 7, number as u64);
+                put_bytes(&mut message, 1, &create);
                 link.connection.send(key, &message, false);
             }
             each.push(WatchStream { watchers: vec![Watcher::default(); count], ..WatchStream::default() });

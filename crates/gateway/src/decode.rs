@@ -3,6 +3,7 @@
 
 use crate::values::Value;
 use api::schema::{Field, Kind, Message};
+use api::varint;
 use base64::Engine;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
@@ -45,7 +46,7 @@ impl Out {
         let lens_within = self.lens_bytes.saturating_sub(lens_before);
         let Some(inner) = self.inner.get_mut(index) else { return };
         inner.len = self.bytes.len().saturating_sub(inner.at).saturating_add(lens_within);
-        self.lens_bytes = self.lens_bytes.saturating_add(varint_len(inner.len as u64));
+        self.lens_bytes = self.lens_bytes.saturating_add(varint::len(inner.len as u64));
     }
 
     /// All of it, with the lengths.
@@ -57,7 +58,7 @@ impl Out {
         let mut from = 0;
         for inner in &self.inner {
             whole.extend_from_slice(self.bytes.get(from..inner.at).unwrap_or_default());
-            put_varint(&mut whole, inner.len as u64);
+            varint::put(&mut whole, inner.len as u64);
             from = inner.at;
         }
         whole.extend_from_slice(self.bytes.get(from..).unwrap_or_default());
@@ -147,7 +148,7 @@ impl<'a> Reader<'a> {
         self.peek();
         let begin = self.at;
         if let Kind::Message(of) = field.kind {
-            put_key(&mut out.bytes, field, WIRE_BYTES);
+            varint::put(&mut out.bytes, varint::key(field.number, varint::DELIMITED));
             let begun = out.begin();
             self.message(of, out)?;
             out.end(begun);
@@ -167,16 +168,9 @@ impl<'a> Reader<'a> {
             // An enumeration's unknown name: skipped like an unknown field.
             Scalar::Skipped => {}
             Scalar::Number(0) if !kept => {}
-            Scalar::Number(number) => {
-                put_key(out, field, WIRE_VARINT);
-                put_varint(out, number);
-            }
+            Scalar::Number(number) => varint::put_number(out, field.number, number),
             Scalar::Bytes(bytes) if bytes.is_empty() && !kept => {}
-            Scalar::Bytes(bytes) => {
-                put_key(out, field, WIRE_BYTES);
-                put_varint(out, bytes.len() as u64);
-                out.extend_from_slice(&bytes);
-            }
+            Scalar::Bytes(bytes) => varint::put_bytes(out, field.number, &bytes),
         }
         Ok(())
     }
@@ -446,27 +440,6 @@ fn kind_name(kind: Kind) -> &'static str {
         Kind::Enum(_) => "enum",
         Kind::Message(_) => "message",
     }
-}
-
-const WIRE_VARINT: u32 = 0;
-const WIRE_BYTES: u32 = 2;
-
-fn put_key(out: &mut Vec<u8>, field: &Field, wire: u32) {
-    put_varint(out, u64::from(field.number << 3 | wire));
-}
-
-fn put_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
-/// Bytes of a number as [`put_varint`] writes it.
-fn varint_len(value: u64) -> usize {
-    let bits = u64::BITS.saturating_sub((value | 1).leading_zeros());
-    bits.div_ceil(7) as usize
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! names of the `.proto` files, zeros are left out, and numbers of 64 bits are strings.
 
 use api::schema::{Field, Kind, Message};
+use api::varint;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Buf, Bytes, BytesMut};
@@ -150,7 +151,7 @@ impl Encoder {
                 // A packed list of numbers.
                 (kind, Value::Bytes(mut content)) => {
                     while !content.is_empty() {
-                        let number = varint(&mut content).flatten().ok_or(Malformed)?;
+                        let number = take_number(&mut content).flatten().ok_or(Malformed)?;
                         begin(level, field, out);
                         put_number(out, kind, number);
                     }
@@ -230,7 +231,7 @@ enum Value {
 
 /// Takes one field off `rest`: none if it is not all there, and none inside if it cannot be one.
 fn take(rest: &mut Bytes) -> Option<Option<(u32, Value)>> {
-    let Some(key) = varint(rest)? else { return Some(None) };
+    let Some(key) = take_number(rest)? else { return Some(None) };
     let number = (key >> 3) as u32;
     let fixed = |rest: &mut Bytes, len: usize| {
         (rest.len() >= len).then(|| {
@@ -241,12 +242,12 @@ fn take(rest: &mut Bytes) -> Option<Option<(u32, Value)>> {
     };
     match key & 7 {
         0 => {
-            let Some(value) = varint(rest)? else { return Some(None) };
+            let Some(value) = take_number(rest)? else { return Some(None) };
             Some(Some((number, Value::Number(value))))
         }
         1 => fixed(rest, 8),
         2 => {
-            let Some(len) = varint(rest)? else { return Some(None) };
+            let Some(len) = take_number(rest)? else { return Some(None) };
             let len = usize::try_from(len).unwrap_or(usize::MAX);
             (rest.len() >= len).then(|| Some((number, Value::Bytes(rest.split_to(len)))))
         }
@@ -256,17 +257,13 @@ fn take(rest: &mut Bytes) -> Option<Option<(u32, Value)>> {
 }
 
 /// Takes a number off `rest`: none if it is not all there, and none inside if it is too long.
-fn varint(rest: &mut Bytes) -> Option<Option<u64>> {
-    let mut value = 0;
-    for (len, shift) in (1..=10).zip((0_u32..).step_by(7)) {
-        let byte = *rest.get(..len)?.last()?;
-        value |= u64::from(byte & 0x7f).checked_shl(shift).unwrap_or_default();
-        if byte < 0x80 {
-            rest.advance(len);
-            return Some(Some(value));
-        }
-    }
-    Some(None)
+fn take_number(rest: &mut Bytes) -> Option<Option<u64>> {
+    let mut behind = &rest[..];
+    let Some(number) = varint::take(&mut behind) else {
+        return (rest.len() >= varint::LEN_MAX).then_some(None);
+    };
+    rest.advance(rest.len().saturating_sub(behind.len()));
+    Some(Some(number))
 }
 
 #[cfg(test)]

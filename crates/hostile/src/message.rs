@@ -3,6 +3,7 @@
 use crate::choices::Choices;
 use crate::world::World;
 use api::schema::{Field, Kind, Message};
+use api::varint;
 
 /// Messages within messages that are made at most.
 const DEPTH_MAX: usize = 6;
@@ -10,28 +11,6 @@ const DEPTH_MAX: usize = 6;
 const NEST_MAX: usize = 4096;
 /// Bytes of one message, so that a script cannot make the fuzzer itself large.
 const MESSAGE_BYTES_MAX: usize = 3 << 20;
-
-const VARINT: u32 = 0;
-const BYTES: u32 = 2;
-
-pub(crate) fn put_varint(mut number: u64, to: &mut Vec<u8>) {
-    while number >= 0x80 {
-        to.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    to.push(number as u8);
-}
-
-pub(crate) fn put_bytes(number: u32, bytes: &[u8], to: &mut Vec<u8>) {
-    put_varint(u64::from(number << 3 | BYTES), to);
-    put_varint(bytes.len() as u64, to);
-    to.extend_from_slice(bytes);
-}
-
-pub(crate) fn put_number(number: u32, value: u64, to: &mut Vec<u8>) {
-    put_varint(u64::from(number << 3 | VARINT), to);
-    put_varint(value, to);
-}
 
 /// A valid message.
 pub(crate) fn build(message: &Message, world: &World, choices: &mut Choices<'_>) -> Vec<u8> {
@@ -59,22 +38,22 @@ fn put_field(field: &Field, world: &World, choices: &mut Choices<'_>, depth: usi
     let times = if field.repeated { choices.below(4) } else { 1 };
     for _ in 0..times {
         match field.kind {
-            Kind::Bool => put_number(field.number, u64::from(choices.byte() & 1), to),
+            Kind::Bool => varint::put_number(to, field.number, u64::from(choices.byte() & 1)),
             Kind::Int32 | Kind::Int64 | Kind::Uint32 | Kind::Uint64 => {
-                put_number(field.number, world.number(field.name, choices), to);
+                varint::put_number(to, field.number, world.number(field.name, choices));
             }
             Kind::Enum(table) => {
                 let known =
                     table.values.get(choices.below(table.values.len() + 1)).map(|(_, value)| *value as i64 as u64);
                 let value = known.unwrap_or_else(|| choices.number());
-                put_number(field.number, value, to);
+                varint::put_number(to, field.number, value);
             }
-            Kind::String | Kind::Bytes => put_bytes(field.number, &world.bytes(field.name, choices), to),
+            Kind::String | Kind::Bytes => varint::put_bytes(to, field.number, &world.bytes(field.name, choices)),
             Kind::Message(_) if depth == 0 || to.len() > MESSAGE_BYTES_MAX => {}
             Kind::Message(inner) => {
                 let mut bytes = Vec::new();
                 put_fields(inner, world, choices, depth - 1, &mut bytes);
-                put_bytes(field.number, &bytes, to);
+                varint::put_bytes(to, field.number, &bytes);
             }
         }
     }
@@ -86,8 +65,8 @@ pub(crate) fn unknown(world: &World, choices: &mut Choices<'_>) -> Vec<u8> {
     for _ in 0..choices.below(4) {
         let number = u32::from(choices.byte() % 32);
         match choices.byte() % 2 {
-            0 => put_number(number, world.number("", choices), &mut bytes),
-            _ => put_bytes(number, &world.bytes("", choices), &mut bytes),
+            0 => varint::put_number(&mut bytes, number, world.number("", choices)),
+            _ => varint::put_bytes(&mut bytes, number, &world.bytes("", choices)),
         }
     }
     bytes
@@ -99,7 +78,7 @@ pub(crate) fn nested_transaction(times: usize, innermost: &[u8]) -> Vec<u8> {
     for _ in 0..times.min(NEST_MAX) {
         for number in [4, 2] {
             again.clear();
-            put_bytes(number, &bytes, &mut again);
+            varint::put_bytes(&mut again, number, &bytes);
             std::mem::swap(&mut bytes, &mut again);
         }
     }
@@ -136,7 +115,7 @@ fn bend_once(bytes: &mut Vec<u8>, choices: &mut Choices<'_>) {
         3 => drop(bytes.splice(at..at, vec![0x80 | choices.byte(); choices.below(12)])),
         4 => {
             let mut huge = Vec::new();
-            put_varint(choices.number(), &mut huge);
+            varint::put(&mut huge, choices.number());
             bytes.splice(at..at, huge);
         }
         // Groups, and types that do not exist.
@@ -156,7 +135,7 @@ fn bend_once(bytes: &mut Vec<u8>, choices: &mut Choices<'_>) {
             let number = choices.pick(&[1, 2, 3, 4, 7]);
             for _ in 0..1_usize << (choices.byte() % 11) {
                 let mut around = Vec::with_capacity(bytes.len() + 8);
-                put_bytes(number, bytes, &mut around);
+                varint::put_bytes(&mut around, number, bytes);
                 *bytes = around;
             }
         }

@@ -4,11 +4,12 @@ use crate::log::{KvParts, KvView, Segment, Segments};
 use crate::stored::to_message;
 use crate::types::Loc;
 use api::mvccpb::KeyValue;
-use bytes::{BufMut, BytesMut};
+use api::varint;
+use bytes::BytesMut;
 use std::sync::Arc;
 
-/// Tag of the field `kvs` of `RangeResponse`.
-const KVS_TAG: u8 = 0x12;
+/// The field `kvs` of `RangeResponse`.
+const KVS: u32 = 2;
 /// Bytes of one chunk of encoded pairs.
 const CHUNK_BYTES: usize = 64 * 1024;
 
@@ -150,9 +151,7 @@ impl Kvs {
         let len = self.len();
         while self.next < len && out.len() < stop {
             let stored = self.get(self.next);
-            out.put_u8(KVS_TAG);
-            prost::encoding::encode_varint(stored.len() as u64, out);
-            out.put_slice(stored);
+            varint::put_bytes(out, KVS, stored);
             self.next += 1;
         }
         self.next == len
@@ -185,5 +184,5 @@ impl std::fmt::Debug for Kvs {
 }
 
 fn field_len(loc: Loc) -> usize {
-    1 + prost::encoding::encoded_len_varint(loc.len.into()) + loc.len as usize
+    varint::delimited_len(KVS, loc.len as usize)
 }

@@ -3,8 +3,8 @@
 //! Entries and hard states are encoded by hand with every field present, which keeps the kinds apart by their shape (the
 //! checksum does not cover the kind) and needs no allocation. etcd reads them as any protobuf.
 
-use crate::frame::{Kind, push_varint, read_varint};
-use api::{Message, raftpb, walpb};
+use crate::frame::Kind;
+use api::{Message, raftpb, varint, walpb};
 
 /// One entry, borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,25 +40,18 @@ pub(crate) fn entry_head(entry: &EntryRef<'_>, out: &mut Vec<u8>) {
     let kind = u64::try_from(entry.kind);
     assert!(kind.is_ok(), "entry {} has the negative type {}", entry.index, entry.kind);
     out.clear();
-    out.push(0x08);
-    push_varint(out, kind.unwrap_or_default());
-    out.push(0x10);
-    push_varint(out, entry.term);
-    out.push(0x18);
-    push_varint(out, entry.index);
-    out.push(0x22);
-    push_varint(out, entry.data.len() as u64);
+    varint::put_number(out, 1, kind.unwrap_or_default());
+    varint::put_number(out, 2, entry.term);
+    varint::put_number(out, 3, entry.index);
+    varint::put_delimited(out, 4, entry.data.len());
 }
 
 /// Writes a hard state into `out`, which is cleared.
 pub(crate) fn hard_state(state: &raftpb::HardState, out: &mut Vec<u8>) {
     out.clear();
-    out.push(0x08);
-    push_varint(out, state.term.unwrap_or_default());
-    out.push(0x10);
-    push_varint(out, state.vote.unwrap_or_default());
-    out.push(0x18);
-    push_varint(out, state.commit.unwrap_or_default());
+    varint::put_number(out, 1, state.term.unwrap_or_default());
+    varint::put_number(out, 2, state.vote.unwrap_or_default());
+    varint::put_number(out, 3, state.commit.unwrap_or_default());
 }
 
 /// The snapshot with the fields that etcd insists on.
@@ -104,7 +97,8 @@ fn decode_hard_state(data: &[u8]) -> Option<raftpb::HardState> {
 }
 
 fn field(tag: u8, bytes: &[u8]) -> Option<(u64, &[u8])> {
-    read_varint(bytes.strip_prefix(&[tag])?)
+    let mut rest = bytes.strip_prefix(&[tag])?;
+    Some((varint::take_shortest(&mut rest)?, rest))
 }
 
 #[cfg(test)]
@@ -162,5 +156,13 @@ mod tests {
                 let _ = Record::decode(kind, &bytes);
             }
         }
+    }
+
+    #[test]
+    fn longer_forms_of_a_number_are_refused() {
+        let state = [0x08, 1, 0x10, 2, 0x18, 3];
+        assert!(Record::decode(Kind::HardState, &state).is_some());
+        assert_eq!(Record::decode(Kind::HardState, &[0x08, 0x81, 0, 0x10, 2, 0x18, 3]), None);
+        assert_eq!(Record::decode(Kind::Entry, &[0x08, 0, 0x10, 1, 0x18, 1, 0x22, 0x80, 0]), None);
     }
 }

@@ -1,6 +1,7 @@
 //! Makes the requests of a load, and judges their answers.
 
-use bench::wire::{self, Value, put_bytes, put_message, put_number};
+use api::varint::{put_bytes, put_nonempty, put_nonzero};
+use bench::wire::{self, Value};
 use bench::{Cutter, Listing, Meter, Request, Work, answer, prefix_range};
 
 use super::load::{Kind, Load};
@@ -83,23 +84,23 @@ impl Requests {
     }
 
     fn put(&mut self, number: u64, out: &mut Vec<u8>) {
-        put_bytes(out, 1, self.key.with(number));
-        put_bytes(out, 2, self.value.with(number));
+        put_nonempty(out, 1, self.key.with(number));
+        put_nonempty(out, 2, self.value.with(number));
     }
 
     fn txn(&mut self, number: u64, out: &mut Vec<u8>) {
         let [mut part, mut operation] = std::mem::take(&mut self.parts);
         part.clear();
         // A version greater than 0.
-        put_number(&mut part, 1, COMPARE_GREATER);
-        put_bytes(&mut part, COMPARE_KEY, self.key.with(number));
-        put_message(out, 1, &part);
+        put_nonzero(&mut part, 1, COMPARE_GREATER);
+        put_nonempty(&mut part, COMPARE_KEY, self.key.with(number));
+        put_bytes(out, 1, &part);
         part.clear();
         self.put(number, &mut part);
         operation.clear();
-        put_message(&mut operation, OPERATION_PUT, &part);
-        put_message(out, 2, &operation);
-        put_message(out, 3, &operation);
+        put_bytes(&mut operation, OPERATION_PUT, &part);
+        put_bytes(out, 2, &operation);
+        put_bytes(out, 3, &operation);
         self.parts = [part, operation];
     }
 
@@ -136,17 +137,17 @@ impl Work for Requests {
             Kind::Put => self.put(number, message),
             Kind::Txn => self.txn(number, message),
             Kind::Range { serializable } => {
-                put_bytes(message, 1, self.key.with(number));
-                put_number(message, 7, u64::from(serializable));
+                put_nonempty(message, 1, self.key.with(number));
+                put_nonzero(message, 7, u64::from(serializable));
             }
             Kind::List { .. } => {
                 let (from, until) = prefix_range(self.prefix(number));
-                put_bytes(message, 1, &from);
-                put_bytes(message, 2, &until);
+                put_nonempty(message, 1, &from);
+                put_nonempty(message, 2, &until);
             }
             Kind::Authenticate => {
-                put_bytes(message, 1, self.user.0.as_bytes());
-                put_bytes(message, 2, self.user.1.as_bytes());
+                put_nonempty(message, 1, self.user.0.as_bytes());
+                put_nonempty(message, 2, self.user.1.as_bytes());
             }
         }
         Request { number, ..Request::default() }

@@ -1,9 +1,8 @@
 //! Keys as etcd's `benchmark` makes them: a number at the beginning of a key that is otherwise zero.
 
 use super::failure::Failure;
+use api::varint;
 
-/// A varint of a number takes at most so much.
-const VARINT_BYTES_MAX: usize = 10;
 /// Keys and values are not longer than this: no server takes more.
 const BYTES_MAX: i64 = 1 << 30;
 
@@ -23,7 +22,7 @@ impl Keys {
             return Err(Failure::new(format!("expected positive --key-space-size, got ({space})")));
         }
         let bytes = length("key-size", bytes)?;
-        let mut room = [0; VARINT_BYTES_MAX];
+        let mut room = [0; varint::LEN_MAX];
         if put_varint(&mut room, space - 1) > bytes {
             let text = format!("expected --key-size with room for {space} different keys, got ({bytes})");
             return Err(Failure::new(text));
@@ -68,19 +67,11 @@ pub(crate) fn noise(bytes: usize) -> Vec<u8> {
 
 /// Writes a signed varint to the beginning of `out`, and returns how long it is. What finds no room is left out.
 fn put_varint(out: &mut [u8], number: i64) -> usize {
-    let mut rest = ((number << 1) ^ (number >> 63)) as u64;
-    let mut len = 0;
-    loop {
-        let more = rest > 0x7f;
-        if let Some(byte) = out.get_mut(len) {
-            *byte = (rest & 0x7f) as u8 | if more { 0x80 } else { 0 };
-        }
-        len += 1;
-        rest >>= 7;
-        if !more {
-            return len;
-        }
+    let bytes = varint::encode(((number << 1) ^ (number >> 63)) as u64);
+    for (place, byte) in out.iter_mut().zip(&*bytes) {
+        *place = *byte;
     }
+    bytes.len()
 }
 
 /// Numbers without an order.

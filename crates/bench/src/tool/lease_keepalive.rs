@@ -9,8 +9,9 @@ use super::failure::{Failure, Outcome};
 use super::say;
 use super::session::{Pace, Session};
 use super::single::Simple;
-use crate::wire::{self, put_number};
+use crate::wire;
 use crate::work::Request;
+use api::varint::put_nonzero;
 
 /// How long the leases live, in seconds.
 const TTL: u64 = 100;
@@ -72,7 +73,7 @@ impl Simple for Grants {
 
     fn make(&mut self, message: &mut Vec<u8>) -> Request {
         message.clear();
-        put_number(message, 1, TTL);
+        put_nonzero(message, 1, TTL);
         Request::default()
     }
 
@@ -95,7 +96,7 @@ impl Simple for Renewals {
         message.clear();
         let number = self.ids[self.next % self.ids.len()];
         self.next = self.next.wrapping_add(1);
-        put_number(message, 1, number);
+        put_nonzero(message, 1, number);
         Request { number, ..Request::default() }
     }
 

@@ -17,8 +17,8 @@ use super::single::Simple;
 use crate::answer;
 use crate::interrupt::is_interrupted;
 use crate::meter::told;
-use crate::wire::put_bytes;
 use crate::work::Request;
+use api::varint::put_nonempty;
 
 pub(crate) const COMMAND: Command = Command {
     name: "put",
@@ -130,8 +130,8 @@ impl Simple for Puts {
         let number = self.next;
         self.next += 1;
         let key = if self.is_sequential { self.keys.at(number) } else { self.keys.any() };
-        put_bytes(message, 1, key);
-        put_bytes(message, 2, &self.value);
+        put_nonempty(message, 1, key);
+        put_nonempty(message, 2, &self.value);
         Request::default()
     }
 

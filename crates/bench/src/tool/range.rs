@@ -10,8 +10,9 @@ use super::single::Single;
 use crate::answer;
 use crate::meter::Meter;
 use crate::request::prefix_range;
-use crate::wire::{self, Value, put_bytes, put_number};
+use crate::wire::{self, Value};
 use crate::work::{Request, Work};
+use api::varint::{put_nonempty, put_nonzero};
 
 /// Keys of a page.
 const PAGE: u64 = 10_000;
@@ -105,12 +106,12 @@ pub(crate) struct Page {
 impl Ranges {
     fn request(&self, key: &[u8], limit: u64, message: &mut Vec<u8>) {
         message.clear();
-        put_bytes(message, 1, key);
-        put_bytes(message, 2, &self.end);
-        put_number(message, 3, limit);
-        put_number(message, 7, u64::from(self.is_serializable));
-        put_number(message, 8, u64::from(self.keys_only));
-        put_number(message, 9, u64::from(self.count_only));
+        put_nonempty(message, 1, key);
+        put_nonempty(message, 2, &self.end);
+        put_nonzero(message, 3, limit);
+        put_nonzero(message, 7, u64::from(self.is_serializable));
+        put_nonzero(message, 8, u64::from(self.keys_only));
+        put_nonzero(message, 9, u64::from(self.count_only));
     }
 
     /// Keys of the page behind `read` keys.

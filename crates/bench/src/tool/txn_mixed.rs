@@ -9,8 +9,8 @@ use super::say;
 use super::session::Session;
 use super::single::Simple;
 use super::{range, txn_put};
-use crate::wire::{put_bytes, put_number};
 use crate::work::Request;
+use api::varint::{put_nonempty, put_nonzero};
 
 pub(crate) const COMMAND: Command = Command {
     name: "txn-mixed",
@@ -76,10 +76,10 @@ fn share(ratio: f64) -> f64 {
 /// A transaction that reads all keys.
 fn read(limit: i64, is_serializable: bool) -> Vec<u8> {
     let (mut range, mut message) = (Vec::new(), Vec::new());
-    put_bytes(&mut range, 1, &[0]);
-    put_bytes(&mut range, 2, &[0]);
-    put_number(&mut range, 3, limit as u64);
-    put_number(&mut range, 7, u64::from(is_serializable));
+    put_nonempty(&mut range, 1, &[0]);
+    put_nonempty(&mut range, 2, &[0]);
+    put_nonzero(&mut range, 3, limit as u64);
+    put_nonzero(&mut range, 7, u64::from(is_serializable));
     txn_put::add(&mut message, 1, &range);
     message
 }

@@ -8,8 +8,9 @@ use super::keys::{Keys, length, noise};
 use super::say;
 use super::session::Session;
 use super::single::Simple;
-use crate::wire::{self, Value, put_bytes, put_message};
+use crate::wire::{self, Value};
 use crate::work::Request;
+use api::varint::{put_bytes, put_nonempty};
 
 pub(crate) const COMMAND: Command = Command {
     name: "txn-put",
@@ -59,16 +60,16 @@ struct Txns {
 /// Adds a put to the operations of a transaction. `room` is used on the way.
 pub(crate) fn add_put(message: &mut Vec<u8>, key: &[u8], value: &[u8], room: &mut Vec<u8>) {
     room.clear();
-    put_bytes(room, 1, key);
-    put_bytes(room, 2, value);
+    put_nonempty(room, 1, key);
+    put_nonempty(room, 2, value);
     add(message, 2, room);
 }
 
 /// Adds an operation to those that are done if a transaction succeeds: one of the kind that `field` says.
 pub(crate) fn add(message: &mut Vec<u8>, field: u32, request: &[u8]) {
     let mut operation = Vec::with_capacity(request.len() + 8);
-    put_message(&mut operation, field, request);
-    put_message(message, 2, &operation);
+    put_bytes(&mut operation, field, request);
+    put_bytes(message, 2, &operation);
 }
 
 /// A TxnResponse of a transaction that has succeeded, which those without conditions do.

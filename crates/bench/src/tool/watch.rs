@@ -21,9 +21,9 @@ use crate::link::block_on;
 use crate::meter::{Cost, Meter};
 use crate::progress::Bar;
 use crate::series::Series;
-use crate::wire::put_bytes;
 use crate::work::Request;
 use crate::{BenchError, answer};
+use api::varint::put_nonempty;
 
 pub(crate) const COMMAND: Command = Command {
     name: "watch",
@@ -204,8 +204,8 @@ impl Simple for Puts {
 
     fn make(&mut self, message: &mut Vec<u8>) -> Request {
         message.clear();
-        put_bytes(message, 1, &self.keys[self.next]);
-        put_bytes(message, 2, VALUE);
+        put_nonempty(message, 1, &self.keys[self.next]);
+        put_nonempty(message, 2, VALUE);
         self.next = (self.next + 1) % self.keys.len();
         Request::default()
     }

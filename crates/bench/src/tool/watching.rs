@@ -19,7 +19,8 @@ use crate::meter::told;
 use crate::pass::Pass;
 use crate::seeker::{PAUSE, PAUSE_MAX, Seeker, Seeking};
 use crate::socket::Socket;
-use crate::wire::{self, Value, put_bytes, put_message, put_number};
+use crate::wire::{self, Value};
+use api::varint::{put_bytes, put_nonempty, put_nonzero};
 
 /// So many watchers are the most.
 const WATCHERS_MAX: i64 = 1 << 22;
@@ -285,12 +286,12 @@ impl<A: Audience> WatchLane<A> {
         let (Some(call), Watcher { number, next }) = (stream.call, &stream.watchers[index]) else { return };
         let from = if *next > 0 { *next } else { self.hearing.from_revision };
         let mut create = Vec::new();
-        put_bytes(&mut create, 1, &self.order.keys[number % self.order.keys.len()]);
-        put_number(&mut create, 3, from);
-        put_number(&mut create, 6, u64::from(self.order.prev_kv));
-        put_number(&mut create, 7, index as u64 + 1);
+        put_nonempty(&mut create, 1, &self.order.keys[number % self.order.keys.len()]);
+        put_nonzero(&mut create, 3, from);
+        put_nonzero(&mut create, 6, u64::from(self.order.prev_kv));
+        put_nonzero(&mut create, 7, index as u64 + 1);
         self.message.clear();
-        put_message(&mut self.message, 1, &create);
+        put_bytes(&mut self.message, 1, &create);
         self.link.connection.send(call, &self.message, false);
     }
 

@@ -5,6 +5,7 @@
 use super::go::{base64, put};
 use api::Message as Encode;
 use api::schema::{Field, Kind, Message};
+use api::varint;
 use std::fmt::Write;
 
 /// How a message is shown.
@@ -137,12 +138,12 @@ impl<'a> Iterator for Fields<'a> {
     type Item = (u32, Value<'a>);
 
     fn next(&mut self) -> Option<(u32, Value<'a>)> {
-        let tag = varint(&mut self.0)?;
+        let tag = varint::take(&mut self.0)?;
         let number = (tag >> 3) as u32;
         match tag & 7 {
-            0 => Some((number, Value::Number(varint(&mut self.0)?))),
+            0 => Some((number, Value::Number(varint::take(&mut self.0)?))),
             2 => {
-                let len = varint(&mut self.0)? as usize;
+                let len = varint::take(&mut self.0)? as usize;
                 let (value, rest) = self.0.split_at_checked(len)?;
                 self.0 = rest;
                 Some((number, Value::Bytes(value)))
@@ -158,21 +159,8 @@ impl Iterator for Varints<'_> {
     type Item = u64;
 
     fn next(&mut self) -> Option<u64> {
-        varint(&mut self.0)
+        varint::take(&mut self.0)
     }
-}
-
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut value = 0_u64;
-    for shift in (0..64).step_by(7) {
-        let (byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
 }
 
 /// Builds an object field by field, for what is no message.

@@ -1,6 +1,7 @@
 //! What was asked of the store, and how long it took.
 
 use api::etcdserverpb::{TxnResponse, response_op::Response};
+use api::varint;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use telemetry::metrics::{Histogram, Page};
@@ -131,31 +132,17 @@ impl Operation {
         const HEADER: u64 = 100;
         // Two fields at most: the header may come first.
         for _ in 0..2 {
-            let Some(tag) = varint(&mut data) else { break };
+            let Some(tag) = varint::take(&mut data) else { break };
             let field = tag >> 3;
             if field != HEADER {
                 return Operation::of_field(u32::try_from(field).unwrap_or(0));
             }
-            let Some(len) = varint(&mut data) else { break };
+            let Some(len) = varint::take(&mut data) else { break };
             let Some(rest) = usize::try_from(len).ok().and_then(|len| data.get(len..)) else { break };
             data = rest;
         }
         Operation::Other
     }
-}
-
-/// Takes a varint; none if there is no whole one.
-fn varint(data: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for place in 0..10 {
-        let (byte, rest) = data.split_first()?;
-        *data = rest;
-        value |= u64::from(byte & 0x7f) << (7 * place);
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
 }
 
 /// Durations by kind of request and success.

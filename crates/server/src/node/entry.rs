@@ -1,7 +1,7 @@
 //! The payload of a log entry, `etcdserverpb.InternalRaftRequest`, put around a request that is already encoded.
 
-use api::Message;
 use api::etcdserverpb::RequestHeader;
+use api::{Message, varint};
 use store::Author;
 
 /// Fields of `InternalRaftRequest`.
@@ -39,31 +39,16 @@ pub(super) fn wrap(id: u64, author: Author, field: u32, request: &[u8]) -> Vec<u
     let mut data = Vec::with_capacity(request.len() + header.username.len() + 32);
     // Fields in ascending order, as etcd's encoder writes them.
     if field < HEADER {
-        part(&mut data, field, request);
+        varint::put_bytes(&mut data, field, request);
     }
-    part(&mut data, HEADER, &header.encode_to_vec());
+    varint::put_bytes(&mut data, HEADER, &header.encode_to_vec());
     if field > HEADER {
-        part(&mut data, field, request);
+        varint::put_bytes(&mut data, field, request);
     }
     if field == LEASE_GRANT {
-        varint(&mut data, u64::from(LEASE_TTL_IS_FINAL << 3));
-        data.push(1);
+        varint::put_number(&mut data, LEASE_TTL_IS_FINAL, 1);
     }
     data
-}
-
-fn part(data: &mut Vec<u8>, field: u32, bytes: &[u8]) {
-    varint(data, u64::from(field << 3 | 2));
-    varint(data, bytes.len() as u64);
-    data.extend_from_slice(bytes);
-}
-
-fn varint(data: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        data.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    data.push(value as u8);
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `etcdserverpb.KV`.
 
 use super::auth_retry::TRIES_MAX;
-use super::reply::{decode, outcome, put_varint, refuse, unreadable, varint_len};
+use super::reply::{decode, outcome, refuse, unreadable};
 use super::within::{self, Order, Stop, Terms, counted, held, with_room};
 use crate::auth::{Identity, Principal, admit, identify};
 use crate::metrics::{Answered, Operation};
@@ -9,7 +9,7 @@ use crate::node::{self, Claim, For, Node};
 use api::etcdserverpb::{
     CompactionRequest, DeleteRangeRequest, PutRequest, RangeRequest, ResponseHeader, TxnRequest, request_op::Request,
 };
-use api::{Error, KeyRange, Message, check, limits};
+use api::{Error, KeyRange, Message, check, limits, varint};
 use bytes::{BufMut, Bytes, BytesMut};
 use contain::contain;
 use contain::lock;
@@ -242,8 +242,8 @@ fn answer_read_txn(terms: &Terms<'_>, request: &TxnRequest) -> Result<Reply, Sto
         .iter()
         .map(|range| {
             let range_len = sum([inner_len, range.kvs.encoded_len(), tail_len(range)]);
-            let op_len = sum([1, varint_len(range_len as u64), range_len]);
-            len = sum([len, 1, varint_len(op_len as u64), op_len]);
+            let op_len = varint::delimited_len(1, range_len);
+            len = sum([len, varint::delimited_len(3, op_len)]);
             held_bytes = sum([held_bytes, range.kvs.held_bytes(), RANGE_BYTES]);
             (op_len, range_len)
         })
@@ -277,10 +277,8 @@ fn encode_read_txn(
             Some((_, tail)) => tail,
             None => &mut head,
         };
-        front.put_u8(0x1a);
-        put_varint(*op_len as u64, front);
-        front.put_u8(0x0a);
-        put_varint(*range_len as u64, front);
+        varint::put_delimited(front, 3, *op_len);
+        varint::put_delimited(front, 1, *range_len);
         put_header(inner, front);
         let mut kvs = range.kvs;
         if is_whole {
@@ -311,19 +309,13 @@ fn put_header(header: &ResponseHeader, out: &mut BytesMut) {
 
 /// Length of what comes behind the pairs of a range.
 fn tail_len(answer: &RangeAnswer) -> usize {
-    let count_len = if answer.count == 0 { 0 } else { sum([1, varint_len(answer.count as u64)]) };
-    sum([if answer.more { 2 } else { 0 }, count_len])
+    sum([varint::nonzero_len(3, u64::from(answer.more)), varint::nonzero_len(4, answer.count as u64)])
 }
 
 /// Appends what comes behind the pairs of a range.
 fn put_tail(more: bool, count: i64, out: &mut BytesMut) {
-    if more {
-        out.put_slice(&[0x18, 1]);
-    }
-    if count != 0 {
-        out.put_u8(0x20);
-        put_varint(count as u64, out);
-    }
+    varint::put_nonzero(out, 3, u64::from(more));
+    varint::put_nonzero(out, 4, count as u64);
 }
 
 /// A long answer: only places of values are held, the bytes are copied as the client takes them.

@@ -4,7 +4,7 @@ use crate::node::{Node, Outcome};
 use api::etcdserverpb::ResponseHeader;
 use api::unread;
 use api::{Code, Error, Message, limits};
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use contain::contain;
 use rpc::{Reply, Responder, Status};
 use store::{Response, Unread};
@@ -20,21 +20,6 @@ pub(super) fn decode<M: Message + Default>(message: Bytes) -> Result<M, Status> 
 /// gRPC's refusal of a message that does not decode.
 pub(super) fn unreadable(error: &impl std::fmt::Display) -> Status {
     Status::new(Code::Internal, format!("grpc: error unmarshalling request: {error}"))
-}
-
-/// Appends a protobuf varint.
-pub(super) fn put_varint(mut value: u64, out: &mut BytesMut) {
-    while value >= 0x80 {
-        out.put_u8(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.put_u8(value as u8);
-}
-
-/// Bytes of `value` as a varint.
-pub(super) fn varint_len(value: u64) -> usize {
-    let bits = u64::BITS.saturating_sub((value | 1).leading_zeros());
-    (bits as usize).div_ceil(7)
 }
 
 /// Why a read ends without an answer. Counts one that was given up.

@@ -1,11 +1,11 @@
 //! `etcdserverpb.KV/RangeStream`: a range in chunks, read as the client takes them.
 
-use super::reply::{decode, put_varint, unanswered};
+use super::reply::{decode, unanswered};
 use crate::auth::{Identity, Principal, identify};
 use crate::node::Node;
 use api::etcdserverpb::{RangeRequest, RangeResponse};
-use api::{Message, check};
-use bytes::{BufMut, Bytes, BytesMut};
+use api::{Message, check, varint};
+use bytes::{Bytes, BytesMut};
 use contain::lock;
 use rpc::{Outbound, Status, StreamCall, StreamHandler, StreamWaker};
 use std::sync::{Arc, Mutex, Weak};
@@ -101,8 +101,7 @@ impl RangeStream {
         };
         let len = chunk.kvs.encoded_len().saturating_add(rest.encoded_len());
         let mut message = BytesMut::with_capacity(len.saturating_add(8));
-        message.put_u8(0x0a);
-        put_varint(len as u64, &mut message);
+        varint::put_delimited(&mut message, 1, len);
         while !chunk.kvs.encode_next(&mut message, usize::MAX) {}
         rest.encode_raw(&mut message);
         message.freeze()

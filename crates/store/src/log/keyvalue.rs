@@ -3,12 +3,17 @@
 //!
 //! Fields go in number order and zeros are left out. A tombstone's holds the key alone.
 
-const KEY: u8 = 1 << 3 | 2;
-const CREATE: u8 = 2 << 3;
-const MODIFIED: u8 = 3 << 3;
-const VERSION: u8 = 4 << 3;
-const VALUE: u8 = 5 << 3 | 2;
-const LEASE: u8 = 6 << 3;
+use api::varint::{self, DELIMITED, NUMBER};
+
+const KEY: u32 = 1;
+const CREATE: u32 = 2;
+const MODIFIED: u32 = 3;
+const VERSION: u32 = 4;
+const VALUE: u32 = 5;
+const LEASE: u32 = 6;
+
+/// [`KEY`] as it is stored.
+const KEY_TAG: u8 = varint::key(KEY, DELIMITED) as u8;
 
 /// What a put stores, the mod revision aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,22 +33,22 @@ pub struct KvParts<'a> {
 impl KvParts<'_> {
     /// Length of [`KvParts::encode`]'s output.
     pub(crate) fn encoded_len(&self, modified: i64) -> usize {
-        bytes_len(self.key)
-            + int_len(self.create)
-            + int_len(modified)
-            + int_len(self.version)
-            + bytes_len(self.value)
-            + int_len(self.lease)
+        varint::nonempty_len(KEY, self.key.len())
+            + varint::nonzero_len(CREATE, self.create as u64)
+            + varint::nonzero_len(MODIFIED, modified as u64)
+            + varint::nonzero_len(VERSION, self.version as u64)
+            + varint::nonempty_len(VALUE, self.value.len())
+            + varint::nonzero_len(LEASE, self.lease as u64)
     }
 
     /// Appends the encoding to `out`.
     pub(crate) fn encode(&self, modified: i64, out: &mut Vec<u8>) {
-        put_bytes(out, KEY, self.key);
-        put_int(out, CREATE, self.create);
-        put_int(out, MODIFIED, modified);
-        put_int(out, VERSION, self.version);
-        put_bytes(out, VALUE, self.value);
-        put_int(out, LEASE, self.lease);
+        varint::put_nonempty(out, KEY, self.key);
+        varint::put_nonzero(out, CREATE, self.create as u64);
+        varint::put_nonzero(out, MODIFIED, modified as u64);
+        varint::put_nonzero(out, VERSION, self.version as u64);
+        varint::put_nonempty(out, VALUE, self.value);
+        varint::put_nonzero(out, LEASE, self.lease as u64);
     }
 }
 
@@ -71,33 +76,29 @@ impl<'a> KvView<'a> {
         let mut view = KvView::default();
         let mut rest = bytes;
         let mut last = 0;
-        while let Some((&tag, behind)) = rest.split_first() {
+        while let Some((&tag, mut behind)) = rest.split_first() {
             if tag <= last {
                 return None;
             }
             last = tag;
-            let (number, mut behind) = take_varint(behind)?;
+            let number = varint::take(&mut behind)?;
             if number == 0 {
                 return None;
             }
-            if tag == KEY || tag == VALUE {
-                let (content, after) = behind.split_at_checked(usize::try_from(number).ok()?)?;
-                if tag == KEY {
-                    view.key = content;
-                } else {
-                    view.value = content;
-                }
-                behind = after;
-            } else {
-                // int64 goes as its two's complement.
-                let number = number as i64;
-                match tag {
-                    CREATE => view.create = number,
-                    MODIFIED => view.modified = number,
-                    VERSION => view.version = number,
-                    LEASE => view.lease = number,
-                    _ => return None,
-                }
+            let mut content = || {
+                let content;
+                (content, behind) = behind.split_at_checked(usize::try_from(number).ok()?)?;
+                Some(content)
+            };
+            // int64 goes as its two's complement.
+            match (u32::from(tag >> 3), tag & 7) {
+                (KEY, DELIMITED) => view.key = content()?,
+                (CREATE, NUMBER) => view.create = number as i64,
+                (MODIFIED, NUMBER) => view.modified = number as i64,
+                (VERSION, NUMBER) => view.version = number as i64,
+                (VALUE, DELIMITED) => view.value = content()?,
+                (LEASE, NUMBER) => view.lease = number as i64,
+                _ => return None,
             }
             rest = behind;
         }
@@ -105,64 +106,28 @@ impl<'a> KvView<'a> {
     }
 }
 
+/// The key of stored bytes, their first field, whatever follows it.
+pub(crate) fn stored_key(stored: &[u8]) -> &[u8] {
+    let key = stored.strip_prefix(&[KEY_TAG]).and_then(|mut rest| {
+        let len = usize::try_from(varint::take(&mut rest)?).ok()?;
+        rest.get(..len)
+    });
+    let Some(key) = key else {
+        panic!(
+            "a stored record does not begin with its key: it did when the log was opened, so its file has changed under the mapping"
+        );
+    };
+    key
+}
+
 /// Length of a tombstone's encoding.
 pub(crate) fn tombstone_len(key: &[u8]) -> usize {
-    bytes_len(key)
+    varint::nonempty_len(KEY, key.len())
 }
 
 /// Appends a tombstone's encoding.
 pub(crate) fn encode_tombstone(key: &[u8], out: &mut Vec<u8>) {
-    put_bytes(out, KEY, key);
-}
-
-fn varint_len(number: u64) -> usize {
-    // 7 bits a byte; 0 takes one byte too.
-    (64 - (number | 1).leading_zeros() as usize).div_ceil(7)
-}
-
-fn int_len(number: i64) -> usize {
-    if number == 0 { 0 } else { 1 + varint_len(number as u64) }
-}
-
-fn bytes_len(bytes: &[u8]) -> usize {
-    if bytes.is_empty() { 0 } else { 1 + varint_len(bytes.len() as u64) + bytes.len() }
-}
-
-fn put_varint(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
-fn put_int(out: &mut Vec<u8>, tag: u8, number: i64) {
-    if number != 0 {
-        out.push(tag);
-        put_varint(out, number as u64);
-    }
-}
-
-fn put_bytes(out: &mut Vec<u8>, tag: u8, bytes: &[u8]) {
-    if !bytes.is_empty() {
-        out.push(tag);
-        put_varint(out, bytes.len() as u64);
-        out.extend_from_slice(bytes);
-    }
-}
-
-fn take_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let mut number = 0_u64;
-    for (place, &byte) in bytes.iter().take(10).enumerate() {
-        if place == 9 && byte > 1 {
-            return None;
-        }
-        number |= u64::from(byte & 0x7f) << (7 * place);
-        if byte < 0x80 {
-            return Some((number, &bytes[place + 1..]));
-        }
-    }
-    None
+    varint::put_nonempty(out, KEY, key);
 }
 
 #[cfg(test)]
@@ -202,5 +167,19 @@ mod tests {
         assert_eq!(bytes, [0x0a, 1, b'k']);
         assert_eq!(tombstone_len(b"k"), bytes.len());
         assert_eq!(KvView::parse(&bytes), Some(KvView { key: b"k", ..KvView::default() }));
+    }
+
+    #[test]
+    fn the_key_is_found_without_the_rest() {
+        for len in [1, 127, 128, 300, 20_000] {
+            let kv = api::mvccpb::KeyValue {
+                key: vec![7; len].into(),
+                mod_revision: 3,
+                version: 1,
+                value: b"v".to_vec().into(),
+                ..Default::default()
+            };
+            assert_eq!(stored_key(&kv.encode_to_vec()), &kv.key[..]);
+        }
     }
 }

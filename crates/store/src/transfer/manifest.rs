@@ -7,6 +7,7 @@ use api::limits::{
     SNAPSHOT_ALARMS_MAX, SNAPSHOT_CHECKPOINT_BYTES_MAX, SNAPSHOT_LEASES_MAX, SNAPSHOT_LISTED_LEASES_MAX,
     SNAPSHOT_MEMBERS_MAX, SNAPSHOT_SEGMENTS_MAX,
 };
+use api::varint;
 
 /// Length of a checkpoint's header.
 const HEADER_BYTES: usize = 32;
@@ -48,36 +49,25 @@ fn check_entry(entry: &SegmentEntry) -> Result<(), IntakeError> {
 }
 
 /// How often a field is in the message. Stops where the message does not parse: decoding it says so.
-fn count(mut message: &[u8], wanted: u64) -> Result<u64, IntakeError> {
-    let mut found = 0;
-    while let Some((key, rest)) = varint(message) {
+fn count(message: &[u8], wanted: u64) -> Result<u64, IntakeError> {
+    let (mut found, mut rest) = (0, message);
+    while let Some(key) = varint::take(&mut rest) {
         found += u64::from(key >> 3 == wanted);
-        let behind = match key & 7 {
-            0 => varint(rest).map(|(_, behind)| behind),
-            1 => rest.get(8..),
-            2 => varint(rest).and_then(|(length, behind)| behind.get(usize::try_from(length).ok()?..)),
-            5 => rest.get(4..),
+        let content_bytes = match key & 7 {
+            0 => varint::take(&mut rest).map(|_| 0),
+            1 => Some(8),
+            2 => varint::take(&mut rest),
+            5 => Some(4),
             // Decoding would skip a group, and take the fields after it.
             _ => {
                 let what = "a field of a kind that no member writes";
                 return Err(IntakeError::Checkpoint(Damage { offset: HEADER_BYTES as u64, what }));
             }
         };
-        let Some(behind) = behind else { break };
-        message = behind;
+        let Some(behind) = content_bytes.and_then(|bytes| rest.get(usize::try_from(bytes).ok()?..)) else { break };
+        rest = behind;
     }
     Ok(found)
-}
-
-fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let mut number = 0;
-    for (place, byte) in bytes.iter().take(10).enumerate() {
-        number |= u64::from(byte & 0x7f) << (7 * place);
-        if *byte < 0x80 {
-            return Some((number, &bytes[place + 1..]));
-        }
-    }
-    None
 }
 
 #[cfg(test)]

@@ -4,17 +4,17 @@
 
 use std::borrow::Cow;
 
-use bytes::{BufMut, BytesMut};
+use bytes::BytesMut;
 
-use super::wire::{delimited_len, integer_len, put_delimited, put_integer};
+use api::varint::{delimited_len, nonempty_len, nonzero_len, put_delimited, put_nonempty, put_nonzero};
 
-const HEADER: u8 = 1;
-const WATCH_ID: u8 = 2;
-const CREATED: u8 = 3;
-const CANCELED: u8 = 4;
-const COMPACT_REVISION: u8 = 5;
-const CANCEL_REASON: u8 = 6;
-const FRAGMENT: u8 = 7;
+const HEADER: u32 = 1;
+const WATCH_ID: u32 = 2;
+const CREATED: u32 = 3;
+const CANCELED: u32 = 4;
+const COMPACT_REVISION: u32 = 5;
+const CANCEL_REASON: u32 = 6;
+const FRAGMENT: u32 = 7;
 
 /// Most bytes of an event response without its events: header (four integers of up to 10 bytes), watch id, fragment.
 pub(super) const FRAME_BYTES_MAX: usize = 2 + 4 * 11 + 11 + 2;
@@ -62,18 +62,18 @@ pub struct Origin {
 
 impl Origin {
     fn header_len(&self, revision: i64) -> usize {
-        integer_len(self.cluster_id)
-            + integer_len(self.member_id)
-            + integer_len(revision as u64)
-            + integer_len(self.raft_term)
+        nonzero_len(1, self.cluster_id)
+            + nonzero_len(2, self.member_id)
+            + nonzero_len(3, revision as u64)
+            + nonzero_len(4, self.raft_term)
     }
 
     fn put_header(&self, revision: i64, out: &mut BytesMut) {
         put_delimited(out, HEADER, self.header_len(revision));
-        put_integer(out, 1, self.cluster_id);
-        put_integer(out, 2, self.member_id);
-        put_integer(out, 3, revision as u64);
-        put_integer(out, 4, self.raft_term);
+        put_nonzero(out, 1, self.cluster_id);
+        put_nonzero(out, 2, self.member_id);
+        put_nonzero(out, 3, revision as u64);
+        put_nonzero(out, 4, self.raft_term);
     }
 }
 
@@ -90,16 +90,12 @@ pub(super) struct Batch {
 
 impl Batch {
     fn encoded_len(&self, origin: &Origin) -> usize {
-        let reason = match self.cancel_reason.len() {
-            0 => 0,
-            len => delimited_len(len),
-        };
-        delimited_len(origin.header_len(self.revision))
-            + integer_len(self.watch_id as u64)
-            + if self.created { 2 } else { 0 }
-            + if self.canceled { 2 } else { 0 }
-            + integer_len(self.compact_revision as u64)
-            + reason
+        delimited_len(HEADER, origin.header_len(self.revision))
+            + nonzero_len(WATCH_ID, self.watch_id as u64)
+            + nonzero_len(CREATED, u64::from(self.created))
+            + nonzero_len(CANCELED, u64::from(self.canceled))
+            + nonzero_len(COMPACT_REVISION, self.compact_revision as u64)
+            + nonempty_len(CANCEL_REASON, self.cancel_reason.len())
     }
 
     /// Writes the whole message. Returns its length.
@@ -107,14 +103,11 @@ impl Batch {
         let len = self.encoded_len(origin);
         let out = sink.response(len);
         origin.put_header(self.revision, out);
-        put_integer(out, WATCH_ID, self.watch_id as u64);
-        put_integer(out, CREATED, u64::from(self.created));
-        put_integer(out, CANCELED, u64::from(self.canceled));
-        put_integer(out, COMPACT_REVISION, self.compact_revision as u64);
-        if !self.cancel_reason.is_empty() {
-            put_delimited(out, CANCEL_REASON, self.cancel_reason.len());
-            out.put_slice(self.cancel_reason.as_bytes());
-        }
+        put_nonzero(out, WATCH_ID, self.watch_id as u64);
+        put_nonzero(out, CREATED, u64::from(self.created));
+        put_nonzero(out, CANCELED, u64::from(self.canceled));
+        put_nonzero(out, COMPACT_REVISION, self.compact_revision as u64);
+        put_nonempty(out, CANCEL_REASON, self.cancel_reason.as_bytes());
         len
     }
 }
@@ -136,8 +129,8 @@ impl EventForm {
     /// Writes the response for one watcher. Returns its length.
     pub(super) fn encode(&mut self, watch_id: i64, fragment: bool, events: &[u8], sink: &mut impl Sink) -> usize {
         self.front.truncate(self.header_len);
-        put_integer(&mut self.front, WATCH_ID, watch_id as u64);
-        put_integer(&mut self.front, FRAGMENT, u64::from(fragment));
+        put_nonzero(&mut self.front, WATCH_ID, watch_id as u64);
+        put_nonzero(&mut self.front, FRAGMENT, u64::from(fragment));
         let len = self.front.len() + events.len();
         let out = sink.response(len);
         out.extend_from_slice(&self.front);

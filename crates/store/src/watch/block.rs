@@ -4,13 +4,13 @@ use bytes::{Bytes, BytesMut};
 
 use super::Kind;
 use super::batch::FRAME_BYTES_MAX;
-use super::wire::{delimited_len, integer_len, put_delimited, put_integer};
+use api::varint::{delimited_len, nonzero_len, put_bytes, put_delimited, put_nonzero};
 
-const RESPONSE_EVENTS: u8 = 11;
-const EVENT_TYPE: u8 = 1;
-const EVENT_KV: u8 = 2;
-const EVENT_PREV_KV: u8 = 3;
-const KV_MOD_REVISION: u8 = 3;
+const RESPONSE_EVENTS: u32 = 11;
+const EVENT_TYPE: u32 = 1;
+const EVENT_KV: u32 = 2;
+const EVENT_PREV_KV: u32 = 3;
+const KV_MOD_REVISION: u32 = 3;
 
 /// One event to encode. Stored bytes go out as they are, except that a tombstone, which is stored without it, gets its
 /// revision.
@@ -26,34 +26,33 @@ impl Change<'_> {
     fn kv_len(&self) -> usize {
         match self.kind {
             Kind::Put => self.stored.len(),
-            Kind::Delete => self.stored.len() + integer_len(self.main as u64),
+            Kind::Delete => self.stored.len() + nonzero_len(KV_MOD_REVISION, self.main as u64),
         }
     }
 
     #[expect(clippy::arithmetic_side_effects, reason = "sums of lengths of what is in memory")]
     fn body_len(&self) -> usize {
-        integer_len(self.kind as u64)
-            + delimited_len(self.kv_len())
-            + self.prev.map_or(0, |prev| delimited_len(prev.len()))
+        nonzero_len(EVENT_TYPE, self.kind as u64)
+            + delimited_len(EVENT_KV, self.kv_len())
+            + self.prev.map_or(0, |prev| delimited_len(EVENT_PREV_KV, prev.len()))
     }
 
     /// Length with tag and length prefix.
     pub(super) fn encoded_len(&self) -> usize {
-        delimited_len(self.body_len())
+        delimited_len(RESPONSE_EVENTS, self.body_len())
     }
 
     /// Appends one element of the `events` field.
     pub(super) fn encode(&self, out: &mut BytesMut) {
         put_delimited(out, RESPONSE_EVENTS, self.body_len());
-        put_integer(out, EVENT_TYPE, self.kind as u64);
+        put_nonzero(out, EVENT_TYPE, self.kind as u64);
         put_delimited(out, EVENT_KV, self.kv_len());
         out.extend_from_slice(self.stored);
         if self.kind == Kind::Delete {
-            put_integer(out, KV_MOD_REVISION, self.main as u64);
+            put_nonzero(out, KV_MOD_REVISION, self.main as u64);
         }
         if let Some(prev) = self.prev {
-            put_delimited(out, EVENT_PREV_KV, prev.len());
-            out.extend_from_slice(prev);
+            put_bytes(out, EVENT_PREV_KV, prev);
         }
     }
 }

@@ -7,9 +7,8 @@ use bytes::BytesMut;
 use super::block::{Change, Hit, Pieces, for_each_interest};
 use super::cohort::Cohort;
 use super::outbox::Delivery;
-use super::wire::stored_key;
 use super::{History, Kind, Options, Record};
-use crate::log::KvView;
+use crate::log::{KvView, stored_key};
 
 /// What a read gave.
 pub(super) struct Reading {

@@ -8,7 +8,7 @@
 //! - [`hub`]: where the applier publishes revisions; matches them ([`matcher`], [`span_tree`], [`items`]) and pushes references.
 //! - [`stream_queue`]: the bounded queue between the hub and one stream.
 //! - [`cohort`], [`catch_up`]: watchers that read the log at their own pace, and one bounded read for them.
-//! - [`block`], [`outbox`], [`batch`], [`wire`]: events as bytes, encoded once for all watchers that get them.
+//! - [`block`], [`outbox`], [`batch`]: events as bytes, encoded once for all watchers that get them.
 //! - [`history`]: what watches need from the rest of the store.
 //!
 //! One number decides who delivers a revision to a watcher. The hub's *level* is the revision up to which it has pushed everything and
@@ -36,7 +36,6 @@ mod spec;
 mod stream;
 mod stream_queue;
 mod watchers;
-mod wire;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

@@ -1,6 +1,7 @@
 //! Samples in the form that `go tool pprof` reads, `profile.proto`. It has no names of functions: pprof finds them in the binary, to
 //! which the mappings refer.
 
+use api::varint;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -61,28 +62,17 @@ fn mapping(line: &str) -> Option<Mapping> {
 }
 
 /// A field that is a message, or text.
-fn message(out: &mut Vec<u8>, number: u64, fill: impl FnOnce(&mut Vec<u8>)) {
+fn message(out: &mut Vec<u8>, number: u32, fill: impl FnOnce(&mut Vec<u8>)) {
     let mut content = Vec::new();
     fill(&mut content);
-    varint(out, number << 3 | 2);
-    varint(out, content.len() as u64);
-    out.append(&mut content);
+    varint::put_bytes(out, number, &content);
 }
 
 /// Fields that are numbers.
-fn numbers(out: &mut Vec<u8>, fields: &[(u64, u64)]) {
+fn numbers(out: &mut Vec<u8>, fields: &[(u32, u64)]) {
     for &(number, value) in fields {
-        varint(out, number << 3);
-        varint(out, value);
+        varint::put_number(out, number, value);
     }
-}
-
-fn varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
 }
 
 #[cfg(test)]
