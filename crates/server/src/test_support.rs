@@ -96,9 +96,13 @@ impl Rig {
 
     /// Begins a unary call.
     pub(crate) fn begin(&self, path: &str, token: Option<&str>, request: &impl Message) -> Pending {
+        self.begin_raw(path, token, request.encode_to_vec().into())
+    }
+
+    /// The same with an encoded request.
+    pub(crate) fn begin_raw(&self, path: &str, token: Option<&str>, message: Bytes) -> Pending {
         let LocalCall { method, metadata, deadline, peer } = Rig::local(path, token);
         let (responder, reply) = Responder::local();
-        let message = Bytes::from(request.encode_to_vec());
         let call = rpc::Call { message, metadata, deadline, peer, is_alone: false };
         self.services.unary(method, call, responder);
         Pending(reply)
@@ -116,8 +120,13 @@ impl Rig {
 
     /// Begins a stream, with its first message.
     pub(crate) fn stream(&self, path: &str, token: Option<&str>, request: &impl Message) -> LocalStream {
+        self.stream_raw(path, token, request.encode_to_vec().into())
+    }
+
+    /// The same with an encoded message.
+    pub(crate) fn stream_raw(&self, path: &str, token: Option<&str>, message: Bytes) -> LocalStream {
         let mut stream = Rig::local(path, token).stream(&*self.services).expect("a stream");
-        stream.send(request.encode_to_vec().into());
+        stream.send(message);
         stream
     }
 

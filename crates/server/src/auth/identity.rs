@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// Who makes a call, as far as the call says: a token in its metadata, else the common name of the client's certificate. Cheap to
 /// clone. Whoever serves a call by making others passes it on.
 #[derive(Clone, Default)]
-pub(crate) struct Identity {
+pub(super) struct Identity {
     metadata: Metadata,
     common_name: Option<Arc<str>>,
     is_member: bool,
@@ -28,29 +28,29 @@ impl Identity {
     }
 
     /// Of a unary call, whose message is held as long as its headers.
-    pub(crate) fn of(call: &Call) -> Identity {
+    pub(super) fn of(call: &Call) -> Identity {
         Identity::new(&call.metadata, &call.peer).holding(call.message.len())
     }
 
     /// Of a stream. What is held of its messages is added.
-    pub(crate) fn of_stream(call: &StreamCall) -> Identity {
+    pub(super) fn of_stream(call: &StreamCall) -> Identity {
         Identity::new(&call.metadata, &call.peer)
     }
 
     /// The same with so many more bytes that are held while it waits.
     #[must_use]
-    pub(crate) fn holding(self, bytes: usize) -> Identity {
+    pub(super) fn holding(self, bytes: usize) -> Identity {
         Identity { weight: self.weight.and(bytes), ..self }
     }
 
     /// What is held while it waits.
-    pub(crate) fn weight(&self) -> Weight {
+    pub(super) fn weight(&self) -> Weight {
         self.weight
     }
 
     /// The member itself, which may do everything: for what it asks on its own account, never for a client.
     #[allow(dead_code, reason = "probes of its own health ask as the member")]
-    pub(crate) fn member() -> Identity {
+    pub(super) fn member() -> Identity {
         Identity { is_member: true, ..Identity::default() }
     }
 

@@ -1,7 +1,8 @@
 //! Who asks, and whether they may.
 //!
 //! [`identity`] is what a call says of who makes it, [`principal`] who that turned out to be, [`admission`] the way from one to the
-//! other and through `store`'s one function that decides. [`login`] is the way from a password to a token: through [`failures`],
+//! other and through `store`'s one function that decides, by the [`rules`] of the method table. What comes out is [`permitted`], which
+//! is what handlers take; [`guard`] calls them. [`login`] is the way from a password to a token: through [`failures`],
 //! [`credentials`] and [`hashing`] to [`tokens`], which the log gives out and threads remember as [`recent`], or [`jwt`], which are
 //! signed.
 
@@ -14,21 +15,25 @@
 mod admission;
 mod credentials;
 mod failures;
+mod guard;
 mod hashing;
 mod identity;
 mod jwt;
 mod login;
+mod permitted;
 mod principal;
 mod recent;
+pub(crate) mod rules;
 mod tokens;
 mod waiting;
 
-pub(crate) use admission::{admit, identify};
+pub(crate) use admission::{Asking, awaits_token};
+pub(crate) use guard::{CatchUp, Handler, Opens, Request};
 pub(crate) use hashing::HashError;
-pub(crate) use identity::Identity;
 pub(crate) use jwt::OptionsError;
 pub(crate) use login::{hand_over, log_in};
-pub(crate) use principal::Principal;
+pub(crate) use permitted::Permitted;
+pub(crate) use rules::Rule;
 
 use crate::config::Config;
 use api::Error;
@@ -37,7 +42,9 @@ use base64::engine::general_purpose::STANDARD;
 use credentials::{Credentials, Tag};
 use failures::Failures;
 use hashing::Hashing;
+use identity::Identity;
 use jwt::Jwt;
+use principal::Principal;
 use recent::Recent;
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -143,13 +150,7 @@ impl Auth {
     }
 
     /// Finds out who asks, with what this member has applied up to now.
-    pub(crate) fn pass(
-        &self,
-        store: &Store,
-        identity: &Identity,
-        applied: u64,
-        now_ms: u64,
-    ) -> Result<Principal, Unknown> {
+    fn pass(&self, store: &Store, identity: &Identity, applied: u64, now_ms: u64) -> Result<Principal, Unknown> {
         let users = store.auth();
         if identity.is_member() {
             return Ok(Principal::member());

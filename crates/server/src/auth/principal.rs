@@ -6,7 +6,7 @@ use store::{Ask, Author, Permissions, Store};
 
 /// Who asks, under one auth revision.
 #[derive(Clone, Debug)]
-pub(crate) struct Principal(Kind);
+pub(super) struct Principal(Kind);
 
 #[derive(Clone, Debug)]
 enum Kind {
@@ -61,7 +61,7 @@ impl Principal {
     }
 
     /// Whether what is asked for may be had.
-    pub(crate) fn decide(&self, ask: Ask<'_>, store: &Store) -> Result<(), Error> {
+    pub(super) fn decide(&self, ask: Ask<'_>, store: &Store) -> Result<(), Error> {
         match &self.0 {
             Kind::Open | Kind::Member => Ok(()),
             Kind::Nobody | Kind::Stranger | Kind::Unnamed if ask.is_for_all() => Ok(()),
@@ -73,7 +73,7 @@ impl Principal {
     }
 
     /// The same for an answer that was built from what is in the store now: users and permissions may have changed meanwhile.
-    pub(crate) fn check_unchanged(&self, store: &Store) -> Result<(), Error> {
+    pub(super) fn check_unchanged(&self, store: &Store) -> Result<(), Error> {
         let users = store.auth();
         let is_unchanged = match &self.0 {
             Kind::Member => true,
@@ -85,7 +85,7 @@ impl Principal {
     }
 
     /// Decides again if anything has changed since: for answers that take long.
-    pub(crate) fn decide_anew(&mut self, ask: Ask<'_>, store: &Store) -> Result<(), Error> {
+    pub(super) fn decide_anew(&mut self, ask: Ask<'_>, store: &Store) -> Result<(), Error> {
         if self.check_unchanged(store).is_ok() {
             return Ok(());
         }
@@ -98,7 +98,7 @@ impl Principal {
     }
 
     /// On whose behalf an entry is proposed.
-    pub(crate) fn author(&self) -> Author {
+    pub(super) fn author(&self) -> Author {
         match &self.0 {
             Kind::Open | Kind::Nobody | Kind::Stranger | Kind::Unnamed => Author::nobody(),
             Kind::Member => Author::member(),

@@ -184,7 +184,7 @@ impl Node {
     }
 
     /// Proposes one request, given as the field of `InternalRaftRequest` it goes into and its encoding. Whoever proposes for a
-    /// client takes the author from its [`Principal`](crate::auth::Principal).
+    /// client takes the author from the [`Permitted`](crate::auth::Permitted) request.
     pub(crate) fn propose(&self, author: Author, field: u32, request: &[u8], done: Done) {
         if let Some(proposal) = self.proposal(author, field, request, done) {
             self.enqueue(proposal);

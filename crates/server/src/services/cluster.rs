@@ -1,11 +1,10 @@
 //! `etcdserverpb.Cluster`.
 
-use super::reply::{decode, encode, refuse};
-use crate::auth::{Identity, admit};
+use super::reply::{encode, refuse};
+use crate::auth::Permitted;
+use crate::auth::rules::{Root, User};
 use crate::cluster::change;
-use crate::config;
 use crate::node::{For, Node, Weight};
-use api::Error;
 use api::etcdserverpb::{
     Member, MemberAddRequest, MemberAddResponse, MemberListRequest, MemberListResponse, MemberPromoteRequest,
     MemberPromoteResponse, MemberRemoveRequest, MemberRemoveResponse, MemberUpdateRequest, MemberUpdateResponse,
@@ -13,31 +12,21 @@ use api::etcdserverpb::{
 };
 use rpc::{Call, Reply, Responder, Status};
 use std::sync::Arc;
-use store::Ask;
 
-pub(super) fn member_list(node: &Arc<Node>, call: Call, responder: Responder) {
-    let identity = Identity::of(&call);
-    let request: MemberListRequest = match decode(call.message) {
-        Ok(request) => request,
-        Err(status) => return refuse(responder, status),
-    };
-    admit(
-        node,
-        identity,
-        request,
-        |_| Ask::Login,
-        move |node, request, pass| match pass {
-            Ok(_) if !request.linearizable => responder.send(answer(node)),
-            Ok(_) => {
-                let own = node.clone();
-                node.linearize_call(Weight::NONE, responder, move |allowed, responder| match allowed {
-                    Ok(()) => responder.send(answer(&own)),
-                    Err(error) => refuse(responder, error),
-                });
-            }
-            Err(error) => refuse(responder, error),
-        },
-    );
+pub(super) fn member_list(
+    node: &Arc<Node>,
+    _call: Call,
+    request: Permitted<User, MemberListRequest>,
+    responder: Responder,
+) {
+    if !request.linearizable {
+        return responder.send(answer(node));
+    }
+    let own = node.clone();
+    node.linearize_call(Weight::NONE, responder, move |allowed, responder| match allowed {
+        Ok(()) => responder.send(answer(&own)),
+        Err(error) => refuse(responder, error),
+    });
 }
 
 fn answer(node: &Node) -> Result<Reply, Status> {
@@ -63,119 +52,64 @@ fn show(member: store::Member) -> Member {
     }
 }
 
-pub(super) fn member_add(node: &Arc<Node>, call: Call, responder: Responder) {
-    let identity = Identity::of(&call);
-    let request: MemberAddRequest = match decode(call.message) {
-        Ok(request) => request,
-        Err(status) => return refuse(responder, status),
+pub(super) fn member_add(
+    node: &Arc<Node>,
+    _call: Call,
+    request: Permitted<Root, MemberAddRequest>,
+    responder: Responder,
+) {
+    let own = node.clone();
+    let done = move |responder: Responder, added: change::Added| match added {
+        Ok((member, members)) => responder.send(encode(&MemberAddResponse {
+            header: header(&own),
+            member: Some(show(member)),
+            members: shown(members),
+        })),
+        Err(error) => refuse(responder, error),
     };
-    let Some(urls) = config::peer_urls(&request.peer_ur_ls) else {
-        return refuse(responder, Error::MemberBadUrls);
-    };
-    admit(
-        node,
-        identity,
-        (urls, request.is_learner),
-        |_| Ask::Root,
-        move |node, (urls, is_learner), pass| {
-            if let Err(error) = pass {
-                return refuse(responder, error);
-            }
-            let own = node.clone();
-            let done = move |responder: Responder, added: change::Added| match added {
-                Ok((member, members)) => responder.send(encode(&MemberAddResponse {
-                    header: header(&own),
-                    member: Some(show(member)),
-                    members: shown(members),
-                })),
-                Err(error) => refuse(responder, error),
-            };
-            change::add(node, urls, is_learner, For::new(responder, done));
-        },
-    );
+    let (MemberAddRequest { peer_ur_ls, is_learner }, _) = request.into_parts();
+    change::add(node, peer_ur_ls, is_learner, For::new(responder, done));
 }
 
-pub(super) fn member_remove(node: &Arc<Node>, call: Call, responder: Responder) {
-    let identity = Identity::of(&call);
-    let request: MemberRemoveRequest = match decode(call.message) {
-        Ok(request) => request,
-        Err(status) => return refuse(responder, status),
+pub(super) fn member_remove(
+    node: &Arc<Node>,
+    _call: Call,
+    request: Permitted<Root, MemberRemoveRequest>,
+    responder: Responder,
+) {
+    let own = node.clone();
+    let done = move |responder: Responder, changed: change::Changed| match changed {
+        Ok(members) => responder.send(encode(&MemberRemoveResponse { header: header(&own), members: shown(members) })),
+        Err(error) => refuse(responder, error),
     };
-    admit(
-        node,
-        identity,
-        request.id,
-        |_| Ask::Root,
-        move |node, id, pass| {
-            if let Err(error) = pass {
-                return refuse(responder, error);
-            }
-            let own = node.clone();
-            let done = move |responder: Responder, changed: change::Changed| match changed {
-                Ok(members) => {
-                    responder.send(encode(&MemberRemoveResponse { header: header(&own), members: shown(members) }))
-                }
-                Err(error) => refuse(responder, error),
-            };
-            change::remove(node, id, For::new(responder, done));
-        },
-    );
+    change::remove(node, request.id, For::new(responder, done));
 }
 
-pub(super) fn member_update(node: &Arc<Node>, call: Call, responder: Responder) {
-    let identity = Identity::of(&call);
-    let request: MemberUpdateRequest = match decode(call.message) {
-        Ok(request) => request,
-        Err(status) => return refuse(responder, status),
+pub(super) fn member_update(
+    node: &Arc<Node>,
+    _call: Call,
+    request: Permitted<Root, MemberUpdateRequest>,
+    responder: Responder,
+) {
+    let own = node.clone();
+    let done = move |responder: Responder, changed: change::Changed| match changed {
+        Ok(members) => responder.send(encode(&MemberUpdateResponse { header: header(&own), members: shown(members) })),
+        Err(error) => refuse(responder, error),
     };
-    // etcd takes any text here; then the member can never be reached again.
-    let Some(urls) = config::peer_urls(&request.peer_ur_ls) else {
-        return refuse(responder, Error::MemberBadUrls);
-    };
-    admit(
-        node,
-        identity,
-        (request.id, urls),
-        |_| Ask::Root,
-        move |node, (id, urls), pass| {
-            if let Err(error) = pass {
-                return refuse(responder, error);
-            }
-            let own = node.clone();
-            let done = move |responder: Responder, changed: change::Changed| match changed {
-                Ok(members) => {
-                    responder.send(encode(&MemberUpdateResponse { header: header(&own), members: shown(members) }))
-                }
-                Err(error) => refuse(responder, error),
-            };
-            change::update(node, id, urls, For::new(responder, done));
-        },
-    );
+    let (MemberUpdateRequest { id, peer_ur_ls }, _) = request.into_parts();
+    change::update(node, id, peer_ur_ls, For::new(responder, done));
 }
 
-pub(super) fn member_promote(node: &Arc<Node>, call: Call, responder: Responder) {
-    let identity = Identity::of(&call);
-    let request: MemberPromoteRequest = match decode(call.message) {
-        Ok(request) => request,
-        Err(status) => return refuse(responder, status),
+pub(super) fn member_promote(
+    node: &Arc<Node>,
+    _call: Call,
+    request: Permitted<Root, MemberPromoteRequest>,
+    responder: Responder,
+) {
+    let own = node.clone();
+    let done = move |responder: Responder, changed: change::Changed| match changed {
+        Ok(members) => responder.send(encode(&MemberPromoteResponse { header: header(&own), members: shown(members) })),
+        Err(error) => refuse(responder, error),
     };
-    admit(
-        node,
-        identity,
-        request.id,
-        |_| Ask::Root,
-        move |node, id, pass| {
-            if let Err(error) = pass {
-                return refuse(responder, error);
-            }
-            let own = node.clone();
-            let done = move |responder: Responder, changed: change::Changed| match changed {
-                Ok(members) => {
-                    responder.send(encode(&MemberPromoteResponse { header: header(&own), members: shown(members) }))
-                }
-                Err(error) => refuse(responder, error),
-            };
-            change::promote(node, id, For::new(responder, done));
-        },
-    );
+    change::promote(node, request.id, For::new(responder, done));
 }

@@ -1,7 +1,8 @@
 //! `etcdserverpb.Maintenance/Downgrade`.
 
-use super::maintenance::as_root;
-use super::reply::{decode, encode, refuse};
+use super::reply::{encode, refuse};
+use crate::auth::Permitted;
+use crate::auth::rules::Root;
 use crate::cluster::downgrade;
 use crate::node::{self, For, Node, Weight};
 use api::etcdserverpb::downgrade_request::DowngradeAction;
@@ -11,15 +12,12 @@ use rpc::{Call, Responder, Status};
 use std::sync::Arc;
 use telemetry::logging;
 
-pub(super) fn downgrade(node: &Arc<Node>, call: Call, responder: Responder) {
-    let request: DowngradeRequest = match decode(call.message.clone()) {
-        Ok(request) => request,
-        Err(status) => return refuse(responder, status),
-    };
-    as_root(node, &call, responder, move |node, responder| decide(node, &request, responder));
-}
-
-fn decide(node: &Arc<Node>, request: &DowngradeRequest, responder: Responder) {
+pub(super) fn downgrade(
+    node: &Arc<Node>,
+    _call: Call,
+    request: Permitted<Root, DowngradeRequest>,
+    responder: Responder,
+) {
     let own = node.clone();
     let action = DowngradeAction::try_from(request.action);
     let target = match action {

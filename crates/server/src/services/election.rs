@@ -4,6 +4,8 @@ use super::local_client::{Answer, LocalClient, delete_op, if_created, oldest, pr
 use super::lock::{first_pair, own_revision};
 use super::lock_queue::{Contender, LockQueue};
 use super::reply::{decode, encode, refuse};
+use crate::auth::Asking;
+use crate::auth::rules::Parts;
 use crate::node::Node;
 use api::Code;
 use api::etcdserverpb::{RangeRequest, ResponseHeader};
@@ -15,12 +17,18 @@ use bytes::Bytes;
 use rpc::{Call, Responder, Status};
 use std::sync::Arc;
 
-pub(super) fn campaign(queue: &Arc<LockQueue>, node: &Arc<Node>, call: Call, responder: Responder) {
-    let request: CampaignRequest = match decode(call.message.clone()) {
+pub(super) fn campaign(
+    queue: &Arc<LockQueue>,
+    node: &Arc<Node>,
+    call: Call,
+    asking: Asking<Parts>,
+    responder: Responder,
+) {
+    let request: CampaignRequest = match decode(call.message) {
         Ok(request) => request,
         Err(status) => return refuse(responder, status),
     };
-    let caller = LocalClient::of(node, &call);
+    let caller = LocalClient::new(node, asking);
     let (own, queue) = (caller.clone(), queue.clone());
     caller.session(request.lease, move |session| match session {
         Ok(lease) => stand(&queue, own, request, lease, responder),
@@ -117,14 +125,14 @@ fn of_leader(leader: Option<LeaderKey>) -> Answer<LeaderKey> {
     leader.ok_or_else(|| Status::new(Code::Unknown, "\"leader\" field must be provided"))
 }
 
-pub(super) fn proclaim(node: &Arc<Node>, call: Call, responder: Responder) {
-    let decoded = decode::<ProclaimRequest>(call.message.clone())
-        .and_then(|request| Ok((of_leader(request.leader)?, request.value)));
+pub(super) fn proclaim(_: &Arc<LockQueue>, node: &Arc<Node>, call: Call, asking: Asking<Parts>, responder: Responder) {
+    let decoded =
+        decode::<ProclaimRequest>(call.message).and_then(|request| Ok((of_leader(request.leader)?, request.value)));
     let (leader, value) = match decoded {
         Ok(decoded) => decoded,
         Err(status) => return refuse(responder, status),
     };
-    let caller = LocalClient::of(node, &call);
+    let caller = LocalClient::new(node, asking);
     let own = caller.clone();
     caller.session(leader.lease, move |session| match session {
         Ok(lease) => own.proclaim(&leader, lease, value, move |answer| {
@@ -134,12 +142,12 @@ pub(super) fn proclaim(node: &Arc<Node>, call: Call, responder: Responder) {
     });
 }
 
-pub(super) fn leader(node: &Arc<Node>, call: Call, responder: Responder) {
-    let request: LeaderRequest = match decode(call.message.clone()) {
+pub(super) fn leader(_: &Arc<LockQueue>, node: &Arc<Node>, call: Call, asking: Asking<Parts>, responder: Responder) {
+    let request: LeaderRequest = match decode(call.message) {
         Ok(request) => request,
         Err(status) => return refuse(responder, status),
     };
-    LocalClient::of(node, &call).range(oldest(&prefix(&request.name)), move |answer| {
+    LocalClient::new(node, asking).range(oldest(&prefix(&request.name)), move |answer| {
         responder.send(answer.and_then(|found| match found.kvs.into_iter().next() {
             Some(pair) => encode(&LeaderResponse { header: found.header, kv: Some(pair) }),
             None => Err(Status::new(Code::Unknown, "election: no leader")),
@@ -147,15 +155,15 @@ pub(super) fn leader(node: &Arc<Node>, call: Call, responder: Responder) {
     });
 }
 
-pub(super) fn resign(node: &Arc<Node>, call: Call, responder: Responder) {
-    let decoded = decode::<ResignRequest>(call.message.clone()).and_then(|request| of_leader(request.leader));
+pub(super) fn resign(_: &Arc<LockQueue>, node: &Arc<Node>, call: Call, asking: Asking<Parts>, responder: Responder) {
+    let decoded = decode::<ResignRequest>(call.message).and_then(|request| of_leader(request.leader));
     let leader = match decoded {
         Ok(leader) => leader,
         Err(status) => return refuse(responder, status),
     };
     let request = if_created(&leader.key, leader.rev, vec![delete_op(&leader.key)]);
     // Who does not lead any more has nothing to resign from, which is no error.
-    LocalClient::of(node, &call).txn(&request, move |answer| {
+    LocalClient::new(node, asking).txn(&request, move |answer| {
         responder.send(answer.and_then(|txn| encode(&ResignResponse { header: txn.header })));
     });
 }

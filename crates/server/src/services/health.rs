@@ -1,9 +1,11 @@
 //! `grpc.health.v1.Health`: the server as a whole, named `""`.
 
 use super::reply::refuse;
+use crate::node::Node;
 use api::Code;
 use bytes::Bytes;
-use rpc::{Call, Outbound, Reply, Responder, Status, StreamHandler};
+use rpc::{Call, Outbound, Reply, Responder, Status, StreamCall, StreamHandler};
+use std::sync::Arc;
 
 /// `HealthCheckResponse { status: SERVING }`.
 const SERVING: &[u8] = &[0x08, 0x01];
@@ -13,7 +15,7 @@ const SERVICE_UNKNOWN: &[u8] = &[0x08, 0x03];
 /// `HealthListResponse { statuses: { "": SERVING } }`.
 const ALL_SERVING: &[u8] = &[0x0a, 0x06, 0x0a, 0x00, 0x12, 0x02, 0x08, 0x01];
 
-pub(super) fn list(responder: Responder) {
+pub(super) fn list(_: &Arc<Node>, _call: Call, responder: Responder) {
     responder.send(Ok(Reply::Whole(Bytes::from_static(ALL_SERVING))));
 }
 
@@ -22,7 +24,7 @@ fn names_server(message: &[u8]) -> bool {
     message.is_empty() || message == [0x0a, 0x00]
 }
 
-pub(super) fn check(call: Call, responder: Responder) {
+pub(super) fn check(_: &Arc<Node>, call: Call, responder: Responder) {
     if names_server(&call.message) {
         responder.send(Ok(Reply::Whole(Bytes::from_static(SERVING))));
     } else {
@@ -32,6 +34,12 @@ pub(super) fn check(call: Call, responder: Responder) {
 
 /// A health watch: the first answer stands until the server goes.
 pub(super) struct Watch;
+
+impl Watch {
+    pub(super) fn new(_: &Arc<Node>, _call: StreamCall) -> Watch {
+        Watch
+    }
+}
 
 impl StreamHandler for Watch {
     fn message(&mut self, message: Bytes, out: &mut Outbound<'_>) {

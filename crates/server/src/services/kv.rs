@@ -1,15 +1,15 @@
 //! `etcdserverpb.KV`.
 
 use super::auth_retry::TRIES_MAX;
-use super::reply::{decode, outcome, refuse, unreadable};
+use super::reply::{outcome, refuse};
+use super::timed::{Reading, TimedRange, TimedTxn};
 use super::within::{self, Order, Stop, Terms, counted, held, with_room};
-use crate::auth::{Identity, Principal, admit, identify};
-use crate::metrics::{Answered, Operation};
+use crate::auth::rules::{Keys, Root};
+use crate::auth::{Permitted, Rule};
+use crate::metrics::Answered;
 use crate::node::{self, Claim, For, Node};
-use api::etcdserverpb::{
-    CompactionRequest, DeleteRangeRequest, PutRequest, RangeRequest, ResponseHeader, TxnRequest, request_op::Request,
-};
-use api::{Error, KeyRange, Message, check, limits, varint};
+use api::etcdserverpb::{CompactionRequest, DeleteRangeRequest, PutRequest, RangeRequest, ResponseHeader, TxnRequest};
+use api::{Error, KeyRange, Message, limits, varint};
 use bytes::{BufMut, Bytes, BytesMut};
 use contain::contain;
 use contain::lock;
@@ -17,8 +17,7 @@ use rpc::{Address, Call, Reply, Responder, Status};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
-use store::{Ask, Author, Kvs, RangeAnswer, Space, TxnAnswer};
+use store::{Author, Kvs, RangeAnswer, Space, TxnAnswer};
 
 /// Answers up to this size are built in one piece; larger ones are produced as the client's window opens.
 const WHOLE_BYTES_MAX: usize = limits::TURN_BYTES_MAX;
@@ -30,121 +29,31 @@ fn sum<const N: usize>(lens: [usize; N]) -> usize {
     lens.into_iter().fold(0, usize::saturating_add)
 }
 
-pub(super) fn range(node: &Arc<Node>, call: Call, responder: Responder) {
-    let (identity, client) = (Identity::of(&call), call.peer.address);
-    let request_bytes = call.message.len();
-    let request: RangeRequest = match decode(call.message) {
-        Ok(request) => request,
-        Err(status) => return refuse(responder, status),
-    };
-    if let Err(error) = check::range(&request) {
-        return refuse(responder, error);
-    }
-    let serializable = request.serializable;
-    read(
-        node,
-        identity,
-        serializable,
-        Reading::new(Operation::Range),
-        responder,
-        move |node, pass, reading, responder| {
-            if let Err(error) = pass.decide(Ask::Range(&request), &node.store) {
-                reading.end(node, false);
-                return refuse(responder, error);
-            }
-            let mut pass = pass;
-            let is_heavy = node.store.is_heavy(&request);
-            let likely_bytes = if is_heavy { node.store.places_bytes(&request) } else { 0 };
-            within::answer(node, Order { client, is_heavy, likely_bytes, request_bytes }, responder, move |terms| {
-                let answer = answer_permitted(terms, &mut pass, &request);
-                if !matches!(answer, Err(Stop::Needs(_)))
-                    && let Some(took) = reading.end(terms.node, answer.is_ok())
-                {
-                    let bytes = answer.as_ref().map_or(0, Reply::len);
-                    // What it counts is in the answer, which is encoded already.
-                    let answered = Answered { count: -1, bytes };
-                    terms.node.metrics.slow.read(&request, took, reading.waited(), answered);
-                }
-                answer
-            });
-        },
-    );
-}
-
-/// A read under way: what it is counted as, and when it came.
-#[derive(Clone, Copy)]
-struct Reading {
-    operation: Operation,
-    began: Instant,
-    /// When it was allowed to look at the store.
-    allowed: Instant,
-}
-
-impl Reading {
-    fn new(operation: Operation) -> Reading {
-        let now = Instant::now();
-        Reading { operation, began: now, allowed: now }
-    }
-
-    /// How long it waited to be allowed.
-    fn waited(&self) -> Duration {
-        self.allowed.duration_since(self.began)
-    }
-
-    /// Counts what it took, and says if that is too long.
-    fn end(self, node: &Node, ok: bool) -> Option<Duration> {
-        let (now, metrics) = (Instant::now(), &node.metrics);
-        let (total, took) = (now.duration_since(self.began), now.duration_since(self.allowed));
-        metrics.requests.observe(self.operation, ok, total);
-        metrics.stages.read.observe(took);
-        if self.allowed != self.began {
-            metrics.stages.read_index.observe(self.waited());
+pub(super) fn range(node: &Arc<Node>, call: Call, mut range: Permitted<Keys, TimedRange>, responder: Responder) {
+    let (client, request_bytes) = (call.peer.address, call.message.len());
+    let is_heavy = node.store.is_heavy(&range.request);
+    let likely_bytes = if is_heavy { node.store.places_bytes(&range.request) } else { 0 };
+    within::answer(node, Order { client, is_heavy, likely_bytes, request_bytes }, responder, move |terms| {
+        let answer = answer_permitted(terms, &mut range);
+        if !matches!(answer, Err(Stop::Needs(_)))
+            && let Some(took) = range.reading.end(terms.node, answer.is_ok())
+        {
+            let bytes = answer.as_ref().map_or(0, Reply::len);
+            // What it counts is in the answer, which is encoded already.
+            let answered = Answered { count: -1, bytes };
+            terms.node.metrics.slow.read(&range.request, took, range.reading.waited(), answered);
         }
-        if self.operation == Operation::Range {
-            metrics.reads.range(ok, took);
-        }
-        (total > node.config.warning_unary_request).then_some(total)
-    }
-}
-
-/// Runs `then` once it is known who asks and the answer may be read here: at once for a serializable read.
-fn read(
-    node: &Arc<Node>,
-    identity: Identity,
-    serializable: bool,
-    mut reading: Reading,
-    responder: Responder,
-    then: impl FnOnce(&Arc<Node>, Principal, Reading, Responder) + Send + 'static,
-) {
-    let waits = !serializable && !node.status.serves_local_reads();
-    if serializable {
-        return identify(node, identity, move |node, pass| match pass {
-            Ok(pass) => then(node, pass, reading, responder),
-            Err(error) => {
-                reading.end(node, false);
-                refuse(responder, error);
-            }
-        });
-    }
-    let own = node.clone();
-    // After the read index: what was acknowledged about users and permissions counts too.
-    node.linearize_call(identity.weight(), responder, move |allowed, responder| {
-        if waits {
-            reading.allowed = Instant::now();
-        }
-        match allowed.and_then(|()| own.pass_now(&identity)) {
-            Ok(pass) => then(&own, pass, reading, responder),
-            Err(error) => {
-                own.metrics.requests.observe(reading.operation, false, reading.waited());
-                refuse(responder, error);
-            }
-        }
+        answer
     });
 }
 
 /// The answer, if who asked may still have it: it was built from what was in the store after they were permitted.
-pub(super) fn still(node: &Node, pass: &Principal, answer: Result<Reply, Status>) -> Result<Reply, Status> {
-    pass.check_unchanged(&node.store)?;
+pub(super) fn still<R: Rule<M>, M>(
+    node: &Node,
+    request: &Permitted<R, M>,
+    answer: Result<Reply, Status>,
+) -> Result<Reply, Status> {
+    request.check_unchanged(&node.store)?;
     answer
 }
 
@@ -182,13 +91,13 @@ pub(super) fn run_slowly_with(
 }
 
 /// Reads as often as users and permissions change meanwhile, within reason: the answer is from before the change or from after it.
-fn answer_permitted(terms: &Terms<'_>, pass: &mut Principal, request: &RangeRequest) -> Result<Reply, Stop> {
+fn answer_permitted(terms: &Terms<'_>, range: &mut Permitted<Keys, TimedRange>) -> Result<Reply, Stop> {
     for _ in 0..TRIES_MAX {
-        let answer = answer_range(terms, request);
-        if matches!(answer, Err(Stop::Needs(_))) || pass.check_unchanged(&terms.node.store).is_ok() {
+        let answer = answer_range(terms, &range.request);
+        if matches!(answer, Err(Stop::Needs(_))) || range.check_unchanged(&terms.node.store).is_ok() {
             return answer;
         }
-        pass.decide_anew(Ask::Range(request), &terms.node.store)?;
+        range.decide_anew(&terms.node.store)?;
     }
     Err(Error::AuthOldRevision.into())
 }
@@ -350,173 +259,75 @@ impl rpc::Source for PairsSource {
     }
 }
 
-pub(super) fn put(node: &Arc<Node>, call: Call, responder: Responder) {
-    let (identity, client) = (Identity::of(&call), call.peer.address);
-    let (message, is_alone) = (call.message, call.is_alone);
-    let request: PutRequest = match decode(message.clone()) {
-        Ok(request) => request,
-        Err(status) => return refuse(responder, status),
-    };
-    if let Err(error) = check::put(&request) {
-        return refuse(responder, error);
-    }
-    admit(
-        node,
-        identity,
-        request,
-        |request| Ask::Put(request),
-        move |node, request, pass| {
-            let pass = match pass {
-                Ok(pass) => pass,
-                Err(error) => return refuse(responder, error),
-            };
-            let bytes = if request.prev_kv { node.store.pair_bytes(&request.key) } else { 0 };
-            let kept = move |node: &Arc<Node>| Ok((None, node.claim_space(store::put_cost(&request))?));
-            let proposal = Within { author: pass.author(), field: node::PUT, message, is_alone, client };
-            propose_within(bytes, proposal, node, responder, kept);
-        },
-    );
+pub(super) fn put(node: &Arc<Node>, call: Call, put: Permitted<Keys, PutRequest>, responder: Responder) {
+    let bytes = if put.prev_kv { node.store.pair_bytes(&put.key) } else { 0 };
+    let within = Within::of(call, put.author(), node::PUT);
+    let kept = move |node: &Arc<Node>| Ok((None, node.claim_space(store::put_cost(&put))?));
+    propose_within(bytes, within, node, responder, kept);
 }
 
-pub(super) fn delete_range(node: &Arc<Node>, call: Call, responder: Responder) {
-    let identity = Identity::of(&call);
-    let request: DeleteRangeRequest = match decode(call.message.clone()) {
-        Ok(request) => request,
-        Err(status) => return refuse(responder, status),
-    };
-    if let Err(error) = check::delete_range(&request) {
-        return refuse(responder, error);
-    }
-    admit(
-        node,
-        identity,
-        request,
-        |request| Ask::DeleteRange(request),
-        move |node, request, pass| {
-            let pass = match pass {
-                Ok(pass) => pass,
-                Err(error) => return refuse(responder, error),
-            };
-            let is_heavy = node.store.is_heavy_delete(&request);
-            let within = Within::of(call, &pass, node::DELETE_RANGE);
-            weigh(is_heavy, within, node, responder, move |within, node, responder| {
-                if node.store.delete_answer_is_too_large(&request) {
-                    return refuse(responder, Error::TxnAnswerTooLarge);
-                }
-                let range = KeyRange::new(&request.key, &request.range_end);
-                let bytes = if request.prev_kv { node.store.pairs_bytes(range) } else { 0 };
-                let kept = move |node: &Arc<Node>| {
-                    if node.store.delete_answer_is_too_large(&request) {
-                        return Err(Error::TxnAnswerTooLarge);
-                    }
-                    let cost = node.store.delete_cost_bytes(KeyRange::new(&request.key, &request.range_end));
-                    Ok((Some(node.claim_room(cost)?), Space::default()))
-                };
-                propose_within(bytes, within, node, responder, kept);
-            });
-        },
-    );
-}
-
-pub(super) fn txn(node: &Arc<Node>, call: Call, responder: Responder) {
-    let (identity, client, request_bytes) = (Identity::of(&call), call.peer.address, call.message.len());
-    let request: TxnRequest = match contain(|| api::decode::txn(call.message.clone())) {
-        Ok(Ok(request)) => request,
-        Ok(Err(api::decode::Error::TooDeep)) => return refuse(responder, Error::TooManyOps),
-        Ok(Err(api::decode::Error::Malformed(error))) => return refuse(responder, unreadable(&error)),
-        Err(panicked) => return refuse(responder, panicked),
-    };
-    if let Err(error) = check::txn(&request, node.config.max_txn_ops) {
-        return refuse(responder, error);
-    }
-    match only_reads(&request) {
-        Some(serializable) => read(
-            node,
-            identity,
-            serializable,
-            Reading::new(Operation::ReadonlyTxn),
-            responder,
-            move |node, pass, reading, responder| {
-                if let Err(error) = pass.decide(Ask::Txn(&request), &node.store) {
-                    reading.end(node, false);
-                    return refuse(responder, error);
-                }
-                let is_heavy = node.store.is_heavy_txn(&request);
-                let likely_bytes = if is_heavy { node.store.txn_places_bytes(&request) } else { 0 };
-                within::answer(
-                    node,
-                    Order { client, is_heavy, likely_bytes, request_bytes },
-                    responder,
-                    move |terms| {
-                        let answer = answer_read_txn(terms, &request);
-                        if !matches!(answer, Err(Stop::Needs(_))) {
-                            reading.end(terms.node, answer.is_ok());
-                            pass.check_unchanged(&terms.node.store)?;
-                        }
-                        answer
-                    },
-                );
-            },
-        ),
-        None => {
-            admit(
-                node,
-                identity,
-                request,
-                |request| Ask::Txn(request),
-                move |node, request, pass| {
-                    let pass = match pass {
-                        Ok(pass) => pass,
-                        Err(error) => return refuse(responder, error),
-                    };
-                    let is_heavy = node.store.is_heavy_write_txn(&request);
-                    let within = Within::of(call, &pass, node::TXN);
-                    weigh(is_heavy, within, node, responder, move |within, node, responder| {
-                        let bytes = node.store.txn_answer_bytes(&request);
-                        let kept = move |node: &Arc<Node>| {
-                            let space = node.claim_space(store::txn_cost(&request))?;
-                            let room = node.claim_room(node.store.txn_delete_cost_bytes(&request))?;
-                            Ok((Some(room), space))
-                        };
-                        propose_within(bytes, within, node, responder, kept);
-                    });
-                },
-            );
+pub(super) fn delete_range(
+    node: &Arc<Node>,
+    call: Call,
+    request: Permitted<Keys, DeleteRangeRequest>,
+    responder: Responder,
+) {
+    let is_heavy = node.store.is_heavy_delete(&request);
+    let within = Within::of(call, request.author(), node::DELETE_RANGE);
+    weigh(is_heavy, within, node, responder, move |within, node, responder| {
+        if node.store.delete_answer_is_too_large(&request) {
+            return refuse(responder, Error::TxnAnswerTooLarge);
         }
+        let range = KeyRange::new(&request.key, &request.range_end);
+        let bytes = if request.prev_kv { node.store.pairs_bytes(range) } else { 0 };
+        let kept = move |node: &Arc<Node>| {
+            if node.store.delete_answer_is_too_large(&request) {
+                return Err(Error::TxnAnswerTooLarge);
+            }
+            let cost = node.store.delete_cost_bytes(KeyRange::new(&request.key, &request.range_end));
+            Ok((Some(node.claim_room(cost)?), Space::default()))
+        };
+        propose_within(bytes, within, node, responder, kept);
+    });
+}
+
+pub(super) fn txn(node: &Arc<Node>, call: Call, txn: Permitted<Keys, TimedTxn>, responder: Responder) {
+    match txn.reading {
+        Some(reading) => read_txn(node, call, txn, reading, responder),
+        None => write_txn(node, call, txn, responder),
     }
 }
 
-/// `Some` when every operation is a range; then whether all of them are content with local data.
-fn only_reads(request: &TxnRequest) -> Option<bool> {
-    let mut serializable = true;
-    for op in request.success.iter().chain(&request.failure) {
-        match &op.request {
-            Some(Request::RequestRange(range)) => serializable &= range.serializable,
-            _ => return None,
+fn read_txn(node: &Arc<Node>, call: Call, txn: Permitted<Keys, TimedTxn>, reading: Reading, responder: Responder) {
+    let (client, request_bytes) = (call.peer.address, call.message.len());
+    let is_heavy = node.store.is_heavy_txn(&txn.request);
+    let likely_bytes = if is_heavy { node.store.txn_places_bytes(&txn.request) } else { 0 };
+    within::answer(node, Order { client, is_heavy, likely_bytes, request_bytes }, responder, move |terms| {
+        let answer = answer_read_txn(terms, &txn.request);
+        if !matches!(answer, Err(Stop::Needs(_))) {
+            reading.end(terms.node, answer.is_ok());
+            txn.check_unchanged(&terms.node.store)?;
         }
-    }
-    Some(serializable)
+        answer
+    });
 }
 
-pub(super) fn compact(node: &Arc<Node>, call: Call, responder: Responder) {
-    let identity = Identity::of(&call);
-    let request: CompactionRequest = match decode(call.message.clone()) {
-        Ok(request) => request,
-        Err(status) => return refuse(responder, status),
-    };
-    admit(
-        node,
-        identity,
-        request,
-        |_| Ask::Root,
-        move |node, request, pass| match pass {
-            Ok(pass) => compact_as(node, pass.author(), request, &call, responder),
-            Err(error) => refuse(responder, error),
-        },
-    );
+fn write_txn(node: &Arc<Node>, call: Call, txn: Permitted<Keys, TimedTxn>, responder: Responder) {
+    let is_heavy = node.store.is_heavy_write_txn(&txn.request);
+    let within = Within::of(call, txn.author(), node::TXN);
+    weigh(is_heavy, within, node, responder, move |within, node, responder| {
+        let bytes = node.store.txn_answer_bytes(&txn.request);
+        let kept = move |node: &Arc<Node>| {
+            let space = node.claim_space(store::txn_cost(&txn.request))?;
+            let room = node.claim_room(node.store.txn_delete_cost_bytes(&txn.request))?;
+            Ok((Some(room), space))
+        };
+        propose_within(bytes, within, node, responder, kept);
+    });
 }
 
-fn compact_as(node: &Arc<Node>, author: Author, request: CompactionRequest, call: &Call, responder: Responder) {
+pub(super) fn compact(node: &Arc<Node>, call: Call, request: Permitted<Root, CompactionRequest>, responder: Responder) {
+    let author = request.author();
     if !request.physical {
         return propose(node, author, node::COMPACTION, &call.message, call.is_alone, responder);
     }
@@ -581,9 +392,9 @@ struct Within {
 }
 
 impl Within {
-    fn of(call: Call, pass: &Principal, field: u32) -> Within {
+    fn of(call: Call, author: Author, field: u32) -> Within {
         let Call { message, is_alone, peer, .. } = call;
-        Within { author: pass.author(), field, message, is_alone, client: peer.address }
+        Within { author, field, message, is_alone, client: peer.address }
     }
 }
 

@@ -3,12 +3,13 @@
 use super::kv::{propose_holding, propose_in, still};
 use super::reply::{decode, encode, refuse};
 use super::within::{self, Order, Stop, Terms, counted, with_room};
-use crate::auth::{Identity, admit};
+use crate::auth::rules::{Keys, User};
+use crate::auth::{Asking, Permitted};
 use crate::cluster;
 use crate::node::{self, Node};
 use api::etcdserverpb::{
-    LeaseGrantRequest, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseLeasesResponse, LeaseRevokeRequest,
-    LeaseStatus, LeaseTimeToLiveRequest, ResponseHeader,
+    LeaseGrantRequest, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseLeasesRequest, LeaseLeasesResponse,
+    LeaseRevokeRequest, LeaseStatus, LeaseTimeToLiveRequest, ResponseHeader,
 };
 use api::limits::INLINE_SORT_KEYS_MAX;
 use api::{Error, Message, limits};
@@ -19,38 +20,25 @@ use rpc::{Address, Call, Outbound, Reply, Responder, Status, StreamCall, StreamH
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
-use store::{Ask, Space};
+use store::Space;
 
-pub(super) fn grant(node: &Arc<Node>, call: Call, responder: Responder) {
-    let (identity, is_alone) = (Identity::of(&call), call.is_alone);
-    let mut request: LeaseGrantRequest = match decode(call.message) {
-        Ok(request) => request,
-        Err(status) => return refuse(responder, status),
-    };
+pub(super) fn grant(node: &Arc<Node>, call: Call, request: Permitted<User, LeaseGrantRequest>, responder: Responder) {
+    let (mut request, author) = request.into_parts();
     // Only an id that is drawn here may be drawn again; a client's own id in use is for the store to refuse.
-    let drawn = request.id == 0;
-    if drawn {
+    if request.id == 0 {
         request.id = free_id(node);
     }
     raise(node, &mut request);
-    admit(
-        node,
-        identity,
-        request,
-        |_| Ask::Login,
-        move |node, request, pass| match pass {
-            // What is wrong with a request is for those who may make it.
-            Ok(_) if request.ttl > limits::LEASE_TTL_SECONDS_MAX => refuse(responder, Error::LeaseTtlTooLarge),
-            Ok(pass) => match node.claim_space(store::LEASE_BYTES) {
-                Ok(space) => {
-                    let request = request.encode_to_vec();
-                    propose_holding(space, node, pass.author(), node::LEASE_GRANT, &request, is_alone, responder);
-                }
-                Err(error) => refuse(responder, error),
-            },
-            Err(error) => refuse(responder, error),
-        },
-    );
+    if request.ttl > limits::LEASE_TTL_SECONDS_MAX {
+        return refuse(responder, Error::LeaseTtlTooLarge);
+    }
+    match node.claim_space(store::LEASE_BYTES) {
+        Ok(space) => {
+            let request = request.encode_to_vec();
+            propose_holding(space, node, author, node::LEASE_GRANT, &request, call.is_alone, responder);
+        }
+        Err(error) => refuse(responder, error),
+    }
 }
 
 /// Raises a time to live that is too short, here and not where it is applied: members with other flags would come to differ.
@@ -73,90 +61,59 @@ fn random_id() -> i64 {
     (RandomState::new().hash_one(0u64) >> 1) as i64
 }
 
-pub(super) fn revoke(node: &Arc<Node>, call: Call, responder: Responder) {
-    let request: LeaseRevokeRequest = match decode(call.message.clone()) {
-        Ok(request) => request,
-        Err(status) => return refuse(responder, status),
-    };
-    admit(
-        node,
-        Identity::of(&call),
-        request,
-        |request| Ask::Lease(request.id),
-        move |node, request, pass| {
-            let claim = || node.claim_room(node.store.revoke_cost_bytes(request.id));
-            match pass.and_then(|pass| claim().map(|room| (pass, room))) {
-                Ok((pass, room)) => {
-                    propose_in((room, Space::default()), node, pass.author(), node::LEASE_REVOKE, &call, responder);
-                }
-                Err(error) => refuse(responder, error),
-            }
-        },
-    );
+pub(super) fn revoke(node: &Arc<Node>, call: Call, request: Permitted<Keys, LeaseRevokeRequest>, responder: Responder) {
+    match node.claim_room(node.store.revoke_cost_bytes(request.id)) {
+        Ok(room) => {
+            propose_in((room, Space::default()), node, request.author(), node::LEASE_REVOKE, &call, responder);
+        }
+        Err(error) => refuse(responder, error),
+    }
 }
 
 /// What a key of a lease is taken for before it is seen.
 const KEY_BYTES_GUESS: u64 = 64;
 
-pub(super) fn time_to_live(node: &Arc<Node>, call: Call, responder: Responder) {
-    let (identity, client) = (Identity::of(&call), call.peer.address);
-    let request: LeaseTimeToLiveRequest = match decode(call.message) {
-        Ok(request) => request,
-        Err(status) => return refuse(responder, status),
-    };
-    admit(node, identity, request, ask_time_to_live, move |node, request, pass| {
-        let pass = match pass {
-            Ok(pass) => pass,
-            Err(error) => return refuse(responder, error),
-        };
-        // The keys, the message and its encoding.
-        let keys = if request.keys { node.store.leases().keys_count(request.id) } else { 0 };
-        let bytes = (keys as u64).saturating_mul(2 * KEY_BYTES_GUESS);
-        with_room(node, client, 0, bytes, responder, move |node, claim, responder| {
-            let own = node.clone();
-            cluster::leases::time_to_live(node, client, request, move |found| {
-                // Keys may have been put on the lease meanwhile.
-                let permitted = pass.decide(ask_time_to_live(&request), &own.store);
-                match found.and_then(|found| permitted.map(|()| found)) {
-                    Ok(mut response) => {
-                        response.header = Some(own.header(own.store.revision()));
-                        let reply = encode(&response).map(|reply| counted(&own, claim, reply));
-                        responder.send(still(&own, &pass, reply));
-                    }
-                    Err(error) => refuse(responder, error),
+pub(super) fn time_to_live(
+    node: &Arc<Node>,
+    call: Call,
+    request: Permitted<Keys, LeaseTimeToLiveRequest>,
+    responder: Responder,
+) {
+    let client = call.peer.address;
+    // The keys, the message and its encoding.
+    let keys = if request.keys { node.store.leases().keys_count(request.id) } else { 0 };
+    let bytes = (keys as u64).saturating_mul(2 * KEY_BYTES_GUESS);
+    with_room(node, client, 0, bytes, responder, move |node, claim, responder| {
+        let own = node.clone();
+        cluster::leases::time_to_live(node, client, *request, move |found| {
+            // Keys may have been put on the lease meanwhile.
+            let permitted = request.decide_again(&own.store);
+            match found.and_then(|found| permitted.map(|()| found)) {
+                Ok(mut response) => {
+                    response.header = Some(own.header(own.store.revision()));
+                    let reply = encode(&response).map(|reply| counted(&own, claim, reply));
+                    responder.send(still(&own, &request, reply));
                 }
-            });
+                Err(error) => refuse(responder, error),
+            }
         });
     });
 }
 
-fn ask_time_to_live(request: &LeaseTimeToLiveRequest) -> Ask<'_> {
-    if request.keys { Ask::LeaseKeys(request.id) } else { Ask::Login }
-}
-
-pub(super) fn leases(node: &Arc<Node>, call: Call, responder: Responder) {
-    let (own, identity, client) = (node.clone(), Identity::of(&call), call.peer.address);
-    node.linearize_call(identity.weight(), responder, move |allowed, responder| {
-        let pass = allowed.and_then(|()| own.pass_now(&identity));
-        match pass.and_then(|pass| pass.decide(Ask::AllLeases, &own.store).map(|()| pass)) {
-            Ok(pass) => {
-                let leases = own.store.leases().count();
-                let order = Order {
-                    client,
-                    is_heavy: leases > INLINE_SORT_KEYS_MAX,
-                    likely_bytes: leases_bytes(leases),
-                    request_bytes: 0,
-                };
-                within::answer(&own, order, responder, move |terms| {
-                    let answer = answer_leases(terms);
-                    if !matches!(answer, Err(Stop::Needs(_))) {
-                        pass.check_unchanged(&terms.node.store)?;
-                    }
-                    answer
-                });
-            }
-            Err(error) => refuse(responder, error),
+pub(super) fn leases(node: &Arc<Node>, call: Call, request: Permitted<Keys, LeaseLeasesRequest>, responder: Responder) {
+    let leases = node.store.leases().count();
+    let order = Order {
+        client: call.peer.address,
+        is_heavy: leases > INLINE_SORT_KEYS_MAX,
+        likely_bytes: leases_bytes(leases),
+        request_bytes: 0,
+    };
+    within::answer(node, order, responder, move |terms| {
+        let answer = answer_leases(terms);
+        if !matches!(answer, Err(Stop::Needs(_))) {
+            request.check_unchanged(&terms.node.store)?;
         }
+        answer
     });
 }
 
@@ -187,7 +144,7 @@ const KEEP_ALIVE_BYTES: usize = 3 * size_of::<i64>();
 /// A keep-alive stream: requests are answered in order, by the leader's word.
 pub(super) struct KeepAlive {
     node: Arc<Node>,
-    identity: Identity,
+    asking: Asking<Keys>,
     client: Address,
     waker: StreamWaker,
     /// Requests that the leader has not been asked about yet.
@@ -203,10 +160,10 @@ pub(super) struct KeepAlive {
 }
 
 impl KeepAlive {
-    pub(super) fn new(node: &Arc<Node>, call: StreamCall) -> KeepAlive {
+    pub(super) fn new(node: &Arc<Node>, call: StreamCall, asking: Asking<Keys>) -> KeepAlive {
         KeepAlive {
             node: node.clone(),
-            identity: Identity::of_stream(&call),
+            asking,
             client: call.peer.address,
             waker: call.waker,
             waiting: VecDeque::new(),
@@ -291,8 +248,7 @@ impl KeepAlive {
         if self.waiting.len() >= limits::KEEP_ALIVES_WAITING_MAX {
             return Err(Error::TooManyRequests.into());
         }
-        self.node.pass_now(&self.identity)?.decide(Ask::Lease(request.id), &self.node.store)?;
-        self.waiting.push_back(request.id);
+        self.waiting.push_back(self.asking.decide(&self.node, request)?.id);
         self.pump(out)?;
         self.hold()
     }

@@ -5,7 +5,8 @@
 
 use super::auth_retry::Tries;
 use super::reply::complete;
-use crate::auth::{Identity, admit};
+use crate::auth::rules::Parts;
+use crate::auth::{Asking, Permitted, Rule};
 use crate::node::{self, Node, Weight};
 use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use api::etcdserverpb::range_request::{SortOrder, SortTarget};
@@ -15,10 +16,10 @@ use api::etcdserverpb::{
 };
 use api::{Code, Error, KeyRange, Message, check};
 use bytes::{Bytes, BytesMut};
-use rpc::{Call, Status, StreamCall};
+use rpc::Status;
 use std::sync::Arc;
+use store::Response;
 use store::watch::{Hub, Sink, WatchStream};
-use store::{Ask, Response};
 
 /// Lifetime of the lease that a call without one gets.
 const SESSION_TTL_SECONDS: i64 = 60;
@@ -30,24 +31,19 @@ pub(super) type Answer<T> = Result<T, Status>;
 #[derive(Clone)]
 pub(super) struct LocalClient {
     pub(super) node: Arc<Node>,
-    identity: Identity,
+    asking: Asking<Parts>,
 }
 
 impl LocalClient {
-    /// For the client that made a call.
-    pub(super) fn of(node: &Arc<Node>, call: &Call) -> LocalClient {
-        LocalClient { node: node.clone(), identity: Identity::of(call) }
-    }
-
-    /// For the client that began a stream.
-    pub(super) fn of_stream(node: &Arc<Node>, call: &StreamCall) -> LocalClient {
-        LocalClient { node: node.clone(), identity: Identity::of_stream(call) }
+    /// For the client that asks.
+    pub(super) fn new(node: &Arc<Node>, asking: Asking<Parts>) -> LocalClient {
+        LocalClient { node: node.clone(), asking }
     }
 
     /// The same with so many bytes of the stream's message that are kept.
     #[must_use]
     pub(super) fn holding(&self, bytes: usize) -> LocalClient {
-        LocalClient { node: self.node.clone(), identity: self.identity.clone().holding(bytes) }
+        LocalClient { node: self.node.clone(), asking: self.asking.clone().holding(bytes) }
     }
 
     /// A stream of watches, which count as all others of the client do.
@@ -61,7 +57,7 @@ impl LocalClient {
 
     /// What is kept in memory of the call.
     pub(super) fn weight(&self) -> Weight {
-        self.identity.weight()
+        self.asking.weight()
     }
 
     /// The lease of a session: the given one, or a new one if there is none.
@@ -71,15 +67,10 @@ impl LocalClient {
         }
         let mut request = LeaseGrantRequest { id: super::lease::free_id(&self.node), ttl: SESSION_TTL_SECONDS };
         super::lease::raise(&self.node, &mut request);
-        let write = Write {
-            request,
-            field: node::LEASE_GRANT,
-            ask: |_| Ask::Login,
-            adds: |_| store::LEASE_BYTES,
-            deletes: |_, _| 0,
-        };
+        let write = Write { field: node::LEASE_GRANT, adds: |_| store::LEASE_BYTES, deletes: |_, _| 0 };
         self.write(
             write,
+            request,
             |response| match response {
                 Response::LeaseGrant(grant) => Some(grant.id),
                 _ => None,
@@ -95,15 +86,14 @@ impl LocalClient {
             return then(Err(unknown(error)));
         }
         let write = Write {
-            request: request.clone(),
             field: node::TXN,
-            ask: |request| Ask::Txn(request),
             adds: store::txn_cost,
             deletes: |node, request| node.store.txn_delete_cost_bytes(request),
         };
         let own = node.clone();
         self.write(
             write,
+            request.clone(),
             move |response| match response {
                 Response::Txn(mut txn) => {
                     complete(&own, &mut txn.header);
@@ -122,15 +112,14 @@ impl LocalClient {
             return then(Err(unknown(error)));
         }
         let write = Write {
-            request,
             field: node::DELETE_RANGE,
-            ask: |request| Ask::DeleteRange(request),
-            adds: |_| 0,
+            adds: |_: &DeleteRangeRequest| 0,
             deletes: |node, request| node.store.delete_cost_bytes(KeyRange::One(&request.key)),
         };
         let own = self.node.clone();
         self.write(
             write,
+            request,
             move |response| match response {
                 Response::DeleteRange(mut deleted) => {
                     complete(&own, &mut deleted.header);
@@ -146,49 +135,50 @@ impl LocalClient {
     fn write<R: Message + 'static, T>(
         &self,
         write: Write<R>,
+        request: R,
         read: impl FnOnce(Response) -> Option<T> + Send + 'static,
         then: impl FnOnce(Answer<T>) + Send + 'static,
-    ) {
+    ) where
+        Parts: Rule<R>,
+    {
         let then = move |outcome: node::Outcome| {
             then(outcome.map_err(unknown).and_then(|response| read(response).ok_or_else(unexpected)));
         };
-        self.clone().attempt(write, Tries::new(&self.node), Box::new(then));
+        self.clone().attempt(write, request, Tries::new(&self.node), Box::new(then));
     }
 
-    fn attempt<R: Message + 'static>(self, write: Write<R>, tries: Tries, then: node::Done) {
+    fn attempt<R: Message + 'static>(self, write: Write<R>, request: R, tries: Tries, then: node::Done)
+    where
+        Parts: Rule<R>,
+    {
         // Beside the client's call the request that was made of it waits.
-        let (node, identity) = (self.node.clone(), self.identity.clone().holding(write.request.encoded_len()));
-        let (ask, weight) = (write.ask, identity.weight());
-        admit(
-            &node,
-            identity,
-            write,
-            move |write| ask(&write.request),
-            move |node, write, pass| {
-                let claimed = |pass| {
-                    let space = node.claim_space((write.adds)(&write.request))?;
-                    Ok((pass, space, node.claim_room((write.deletes)(node, &write.request))?))
-                };
-                let (pass, space, room) = match pass.and_then(claimed) {
-                    Ok(claimed) => claimed,
-                    Err(error) => return then.end(Err(error)),
-                };
-                let (field, encoded) = (write.field, write.request.encode_to_vec());
-                let done = move |outcome: node::Outcome| {
-                    drop(space);
-                    room.end(&self.node, &outcome);
-                    let is_outdated = outcome == Err(Error::AuthOldRevision);
-                    match tries.next(&self.node).filter(|_| is_outdated) {
-                        None => then.end(outcome),
-                        Some(tries) => self.node.clone().linearize(weight, move |caught_up| match caught_up {
-                            Ok(()) => self.attempt(write, tries, then),
-                            Err(_) => then.end(outcome),
-                        }),
-                    }
-                };
-                node.propose(pass.author(), field, &encoded, Box::new(done));
-            },
-        );
+        let (node, asking) = (self.node.clone(), self.asking.clone().holding(request.encoded_len()));
+        let weight = asking.weight();
+        asking.admit(&node, request, move |node, decided| {
+            let claimed = |request: Permitted<Parts, R>| {
+                let space = node.claim_space((write.adds)(&request))?;
+                let room = node.claim_room((write.deletes)(node, &request))?;
+                Ok((request.into_parts(), space, room))
+            };
+            let ((request, author), space, room) = match decided.and_then(claimed) {
+                Ok(claimed) => claimed,
+                Err(error) => return then.end(Err(error)),
+            };
+            let (field, encoded) = (write.field, request.encode_to_vec());
+            let done = move |outcome: node::Outcome| {
+                drop(space);
+                room.end(&self.node, &outcome);
+                let is_outdated = outcome == Err(Error::AuthOldRevision);
+                match tries.next(&self.node).filter(|_| is_outdated) {
+                    None => then.end(outcome),
+                    Some(tries) => self.node.clone().linearize(weight, move |caught_up| match caught_up {
+                        Ok(()) => self.attempt(write, request, tries, then),
+                        Err(_) => then.end(outcome),
+                    }),
+                }
+            };
+            node.propose(author, field, &encoded, Box::new(done));
+        });
     }
 
     /// Takes back what a call has written: `key`, if it is still the one created at `revision`.
@@ -205,24 +195,23 @@ impl LocalClient {
         let is_here = self.node.status.serves_local_reads();
         self.node.linearize(weight, move |allowed| match allowed {
             Err(error) => then(Err(unknown(error))),
-            Ok(()) if is_here && !own.node.store.is_heavy(&request) => then(own.range_now(&request)),
+            Ok(()) if is_here && !own.node.store.is_heavy(&request) => then(own.range_now(request)),
             Ok(()) => own.range_slowly(request, then),
         });
     }
 
     fn range_slowly(&self, request: RangeRequest, then: impl FnOnce(Answer<RangeResponse>) + Send + 'static) {
         let own = self.clone();
-        if let Err(then) = self.node.slow.try_give(then, move |then| then(own.range_now(&request))) {
+        if let Err(then) = self.node.slow.try_give(then, move |then| then(own.range_now(request))) {
             then(Err(unknown(Error::TooManyRequests)));
         }
     }
 
     /// A range of what this member has, on this thread, if the client may see it.
-    pub(super) fn range_now(&self, request: &RangeRequest) -> Answer<RangeResponse> {
-        let pass = self.node.pass_now(&self.identity).map_err(unknown)?;
-        pass.decide(Ask::Range(request), &self.node.store).map_err(unknown)?;
-        let answer = self.node.store.range(request).map_err(unknown)?;
-        pass.check_unchanged(&self.node.store).map_err(unknown)?;
+    pub(super) fn range_now(&self, request: RangeRequest) -> Answer<RangeResponse> {
+        let request = self.asking.decide(&self.node, request).map_err(unknown)?;
+        let answer = self.node.store.range(&request).map_err(unknown)?;
+        request.check_unchanged(&self.node.store).map_err(unknown)?;
         Ok(RangeResponse {
             header: Some(self.node.header(answer.revision)),
             kvs: answer.kvs.to_messages(),
@@ -239,12 +228,10 @@ impl LocalClient {
     }
 }
 
-/// Something that goes through the log.
+/// How a request goes through the log.
 struct Write<R> {
-    request: R,
     /// Of the entry that it goes into.
     field: u32,
-    ask: fn(&R) -> Ask<'_>,
     /// What it adds to the store, asked once it is permitted, and what the things it deletes cost on the disks.
     adds: fn(&R) -> u64,
     deletes: fn(&Node, &R) -> u64,

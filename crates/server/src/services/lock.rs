@@ -3,6 +3,8 @@
 use super::local_client::{Answer, LocalClient, if_created, oldest, prefix, put_op, range_op, session_key};
 use super::lock_queue::{Contender, LockQueue};
 use super::reply::{decode, encode, refuse};
+use crate::auth::Asking;
+use crate::auth::rules::Parts;
 use crate::node::Node;
 use api::Code;
 use api::etcdserverpb::{RangeRequest, ResponseHeader, TxnResponse, response_op::Response};
@@ -12,12 +14,12 @@ use bytes::Bytes;
 use rpc::{Call, Responder, Status};
 use std::sync::Arc;
 
-pub(super) fn lock(queue: &Arc<LockQueue>, node: &Arc<Node>, call: Call, responder: Responder) {
-    let request: LockRequest = match decode(call.message.clone()) {
+pub(super) fn lock(queue: &Arc<LockQueue>, node: &Arc<Node>, call: Call, asking: Asking<Parts>, responder: Responder) {
+    let request: LockRequest = match decode(call.message) {
         Ok(request) => request,
         Err(status) => return refuse(responder, status),
     };
-    let caller = LocalClient::of(node, &call);
+    let caller = LocalClient::new(node, asking);
     let (own, queue) = (caller.clone(), queue.clone());
     caller.session(request.lease, move |session| match session {
         Ok(lease) => acquire(&queue, own, &prefix(&request.name), lease, responder),
@@ -25,9 +27,9 @@ pub(super) fn lock(queue: &Arc<LockQueue>, node: &Arc<Node>, call: Call, respond
     });
 }
 
-pub(super) fn unlock(node: &Arc<Node>, call: Call, responder: Responder) {
-    match decode::<UnlockRequest>(call.message.clone()) {
-        Ok(request) => LocalClient::of(node, &call).delete(request.key, move |answer| {
+pub(super) fn unlock(_: &Arc<LockQueue>, node: &Arc<Node>, call: Call, asking: Asking<Parts>, responder: Responder) {
+    match decode::<UnlockRequest>(call.message) {
+        Ok(request) => LocalClient::new(node, asking).delete(request.key, move |answer| {
             responder.send(answer.and_then(|deleted| encode(&UnlockResponse { header: deleted.header })));
         }),
         Err(status) => refuse(responder, status),

@@ -165,12 +165,12 @@ impl Queue<'_> {
         let request = youngest_until(&waiter.prefix, waiter.before);
         let node = waiter.caller.node.clone();
         if !node.store.is_heavy(&request) {
-            let found = waiter.caller.range_now(&request);
+            let found = waiter.caller.range_now(request);
             return self.found(id, found);
         }
         // The others do not wait for it.
         let (own, caller) = (self.own.clone(), waiter.caller.clone());
-        let look = move |_: Arc<Node>| own.post(Note::Found(id, caller.range_now(&request)));
+        let look = move |_: Arc<Node>| own.post(Note::Found(id, caller.range_now(request)));
         if waiter.caller.node.slow.try_give(node, look).is_err() {
             self.late.push(id);
         }

@@ -23,11 +23,13 @@ mod methods;
 mod observe;
 mod progress;
 mod reply;
+mod requests;
 mod shares;
 mod snapshot;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod timed;
 mod token_wait;
 mod traced;
 mod watch;
@@ -41,20 +43,13 @@ pub(crate) use watch::run_progress;
 use crate::door::Door;
 use crate::http::Http;
 use crate::node::Node;
-use crate::node::{
-    AUTH_DISABLE, AUTH_ENABLE, AUTH_ROLE_ADD, AUTH_ROLE_DELETE, AUTH_ROLE_REVOKE_PERMISSION, AUTH_USER_DELETE,
-    AUTH_USER_GRANT_ROLE, AUTH_USER_REVOKE_ROLE,
-};
 use crate::tracing;
 use api::Code;
-use api::etcdserverpb::{
-    AuthDisableRequest, AuthEnableRequest, AuthRoleAddRequest, AuthRoleDeleteRequest, AuthRoleRevokePermissionRequest,
-    AuthUserDeleteRequest, AuthUserGrantRoleRequest, AuthUserRevokeRoleRequest, RangeRequest,
-};
+use api::etcdserverpb::RangeRequest;
 use api::unread;
 use bytes::Bytes;
 use lock_queue::LockQueue;
-use methods::{Rpc, find};
+use methods::{Rpc, begin, find, serve};
 use rpc::{Call, HttpResponder, Method, RequestBody, Responder, Service, Status, StreamCall, StreamHandler};
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
@@ -165,17 +160,9 @@ impl Service for Services {
             return Err(api::Error::NotSupportedForLearner.into());
         }
         self.admit(&call.metadata)?;
-        let make: fn(&Arc<Node>, StreamCall) -> Box<dyn StreamHandler> = match rpc {
-            Rpc::Watch => |node, call| Box::new(watch::Watch::new(node, call)),
-            Rpc::LeaseKeepAlive => |node, call| Box::new(lease::KeepAlive::new(node, call)),
-            Rpc::RangeStream => |node, call| Box::new(stream::RangeStream::new(node, call)),
-            Rpc::Snapshot => |node, call| Box::new(snapshot::Snapshot::new(node, call)),
-            Rpc::Observe => |node, call| Box::new(observe::Observe::new(node, call)),
-            Rpc::HealthWatch => |_, _| Box::new(health::Watch),
-            _ => return Err(Status::new(Code::Internal, "a unary method was called as a stream")),
-        };
+        let begin = begin(rpc).ok_or_else(|| Status::new(Code::Internal, "a unary method was called as a stream"))?;
         let span = node.tracer.as_ref().and_then(|tracer| tracing::stream(tracer, path, &call));
-        let handler = leaderless::guard(node, call, |call| token_wait::hold(node, call, |call| make(node, call)));
+        let handler = leaderless::guard(node, call, |call| token_wait::hold(node, call, |call| begin(node, call)));
         Ok(match span {
             Some(span) => Box::new(traced::Traced::new(handler, span)),
             None => handler,
@@ -203,64 +190,5 @@ impl Service for Services {
 
     fn turned_away(&self, why: &dyn fmt::Display) {
         self.door.turned_away(why);
-    }
-}
-
-/// Answers a unary call.
-fn serve(queue: &Arc<LockQueue>, node: &Arc<Node>, rpc: Rpc, call: Call, responder: Responder) {
-    match rpc {
-        Rpc::Range => kv::range(node, call, responder),
-        Rpc::Put => kv::put(node, call, responder),
-        Rpc::DeleteRange => kv::delete_range(node, call, responder),
-        Rpc::Txn => kv::txn(node, call, responder),
-        Rpc::Compact => kv::compact(node, call, responder),
-        Rpc::LeaseGrant => lease::grant(node, call, responder),
-        Rpc::LeaseRevoke => lease::revoke(node, call, responder),
-        Rpc::LeaseTimeToLive => lease::time_to_live(node, call, responder),
-        Rpc::LeaseLeases => lease::leases(node, call, responder),
-        Rpc::MemberAdd => cluster::member_add(node, call, responder),
-        Rpc::MemberRemove => cluster::member_remove(node, call, responder),
-        Rpc::MemberUpdate => cluster::member_update(node, call, responder),
-        Rpc::MemberList => cluster::member_list(node, call, responder),
-        Rpc::MemberPromote => cluster::member_promote(node, call, responder),
-        Rpc::Alarm => maintenance::alarm(node, call, responder),
-        Rpc::Status => maintenance::status(node, call, responder),
-        Rpc::Defragment => maintenance::defragment(node, call, responder),
-        Rpc::Hash => maintenance::hash(node, call, responder),
-        Rpc::HashKv => maintenance::hash_kv(node, call, responder),
-        Rpc::MoveLeader => maintenance::move_leader(node, call, responder),
-        Rpc::Downgrade => downgrade::downgrade(node, call, responder),
-        Rpc::AuthEnable => auth::change::<AuthEnableRequest>(node, call, AUTH_ENABLE, responder),
-        Rpc::AuthDisable => auth::change::<AuthDisableRequest>(node, call, AUTH_DISABLE, responder),
-        Rpc::AuthStatus => auth::status(node, call, responder),
-        Rpc::Authenticate => auth::authenticate(node, call, responder),
-        Rpc::UserAdd => auth::user_add(node, call, responder),
-        Rpc::UserGet => auth::user_get(node, call, responder),
-        Rpc::UserList => auth::user_list(node, call, responder),
-        Rpc::UserDelete => auth::change::<AuthUserDeleteRequest>(node, call, AUTH_USER_DELETE, responder),
-        Rpc::UserChangePassword => auth::user_change_password(node, call, responder),
-        Rpc::UserGrantRole => auth::change::<AuthUserGrantRoleRequest>(node, call, AUTH_USER_GRANT_ROLE, responder),
-        Rpc::UserRevokeRole => {
-            auth::change::<AuthUserRevokeRoleRequest>(node, call, AUTH_USER_REVOKE_ROLE, responder);
-        }
-        Rpc::RoleAdd => auth::change::<AuthRoleAddRequest>(node, call, AUTH_ROLE_ADD, responder),
-        Rpc::RoleGet => auth::role_get(node, call, responder),
-        Rpc::RoleList => auth::role_list(node, call, responder),
-        Rpc::RoleDelete => auth::change::<AuthRoleDeleteRequest>(node, call, AUTH_ROLE_DELETE, responder),
-        Rpc::RoleGrantPermission => auth::role_grant_permission(node, call, responder),
-        Rpc::RoleRevokePermission => {
-            auth::change::<AuthRoleRevokePermissionRequest>(node, call, AUTH_ROLE_REVOKE_PERMISSION, responder);
-        }
-        Rpc::Lock => lock::lock(queue, node, call, responder),
-        Rpc::Unlock => lock::unlock(node, call, responder),
-        Rpc::Campaign => election::campaign(queue, node, call, responder),
-        Rpc::Proclaim => election::proclaim(node, call, responder),
-        Rpc::Leader => election::leader(node, call, responder),
-        Rpc::Resign => election::resign(node, call, responder),
-        Rpc::HealthCheck => health::check(call, responder),
-        Rpc::HealthList => health::list(responder),
-        Rpc::RangeStream | Rpc::Watch | Rpc::LeaseKeepAlive | Rpc::Snapshot | Rpc::Observe | Rpc::HealthWatch => {
-            responder.send(Err(Status::new(Code::Internal, "a stream was called as a unary method")));
-        }
     }
 }

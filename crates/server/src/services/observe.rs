@@ -2,6 +2,8 @@
 
 use super::local_client::{Answer, LocalClient, oldest, prefix};
 use super::reply::decode;
+use crate::auth::Asking;
+use crate::auth::rules::Parts;
 use crate::node::Node;
 use api::Message;
 use api::etcdserverpb::{RangeResponse, ResponseHeader, WatchCreateRequest};
@@ -37,8 +39,8 @@ pub(super) struct Observe {
 }
 
 impl Observe {
-    pub(super) fn new(node: &Arc<Node>, call: StreamCall) -> Observe {
-        let caller = LocalClient::of_stream(node, &call);
+    pub(super) fn new(node: &Arc<Node>, call: StreamCall, asking: Asking<Parts>) -> Observe {
+        let caller = LocalClient::new(node, asking);
         Observe { caller, waker: call.waker, prefix: Bytes::new(), state: State::Idle, due: VecDeque::new() }
     }
 

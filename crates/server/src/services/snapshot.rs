@@ -1,10 +1,11 @@
 //! `Maintenance.Snapshot`: the data as an etcd backend file, followed by its SHA-256.
 
 use super::reply::unanswered;
-use crate::auth::Identity;
+use crate::auth::Permitted;
+use crate::auth::rules::Root;
 use crate::node::Node;
-use api::etcdserverpb::SnapshotResponse;
-use api::{Message, limits};
+use api::etcdserverpb::{SnapshotRequest, SnapshotResponse};
+use api::{Error, Message, limits};
 use bytes::Bytes;
 use contain::lock;
 use rpc::{Outbound, Status, StreamCall, StreamHandler, StreamWaker};
@@ -12,7 +13,7 @@ use sha2::{Digest, Sha256};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
-use store::{Ask, Image};
+use store::Image;
 
 /// Bytes of the file in one message, as etcd cuts it.
 const BLOB_BYTES: usize = 32 * 1024;
@@ -25,12 +26,11 @@ type Planned = Arc<Mutex<Option<Result<Image, Status>>>>;
 /// One Snapshot call.
 pub(super) struct Snapshot {
     node: Arc<Node>,
-    identity: Identity,
     waker: StreamWaker,
     planned: Planned,
     image: Option<Sending>,
     /// Taken once the caller may have a snapshot: who only opens streams keeps nobody else from theirs.
-    place: Option<Place>,
+    _place: Place,
     began: Instant,
 }
 
@@ -60,16 +60,21 @@ struct Sending {
 }
 
 impl Snapshot {
-    pub(super) fn new(node: &Arc<Node>, call: StreamCall) -> Snapshot {
-        Snapshot {
+    pub(super) fn begin(
+        node: &Arc<Node>,
+        call: StreamCall,
+        _: Permitted<Root, SnapshotRequest>,
+    ) -> Result<Snapshot, Status> {
+        let place = Place::take(node).ok_or(Error::TooManyRequests)?;
+        let snapshot = Snapshot {
             node: node.clone(),
-            identity: Identity::of_stream(&call),
             waker: call.waker,
             planned: Planned::default(),
             image: None,
-            place: None,
+            _place: place,
             began: Instant::now(),
-        }
+        };
+        if snapshot.plan() { Ok(snapshot) } else { Err(Error::TooManyRequests.into()) }
     }
 
     fn plan(&self) -> bool {
@@ -132,16 +137,7 @@ impl Sending {
 }
 
 impl StreamHandler for Snapshot {
-    fn message(&mut self, _message: Bytes, out: &mut Outbound<'_>) {
-        let pass = self.node.pass_now(&self.identity);
-        if let Err(error) = pass.and_then(|pass| pass.decide(Ask::Root, &self.node.store)) {
-            return out.finish(error.into());
-        }
-        self.place = Place::take(&self.node);
-        if self.place.is_none() || !self.plan() {
-            out.finish(api::Error::TooManyRequests.into());
-        }
-    }
+    fn message(&mut self, _message: Bytes, _out: &mut Outbound<'_>) {}
 
     fn half_closed(&mut self, _out: &mut Outbound<'_>) {}
 

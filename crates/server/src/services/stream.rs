@@ -1,7 +1,8 @@
 //! `etcdserverpb.KV/RangeStream`: a range in chunks, read as the client takes them.
 
 use super::reply::{decode, unanswered};
-use crate::auth::{Identity, Principal, identify};
+use crate::auth::rules::Keys;
+use crate::auth::{Asking, Permitted};
 use crate::node::Node;
 use api::etcdserverpb::{RangeRequest, RangeResponse};
 use api::{Message, check, varint};
@@ -9,7 +10,6 @@ use bytes::{Bytes, BytesMut};
 use contain::lock;
 use rpc::{Outbound, Status, StreamCall, StreamHandler, StreamWaker};
 use std::sync::{Arc, Mutex, Weak};
-use store::Ask;
 
 /// What the stream's thread does next, left there by others.
 enum Step {
@@ -22,27 +22,25 @@ enum Step {
 /// What is being read, for whom.
 struct Chunks {
     stream: store::RangeStream,
-    request: RangeRequest,
-    pass: Principal,
+    request: Permitted<Keys, RangeRequest>,
 }
 
 /// One RangeStream call.
 pub(super) struct RangeStream {
     node: Arc<Node>,
-    identity: Identity,
+    asking: Asking<Keys>,
     waker: StreamWaker,
     step: Arc<Mutex<Option<Step>>>,
     chunks: Option<Box<Chunks>>,
 }
 
 impl RangeStream {
-    pub(super) fn new(node: &Arc<Node>, call: StreamCall) -> RangeStream {
-        let identity = Identity::of_stream(&call);
-        RangeStream { node: node.clone(), identity, waker: call.waker, step: Arc::default(), chunks: None }
+    pub(super) fn new(node: &Arc<Node>, call: StreamCall, asking: Asking<Keys>) -> RangeStream {
+        RangeStream { node: node.clone(), asking, waker: call.waker, step: Arc::default(), chunks: None }
     }
 
     fn start(&mut self, message: Bytes) -> Result<(), Status> {
-        let identity = self.identity.clone().holding(message.len());
+        let asking = self.asking.clone().holding(message.len());
         let request: RangeRequest = decode(message)?;
         check::range(&request)?;
         let serializable = request.serializable;
@@ -54,15 +52,14 @@ impl RangeStream {
                 *lock(&step) = Some(next);
             }
         };
-        let begin = move |pass: Result<Principal, api::Error>| {
-            let allowed = pass.and_then(|pass| pass.decide(Ask::Range(&request), &node.store).map(|()| pass));
+        let begin = move |decided: Result<Permitted<Keys, RangeRequest>, api::Error>| {
             // At an old revision the keys are counted one by one.
-            let heavy = allowed.is_ok() && node.store.is_heavy(&request);
+            let heavy = decided.as_ref().is_ok_and(|request| node.store.is_heavy(request));
             let (own, left, wake, wanted) = (node.clone(), step.clone(), waker.clone(), waker.clone());
             let work = move || {
-                let chunks = allowed.map_err(Status::from).and_then(|pass| {
+                let chunks = decided.map_err(Status::from).and_then(|request| {
                     let stream = own.store.range_stream_while(request.clone(), &|| !wake.is_canceled());
-                    Ok(Box::new(Chunks { stream: stream.map_err(|unread| unanswered(&own, unread))?, request, pass }))
+                    Ok(Box::new(Chunks { stream: stream.map_err(|unread| unanswered(&own, unread))?, request }))
                 });
                 leave(&left, Step::Begun(chunks));
                 wake.wake();
@@ -75,12 +72,12 @@ impl RangeStream {
             }
         };
         if serializable {
-            identify(&self.node, identity, |_, pass| begin(pass));
+            asking.decide_once_known(&self.node, request, begin);
         } else {
             let own = self.node.clone();
             // Who may ask and what there is to read is looked up on this stream's thread: consensus goes on.
-            self.node.linearize(identity.weight(), move |allowed| {
-                let begin = Box::new(move || begin(allowed.and_then(|()| own.pass_now(&identity))));
+            self.node.linearize(asking.weight(), move |allowed| {
+                let begin = Box::new(move || begin(allowed.and_then(|()| asking.decide(&own, request))));
                 leave(&next, Step::Begin(begin));
                 resumed.wake();
             });
@@ -125,7 +122,7 @@ impl RangeStream {
         }
         match chunks.stream.next() {
             Some(chunk) => {
-                chunks.pass.decide_anew(Ask::Range(&chunks.request), &self.node.store)?;
+                chunks.request.decide_anew(&self.node.store)?;
                 out.send(self.encode(chunk?));
                 self.waker.wake();
             }

@@ -1,6 +1,6 @@
 //! Streams whose token this member does not know yet.
 
-use crate::auth::{Identity, Unknown};
+use crate::auth::awaits_token;
 use crate::node::Node;
 use api::{Error, limits};
 use budget::Claim;
@@ -17,18 +17,17 @@ pub(super) fn hold(
     call: StreamCall,
     make: impl FnOnce(StreamCall) -> Box<dyn StreamHandler>,
 ) -> Box<dyn StreamHandler> {
-    let identity = Identity::of_stream(&call);
-    if node.pass(&identity).err() != Some(Unknown::NotYet) {
-        return make(call);
-    }
-    let claim = node.budget.request(call.peer.address);
     let caught_up = Arc::new(AtomicBool::new(false));
     let (told, waker) = (caught_up.clone(), call.waker.clone());
     // If it cannot, the handler finds the token unknown and says so. Messages are claimed as they come.
-    node.linearize(identity.weight(), move |_| {
+    let is_awaited = awaits_token(node, &call, move || {
         told.store(true, Ordering::Release);
         waker.wake();
     });
+    if !is_awaited {
+        return make(call);
+    }
+    let claim = node.budget.request(call.peer.address);
     Box::new(Arriving {
         inner: make(call),
         caught_up,

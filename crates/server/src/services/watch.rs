@@ -1,7 +1,8 @@
 //! `etcdserverpb.Watch`.
 
 use super::reply::decode;
-use crate::auth::Identity;
+use crate::auth::Asking;
+use crate::auth::rules::Keys;
 use crate::metrics::Reads;
 use crate::node::Node;
 use api::etcdserverpb::{WatchCreateRequest, WatchRequest, watch_request::RequestUnion};
@@ -11,32 +12,30 @@ use rpc::{Outbound, StreamCall, StreamHandler, StreamWaker};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use store::Ask;
 use store::watch::{Hub, Sink, WatchStream, Wrote};
 
 /// One watch stream: requests in, responses out as the client takes them.
 pub(super) struct Watch {
     node: Arc<Node>,
-    identity: Identity,
+    asking: Asking<Keys>,
     stream: WatchStream,
     waker: StreamWaker,
     progress_due: Arc<AtomicBool>,
 }
 
 impl Watch {
-    pub(super) fn new(node: &Arc<Node>, call: StreamCall) -> Watch {
-        let (identity, waker) = (Identity::of_stream(&call), call.waker.clone());
+    pub(super) fn new(node: &Arc<Node>, call: StreamCall, asking: Asking<Keys>) -> Watch {
+        let waker = call.waker.clone();
         let mut stream = Hub::stream(&node.store, Arc::new(move || waker.wake()));
         stream.limit(node.watches.of(call.peer.address));
         let progress_due = Arc::new(AtomicBool::new(false));
         node.progress_streams.add(&progress_due, call.waker.clone());
-        Watch { node: node.clone(), identity, stream, waker: call.waker, progress_due }
+        Watch { node: node.clone(), asking, stream, waker: call.waker, progress_due }
     }
 
     fn create(&mut self, request: WatchCreateRequest) {
-        let pass = self.node.pass_now(&self.identity);
-        match pass.and_then(|pass| pass.decide(Ask::Watch(&request), &self.node.store)) {
-            Ok(()) => self.stream.create(request),
+        match self.asking.decide(&self.node, request) {
+            Ok(request) => self.stream.create(request.into_parts().0),
             // A status as Go prints it: clients look for its end.
             Err(error) => {
                 self.stream.refuse(format!("rpc error: code = {} desc = {}", error.code().name(), error.message()));

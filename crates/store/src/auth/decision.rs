@@ -11,6 +11,8 @@ use api::{Error, KeyRange};
 /// A request, as far as permissions depend on it.
 #[derive(Clone, Copy, Debug)]
 pub enum Ask<'a> {
+    /// Something that everybody may have, users or not.
+    Anyone,
     /// Something that every user may have.
     Login,
     /// Something that only a user with the role `root` may have.
@@ -41,6 +43,7 @@ impl Ask<'_> {
     /// Whether everybody may have it, users or not: it asks for nothing.
     pub fn is_for_all(&self) -> bool {
         match self {
+            Ask::Anyone => true,
             Ask::Txn(request) => asks_for_nothing(request),
             // No user has this name.
             Ask::User("") => true,
@@ -51,7 +54,7 @@ impl Ask<'_> {
     /// Whether it is about keys, or leases with keys on them.
     pub fn is_about_keys(&self) -> bool {
         match self {
-            Ask::Login | Ask::Root | Ask::User(_) | Ask::Role(_) => false,
+            Ask::Anyone | Ask::Login | Ask::Root | Ask::User(_) | Ask::Role(_) => false,
             Ask::Range(_) | Ask::Put(_) | Ask::DeleteRange(_) | Ask::Txn(_) | Ask::Watch(_) => true,
             Ask::Lease(_) | Ask::LeaseKeys(_) | Ask::AllLeases => true,
         }
@@ -75,7 +78,7 @@ impl Permissions {
             return Ok(());
         }
         let permitted = match ask {
-            Ask::Login => true,
+            Ask::Anyone | Ask::Login => true,
             Ask::Root => false,
             Ask::Range(request) => self.reads(&request.key, &request.range_end),
             Ask::Put(request) => self.puts(request, leases),

@@ -4,6 +4,7 @@ mod lock_queue;
 mod logins;
 mod memory;
 mod roles;
+mod rules;
 mod space;
 mod waiting;
 mod weighing;

@@ -1,0 +1,93 @@
+//! The rules of the method table: what a request asks for, so that `store`'s one function can decide.
+
+use api::etcdserverpb::{
+    AlarmRequest, AuthRoleGetRequest, AuthUserGetRequest, DeleteRangeRequest, LeaseGrantRequest, LeaseKeepAliveRequest,
+    LeaseLeasesRequest, LeaseRevokeRequest, LeaseTimeToLiveRequest, PutRequest, RangeRequest, TxnRequest,
+    WatchCreateRequest, alarm_request::AlarmAction,
+};
+use store::Ask;
+
+/// A rule that knows what the request `M` asks for. A row whose rule says nothing of its handler's request does not compile.
+#[diagnostic::on_unimplemented(message = "the rule `{Self}` does not know what `{M}` asks for")]
+pub(crate) trait Rule<M>: 'static {
+    /// What is asked for.
+    fn ask(request: &M) -> Ask<'_>;
+}
+
+/// Nobody is asked who they are, not even for a token that is valid.
+pub(crate) enum Open {}
+
+/// Everybody, users or not; but a token that was sent must be valid.
+pub(crate) enum Anyone {}
+
+/// Every user.
+pub(crate) enum User {}
+
+/// Users with the role `root`.
+pub(crate) enum Root {}
+
+/// Users whose permissions cover the keys of the request, or the keys on its leases.
+pub(crate) enum Keys {}
+
+/// Users as to themselves and their own roles, and `root`.
+pub(crate) enum Own {}
+
+/// Every user may read alarms. Setting one stops the cluster from being written, so setting and clearing is for `root`.
+pub(crate) enum Alarms {}
+
+/// As each of the requests that the server makes of the call, on behalf of the client.
+pub(crate) enum Parts {}
+
+impl<M> Rule<M> for Anyone {
+    fn ask(_: &M) -> Ask<'_> {
+        Ask::Anyone
+    }
+}
+
+impl<M> Rule<M> for User {
+    fn ask(_: &M) -> Ask<'_> {
+        Ask::Login
+    }
+}
+
+impl<M> Rule<M> for Root {
+    fn ask(_: &M) -> Ask<'_> {
+        Ask::Root
+    }
+}
+
+impl Rule<AlarmRequest> for Alarms {
+    fn ask(request: &AlarmRequest) -> Ask<'_> {
+        if request.action == AlarmAction::Get as i32 { Ask::Login } else { Ask::Root }
+    }
+}
+
+/// Rules for requests of which each names its own keys, users or roles.
+macro_rules! asks {
+    ($($rule:ident $message:ident: $ask:expr;)*) => {$(
+        impl Rule<$message> for $rule {
+            fn ask(request: &$message) -> Ask<'_> {
+                let ask: fn(&$message) -> Ask<'_> = $ask;
+                ask(request)
+            }
+        }
+    )*};
+}
+
+asks! {
+    Keys RangeRequest: |range| Ask::Range(range);
+    Keys PutRequest: |put| Ask::Put(put);
+    Keys DeleteRangeRequest: |delete| Ask::DeleteRange(delete);
+    Keys TxnRequest: |txn| Ask::Txn(txn);
+    Keys WatchCreateRequest: |watch| Ask::Watch(watch);
+    Keys LeaseRevokeRequest: |revoke| Ask::Lease(revoke.id);
+    Keys LeaseKeepAliveRequest: |renewal| Ask::Lease(renewal.id);
+    Keys LeaseTimeToLiveRequest: |lease| if lease.keys { Ask::LeaseKeys(lease.id) } else { Ask::Login };
+    Keys LeaseLeasesRequest: |_| Ask::AllLeases;
+    Own AuthUserGetRequest: |get| Ask::User(&get.name);
+    Own AuthRoleGetRequest: |get| Ask::Role(&get.role);
+    Parts LeaseGrantRequest: |grant| User::ask(grant);
+    Parts RangeRequest: |range| Keys::ask(range);
+    Parts TxnRequest: |txn| Keys::ask(txn);
+    Parts DeleteRangeRequest: |delete| Keys::ask(delete);
+}
