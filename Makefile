@@ -51,7 +51,7 @@ check: lint unit
 # Unit, property and power-cut tests of the crates.
 unit:
 	$(CARGO) test --workspace --locked
-	cd bench && python3 -m unittest -q test_bench
+	cd conformance/vs_etcd && python3 -m unittest -q test_bench
 
 # Whole clusters from seeds: SEEDS=n (1,000) from FROM (1) on, or SEED=x with its full trace.
 sim:
@@ -155,7 +155,7 @@ reliability-full: build
 
 # Cairn beside the genuine etcd, in turn, on this machine: ratios and CPU per request, about 20 minutes. ARGS=--quick: a first look.
 bench-vs-etcd: build
-	CAIRN_BIN=$(BIN) python3 bench/vs_etcd.py $(ARGS)
+	CAIRN_BIN=$(BIN) python3 conformance/vs_etcd/vs_etcd.py $(ARGS)
 
 # Licences, sources and bans of all dependencies (installs cargo-deny if it is missing).
 deny:

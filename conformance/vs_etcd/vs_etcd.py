@@ -53,7 +53,7 @@ def main() -> None:
             "seconds": options.seconds,
             "keys": options.keys,
             "when": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-            "command": " ".join(["bench/vs_etcd.py", *sys.argv[1:]]),
+            "command": " ".join(["conformance/vs_etcd/vs_etcd.py", *sys.argv[1:]]),
         }
         run = Run(options, programs, (etcd, cairn), (etcds, cairns), results, Path(work))
         try:

@@ -1,4 +1,4 @@
-"""Unit tests of the benchmark's own arithmetic: `python3 -m unittest discover bench`."""
+"""Unit tests of the benchmark's own arithmetic: `python3 -m unittest discover conformance/vs_etcd`."""
 
 import unittest
 

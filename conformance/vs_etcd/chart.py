@@ -1,6 +1,6 @@
 """Draws the figure of the README from the comparison's JSON: CPU of the server per request, Cairn beside etcd.
 
-    python3 bench/chart.py vs-etcd.json docs/cpu-per-request.svg
+    python3 conformance/vs_etcd/chart.py vs-etcd.json docs/cpu-per-request.svg
 """
 
 import json
