@@ -139,6 +139,37 @@ fn nobody_can_use_up_the_terms() {
     assert!(cluster.one(1).applied_index > last);
 }
 
+/// One member can be raised again and again by whoever speaks to it alone. The others must be able to follow it, or it could not come back.
+#[test]
+fn a_member_that_was_raised_is_followed() {
+    let mut cluster = cluster();
+    let term = cluster.member(1).status().term;
+    let far = term + 5 * (1 << 32);
+    let most = |cluster: &mut Cluster| {
+        let tries = (0..100).position(|_| {
+            let is_taken = cluster.member(1).step(message(MessageType::MsgHeartbeat, 2, 1, far)).is_ok();
+            cluster.settle();
+            cluster.tick(10);
+            is_taken
+        });
+        tries.expect("followed in the end")
+    };
+    let tries = most(&mut cluster);
+    assert!((3..20).contains(&tries), "followed after {tries} tries");
+    // An impossible one is refused for as long as it is repeated.
+    for _ in 0..1000 {
+        let term = cluster.member(1).status().term;
+        let step = cluster.member(1).step(message(MessageType::MsgHeartbeat, 2, 1, u64::MAX >> 2));
+        assert!(matches!(refused(step), Refusal::Term { ours, .. } if ours == term));
+        cluster.tick(10);
+    }
+    let leader = cluster.leader();
+    let last = cluster.one(1).applied_index;
+    cluster.propose(leader, "y");
+    cluster.tick(5);
+    assert!(cluster.one(1).applied_index > last);
+}
+
 #[test]
 fn votes_that_were_not_asked_for_elect_nobody() {
     let mut cluster = cluster();

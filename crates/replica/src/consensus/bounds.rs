@@ -11,6 +11,8 @@ const LEAP_FREE: u64 = 1 << 10;
 /// All messages may raise it by so much within an election timeout. No cluster elects that often in its life; without the bound
 /// one message could leave no terms for the elections to come.
 const LEAPS_MAX: u64 = 1 << 32;
+/// Election timeouts in which a member that was refused is heard again: it stands for election within three.
+const PATIENCE: u8 = 6;
 /// Members in a configuration.
 const MEMBERS_MAX: usize = 1024;
 
@@ -30,27 +32,43 @@ pub(crate) fn is_sound(conf_state: &ConfState) -> bool {
         && !joint
 }
 
-/// How far messages have raised the term since an election timeout began.
-#[derive(Debug, Default)]
+/// How far messages may still raise the term.
+#[derive(Debug)]
 pub(crate) struct Leaps {
-    leapt: u64,
+    allowance: u64,
+    /// For so many election timeouts more the allowance is not cut back: a message was refused.
+    patience: u8,
+}
+
+impl Default for Leaps {
+    fn default() -> Leaps {
+        Leaps { allowance: LEAPS_MAX, patience: 0 }
+    }
 }
 
 impl Leaps {
     /// Whether a message of term `theirs` may be taken by a member in term `ours`.
     pub(crate) fn allow(&self, ours: u64, theirs: u64) -> bool {
         let leap = theirs.saturating_sub(ours);
-        leap <= LEAP_FREE || leap <= LEAPS_MAX.saturating_sub(self.leapt)
+        leap <= LEAP_FREE || leap <= self.allowance
+    }
+
+    /// A message was refused. Its sender may be a member whose own term was raised that far: then this one follows, as slowly as that
+    /// one was raised.
+    pub(crate) fn note_refusal(&mut self) {
+        self.patience = PATIENCE;
     }
 
     /// The term was raised from `before` to `after`.
     pub(crate) fn note(&mut self, before: u64, after: u64) {
-        self.leapt = self.leapt.saturating_add(after.saturating_sub(before));
+        self.allowance = self.allowance.saturating_sub(after.saturating_sub(before));
     }
 
     /// An election timeout went by.
-    pub(crate) fn begin_anew(&mut self) {
-        self.leapt = 0;
+    pub(crate) fn refill(&mut self) {
+        let max = if self.patience > 0 { u64::MAX } else { LEAPS_MAX };
+        self.allowance = self.allowance.saturating_add(LEAPS_MAX).min(max);
+        self.patience = self.patience.saturating_sub(1);
     }
 }
 

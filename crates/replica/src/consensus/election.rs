@@ -9,7 +9,7 @@ impl Member {
     pub fn tick(&mut self) {
         self.drop_late_proposals();
         if self.ticks.is_multiple_of(self.election_ticks as u64) {
-            self.leaps.begin_anew();
+            self.leaps.refill();
         }
         let raft = &self.node.raft;
         let election_due =

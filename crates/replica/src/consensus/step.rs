@@ -81,6 +81,9 @@ impl Member {
         let kind = match self.check(&mut message) {
             Ok(kind) => kind,
             Err(refusal) => {
+                if matches!(refusal, Refusal::Term { .. }) {
+                    self.leaps.note_refusal();
+                }
                 self.proof = self.judge(&refusal, &message);
                 return Err(self.proof.map_or_else(|| refusal.into(), Error::from));
             }
