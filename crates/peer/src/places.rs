@@ -106,10 +106,10 @@ impl Places {
         let name = "cairn_peer_port_connections";
         page.family(name, "gauge", "Connections on the peer port that are no streams, by whose they are.");
         page.labelled(name, &[("of", "members")], members);
-        page.labelled(name, &[("of", "strangers")], non_members);
+        page.labelled(name, &[("of", "non_members")], non_members);
         let name = "cairn_peer_port_connections_dropped_total";
         page.family(name, "counter", "Connections on the peer port that were closed to make room for others.");
-        for (why, counter) in ["stranger", "idle", "refused"].into_iter().zip(&self.lost) {
+        for (why, counter) in ["non_member", "idle", "refused"].into_iter().zip(&self.lost) {
             page.labelled(name, &[("why", why)], counter.load(Ordering::Relaxed));
         }
     }

@@ -127,7 +127,7 @@ fn many_connections_are_bounded() {
     let mut page = telemetry::metrics::Page::default();
     a.peers.render(&mut page);
     let lines = page.text();
-    for wanted in ["cairn_peer_port_connections{of=\"strangers\"} ", "connections_dropped_total{why=\"refused\"} "] {
+    for wanted in ["cairn_peer_port_connections{of=\"non_members\"} ", "connections_dropped_total{why=\"refused\"} "] {
         assert!(lines.contains(wanted), "{wanted} is not in\n{lines}");
     }
 }

@@ -51,7 +51,7 @@ impl<R: 'static> Asking<R> {
 
     /// Finds out who asks, with what this member has applied up to now: for somebody who has waited for it to catch up.
     pub(super) fn known(&self, node: &Node) -> Result<Known<R>, Error> {
-        Ok(Known(node.pass_now(&self.identity)?, PhantomData))
+        Ok(Known(node.principal_now(&self.identity)?, PhantomData))
     }
 
     /// Permits or refuses a request with what this member has applied up to now.
@@ -69,7 +69,7 @@ impl<R: 'static> Asking<R> {
         node: &Arc<Node>,
         then: impl FnOnce(&Arc<Node>, Result<Known<R>, Error>) + Send + 'static,
     ) {
-        match node.pass(&self.identity) {
+        match node.principal(&self.identity) {
             Ok(principal) => then(node, Ok(Known(principal, PhantomData))),
             Err(Unknown::Refused(error)) => then(node, Err(error)),
             Err(Unknown::NotYet) => {
@@ -105,7 +105,7 @@ impl<R: 'static> Asking<R> {
     ) where
         R: Rule<M>,
     {
-        match node.pass(&self.identity) {
+        match node.principal(&self.identity) {
             Ok(principal) => match Permitted::decide(principal, request, &node.store) {
                 Ok(permitted) => return then(node, Ok(permitted)),
                 Err((_, error)) if node.status.serves_local_reads() => return then(node, Err(error)),
@@ -138,7 +138,7 @@ impl<R> Known<R> {
 /// is clear that it cannot. Messages of the stream are not counted here.
 pub(crate) fn awaits_token(node: &Arc<Node>, call: &StreamCall, caught_up: impl FnOnce() + Send + 'static) -> bool {
     let identity = Identity::of_stream(call);
-    let is_awaited = node.pass(&identity).err() == Some(Unknown::NotYet);
+    let is_awaited = node.principal(&identity).err() == Some(Unknown::NotYet);
     if is_awaited {
         node.linearize(identity.weight(), move |_| caught_up());
     }
@@ -147,15 +147,15 @@ pub(crate) fn awaits_token(node: &Arc<Node>, call: &StreamCall, caught_up: impl 
 
 impl Node {
     /// Finds out who asks, with what this member has applied up to now.
-    fn pass(&self, identity: &Identity) -> Result<Principal, Unknown> {
+    fn principal(&self, identity: &Identity) -> Result<Principal, Unknown> {
         // Asked before the tokens are looked at: an entry whose index counts as applied has left its token.
         let applied = self.status.applied();
-        self.auth.pass(&self.store, identity, applied, self.now_ms())
+        self.auth.principal(&self.store, identity, applied, self.now_ms())
     }
 
     /// The same for somebody who has waited for this member to catch up.
-    fn pass_now(&self, identity: &Identity) -> Result<Principal, Error> {
-        self.pass(identity).map_err(|unknown| match unknown {
+    fn principal_now(&self, identity: &Identity) -> Result<Principal, Error> {
+        self.principal(identity).map_err(|unknown| match unknown {
             Unknown::NotYet => Error::InvalidAuthToken,
             Unknown::Refused(error) => error,
         })

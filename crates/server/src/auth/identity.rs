@@ -11,7 +11,6 @@ use std::sync::Arc;
 pub(super) struct Identity {
     metadata: Metadata,
     common_name: Option<Arc<str>>,
-    is_member: bool,
     /// What is held while it waits.
     weight: Weight,
 }
@@ -22,7 +21,6 @@ impl Identity {
         Identity {
             metadata: metadata.clone(),
             common_name: peer.common_name.clone(),
-            is_member: false,
             weight: Weight::of(bytes, peer.address),
         }
     }
@@ -48,16 +46,6 @@ impl Identity {
         self.weight
     }
 
-    /// The member itself, which may do everything: for what it asks on its own account, never for a client.
-    #[allow(dead_code, reason = "probes of its own health ask as the member")]
-    pub(super) fn member() -> Identity {
-        Identity { is_member: true, ..Identity::default() }
-    }
-
-    pub(super) fn is_member(&self) -> bool {
-        self.is_member
-    }
-
     /// The token, if one was sent. One that is empty was.
     pub(super) fn token(&self) -> Option<&[u8]> {
         let token = self.metadata.get("token").or_else(|| self.metadata.get("authorization"))?;
@@ -72,12 +60,11 @@ impl Identity {
 /// Not the token: it is as good as a password.
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Identity { common_name, is_member, .. } = self;
+        let Identity { common_name, .. } = self;
         let has_token = self.token().is_some();
         f.debug_struct("Identity")
             .field("has_token", &has_token)
             .field("common_name", common_name)
-            .field("is_member", is_member)
             .finish()
     }
 }

@@ -150,28 +150,25 @@ impl Auth {
     }
 
     /// Finds out who asks, with what this member has applied up to now.
-    fn pass(&self, store: &Store, identity: &Identity, applied: u64, now_ms: u64) -> Result<Principal, Unknown> {
+    fn principal(&self, store: &Store, identity: &Identity, applied: u64, now_ms: u64) -> Result<Principal, Unknown> {
         let users = store.auth();
-        if identity.is_member() {
-            return Ok(Principal::member());
-        }
         if !users.is_enabled() {
             return Ok(Principal::open());
         }
-        let named = |user: &str| users.permissions(user).map_or_else(Principal::stranger, Principal::user);
+        let named = |user: &str| users.permissions(user).map_or_else(Principal::unknown_user, Principal::user);
         match (identity.token(), identity.common_name()) {
             (Some(token), _) => match &self.provider {
                 Provider::Nobody => Err(Unknown::Refused(Error::InvalidAuthToken)),
                 Provider::Simple => {
                     let taken = self.tokens.taken();
-                    if let Some(pass) = self.recent.find(token, taken, users.revision(), now_ms) {
-                        return Ok(pass);
+                    if let Some(principal) = self.recent.find(token, taken, users.revision(), now_ms) {
+                        return Ok(principal);
                     }
                     match self.tokens.find(token, applied, now_ms) {
                         Found::User(user) => {
-                            let pass = named(&user);
-                            self.recent.note(token, taken, now_ms, &pass);
-                            Ok(pass)
+                            let principal = named(&user);
+                            self.recent.note(token, taken, now_ms, &principal);
+                            Ok(principal)
                         }
                         Found::Later => Err(Unknown::NotYet),
                         Found::Nowhere => Err(Unknown::Refused(Error::InvalidAuthToken)),

@@ -12,18 +12,16 @@ pub(super) struct Principal(Kind);
 enum Kind {
     /// Nobody has to log in.
     Open,
-    /// The member itself.
-    Member,
     /// Somebody who did not log in.
     Nobody,
     /// Somebody whose name is none of a user's.
-    Stranger,
-    /// Somebody whose certificate has no name: a stranger to keys, nobody to the rest.
+    UnknownUser,
+    /// Somebody whose certificate has no name: as an unknown user to keys, as nobody to the rest.
     Unnamed,
     User(Arc<User>),
 }
 
-/// Referred to by the copies of one pass alone: those of others, on other threads, count theirs.
+/// Referred to by the copies of one principal alone: those of others, on other threads, count theirs.
 #[derive(Debug)]
 struct User(Arc<Permissions>);
 
@@ -32,16 +30,12 @@ impl Principal {
         Principal(Kind::Open)
     }
 
-    pub(super) fn member() -> Principal {
-        Principal(Kind::Member)
-    }
-
     pub(super) fn nobody() -> Principal {
         Principal(Kind::Nobody)
     }
 
-    pub(super) fn stranger() -> Principal {
-        Principal(Kind::Stranger)
+    pub(super) fn unknown_user() -> Principal {
+        Principal(Kind::UnknownUser)
     }
 
     pub(super) fn unnamed() -> Principal {
@@ -56,18 +50,18 @@ impl Principal {
     pub(super) fn revision(&self) -> Option<u64> {
         match &self.0 {
             Kind::User(user) => Some(user.0.revision()),
-            Kind::Open | Kind::Member | Kind::Nobody | Kind::Stranger | Kind::Unnamed => None,
+            Kind::Open | Kind::Nobody | Kind::UnknownUser | Kind::Unnamed => None,
         }
     }
 
     /// Whether what is asked for may be had.
     pub(super) fn decide(&self, ask: Ask<'_>, store: &Store) -> Result<(), Error> {
         match &self.0 {
-            Kind::Open | Kind::Member => Ok(()),
-            Kind::Nobody | Kind::Stranger | Kind::Unnamed if ask.is_for_all() => Ok(()),
+            Kind::Open => Ok(()),
+            Kind::Nobody | Kind::UnknownUser | Kind::Unnamed if ask.is_for_all() => Ok(()),
             Kind::Unnamed if ask.is_about_keys() => Err(Error::PermissionDenied),
             Kind::Nobody | Kind::Unnamed => Err(Error::UserEmpty),
-            Kind::Stranger => Err(Error::PermissionDenied),
+            Kind::UnknownUser => Err(Error::PermissionDenied),
             Kind::User(user) => user.0.decide(ask, store.leases()),
         }
     }
@@ -76,9 +70,8 @@ impl Principal {
     pub(super) fn check_unchanged(&self, store: &Store) -> Result<(), Error> {
         let users = store.auth();
         let is_unchanged = match &self.0 {
-            Kind::Member => true,
             Kind::Open => !users.is_enabled(),
-            Kind::Nobody | Kind::Stranger | Kind::Unnamed => true,
+            Kind::Nobody | Kind::UnknownUser | Kind::Unnamed => true,
             Kind::User(user) => user.0.revision() == users.revision(),
         };
         if is_unchanged { Ok(()) } else { Err(Error::AuthOldRevision) }
@@ -93,15 +86,14 @@ impl Principal {
             Kind::User(user) => user.0.user(),
             _ => return Err(Error::AuthOldRevision),
         };
-        *self = store.auth().permissions(user).map_or_else(Principal::stranger, Principal::user);
+        *self = store.auth().permissions(user).map_or_else(Principal::unknown_user, Principal::user);
         self.decide(ask, store)
     }
 
     /// On whose behalf an entry is proposed.
     pub(super) fn author(&self) -> Author {
         match &self.0 {
-            Kind::Open | Kind::Nobody | Kind::Stranger | Kind::Unnamed => Author::nobody(),
-            Kind::Member => Author::member(),
+            Kind::Open | Kind::Nobody | Kind::UnknownUser | Kind::Unnamed => Author::nobody(),
             Kind::User(user) => Author { user: user.0.user().to_string(), revision: user.0.revision() },
         }
     }

@@ -25,7 +25,7 @@ struct Seen {
     generation: u64,
     from_ms: u64,
     token: Box<[u8]>,
-    pass: Principal,
+    principal: Principal,
 }
 
 /// What the threads remember of one member's tokens.
@@ -48,13 +48,13 @@ impl Recent {
             let seen = seen.get(slot(token))?.as_ref()?;
             let is_current = seen.whose == self.number && seen.generation == generation && &*seen.token == token;
             let is_young = now_ms.checked_sub(seen.from_ms).is_some_and(|age| age < self.for_ms);
-            (is_current && is_young && seen.pass.revision() == Some(revision)).then(|| seen.pass.clone())
+            (is_current && is_young && seen.principal.revision() == Some(revision)).then(|| seen.principal.clone())
         })
     }
 
     /// Remembers what was found out while tokens were of this `generation`.
-    pub(super) fn note(&self, token: &[u8], generation: u64, now_ms: u64, pass: &Principal) {
-        let seen = Seen { whose: self.number, generation, from_ms: now_ms, token: token.into(), pass: pass.clone() };
+    pub(super) fn note(&self, token: &[u8], generation: u64, now_ms: u64, principal: &Principal) {
+        let seen = Seen { whose: self.number, generation, from_ms: now_ms, token: token.into(), principal: principal.clone() };
         SEEN.with_borrow_mut(|all| {
             if let Some(place) = all.get_mut(slot(token)) {
                 *place = Some(seen);

@@ -46,7 +46,7 @@ fn txn_has_deleted(answer: &TxnResponse) -> bool {
 
 impl Node {
     /// Reserves headroom for a deletion that writes `cost` bytes on every member.
-    pub(crate) fn claim_room(&self, cost: u64) -> Result<Claim, Error> {
+    pub(crate) fn claim_headroom(&self, cost: u64) -> Result<Claim, Error> {
         let reservation = self.store.reserve_delete(cost, self.headroom.share())?;
         Ok(Claim { reservation: Some(reservation), headroom: self.headroom.clone(), ending: None })
     }

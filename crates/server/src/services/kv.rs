@@ -285,7 +285,7 @@ pub(super) fn delete_range(
                 return Err(Error::TxnAnswerTooLarge);
             }
             let cost = node.store.delete_cost_bytes(KeyRange::new(&request.key, &request.range_end));
-            Ok((Some(node.claim_room(cost)?), Space::default()))
+            Ok((Some(node.claim_headroom(cost)?), Space::default()))
         };
         propose_within(bytes, within, node, responder, kept);
     });
@@ -319,8 +319,8 @@ fn write_txn(node: &Arc<Node>, call: Call, txn: Permitted<Keys, TimedTxn>, respo
         let bytes = node.store.txn_answer_bytes(&txn.request);
         let kept = move |node: &Arc<Node>| {
             let space = node.claim_space(store::txn_cost(&txn.request))?;
-            let room = node.claim_room(node.store.txn_delete_cost_bytes(&txn.request))?;
-            Ok((Some(room), space))
+            let headroom = node.claim_headroom(node.store.txn_delete_cost_bytes(&txn.request))?;
+            Ok((Some(headroom), space))
         };
         propose_within(bytes, within, node, responder, kept);
     });
@@ -369,16 +369,16 @@ pub(super) fn propose_holding(
     send(node, author, field, request, is_alone, done);
 }
 
-/// As [`propose_holding`], with room on the disks.
+/// As [`propose_holding`], with headroom on the disks.
 pub(super) fn propose_in(
-    (room, space): (Claim, Space),
+    (headroom, space): (Claim, Space),
     node: &Arc<Node>,
     author: Author,
     field: u32,
     call: &Call,
     responder: Responder,
 ) {
-    let done = answering(node, (Some(room), space, None), responder);
+    let done = answering(node, (Some(headroom), space, None), responder);
     send(node, author, field, &call.message, call.is_alone, done);
 }
 
@@ -431,10 +431,10 @@ fn propose_within(
 ) {
     with_room(node, within.client, within.message.len(), bytes, responder, move |node, claim, responder| {
         match kept(node) {
-            Ok((room, space)) => {
+            Ok((headroom, space)) => {
                 // A slow thread has something else to do.
                 let is_alone = within.is_alone && claim.is_none();
-                let done = answering(node, (room, space, claim), responder);
+                let done = answering(node, (headroom, space, claim), responder);
                 send(node, within.author, within.field, &within.message, is_alone, done);
             }
             Err(error) => refuse(responder, error),
@@ -442,16 +442,16 @@ fn propose_within(
     });
 }
 
-/// What is held until an outcome is there: room on the disks, space under the quota, and memory for the answer.
+/// What is held until an outcome is there: headroom on the disks, space under the quota, and memory for the answer.
 type Kept = (Option<Claim>, Space, Option<budget::Claim>);
 
 /// Sends an outcome to the client. What was held for it is let go, or goes with the answer.
-fn answering(node: &Arc<Node>, (room, space, claim): Kept, responder: Responder) -> node::Done {
+fn answering(node: &Arc<Node>, (headroom, space, claim): Kept, responder: Responder) -> node::Done {
     let own = node.clone();
     For::new(responder, move |responder: Responder, result| {
         drop(space);
-        if let Some(room) = room {
-            room.end(&own, &result);
+        if let Some(headroom) = headroom {
+            headroom.end(&own, &result);
         }
         responder.send(outcome(&own, result).map(|reply| counted(&own, claim, reply)));
     })
