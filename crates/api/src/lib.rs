@@ -13,6 +13,7 @@ pub mod decode;
 pub mod error;
 pub mod limits;
 pub mod probing;
+pub mod raft_request;
 pub mod range;
 pub mod schema;
 mod secrets;
@@ -22,6 +23,7 @@ pub mod varint;
 pub mod version;
 
 pub use error::{Code, Error};
+pub use raft_request::RaftRequest;
 pub use range::KeyRange;
 
 #[allow(missing_docs, clippy::all)]

@@ -1,7 +1,7 @@
 //! Overload control: what may wait for what, by class. Each class has a queue of its own with a bound of its own, so that a flood
 //! of one kind of request refuses that kind (`etcdserver: too many requests`) and keeps nobody else waiting.
 
-use api::limits;
+use api::{RaftRequest, limits, raft_request};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -51,14 +51,13 @@ impl Class {
     /// How many there are.
     pub const COUNT: usize = Class::ALL.len();
 
-    /// The class of a log entry, by the field of `InternalRaftRequest` that it fills.
-    pub(crate) fn of(field: u32) -> Class {
-        use crate::node::{ALARM, CLUSTER_MEMBER_ATTR_SET, CLUSTER_VERSION_SET, LEASE_CHECKPOINT, LEASE_REVOKE};
-        match field {
-            LEASE_REVOKE | LEASE_CHECKPOINT => Class::Lease,
-            ALARM | CLUSTER_VERSION_SET | CLUSTER_MEMBER_ATTR_SET => Class::Upkeep,
-            1000..1300 => Class::Auth,
-            _ => Class::Write,
+    /// The class of a request that goes through the log.
+    pub(crate) fn of(request: RaftRequest) -> Class {
+        match request.class() {
+            raft_request::Class::Write => Class::Write,
+            raft_request::Class::Auth => Class::Auth,
+            raft_request::Class::Lease => Class::Lease,
+            raft_request::Class::Upkeep => Class::Upkeep,
         }
     }
 
@@ -130,12 +129,13 @@ mod tests {
 
     #[test]
     fn leases_and_upkeep_go_first() {
-        use crate::node;
-        let urgent: Vec<bool> = [node::LEASE_REVOKE, node::LEASE_CHECKPOINT, node::ALARM, node::PUT, node::LEASE_GRANT]
-            .into_iter()
-            .map(|field| Class::of(field).is_urgent())
-            .collect();
-        assert_eq!(urgent, [true, true, true, false, false]);
-        assert_eq!((Class::of(1000), Class::of(1204), Class::of(1300)), (Class::Auth, Class::Auth, Class::Upkeep));
+        let of = |class: Class| RaftRequest::ALL.iter().filter(move |request| Class::of(**request) == class);
+        assert!(of(Class::Lease).eq(&[RaftRequest::LeaseRevoke, RaftRequest::LeaseCheckpoint]));
+        let upkeep = [RaftRequest::Alarm, RaftRequest::ClusterVersionSet, RaftRequest::ClusterMemberAttrSet];
+        assert!(of(Class::Upkeep).eq(&upkeep));
+        assert!(of(Class::Auth).all(|request| (1000..1300).contains(&request.number())));
+        assert!(Class::of(RaftRequest::AuthEnable) == Class::Auth && Class::of(RaftRequest::Put) == Class::Write);
+        let urgent = Class::ALL.iter().filter(|class| class.is_urgent());
+        assert!(urgent.eq(&[Class::Lease, Class::Upkeep]));
     }
 }

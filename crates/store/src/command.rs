@@ -4,18 +4,15 @@
 //! structure for every put.
 
 use crate::auth::{Author, Change};
-use api::Message;
 use api::etcdserverpb::{
     AlarmRequest, CompactionRequest, DeleteRangeRequest, LeaseCheckpointRequest, LeaseGrantRequest, LeaseRevokeRequest,
     PutRequest, RangeRequest, RequestHeader, TxnRequest,
 };
 use api::membershippb::{ClusterMemberAttrSetRequest, ClusterVersionSetRequest, DowngradeInfoSetRequest};
+use api::{Message, RaftRequest, raft_request};
 use bytes::{Buf, Bytes};
 use prost::DecodeError;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
-
-/// A field of Cairn's, see `docs/formats.md`.
-const LEASE_TTL_IS_FINAL: u32 = 20_001;
 
 /// One request of the Raft log.
 #[derive(Debug)]
@@ -58,29 +55,15 @@ pub(crate) fn decode(data: &Bytes) -> Result<Request, DecodeError> {
     while rest.has_remaining() {
         let (field, wire_type) = decode_key(&mut rest)?;
         match (field, wire_type) {
-            (1, WireType::Varint) => id = decode_varint(&mut rest)?,
-            (100, WireType::LengthDelimited) => header = message::<RequestHeader>(&mut rest)?,
-            (3, WireType::LengthDelimited) => command = Command::Range(message(&mut rest)?),
-            (4, WireType::LengthDelimited) => command = Command::Put(message(&mut rest)?),
-            (5, WireType::LengthDelimited) => command = Command::DeleteRange(message(&mut rest)?),
-            (6, WireType::LengthDelimited) => command = Command::Txn(txn(&mut rest)?),
-            (7, WireType::LengthDelimited) => command = Command::Compaction(message(&mut rest)?),
-            (8, WireType::LengthDelimited) => {
-                command = Command::LeaseGrant { request: message(&mut rest)?, ttl_is_final: false };
-            }
-            (9, WireType::LengthDelimited) => command = Command::LeaseRevoke(message(&mut rest)?),
-            (10, WireType::LengthDelimited) => command = Command::Alarm(message(&mut rest)?),
-            (11, WireType::LengthDelimited) => command = Command::LeaseCheckpoint(message(&mut rest)?),
-            (1000..1300, WireType::LengthDelimited) => {
+            (raft_request::ID, WireType::Varint) => id = decode_varint(&mut rest)?,
+            (raft_request::HEADER, WireType::LengthDelimited) => header = Message::decode(content(&mut rest)?)?,
+            (raft_request::LEASE_TTL_IS_FINAL, WireType::Varint) => is_final = decode_varint(&mut rest)? != 0,
+            (_, WireType::LengthDelimited) => {
                 let content = content(&mut rest)?;
-                if let Some(change) = auth(field, content)? {
-                    command = Command::Auth(change);
+                if let Some(request) = RaftRequest::of_number(field) {
+                    command = of(request, content)?.unwrap_or(command);
                 }
             }
-            (1300, WireType::LengthDelimited) => command = Command::ClusterVersion(message(&mut rest)?),
-            (1301, WireType::LengthDelimited) => command = Command::MemberAttributes(message(&mut rest)?),
-            (1302, WireType::LengthDelimited) => command = Command::Downgrade(message(&mut rest)?),
-            (LEASE_TTL_IS_FINAL, WireType::Varint) => is_final = decode_varint(&mut rest)? != 0,
             _ => skip_field(wire_type, field, &mut rest, DecodeContext::default())?,
         }
     }
@@ -91,22 +74,39 @@ pub(crate) fn decode(data: &Bytes) -> Result<Request, DecodeError> {
     Ok(Request { id: if id == 0 { header.id } else { id }, author, command })
 }
 
-/// A change of users and roles. What only asks about them is answered without the log.
-fn auth(field: u32, content: Bytes) -> Result<Option<Change>, DecodeError> {
-    Ok(Some(match field {
-        1000 => Change::Enable,
-        1011 => Change::Disable,
-        1012 => Change::Authenticate(Message::decode(content)?),
-        1100 => Change::UserAdd(Message::decode(content)?),
-        1101 => Change::UserDelete(Message::decode(content)?),
-        1103 => Change::UserChangePassword(Message::decode(content)?),
-        1104 => Change::UserGrantRole(Message::decode(content)?),
-        1105 => Change::UserRevokeRole(Message::decode(content)?),
-        1200 => Change::RoleAdd(Message::decode(content)?),
-        1201 => Change::RoleDelete(Message::decode(content)?),
-        1203 => Change::RoleGrantPermission(Message::decode(content)?),
-        1204 => Change::RoleRevokePermission(Message::decode(content)?),
-        _ => return Ok(None),
+/// What a request does. Those that only ask are answered without the log: none.
+fn of(request: RaftRequest, content: Bytes) -> Result<Option<Command>, DecodeError> {
+    Ok(Some(match request {
+        RaftRequest::Range => Command::Range(Message::decode(content)?),
+        RaftRequest::Put => Command::Put(Message::decode(content)?),
+        RaftRequest::DeleteRange => Command::DeleteRange(Message::decode(content)?),
+        RaftRequest::Txn => Command::Txn(txn(content)?),
+        RaftRequest::Compaction => Command::Compaction(Message::decode(content)?),
+        RaftRequest::LeaseGrant => Command::LeaseGrant { request: Message::decode(content)?, ttl_is_final: false },
+        RaftRequest::LeaseRevoke => Command::LeaseRevoke(Message::decode(content)?),
+        RaftRequest::Alarm => Command::Alarm(Message::decode(content)?),
+        RaftRequest::LeaseCheckpoint => Command::LeaseCheckpoint(Message::decode(content)?),
+        RaftRequest::AuthEnable => Command::Auth(Change::Enable),
+        RaftRequest::AuthDisable => Command::Auth(Change::Disable),
+        RaftRequest::Authenticate => Command::Auth(Change::Authenticate(Message::decode(content)?)),
+        RaftRequest::AuthUserAdd => Command::Auth(Change::UserAdd(Message::decode(content)?)),
+        RaftRequest::AuthUserDelete => Command::Auth(Change::UserDelete(Message::decode(content)?)),
+        RaftRequest::AuthUserChangePassword => Command::Auth(Change::UserChangePassword(Message::decode(content)?)),
+        RaftRequest::AuthUserGrantRole => Command::Auth(Change::UserGrantRole(Message::decode(content)?)),
+        RaftRequest::AuthUserRevokeRole => Command::Auth(Change::UserRevokeRole(Message::decode(content)?)),
+        RaftRequest::AuthRoleAdd => Command::Auth(Change::RoleAdd(Message::decode(content)?)),
+        RaftRequest::AuthRoleDelete => Command::Auth(Change::RoleDelete(Message::decode(content)?)),
+        RaftRequest::AuthRoleGrantPermission => Command::Auth(Change::RoleGrantPermission(Message::decode(content)?)),
+        RaftRequest::AuthRoleRevokePermission => Command::Auth(Change::RoleRevokePermission(Message::decode(content)?)),
+        RaftRequest::ClusterVersionSet => Command::ClusterVersion(Message::decode(content)?),
+        RaftRequest::ClusterMemberAttrSet => Command::MemberAttributes(Message::decode(content)?),
+        RaftRequest::DowngradeInfoSet => Command::Downgrade(Message::decode(content)?),
+        RaftRequest::AuthStatus
+        | RaftRequest::AuthUserGet
+        | RaftRequest::AuthUserList
+        | RaftRequest::AuthRoleGet
+        | RaftRequest::AuthRoleList
+        | RaftRequest::DowngradeVersionTest => return Ok(None),
     }))
 }
 
@@ -115,14 +115,9 @@ pub fn is_request(data: &Bytes) -> bool {
     decode(data).is_ok()
 }
 
-/// A length-delimited message. Its byte fields share the entry's buffer.
-fn message<M: Message + Default>(rest: &mut Bytes) -> Result<M, DecodeError> {
-    M::decode(content(rest)?)
-}
-
 /// A transaction, which may be nested deeper than prost goes.
-fn txn(rest: &mut Bytes) -> Result<TxnRequest, DecodeError> {
-    match api::decode::txn(content(rest)?) {
+fn txn(content: Bytes) -> Result<TxnRequest, DecodeError> {
+    match api::decode::txn(content) {
         Ok(txn) => Ok(txn),
         Err(api::decode::Error::Malformed(error)) => Err(error),
         // Nobody proposes one.
@@ -130,6 +125,7 @@ fn txn(rest: &mut Bytes) -> Result<TxnRequest, DecodeError> {
     }
 }
 
+/// The content of a field with a length. It shares the buffer of the entry.
 fn content(rest: &mut Bytes) -> Result<Bytes, DecodeError> {
     match usize::try_from(decode_varint(rest)?) {
         Ok(len) if len <= rest.len() => Ok(rest.split_to(len)),

@@ -9,7 +9,7 @@ use super::waiting::{Credential, Login, Token};
 use super::{Auth, Provider};
 use crate::node::{self, Node, Outcome, Weight};
 use api::etcdserverpb::InternalAuthenticateRequest;
-use api::{Code, Error, Message};
+use api::{Code, Error, Message, RaftRequest};
 use ring::rand::{SecureRandom, SystemRandom};
 use rpc::{Address, Origin, Status};
 use std::sync::Arc;
@@ -159,7 +159,7 @@ fn propose(node: &Arc<Node>, name: String, revision: u64, key: (String, u64)) {
             Err(error) => settle(logins, error),
         }
     };
-    node.propose(author, node::AUTHENTICATE, &request.encode_to_vec(), Box::new(done));
+    node.propose(author, RaftRequest::Authenticate, &request.encode_to_vec(), Box::new(done));
 }
 
 /// Random letters.

@@ -5,7 +5,7 @@ use super::publish;
 use crate::config::Gate;
 use crate::node::{self, Node};
 use api::etcdserverpb::{LeaseCheckpoint, LeaseCheckpointRequest};
-use api::{Error, Message};
+use api::{Error, Message, RaftRequest};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
@@ -58,7 +58,7 @@ fn propose(node: &Arc<Node>, leases: &[i64]) -> Option<Receiver<Result<(), Error
         let checkpoints = left.into_iter().map(|(id, remaining_ttl)| LeaseCheckpoint { id, remaining_ttl });
         let request = LeaseCheckpointRequest { checkpoints: checkpoints.collect() };
         let (done, told) = publish::told();
-        node.propose_in_term(term, node.as_member(), node::LEASE_CHECKPOINT, &request.encode_to_vec(), done);
+        node.propose_in_term(term, node.as_member(), RaftRequest::LeaseCheckpoint, &request.encode_to_vec(), done);
         Some(told)
     })
 }
@@ -111,13 +111,13 @@ pub(super) fn forget(node: &Arc<Node>, leases: &[i64], done: impl FnOnce(Result<
         }
         done(outcome.map(|_| ()));
     };
-    node.propose(node.as_member(), node::LEASE_CHECKPOINT, &request, Box::new(answer));
+    node.propose(node.as_member(), RaftRequest::LeaseCheckpoint, &request, Box::new(answer));
 }
 
 /// The same for one lease, on a thread that may block.
 pub(super) fn forget_and_wait(node: &Arc<Node>, lease: i64) -> Result<(), Error> {
     let Some(noted) = Noted::of(node, &[lease]) else { return Ok(()) };
-    publish::propose_and_wait(node, node::LEASE_CHECKPOINT, &noted.request)?;
+    publish::propose_and_wait(node, RaftRequest::LeaseCheckpoint, &noted.request)?;
     noted.is_taken_back(node);
     Ok(())
 }

@@ -5,7 +5,7 @@ use super::publish;
 use super::versions::{Minor, minor, shown};
 use crate::node::{self, Node};
 use api::membershippb::DowngradeInfoSetRequest;
-use api::{Error, Message};
+use api::{Error, Message, RaftRequest};
 use std::sync::Arc;
 use store::Downgrade;
 use telemetry::logging;
@@ -58,7 +58,7 @@ pub(super) fn end_if_done(node: &Arc<Node>, versions: impl FnOnce() -> Option<Ve
         return;
     }
     logging::info("the cluster has been downgraded", &[("cluster-version", (&shown(target)).into())]);
-    if let Err(error) = publish::propose_and_wait(node, node::DOWNGRADE_INFO_SET, &request(None)) {
+    if let Err(error) = publish::propose_and_wait(node, RaftRequest::DowngradeInfoSet, &request(None)) {
         logging::warn("failed to cancel downgrade", &[("error", error.message().into())]);
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::node::{self, Node};
 use api::membershippb::{Attributes, ClusterMemberAttrSetRequest, ClusterVersionSetRequest};
-use api::{Error, Message};
+use api::{Error, Message, RaftRequest};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -27,7 +27,7 @@ pub(crate) fn publish(node: &Arc<Node>) -> Result<(), Error> {
     let request = ClusterMemberAttrSetRequest { member_id: node.member_id, member_attributes: Some(attributes) };
     let request = request.encode_to_vec();
     let mut warned = Instant::now();
-    while let Err(error) = propose_and_wait(node, node::CLUSTER_MEMBER_ATTR_SET, &request) {
+    while let Err(error) = propose_and_wait(node, RaftRequest::ClusterMemberAttrSet, &request) {
         if node.stopping.load(Ordering::Relaxed) || error == Error::Stopped {
             return Err(Error::Stopped);
         }
@@ -63,15 +63,15 @@ fn await_version(node: &Node) {
 /// A member alone decides the cluster's version before it serves; with others, the leader's monitor does.
 fn decide_alone(node: &Arc<Node>) -> Result<(), Error> {
     let request = ClusterVersionSetRequest { ver: api::version::CLUSTER.into() };
-    propose_and_wait(node, node::CLUSTER_VERSION_SET, &request.encode_to_vec())?;
+    propose_and_wait(node, RaftRequest::ClusterVersionSet, &request.encode_to_vec())?;
     logging::info("set initial cluster version", &[("cluster-version", "3.7".into())]);
     Ok(())
 }
 
 /// Sends a request through the log and waits for what comes of it.
-pub(super) fn propose_and_wait(node: &Arc<Node>, field: u32, request: &[u8]) -> Result<(), Error> {
+pub(super) fn propose_and_wait(node: &Arc<Node>, kind: RaftRequest, request: &[u8]) -> Result<(), Error> {
     let (done, told) = told();
-    node.propose(node.as_member(), field, request, done);
+    node.propose(node.as_member(), kind, request, done);
     wait(node, &told)
 }
 

@@ -2,7 +2,7 @@
 
 use super::{downgrade, publish, remote};
 use crate::node::{self, Node};
-use api::Message;
+use api::{Message, RaftRequest};
 use api::membershippb::ClusterVersionSetRequest;
 use peer::Connector;
 use std::sync::Arc;
@@ -126,7 +126,7 @@ fn ask(connector: &Connector, member: &Member) -> Option<Minor> {
 fn set(node: &Arc<Node>, version: Minor) {
     let ver = shown(version);
     let request = ClusterVersionSetRequest { ver: ver.clone() };
-    match publish::propose_and_wait(node, node::CLUSTER_VERSION_SET, &request.encode_to_vec()) {
+    match publish::propose_and_wait(node, RaftRequest::ClusterVersionSet, &request.encode_to_vec()) {
         Ok(()) => logging::info("set the cluster version", &[("cluster-version", (&ver).into())]),
         Err(error) => logging::warn("cannot set the cluster version", &[("error", error.message().into())]),
     }

@@ -1,7 +1,7 @@
 //! What was asked of the store, and how long it took.
 
+use api::RaftRequest;
 use api::etcdserverpb::{TxnResponse, response_op::Response};
-use api::varint;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use telemetry::metrics::{Histogram, Page};
@@ -72,82 +72,53 @@ impl Operations {
     }
 }
 
-macro_rules! operations {
-    ($($name:ident = $field:literal)*) => {
-        /// A kind of request, by its field in `InternalRaftRequest`; the reads, which are in no log, have none.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Operation { $($name,)* Other }
-
-        impl Operation {
-            const ALL: [Operation; 1 + [$($field),*].len()] = [$(Operation::$name,)* Operation::Other];
-
-            /// The request in this field.
-            pub(crate) fn of_field(field: u32) -> Operation {
-                match field { $($field => Operation::$name,)* _ => Operation::Other }
-            }
-
-            pub(super) fn name(self) -> &'static str {
-                match self { $(Operation::$name => stringify!($name),)* Operation::Other => "Other" }
-            }
-        }
-    };
-}
-
-operations! {
-    Range = 3
-    Put = 4
-    DeleteRange = 5
-    Txn = 6
-    Compaction = 7
-    LeaseGrant = 8
-    LeaseRevoke = 9
-    Alarm = 10
-    LeaseCheckpoint = 11
-    AuthEnable = 1000
-    AuthDisable = 1011
-    Authenticate = 1012
-    AuthStatus = 1013
-    AuthUserAdd = 1100
-    AuthUserDelete = 1101
-    AuthUserGet = 1102
-    AuthUserChangePassword = 1103
-    AuthUserGrantRole = 1104
-    AuthUserRevokeRole = 1105
-    AuthUserList = 1106
-    AuthRoleList = 1107
-    AuthRoleAdd = 1200
-    AuthRoleDelete = 1201
-    AuthRoleGet = 1202
-    AuthRoleGrantPermission = 1203
-    AuthRoleRevokePermission = 1204
-    ClusterVersionSet = 1300
-    ClusterMemberAttrSet = 1301
-    DowngradeInfoSet = 1302
-    ReadonlyTxn = 4_000_000
+/// A kind of request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    /// One that goes through the log, or a range, which does not.
+    Request(RaftRequest),
+    /// A transaction that only reads, without the log.
+    ReadonlyTxn,
+    /// What this version does not know.
+    Other,
 }
 
 impl Operation {
-    /// What the payload of a log entry asks for, from its first bytes.
-    pub(crate) fn of_entry(mut data: &[u8]) -> Operation {
-        const HEADER: u64 = 100;
-        // Two fields at most: the header may come first.
-        for _ in 0..2 {
-            let Some(tag) = varint::take(&mut data) else { break };
-            let field = tag >> 3;
-            if field != HEADER {
-                return Operation::of_field(u32::try_from(field).unwrap_or(0));
-            }
-            let Some(len) = varint::take(&mut data) else { break };
-            let Some(rest) = usize::try_from(len).ok().and_then(|len| data.get(len..)) else { break };
-            data = rest;
+    pub(crate) const RANGE: Operation = Operation::Request(RaftRequest::Range);
+
+    const COUNT: usize = RaftRequest::ALL.len() + 2;
+
+    /// All of them, in the order of their places.
+    fn all() -> impl Iterator<Item = Operation> {
+        let requests = RaftRequest::ALL.iter().map(|request| Operation::Request(*request));
+        requests.chain([Operation::ReadonlyTxn, Operation::Other])
+    }
+
+    fn place(self) -> usize {
+        match self {
+            Operation::Request(request) => request as usize,
+            Operation::ReadonlyTxn => Operation::COUNT - 2,
+            Operation::Other => Operation::COUNT - 1,
         }
-        Operation::Other
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Operation::Request(request) => request.name(),
+            Operation::ReadonlyTxn => "ReadonlyTxn",
+            Operation::Other => "Other",
+        }
+    }
+
+    /// What the payload of a log entry asks for, from its first bytes.
+    pub(crate) fn of_entry(data: &[u8]) -> Operation {
+        RaftRequest::of_entry(data).map_or(Operation::Other, Operation::Request)
     }
 }
 
 /// Durations by kind of request and success.
 pub(crate) struct ByOperation<const BUCKETS: usize, const FIRST: u64> {
-    histograms: [[Histogram<BUCKETS, FIRST>; 2]; Operation::ALL.len()],
+    histograms: [[Histogram<BUCKETS, FIRST>; 2]; Operation::COUNT],
 }
 
 impl<const BUCKETS: usize, const FIRST: u64> Default for ByOperation<BUCKETS, FIRST> {
@@ -158,13 +129,13 @@ impl<const BUCKETS: usize, const FIRST: u64> Default for ByOperation<BUCKETS, FI
 
 impl<const BUCKETS: usize, const FIRST: u64> ByOperation<BUCKETS, FIRST> {
     pub(crate) fn observe(&self, operation: Operation, ok: bool, took: Duration) {
-        self.histograms[operation as usize][usize::from(ok)].observe(took);
+        self.histograms[operation.place()][usize::from(ok)].observe(took);
     }
 
     /// Appends the lines of all kinds that there were. `label` names the kind, `fixed` comes with every line.
     pub(super) fn write(&self, page: &mut Page, name: &str, help: &str, label: &str, fixed: &[(&str, &str)]) {
         page.family(name, "histogram", help);
-        for (operation, pair) in Operation::ALL.iter().zip(&self.histograms) {
+        for (operation, pair) in Operation::all().zip(&self.histograms) {
             for (success, histogram) in ["false", "true"].into_iter().zip(pair) {
                 if !histogram.is_empty() {
                     let labels: Vec<(&str, &str)> =
@@ -179,20 +150,11 @@ impl<const BUCKETS: usize, const FIRST: u64> ByOperation<BUCKETS, FIRST> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::Message;
-    use api::etcdserverpb::{AuthUserListRequest, InternalRaftRequest, RequestHeader, TxnRequest};
 
     #[test]
-    fn entries_say_what_they_ask_for() {
-        let header = Some(RequestHeader { id: u64::MAX, ..Default::default() });
-        let txn =
-            InternalRaftRequest { header: header.clone(), txn: Some(TxnRequest::default()), ..Default::default() };
-        assert_eq!(Operation::of_entry(&txn.encode_to_vec()), Operation::Txn);
-        let list = AuthUserListRequest::default();
-        let list = InternalRaftRequest { header, auth_user_list: Some(list), ..Default::default() };
-        assert_eq!(Operation::of_entry(&list.encode_to_vec()), Operation::AuthUserList);
-        for bad in [&[][..], &[0xff; 12], &[0xa2, 0x06, 0x7f], &[0xa2, 0x06]] {
-            assert_eq!(Operation::of_entry(bad), Operation::Other);
-        }
+    fn every_operation_has_a_place() {
+        assert_eq!(Operation::all().map(Operation::place).collect::<Vec<_>>(), (0..Operation::COUNT).collect::<Vec<_>>());
+        assert_eq!(Operation::of_entry(&[0xff; 12]), Operation::Other);
+        assert_eq!(Operation::of_entry(&[0x22, 0]).name(), "Put");
     }
 }

@@ -5,7 +5,7 @@
 use super::inbox::{Released, Waiter};
 use super::{Node, Outcome};
 use crate::metrics::{Answered, Operation, Written};
-use api::{Message, raftpb};
+use api::{Message, RaftRequest, raftpb};
 use contain::lock;
 use handover::SharedApplyQueue;
 use replica::{APPLY_IN_PLACE_ENTRIES_MAX, CheckpointDue, CheckpointPace};
@@ -345,7 +345,7 @@ impl<'a> Outcomes<'a> {
             node.metrics.applies.observe(operation, outcome.is_ok(), share);
             if let Ok(response) = &outcome {
                 self.note(response, share);
-                if matches!(operation, Operation::Put | Operation::Txn) {
+                if matches!(operation, Operation::Request(RaftRequest::Put | RaftRequest::Txn)) {
                     node.metrics.put_bytes.fetch_add(payload.len() as u64, Ordering::Relaxed);
                 }
             }

@@ -2,7 +2,7 @@
 
 use super::{Node, entry};
 use crate::config::AutoCompaction;
-use api::Message;
+use api::{Message, RaftRequest};
 use api::etcdserverpb::CompactionRequest;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ pub(super) fn run(node: &Arc<Node>) {
                     &[("revision", revision.into()), ("error", error.message().into())],
                 ),
             };
-            node.propose(node.as_member(), entry::COMPACTION, &request.encode_to_vec(), Box::new(done));
+            node.propose(node.as_member(), RaftRequest::Compaction, &request.encode_to_vec(), Box::new(done));
         }
     }
 }

@@ -8,7 +8,7 @@ use super::{Node, entry, lost_log, membership};
 use crate::cluster;
 use crate::overload::Class;
 use api::raftpb::{ConfChange, ConfState, Entry, Message, SnapshotMetadata};
-use api::{Error, Message as _};
+use api::{Error, Message as _, RaftRequest};
 use peer::Origin;
 use replica::{Error as RaftError, Lessor, Member, Note, Now, Pending, Proof, ReadIndex, Shell, Status};
 use std::convert::Infallible;
@@ -186,7 +186,7 @@ impl Shell for Host {
         };
         let id = node.next_request.fetch_add(1, Ordering::Relaxed);
         let request = api::etcdserverpb::LeaseRevokeRequest { id: lease };
-        let data = entry::wrap(id, node.as_member(), entry::LEASE_REVOKE, &request.encode_to_vec()).into();
+        let data = entry::wrap(id, node.as_member(), RaftRequest::LeaseRevoke, &request.encode_to_vec()).into();
         let weak = Arc::downgrade(node);
         let done: super::Done = Box::new(move |outcome: super::Outcome| {
             let Some(node) = weak.upgrade() else { return };

@@ -54,7 +54,7 @@ use crate::overload::{Class, Refusals};
 use crate::services::{ProgressStreams, Shares};
 use crate::system::End;
 use crate::tls::Tls;
-use api::Error;
+use api::{Error, RaftRequest};
 use api::etcdserverpb::{AlarmRequest, AlarmType, ResponseHeader, alarm_request::AlarmAction};
 use budget::Budget;
 use clock::Clock;
@@ -183,17 +183,17 @@ impl Node {
         if self.store.auth().is_enabled() { Author::member() } else { Author::nobody() }
     }
 
-    /// Proposes one request, given as the field of `InternalRaftRequest` it goes into and its encoding. Whoever proposes for a
-    /// client takes the author from the [`Permitted`](crate::auth::Permitted) request.
-    pub(crate) fn propose(&self, author: Author, field: u32, request: &[u8], done: Done) {
-        if let Some(proposal) = self.proposal(author, field, request, done) {
+    /// Proposes one request, given as its kind and its encoding. Whoever proposes for a client takes the
+    /// author from the [`Permitted`](crate::auth::Permitted) request.
+    pub(crate) fn propose(&self, author: Author, kind: RaftRequest, request: &[u8], done: Done) {
+        if let Some(proposal) = self.proposal(author, kind, request, done) {
             self.enqueue(proposal);
         }
     }
 
     /// The same as the leader of this term, or not at all: what a member knew as a leader may be wrong under another one.
-    pub(crate) fn propose_in_term(&self, term: u64, author: Author, field: u32, request: &[u8], done: Done) {
-        if let Some(proposal) = self.proposal(author, field, request, done) {
+    pub(crate) fn propose_in_term(&self, term: u64, author: Author, kind: RaftRequest, request: &[u8], done: Done) {
+        if let Some(proposal) = self.proposal(author, kind, request, done) {
             debug_assert!(proposal.waiter.class.is_urgent(), "others are not held back by term");
             self.enqueue(Proposal { term: Some(term), ..proposal });
         }
@@ -201,8 +201,8 @@ impl Node {
 
     /// The same from a thread that has nothing else to do: it takes the turn of consensus itself if nobody else has it. Two
     /// wake-ups of other threads take longer than all the work of one small write.
-    pub(crate) fn propose_here(&self, author: Author, field: u32, request: &[u8], done: Done) {
-        let Some(mut proposal) = self.proposal(author, field, request, done) else { return };
+    pub(crate) fn propose_here(&self, author: Author, kind: RaftRequest, request: &[u8], done: Done) {
+        let Some(mut proposal) = self.proposal(author, kind, request, done) else { return };
         if let Some(consensus) = self.consensus.get().and_then(Weak::upgrade) {
             proposal = match consensus.turn_for(proposal, Arrived::of) {
                 None => return,
@@ -213,14 +213,14 @@ impl Node {
     }
 
     /// A proposal that is counted as pending; none if it was refused, which `done` has been told.
-    fn proposal(&self, author: Author, field: u32, request: &[u8], done: Done) -> Option<Proposal> {
-        let class = Class::of(field);
+    fn proposal(&self, author: Author, kind: RaftRequest, request: &[u8], done: Done) -> Option<Proposal> {
+        let class = Class::of(kind);
         if let Err(error) = self.admit(class) {
             done.end(Err(error));
             return None;
         }
         let id = self.next_request.fetch_add(1, Ordering::Relaxed);
-        let data = entry::wrap(id, author, field, request);
+        let data = entry::wrap(id, author, kind, request);
         if data.len() > self.config.max_request_bytes {
             done.end(Err(Error::RequestTooLarge));
             return None;
@@ -298,7 +298,7 @@ impl Node {
                 node.no_space_raised.store(false, Ordering::Relaxed);
             }
         };
-        self.propose(self.as_member(), entry::ALARM, &api::Message::encode_to_vec(&request), Box::new(done));
+        self.propose(self.as_member(), RaftRequest::Alarm, &api::Message::encode_to_vec(&request), Box::new(done));
     }
 
     /// Runs `read` once this member's state holds everything that was acknowledged so far: at once on a leader that is the only
@@ -384,10 +384,3 @@ impl Node {
         self.pending.len()
     }
 }
-
-pub(crate) use entry::{
-    ALARM, AUTH_DISABLE, AUTH_ENABLE, AUTH_ROLE_ADD, AUTH_ROLE_DELETE, AUTH_ROLE_GRANT_PERMISSION,
-    AUTH_ROLE_REVOKE_PERMISSION, AUTH_USER_ADD, AUTH_USER_CHANGE_PASSWORD, AUTH_USER_DELETE, AUTH_USER_GRANT_ROLE,
-    AUTH_USER_REVOKE_ROLE, AUTHENTICATE, CLUSTER_MEMBER_ATTR_SET, CLUSTER_VERSION_SET, COMPACTION, DELETE_RANGE,
-    DOWNGRADE_INFO_SET, LEASE_CHECKPOINT, LEASE_GRANT, LEASE_REVOKE, PUT, TXN,
-};

@@ -16,7 +16,7 @@ use api::etcdserverpb::{
     AuthenticateRequest, AuthenticateResponse, ResponseHeader,
 };
 use api::limits::{AUTH_NAME_BYTES_MAX, ROLE_BYTES_MAX};
-use api::{Code, Error, Message};
+use api::{Code, Error, Message, RaftRequest};
 use rpc::{Call, Responder, Status};
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ pub(super) fn role_grant_permission(
     if is_too_large(node, &request) {
         return refuse(responder, Error::RequestTooLarge);
     }
-    propose(node, request.author(), node::AUTH_ROLE_GRANT_PERMISSION, &call.message, call.is_alone, responder);
+    propose(node, request.author(), RaftRequest::AuthRoleGrantPermission, &call.message, call.is_alone, responder);
 }
 
 fn is_too_large(node: &Node, request: &AuthRoleGrantPermissionRequest) -> bool {
@@ -80,11 +80,11 @@ pub(super) fn user_add(
         return refuse(responder, Error::RequestTooLarge);
     }
     if request.options.is_some_and(|options| options.no_password) {
-        return propose(node, author, node::AUTH_USER_ADD, &request.encode_to_vec(), false, responder);
+        return propose(node, author, RaftRequest::AuthUserAdd, &request.encode_to_vec(), false, responder);
     }
     hash(node, password, responder, move |node, hashed, responder| {
         request.hashed_password = hashed;
-        propose(node, author, node::AUTH_USER_ADD, &request.encode_to_vec(), false, responder);
+        propose(node, author, RaftRequest::AuthUserAdd, &request.encode_to_vec(), false, responder);
     });
 }
 
@@ -98,7 +98,7 @@ pub(super) fn user_change_password(
     let password = std::mem::take(&mut request.password);
     hash(node, password, responder, move |node, hashed, responder| {
         request.hashed_password = hashed;
-        propose(node, author, node::AUTH_USER_CHANGE_PASSWORD, &request.encode_to_vec(), false, responder);
+        propose(node, author, RaftRequest::AuthUserChangePassword, &request.encode_to_vec(), false, responder);
     });
 }
 

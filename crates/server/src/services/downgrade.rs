@@ -7,7 +7,7 @@ use crate::cluster::downgrade;
 use crate::node::{self, For, Node, Weight};
 use api::etcdserverpb::downgrade_request::DowngradeAction;
 use api::etcdserverpb::{DowngradeRequest, DowngradeResponse};
-use api::{Code, Error};
+use api::{Code, Error, RaftRequest};
 use rpc::{Call, Responder, Status};
 use std::sync::Arc;
 use telemetry::logging;
@@ -52,7 +52,7 @@ fn begin(node: Arc<Node>, target: (u64, u64), responder: Responder) {
         Err(error) => refuse(responder, error),
     };
     let request = downgrade::request(Some(target));
-    node.propose(node.as_member(), node::DOWNGRADE_INFO_SET, &request, For::new(responder, done));
+    node.propose(node.as_member(), RaftRequest::DowngradeInfoSet, &request, For::new(responder, done));
 }
 
 /// Always answered, as etcd does: what could not be cancelled is only logged.
@@ -68,7 +68,7 @@ fn cancel(node: Arc<Node>, responder: Responder) {
                 }
                 answer(&node, responder);
             };
-            own.propose(own.as_member(), node::DOWNGRADE_INFO_SET, &downgrade::request(None), Box::new(done));
+            own.propose(own.as_member(), RaftRequest::DowngradeInfoSet, &downgrade::request(None), Box::new(done));
         }
         Ok(()) => {
             failed(Error::NoInflightDowngrade.message());

@@ -9,7 +9,7 @@ use crate::auth::{Permitted, Rule};
 use crate::metrics::Answered;
 use crate::node::{self, Claim, For, Node};
 use api::etcdserverpb::{CompactionRequest, DeleteRangeRequest, PutRequest, RangeRequest, ResponseHeader, TxnRequest};
-use api::{Error, KeyRange, Message, limits, varint};
+use api::{Error, KeyRange, Message, RaftRequest, limits, varint};
 use bytes::{BufMut, Bytes, BytesMut};
 use contain::contain;
 use contain::lock;
@@ -261,7 +261,7 @@ impl rpc::Source for PairsSource {
 
 pub(super) fn put(node: &Arc<Node>, call: Call, put: Permitted<Keys, PutRequest>, responder: Responder) {
     let bytes = if put.prev_kv { node.store.pair_bytes(&put.key) } else { 0 };
-    let within = Within::of(call, put.author(), node::PUT);
+    let within = Within::of(call, put.author(), RaftRequest::Put);
     let kept = move |node: &Arc<Node>| Ok((None, node.claim_space(store::put_cost(&put))?));
     propose_within(bytes, within, node, responder, kept);
 }
@@ -273,7 +273,7 @@ pub(super) fn delete_range(
     responder: Responder,
 ) {
     let is_heavy = node.store.is_heavy_delete(&request);
-    let within = Within::of(call, request.author(), node::DELETE_RANGE);
+    let within = Within::of(call, request.author(), RaftRequest::DeleteRange);
     weigh(is_heavy, within, node, responder, move |within, node, responder| {
         if node.store.delete_answer_is_too_large(&request) {
             return refuse(responder, Error::TxnAnswerTooLarge);
@@ -314,7 +314,7 @@ fn read_txn(node: &Arc<Node>, call: Call, txn: Permitted<Keys, TimedTxn>, readin
 
 fn write_txn(node: &Arc<Node>, call: Call, txn: Permitted<Keys, TimedTxn>, responder: Responder) {
     let is_heavy = node.store.is_heavy_write_txn(&txn.request);
-    let within = Within::of(call, txn.author(), node::TXN);
+    let within = Within::of(call, txn.author(), RaftRequest::Txn);
     weigh(is_heavy, within, node, responder, move |within, node, responder| {
         let bytes = node.store.txn_answer_bytes(&txn.request);
         let kept = move |node: &Arc<Node>| {
@@ -329,7 +329,7 @@ fn write_txn(node: &Arc<Node>, call: Call, txn: Permitted<Keys, TimedTxn>, respo
 pub(super) fn compact(node: &Arc<Node>, call: Call, request: Permitted<Root, CompactionRequest>, responder: Responder) {
     let author = request.author();
     if !request.physical {
-        return propose(node, author, node::COMPACTION, &call.message, call.is_alone, responder);
+        return propose(node, author, RaftRequest::Compaction, &call.message, call.is_alone, responder);
     }
     let own = node.clone();
     let done = move |responder: Responder, result: node::Outcome| match result {
@@ -340,19 +340,19 @@ pub(super) fn compact(node: &Arc<Node>, call: Call, request: Permitted<Root, Com
         }
         Err(error) => refuse(responder, error),
     };
-    node.propose(author, node::COMPACTION, &call.message, For::new(responder, done));
+    node.propose(author, RaftRequest::Compaction, &call.message, For::new(responder, done));
 }
 
 /// Sends a request through the log and its outcome to the client.
 pub(super) fn propose(
     node: &Arc<Node>,
     author: Author,
-    field: u32,
+    kind: RaftRequest,
     request: &[u8],
     is_alone: bool,
     responder: Responder,
 ) {
-    propose_holding(Space::default(), node, author, field, request, is_alone, responder);
+    propose_holding(Space::default(), node, author, kind, request, is_alone, responder);
 }
 
 /// The same, claiming space until the outcome is there.
@@ -360,13 +360,13 @@ pub(super) fn propose_holding(
     space: Space,
     node: &Arc<Node>,
     author: Author,
-    field: u32,
+    kind: RaftRequest,
     request: &[u8],
     is_alone: bool,
     responder: Responder,
 ) {
     let done = answering(node, (None, space, None), responder);
-    send(node, author, field, request, is_alone, done);
+    send(node, author, kind, request, is_alone, done);
 }
 
 /// As [`propose_holding`], with headroom on the disks.
@@ -374,27 +374,27 @@ pub(super) fn propose_in(
     (headroom, space): (Claim, Space),
     node: &Arc<Node>,
     author: Author,
-    field: u32,
+    kind: RaftRequest,
     call: &Call,
     responder: Responder,
 ) {
     let done = answering(node, (Some(headroom), space, None), responder);
-    send(node, author, field, &call.message, call.is_alone, done);
+    send(node, author, kind, &call.message, call.is_alone, done);
 }
 
 /// A proposal that may have to wait for memory first.
 struct Within {
     author: Author,
-    field: u32,
+    kind: RaftRequest,
     message: Bytes,
     is_alone: bool,
     client: Address,
 }
 
 impl Within {
-    fn of(call: Call, author: Author, field: u32) -> Within {
+    fn of(call: Call, author: Author, kind: RaftRequest) -> Within {
         let Call { message, is_alone, peer, .. } = call;
-        Within { author, field, message, is_alone, client: peer.address }
+        Within { author, kind, message, is_alone, client: peer.address }
     }
 }
 
@@ -435,7 +435,7 @@ fn propose_within(
                 // A slow thread has something else to do.
                 let is_alone = within.is_alone && claim.is_none();
                 let done = answering(node, (headroom, space, claim), responder);
-                send(node, within.author, within.field, &within.message, is_alone, done);
+                send(node, within.author, within.kind, &within.message, is_alone, done);
             }
             Err(error) => refuse(responder, error),
         }
@@ -457,6 +457,6 @@ fn answering(node: &Arc<Node>, (headroom, space, claim): Kept, responder: Respon
     })
 }
 
-fn send(node: &Arc<Node>, author: Author, field: u32, request: &[u8], is_alone: bool, done: node::Done) {
-    if is_alone { node.propose_here(author, field, request, done) } else { node.propose(author, field, request, done) }
+fn send(node: &Arc<Node>, author: Author, kind: RaftRequest, request: &[u8], is_alone: bool, done: node::Done) {
+    if is_alone { node.propose_here(author, kind, request, done) } else { node.propose(author, kind, request, done) }
 }

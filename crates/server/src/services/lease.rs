@@ -12,7 +12,7 @@ use api::etcdserverpb::{
     LeaseRevokeRequest, LeaseStatus, LeaseTimeToLiveRequest, ResponseHeader,
 };
 use api::limits::INLINE_SORT_KEYS_MAX;
-use api::{Error, Message, limits};
+use api::{Error, Message, RaftRequest, limits};
 use budget::Claim;
 use bytes::Bytes;
 use contain::lock;
@@ -35,7 +35,7 @@ pub(super) fn grant(node: &Arc<Node>, call: Call, request: Permitted<User, Lease
     match node.claim_space(store::LEASE_BYTES) {
         Ok(space) => {
             let request = request.encode_to_vec();
-            propose_holding(space, node, author, node::LEASE_GRANT, &request, call.is_alone, responder);
+            propose_holding(space, node, author, RaftRequest::LeaseGrant, &request, call.is_alone, responder);
         }
         Err(error) => refuse(responder, error),
     }
@@ -64,7 +64,7 @@ fn random_id() -> i64 {
 pub(super) fn revoke(node: &Arc<Node>, call: Call, request: Permitted<Keys, LeaseRevokeRequest>, responder: Responder) {
     match node.claim_room(node.store.revoke_cost_bytes(request.id)) {
         Ok(room) => {
-            propose_in((room, Space::default()), node, request.author(), node::LEASE_REVOKE, &call, responder);
+            propose_in((room, Space::default()), node, request.author(), RaftRequest::LeaseRevoke, &call, responder);
         }
         Err(error) => refuse(responder, error),
     }

@@ -14,7 +14,7 @@ use api::etcdserverpb::{
     Compare, DeleteRangeRequest, DeleteRangeResponse, LeaseGrantRequest, RangeRequest, RangeResponse, RequestOp,
     TxnRequest, TxnResponse, WatchResponse, request_op::Request,
 };
-use api::{Code, Error, KeyRange, Message, check};
+use api::{Code, Error, KeyRange, Message, RaftRequest, check};
 use bytes::{Bytes, BytesMut};
 use rpc::Status;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl LocalClient {
         }
         let mut request = LeaseGrantRequest { id: super::lease::free_id(&self.node), ttl: SESSION_TTL_SECONDS };
         super::lease::raise(&self.node, &mut request);
-        let write = Write { field: node::LEASE_GRANT, adds: |_| store::LEASE_BYTES, deletes: |_, _| 0 };
+        let write = Write { kind: RaftRequest::LeaseGrant, adds: |_| store::LEASE_BYTES, deletes: |_, _| 0 };
         self.write(
             write,
             request,
@@ -86,7 +86,7 @@ impl LocalClient {
             return then(Err(unknown(error)));
         }
         let write = Write {
-            field: node::TXN,
+            kind: RaftRequest::Txn,
             adds: store::txn_cost,
             deletes: |node, request| node.store.txn_delete_cost_bytes(request),
         };
@@ -112,7 +112,7 @@ impl LocalClient {
             return then(Err(unknown(error)));
         }
         let write = Write {
-            field: node::DELETE_RANGE,
+            kind: RaftRequest::DeleteRange,
             adds: |_: &DeleteRangeRequest| 0,
             deletes: |node, request| node.store.delete_cost_bytes(KeyRange::One(&request.key)),
         };
@@ -164,7 +164,7 @@ impl LocalClient {
                 Ok(claimed) => claimed,
                 Err(error) => return then.end(Err(error)),
             };
-            let (field, encoded) = (write.field, request.encode_to_vec());
+            let (kind, encoded) = (write.kind, request.encode_to_vec());
             let done = move |outcome: node::Outcome| {
                 drop(space);
                 room.end(&self.node, &outcome);
@@ -177,7 +177,7 @@ impl LocalClient {
                     }),
                 }
             };
-            node.propose(author, field, &encoded, Box::new(done));
+            node.propose(author, kind, &encoded, Box::new(done));
         });
     }
 
@@ -230,8 +230,8 @@ impl LocalClient {
 
 /// How a request goes through the log.
 struct Write<R> {
-    /// Of the entry that it goes into.
-    field: u32,
+    /// What it is in the log.
+    kind: RaftRequest,
     /// What it adds to the store, asked once it is permitted, and what the things it deletes cost on the disks.
     adds: fn(&R) -> u64,
     deletes: fn(&Node, &R) -> u64,

@@ -1,5 +1,6 @@
 //! `etcdserverpb.Maintenance`.
 
+use api::RaftRequest;
 use super::kv::{propose, run_slowly};
 use super::reply::{complete, encode, refuse, unanswered};
 use crate::auth::Permitted;
@@ -17,7 +18,7 @@ use std::time::Instant;
 
 pub(super) fn alarm(node: &Arc<Node>, call: Call, request: Permitted<Alarms, AlarmRequest>, responder: Responder) {
     match node.store.alarm_check(&request) {
-        Ok(()) => propose(node, request.author(), node::ALARM, &call.message, call.is_alone, responder),
+        Ok(()) => propose(node, request.author(), RaftRequest::Alarm, &call.message, call.is_alone, responder),
         Err(error) => refuse(responder, error),
     }
 }

@@ -42,7 +42,7 @@ impl Reading {
         if self.allowed != self.began {
             metrics.stages.read_index.observe(self.waited());
         }
-        if self.operation == Operation::Range {
+        if self.operation == Operation::RANGE {
             metrics.reads.range(ok, took);
         }
         (total > node.config.warning_unary_request).then_some(total)
@@ -70,7 +70,7 @@ impl Request for TimedRange {
     fn read(_: &Node, message: Bytes) -> Result<TimedRange, Status> {
         let request: RangeRequest = decode(message)?;
         check::range(&request)?;
-        Ok(TimedRange { request, reading: Reading::new(Operation::Range) })
+        Ok(TimedRange { request, reading: Reading::new(Operation::RANGE) })
     }
 
     fn catch_up(&self) -> CatchUp {

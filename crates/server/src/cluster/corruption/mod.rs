@@ -12,7 +12,7 @@ pub(crate) use initial::check as check_initial;
 
 use super::{publish, remote};
 use crate::node::{self, Node};
-use api::Message;
+use api::{Message, RaftRequest};
 use api::etcdserverpb::alarm_request::AlarmAction;
 use api::etcdserverpb::{AlarmRequest, AlarmType, HashKvResponse};
 use peer::Connector;
@@ -113,7 +113,7 @@ fn raise(node: &Arc<Node>, member_id: u64) {
     }
     logging::warn("data differs: raising the CORRUPT alarm", &[("member-id", Value::Id(member_id))]);
     let request = AlarmRequest { action: AlarmAction::Activate as i32, member_id, alarm: kind };
-    if let Err(error) = publish::propose_and_wait(node, node::ALARM, &request.encode_to_vec()) {
+    if let Err(error) = publish::propose_and_wait(node, RaftRequest::Alarm, &request.encode_to_vec()) {
         logging::warn("cannot raise the CORRUPT alarm", &[("error", error.message().into())]);
     }
 }
