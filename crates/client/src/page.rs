@@ -1,11 +1,18 @@
-//! Pages that members serve beside gRPC.
+//! Pages that members serve beside gRPC, over HTTP/1.1 (by hyper).
 
+use std::future::Future as _;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::Code;
+use bytes::Bytes;
+use http::{Request, StatusCode, header};
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::client::conn::http1::{Connection, SendRequest, handshake};
+use hyper_util::rt::TokioIo;
 use rpc::Status;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
@@ -13,9 +20,7 @@ use crate::client::Client;
 use crate::{Endpoint, Error};
 
 /// A page larger than this is none of ours.
-const PAGE_BYTES_MAX: u64 = 64 << 20;
-/// Bytes of a page that comes over a connection with others, and of its head.
-const SHORT_PAGE_BYTES_MAX: usize = 64 << 10;
+const PAGE_BYTES_MAX: usize = 64 << 20;
 
 impl Client {
     /// What a member answers to a GET of `path` (of `/metrics`, for instance), over a connection of its own.
@@ -24,16 +29,10 @@ impl Client {
     /// If the endpoint is none of this client's, cannot be reached, or has no such page.
     pub async fn page(&self, endpoint: &Endpoint, path: &str) -> Result<String, Error> {
         let fetched = self.within(self.inner.options.call_timeout, async {
-            self.fetch(endpoint, path).await.map_err(|why| Status::new(Code::Unavailable, why))
+            let fetched = async { Pages::over(self.dial(endpoint).await?, host(endpoint), None).await?.fetch(path).await };
+            fetched.await.map_err(|why| Status::new(Code::Unavailable, why))
         });
         Ok(fetched.await?)
-    }
-
-    async fn fetch(&self, endpoint: &Endpoint, path: &str) -> Result<String, String> {
-        let text = get(self.dial(endpoint).await?, host(endpoint), path).await?;
-        let (head, body) = text.split_once("\r\n\r\n").ok_or("the answer is no HTTP")?;
-        check(head, path)?;
-        Ok(body.to_string())
     }
 
     /// Connects to a member to fetch pages one after the other.
@@ -41,10 +40,12 @@ impl Client {
     /// # Errors
     /// If the endpoint is none of this client's, or cannot be reached.
     pub async fn pages(&self, endpoint: &Endpoint) -> Result<Pages, Error> {
-        let patience = Some(self.inner.options.connect_timeout);
-        let dialled = self
-            .within(patience, async { self.dial(endpoint).await.map_err(|why| Status::new(Code::Unavailable, why)) });
-        Ok(Pages { stream: dialled.await?, host: host(endpoint).into(), patience: self.inner.options.call_timeout })
+        let patience = self.inner.options.call_timeout;
+        let dialled = self.within(Some(self.inner.options.connect_timeout), async {
+            let dialled = async { Pages::over(self.dial(endpoint).await?, host(endpoint), patience).await };
+            dialled.await.map_err(|why| Status::new(Code::Unavailable, why))
+        });
+        Ok(dialled.await?)
     }
 
     /// A new connection, on which HTTP/1.1 is spoken.
@@ -74,23 +75,34 @@ fn host(endpoint: &Endpoint) -> &str {
     if endpoint.address().starts_with("unix:") { "localhost" } else { endpoint.address() }
 }
 
-fn check(head: &str, path: &str) -> Result<(), String> {
-    let status = head.split_whitespace().nth(1).unwrap_or_default();
-    if status == "200" { Ok(()) } else { Err(format!("`{path}` is answered with status {status}")) }
-}
-
 /// A connection over which pages come one after the other.
 pub struct Pages {
-    stream: Box<dyn Duplex>,
+    requests: SendRequest<Empty<Bytes>>,
+    /// Moves while a page is awaited: it needs no task of its own.
+    connection: Connection<TokioIo<Box<dyn Duplex>>, Empty<Bytes>>,
     host: String,
     patience: Option<Duration>,
 }
 
 impl Pages {
-    /// A short page.
+    /// Over a connection that was made already, to `host`. A page may take as long as `patience`.
     ///
     /// # Errors
-    /// If there is no such page, it does not say how long it is, or the connection breaks; it cannot be used then.
+    /// If the connection breaks.
+    pub async fn over(
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        host: &str,
+        patience: Option<Duration>,
+    ) -> Result<Pages, String> {
+        let stream: Box<dyn Duplex> = Box::new(stream);
+        let (requests, connection) = handshake(TokioIo::new(stream)).await.map_err(|error| describe(&error))?;
+        Ok(Pages { requests, connection, host: host.into(), patience })
+    }
+
+    /// A page.
+    ///
+    /// # Errors
+    /// If there is no such page, it is larger than 64 MiB or late, or the connection breaks; it cannot be used then.
     pub async fn get(&mut self, path: &str) -> Result<String, Error> {
         let patience = self.patience.unwrap_or(Duration::MAX);
         let fetched = tokio::time::timeout(patience, self.fetch(path)).await;
@@ -99,50 +111,85 @@ impl Pages {
     }
 
     async fn fetch(&mut self, path: &str) -> Result<String, String> {
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.host);
-        self.stream.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
-        let mut answer = Vec::new();
-        let (head, begin) = loop {
-            if let Some(end) = answer.windows(4).position(|window| window == b"\r\n\r\n") {
-                break (String::from_utf8_lossy(&answer[..end]).into_owned(), end + 4);
+        let request = Request::get(path).header(header::HOST, &self.host).body(Empty::new());
+        let sent = self.requests.send_request(request.map_err(|error| error.to_string())?);
+        let answered = async {
+            let answer = sent.await.map_err(|error| describe(&error))?;
+            let status = answer.status();
+            if status != StatusCode::OK {
+                return Err(format!("`{path}` is answered with status {}", status.as_str()));
             }
-            self.more(&mut answer).await?;
+            let body = Limited::new(answer.into_body(), PAGE_BYTES_MAX).collect().await.map_err(|error| error.to_string())?;
+            Ok(String::from_utf8_lossy(&body.to_bytes()).into_owned())
         };
-        check(&head, path)?;
-        let length = head.lines().find_map(|line| {
-            let (name, value) = line.split_once(':')?;
-            name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
-        });
-        let length = length.filter(|length| *length <= SHORT_PAGE_BYTES_MAX);
-        let length = length.ok_or_else(|| format!("`{path}` does not say how long it is"))?;
-        while answer.len() < begin + length {
-            self.more(&mut answer).await?;
-        }
-        Ok(String::from_utf8_lossy(&answer[begin..begin + length]).into_owned())
-    }
-
-    async fn more(&mut self, answer: &mut Vec<u8>) -> Result<(), String> {
-        if answer.len() > 2 * SHORT_PAGE_BYTES_MAX {
-            return Err("the answer has no end".into());
-        }
-        match self.stream.read_buf(answer).await {
-            Ok(0) => Err("the connection ended within an answer".into()),
-            Ok(_) => Ok(()),
-            Err(error) => Err(error.to_string()),
-        }
+        let mut answered = std::pin::pin!(answered);
+        let mut is_open = true;
+        std::future::poll_fn(|cx| {
+            if is_open {
+                // What went wrong with it, the answer tells.
+                is_open = Pin::new(&mut self.connection).poll(cx).is_pending();
+            }
+            answered.as_mut().poll(cx)
+        })
+        .await
     }
 }
 
-/// One request in the manner of HTTP/1.0, whose answer ends with the connection and does not come in pieces.
-async fn get(mut stream: impl AsyncRead + AsyncWrite + Unpin, host: &str, path: &str) -> Result<String, String> {
-    let request = format!("GET {path} HTTP/1.0\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
-    let mut answer = Vec::new();
-    match stream.take(PAGE_BYTES_MAX).read_to_end(&mut answer).await {
-        // A member that closes the connection without a TLS alert has sent its whole answer all the same.
-        Ok(_) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof && !answer.is_empty() => {}
-        Err(error) => return Err(error.to_string()),
+/// hyper's own words leave out the reason.
+fn describe(error: &hyper::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    /// What is made of an answer, after which the connection ends.
+    async fn read(answer: &'static str) -> Result<String, String> {
+        let (ours, mut theirs) = tokio::io::duplex(1 << 20);
+        let member = async move {
+            let mut request = [0; 256];
+            let read = theirs.read(&mut request).await.unwrap();
+            assert_eq!(&request[..read], b"GET /version HTTP/1.1\r\nhost: h:1\r\n\r\n");
+            theirs.write_all(answer.as_bytes()).await.unwrap();
+        };
+        let (page, ()) = tokio::join!(
+            async { Pages::over(ours, "h:1", None).await.unwrap().fetch("/version").await },
+            member,
+        );
+        page
     }
-    Ok(String::from_utf8_lossy(&answer).into_owned())
+
+    #[tokio::test]
+    async fn pages_are_whole_or_refused() {
+        assert_eq!(read("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc").await, Ok("abc".into()));
+        assert_eq!(read("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n2\r\nbc\r\n0\r\n\r\n").await, Ok("abc".into()));
+        assert_eq!(read("HTTP/1.0 200 OK\r\n\r\nabc").await, Ok("abc".into()));
+        assert_eq!(
+            read("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").await,
+            Err("`/version` is answered with status 404".into())
+        );
+        for bad in ["HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nabc", "HTTP/1.1 200 OK\r\n", "garbage", ""] {
+            assert!(read(bad).await.is_err(), "{bad:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn several_pages_come_over_one_connection() {
+        let (ours, mut theirs) = tokio::io::duplex(1 << 20);
+        let member = async move {
+            for body in ["a", "b"] {
+                let _ = theirs.read(&mut [0; 256]).await.unwrap();
+                let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{body}");
+                theirs.write_all(answer.as_bytes()).await.unwrap();
+            }
+        };
+        let fetched = async {
+            let mut pages = Pages::over(ours, "h:1", Some(Duration::from_secs(10))).await.unwrap();
+            [pages.get("/a").await.unwrap(), pages.get("/b").await.unwrap()]
+        };
+        assert_eq!(tokio::join!(fetched, member).0, ["a", "b"]);
+    }
 }
