@@ -3,12 +3,14 @@
 //! [`bolt`] reads a database file, page by page; [`Database`] knows what etcd keeps in it; [`Status`] and [`HashKv`] sum it up.
 //! [`SnapshotFile`] is a database with a checksum after it. [`log`] reads etcd's log, and ours, which has its framing. [`restore`] and
 //! [`migrate`] make data directories of Cairn: they write the store first and the log last, so that no member starts on half of one.
+//! [`adopt`] does so in place of etcd's own.
 
 #![cfg_attr(
     not(test),
     deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
 )]
 
+mod adopt;
 pub mod bolt;
 mod contents;
 mod database;
@@ -22,6 +24,7 @@ mod status;
 mod target;
 mod votes;
 
+pub use adopt::{Adopted, adopt};
 pub use contents::Contents;
 pub use database::{Database, Record};
 pub use error::Error;

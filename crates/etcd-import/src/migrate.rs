@@ -36,16 +36,27 @@ pub fn migrate(
     wal_dir: Option<&PathBuf>,
     patience: Duration,
 ) -> Result<Migrated, Error> {
-    let database_path = from.join("member").join("snap").join("db");
     for target in [Some(data_dir), wal_dir.map(PathBuf::as_path)].into_iter().flatten() {
         check_apart(from, target)?;
         from_wal.map_or(Ok(()), |from_wal| check_apart(from_wal, target))?;
     }
-    let own = Database::open_unused(&database_path, patience)?;
+    let own = Database::open_unused(&from.join("member").join("snap").join("db"), patience)?;
+    take_over(from, from_wal, &own, data_dir, wal_dir, patience)
+}
+
+/// The same, where the target may lie in the source. `own` is the member's database: its lock keeps the member from starting meanwhile.
+pub(crate) fn take_over(
+    from: &Path,
+    from_wal: Option<&Path>,
+    own: &Database,
+    data_dir: &Path,
+    wal_dir: Option<&PathBuf>,
+    patience: Duration,
+) -> Result<Migrated, Error> {
+    let database_path = from.join("member").join("snap").join("db");
     let mut contents = own.contents()?;
     let own_wal = from.join("member").join("wal");
     let tail = log::read_tail(from_wal.unwrap_or(&own_wal), contents.index)?;
-    // The member's own database stays open: its lock keeps the member from starting meanwhile.
     let received = match tail.votes.newest(tail.hard_state.commit()) {
         Some(snapshot) if snapshot.index() > contents.index => {
             let (path, database) = received(&database_path, snapshot, contents.index, patience)?;
@@ -55,7 +66,7 @@ pub fn migrate(
         }
         _ => None,
     };
-    let database = received.as_ref().unwrap_or(&own);
+    let database = received.as_ref().unwrap_or(own);
     let metadata = tail.metadata.clone();
     let identity = Metadata::decode(metadata.as_slice())
         .map_err(|error| Error::Refused(format!("the log does not say whose it is: {error}")))?;

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 pub enum DataDirError {
     /// etcd's own.
     #[error(
-        "`{dir}` holds the data of an etcd member; it was left untouched. Choose another --data-dir, or take the member over: \
-         `cairn util migrate --from DIR --data-dir NEW`, then start with NEW"
+        "`{dir}` holds the data of an etcd member; it was left untouched. Take the member over: start with --adopt-etcd-data (etcd's files \
+         are kept beside ours), or make a copy with `cairn util migrate --from DIR --data-dir NEW` and start with NEW; or choose \
+         another --data-dir"
     )]
     Etcd {
         /// The data directory.

@@ -107,6 +107,8 @@ pub struct Config {
     pub srv: Option<Srv>,
     /// `--initial-cluster-state existing`.
     pub join_existing: bool,
+    /// `--adopt-etcd-data`: a stopped etcd's data becomes this member's.
+    pub adopt_etcd_data: bool,
     /// `--force-new-cluster`: the only member from now on.
     pub force_new_cluster: bool,
     /// Token mixed into ids.
@@ -340,6 +342,7 @@ fn build(mut values: Values) -> Result<Config, ConfigError> {
         advertise_peer_urls,
         initial_cluster,
         join_existing: values.get("initial-cluster-state") == "existing",
+        adopt_etcd_data: values.is_on("adopt-etcd-data"),
         force_new_cluster: values.is_on("force-new-cluster"),
         // Founding members that find each other by a token are told apart by it too.
         cluster_token: match &discovery {

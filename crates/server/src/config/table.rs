@@ -280,6 +280,10 @@ const UNSAFE: &[Flag] = &[
 ];
 
 const OWN: &[Flag] = &[
+    switch(
+        "adopt-etcd-data",
+        "take over the data of a stopped etcd 3.5 to 3.7 in --data-dir; its files are kept there under etcd-backup-TIME",
+    ),
     flag("threads", Kind::Number(0, 1024), "0", "request threads (0: one per core)"),
     unsigned(
         "max-client-connections",

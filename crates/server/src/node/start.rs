@@ -39,6 +39,8 @@ const NEAR_ENTRIES: u64 = 1_000;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum StartError {
+    #[error("cannot take over etcd's data: {0}")]
+    Adopt(#[from] etcd_import::Error),
     #[error(transparent)]
     DataDir(#[from] DataDirError),
     #[error("cannot open the Raft log: {0}")]
@@ -100,10 +102,39 @@ impl Running {
     }
 }
 
+/// How long an etcd that is about to stop may still use its data.
+const ADOPT_PATIENCE: Duration = Duration::from_secs(10);
+
 /// Starts a member. It serves once its name is published (`cluster::publish`).
 pub(crate) fn start(config: Config, listeners: Vec<Listener>, tls: Tls) -> Result<Running, StartError> {
+    adopt(&config)?;
     let disk = Arc::new(OsDisk { unsafe_no_sync: config.unsafe_no_fsync });
     start_on(disk, config, listeners, tls)
+}
+
+/// Takes over the data of an etcd, if the flag says so, or an earlier start has begun to.
+fn adopt(config: &Config) -> Result<(), StartError> {
+    let began = Instant::now();
+    let wal_dir = config.wal_dir.as_deref();
+    let adopted = etcd_import::adopt(&config.data_dir, wal_dir, config.adopt_etcd_data, ADOPT_PATIENCE)?;
+    let Some(etcd_import::Adopted { migrated, backup }) = adopted else { return Ok(()) };
+    let backup = Value::Shown(&backup.display());
+    match migrated {
+        Some(migrated) => logging::info(
+            "took over the data of etcd",
+            &[
+                ("member-id", Value::Shown(&format_args!("{:x}", migrated.member_id))),
+                ("cluster-id", Value::Shown(&format_args!("{:x}", migrated.cluster_id))),
+                ("revision", migrated.revision.into()),
+                ("applied-index", migrated.index.into()),
+                ("entries-to-replay", migrated.entries.into()),
+                ("backup", backup),
+                ("took", Value::Shown(&format_args!("{:?}", began.elapsed()))),
+            ],
+        ),
+        None => logging::info("finished taking over the data of etcd, which an earlier start had begun", &[("backup", backup)]),
+    }
+    Ok(())
 }
 
 /// The same on a given disk.

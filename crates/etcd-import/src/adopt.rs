@@ -1,0 +1,278 @@
+//! A stopped etcd's data directory becomes this member's where it lies: `cairn serve --adopt-etcd-data`.
+//!
+//! ```text
+//! <data-dir>/adopting/           the new data, until it is complete
+//! <data-dir>/adopting/ready      there once it is complete: names the backup. From then on the adoption is finished, never begun anew
+//! <data-dir>/etcd-backup-TIME/   what was member/
+//! <wal-dir>.adopting/            the new log, if --wal-dir names a directory of its own
+//! <wal-dir>-etcd-backup-TIME/    what was <wal-dir>/
+//! ```
+//!
+//! A kill at any step leaves either etcd's files as they were, or an adoption that the next start finishes.
+
+use crate::migrate::take_over;
+use crate::{Database, Error, Migrated};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What an adoption did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adopted {
+    /// What was taken over. None: an earlier start had done that part, and was killed before the end.
+    pub migrated: Option<Migrated>,
+    /// Where etcd's files are now.
+    pub backup: PathBuf,
+}
+
+/// Makes the data of a stopped etcd 3.5 - 3.7 in `data_dir` this member's, if `may_begin`, and finishes an adoption that was
+/// interrupted. None: there is nothing of etcd here. A process that uses the data has `patience` to end.
+///
+/// # Errors
+/// If the data is in use or damaged, or a directory cannot be renamed. etcd's files are untouched then, or the next call goes on.
+pub fn adopt(
+    data_dir: &Path,
+    wal_dir: Option<&Path>,
+    may_begin: bool,
+    patience: Duration,
+) -> Result<Option<Adopted>, Error> {
+    let path = data_dir.join("member").join("snap").join("db");
+    let take = |own: &Database, from_wal: Option<&Path>, to: &Path, to_wal: Option<&PathBuf>| {
+        take_over(data_dir, from_wal, own, to, to_wal, patience)
+    };
+    Adoption { data_dir, wal_dir, steps: Steps::all() }.run(may_begin, || Database::open_unused(&path, patience), take)
+}
+
+struct Adoption<'a> {
+    data_dir: &'a Path,
+    wal_dir: Option<&'a Path>,
+    steps: Steps,
+}
+
+impl Adoption<'_> {
+    /// `open` keeps etcd and other adoptions out for as long as what it returns lives; `take` writes the new data.
+    fn run<D>(
+        &self,
+        may_begin: bool,
+        open: impl FnOnce() -> Result<D, Error>,
+        take: impl FnOnce(&D, Option<&Path>, &Path, Option<&PathBuf>) -> Result<Migrated, Error>,
+    ) -> Result<Option<Adopted>, Error> {
+        let is_etcds = self.data_dir.join("member").join("snap").is_dir();
+        if let Some(name) = self.backup_name()? {
+            let backup = self.data_dir.join(&name);
+            if !is_etcds {
+                self.finish(&name)?;
+                return Ok(Some(Adopted { migrated: None, backup }));
+            }
+            if backup.exists() {
+                return Err(Error::Refused(format!(
+                    "`{}` was being adopted, and an etcd was started on it meanwhile: remove its `member`, and start again",
+                    self.data_dir.display()
+                )));
+            }
+            // Nothing was renamed yet. etcd may have run since: what it wrote must be taken over, too.
+        }
+        if !is_etcds || !may_begin {
+            self.remove_empty_staging();
+            return Ok(None);
+        }
+        let database_path = self.data_dir.join("member").join("snap").join("db");
+        if !database_path.exists() {
+            return Err(Error::Refused(format!(
+                "`{}` is not there: this member of etcd was never started, or its data is damaged",
+                database_path.display()
+            )));
+        }
+        self.check_file_systems()?;
+        let own = open()?;
+        self.discard()?;
+        let from_wal = self.wal_dir.filter(|dir| has_log(dir));
+        let (staging, staging_wal) = (self.staging(), self.staging_wal());
+        let migrated = take(&own, from_wal, &staging, staging_wal.as_ref())?;
+        self.steps.next()?;
+        let name = backup_name_now();
+        self.set_ready(&name)?;
+        self.steps.next()?;
+        let backup = self.data_dir.join(&name);
+        rename(&self.data_dir.join("member"), &backup)?;
+        self.steps.next()?;
+        self.finish(&name)?;
+        Ok(Some(Adopted { migrated: Some(migrated), backup }))
+    }
+
+    fn staging(&self) -> PathBuf {
+        self.data_dir.join("adopting")
+    }
+
+    fn staging_wal(&self) -> Option<PathBuf> {
+        self.wal_dir.map(|dir| beside(dir, ".adopting"))
+    }
+
+    fn ready(&self) -> PathBuf {
+        self.staging().join("ready")
+    }
+
+    /// What the backup is called, if the new data is complete.
+    fn backup_name(&self) -> Result<Option<String>, Error> {
+        let path = self.ready();
+        match fs::read_to_string(&path) {
+            // The file gets its name once it is written whole.
+            Ok(name) if name.starts_with(BACKUP) && !name.contains('/') => Ok(Some(name)),
+            Ok(_) => Err(Error::Refused(format!("`{}` names no backup of etcd's", path.display()))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::io("read", &path)(error)),
+        }
+    }
+
+    fn set_ready(&self, name: &str) -> Result<(), Error> {
+        let path = self.ready();
+        let draft = path.with_extension("tmp");
+        let mut file = File::create(&draft).map_err(Error::io("create", &draft))?;
+        file.write_all(name.as_bytes()).and_then(|()| file.sync_all()).map_err(Error::io("write", &draft))?;
+        fs::rename(&draft, &path).map_err(Error::io("rename", &draft))?;
+        sync(&self.staging())?;
+        sync(self.data_dir)
+    }
+
+    /// Puts the new data in place. etcd's `member` has its new name already.
+    fn finish(&self, name: &str) -> Result<(), Error> {
+        let staged = self.staging().join("member");
+        if staged.exists() {
+            rename(&staged, &self.data_dir.join("member"))?;
+        }
+        self.steps.next()?;
+        if let (Some(wal_dir), Some(staged)) = (self.wal_dir, self.staging_wal())
+            && staged.exists()
+        {
+            let backup = beside(wal_dir, &format!("-{name}"));
+            if wal_dir.exists() && !backup.exists() {
+                rename(wal_dir, &backup)?;
+            }
+            self.steps.next()?;
+            rename(&staged, wal_dir)?;
+        }
+        self.steps.next()?;
+        let ready = self.ready();
+        fs::remove_file(&ready).map_err(Error::io("remove", &ready))?;
+        self.steps.next()?;
+        self.remove_empty_staging();
+        Ok(())
+    }
+
+    /// One that holds anything stays: it is none of ours, or the next adoption removes it.
+    fn remove_empty_staging(&self) {
+        let _ = fs::remove_dir(self.staging());
+    }
+
+    /// Removes what an adoption has made that did not get far.
+    fn discard(&self) -> Result<(), Error> {
+        for dir in [Some(self.staging()), self.staging_wal()].into_iter().flatten() {
+            match fs::remove_dir_all(&dir) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(Error::io("remove", &dir)(error)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// A directory on which a file system is mounted cannot be renamed: said before any work.
+    fn check_file_systems(&self) -> Result<(), Error> {
+        let member = self.data_dir.join("member");
+        let dirs = [Some((member.as_path(), Some(self.data_dir))), self.wal_dir.map(|dir| (dir, dir.parent()))];
+        for (dir, parent) in dirs.into_iter().flatten() {
+            let parent = parent.filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let (Ok(own), Ok(around)) = (fs::metadata(dir), fs::metadata(parent)) else { continue };
+            if own.dev() != around.dev() {
+                return Err(Error::Refused(format!(
+                    "`{}` is a file system of its own and cannot be renamed: take its data over with `cairn util migrate`",
+                    dir.display()
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+const BACKUP: &str = "etcd-backup-";
+
+/// `etcd-backup-20261123T081530Z`.
+fn backup_name_now() -> String {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (date, time) = (date_of(seconds / 86_400), seconds % 86_400);
+    format!("{BACKUP}{date}T{:02}{:02}{:02}Z", time / 3_600, time / 60 % 60, time % 60)
+}
+
+/// A day since 1970 as `20261123`.
+fn date_of(day: u64) -> String {
+    let is_leap = |year: u64| year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
+    let (mut year, mut left) = (1970_u64, day);
+    while let Some(less) = left.checked_sub(if is_leap(year) { 366 } else { 365 }) {
+        (year, left) = (year.saturating_add(1), less);
+    }
+    let february = if is_leap(year) { 29 } else { 28 };
+    let mut month = 1;
+    for days in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
+        let Some(less) = left.checked_sub(days) else { break };
+        (month, left) = (month + 1, less);
+    }
+    format!("{year:04}{month:02}{:02}", left.saturating_add(1))
+}
+
+fn beside(dir: &Path, suffix: &str) -> PathBuf {
+    // Without the `/` that may end it.
+    let mut name: OsString = dir.components().collect::<PathBuf>().into();
+    name.push(suffix);
+    name.into()
+}
+
+fn has_log(dir: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(dir) else { return false };
+    entries.flatten().any(|entry| entry.path().extension().is_some_and(|extension| extension == "wal"))
+}
+
+/// Renames, and waits until the disk knows.
+fn rename(from: &Path, to: &Path) -> Result<(), Error> {
+    fs::rename(from, to).map_err(Error::io("rename", from))?;
+    for dir in [from.parent(), to.parent()].into_iter().flatten() {
+        sync(if dir.as_os_str().is_empty() { Path::new(".") } else { dir })?;
+    }
+    Ok(())
+}
+
+fn sync(dir: &Path) -> Result<(), Error> {
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(Error::io("sync", dir))
+}
+
+/// Where tests interrupt an adoption.
+struct Steps {
+    #[cfg(test)]
+    left: std::cell::Cell<usize>,
+}
+
+impl Steps {
+    fn all() -> Steps {
+        Steps {
+            #[cfg(test)]
+            left: std::cell::Cell::new(usize::MAX),
+        }
+    }
+
+    #[cfg(not(test))]
+    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "tests interrupt here")]
+    fn next(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    #[cfg(test)]
+    fn next(&self) -> Result<(), Error> {
+        let left = self.left.get().checked_sub(1).ok_or_else(|| Error::Refused("killed".into()))?;
+        self.left.set(left);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
