@@ -70,20 +70,7 @@ impl Target {
         database: &Database,
         state: impl FnOnce(i64) -> Result<Checkpoint, Error>,
     ) -> Result<i64, Error> {
-        let mut founding = Founding::begin(self.disk.clone(), &self.dir.store, store::log::Options::default())?;
-        let mut last = 1;
-        database.records(&mut |record| {
-            last = record.rev.main;
-            // A record without a key only says that the revision was moved on to here.
-            if record.bytes.is_empty() && !record.is_tombstone {
-                return Ok(());
-            }
-            Ok(founding.add(record.rev, record.is_tombstone, record.bytes)?)
-        })?;
-        let state = state(last)?;
-        let revision = state.revision;
-        founding.finish(state)?;
-        Ok(revision)
+        write_store(self.disk.clone(), &self.dir.store, database, state)
     }
 
     /// Writes the log, which makes the directory a member's: it continues after the entry `behind`. There is all of it at once, or
@@ -108,6 +95,29 @@ impl Target {
         self.made.0.clear();
         Ok(())
     }
+}
+
+/// Writes a store into `dir`: all changes of `database`, then the checkpoint that `state` returns for the last revision.
+pub(crate) fn write_store(
+    disk: Arc<dyn Disk>,
+    dir: &Path,
+    database: &Database,
+    state: impl FnOnce(i64) -> Result<Checkpoint, Error>,
+) -> Result<i64, Error> {
+    let mut founding = Founding::begin(disk, dir, store::log::Options::default())?;
+    let mut last = 1;
+    database.records(&mut |record| {
+        last = record.rev.main;
+        // A record without a key only says that the revision was moved on to here.
+        if record.bytes.is_empty() && !record.is_tombstone {
+            return Ok(());
+        }
+        Ok(founding.add(record.rev, record.is_tombstone, record.bytes)?)
+    })?;
+    let state = state(last)?;
+    let revision = state.revision;
+    founding.finish(state)?;
+    Ok(revision)
 }
 
 /// Refuses a target within what is only to be read.

@@ -35,6 +35,8 @@ pub trait Handler: Send + Sync {
     fn snapshot_sent(&self, id: u64, ok: bool);
     /// A peer offers a snapshot, described by `checkpoint`; says why it is not wanted, or takes it piece by piece.
     fn intake(&self, from: u64, checkpoint: &[u8]) -> Result<Box<dyn Intake>, String>;
+    /// A member of etcd sends a snapshot; says why it is not wanted, or takes it.
+    fn image(&self, from: u64) -> Result<Box<dyn Image>, String>;
     /// What of the memory that the log may take is in use.
     fn log_usage(&self) -> LogUsage;
     /// What is known about a member.

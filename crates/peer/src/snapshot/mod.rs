@@ -6,9 +6,12 @@
 //! sender ◀──GET /cairn/snapshot/<export>/segment/<id>?from=&length=&left=── receiver, as often as it needs
 //! sender ◀──102, every second while it works; at last 204────── receiver
 //! ```
+//!
+//! A leader that is etcd sends the message and a database image in one body, and gets one answer ([`Image`]).
 
 mod exports;
 mod fetch;
+mod image;
 mod pace;
 mod receive;
 mod receiving;
@@ -60,6 +63,14 @@ pub trait Intake: Send {
     fn needed(&self) -> Vec<Piece>;
     /// Takes a part of a piece; parts of a piece come in order.
     fn write(&mut self, segment: u32, offset: u64, bytes: &[u8]) -> Result<(), String>;
+    /// Checks all of it and makes it this member's store; `message` goes to consensus. Returns once that is done.
+    fn install(self: Box<Self>, message: Message) -> Result<(), String>;
+}
+
+/// The database image of an etcd member that is being received. Dropped half-way, it is gone.
+pub trait Image: Send {
+    /// Takes the next bytes.
+    fn write(&mut self, bytes: &[u8]) -> Result<(), String>;
     /// Checks all of it and makes it this member's store; `message` goes to consensus. Returns once that is done.
     fn install(self: Box<Self>, message: Message) -> Result<(), String>;
 }

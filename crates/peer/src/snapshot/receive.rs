@@ -1,7 +1,8 @@
 //! Taking a snapshot that a peer offers.
 
 use super::fetch::Fetch;
-use super::{EXPORT, Intake};
+use super::receiving::Turn;
+use super::{EXPORT, Intake, image};
 use crate::address::Address;
 use crate::answers::{Next, answer, forbidden, refusal, require};
 use crate::fault::Fault;
@@ -29,16 +30,24 @@ const ANNOUNCEMENT_BYTES_MAX: usize = 128 << 20;
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// `POST /raft/snapshot`.
 pub(crate) fn receive(shared: &Arc<Shared>, wire: &mut Wire, head: &RequestHead, address: &str) -> Result<Next, Fault> {
-    match announced(shared, wire, head, address)? {
-        Ok((message, checkpoint, export)) => {
-            let response = transfer(shared, wire, head.request.headers(), message, checkpoint, export)?;
-            answer(shared, wire, head, response)
-        }
-        Err(refusal) => {
+    let headers = head.request.headers();
+    let response = match require(Method::POST, "POST", &head.request).and_then(|()| check(shared, headers)) {
+        Err(refusal) => Err(*refusal),
+        Ok(()) if headers.contains_key(&EXPORT) => match announced(shared, wire, head, address)? {
+            Ok((message, checkpoint, export)) => Ok(transfer(shared, wire, headers, message, checkpoint, export)?),
+            Err(refusal) => Err(refusal),
+        },
+        Ok(()) => image::receive(shared, wire, head, address)?,
+    };
+    answer(
+        shared,
+        wire,
+        head,
+        response.unwrap_or_else(|refusal| {
             shared.ledger.count_unknown();
-            answer(shared, wire, head, refusal)
-        }
-    }
+            refusal
+        }),
+    )
 }
 
 /// What is offered: the message, the checkpoint, and the export's id.
@@ -50,24 +59,28 @@ fn announced(
     head: &RequestHead,
     address: &str,
 ) -> Result<Result<Announcement, Response<Vec<u8>>>, Fault> {
-    let headers = head.request.headers();
-    if let Err(refusal) = require(Method::POST, "POST", &head.request).and_then(|()| check(shared, headers)) {
-        return Ok(Err(*refusal));
-    }
-    note_sender(shared, headers);
-    let Some(export) = identity::text(headers, &EXPORT).and_then(identity::parse_id) else {
-        let text = "receiving a snapshot from an etcd member is not supported yet";
-        rejected(address, &text);
-        return Ok(Err(refusal(StatusCode::NOT_IMPLEMENTED, text)));
-    };
-    let mut body = large_body(shared, wire, head, ANNOUNCEMENT_BYTES_MAX)?;
-    let mut rest = body.bytes.split().freeze();
     let bad = |text: &str| {
         rejected(address, &text);
         Ok(Err(refusal(StatusCode::BAD_REQUEST, text)))
     };
+    let headers = head.request.headers();
+    note_sender(shared, headers);
+    let Some(export) = identity::text(headers, &EXPORT).and_then(identity::parse_id) else {
+        return bad("which export is offered is not said");
+    };
+    let mut body = large_body(shared, wire, head, ANNOUNCEMENT_BYTES_MAX)?;
+    let mut rest = body.bytes.split().freeze();
     let (Some(message), Some(checkpoint)) = (part(&mut rest), part(&mut rest)) else {
         return bad("failed to decode raft message (an announcement that is too short)");
+    };
+    Ok(checked(shared, message, address).map(|message| (message, checkpoint, export)))
+}
+
+/// The message that a snapshot belongs to, if this member may take it.
+pub(super) fn checked(shared: &Shared, message: Bytes, address: &str) -> Result<Message, Response<Vec<u8>>> {
+    let bad = |text: &str| {
+        rejected(address, &text);
+        Err(refusal(StatusCode::BAD_REQUEST, text))
     };
     let message = match unread::decode::<Message>(message) {
         Ok(message) => message,
@@ -78,13 +91,13 @@ fn announced(
         return bad("wrong raft message type");
     }
     if shared.handler.knows(message.from()) == Known::Removed {
-        return Ok(Err(forbidden("cannot process message from removed member")));
+        return Err(forbidden("cannot process message from removed member"));
     }
     if message.to() != shared.identity.member_id {
         let text = "cannot process message to mismatch member";
-        return Ok(Err(refusal(StatusCode::PRECONDITION_FAILED, text)));
+        return Err(refusal(StatusCode::PRECONDITION_FAILED, text));
     }
-    Ok(Ok((message, checkpoint, export)))
+    Ok(message)
 }
 
 /// Eight bytes of length and what they announce.
@@ -104,12 +117,7 @@ fn transfer(
 ) -> Result<Response<Vec<u8>>, Fault> {
     let from = message.from();
     let is_members = shared.peer(from).is_some_and(|peer| peer.is_dialled.load(Ordering::SeqCst));
-    let Some(turn) = shared.receiving.begin(is_members) else {
-        return Ok(refusal(StatusCode::SERVICE_UNAVAILABLE, "another snapshot is being installed"));
-    };
-    let counters = shared.counters(from);
-    let began = Instant::now();
-    counters.snapshots_received.under_way.fetch_add(1, Ordering::Relaxed);
+    let Some(turn) = shared.receiving.begin(is_members) else { return Ok(busy()) };
     let fetch = Fetch {
         shared: shared.clone(),
         from,
@@ -117,10 +125,33 @@ fn transfer(
         export,
         cancelled: turn.cancelled.clone(),
     };
+    let tell_progress = || {
+        // If the sender is gone it cannot be fetched from either; the transfer finds out by itself.
+        let _ = wire.write_all(b"HTTP/1.1 102 Processing\r\n\r\n");
+    };
+    Ok(carry_out(shared, from, turn, move || install(&fetch, message, &checkpoint), tell_progress))
+}
+
+/// The answer while there is another one.
+pub(super) fn busy() -> Response<Vec<u8>> {
+    refusal(StatusCode::SERVICE_UNAVAILABLE, "another snapshot is being installed")
+}
+
+/// Does the work of receiving on another thread, and counts it. Meanwhile `wait` is called every second.
+pub(super) fn carry_out(
+    shared: &Shared,
+    from: u64,
+    turn: Turn<'_>,
+    work: impl FnOnce() -> Result<(), String> + Send + 'static,
+    mut wait: impl FnMut(),
+) -> Response<Vec<u8>> {
+    let counters = shared.counters(from);
+    let began = Instant::now();
+    counters.snapshots_received.under_way.fetch_add(1, Ordering::Relaxed);
     let (tell, told) = channel();
     let work = move || {
         // The connection thread may be gone with its connection; the snapshot is installed all the same.
-        let _ = tell.send(install(&fetch, message, &checkpoint));
+        let _ = tell.send(work());
     };
     let outcome = match std::thread::Builder::new().name("snapshot-fetch".into()).spawn(work) {
         Err(error) => Err(error.to_string()),
@@ -128,10 +159,7 @@ fn transfer(
             match told.recv_timeout(PROGRESS_INTERVAL) {
                 Ok(outcome) => break outcome,
                 Err(RecvTimeoutError::Disconnected) => break Err("the transfer broke off".to_string()),
-                Err(RecvTimeoutError::Timeout) => {
-                    // If the sender is gone it cannot be fetched from either; the transfer finds out by itself.
-                    let _ = wire.write_all(b"HTTP/1.1 102 Processing\r\n\r\n");
-                }
+                Err(RecvTimeoutError::Timeout) => wait(),
             }
         },
     };
@@ -139,7 +167,7 @@ fn transfer(
     counters.snapshots_received.under_way.fetch_sub(1, Ordering::Relaxed);
     let name = format!("{from:x}");
     let fields = [("remote-snapshot-sender-id", Value::from(&name))];
-    Ok(match outcome {
+    match outcome {
         Ok(()) => {
             counters.snapshots_received.succeeded.fetch_add(1, Ordering::Relaxed);
             let took = began.elapsed();
@@ -156,7 +184,7 @@ fn transfer(
             logging::warn("failed to save incoming database snapshot", &[remote, ("error", (&error).into())]);
             refusal(StatusCode::INTERNAL_SERVER_ERROR, format!("failed to save KV snapshot ({error})"))
         }
-    })
+    }
 }
 
 /// Where the sender can be reached: as the membership has it, or as it says itself.

@@ -2,6 +2,7 @@
 
 mod exchange;
 mod hostile;
+mod images;
 mod refusals;
 mod snapshots;
 mod stalls;

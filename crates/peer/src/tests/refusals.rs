@@ -61,13 +61,6 @@ fn posted_messages() {
 }
 
 #[test]
-fn a_database_image_is_not_taken_yet() {
-    let a = Site::new(1);
-    let answer = a.raw(&post("/raft/snapshot", &vec![1; 3 << 20]));
-    assert!(answer.starts_with("HTTP/1.1 501 ") && answer.contains("not supported yet"), "{answer}");
-}
-
-#[test]
 fn probes() {
     let a = Site::new(1);
     let answer = a.raw(request("GET /raft/probing", "").as_bytes());

@@ -1,7 +1,7 @@
 //! Members that record what they are given.
 
 use crate::{
-    Caller, Connector, Credentials, Export, Handler, Intake, Known, Listener, LogUsage, Options, Origin, Peers,
+    Caller, Connector, Credentials, Export, Handler, Image, Intake, Known, Listener, LogUsage, Options, Origin, Peers,
     Timeouts,
 };
 use api::raftpb::{Entry, Message, MessageType};
@@ -43,12 +43,16 @@ pub(super) struct Seen {
 /// Makes an intake of a checkpoint.
 type Opener = Box<dyn Fn(&[u8]) -> Result<Box<dyn Intake>, String> + Send>;
 
+/// Begins to receive an image.
+type ImageOpener = Box<dyn Fn() -> Result<Box<dyn Image>, String> + Send>;
+
 #[derive(Default)]
 pub(super) struct Recorder {
     pub(super) seen: Mutex<Seen>,
     pub(super) changed: Condvar,
     pub(super) known: Mutex<HashMap<u64, Known>>,
     pub(super) opener: Mutex<Option<Opener>>,
+    pub(super) image_opener: Mutex<Option<ImageOpener>>,
 }
 
 impl Recorder {
@@ -87,6 +91,10 @@ impl Handler for Recorder {
 
     fn intake(&self, _: u64, checkpoint: &[u8]) -> Result<Box<dyn Intake>, String> {
         lock(&self.opener).as_ref().map_or_else(|| Err("no room".into()), |open| open(checkpoint))
+    }
+
+    fn image(&self, _: u64) -> Result<Box<dyn Image>, String> {
+        lock(&self.image_opener).as_ref().map_or_else(|| Err("no space".into()), |open| open())
     }
 
     fn log_usage(&self) -> LogUsage {

@@ -16,6 +16,7 @@ mod entry;
 mod estranged;
 mod headroom;
 mod host;
+mod image;
 mod inbox;
 mod late_reads;
 mod lost_log;

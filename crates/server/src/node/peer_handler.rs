@@ -1,6 +1,7 @@
 //! The member behind the peer protocol: handles what peers send.
 
 use super::Node;
+use super::image::{self, ReceivingImage};
 use super::inbox::Install;
 use crate::cluster;
 use crate::cluster::calls::Hashing;
@@ -9,7 +10,7 @@ use api::limits;
 use api::raftpb::Message;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
-use peer::{Caller, Handler, Intake, Known, Listener, LogUsage, Origin, Peers, Piece, Timeouts};
+use peer::{Caller, Handler, Image, Intake, Known, Listener, LogUsage, Origin, Peers, Piece, Timeouts};
 use std::io;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Weak};
@@ -37,6 +38,7 @@ pub(super) fn start(node: &Arc<Node>, listeners: Vec<Listener>, remotes: Vec<sto
         message_bytes_max: MESSAGE_BYTES_MAX.max(2 * node.config.max_request_bytes),
         yield_cpu: yield_to_others,
     };
+    image::remove_leftovers(&node.config.data_dir);
     let link = Link { node: Arc::downgrade(node), hashing: Hashing::default() };
     let peers = Peers::start(options, Arc::new(link))?;
     for member in remotes.into_iter().chain(node.store.members().members.into_values()) {
@@ -82,6 +84,11 @@ impl Handler for Link {
             &[("from", Value::Shown(&format_args!("{from:x}"))), ("snapshot-index", intake.index().into())],
         );
         Ok(Box::new(Receiving { node, intake }))
+    }
+
+    fn image(&self, from: u64) -> Result<Box<dyn Image>, String> {
+        let node = self.node.upgrade().ok_or("the member stops")?;
+        Ok(Box::new(ReceivingImage::begin(node, from)?))
     }
 
     fn log_usage(&self) -> LogUsage {
@@ -140,11 +147,7 @@ impl Intake for Receiving {
     }
 
     fn install(self: Box<Self>, message: Message) -> Result<(), String> {
-        let prepared = self.intake.finish().map_err(|error| error.to_string())?;
-        let (answer, answered) = sync_channel(1);
-        self.node.inbox.install(Install { message, prepared, source: answer });
-        // Dropped unanswered when the member stops.
-        answered.recv().unwrap_or_else(|_| Err("the member stops".into()))
+        install(&self.node, self.intake, message)
     }
 }
 
@@ -163,4 +166,13 @@ impl peer::Export for Sending {
     fn read(&self, segment: u32, offset: u64, length: usize) -> Result<Bytes, String> {
         self.0.read(segment, offset, length).map_err(|error| error.to_string())
     }
+}
+
+/// Makes what was received this member's store.
+pub(super) fn install(node: &Node, intake: store::Intake, message: Message) -> Result<(), String> {
+    let prepared = intake.finish().map_err(|error| error.to_string())?;
+    let (answer, answered) = sync_channel(1);
+    node.inbox.install(Install { message, prepared, source: answer });
+    // Dropped unanswered when the member stops.
+    answered.recv().unwrap_or_else(|_| Err("the member stops".into()))
 }

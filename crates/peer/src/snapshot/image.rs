@@ -1,0 +1,121 @@
+//! Taking the snapshot of a leader that is etcd: its message and a database image, in one body.
+
+use super::receive::{busy, carry_out, checked};
+use crate::answers::{forbidden, refusal};
+use crate::body::Body;
+use crate::fault::Fault;
+use crate::head::RequestHead;
+use crate::identity::{self, SERVER_FROM};
+use crate::rejection::rejected;
+use crate::sender::note_sender;
+use crate::shared::Shared;
+use crate::timeouts::after;
+use crate::wire::Wire;
+use bytes::{Buf, Bytes, BytesMut};
+use http::{Response, StatusCode};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use telemetry::logging::{self, Value};
+
+/// Bytes of the message: the membership is in it.
+const MESSAGE_BYTES_MAX: u64 = 64 << 20;
+/// Bytes that gather before they are written.
+const BATCH_BYTES: usize = 1 << 20;
+/// A sender from which nothing comes for so long is gone.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Receives and installs it; an error is a refusal before anything was received.
+pub(super) fn receive(
+    shared: &Arc<Shared>,
+    wire: &mut Wire,
+    head: &RequestHead,
+    address: &str,
+) -> Result<Result<Response<Vec<u8>>, Response<Vec<u8>>>, Fault> {
+    let headers = head.request.headers();
+    note_sender(shared, headers);
+    // Only a member's: whoever sends one has this member write gigabytes.
+    let from = identity::text(headers, &SERVER_FROM).and_then(identity::parse_id).unwrap_or_default();
+    let Some(peer) = shared.peer(from) else {
+        rejected(address, &"a database image of a sender that is no member");
+        return Ok(Err(forbidden("cannot process a snapshot of an unknown member")));
+    };
+    let mut body = ImageBody { wire, body: Body::new(head.framing), bytes: BytesMut::new() };
+    let message = match body.message()? {
+        Some(message) => message,
+        None => {
+            let text = "failed to decode raft message (its length is impossible)";
+            rejected(address, &text);
+            return Ok(Err(refusal(StatusCode::BAD_REQUEST, text)));
+        }
+    };
+    let mut message = match checked(shared, message, address) {
+        Ok(message) if message.from() == from => message,
+        Ok(_) => return Ok(Err(refusal(StatusCode::BAD_REQUEST, "the message is from another member than its sender"))),
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    if let Some(snapshot) = &mut message.snapshot {
+        // etcd's old store; the image has it all.
+        snapshot.data = None;
+    }
+    let Some(turn) = shared.receiving.begin(peer.is_dialled.load(Ordering::SeqCst)) else { return Ok(Ok(busy())) };
+    logging::info("receiving database snapshot", &[("remote-snapshot-sender-id", Value::Shown(&format_args!("{from:x}")))]);
+    let failed = |error: String| {
+        logging::warn("failed to save incoming database snapshot", &[("error", (&error).into())]);
+        Ok(Ok(refusal(StatusCode::INTERNAL_SERVER_ERROR, format!("failed to save KV snapshot ({error})"))))
+    };
+    let mut image = match shared.handler.image(from) {
+        Ok(image) => image,
+        Err(error) => return failed(error),
+    };
+    while let Some(bytes) = body.next()? {
+        if turn.cancelled.load(Ordering::SeqCst) {
+            return failed("a newer one is offered".into());
+        }
+        if let Err(error) = image.write(&bytes) {
+            return failed(error);
+        }
+    }
+    let yield_cpu = shared.yield_cpu;
+    // Nothing is said meanwhile: clients of Go take five interim answers at most.
+    Ok(Ok(carry_out(shared, from, turn, move || { yield_cpu(); image.install(message) }, || {})))
+}
+
+/// The body as it comes.
+struct ImageBody<'a> {
+    wire: &'a mut Wire,
+    body: Body,
+    bytes: BytesMut,
+}
+
+impl ImageBody<'_> {
+    /// Eight bytes of length, and the message. None: it is too long, or cut off.
+    fn message(&mut self) -> Result<Option<Bytes>, Fault> {
+        while self.bytes.len() < 8 {
+            if !self.more()? {
+                return Ok(None);
+            }
+        }
+        let length = self.bytes.get_u64();
+        if length > MESSAGE_BYTES_MAX {
+            return Ok(None);
+        }
+        let length = length as usize;
+        while self.bytes.len() < length {
+            if !self.more()? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(self.bytes.split_to(length).freeze()))
+    }
+
+    /// The next bytes of the image; none at its end.
+    fn next(&mut self) -> Result<Option<BytesMut>, Fault> {
+        while self.bytes.len() < BATCH_BYTES && self.more()? {}
+        Ok(Some(self.bytes.split()).filter(|bytes| !bytes.is_empty()))
+    }
+
+    fn more(&mut self) -> Result<bool, Fault> {
+        self.wire.receive(&mut self.body, &mut self.bytes, Some(after(PATIENCE)))
+    }
+}

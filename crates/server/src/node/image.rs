@@ -1,0 +1,136 @@
+//! Taking the snapshot of a leader that is etcd: its database becomes a store of its own, which is then received like that of any member.
+
+use super::Node;
+use super::peer_handler::install;
+use crate::yield_cpu;
+use api::limits::SNAPSHOT_READ_BYTES_MAX;
+use api::raftpb::{Message, SnapshotMetadata};
+use disk::{Disk, OsDisk};
+use peer::Image;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+use telemetry::logging::{self, Value};
+
+/// The free bytes of the disk are looked at after so many.
+const LOOK_BYTES: u64 = 64 << 20;
+/// What must stay free: the Raft log goes on meanwhile.
+const FREE_BYTES_MIN: u64 = 256 << 20;
+
+/// An image that is being received. Its files go away with it.
+pub(super) struct ReceivingImage {
+    node: Arc<Node>,
+    from: u64,
+    began: Instant,
+    dir: PathBuf,
+    file: File,
+    bytes: u64,
+    looked_at: u64,
+}
+
+/// Removes what a member that was killed while it received an image has left.
+pub(super) fn remove_leftovers(data_dir: &std::path::Path) {
+    // What cannot be removed is in the way of the next image, which says so.
+    let _ = fs::remove_dir_all(dir_in(data_dir));
+}
+
+fn dir_in(data_dir: &std::path::Path) -> PathBuf {
+    data_dir.join("member").join("image")
+}
+
+impl ReceivingImage {
+    /// Begins with an empty file. There is one at a time.
+    pub(super) fn begin(node: Arc<Node>, from: u64) -> Result<ReceivingImage, String> {
+        let dir = dir_in(&node.config.data_dir);
+        remove_leftovers(&node.config.data_dir);
+        let told = |error: std::io::Error| format!("cannot write `{}`: {error}", dir.display());
+        fs::create_dir(&dir).map_err(told)?;
+        let file = File::create(dir.join("db")).map_err(told)?;
+        Ok(ReceivingImage { node, from, began: Instant::now(), dir, file, bytes: 0, looked_at: 0 })
+    }
+
+    fn told(&self, error: impl std::fmt::Display) -> String {
+        format!("`{}`: {error}", self.dir.display())
+    }
+}
+
+impl Drop for ReceivingImage {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl Image for ReceivingImage {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), String> {
+        self.file.write_all(bytes).map_err(|error| self.told(error))?;
+        self.bytes = self.bytes.saturating_add(bytes.len() as u64);
+        if self.bytes.saturating_sub(self.looked_at) >= LOOK_BYTES {
+            self.looked_at = self.bytes;
+            let free = OsDisk { unsafe_no_sync: false }.free_bytes(&self.dir).map_err(|error| self.told(error))?;
+            if free < FREE_BYTES_MIN {
+                return Err(format!("no space left on the disk after {} bytes: {free} bytes are free", self.bytes));
+            }
+        }
+        Ok(())
+    }
+
+    fn install(mut self: Box<Self>, message: Message) -> Result<(), String> {
+        let metadata = message.snapshot.as_ref().and_then(|snapshot| snapshot.metadata.clone()).unwrap_or_default();
+        logging::info(
+            "received all of the database snapshot; checking it",
+            &[("bytes", self.bytes.into()), ("took", Value::Shown(&format_args!("{:?}", self.began.elapsed())))],
+        );
+        let (intake, revision) = self.intake(&metadata)?;
+        // The copy is not needed any more, and the store may want its space.
+        let _ = fs::remove_dir_all(&self.dir);
+        install(&self.node, intake, message)?;
+        logging::info(
+            "installed the database of an etcd member",
+            &[
+                ("from", Value::Shown(&format_args!("{:x}", self.from))),
+                ("snapshot-index", metadata.index().into()),
+                ("revision", revision.into()),
+                ("bytes", self.bytes.into()),
+                ("took", Value::Shown(&format_args!("{:?}", self.began.elapsed()))),
+            ],
+        );
+        Ok(())
+    }
+}
+
+impl ReceivingImage {
+    /// Makes a store of the image, and takes all of it as if another member sent it.
+    fn intake(&mut self, metadata: &SnapshotMetadata) -> Result<(store::Intake, i64), String> {
+        let disk: Arc<dyn Disk> = Arc::new(OsDisk { unsafe_no_sync: true });
+        let (db, dir) = (self.dir.join("db"), self.dir.join("store"));
+        let revision =
+            etcd_import::store_of_image(disk.clone(), &db, &dir, metadata).map_err(|error| error.to_string())?;
+        // Its pages are in the store now.
+        let _ = fs::remove_file(&db);
+        let options = store::Options {
+            learners_max: usize::MAX,
+            rest: yield_cpu::rest,
+            pause: yield_cpu::pause,
+            ..store::Options::default()
+        };
+        let mut opened = store::open(disk, &dir, options).map_err(|error| error.to_string())?;
+        let export = opened.applier.export();
+        let checkpoint = export.checkpoint().map_err(|error| error.to_string())?;
+        let mut intake =
+            store::Intake::begin(&self.node.store, self.from, &checkpoint).map_err(|error| error.to_string())?;
+        for (segment, from, length) in intake.needed() {
+            let end = from.saturating_add(length);
+            let mut at = from;
+            while at < end {
+                let wanted = usize::try_from(end - at).unwrap_or(usize::MAX).min(SNAPSHOT_READ_BYTES_MAX);
+                let bytes = export.read(segment, at, wanted).map_err(|error| error.to_string())?;
+                intake.write(segment, at, &bytes).map_err(|error| error.to_string())?;
+                at = at.saturating_add(bytes.len() as u64);
+                yield_cpu::rest();
+            }
+        }
+        Ok((intake, revision))
+    }
+}
