@@ -6,6 +6,7 @@ use crate::fault::Fault;
 use crate::head;
 use crate::timeouts::after;
 use crate::wire::Wire;
+use bytes::Bytes;
 use http::{Request, Response};
 use std::io;
 use std::time::{Duration, Instant};
@@ -159,6 +160,27 @@ impl Connection {
         bytes.extend_from_slice(request.body().as_ref());
         self.wire.write_all(&bytes)?;
         self.wire.response(patience)
+    }
+
+    /// Sends a request whose body of `length` bytes comes in pieces, and waits for the answer to it, at most `patience` after the last
+    /// piece. A piece that is an error breaks the request off.
+    pub(crate) fn exchange_pieces(
+        mut self,
+        request: &Request<()>,
+        length: u64,
+        mut next: impl FnMut() -> Result<Option<Bytes>, Fault>,
+        patience: Duration,
+    ) -> Result<Response<Vec<u8>>, Error> {
+        let mut exchange = || {
+            self.wire.write_all(&head::write_request_of(request, &self.host, length))?;
+            while let Some(piece) = next()? {
+                self.wire.write_all(&piece)?;
+            }
+            let answer = self.wire.response(patience)?;
+            let body = self.wire.body(answer.framing, ANSWER_BYTES_MAX, after(patience))?;
+            Ok(answer.response.map(|()| body.into()))
+        };
+        exchange().map_err(|fault| Error::Exchange { url: self.url.clone(), fault })
     }
 
     /// The connection below, for a body that is read piece by piece and followed by another request.

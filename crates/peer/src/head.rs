@@ -116,9 +116,13 @@ fn keep_alive(version: Option<u8>, headers: &HeaderMap) -> bool {
 
 /// A request in HTTP/1.1 form. Its length is added, unless it has no body and needs none.
 pub(crate) fn write_request(request: &Request<impl AsRef<[u8]>>, host: &str) -> Vec<u8> {
+    write_request_of(request, host, request.body().as_ref().len() as u64)
+}
+
+/// The same for a body of so many bytes, which comes from elsewhere.
+pub(crate) fn write_request_of<T>(request: &Request<T>, host: &str, length: u64) -> Vec<u8> {
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
     let mut text = format!("{} {path} HTTP/1.1\r\nHost: {host}\r\n", request.method());
-    let length = request.body().as_ref().len();
     if length > 0 || request.method() != Method::GET {
         let _ = write!(text, "Content-Length: {length}\r\n");
     }

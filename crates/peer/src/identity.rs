@@ -8,6 +8,8 @@ pub(crate) const SERVER_VERSION: HeaderName = HeaderName::from_static("x-server-
 pub(crate) const MIN_CLUSTER_VERSION: HeaderName = HeaderName::from_static("x-min-cluster-version");
 pub(crate) const CLUSTER_ID: HeaderName = HeaderName::from_static("x-etcd-cluster-id");
 pub(crate) const RAFT_TO: HeaderName = HeaderName::from_static("x-raft-to");
+/// Only members of Cairn send it: how far they are in what etcd's members do not know.
+pub(crate) const CAIRN: HeaderName = HeaderName::from_static("x-cairn-peer");
 pub(crate) const PEER_URLS: HeaderName = HeaderName::from_static("x-peerurls");
 
 /// What an etcd release before 2.1 would be: it sent no versions.
@@ -38,6 +40,7 @@ impl Identity {
         headers.insert(SERVER_VERSION, HeaderValue::from_static(version::ETCD));
         headers.insert(MIN_CLUSTER_VERSION, HeaderValue::from_static(version::MIN_CLUSTER));
         headers.insert(CLUSTER_ID, hex(self.cluster_id));
+        headers.insert(CAIRN, HeaderValue::from_static("1"));
         if let Ok(urls) = HeaderValue::from_str(&self.urls) {
             headers.insert(PEER_URLS, urls);
         }

@@ -61,5 +61,5 @@ pub use fault::Fault;
 pub use handler::{Caller, Handler, Known, LogUsage, Origin};
 pub use listener::Listener;
 pub use peers::{Options, Peers};
-pub use snapshot::{Export, Image, Intake, Piece};
+pub use snapshot::{Export, Image, Intake, OutgoingImage, Piece};
 pub use timeouts::Timeouts;

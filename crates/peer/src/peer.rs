@@ -31,6 +31,8 @@ pub(crate) struct Peer {
     pub(crate) counters: Arc<Counters>,
     /// A member; otherwise only known from its requests, and answered by POST.
     pub(crate) is_dialled: AtomicBool,
+    /// The last stream that it has dialled came from a member of Cairn. Until then it may be etcd.
+    pub(crate) is_cairn: AtomicBool,
     pub(crate) pipeline: Pipeline,
     links: Mutex<[Option<Outgoing>; 2]>,
     active: Mutex<Option<Instant>>,
@@ -58,6 +60,7 @@ impl Peer {
             urls: Picker::new(urls),
             counters,
             is_dialled: AtomicBool::new(is_dialled),
+            is_cairn: AtomicBool::new(false),
             pipeline: Pipeline::default(),
             links: Mutex::default(),
             active: Mutex::default(),

@@ -5,7 +5,7 @@ use crate::codec::Kind;
 use crate::fault::Fault;
 use crate::handler::{Caller, Known, Origin};
 use crate::head::RequestHead;
-use crate::identity::{self, CLUSTER_ID, PEER_URLS, RAFT_TO, SERVER_VERSION, hex};
+use crate::identity::{self, CAIRN, CLUSTER_ID, PEER_URLS, RAFT_TO, SERVER_VERSION, hex};
 use crate::large_body::{BODY_TIMEOUT, large_body};
 use crate::peer::Peer;
 use crate::places::Place;
@@ -114,6 +114,7 @@ fn stream_of(shared: &Arc<Shared>, head: &RequestHead, stream: &str) -> Result<(
         peer.complain("it takes this member for another one (wrong X-Raft-To)");
         return Err(refusal(StatusCode::PRECONDITION_FAILED, "to field mismatch").into());
     }
+    peer.is_cairn.store(headers.contains_key(&CAIRN), Ordering::SeqCst);
     Ok((peer, kind))
 }
 

@@ -66,6 +66,19 @@ impl SnapshotJob {
         self.revision
     }
 
+    /// What Raft is told of it, by a leader that sends the file to a member of etcd.
+    pub fn raft_snapshot(&self) -> raftpb::Snapshot {
+        let metadata = raftpb::SnapshotMetadata {
+            conf_state: Some(self.conf_state.clone()),
+            index: Some(self.index),
+            term: Some(self.term),
+        };
+        let members: Vec<Member> = self.members.members.values().cloned().map(Member::from).collect();
+        let removed: Vec<u64> = self.members.removed.iter().copied().collect();
+        let data = image::membership_v2(&members, &removed, &self.members.cluster_version);
+        raftpb::Snapshot { metadata: Some(metadata), data: Some(data.into()) }
+    }
+
     /// Plans the file. Reads the whole index and every record's header: for the slow pool. The image holds the segments it
     /// needs, and nothing else: compaction and rewriting continue while it is sent, however slowly. `None` when the whole state was
     /// replaced by another member's meanwhile: then another one is to be captured.
@@ -90,7 +103,13 @@ impl SnapshotJob {
         drop(self.pin);
         let buckets: Vec<Box<dyn Bucket>> = vec![
             Box::new(records),
-            Box::new(image::meta(self.index, self.term, &self.conf_state, compactions)),
+            Box::new(image::meta(
+                self.index,
+                self.term,
+                &self.conf_state,
+                image::storage_version(&cluster_version),
+                compactions,
+            )),
             Box::new(image::leases(self.leases.iter().map(saved))),
             Box::new(image::alarms(&self.alarms)),
             Box::new(image::cluster(&cluster_version, downgrade)),

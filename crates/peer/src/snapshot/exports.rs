@@ -92,6 +92,10 @@ mod tests {
         fn read(&self, _: u32, _: u64, _: usize) -> Result<bytes::Bytes, String> {
             Ok(bytes::Bytes::new())
         }
+
+        fn image(&self) -> Result<super::super::OutgoingImage, String> {
+            Err("there is none".into())
+        }
     }
 
     #[test]

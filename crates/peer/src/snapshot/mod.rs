@@ -24,7 +24,7 @@ pub(crate) use receiving::Receiving;
 pub(crate) use send::send;
 pub(crate) use serve::serve;
 
-use api::raftpb::Message;
+use api::raftpb::{Message, Snapshot};
 use bytes::Bytes;
 use http::HeaderName;
 
@@ -44,6 +44,18 @@ pub trait Export: Send + Sync {
     fn checkpoint(&self) -> Result<Bytes, String>;
     /// Bytes of one of its segments; fewer than `length` only at the segment's end.
     fn read(&self, segment: u32, offset: u64, length: usize) -> Result<Bytes, String>;
+    /// The same as a database of etcd's, for a member that is not known to be Cairn's. It may be newer.
+    fn image(&self) -> Result<OutgoingImage, String>;
+}
+
+/// A database image to be sent.
+pub struct OutgoingImage {
+    /// What Raft is told of it.
+    pub snapshot: Snapshot,
+    /// Bytes of the whole image.
+    pub length: u64,
+    /// The next bytes, at most so many; none at the end.
+    pub next: Box<dyn FnMut(usize) -> Option<Bytes> + Send>,
 }
 
 /// Bytes of a segment that the receiver lacks.

@@ -1,13 +1,15 @@
 //! Announcing a snapshot to a peer, and waiting until it has it.
 
-use super::{EXPORT, Export};
+use super::{EXPORT, Export, OutgoingImage, PIECE_BYTES};
 use crate::client::Connection;
+use crate::fault::Fault;
 use crate::peer::Peer;
 use crate::pipeline::judge;
 use crate::shared::Shared;
 use api::Message as _;
 use api::raftpb::Message;
-use http::{HeaderValue, Method, Request, Uri, header};
+use bytes::Bytes;
+use http::{HeaderValue, Request, header};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -15,6 +17,9 @@ use telemetry::logging::{self, Value};
 
 /// A receiver that is silent for this long is taken for gone; it reports every second.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A member of etcd says nothing until it has written and synced all of an image.
+const IMAGE_PATIENCE: Duration = Duration::from_secs(300);
 
 /// Sends a snapshot on a thread of its own.
 pub(crate) fn send(shared: &Arc<Shared>, message: Message, export: Arc<dyn Export>) {
@@ -43,7 +48,8 @@ fn run(shared: &Arc<Shared>, message: &Message, export: &Arc<dyn Export>) {
     let began = Instant::now();
     counters.snapshots_sent.under_way.fetch_add(1, Ordering::Relaxed);
     let outcome = match &peer {
-        Some(peer) => post(shared, peer, message, &**export, id),
+        Some(peer) if peer.is_cairn.load(Ordering::SeqCst) => post(shared, peer, message, &**export, id),
+        Some(peer) => post_image(shared, peer, message, &**export),
         None => Err("the member is not known (any more)".into()),
     };
     counters.snapshots_sent.under_way.fetch_sub(1, Ordering::Relaxed);
@@ -69,6 +75,54 @@ fn run(shared: &Arc<Shared>, message: &Message, export: &Arc<dyn Export>) {
     shared.exports.forget_old();
 }
 
+/// Sends a database of etcd's. Cairn's members take it, too: for a peer that has not said what it is.
+fn post_image(shared: &Shared, peer: &Peer, message: &Message, export: &dyn Export) -> Result<(), String> {
+    let OutgoingImage { snapshot, length, mut next } = export.image()?;
+    let message = Message { snapshot: Some(snapshot), ..message.clone() }.encode_to_vec();
+    logging::info(
+        "the snapshot goes to a member that is not known to be Cairn's: sending a database image",
+        &[("remote-peer-id", Value::Shown(&format_args!("{:x}", peer.id))), ("bytes", length.into())],
+    );
+    let mut head = Some([&(message.len() as u64).to_be_bytes()[..], &message].concat());
+    let all = length.saturating_add(message.len() as u64).saturating_add(8);
+    let mut left = length;
+    let piece = || {
+        if let Some(head) = head.take() {
+            return Ok(Some(Bytes::from(head)));
+        }
+        if shared.is_stopping() {
+            return Err(Fault::Closed);
+        }
+        let piece = next(PIECE_BYTES);
+        let bytes = piece.as_ref().map_or(0, |piece| piece.len() as u64);
+        let wait = shared.exports.wait(bytes, left, shared.handler.log_usage(), Instant::now());
+        left = left.saturating_sub(bytes);
+        if !wait.is_zero() {
+            shared.pause(wait);
+        }
+        Ok(piece)
+    };
+    let url = peer.urls.pick();
+    let request = request(shared).map_err(|error| error.to_string())?;
+    let answer = Connection::open(&shared.connector, &url, shared.timeouts.dial)
+        .and_then(|connection| connection.exchange_pieces(&request, all, piece, IMAGE_PATIENCE))
+        .map_err(|error| error.to_string())
+        .and_then(|answer| judge(shared, peer, &answer))
+        .inspect_err(|_| peer.urls.failed(&url));
+    if answer.is_ok() {
+        peer.counters.sent_bytes.fetch_add(all, Ordering::Relaxed);
+    }
+    answer
+}
+
+/// `POST /raft/snapshot` without a body.
+fn request(shared: &Shared) -> Result<Request<()>, http::Error> {
+    let mut request = Request::post("/raft/snapshot").body(())?;
+    *request.headers_mut() = shared.headers.clone();
+    request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    Ok(request)
+}
+
 fn post(shared: &Shared, peer: &Peer, message: &Message, export: &dyn Export, id: u64) -> Result<(), String> {
     let mut body = Vec::new();
     for part in [&message.encode_to_vec()[..], &export.checkpoint()?] {
@@ -76,13 +130,8 @@ fn post(shared: &Shared, peer: &Peer, message: &Message, export: &dyn Export, id
         body.extend_from_slice(part);
     }
     let length = body.len() as u64;
-    let mut request = Request::new(body);
-    *request.method_mut() = Method::POST;
-    *request.uri_mut() = Uri::from_static("/raft/snapshot");
-    *request.headers_mut() = shared.headers.clone();
-    let headers = request.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-    headers.insert(EXPORT, crate::identity::hex(id));
+    let mut request = request(shared).map_err(|error| error.to_string())?.map(|()| body);
+    request.headers_mut().insert(EXPORT, crate::identity::hex(id));
     let url = peer.urls.pick();
     let answer = Connection::open(&shared.connector, &url, shared.timeouts.dial)
         .and_then(|mut connection| connection.exchange(&request, PATIENCE))

@@ -1,6 +1,6 @@
 //! Database images of leaders that are etcd.
 
-use super::test_support::{Recorder, Site, answer, message, request};
+use super::test_support::{Memory, Recorder, Site, answer, message, request};
 use crate::{Image, Known};
 use api::Message as _;
 use api::raftpb::{Message, MessageType, Snapshot, SnapshotMetadata};
@@ -115,6 +115,25 @@ fn other_images_are_refused() {
     // A transfer that failed does not keep the next one out.
     lock(&a.recorder.known).clear();
     assert!(a.raw(&chunked(&body(&good, b"x"))).starts_with("HTTP/1.1 204 "));
+}
+
+#[test]
+fn a_peer_that_may_be_etcd_is_sent_an_image() {
+    let (a, b) = (Site::new(2), site(usize::MAX));
+    // It cannot dial this member, and so never says that it is Cairn's.
+    a.peers.set(1, vec![b.url.clone()]);
+    let segments = vec![vec![5; 300_000], vec![6; 200_000]];
+    let export = Arc::new(Memory(segments.clone()));
+    a.peers.send_snapshot(snapshot(MessageType::MsgSnap, 2, 1), export);
+    a.recorder.wait("the report", |seen| seen.snapshots == [(1, true)]);
+    let installed = std::mem::take(&mut lock(&b.recorder.seen).installed);
+    let [(message, bytes)] = &installed[..] else { panic!("{} were installed", installed.len()) };
+    assert!(*bytes == segments.concat(), "{} bytes", bytes.len());
+    assert_eq!(message.snapshot.as_ref().and_then(|snapshot| snapshot.metadata.as_ref()).map(|data| data.index()), Some(9));
+    // One that has no space is tried again later.
+    *lock(&b.recorder.image_opener) = None;
+    a.peers.send_snapshot(snapshot(MessageType::MsgSnap, 2, 1), Arc::new(Memory(segments)));
+    a.recorder.wait("the report", |seen| seen.snapshots == [(1, true), (1, false)]);
 }
 
 #[test]

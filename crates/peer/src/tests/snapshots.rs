@@ -1,5 +1,5 @@
 use super::test_support::{Memory, Recorder, Site, message, request};
-use crate::{Export, Intake, Piece};
+use crate::{Export, Intake, OutgoingImage, Piece};
 use api::Message as _;
 use api::raftpb::{Message, MessageType, Snapshot, SnapshotMetadata};
 use bytes::Bytes;
@@ -94,6 +94,10 @@ impl Export for Breaks {
             return Err("a bad sector".into());
         }
         self.state.read(segment, offset, length)
+    }
+
+    fn image(&self) -> Result<OutgoingImage, String> {
+        Err("the peer is Cairn's".into())
     }
 }
 
@@ -213,5 +217,9 @@ impl Export for Waits {
         // Ends once the other side is dropped.
         let _ = lock(&self.goes_on).recv();
         self.state.read(segment, offset, length)
+    }
+
+    fn image(&self) -> Result<OutgoingImage, String> {
+        Err("the peer is Cairn's".into())
     }
 }

@@ -1,10 +1,11 @@
 //! Members that record what they are given.
 
 use crate::{
-    Caller, Connector, Credentials, Export, Handler, Image, Intake, Known, Listener, LogUsage, Options, Origin, Peers,
-    Timeouts,
+    Caller, Connector, Credentials, Export, Handler, Image, Intake, Known, Listener, LogUsage, Options, Origin,
+    OutgoingImage, Peers, Timeouts,
 };
-use api::raftpb::{Entry, Message, MessageType};
+use api::raftpb::{Entry, Message, MessageType, Snapshot, SnapshotMetadata};
+use bytes::Bytes;
 use contain::lock;
 use http::{Request, Response};
 use rustls::pki_types::CertificateDer;
@@ -296,5 +297,18 @@ impl Export for Memory {
         let segment = self.0.get(segment as usize).ok_or("no such segment")?;
         let rest = segment.get(offset as usize..).ok_or("beyond the end")?;
         Ok(rest[..rest.len().min(length)].to_vec().into())
+    }
+
+    /// The checkpoint is the message's data, and the segments are the image.
+    fn image(&self) -> Result<OutgoingImage, String> {
+        let metadata = SnapshotMetadata { index: Some(9), term: Some(3), ..SnapshotMetadata::default() };
+        let snapshot = Snapshot { metadata: Some(metadata), data: Some(self.checkpoint()?) };
+        let mut image = Bytes::from(self.0.concat());
+        let length = image.len() as u64;
+        let next = move |max: usize| {
+            let piece = image.split_to(image.len().min(max));
+            (!piece.is_empty()).then_some(piece)
+        };
+        Ok(OutgoingImage { snapshot, length, next: Box::new(next) })
     }
 }

@@ -107,7 +107,8 @@ impl Shell for Host {
 
     fn send_snapshot(&mut self, message: Message, export: Arc<Export>) {
         if let Some(peers) = self.node.peers.get() {
-            peers.send_snapshot(message, Arc::new(Sending(export)));
+            let node = Arc::downgrade(&self.node);
+            peers.send_snapshot(message, Arc::new(Sending { export, node }));
         }
     }
 

@@ -55,7 +55,7 @@ use crate::overload::{Class, Refusals};
 use crate::services::{ProgressStreams, Shares};
 use crate::system::End;
 use crate::tls::Tls;
-use api::{Error, RaftRequest};
+use api::{Error, RaftRequest, raftpb};
 use api::etcdserverpb::{AlarmRequest, AlarmType, ResponseHeader, alarm_request::AlarmAction};
 use budget::Budget;
 use clock::Clock;
@@ -352,16 +352,18 @@ impl Node {
     }
 
     /// The data as an etcd backend file. Plans it, which reads the whole index: for the slow pool. Given up once it is not `wanted`.
-    pub(crate) fn snapshot(&self, wanted: &dyn Fn() -> bool) -> Result<store::Image, Unread> {
+    pub(crate) fn snapshot(&self, wanted: &dyn Fn() -> bool) -> Result<(raftpb::Snapshot, store::Image), Unread> {
         loop {
             let shared = self.applying.get().and_then(Weak::upgrade).ok_or(Error::Stopped)?;
             let job = shared.capture();
             drop(shared);
             match job {
-                Some(job) => match job.image_while(wanted)? {
-                    Some(image) => return Ok(image),
-                    None => continue,
-                },
+                Some(job) => {
+                    let snapshot = job.raft_snapshot();
+                    if let Some(image) = job.image_while(wanted)? {
+                        return Ok((snapshot, image));
+                    }
+                }
                 None if self.stopping.load(Ordering::Relaxed) => return Err(Error::Stopped.into()),
                 // Consensus takes a configuration change over at once.
                 None => std::thread::sleep(Duration::from_millis(1)),

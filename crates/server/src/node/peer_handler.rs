@@ -10,7 +10,7 @@ use api::limits;
 use api::raftpb::Message;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
-use peer::{Caller, Handler, Image, Intake, Known, Listener, LogUsage, Origin, Peers, Piece, Timeouts};
+use peer::{Caller, Handler, Image, Intake, Known, Listener, LogUsage, Origin, OutgoingImage, Peers, Piece, Timeouts};
 use std::io;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Weak};
@@ -152,19 +152,28 @@ impl Intake for Receiving {
 }
 
 /// A snapshot of the store as peers fetch it.
-pub(super) struct Sending(pub(super) Arc<store::Export>);
+pub(super) struct Sending {
+    pub(super) export: Arc<store::Export>,
+    pub(super) node: Weak<Node>,
+}
 
 impl peer::Export for Sending {
     fn identity(&self) -> usize {
-        Arc::as_ptr(&self.0).addr()
+        Arc::as_ptr(&self.export).addr()
     }
 
     fn checkpoint(&self) -> Result<Bytes, String> {
-        self.0.checkpoint().map_err(|error| error.to_string())
+        self.export.checkpoint().map_err(|error| error.to_string())
     }
 
     fn read(&self, segment: u32, offset: u64, length: usize) -> Result<Bytes, String> {
-        self.0.read(segment, offset, length).map_err(|error| error.to_string())
+        self.export.read(segment, offset, length).map_err(|error| error.to_string())
+    }
+
+    fn image(&self) -> Result<OutgoingImage, String> {
+        let node = self.node.upgrade().ok_or("the member stops")?;
+        let (snapshot, mut image) = node.snapshot(&|| true).map_err(|unread| format!("{unread:?}"))?;
+        Ok(OutgoingImage { snapshot, length: image.len(), next: Box::new(move |max| image.next(max)) })
     }
 }
 

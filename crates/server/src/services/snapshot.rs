@@ -81,7 +81,7 @@ impl Snapshot {
         let (node, planned, waker, wanted) =
             (self.node.clone(), self.planned.clone(), self.waker.clone(), self.waker.clone());
         let work = move || {
-            let image = node.snapshot(&|| !waker.is_canceled());
+            let image = node.snapshot(&|| !waker.is_canceled()).map(|(_, image)| image);
             *lock(&planned) = Some(image.map_err(|unread| unanswered(&node, unread)));
             waker.wake();
         };

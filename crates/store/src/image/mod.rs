@@ -16,7 +16,7 @@ use bytes::{Bytes, BytesMut};
 
 pub use schema::{
     Compactions, Downgrade, RevisionKey, alarms, auth, auth_roles, auth_users, cluster, leases, members,
-    members_removed, meta,
+    members_removed, membership_v2, meta, storage_version,
 };
 
 use page::{PAGE_BYTES, Pages};

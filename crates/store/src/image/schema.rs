@@ -51,19 +51,36 @@ pub struct Compactions {
 }
 
 /// Bucket `meta`: the log position that the records stand for.
-pub fn meta(index: u64, term: u64, conf_state: &ConfState, compactions: Compactions) -> Table {
+pub fn meta(
+    index: u64,
+    term: u64,
+    conf_state: &ConfState,
+    storage_version: Option<&str>,
+    compactions: Compactions,
+) -> Table {
     let mut rows = vec![
         row("consistent_index", index.to_be_bytes()),
         row("term", term.to_be_bytes()),
         row("confState", conf_state_json(conf_state)),
-        row("storageVersion", api::version::STORAGE),
     ];
+    rows.extend(storage_version.map(|version| row("storageVersion", version)));
     for (name, main) in [("scheduledCompactRev", compactions.scheduled), ("finishedCompactRev", compactions.finished)] {
         if let Some(main) = main {
             rows.push(row(name, &*RevisionKey::new(Revision { main, sub: 0 }, false)));
         }
     }
     Table::new("meta", rows)
+}
+
+/// The version of the file in a cluster of this version: a member of an earlier one does not start on a newer file. None before 3.6,
+/// which does not know it.
+pub fn storage_version(cluster_version: &str) -> Option<&'static str> {
+    let mut numbers = cluster_version.split('.').map(|number| number.parse::<u64>().ok());
+    match (numbers.next().flatten(), numbers.next().flatten()) {
+        (Some(3), Some(6)) => Some("3.6.0"),
+        (Some(3), Some(minor)) if minor < 6 && cluster_version != api::version::MIN_CLUSTER => None,
+        _ => Some(api::version::STORAGE),
+    }
 }
 
 /// Bucket `lease`.
@@ -145,9 +162,63 @@ fn conf_state_json(conf_state: &ConfState) -> String {
     json + &format!(r#""auto_leave":{}}}"#, conf_state.auto_leave())
 }
 
+/// The members as etcd's old store has them, which travels in `raftpb.Snapshot.data`: 3.6 reads it, and does not go on without it.
+/// Source: etcd's `server/etcdserver/api/v2store`, and what a member of 3.6 has written.
+pub fn membership_v2(members: &[Member], removed: &[u64], cluster_version: &str) -> Vec<u8> {
+    let path = |dir: &str, name: &str| if dir == "/" { format!("/{name}") } else { format!("{dir}/{name}") };
+    let leaf = |dir: &str, name: &str, value: &str| {
+        let (name_json, path) = (json_string(name), json_string(&path(dir, name)));
+        format!(r#"{name_json}:{{"Path":{path},"ExpireTime":"{NEVER}","Value":{},"Children":null}}"#, json_string(value))
+    };
+    let dir = |around: &str, name: &str, children: Vec<String>| {
+        let (name_json, path) = (json_string(name), json_string(&path(around, name)));
+        format!(r#"{name_json}:{{"Path":{path},"ExpireTime":"{NEVER}","Value":"","Children":{{{}}}}}"#, children.join(","))
+    };
+    let of_member = |member: &Member| {
+        let (id, mut raft, mut own) = (format!("{:x}", member.id), String::from("{"), String::from("{"));
+        raft += &format!(r#""peerURLs":[{}]"#, urls_json(&member.peer_ur_ls));
+        if member.is_learner {
+            raft += r#","isLearner":true"#;
+        }
+        if !member.name.is_empty() {
+            own += &format!(r#""name":{}"#, json_string(&member.name));
+        }
+        if !member.client_ur_ls.is_empty() {
+            own += if member.name.is_empty() { "" } else { "," };
+            own += &format!(r#""clientURLs":[{}]"#, urls_json(&member.client_ur_ls));
+        }
+        let at = format!("/0/members/{id}");
+        let mut leaves = vec![leaf(&at, "raftAttributes", &(raft + "}"))];
+        if own != "{" {
+            leaves.push(leaf(&at, "attributes", &(own + "}")));
+        }
+        dir("/0/members", &id, leaves)
+    };
+    let gone = removed.iter().map(|id| leaf("/0/removed_members", &format!("{id:x}"), "removed")).collect();
+    let mut cluster = vec![
+        dir("/0", "members", members.iter().map(of_member).collect()),
+        dir("/0", "removed_members", gone),
+    ];
+    if !cluster_version.is_empty() {
+        cluster.push(leaf("/0", "version", cluster_version));
+    }
+    let root = format!(
+        r#"{{"Path":"/","ExpireTime":"{NEVER}","Value":"","Children":{{{},{}}}}}"#,
+        dir("/", "0", cluster),
+        dir("/", "1", Vec::new())
+    );
+    format!(r#"{{"Root":{root},"CurrentIndex":0,"CurrentVersion":2}}"#).into_bytes()
+}
+
+/// A time of Go's that is none: what has it never expires.
+const NEVER: &str = "0001-01-01T00:00:00Z";
+
+fn urls_json(urls: &[String]) -> String {
+    urls.iter().map(|url| json_string(url)).collect::<Vec<_>>().join(",")
+}
+
 fn member_json(member: &Member) -> String {
-    let urls = |urls: &[String]| urls.iter().map(|url| json_string(url)).collect::<Vec<_>>().join(",");
-    let mut json = format!(r#"{{"id":{},"peerURLs":[{}]"#, member.id, urls(&member.peer_ur_ls));
+    let mut json = format!(r#"{{"id":{},"peerURLs":[{}]"#, member.id, urls_json(&member.peer_ur_ls));
     if member.is_learner {
         json += r#","isLearner":true"#;
     }
@@ -155,7 +226,7 @@ fn member_json(member: &Member) -> String {
         json += &format!(r#","name":{}"#, json_string(&member.name));
     }
     if !member.client_ur_ls.is_empty() {
-        json += &format!(r#","clientURLs":[{}]"#, urls(&member.client_ur_ls));
+        json += &format!(r#","clientURLs":[{}]"#, urls_json(&member.client_ur_ls));
     }
     json + "}"
 }
@@ -176,6 +247,7 @@ fn json_string(text: &str) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -184,6 +256,40 @@ mod tests {
         let key = RevisionKey::new(Revision { main: 3, sub: 1 }, false);
         assert_eq!(*key, *b"\0\0\0\0\0\0\0\x03_\0\0\0\0\0\0\0\x01");
         assert_eq!(RevisionKey::new(Revision { main: 3, sub: 1 }, true)[17..], *b"t");
+    }
+
+    #[test]
+    fn files_are_of_the_clusters_version() {
+        for (cluster, file) in
+            [("3.7.0", Some("3.7.0")), ("3.6.0", Some("3.6.0")), ("3.5.0", None), ("", Some("3.7.0")), ("4.0.0", Some("3.7.0"))]
+        {
+            assert_eq!(storage_version(cluster), file, "{cluster}");
+        }
+    }
+
+    #[test]
+    fn members_are_in_the_old_store() {
+        let member = Member {
+            id: 0xab,
+            name: "m0".into(),
+            peer_ur_ls: vec!["http://a:1".into()],
+            client_ur_ls: vec!["http://a:2".into()],
+            ..Member::default()
+        };
+        let learner =
+            Member { id: 0xcd, peer_ur_ls: vec!["http://b:1".into()], is_learner: true, ..Member::default() };
+        let json = String::from_utf8(membership_v2(&[member, learner], &[7], "3.6.0")).unwrap();
+        for part in [
+            r#""Path":"/0/members/ab/raftAttributes","ExpireTime":"0001-01-01T00:00:00Z","Value":"{\"peerURLs\":[\"http://a:1\"]}""#,
+            r#""Value":"{\"name\":\"m0\",\"clientURLs\":[\"http://a:2\"]}""#,
+            r#""Value":"{\"peerURLs\":[\"http://b:1\"],\"isLearner\":true}""#,
+            r#""7":{"Path":"/0/removed_members/7","#,
+            r#""Path":"/0/version","ExpireTime":"0001-01-01T00:00:00Z","Value":"3.6.0""#,
+            r#""1":{"Path":"/1","#,
+        ] {
+            assert!(json.contains(part), "{part} is not in {json}");
+        }
+        assert!(!json.contains("/0/members/cd/attributes"));
     }
 
     #[test]
