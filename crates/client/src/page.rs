@@ -29,7 +29,8 @@ impl Client {
     /// If the endpoint is none of this client's, cannot be reached, or has no such page.
     pub async fn page(&self, endpoint: &Endpoint, path: &str) -> Result<String, Error> {
         let fetched = self.within(self.inner.options.call_timeout, async {
-            let fetched = async { Pages::over(self.dial(endpoint).await?, host(endpoint), None).await?.fetch(path).await };
+            let fetched =
+                async { Pages::over(self.dial(endpoint).await?, host(endpoint), None).await?.fetch(path).await };
             fetched.await.map_err(|why| Status::new(Code::Unavailable, why))
         });
         Ok(fetched.await?)
@@ -119,7 +120,8 @@ impl Pages {
             if status != StatusCode::OK {
                 return Err(format!("`{path}` is answered with status {}", status.as_str()));
             }
-            let body = Limited::new(answer.into_body(), PAGE_BYTES_MAX).collect().await.map_err(|error| error.to_string())?;
+            let body =
+                Limited::new(answer.into_body(), PAGE_BYTES_MAX).collect().await.map_err(|error| error.to_string())?;
             Ok(String::from_utf8_lossy(&body.to_bytes()).into_owned())
         };
         let mut answered = std::pin::pin!(answered);
@@ -155,17 +157,18 @@ mod tests {
             assert_eq!(&request[..read], b"GET /version HTTP/1.1\r\nhost: h:1\r\n\r\n");
             theirs.write_all(answer.as_bytes()).await.unwrap();
         };
-        let (page, ()) = tokio::join!(
-            async { Pages::over(ours, "h:1", None).await.unwrap().fetch("/version").await },
-            member,
-        );
+        let (page, ()) =
+            tokio::join!(async { Pages::over(ours, "h:1", None).await.unwrap().fetch("/version").await }, member,);
         page
     }
 
     #[tokio::test]
     async fn pages_are_whole_or_refused() {
         assert_eq!(read("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc").await, Ok("abc".into()));
-        assert_eq!(read("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n2\r\nbc\r\n0\r\n\r\n").await, Ok("abc".into()));
+        assert_eq!(
+            read("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n2\r\nbc\r\n0\r\n\r\n").await,
+            Ok("abc".into())
+        );
         assert_eq!(read("HTTP/1.0 200 OK\r\n\r\nabc").await, Ok("abc".into()));
         assert_eq!(
             read("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").await,

@@ -171,7 +171,9 @@ impl Adoption<'_> {
     fn discard(&self) -> Result<(), Error> {
         for dir in [Some(self.staging()), self.staging_wal()].into_iter().flatten() {
             match fs::remove_dir_all(&dir) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(Error::io("remove", &dir)(error)),
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(Error::io("remove", &dir)(error));
+                }
                 _ => {}
             }
         }

@@ -1,6 +1,6 @@
 //! The interface to the member behind the protocol.
 
-use crate::snapshot::Intake;
+use crate::snapshot::{Image, Intake};
 use api::raftpb::Message;
 use http::{Request, Response};
 

@@ -51,7 +51,9 @@ pub(super) fn receive(
     };
     let mut message = match checked(shared, message, address) {
         Ok(message) if message.from() == from => message,
-        Ok(_) => return Ok(Err(refusal(StatusCode::BAD_REQUEST, "the message is from another member than its sender"))),
+        Ok(_) => {
+            return Ok(Err(refusal(StatusCode::BAD_REQUEST, "the message is from another member than its sender")));
+        }
         Err(refusal) => return Ok(Err(refusal)),
     };
     if let Some(snapshot) = &mut message.snapshot {
@@ -59,7 +61,10 @@ pub(super) fn receive(
         snapshot.data = None;
     }
     let Some(turn) = shared.receiving.begin(peer.is_dialled.load(Ordering::SeqCst)) else { return Ok(Ok(busy())) };
-    logging::info("receiving database snapshot", &[("remote-snapshot-sender-id", Value::Shown(&format_args!("{from:x}")))]);
+    logging::info(
+        "receiving database snapshot",
+        &[("remote-snapshot-sender-id", Value::Shown(&format_args!("{from:x}")))],
+    );
     let failed = |error: String| {
         logging::warn("failed to save incoming database snapshot", &[("error", (&error).into())]);
         Ok(Ok(refusal(StatusCode::INTERNAL_SERVER_ERROR, format!("failed to save KV snapshot ({error})"))))
@@ -78,7 +83,16 @@ pub(super) fn receive(
     }
     let yield_cpu = shared.yield_cpu;
     // Nothing is said meanwhile: clients of Go take five interim answers at most.
-    Ok(Ok(carry_out(shared, from, turn, move || { yield_cpu(); image.install(message) }, || {})))
+    Ok(Ok(carry_out(
+        shared,
+        from,
+        turn,
+        move || {
+            yield_cpu();
+            image.install(message)
+        },
+        || {},
+    )))
 }
 
 /// The body as it comes.

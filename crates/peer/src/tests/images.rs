@@ -129,7 +129,10 @@ fn a_peer_that_may_be_etcd_is_sent_an_image() {
     let installed = std::mem::take(&mut lock(&b.recorder.seen).installed);
     let [(message, bytes)] = &installed[..] else { panic!("{} were installed", installed.len()) };
     assert!(*bytes == segments.concat(), "{} bytes", bytes.len());
-    assert_eq!(message.snapshot.as_ref().and_then(|snapshot| snapshot.metadata.as_ref()).map(|data| data.index()), Some(9));
+    assert_eq!(
+        message.snapshot.as_ref().and_then(|snapshot| snapshot.metadata.as_ref()).map(|data| data.index()),
+        Some(9)
+    );
     // One that has no space is tried again later.
     *lock(&b.recorder.image_opener) = None;
     a.peers.send_snapshot(snapshot(MessageType::MsgSnap, 2, 1), Arc::new(Memory(segments)));

@@ -62,10 +62,7 @@ impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Identity { common_name, .. } = self;
         let has_token = self.token().is_some();
-        f.debug_struct("Identity")
-            .field("has_token", &has_token)
-            .field("common_name", common_name)
-            .finish()
+        f.debug_struct("Identity").field("has_token", &has_token).field("common_name", common_name).finish()
     }
 }
 

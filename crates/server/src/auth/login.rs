@@ -7,7 +7,7 @@
 use super::hashing::HashError;
 use super::waiting::{Credential, Login, Token};
 use super::{Auth, Provider};
-use crate::node::{self, Node, Outcome, Weight};
+use crate::node::{Node, Outcome, Weight};
 use api::etcdserverpb::InternalAuthenticateRequest;
 use api::{Code, Error, Message, RaftRequest};
 use ring::rand::{SecureRandom, SystemRandom};

@@ -54,7 +54,8 @@ impl Recent {
 
     /// Remembers what was found out while tokens were of this `generation`.
     pub(super) fn note(&self, token: &[u8], generation: u64, now_ms: u64, principal: &Principal) {
-        let seen = Seen { whose: self.number, generation, from_ms: now_ms, token: token.into(), principal: principal.clone() };
+        let seen =
+            Seen { whose: self.number, generation, from_ms: now_ms, token: token.into(), principal: principal.clone() };
         SEEN.with_borrow_mut(|all| {
             if let Some(place) = all.get_mut(slot(token)) {
                 *place = Some(seen);

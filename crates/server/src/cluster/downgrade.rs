@@ -3,7 +3,7 @@
 
 use super::publish;
 use super::versions::{Minor, minor, shown};
-use crate::node::{self, Node};
+use crate::node::Node;
 use api::membershippb::DowngradeInfoSetRequest;
 use api::{Error, Message, RaftRequest};
 use std::sync::Arc;

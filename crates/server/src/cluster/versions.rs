@@ -1,9 +1,9 @@
 //! The cluster's version: the lowest minor release among its members, decided by the leader and written to the log.
 
 use super::{downgrade, publish, remote};
-use crate::node::{self, Node};
-use api::{Message, RaftRequest};
+use crate::node::Node;
 use api::membershippb::ClusterVersionSetRequest;
+use api::{Message, RaftRequest};
 use peer::Connector;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

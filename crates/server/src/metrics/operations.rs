@@ -153,7 +153,10 @@ mod tests {
 
     #[test]
     fn every_operation_has_a_place() {
-        assert_eq!(Operation::all().map(Operation::place).collect::<Vec<_>>(), (0..Operation::COUNT).collect::<Vec<_>>());
+        assert_eq!(
+            Operation::all().map(Operation::place).collect::<Vec<_>>(),
+            (0..Operation::COUNT).collect::<Vec<_>>()
+        );
         assert_eq!(Operation::of_entry(&[0xff; 12]), Operation::Other);
         assert_eq!(Operation::of_entry(&[0x22, 0]).name(), "Put");
     }

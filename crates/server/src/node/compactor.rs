@@ -1,9 +1,9 @@
 //! Auto compaction: by time or by number of revisions.
 
-use super::{Node, entry};
+use super::Node;
 use crate::config::AutoCompaction;
-use api::{Message, RaftRequest};
 use api::etcdserverpb::CompactionRequest;
+use api::{Message, RaftRequest};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -132,7 +132,10 @@ fn adopt(config: &Config) -> Result<(), StartError> {
                 ("took", Value::Shown(&format_args!("{:?}", began.elapsed()))),
             ],
         ),
-        None => logging::info("finished taking over the data of etcd, which an earlier start had begun", &[("backup", backup)]),
+        None => logging::info(
+            "finished taking over the data of etcd, which an earlier start had begun",
+            &[("backup", backup)],
+        ),
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use super::kv::{propose, still};
 use super::reply::{decode, encode, refuse};
 use crate::auth::rules::{Anyone, Own, Root};
 use crate::auth::{HashError, Permitted, hand_over, log_in};
-use crate::node::{self, Node};
+use crate::node::Node;
 use api::etcdserverpb::{
     AuthDisableRequest, AuthEnableRequest, AuthRoleAddRequest, AuthRoleDeleteRequest, AuthRoleGetRequest,
     AuthRoleGetResponse, AuthRoleGrantPermissionRequest, AuthRoleListRequest, AuthRoleListResponse,
@@ -20,33 +20,33 @@ use api::{Code, Error, Message, RaftRequest};
 use rpc::{Call, Responder, Status};
 use std::sync::Arc;
 
-/// A change of users or roles that goes through the log as it came, and the field of the entry.
+/// A change of users or roles that goes through the log as it came.
 pub(super) trait Change: Message + Default {
-    const FIELD: u32;
+    const KIND: RaftRequest;
 }
 
 macro_rules! changes {
-    ($($request:ident $field:ident;)*) => {$(
+    ($($request:ident $kind:ident;)*) => {$(
         impl Change for $request {
-            const FIELD: u32 = node::$field;
+            const KIND: RaftRequest = RaftRequest::$kind;
         }
     )*};
 }
 
 changes! {
-    AuthEnableRequest AUTH_ENABLE;
-    AuthDisableRequest AUTH_DISABLE;
-    AuthUserDeleteRequest AUTH_USER_DELETE;
-    AuthUserGrantRoleRequest AUTH_USER_GRANT_ROLE;
-    AuthUserRevokeRoleRequest AUTH_USER_REVOKE_ROLE;
-    AuthRoleAddRequest AUTH_ROLE_ADD;
-    AuthRoleDeleteRequest AUTH_ROLE_DELETE;
-    AuthRoleRevokePermissionRequest AUTH_ROLE_REVOKE_PERMISSION;
+    AuthEnableRequest AuthEnable;
+    AuthDisableRequest AuthDisable;
+    AuthUserDeleteRequest AuthUserDelete;
+    AuthUserGrantRoleRequest AuthUserGrantRole;
+    AuthUserRevokeRoleRequest AuthUserRevokeRole;
+    AuthRoleAddRequest AuthRoleAdd;
+    AuthRoleDeleteRequest AuthRoleDelete;
+    AuthRoleRevokePermissionRequest AuthRoleRevokePermission;
 }
 
 /// Sends a change that carries no password through the log.
 pub(super) fn change<R: Change>(node: &Arc<Node>, call: Call, request: Permitted<Root, R>, responder: Responder) {
-    propose(node, request.author(), R::FIELD, &call.message, call.is_alone, responder);
+    propose(node, request.author(), R::KIND, &call.message, call.is_alone, responder);
 }
 
 /// A role must not grow without bound: what its users may do is merged in memory, and a snapshot has it as one record.

@@ -6,7 +6,7 @@ use super::within::{self, Order, Stop, Terms, counted, with_room};
 use crate::auth::rules::{Keys, User};
 use crate::auth::{Asking, Permitted};
 use crate::cluster;
-use crate::node::{self, Node};
+use crate::node::Node;
 use api::etcdserverpb::{
     LeaseGrantRequest, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseLeasesRequest, LeaseLeasesResponse,
     LeaseRevokeRequest, LeaseStatus, LeaseTimeToLiveRequest, ResponseHeader,
@@ -62,7 +62,7 @@ fn random_id() -> i64 {
 }
 
 pub(super) fn revoke(node: &Arc<Node>, call: Call, request: Permitted<Keys, LeaseRevokeRequest>, responder: Responder) {
-    match node.claim_room(node.store.revoke_cost_bytes(request.id)) {
+    match node.claim_headroom(node.store.revoke_cost_bytes(request.id)) {
         Ok(room) => {
             propose_in((room, Space::default()), node, request.author(), RaftRequest::LeaseRevoke, &call, responder);
         }

@@ -157,7 +157,7 @@ impl LocalClient {
         asking.admit(&node, request, move |node, decided| {
             let claimed = |request: Permitted<Parts, R>| {
                 let space = node.claim_space((write.adds)(&request))?;
-                let room = node.claim_room((write.deletes)(node, &request))?;
+                let room = node.claim_headroom((write.deletes)(node, &request))?;
                 Ok((request.into_parts(), space, room))
             };
             let ((request, author), space, room) = match decided.and_then(claimed) {

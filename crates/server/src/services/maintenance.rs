@@ -1,12 +1,12 @@
 //! `etcdserverpb.Maintenance`.
 
-use api::RaftRequest;
 use super::kv::{propose, run_slowly};
 use super::reply::{complete, encode, refuse, unanswered};
 use crate::auth::Permitted;
 use crate::auth::rules::{Alarms, Root, User};
 use crate::cluster::handover;
-use crate::node::{self, Node};
+use crate::node::Node;
+use api::RaftRequest;
 use api::etcdserverpb::{
     AlarmRequest, AlarmType, DefragmentRequest, DefragmentResponse, DowngradeInfo, HashKvRequest, HashRequest,
     HashResponse, MoveLeaderRequest, MoveLeaderResponse, StatusRequest, StatusResponse,

@@ -168,11 +168,17 @@ pub fn membership_v2(members: &[Member], removed: &[u64], cluster_version: &str)
     let path = |dir: &str, name: &str| if dir == "/" { format!("/{name}") } else { format!("{dir}/{name}") };
     let leaf = |dir: &str, name: &str, value: &str| {
         let (name_json, path) = (json_string(name), json_string(&path(dir, name)));
-        format!(r#"{name_json}:{{"Path":{path},"ExpireTime":"{NEVER}","Value":{},"Children":null}}"#, json_string(value))
+        format!(
+            r#"{name_json}:{{"Path":{path},"ExpireTime":"{NEVER}","Value":{},"Children":null}}"#,
+            json_string(value)
+        )
     };
     let dir = |around: &str, name: &str, children: Vec<String>| {
         let (name_json, path) = (json_string(name), json_string(&path(around, name)));
-        format!(r#"{name_json}:{{"Path":{path},"ExpireTime":"{NEVER}","Value":"","Children":{{{}}}}}"#, children.join(","))
+        format!(
+            r#"{name_json}:{{"Path":{path},"ExpireTime":"{NEVER}","Value":"","Children":{{{}}}}}"#,
+            children.join(",")
+        )
     };
     let of_member = |member: &Member| {
         let (id, mut raft, mut own) = (format!("{:x}", member.id), String::from("{"), String::from("{"));
@@ -195,10 +201,8 @@ pub fn membership_v2(members: &[Member], removed: &[u64], cluster_version: &str)
         dir("/0/members", &id, leaves)
     };
     let gone = removed.iter().map(|id| leaf("/0/removed_members", &format!("{id:x}"), "removed")).collect();
-    let mut cluster = vec![
-        dir("/0", "members", members.iter().map(of_member).collect()),
-        dir("/0", "removed_members", gone),
-    ];
+    let mut cluster =
+        vec![dir("/0", "members", members.iter().map(of_member).collect()), dir("/0", "removed_members", gone)];
     if !cluster_version.is_empty() {
         cluster.push(leaf("/0", "version", cluster_version));
     }
@@ -260,9 +264,13 @@ mod tests {
 
     #[test]
     fn files_are_of_the_clusters_version() {
-        for (cluster, file) in
-            [("3.7.0", Some("3.7.0")), ("3.6.0", Some("3.6.0")), ("3.5.0", None), ("", Some("3.7.0")), ("4.0.0", Some("3.7.0"))]
-        {
+        for (cluster, file) in [
+            ("3.7.0", Some("3.7.0")),
+            ("3.6.0", Some("3.6.0")),
+            ("3.5.0", None),
+            ("", Some("3.7.0")),
+            ("4.0.0", Some("3.7.0")),
+        ] {
             assert_eq!(storage_version(cluster), file, "{cluster}");
         }
     }
@@ -276,8 +284,7 @@ mod tests {
             client_ur_ls: vec!["http://a:2".into()],
             ..Member::default()
         };
-        let learner =
-            Member { id: 0xcd, peer_ur_ls: vec!["http://b:1".into()], is_learner: true, ..Member::default() };
+        let learner = Member { id: 0xcd, peer_ur_ls: vec!["http://b:1".into()], is_learner: true, ..Member::default() };
         let json = String::from_utf8(membership_v2(&[member, learner], &[7], "3.6.0")).unwrap();
         for part in [
             r#""Path":"/0/members/ab/raftAttributes","ExpireTime":"0001-01-01T00:00:00Z","Value":"{\"peerURLs\":[\"http://a:1\"]}""#,

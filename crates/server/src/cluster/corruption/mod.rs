@@ -11,10 +11,10 @@ pub use initial::Inconsistent;
 pub(crate) use initial::check as check_initial;
 
 use super::{publish, remote};
-use crate::node::{self, Node};
-use api::{Message, RaftRequest};
+use crate::node::Node;
 use api::etcdserverpb::alarm_request::AlarmAction;
 use api::etcdserverpb::{AlarmRequest, AlarmType, HashKvResponse};
+use api::{Message, RaftRequest};
 use peer::Connector;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
