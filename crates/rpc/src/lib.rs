@@ -1,15 +1,16 @@
 //! gRPC and HTTP on one port: HTTP/2 by its preface, anything else as HTTP/1.1.
 //!
-//! The path of a request through the files:
+//! The path of a request through the folders and files:
 //!
-//! - [`server`] starts the threads. `listener` accepts a connection and hands it to a `thread`, which owns it until it closes; for TLS
-//!   `handshake` comes first. `greeting` recognizes the protocol.
-//! - `connection` drives HTTP/2 in turns. `dispatch` handles one [`frame`] after the other; `receiver` and `head` make a request of a
-//!   header block; `intake` turns it into a call of the [`Service`].
-//! - `call` holds the streams that are not answered at once: each is a `stream` with its `input`, gets a `turn` when something happened
-//!   to it, and ends through `finish`.
-//! - `outflow` sends replies as the peer's window opens, through `sender` and `output`. Answers from other threads arrive through
-//!   `mailbox`.
+//! - `runtime` has the threads and sockets: `server` starts the threads. `listener` accepts a connection and hands it to a `thread`, which
+//!   owns it until it closes; for TLS `handshake` comes first. `greeting` recognizes the protocol.
+//! - `http2`: `connection` drives HTTP/2 in turns. `dispatch` handles one [`frame`] after the other; `receiver` and `head` make a request
+//!   of a header block; `intake` turns it into a call of the [`Service`]. `http1` does the same for HTTP/1.1.
+//! - `grpc` has what a service works with: its table of methods, messages, metadata, replies and status.
+//! - `http2/call` holds the streams that are not answered at once: each is a `stream` with its `input`, gets a `turn` when something
+//!   happened to it, and ends through `finish`.
+//! - `http2/outflow` sends replies as the peer's window opens, through `sender` and `output`. Answers from other threads arrive through
+//!   `runtime/mailbox`.
 //!
 //! [`LocalCall`] is a call without a connection, for requests that come another way to a request thread.
 //!
@@ -24,106 +25,36 @@
     allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
 )]
 
-mod arrival;
-mod body;
-mod body_time;
-mod byte_stream;
-mod call;
 pub mod client;
-mod connection;
-mod crowd;
-mod deadline;
-mod decoder;
-mod dispatch;
 pub mod dns;
-#[cfg(feature = "driver")]
-mod driver;
-mod due;
-mod encoding;
-mod exchange;
-mod finish;
-pub mod frame;
-mod gathering;
-mod greeting;
-mod handshake;
-mod handshake_counts;
-mod head;
-mod held;
-pub mod hpack;
+mod grpc;
 mod http1;
-mod ids;
-mod input;
-mod intake;
-mod keepalive;
+mod http2;
 mod later;
 mod limit;
-mod listener;
-mod local;
-mod mailbox;
-mod memo;
-mod metadata;
 mod mistake;
 mod options;
-mod outbound;
-mod outflow;
-mod output;
-mod passed_over;
-mod payload;
-mod peer;
-mod pipe;
 #[cfg(feature = "planted-panics")]
 mod planted;
-mod rates;
-mod receiver;
-mod reply;
-mod responder;
-mod routes;
+mod runtime;
 #[cfg(all(test, feature = "schedules"))]
 #[allow(clippy::unwrap_used)]
 mod schedule_tests;
-mod secure;
-mod sender;
-mod server;
-mod serves;
-mod service;
-mod shared;
-mod shutdown;
-mod signal;
-mod socket;
 mod stats;
-mod status;
-mod stream;
 mod sync;
-mod thread;
-mod timeout;
-mod tls_stream;
-mod turn;
-mod upgrade;
 
-pub use body::RequestBody;
-pub use body_time::Pace;
-pub use crowd::{Crowd, Origin};
+pub use grpc::timeout::parse as parse_timeout;
+pub use grpc::{
+    BodySender, Call, Gone, HttpResponder, Kind, LocalCall, LocalReply, LocalStream, Metadata, Method, Outbound, Reply,
+    RequestBody, Responder, Service, Source, Status, StreamCall, StreamHandler,
+};
+pub use http1::{Upgrade, Upgraded};
 #[cfg(feature = "driver")]
-pub use driver::Driver;
-pub use handshake_counts::HandshakeCounts;
+pub use http2::Driver;
+pub use http2::{Pace, RateLimits, frame, hpack};
 pub use limit::Limit;
-pub use listener::Listener;
-pub use local::{LocalCall, LocalStream};
-pub use metadata::Metadata;
 pub use options::Options;
-pub use outbound::Outbound;
-pub use peer::{Address, Peer};
-pub use pipe::{BodySender, Gone};
-pub use rates::RateLimits;
-pub use reply::{Reply, Source};
-pub use responder::{HttpResponder, LocalReply, Responder};
-pub use secure::{Gatekeeper, Refusal};
-pub use server::Server;
-pub use serves::Serves;
-pub use service::{Call, Kind, Method, Service, StreamCall, StreamHandler};
-pub use signal::StreamWaker;
-pub use socket::Acceptor;
+pub use runtime::{
+    Acceptor, Address, Crowd, Gatekeeper, HandshakeCounts, Listener, Origin, Peer, Refusal, Server, Serves, StreamWaker,
+};
 pub use stats::{MethodCounts, MethodTimes, Stats, TIME_BOUNDS_MS};
-pub use status::Status;
-pub use timeout::parse as parse_timeout;
-pub use upgrade::{Upgrade, Upgraded};

@@ -14,10 +14,10 @@ use schedules::sync::{Condvar, Mutex};
 use schedules::thread::JoinHandle;
 use schedules::{explore, finds, roll, thread};
 
-use crate::mailbox::{Mail, Mailbox};
 use crate::mistake::Mistake;
-use crate::shared::ConnectionWaker;
-use crate::signal::{Bell, Signal};
+use crate::runtime::mailbox::{Mail, Mailbox};
+use crate::runtime::shared::ConnectionWaker;
+use crate::runtime::signal::{Bell, Signal};
 use crate::{Reply, Responder, StreamWaker};
 
 const SENDERS: usize = 3;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use api::Code;
 
-use crate::frame::Reason;
+use crate::http2::frame::Reason;
 use crate::{HandshakeCounts, Limit, Options, Status};
 
 /// Codes of errors that are counted: all that the RFC names.

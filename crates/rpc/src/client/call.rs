@@ -8,8 +8,8 @@ use tokio::time::{Instant, timeout_at};
 use super::channel::Guard;
 use super::task::{Command, Piece};
 use crate::Status;
-use crate::decoder::Decoder;
-use crate::encoding::Encoding;
+use crate::grpc::decoder::Decoder;
+use crate::grpc::encoding::Encoding;
 
 /// What is read but not yet asked for is held to the stream's window. Dropping it gives the call up.
 pub struct StreamingCall {

@@ -11,13 +11,13 @@ use slab::Slab;
 use super::stream::Stream;
 use super::{Options, RequestHead};
 use crate::Status;
-use crate::frame::{PREFACE, Reason, Settings, WINDOW_BYTES_DEFAULT, WINDOW_BYTES_MAX, setting};
-use crate::hpack::{Decoder, TABLE_BYTES_DEFAULT};
-use crate::ids::IdHasher;
-use crate::output::Output;
-use crate::payload::{PREFIX_BYTES, prefix};
-use crate::receiver::Block;
-use crate::sender::Sender;
+use crate::grpc::payload::{PREFIX_BYTES, prefix};
+use crate::http2::frame::{PREFACE, Reason, Settings, WINDOW_BYTES_DEFAULT, WINDOW_BYTES_MAX, setting};
+use crate::http2::hpack::{Decoder, TABLE_BYTES_DEFAULT};
+use crate::http2::ids::IdHasher;
+use crate::http2::output::Output;
+use crate::http2::receiver::Block;
+use crate::http2::sender::Sender;
 
 /// The largest frame that is taken from the server: with larger frames, long answers cost fewer of them.
 pub(super) const FRAME_BYTES_MAX: usize = 64 * 1024;

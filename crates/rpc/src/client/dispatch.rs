@@ -8,8 +8,8 @@ use super::connection::{FRAME_BYTES_MAX, known};
 use super::response::{self, Beginning, ResponseHead};
 use super::{Calls, Connection};
 use crate::Status;
-use crate::frame::{Fault, Frame, HEAD_BYTES, Head, Reason, Settings, flag, kind, setting};
-use crate::receiver::Block;
+use crate::http2::frame::{Fault, Frame, HEAD_BYTES, Head, Reason, Settings, flag, kind, setting};
+use crate::http2::receiver::Block;
 
 impl Connection {
     /// Handles the complete frames at the beginning of `input`; returns how many bytes that were. What is left is to come again,

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::connection::FRAME_BYTES_MAX;
 use super::{Calls, Connection, Options};
 use crate::Status;
-use crate::frame::{HEAD_BYTES, Reason};
+use crate::http2::frame::{HEAD_BYTES, Reason};
 
 /// What one turn reads before others have theirs.
 const READS_MAX: usize = 16;

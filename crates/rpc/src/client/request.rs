@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::Metadata;
-use crate::hpack::{Encoder, Indexing};
+use crate::http2::hpack::{Encoder, Indexing};
 
 /// Longer timeouts than gRPC can write are no deadline at all.
 const TIMEOUT_DIGITS_MAX: u128 = 99_999_999;
@@ -112,8 +112,8 @@ fn timeout_text(timeout: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hpack::{Decoder, TABLE_BYTES_DEFAULT};
-    use crate::timeout;
+    use crate::grpc::timeout;
+    use crate::http2::hpack::{Decoder, TABLE_BYTES_DEFAULT};
 
     fn fields(decoder: &mut Decoder, block: &[u8]) -> Vec<String> {
         let mut found = Vec::new();

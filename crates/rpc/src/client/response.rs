@@ -3,8 +3,8 @@
 use api::Code;
 
 use crate::Status;
-use crate::frame::{Fault, Reason};
-use crate::hpack::{Decoder, Field};
+use crate::http2::frame::{Fault, Reason};
+use crate::http2::hpack::{Decoder, Field};
 
 /// What a header block of an answer says.
 #[derive(Debug, Default)]
@@ -163,7 +163,7 @@ fn percent_decoded(text: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hpack::{Encoder, Indexing, TABLE_BYTES_DEFAULT};
+    use crate::http2::hpack::{Encoder, Indexing, TABLE_BYTES_DEFAULT};
 
     fn head(fields: &[(&str, &str)]) -> Result<ResponseHead, Fault> {
         let (mut encoder, mut block) = (Encoder::new(), Vec::new());

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use super::Release;
-use crate::frame::{Fault, Reason, WINDOW_BYTES_MAX};
+use crate::http2::frame::{Fault, Reason, WINDOW_BYTES_MAX};
 
 /// What a connection knows of a call.
 #[derive(Debug)]

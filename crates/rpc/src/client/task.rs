@@ -19,9 +19,9 @@ use tokio::time::Sleep;
 use super::channel::Connected;
 use super::{CallKey, Calls, Connection, Link, Options, ReadBuffer, Refused, Release, RequestHead};
 use crate::Status;
-use crate::decoder::Decoder;
-use crate::encoding::Encoding;
-use crate::keepalive::{PeerPulse, Pulse};
+use crate::grpc::decoder::Decoder;
+use crate::grpc::encoding::Encoding;
+use crate::http2::keepalive::{PeerPulse, Pulse};
 use crate::later::later;
 
 /// What a connection is asked to do. Calls are identified by numbers that their callers have given them.
