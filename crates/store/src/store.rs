@@ -1,26 +1,17 @@
 //! The store as readers see it.
 
-use crate::alarms::Alarms;
-use crate::allowance::{Allowance, Unread};
-use crate::auth::Auth;
-use crate::checkpoint::Checkpoints;
-use crate::hash::HashCache;
+use crate::apply::quota;
 use crate::index::Index;
-use crate::kvs::Kvs;
-use crate::leases::Leases;
 use crate::log::RwLock;
 use crate::log::{Segments, read};
-use crate::maintain::Maintenance;
-use crate::members::Members;
 use crate::options::Options;
-use crate::pins::Pins;
-use crate::quota;
-use crate::range::{Plan, RangeAnswer, Selected, read_revision};
-use crate::read_view::ReadView;
-use crate::transfer::Shelf;
+use crate::read::{Allowance, Kvs, Plan, RangeAnswer, ReadView, Selected, Unpublished, Unread, View, read_revision};
+use crate::snapshot::transfer::Shelf;
+use crate::state::auth::Auth;
+use crate::state::{Alarms, Leases, Members};
 use crate::types::Loc;
-use crate::unpublished::Unpublished;
-use crate::view::View;
+use crate::upkeep::checkpoint::Checkpoints;
+use crate::upkeep::{HashCache, Maintenance, Pins};
 use crate::watch::{History, Hub, Record, Wake, WatchStream};
 use api::etcdserverpb::alarm_request::AlarmAction;
 use api::etcdserverpb::{AlarmMember, AlarmRequest, AlarmType, InternalRaftRequest, RangeRequest};

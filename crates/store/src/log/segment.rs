@@ -33,7 +33,7 @@ pub struct Segment {
     synced: AtomicU64,
     /// Bytes of records that were not marked dead.
     live: AtomicU64,
-    /// Bytes of dead tombstones that a rewrite had to keep, see `rewrite`.
+    /// Bytes of dead tombstones that a rewrite had to keep, see `upkeep::rewrite`.
     graves: AtomicU64,
     /// Listings that may still become a checkpoint.
     held: AtomicU32,

@@ -1,9 +1,9 @@
 //! The files in the directory of a store.
 
 use super::OpenError;
-use crate::checkpoint::{Checkpoint, CheckpointName, KEPT, TEMPORARY_SUFFIX, decode_checkpoint};
 use crate::log::{parse_segment_name, segment_name};
-use crate::transfer::INTAKE_SUFFIX;
+use crate::snapshot::transfer::INTAKE_SUFFIX;
+use crate::upkeep::checkpoint::{Checkpoint, CheckpointName, KEPT, TEMPORARY_SUFFIX, decode_checkpoint};
 use disk::{Disk, Mode};
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,8 @@
 //! The bytes of the segments that a checkpoint covers.
 
 use super::OpenError;
-use crate::checkpoint::Checkpoint;
 use crate::log::{Damage, SegmentEntry, check_header, segment_name};
+use crate::upkeep::checkpoint::Checkpoint;
 use disk::{Disk, Mapping, Mode};
 use std::path::{Path, PathBuf};
 

@@ -3,8 +3,8 @@
 use super::files::{Files, Found, Stored};
 use super::rebuild::Share;
 use super::{OpenError, Source};
-use crate::checkpoint::{Doubted, KEPT, Kept};
 use crate::log::{Origin, Segment, Segments, segment_name};
+use crate::upkeep::checkpoint::{Doubted, KEPT, Kept};
 use disk::Disk;
 use std::collections::HashSet;
 use std::io::ErrorKind;

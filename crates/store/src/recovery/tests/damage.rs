@@ -1,7 +1,8 @@
 //! Damaged directories: refused with file and offset, never a panic, never a wrong value.
 
+use crate::OpenError;
 use crate::test_support::{DIR, Model, Rig};
-use crate::{OpenError, checkpoint};
+use crate::upkeep::checkpoint;
 use disk::Disk;
 use disk::sim::SimDisk;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,79 @@
+//! Applying a put.
+
+use super::answer::header;
+use super::applier::Applier;
+use super::publish::Change;
+use crate::log::{KvParts, to_message};
+use crate::types::{Loc, Revision, Version};
+use api::Error;
+use api::etcdserverpb::{PutRequest, PutResponse};
+use bytes::Bytes;
+
+impl Applier {
+    /// A put of its own.
+    pub(crate) fn put(&mut self, request: PutRequest) -> Result<PutResponse, Error> {
+        if request.key.is_empty() {
+            return Err(Error::EmptyKey);
+        }
+        if request.lease != 0 && !self.store.leases.exists(request.lease) {
+            return Err(Error::LeaseNotFound);
+        }
+        let previous = self.staging().latest(&request.key);
+        let exists = previous.is_some_and(|previous| !previous.is_tombstone());
+        if (request.ignore_value || request.ignore_lease) && !exists {
+            return Err(Error::KeyNotFound);
+        }
+        Ok(self.write_put(request, previous))
+    }
+
+    /// Writes a put that was found to be possible. `previous` is the newest version of the key.
+    pub(crate) fn write_put(&mut self, request: PutRequest, previous: Option<Version>) -> PutResponse {
+        let live = previous.filter(|previous| !previous.is_tombstone());
+        let reads = request.prev_kv || request.ignore_value || request.ignore_lease;
+        let old = live.filter(|_| reads).map(|live| self.stored(live.loc, to_message));
+
+        let old_value = || old.as_ref().map(|old| old.value.clone()).unwrap_or_default();
+        let value = if request.ignore_value { old_value() } else { request.value };
+        let lease = if request.ignore_lease { old.as_ref().map_or(0, |old| old.lease) } else { request.lease };
+
+        let rev = self.next_revision();
+        let create = live.map_or(rev.main, |live| live.create);
+        let version = live.map_or(0, |live| live.version) + 1;
+        let parts = KvParts { key: &request.key, create, version, value: &value, lease };
+        let loc = self.log.append_put(rev, parts);
+        self.store.leases.attach(&request.key, lease);
+        self.stage(request.key, Version { rev, create, version, loc }, previous.as_ref());
+        let shown = request.prev_kv && live.is_some_and(|live| self.fits_answer(live.loc.len as usize));
+        PutResponse { header: header(rev.main), prev_kv: old.filter(|_| shown) }
+    }
+
+    /// The revision of the next change of the present entry.
+    pub(crate) fn next_revision(&mut self) -> Revision {
+        let rev = Revision { main: self.revision + 1, sub: self.sub };
+        self.sub += 1;
+        rev
+    }
+
+    /// The previous pair for watchers: as the revision before this one left it, and none where a put
+    /// begins a key. A transaction may change a key twice.
+    fn before_revision(&self, key: &[u8], version: &Version, previous: Option<&Version>) -> Option<Loc> {
+        if version.version == 1 {
+            return None;
+        }
+        let main = version.rev.main;
+        match previous {
+            Some(previous) if previous.rev.main == main => {
+                let mut earlier = self.changes.iter().filter(|change| change.version.rev.main == main);
+                earlier.find(|change| change.key == key).and_then(|change| change.prev)
+            }
+            _ => previous.filter(|previous| !previous.is_tombstone()).map(|previous| previous.loc),
+        }
+    }
+
+    /// Notes a version that was appended to the log.
+    pub(crate) fn stage(&mut self, key: Bytes, version: Version, previous: Option<&Version>) {
+        let prev = self.before_revision(&key, &version, previous);
+        self.overlay.insert(key.clone(), version, previous);
+        self.changes.push(Change { key, version, prev });
+    }
+}

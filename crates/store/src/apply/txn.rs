@@ -1,0 +1,358 @@
+//! Transactions: conditions first, then every check that could fail, then the operations of the branches taken.
+//!
+//! Functions over nested transactions, here and in `compare`, `quota`, `delete_reserve` and `auth`, recurse by level. Nothing deeper than
+//! [`TXN_NESTING_MAX`](api::limits::TXN_NESTING_MAX) is decoded, whether a client or a log sends it.
+
+use super::answer::header;
+use super::applier::Applier;
+use super::compare::{Path, branch};
+use crate::log::{Error as LogError, read};
+use crate::read::{Allowance, Plan, RangeAnswer, ReadView, Selected, Unread, View, read_revision};
+use crate::store::Store;
+use api::etcdserverpb::range_request::SortOrder;
+use api::etcdserverpb::request_op::Request;
+use api::etcdserverpb::response_op::Response;
+use api::etcdserverpb::{
+    PutRequest, RangeRequest, RangeResponse, RequestOp, ResponseHeader, ResponseOp, TxnRequest, TxnResponse,
+};
+use api::limits::{INLINE_SORT_KEYS_MAX, TXN_ANSWER_BYTES_MAX};
+use api::{Error, KeyRange};
+use std::ops::ControlFlow;
+
+/// Pairs of a range that are looked at however many were before it.
+const SAMPLE_KEYS_MIN: u64 = 64;
+
+/// Pairs that may yet be looked at to find out how long an answer will be.
+struct Samples {
+    left: u64,
+}
+
+impl Default for Samples {
+    fn default() -> Samples {
+        Samples { left: INLINE_SORT_KEYS_MAX as u64 }
+    }
+}
+
+/// Whether a transaction cannot write: every operation of both branches is a range. Such a one is answered without the Raft log.
+pub fn is_read_only(request: &TxnRequest) -> bool {
+    let mut ops = request.success.iter().chain(&request.failure);
+    ops.all(|op| matches!(op.request, Some(Request::RequestRange(_))))
+}
+
+impl Store {
+    /// Answers a read-only transaction (see [`is_read_only`]) at one revision. Operations that are no ranges are left out.
+    pub fn read_txn(&self, request: &TxnRequest) -> Result<TxnResponse, Error> {
+        let answer = self.read_txn_within(request, Allowance::UNBOUNDED);
+        answer.map(TxnAnswer::into_message).map_err(Unread::of_unbounded)
+    }
+
+    /// The same within an allowance.
+    pub fn read_txn_within(&self, request: &TxnRequest, allowance: Allowance<'_>) -> Result<TxnAnswer, Unread> {
+        loop {
+            let live = ReadView::open_while(self, allowance.wanted);
+            let answer = self.try_read_txn(&live, request, allowance.bytes_max);
+            if live.is_given_up() {
+                return Err(Unread::Unwanted);
+            }
+            if !live.is_overtaken() {
+                // Values are read without the index.
+                drop(live);
+                let (revision, succeeded, selected) = answer?;
+                return finish_txn(revision, succeeded, selected);
+            }
+        }
+    }
+
+    /// Memory that the places of a transaction's pairs are likely to take, in the longer of its branches.
+    pub fn txn_places_bytes(&self, request: &TxnRequest) -> u64 {
+        let of_branch = |ops: &[RequestOp]| {
+            let ranges = ops.iter().filter_map(|op| match &op.request {
+                Some(Request::RequestRange(range)) => Some(self.places_bytes(range)),
+                _ => None,
+            });
+            ranges.fold(0, u64::saturating_add)
+        };
+        of_branch(&request.success).max(of_branch(&request.failure))
+    }
+
+    /// Chooses the branch and selects its pairs.
+    fn try_read_txn<'a>(
+        &self,
+        live: &ReadView<'_>,
+        request: &'a TxnRequest,
+        bytes_max: usize,
+    ) -> Result<SelectedTxn<'a>, Unread> {
+        let ranges = |succeeded| {
+            branch(request, succeeded).iter().filter_map(|op| match &op.request {
+                Some(Request::RequestRange(range)) => Some(range),
+                _ => None,
+            })
+        };
+        // Whichever branch is taken, the revisions it names stay until it has read them.
+        for range in ranges(true).chain(ranges(false)) {
+            if range.revision > 0 && range.revision >= live.compact_revision() {
+                live.pin(range.revision);
+            }
+        }
+        let succeeded = Path::choose(live, request).step();
+        ranges(succeeded).try_for_each(|range| check_range(live, range))?;
+        let mut selected = Vec::new();
+        let mut left = bytes_max;
+        for range in ranges(succeeded) {
+            let at = read_revision(range.revision, live.current(), live.compact_revision())?;
+            let found = Plan::new(range).select(live, &self.segments, at, left).ok_or(Unread::TooMuch)?;
+            left = left.saturating_sub(found.bytes());
+            selected.push(found);
+        }
+        Ok((live.current(), succeeded, selected))
+    }
+
+    /// Bytes of the pairs that a transaction would answer with now, in the longer of its branches, those nested in it included. An
+    /// estimate: what they are is known when it is applied. Ends once it is known that they are too many to be answered.
+    pub fn txn_answer_bytes(&self, request: &TxnRequest) -> u64 {
+        self.txn_sample_bytes(request, &mut Samples::default())
+    }
+
+    fn txn_sample_bytes(&self, request: &TxnRequest, samples: &mut Samples) -> u64 {
+        // How deep transactions are nested is checked when they are decoded.
+        let mut of_branch = |ops: &[RequestOp]| {
+            let mut bytes = 0_u64;
+            for op in ops {
+                bytes = bytes.saturating_add(self.op_answer_bytes(op, samples));
+                if bytes > TXN_ANSWER_BYTES_MAX as u64 {
+                    break;
+                }
+            }
+            bytes
+        };
+        of_branch(&request.success).max(of_branch(&request.failure))
+    }
+
+    fn op_answer_bytes(&self, op: &RequestOp, samples: &mut Samples) -> u64 {
+        match &op.request {
+            Some(Request::RequestRange(range)) => self.range_answer_bytes(range, samples),
+            Some(Request::RequestPut(put)) if put.prev_kv => self.pair_bytes(&put.key),
+            Some(Request::RequestDeleteRange(delete)) if delete.prev_kv => {
+                self.sampled_bytes(KeyRange::new(&delete.key, &delete.range_end), usize::MAX, samples)
+            }
+            Some(Request::RequestTxn(nested)) => self.txn_sample_bytes(nested, samples),
+            _ => 0,
+        }
+    }
+
+    fn range_answer_bytes(&self, request: &RangeRequest, samples: &mut Samples) -> u64 {
+        let limit = usize::try_from(request.limit).ok().filter(|&limit| limit > 0).unwrap_or(usize::MAX);
+        match KeyRange::new(&request.key, &request.range_end) {
+            _ if request.count_only => 0,
+            KeyRange::One(key) => self.pair_bytes(key),
+            range if request.keys_only || limit == usize::MAX => self.sampled_bytes(range, usize::MAX, samples),
+            // What sorting and filters leave of them can be any.
+            range => match request.sort_order() {
+                SortOrder::None => self.sampled_bytes(range, limit, samples),
+                _ => self.sampled_bytes(range, usize::MAX, samples),
+            },
+        }
+    }
+
+    /// Bytes of the pair that a key has now.
+    pub fn pair_bytes(&self, key: &[u8]) -> u64 {
+        let found = read(&self.index).get(key, self.revision());
+        found.map_or(0, |version| u64::from(version.loc.len))
+    }
+
+    /// Bytes of the pairs of a range. Of a long one the beginning stands for the rest.
+    pub fn pairs_bytes(&self, range: KeyRange<'_>) -> u64 {
+        self.sampled_bytes(range, usize::MAX, &mut Samples::default())
+    }
+
+    /// Bytes of the first `limit` pairs of a range, by as many of them as `samples` has left.
+    fn sampled_bytes(&self, range: KeyRange<'_>, limit: usize, samples: &mut Samples) -> u64 {
+        let all = read(&self.index).count_live(range).min(limit as u64);
+        let live = ReadView::open(self);
+        let (mut bytes, mut seen) = (0_u64, 0_u64);
+        let most = all.min(samples.left.max(SAMPLE_KEYS_MIN));
+        live.scan(range, live.current(), &mut |_, version| {
+            if seen >= most {
+                return ControlFlow::Break(());
+            }
+            bytes = bytes.saturating_add(u64::from(version.loc.len));
+            seen = seen.saturating_add(1);
+            ControlFlow::Continue(())
+        });
+        samples.left = samples.left.saturating_sub(seen);
+        bytes.saturating_mul(all.div_ceil(seen.max(1)).max(1))
+    }
+
+    /// Whether the ranges and conditions of a transaction look at so many keys together that it should not be answered on a
+    /// request thread.
+    pub fn is_heavy_txn(&self, request: &TxnRequest) -> bool {
+        let conditions = request.compare.iter().map(|compare| self.keys(&compare.key, &compare.range_end));
+        let ranges = request.success.iter().chain(&request.failure).map(|op| match &op.request {
+            Some(Request::RequestRange(range)) if self.is_heavy(range) => u64::MAX,
+            Some(Request::RequestRange(range)) => {
+                let limit = u64::try_from(range.limit).ok().filter(|&limit| limit > 0).unwrap_or(u64::MAX);
+                if range.count_only { 1 } else { self.keys(&range.key, &range.range_end).min(limit) }
+            }
+            _ => 0,
+        });
+        let mut keys = 0_u64;
+        conditions.chain(ranges).any(|more| {
+            keys = keys.saturating_add(more);
+            keys > INLINE_SORT_KEYS_MAX as u64
+        })
+    }
+
+    /// Keys that a range has now; a single key counts whether it is there or not.
+    fn keys(&self, key: &[u8], range_end: &[u8]) -> u64 {
+        match KeyRange::new(key, range_end) {
+            KeyRange::One(_) => 1,
+            range => read(&self.index).count_live(range),
+        }
+    }
+}
+
+/// Revision, branch and pairs of a read-only transaction.
+type SelectedTxn<'a> = (i64, bool, Vec<Selected<'a>>);
+
+fn finish_txn(revision: i64, succeeded: bool, selected: Vec<Selected<'_>>) -> Result<TxnAnswer, Unread> {
+    let ranges: Vec<RangeAnswer> = selected.into_iter().map(Selected::finish).collect();
+    if ranges.iter().map(|answer| answer.kvs.encoded_len()).fold(0, usize::saturating_add) > TXN_ANSWER_BYTES_MAX {
+        return Err(Error::TxnAnswerTooLarge.into());
+    }
+    Ok(TxnAnswer { revision, succeeded, ranges })
+}
+
+/// The answer to a read-only transaction. Like those of ranges it refers to the log: values are copied when it is encoded.
+#[derive(Debug)]
+pub struct TxnAnswer {
+    /// The store's revision when it was read.
+    pub revision: i64,
+    /// Whether the conditions held.
+    pub succeeded: bool,
+    /// What the ranges of the branch taken have found, in their order.
+    pub ranges: Vec<RangeAnswer>,
+}
+
+impl TxnAnswer {
+    /// The response message, values copied.
+    pub fn into_message(self) -> TxnResponse {
+        let response =
+            |range: RangeAnswer| ResponseOp { response: Some(Response::ResponseRange(range.into_message())) };
+        let responses = self.ranges.into_iter().map(response).collect();
+        TxnResponse { header: header(self.revision), succeeded: self.succeeded, responses }
+    }
+}
+
+impl RangeAnswer {
+    /// The response message, values copied.
+    pub fn into_message(self) -> RangeResponse {
+        RangeResponse { header: header(self.revision), kvs: self.kvs.to_messages(), more: self.more, count: self.count }
+    }
+}
+
+/// What a range in a transaction may read. Unlike in a range of its own, a negative revision is an old one.
+fn check_range(view: &impl View, request: &RangeRequest) -> Result<(), Error> {
+    match request.revision {
+        0 => Ok(()),
+        revision if revision > view.current() => Err(Error::FutureRev),
+        revision if revision < view.compact_revision() => Err(Error::Compacted),
+        _ => Ok(()),
+    }
+}
+
+impl Applier {
+    /// Applies a transaction. An error changes nothing.
+    pub(crate) fn txn(&mut self, request: TxnRequest) -> Result<Result<TxnResponse, Error>, LogError> {
+        let mut path = Path::choose(&self.staging(), &request);
+        if let Err(error) = self.check(&request, &mut path) {
+            return Ok(Err(error));
+        }
+        path.rewind();
+        let mut response = self.execute(request, &mut path)?;
+        response.header = header(self.current());
+        Ok(self.check_answer().map(|()| response))
+    }
+
+    /// Checks the branches that will be taken, against the state before the transaction.
+    fn check(&self, request: &TxnRequest, path: &mut Path) -> Result<(), Error> {
+        let succeeded = path.step();
+        for op in branch(request, succeeded) {
+            match &op.request {
+                Some(Request::RequestRange(range)) => check_range(&self.staging(), range)?,
+                Some(Request::RequestPut(put)) => self.check_put(put)?,
+                Some(Request::RequestTxn(nested)) => self.check(nested, path)?,
+                Some(Request::RequestDeleteRange(_)) | None => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn check_put(&self, request: &PutRequest) -> Result<(), Error> {
+        if request.key.is_empty() {
+            return Err(Error::EmptyKey);
+        }
+        if request.lease != 0 && !self.store.leases.exists(request.lease) {
+            return Err(Error::LeaseNotFound);
+        }
+        let missing = || self.staging().latest(&request.key).is_none_or(|latest| latest.is_tombstone());
+        if (request.ignore_value || request.ignore_lease) && missing() { Err(Error::KeyNotFound) } else { Ok(()) }
+    }
+
+    /// Runs a checked transaction. Inner responses carry only a revision in their headers, those of nested transactions not even
+    /// that.
+    fn execute(&mut self, request: TxnRequest, path: &mut Path) -> Result<TxnResponse, LogError> {
+        let succeeded = path.step();
+        let ops = if succeeded { request.success } else { request.failure };
+        let mut responses = Vec::with_capacity(ops.len());
+        for RequestOp { request } in ops {
+            let response = match request {
+                Some(Request::RequestRange(range)) => Some(Response::ResponseRange(self.staged_range(&range)?)),
+                Some(Request::RequestPut(put)) => {
+                    let previous = self.staging().latest(&put.key);
+                    Some(Response::ResponsePut(self.write_put(put, previous)))
+                }
+                Some(Request::RequestDeleteRange(delete)) => {
+                    Some(Response::ResponseDeleteRange(self.delete_range(&delete)))
+                }
+                Some(Request::RequestTxn(nested)) => {
+                    let nested = self.execute(nested, path)?;
+                    Some(Response::ResponseTxn(nested))
+                }
+                None => None,
+            };
+            responses.push(ResponseOp { response });
+        }
+        Ok(TxnResponse { header: Some(ResponseHeader::default()), succeeded, responses })
+    }
+
+    /// A range that sees what the stride wrote before it.
+    pub(crate) fn staged_range(&mut self, request: &RangeRequest) -> Result<RangeResponse, LogError> {
+        let range = KeyRange::new(&request.key, &request.range_end);
+        if self.overlay.range(range).next().is_some() {
+            // Answers refer to flushed bytes.
+            self.log.flush()?;
+        }
+        let view = self.staging();
+        // Checked before the transaction began; a range that is no part of one is answered as if it named the nearest revision.
+        let at = match request.revision {
+            revision if revision <= 0 => view.current,
+            revision => revision.clamp(view.compact.max(1), view.current),
+        };
+        // Nothing bounds it: what an entry does must not depend on a member's memory.
+        let selected = Plan::new(request).select(&view, &self.store.segments, at, usize::MAX);
+        let Some(answer) = selected.map(Selected::finish) else { return Ok(RangeResponse::default()) };
+        let fits = self.fits_answer(answer.kvs.encoded_len());
+        Ok(if fits { answer.into_message() } else { RangeResponse::default() })
+    }
+}
+
+/// The newest revision that the ranges of a transaction name.
+pub(crate) fn newest_revision_named(request: &TxnRequest) -> i64 {
+    let ops = request.success.iter().chain(&request.failure).filter_map(|op| op.request.as_ref());
+    let named = ops.map(|op| match op {
+        Request::RequestRange(range) => range.revision,
+        Request::RequestTxn(nested) => newest_revision_named(nested),
+        Request::RequestPut(_) | Request::RequestDeleteRange(_) => 0,
+    });
+    named.max().unwrap_or(0)
+}

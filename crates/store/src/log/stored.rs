@@ -1,0 +1,28 @@
+//! Stored bytes as messages.
+
+use super::KvView;
+use api::mvccpb::KeyValue;
+use bytes::Bytes;
+
+/// Takes stored bytes apart. They were checked when the log was opened.
+pub(crate) fn parse(stored: &[u8]) -> KvView<'_> {
+    let Some(view) = KvView::parse(stored) else {
+        panic!(
+            "stored bytes are no `KeyValue`: they were when the log was opened, so its file has changed under the mapping"
+        )
+    };
+    view
+}
+
+/// The message, its bytes copied.
+pub(crate) fn to_message(stored: &[u8]) -> KeyValue {
+    let view = parse(stored);
+    KeyValue {
+        key: Bytes::copy_from_slice(view.key),
+        create_revision: view.create,
+        mod_revision: view.modified,
+        version: view.version,
+        value: Bytes::copy_from_slice(view.value),
+        lease: view.lease,
+    }
+}

@@ -1,0 +1,119 @@
+//! Opening a store.
+
+use super::{OpenError, Recovered, recover};
+use crate::apply::Applier;
+use crate::index::{Index, Scan};
+use crate::log::{RwLock, parse};
+use crate::options::Options;
+use crate::read::Unpublished;
+use crate::snapshot::transfer::Shelf;
+use crate::state::auth::{Auth, AuthState};
+use crate::state::{Alarms, Leases, Members};
+use crate::store::Store;
+use crate::types::{Loc, Version};
+use crate::upkeep::{HashCache, Maintenance, Pins, loaded_leases};
+use crate::watch::Hub;
+use api::{KeyRange, raftpb};
+use disk::Disk;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex};
+
+/// An open store: the read side, the write side, and from where the Raft log is to be replayed.
+pub struct Opened {
+    /// For readers.
+    pub store: Arc<Store>,
+    /// For the one thread that applies.
+    pub applier: Applier,
+    /// What was applied before.
+    pub applied: Applied,
+    /// Checkpoints that are damaged and were passed over, for the operator to see: the disk is not to be trusted.
+    pub passed_over: Vec<OpenError>,
+}
+
+/// The last entry that an opened store has applied.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Applied {
+    /// Its index; 0 in a new store.
+    pub index: u64,
+    /// Its term.
+    pub term: u64,
+    /// Raft's membership after it.
+    pub conf_state: raftpb::ConfState,
+    /// The store is a snapshot from another member, or was made of other files: the Raft log may not know of it.
+    pub installed: bool,
+}
+
+/// Opens the store in `dir`, or creates one there.
+pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Opened, OpenError> {
+    let Recovered { checkpoint, checkpoints, log, segments, index, passed_over, checkpoints_due } =
+        recover(Arc::clone(&disk), dir, options.log)?;
+    let leases = Leases::new(loaded_leases(&checkpoint));
+    // A key's lease exists as long as the key does, so there is none that is missing.
+    attach(&leases, &index, |loc| segments.with(loc, |stored| parse(stored).lease));
+    let maintenance = Maintenance::new(&segments, checkpoint.finished_compaction(), checkpoints_due);
+    maintenance.resume(checkpoint.compact_revision);
+    let reader = Arc::clone(&segments);
+    let read = Box::new(move |loc| reader.try_read(loc).map(|value| value.into_bytes()));
+    let store = Arc::new(Store {
+        index: RwLock::new(index),
+        unpublished: Unpublished::default(),
+        segments,
+        revision: AtomicI64::new(checkpoint.revision),
+        compact_revision: AtomicI64::new(checkpoint.compact_revision),
+        pins: Pins::default(),
+        leases,
+        alarms: RwLock::new(Alarms::new(checkpoint.alarms.iter().copied())),
+        // The applier, which is made at once, counts them.
+        alarm_count: AtomicUsize::new(0),
+        // What a checkpoint says is checked when it is read.
+        auth: Auth::new(AuthState::load(&checkpoint.auth).unwrap_or_default()),
+        members: RwLock::new(Members::load(&checkpoint)),
+        hub: Hub::new(checkpoint.revision, read, options.watch),
+        hashes: HashCache::default(),
+        oldest_checkpoint: AtomicU64::new(checkpoints.oldest_applied_index()),
+        checkpoints: Mutex::new(checkpoints),
+        maintenance,
+        shelf: Shelf::default(),
+        generation: AtomicU64::new(0),
+        disk_is_low: AtomicBool::new(false),
+        disk_floor: AtomicU64::new(0),
+        claimed_bytes: AtomicU64::new(0),
+        headroom_bytes: AtomicU64::new(u64::MAX),
+        released_bytes: AtomicU64::new(0),
+        reserved_bytes: AtomicU64::new(0),
+        disk,
+        dir: dir.to_path_buf(),
+        options,
+    });
+    let applied = Applied {
+        index: checkpoint.applied_index,
+        term: checkpoint.applied_term,
+        conf_state: checkpoint.conf_state,
+        installed: checkpoint.installed,
+    };
+    let mut applier = Applier::new(Arc::clone(&store), log, applied.index, applied.term, applied.conf_state.clone());
+    applier.installed_at = applied.installed.then_some(applied.index);
+    Ok(Opened { store, applier, applied, passed_over })
+}
+
+/// Finds the keys that are on a lease. Returns a lease that some key is on and that was not granted; without any leases nothing is
+/// looked at.
+pub(crate) fn attach(leases: &Leases, index: &Index, lease_at: impl Fn(Loc) -> i64) -> Option<i64> {
+    let mut missing = None;
+    if leases.count() == 0 {
+        return missing;
+    }
+    let visit = &mut |key: &[u8], version: &Version| {
+        let lease = lease_at(version.loc);
+        leases.attach(key, lease);
+        if lease != 0 && !leases.exists(lease) {
+            missing = Some(lease);
+        }
+        ControlFlow::Continue(())
+    };
+    let walked = index.scan(KeyRange::From(&[]), i64::MAX, None, usize::MAX, visit);
+    assert!(walked == Scan::Done, "a walk without bounds ends at the end");
+    missing
+}

@@ -1,0 +1,245 @@
+//! The decision against a model that asks for every key on its own.
+
+use super::state::AuthState;
+use super::{Ask, Auth, Author, Change, Permissions, ROOT};
+use crate::state::{Lease, Leases};
+use api::authpb::{Permission, UserAddOptions};
+use api::etcdserverpb::*;
+use api::{Error, KeyRange};
+use proptest::prelude::*;
+use request_op::Request;
+
+/// Every key there can be: up to two letters of three.
+fn all_keys() -> Vec<Vec<u8>> {
+    let letters = [&b"a"[..], b"b", b"c"];
+    let pairs = letters.iter().flat_map(|one| letters.iter().map(move |other| [*one, other].concat()));
+    letters.iter().map(|one| one.to_vec()).chain(pairs).collect()
+}
+
+/// A key or the end of a range.
+fn text() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![4 => prop::sample::select(all_keys()), 1 => Just(vec![0]), 1 => Just(vec![])]
+}
+
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    prop::sample::select(all_keys())
+}
+
+fn granted() -> impl Strategy<Value = Vec<(i32, Vec<u8>, Vec<u8>)>> {
+    prop::collection::vec((0..4, key(), text()), 0..6)
+}
+
+/// A request as a tree: what it reads and writes, leaf by leaf.
+fn op() -> impl Strategy<Value = RequestOp> {
+    let range = (key(), text()).prop_map(|(key, range_end)| {
+        Request::RequestRange(RangeRequest { key: key.into(), range_end: range_end.into(), ..Default::default() })
+    });
+    let put = (key(), any::<bool>(), 0..4i64).prop_map(|(key, prev_kv, lease)| {
+        Request::RequestPut(PutRequest { key: key.into(), prev_kv, lease, ..Default::default() })
+    });
+    let delete = (key(), text(), any::<bool>()).prop_map(|(key, range_end, prev_kv)| {
+        Request::RequestDeleteRange(DeleteRangeRequest { key: key.into(), range_end: range_end.into(), prev_kv })
+    });
+    let leaf = prop_oneof![range, put, delete].prop_map(|request| RequestOp { request: Some(request) });
+    leaf.prop_recursive(4, 12, 3, |inner| {
+        let ops = prop::collection::vec(inner, 0..3);
+        let compares = prop::collection::vec((key(), text()), 0..2);
+        (compares, ops.clone(), ops).prop_map(|(compares, success, failure)| {
+            let compare = compares
+                .into_iter()
+                .map(|(key, end)| Compare { key: key.into(), range_end: end.into(), ..Default::default() })
+                .collect();
+            RequestOp { request: Some(Request::RequestTxn(TxnRequest { compare, success, failure })) }
+        })
+    })
+}
+
+/// What the leaves of a tree need: a range, and whether it is written.
+fn needs(op: &RequestOp, leases: &Leases, all: &mut Vec<(Vec<u8>, Vec<u8>, bool)>) {
+    match op.request.as_ref().unwrap() {
+        Request::RequestRange(range) => all.push((range.key.to_vec(), range.range_end.to_vec(), false)),
+        Request::RequestPut(put) => {
+            all.push((put.key.to_vec(), vec![], true));
+            if put.prev_kv {
+                all.push((put.key.to_vec(), vec![], false));
+            }
+            all.extend(leases.keys(put.lease).into_iter().map(|key| (key.to_vec(), vec![], true)));
+        }
+        Request::RequestDeleteRange(delete) => {
+            all.push((delete.key.to_vec(), delete.range_end.to_vec(), true));
+            if delete.prev_kv {
+                all.push((delete.key.to_vec(), delete.range_end.to_vec(), false));
+            }
+        }
+        Request::RequestTxn(txn) => {
+            all.extend(txn.compare.iter().map(|compare| (compare.key.to_vec(), compare.range_end.to_vec(), false)));
+            txn.success.iter().chain(&txn.failure).for_each(|op| needs(op, leases, all));
+        }
+    }
+}
+
+/// Whether some permission has the key. Keys with a zero byte stand for those between two others.
+fn has(granted: &[(i32, Vec<u8>, Vec<u8>)], key: &[u8], writes: bool) -> bool {
+    granted.iter().any(|(kind, from, to)| {
+        let fits = matches!((kind, writes), (0, false) | (1, true) | (2, _));
+        fits && KeyRange::new(from, to).contains(key)
+    })
+}
+
+/// Probes: every key, one right after each, and one far after all.
+fn probes() -> Vec<Vec<u8>> {
+    let keys = all_keys();
+    let behind = keys.iter().map(|key| [&key[..], &[0]].concat());
+    keys.iter().cloned().chain(behind).chain([vec![0], vec![0xff; 4]]).collect()
+}
+
+fn auth(granted: &[(i32, Vec<u8>, Vec<u8>)]) -> Auth {
+    let auth = Auth::new(AuthState::default());
+    let user = |name: &str| AuthUserAddRequest { name: name.into(), ..Default::default() };
+    let mut changes = vec![Change::UserAdd(user("ann")), Change::UserAdd(user(ROOT))];
+    for (number, (kind, key, end)) in granted.iter().enumerate() {
+        let name = format!("r{}", number % 2);
+        let perm = Permission { perm_type: *kind, key: key.clone().into(), range_end: end.clone().into() };
+        changes.push(Change::RoleAdd(AuthRoleAddRequest { name: name.clone() }));
+        let grant = AuthRoleGrantPermissionRequest { name: name.clone(), perm: Some(perm) };
+        changes.push(Change::RoleGrantPermission(grant));
+        changes.push(Change::UserGrantRole(AuthUserGrantRoleRequest { user: "ann".into(), role: name }));
+    }
+    changes.push(Change::UserGrantRole(AuthUserGrantRoleRequest { user: ROOT.into(), role: ROOT.into() }));
+    changes.push(Change::Enable);
+    for change in changes {
+        // Roles are added twice, and some ranges are refused.
+        auth.change(1, change).ok();
+    }
+    auth
+}
+
+fn leases() -> Leases {
+    let leases = Leases::new([1, 2, 3].map(|id| Lease { id, ttl: 9, remaining_ttl: 0 }));
+    leases.attach(b"a", 1);
+    leases.attach(b"ab", 2);
+    leases.attach(b"c", 2);
+    leases
+}
+
+proptest! {
+    #[test]
+    fn agrees_with_the_model(granted in granted(), op in op()) {
+        let is_valid = |(_, from, to): &&(i32, Vec<u8>, Vec<u8>)| !KeyRange::new(from, to).is_empty();
+        // The same range again in the same role takes the new kind: the model keeps to the last.
+        type Permission = (i32, Vec<u8>, Vec<u8>);
+        let mut kept: Vec<(usize, Permission)> = Vec::new();
+        for (number, one) in granted.iter().enumerate().filter(|(_, one)| is_valid(one)) {
+            kept.retain(|(role, other)| *role != number % 2 || (&other.1, &other.2) != (&one.1, &one.2));
+            kept.push((number % 2, one.clone()));
+        }
+        let valid: Vec<_> = kept.into_iter().map(|(_, one)| one).collect();
+        let (auth, leases) = (auth(&granted), leases());
+        let txn = TxnRequest { success: vec![op.clone()], ..Default::default() };
+        let author = Author { user: "ann".into(), revision: auth.revision() };
+        let decided = auth.decide(&author, Ask::Txn(&txn), &leases);
+        let mut all = Vec::new();
+        needs(&op, &leases, &mut all);
+        let probes = probes();
+        let allowed = all.iter().all(|(from, to, writes)| {
+            let range = KeyRange::new(from, to);
+            if range.is_empty() {
+                // No key is inside: it is judged by where it begins, and by where it ends if that is behind.
+                return has(&valid, from, *writes);
+            }
+            probes.iter().filter(|key| range.contains(key)).all(|key| has(&valid, key, *writes))
+        });
+        prop_assert_eq!(decided, if allowed { Ok(()) } else { Err(Error::PermissionDenied) });
+        let member = Author::member();
+        prop_assert_eq!(auth.decide(&member, Ask::Txn(&txn), &leases), Ok(()));
+        let old = Author { revision: author.revision - 1, ..author };
+        prop_assert_eq!(auth.decide(&old, Ask::Txn(&txn), &leases), Err(Error::AuthOldRevision));
+        if !all.is_empty() {
+            prop_assert_eq!(auth.decide(&Author::nobody(), Ask::Txn(&txn), &leases), Err(Error::UserEmpty));
+        }
+    }
+}
+
+fn permissions(granted: &[(i32, &str, &str)]) -> std::sync::Arc<Permissions> {
+    let granted: Vec<_> =
+        granted.iter().map(|(kind, from, to)| (*kind, from.as_bytes().to_vec(), to.as_bytes().to_vec())).collect();
+    auth(&granted).permissions("ann").unwrap()
+}
+
+#[test]
+fn watches_beyond_the_permission_are_refused() {
+    let ann = permissions(&[(0, "b", "c"), (0, "c", "d")]);
+    let watch = |key: &'static str, range_end: &'static str| {
+        let request = WatchCreateRequest { key: key.into(), range_end: range_end.into(), ..Default::default() };
+        ann.decide(Ask::Watch(&request), &leases())
+    };
+    for (key, end) in [("b", ""), ("b", "d"), ("bb", "ca"), ("c", "b")] {
+        assert_eq!(watch(key, end), Ok(()), "{key} {end}");
+    }
+    for (key, end) in
+        [("a", ""), ("b", "da"), ("b", "\0"), ("\0", "\0"), ("", "\0"), ("", ""), ("d", ""), ("a", "c"), ("d", "b")]
+    {
+        assert_eq!(watch(key, end), Err(Error::PermissionDenied), "{key} {end}");
+    }
+}
+
+#[test]
+fn leases_are_judged_by_all_their_keys() {
+    // `a` is on the first, `ab` and `c` are on the second, nothing is on the third.
+    let leases = leases();
+    let may = |granted: &[(i32, &str, &str)], ask| permissions(granted).decide(ask, &leases).is_ok();
+    let (reads, writes) = (0, 1);
+    let (first, all) = ([(reads, "a", "b")], [(reads, "a", "b"), (reads, "c", "")]);
+    assert!(may(&first, Ask::LeaseKeys(1)) && !may(&first, Ask::LeaseKeys(2)) && !may(&first, Ask::AllLeases));
+    assert!(may(&all, Ask::LeaseKeys(2)) && may(&all, Ask::AllLeases) && !may(&all, Ask::Lease(2)));
+    assert!(may(&[(writes, "ab", "\0")], Ask::Lease(2)) && !may(&[(writes, "ab", "\0")], Ask::Lease(1)));
+    assert!(!may(&[(writes, "ab", "c")], Ask::Lease(2)) && !may(&[(writes, "ab", "\0")], Ask::LeaseKeys(2)));
+    assert!(may(&[], Ask::LeaseKeys(3)) && may(&[], Ask::Lease(3)) && !may(&[], Ask::AllLeases));
+}
+
+#[test]
+fn kinds_of_the_future_permit_nothing() {
+    let ann = permissions(&[(3, "a", "z"), (7, "a", "z"), (-1, "a", "z")]);
+    assert!(!ann.may_read(KeyRange::One(b"b")) && !ann.may_write(KeyRange::One(b"b")));
+}
+
+#[test]
+fn names_are_bounded() {
+    let auth = Auth::new(AuthState::default());
+    let name = "n".repeat(api::limits::AUTH_NAME_BYTES_MAX + 1);
+    let add = |name: &str| AuthUserAddRequest { name: name.into(), ..Default::default() };
+    assert_eq!(auth.change(1, Change::UserAdd(add(&name))), Err(Error::RequestTooLarge));
+    assert_eq!(auth.change(1, Change::RoleAdd(AuthRoleAddRequest { name: name.clone() })), Err(Error::RequestTooLarge));
+    assert!(auth.change(1, Change::UserAdd(add(&name[1..]))).is_ok());
+    let none = AuthUserAddRequest {
+        name: "b".into(),
+        options: Some(UserAddOptions { no_password: true }),
+        ..Default::default()
+    };
+    assert!(auth.change(1, Change::UserAdd(none)).is_ok());
+    assert_eq!(auth.password("b").0, super::Password::None);
+}
+
+/// On a stack of 2 MiB: what the threads have that decide.
+#[test]
+fn the_deepest_transaction_is_decided() {
+    let decide = || {
+        let put = PutRequest { key: "b".into(), ..Default::default() };
+        let (mut txn, mut empty) = (TxnRequest::default(), TxnRequest::default());
+        txn.success.push(RequestOp { request: Some(Request::RequestPut(put)) });
+        for _ in 1..api::limits::TXN_NESTING_MAX {
+            for txn in [&mut txn, &mut empty] {
+                let inner = Some(Request::RequestTxn(std::mem::take(txn)));
+                txn.success.push(RequestOp { request: inner });
+            }
+        }
+        let ann = permissions(&[(2, "b", "c")]);
+        assert_eq!(ann.decide(Ask::Txn(&txn), &leases()), Ok(()));
+        assert!(Ask::Txn(&empty).is_for_all() && !Ask::Txn(&txn).is_for_all());
+        let nobody = permissions(&[]);
+        assert_eq!(nobody.decide(Ask::Txn(&txn), &leases()), Err(Error::PermissionDenied));
+    };
+    #[allow(clippy::disallowed_methods, reason = "the stack of a thread is what is tested")]
+    let thread = std::thread::Builder::new().stack_size(2 << 20).spawn(decide).unwrap();
+    thread.join().unwrap();
+}

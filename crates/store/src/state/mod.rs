@@ -1,0 +1,11 @@
+//! What the cluster agrees on beside the keys: [`leases`], [`alarms`], [`members`], users and roles ([`auth`]).
+
+mod alarms;
+pub(crate) mod auth;
+mod leases;
+mod members;
+
+pub(crate) use alarms::Alarms;
+pub use leases::{Lease, Leases};
+pub(crate) use leases::{LeaseCapture, Reach};
+pub use members::{ConfChangeContext, Downgrade, Member, Members};

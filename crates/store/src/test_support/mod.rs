@@ -1,0 +1,216 @@
+//! A store in small, for tests of the log, recovery and rewriting together: entries drawn from a seed, applied the way the real
+//! applier does, beside a model that keeps everything.
+
+#![allow(clippy::unwrap_used)]
+
+mod entries;
+mod model;
+
+pub(crate) use entries::{Entry, Op, entry};
+pub(crate) use model::Model;
+
+use crate::index::Index;
+use crate::log::RwLock;
+use crate::log::{Error, KvParts, Listing, Options};
+use crate::recovery::{self, OpenError, Recovered};
+use crate::types::{Revision, Version};
+use crate::upkeep::checkpoint::Checkpoint;
+use crate::upkeep::rewrite::{Rewriter, Step};
+use disk::Disk;
+use disk::sim::Random;
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+pub(crate) const DIR: &str = "/data/store";
+/// Segments of 4 KiB at first, so that a few hundred entries fill many.
+pub(crate) const OPTIONS: Options = Options { segment_bytes: 16 * 1024 };
+
+pub(crate) struct Rig {
+    pub(crate) seed: u64,
+    pub(crate) store: Recovered,
+    pub(crate) index: RwLock<Index>,
+    pub(crate) rewriter: Rewriter,
+    pub(crate) applied: u64,
+    pub(crate) revision: i64,
+    pub(crate) compact: i64,
+    /// Where pruning goes on; `None` when there is nothing to prune.
+    pruning: Option<Box<[u8]>>,
+    captured: Option<(Checkpoint, Listing)>,
+    /// Applied index of the last checkpoint that was acknowledged.
+    pub(crate) durable: u64,
+    pub(crate) rewrites: u64,
+}
+
+impl Rig {
+    pub(crate) fn open(disk: Arc<dyn Disk>, seed: u64) -> Result<Rig, OpenError> {
+        Rig::open_at(disk, Path::new(DIR), seed)
+    }
+
+    pub(crate) fn open_at(disk: Arc<dyn Disk>, dir: &Path, seed: u64) -> Result<Rig, OpenError> {
+        let mut store = recovery::recover(disk, dir, OPTIONS)?;
+        let (checkpoint, index) = (&store.checkpoint, std::mem::take(&mut store.index));
+        Ok(Rig {
+            seed,
+            rewriter: Rewriter::new(Arc::clone(&store.segments)),
+            applied: checkpoint.applied_index,
+            revision: checkpoint.revision,
+            compact: checkpoint.compact_revision,
+            durable: checkpoint.applied_index,
+            index: RwLock::new(index),
+            pruning: None,
+            captured: None,
+            rewrites: 0,
+            store,
+        })
+    }
+
+    /// Applies the next entry.
+    pub(crate) fn apply(&mut self) -> Result<(), Error> {
+        let index = self.applied + 1;
+        match entry(self.seed, index) {
+            Entry::Txn(ops) => self.txn(&ops)?,
+            Entry::Compact { back } => {
+                let target = self.revision - back;
+                if target > self.compact {
+                    self.compact = target;
+                    self.pruning = Some(Box::default());
+                }
+            }
+        }
+        self.applied = index;
+        Ok(())
+    }
+
+    fn txn(&mut self, ops: &[Op]) -> Result<(), Error> {
+        let main = self.revision + 1;
+        let mut staged: HashMap<Vec<u8>, Version> = HashMap::new();
+        let mut versions = Vec::new();
+        for op in ops {
+            let rev = Revision { main, sub: versions.len() as u32 };
+            let latest = staged.get(op.key()).copied().or_else(|| self.index.read().latest(op.key()));
+            let latest = latest.filter(|version| !version.is_tombstone());
+            let version = match (op, latest) {
+                (Op::Delete { .. }, None) => continue,
+                (Op::Delete { key }, Some(_)) => {
+                    Version { rev, create: 0, version: 0, loc: self.store.log.append_tombstone(rev, key) }
+                }
+                (Op::Put { key, value }, latest) => {
+                    let (create, number) = latest.map_or((main, 1), |latest| (latest.create, latest.version + 1));
+                    let kv = KvParts { key, create, version: number, value, lease: 0 };
+                    Version { rev, create, version: number, loc: self.store.log.append_put(rev, kv) }
+                }
+            };
+            staged.insert(op.key().to_vec(), version);
+            versions.push((op.key(), version));
+        }
+        self.store.log.flush()?;
+        for (key, version) in &versions {
+            self.index.write().push(key, *version);
+        }
+        if !versions.is_empty() {
+            self.revision = main;
+        }
+        Ok(())
+    }
+
+    /// Does something of what the slow thread does.
+    pub(crate) fn maintain(&mut self, random: &mut Random) -> Result<(), Error> {
+        match random.below(100) {
+            0..15 if self.store.log.spare().needed() => self.store.log.spare().prepare(),
+            15..45 => {
+                self.prune(1 + random.below(12) as usize);
+                Ok(())
+            }
+            45..85 => self.rewrite(1 + random.below(3000)).map(|_| ()),
+            85..93 => {
+                self.capture();
+                Ok(())
+            }
+            93..100 => self.write_checkpoint(),
+            _ => Ok(()),
+        }
+    }
+
+    /// One slice of pruning. False when there is nothing left.
+    pub(crate) fn prune(&mut self, visit_max: usize) -> bool {
+        let Some(after) = self.pruning.take() else { return false };
+        let after = if after.is_empty() { None } else { Some(&after[..]) };
+        let segments = &self.store.segments;
+        self.pruning = self.index.write().prune(self.compact, after, visit_max, &mut |loc| segments.mark_dead(loc));
+        true
+    }
+
+    pub(crate) fn rewrite(&mut self, budget_bytes: u64) -> Result<Step, Error> {
+        // Of a low disk now and then, when less is enough for a rewrite.
+        let is_low = self.applied.is_multiple_of(3);
+        let step = self.rewriter.step(&self.index, self.revision, is_low, budget_bytes)?;
+        self.rewrites += u64::from(step == Step::Finished);
+        Ok(step)
+    }
+
+    pub(crate) fn capture(&mut self) {
+        let content = Checkpoint {
+            applied_index: self.applied,
+            revision: self.revision,
+            compact_revision: self.compact,
+            ..Checkpoint::default()
+        };
+        self.captured = Some((content, self.store.log.listing()));
+    }
+
+    pub(crate) fn write_checkpoint(&mut self) -> Result<(), Error> {
+        let Some((content, listing)) = self.captured.take() else { return Ok(()) };
+        let applied = content.applied_index;
+        self.store.checkpoints.write(content, listing)?;
+        self.durable = applied;
+        Ok(())
+    }
+
+    /// Prunes, rewrites and checkpoints until nothing is left to do.
+    pub(crate) fn settle(&mut self) -> Result<(), Error> {
+        while self.prune(100) {}
+        while self.rewrite(u64::MAX)? != Step::Idle {}
+        for _ in 0..2 {
+            self.capture();
+            self.write_checkpoint()?;
+        }
+        Ok(())
+    }
+
+    /// Checks the index and every value against the model, which must have applied the same entries. `is_pruned`: nothing that
+    /// the compaction drops is left.
+    pub(crate) fn check(&self, model: &Model, is_pruned: bool) {
+        assert_eq!((self.applied, self.revision, self.compact), (model.applied, model.revision, model.compact));
+        let index = self.index.read();
+        let expected = model.versions();
+        let mut bytes = 0;
+        for (key, version, value) in &expected {
+            let found =
+                index.version_at(key, version.rev).unwrap_or_else(|| panic!("lost {key:?} at {:?}", version.rev));
+            assert_eq!(Version { loc: version.loc, ..found }, *version, "{key:?}");
+            let stored = self.store.segments.read(found.loc);
+            let view = crate::log::KvView::parse(&stored).unwrap();
+            assert_eq!((view.key, view.value), (&key[..], &value[..]));
+            bytes += crate::log::record_bytes(found.loc.len as usize) as u64;
+        }
+        assert_eq!(index.live(), model.live());
+        if is_pruned {
+            assert_eq!(self.store.segments.live_bytes(), bytes);
+            let keys: std::collections::BTreeSet<_> = expected.iter().map(|(key, ..)| key).collect();
+            assert_eq!(index.keys(), keys.len());
+        }
+        let mut revisions: Vec<_> = expected.iter().map(|(_, version, _)| version.rev).collect();
+        revisions.sort_unstable();
+        let mut scan = self.store.segments.scan(0).map(|record| record.rev);
+        for rev in revisions {
+            assert!(scan.any(|found| found == rev), "the scan does not yield {rev:?}");
+        }
+    }
+}
+
+impl std::fmt::Debug for Rig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Rig at {}", self.applied)
+    }
+}

@@ -1,0 +1,351 @@
+//! Housekeeping off the apply thread, in slices: pruning after compactions, then rewriting segments that are mostly dead.
+
+use super::hash::{Hasher, KvHash, Purpose};
+use super::rewrite::{Rewriter, Step};
+use crate::index::Index;
+use crate::log::{Error, Segments, lock, write};
+use crate::state::Leases;
+use crate::store::Store;
+use crate::types::Loc;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Versions looked at under one hold of the index lock, which the applier waits for.
+const PRUNE_STRIDE_VERSIONS: usize = 512;
+/// What a stride counts for in a slice's budget.
+const PRUNE_STRIDE_BYTES: u64 = 32 * 1024;
+/// A slice is done in parts, between which it can be ended.
+const SLICE_PART_BYTES: u64 = 256 * 1024;
+/// With this many compactions waiting, dropping versions comes before their hashes: members then have nothing to compare,
+/// but their disks do not fill.
+const BACKLOG_COMPACTIONS: usize = 4;
+/// Checkpoints that must be written until the files which a rewrite replaced can go.
+const CHECKPOINTS_PER_REWRITE: u32 = 2;
+
+/// What is to be done, and how far it is.
+pub(crate) struct Maintenance {
+    queue: Mutex<VecDeque<Compaction>>,
+    work: Mutex<Desk>,
+    finished: AtomicI64,
+    /// Versions dropped since the start.
+    dropped: AtomicU64,
+    due: Mutex<Due>,
+    /// Another thread waits for the desk: the slice under way is to end soon.
+    halting: AtomicBool,
+    /// Replaced files may have lost their last reader.
+    sweep: AtomicBool,
+    /// What takes long to drop, see [`Replaced`].
+    replaced: Mutex<Vec<Replaced>>,
+}
+
+/// What a snapshot from another member has replaced. Dropping millions of keys takes longer than the applier may be held up.
+pub(crate) struct Replaced {
+    pub(crate) _index: Index,
+    pub(crate) _leases: Leases,
+}
+
+/// Checkpoints that would let files go.
+#[derive(Clone, Copy, Debug, Default)]
+struct Due {
+    left: u32,
+    /// Rewrites finished: a checkpoint captured before the last of them does not count.
+    rewrites: u64,
+}
+
+/// The work that one slice continues.
+pub(crate) struct Desk {
+    compaction: Option<Job>,
+    rewriter: Rewriter,
+}
+
+/// A compaction whose versions are still there.
+#[derive(Clone, Copy)]
+struct Compaction {
+    previous: i64,
+    revision: i64,
+}
+
+/// The compaction at work.
+struct Job {
+    compaction: Compaction,
+    phase: Phase,
+}
+
+enum Phase {
+    /// Before anything goes, the hash over what it found is taken.
+    Hash(Hasher),
+    Prune {
+        /// Missing when there was no time for it.
+        hash: Option<KvHash>,
+        after: Option<Box<[u8]>>,
+    },
+}
+
+/// What a slice of housekeeping leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Nothing to do.
+    Idle,
+    /// Something to do, but a reader still needs what is to go, or the disk is full.
+    Waiting,
+    /// More to do.
+    Busy,
+}
+
+/// The state of housekeeping after a slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Whether to come back.
+    pub work: Work,
+    /// Compactions up to this revision are finished.
+    pub compacted: i64,
+    /// A checkpoint would let files go that nothing reads any more.
+    pub checkpoint_is_due: bool,
+}
+
+impl Maintenance {
+    /// Compactions up to `finished` are finished; `due` checkpoints are due from the start, for what recovery left.
+    pub(crate) fn new(segments: &Arc<Segments>, finished: i64, due: u32) -> Maintenance {
+        Maintenance {
+            queue: Mutex::default(),
+            work: Mutex::new(Desk { compaction: None, rewriter: Rewriter::new(Arc::clone(segments)) }),
+            finished: AtomicI64::new(finished),
+            dropped: AtomicU64::new(0),
+            due: Mutex::new(Due { left: due, rewrites: 0 }),
+            halting: AtomicBool::new(false),
+            sweep: AtomicBool::new(false),
+            replaced: Mutex::default(),
+        }
+    }
+
+    /// Takes up what a restart has interrupted, if anything: the compaction at `revision`. Its hash is over all that is after the
+    /// last finished one.
+    pub(crate) fn resume(&self, revision: i64) {
+        let previous = self.finished.load(Ordering::Acquire);
+        if previous < revision {
+            lock(&self.queue).push_back(Compaction { previous, revision });
+        }
+    }
+
+    /// Rewrites that were finished so far.
+    pub(crate) fn rewrites(&self) -> u64 {
+        lock(&self.due).rewrites
+    }
+
+    /// Notes a finished checkpoint that was captured after this many `rewrites`. If another rewrite has finished since, all are due again.
+    pub(crate) fn checkpointed(&self, rewrites: u64) {
+        let mut due = lock(&self.due);
+        if due.rewrites == rewrites {
+            due.left = due.left.saturating_sub(1);
+        }
+    }
+
+    /// Takes the desk. The slice under way, if there is one, ends after the part it is at.
+    pub(crate) fn halt(&self) -> MutexGuard<'_, Desk> {
+        self.halting.store(true, Ordering::Release);
+        let desk = lock(&self.work);
+        self.halting.store(false, Ordering::Release);
+        desk
+    }
+
+    /// Makes the next slice look for files without readers.
+    pub(crate) fn sweep_soon(&self) {
+        self.sweep.store(true, Ordering::Release);
+    }
+
+    /// A snapshot was installed, in which compactions up to `compact_revision` are finished.
+    pub(crate) fn replaced(&self, compact_revision: i64, old: Replaced) {
+        lock(&self.queue).clear();
+        self.finished.store(compact_revision, Ordering::Release);
+        lock(&self.replaced).push(old);
+    }
+
+    /// The disk has become low: with two checkpoints the Raft log can go.
+    fn wants_checkpoints(&self) {
+        let mut due = lock(&self.due);
+        due.left = due.left.max(CHECKPOINTS_PER_REWRITE);
+    }
+
+    fn checkpoints_due(&self) -> bool {
+        lock(&self.due).left > 0
+    }
+
+    fn rewritten(&self) {
+        let mut due = lock(&self.due);
+        *due = Due { left: CHECKPOINTS_PER_REWRITE, rewrites: due.rewrites + 1 };
+    }
+}
+
+impl Store {
+    /// Moves the watermark: from now on nothing older is read. What is below goes in slices of [`Store::maintain`].
+    pub(crate) fn begin_compaction(&self, revision: i64) {
+        let mut queue = lock(&self.maintenance.queue);
+        let previous = self.compact_revision.swap(revision, Ordering::AcqRel);
+        queue.push_back(Compaction { previous, revision });
+    }
+
+    /// Compactions up to this revision are finished: nothing they drop is left in the index or counts as live. A physical
+    /// compaction is answered when this has reached its revision.
+    pub fn compacted(&self) -> i64 {
+        self.maintenance.finished.load(Ordering::Acquire)
+    }
+
+    /// Versions that compactions have dropped since the start.
+    pub fn dropped_versions(&self) -> u64 {
+        self.maintenance.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Does a slice of housekeeping, reading and writing about `budget_bytes`. To be called from a slow thread until it is idle;
+    /// the caller's pace is the rate limit. An error ends the member.
+    pub fn maintain(&self, budget_bytes: u64) -> Result<Progress, Error> {
+        // Dropped without the lock of the list.
+        let replaced = std::mem::take(&mut *lock(&self.maintenance.replaced));
+        drop(replaced);
+        let mut desk = lock(&self.maintenance.work);
+        self.sweep()?;
+        self.look_at_disk();
+        let mut left = budget_bytes;
+        let work = loop {
+            let part = left.min(SLICE_PART_BYTES);
+            let work = desk.slice(self, part)?;
+            left -= part;
+            if work != Work::Busy || left == 0 || self.maintenance.halting.load(Ordering::Acquire) {
+                break work;
+            }
+        };
+        let checkpoint_is_due = self.maintenance.checkpoints_due();
+        Ok(Progress { work, compacted: self.compacted(), checkpoint_is_due })
+    }
+
+    /// Removes replaced files without readers, if there may be some.
+    fn sweep(&self) -> Result<(), Error> {
+        if self.maintenance.sweep.swap(false, Ordering::AcqRel) && lock(&self.checkpoints).sweep()? {
+            self.maintenance.sweep_soon();
+        }
+        Ok(())
+    }
+
+    /// Notes whether the disk has space for the store's own work, and how much deletions may fill. Space is taken in whole segments, so
+    /// the thread that prepares the next one should look: between two looks writes must not take more than the reserve.
+    pub fn look_at_disk(&self) {
+        let released = self.released_bytes.load(Ordering::Acquire);
+        // A disk that does not say how much is free is found full by a write, if it is.
+        let Ok(free) = self.disk.free_bytes(&self.dir) else { return };
+        let own = lock(&self.checkpoints).needed_reserve_bytes();
+        let needed = own.saturating_add(self.options.reserve_bytes);
+        // Deletions may fill the next segment.
+        let rewrite = own.saturating_sub(self.segments.needed_spare_bytes());
+        self.disk_floor.store(rewrite.saturating_add(self.options.reserve_bytes), Ordering::Relaxed);
+        self.headroom_bytes.store(self.headroom_of(free), Ordering::Release);
+        // Released reservations that were used before this look are no longer free on the disk.
+        self.released_bytes.fetch_sub(released, Ordering::AcqRel);
+        let is_low = free < needed;
+        if !self.disk_is_low.swap(is_low, Ordering::Relaxed) && is_low {
+            self.maintenance.wants_checkpoints();
+        }
+    }
+}
+
+impl Desk {
+    /// Gives up unfinished work: a snapshot is about to be installed.
+    pub(crate) fn abandon(&mut self, store: &Store) {
+        self.compaction = None;
+        self.rewriter.abandon(&store.segments);
+    }
+
+    /// Takes the newest compaction that waits when there is room for it. It does the work of those before it; their hashes are
+    /// left out, its own is the same as if they had been done one by one.
+    fn take_compaction(&mut self, queue: &mut VecDeque<Compaction>) {
+        let is_deep = queue.len() >= BACKLOG_COMPACTIONS;
+        let has_room = match &self.compaction {
+            None => true,
+            Some(job) => is_deep && matches!(job.phase, Phase::Hash(_)),
+        };
+        if !has_room {
+            return;
+        }
+        if let Some(newest) = queue.drain(..).next_back() {
+            self.compaction = Some(if is_deep { Job::without_hash(newest) } else { Job::new(newest) });
+        }
+    }
+
+    fn slice(&mut self, store: &Store, budget_bytes: u64) -> Result<Work, Error> {
+        self.take_compaction(&mut lock(&store.maintenance.queue));
+        if let Some(job) = &mut self.compaction {
+            let work = job.step(store, budget_bytes);
+            if work != Work::Idle {
+                return Ok(work);
+            }
+            // What it has killed may now be rewritten.
+            self.compaction = None;
+            return Ok(Work::Busy);
+        }
+        // The reserve is for one copy: the next has to wait until checkpoints have freed what the last one replaced.
+        if store.disk_is_low() && self.rewriter.is_idle() && store.maintenance.checkpoints_due() {
+            return Ok(Work::Idle);
+        }
+        match self.rewriter.step(&store.index, store.revision(), store.disk_is_low(), budget_bytes) {
+            Ok(Step::Idle) => Ok(Work::Idle),
+            Ok(Step::Working) => Ok(Work::Busy),
+            Ok(Step::Finished) => {
+                store.maintenance.rewritten();
+                Ok(Work::Busy)
+            }
+            Err(error) if error.is_out_of_space() => {
+                store.disk_is_low.store(true, Ordering::Relaxed);
+                store.maintenance.wants_checkpoints();
+                Ok(Work::Waiting)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Job {
+    fn new(compaction: Compaction) -> Job {
+        let Compaction { previous, revision } = compaction;
+        Job { compaction, phase: Phase::Hash(Hasher::new(previous, revision, Purpose::Compaction)) }
+    }
+
+    fn without_hash(compaction: Compaction) -> Job {
+        Job { compaction, phase: Phase::Prune { hash: None, after: None } }
+    }
+
+    /// Idle when the compaction is finished.
+    fn step(&mut self, store: &Store, budget_bytes: u64) -> Work {
+        let revision = self.compaction.revision;
+        match &mut self.phase {
+            Phase::Hash(hasher) => {
+                if let Some(hash) = hasher.step(store, budget_bytes) {
+                    self.phase = Phase::Prune { hash: Some(hash), after: None };
+                }
+                Work::Busy
+            }
+            Phase::Prune { hash, after } => {
+                let mut dead: Vec<Loc> = Vec::new();
+                for _ in 0..(budget_bytes / PRUNE_STRIDE_BYTES).max(1) {
+                    let mut index = write(&store.index);
+                    // Readers pin while they hold the index: a pin that is not there now will be above the watermark.
+                    if store.pins.oldest().is_some_and(|oldest| oldest < revision) {
+                        return Work::Waiting;
+                    }
+                    let next =
+                        index.prune(revision, after.as_deref(), PRUNE_STRIDE_VERSIONS, &mut |loc| dead.push(loc));
+                    drop(index);
+                    store.maintenance.dropped.fetch_add(dead.len() as u64, Ordering::Relaxed);
+                    dead.drain(..).for_each(|loc| store.segments.mark_dead(loc));
+                    *after = next;
+                    if after.is_none() {
+                        if let Some(hash) = *hash {
+                            store.hashes.insert(hash);
+                        }
+                        store.maintenance.finished.store(revision, Ordering::Release);
+                        return Work::Idle;
+                    }
+                }
+                Work::Busy
+            }
+        }
+    }
+}
