@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 use store::{Applier, Response, Sink};
 use telemetry::logging;
 
-/// Outcomes gathered before they are handed out.
+/// Outcomes that are gathered before they are handed out.
 const OUTCOMES_MAX: usize = 64;
-/// A checkpoint is never written sooner than this after the last one,
+/// Least time between two checkpoints.
 const CHECKPOINT_GAP: Duration = Duration::from_secs(3);
-/// and never later than this when something changed.
+/// Longest time after the last checkpoint until the next one, if something changed.
 const CHECKPOINT_AGE: Duration = Duration::from_secs(60);
 
 /// The consensus thread's side of applying.
@@ -31,16 +31,16 @@ pub(super) struct Apply {
 
 pub(super) struct Shared {
     applying: Mutex<Applying>,
-    /// With the time since when the first entry of a batch was committed.
+    /// Each batch carries the time at which its first entry was committed.
     queue: SharedApplyQueue<Instant>,
 }
 
-/// The write side of the store, and what becomes due as it moves on.
+/// The write side of the store, and the work that becomes due as entries are applied.
 struct Applying {
     node: Arc<Node>,
     applier: Applier,
     checkpoint: Checkpoint,
-    /// A read waits for what was applied last.
+    /// A read waits for the entries that were applied last.
     is_awaited: bool,
 }
 
@@ -59,7 +59,7 @@ impl Apply {
             queue: SharedApplyQueue::new(APPLY_IN_PLACE_ENTRIES_MAX),
         });
         let worker = shared.clone();
-        // Set once; the node must not keep the applying side, which keeps the node.
+        // Set once. The reference is weak because the applying side owns the node.
         let _ = lock(&shared.applying).node.applying.set(Arc::downgrade(&shared));
         let thread = std::thread::Builder::new().name("apply".into()).spawn(move || worker.run())?;
         Ok(Apply { shared, thread: Some(thread) })
@@ -72,8 +72,8 @@ impl Apply {
         }
     }
 
-    /// Applies a configuration change. `take_effect` makes it take effect in consensus and answers who votes from then on; `None` when it
-    /// had no effect.
+    /// Applies a configuration change. `take_effect` puts the change into effect in consensus and returns the new
+    /// configuration, or `None` when the change had no effect.
     pub(super) fn conf_change(
         &self,
         entry: &raftpb::Entry,
@@ -83,7 +83,7 @@ impl Apply {
         lock(&self.shared.applying).conf_change(entry, take_effect);
     }
 
-    /// What waits to be applied, in bytes of memory.
+    /// Bytes of memory of the entries that wait to be applied.
     pub(super) fn bytes(&self) -> usize {
         self.shared.queue.bytes()
     }
@@ -98,13 +98,13 @@ impl Apply {
         applying.applier.can_capture().then(|| applying.applier.export())
     }
 
-    /// Puts a snapshot that another member sent into the place of the store's data.
+    /// Replaces the store's data with a snapshot that another member sent.
     pub(super) fn install(&self, prepared: store::Prepared) {
         self.shared.queue.wait_idle();
         lock(&self.shared.applying).install(prepared);
     }
 
-    /// Looks whether a checkpoint is due by its age.
+    /// Writes a checkpoint if its age makes it due.
     pub(super) fn tick(&self) {
         if self.shared.queue.is_idle() {
             lock(&self.shared.applying).checkpoint_if_due();
@@ -122,7 +122,8 @@ impl Apply {
         lock(&self.shared.applying).final_checkpoint();
     }
 
-    /// Whether nothing waits to be applied, nor is being applied. If not, consensus is woken up when that has changed.
+    /// Whether no entry waits to be applied or is being applied. If one does, consensus is woken when the last one is
+    /// applied.
     pub(super) fn is_idle_or_tells(&self) -> bool {
         self.shared.queue.is_idle_or_tells()
     }
@@ -227,7 +228,7 @@ impl Applying {
         let is_due = self.checkpoint.due.is_due(applied, wanted, self.node.clock.now().at);
         if is_due && self.applier.can_capture() && !self.checkpoint.is_running.load(Ordering::Acquire) {
             self.checkpoint.is_running.store(true, Ordering::Release);
-            // A thread of its own: waiting for a place in a queue would hold up applying.
+            // The checkpoint gets a thread of its own: waiting for room in a queue would delay applying.
             let job = self.take_checkpoint();
             if let Err(error) = std::thread::Builder::new().name("checkpoint".into()).spawn(job) {
                 logging::fatal("cannot start a thread for a checkpoint", &[("error", logging::Value::Shown(&error))]);
@@ -239,7 +240,7 @@ impl Applying {
         while self.checkpoint.is_running.load(Ordering::Acquire) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        // What a checkpoint does not cover is replayed.
+        // The next start replays the entries that no checkpoint covers.
         if self.checkpoint.due.is_behind(self.applier.applied_index()) && self.applier.can_capture() {
             self.take_checkpoint()();
         }
@@ -258,7 +259,7 @@ impl Applying {
             let began = Instant::now();
             match job.write() {
                 Ok(()) => {}
-                // Everything is as it was: the log still reaches back far enough, and room may come back.
+                // Nothing is lost: the log still reaches back to the last checkpoint, and disk space may become free.
                 Err(error) if error.is_out_of_space() => {
                     logging::warn(
                         "no room for a checkpoint; trying again",
@@ -275,7 +276,7 @@ impl Applying {
             }
             node.metrics.disk.checkpoint.observe(began.elapsed());
             logging::info("saved snapshot", &[("snapshot-index", index.into()), ("snapshot-term", term.into())]);
-            // Two checkpoints are kept, so the log is kept from the older of them on.
+            // Two checkpoints are kept, so the log must start at the older one.
             let older_index = node.store.oldest_checkpoint_index();
             let snapshot = api::walpb::Snapshot { index: Some(index), term: Some(term), conf_state: Some(conf_state) };
             node.inbox.release(Released { older_index, snapshot });
@@ -288,7 +289,7 @@ fn stop_store(error: &store::Fatal) -> ! {
     logging::fatal("the store failed; this member stops", &[("error", logging::Value::Shown(error))])
 }
 
-/// What a line about a slow write says of its answer.
+/// The count and size of an answer for the log line about a slow write.
 fn answered_with(outcome: &Outcome) -> Answered {
     let (count, bytes) = match outcome {
         Ok(Response::Put(put)) => (0, put.encoded_len()),
@@ -299,14 +300,14 @@ fn answered_with(outcome: &Outcome) -> Answered {
     Answered { count, bytes }
 }
 
-/// Gathers outcomes and hands them out in batches, so that finding who waits costs one lock for many.
+/// Gathers outcomes and hands them out in batches: one lock finds the waiters of a whole batch.
 struct Outcomes<'a> {
     node: &'a Arc<Node>,
     entries: &'a [raftpb::Entry],
     ready: Vec<(u64, (u64, Outcome))>,
     changes: Vec<raftpb::ConfChange>,
     committed: Instant,
-    /// When the outcomes that are ready began to be made.
+    /// When applying began for the outcomes in `ready`.
     began: Instant,
 }
 
@@ -329,7 +330,7 @@ impl<'a> Outcomes<'a> {
         }
         let node = self.node;
         let now = Instant::now();
-        // The share of each in what they took together.
+        // The time per entry: the time of the batch divided by the number of its entries.
         let share = (now - self.began) / self.ready.len() as u32;
         self.began = now;
         let ready = std::mem::take(&mut self.ready);
@@ -374,7 +375,8 @@ impl<'a> Outcomes<'a> {
         node.metrics.proposals_pending.fetch_sub(answered, Ordering::Relaxed);
     }
 
-    /// What the leader's clock and the background work must know, whoever asked for it.
+    /// Tells the lessor and the maintenance thread about the outcome, whether or not a client of this member waits for
+    /// it.
     fn note(&self, response: &Response, share: Duration) {
         self.node.metrics.operations.count(response);
         match response {
@@ -394,7 +396,7 @@ impl<'a> Outcomes<'a> {
 
 impl Sink for Outcomes<'_> {
     fn done(&mut self, index: u64, request_id: u64, outcome: Outcome) {
-        // Not later: when the entry counts as applied its token must be known.
+        // This must happen before the entry counts as applied: its token must be known by then.
         if let Ok(Response::Auth(_, event)) = &outcome {
             self.node.auth.note(event, self.node.now_ms());
         }

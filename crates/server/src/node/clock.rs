@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// Counts from the start of the member.
 pub(super) struct Clock {
     started: Instant,
-    /// How far tests have put it forward.
+    /// How far tests have advanced the clock.
     #[cfg(feature = "test-support")]
     ahead_ms: AtomicU64,
 }
@@ -21,13 +21,13 @@ impl Clock {
         }
     }
 
-    /// This moment, as the replica is told it.
+    /// The current time in the replica's form.
     pub(super) fn now(&self) -> replica::Now {
         let now = Instant::now();
         replica::Now { at: now.duration_since(self.started), ms: self.at_ms(now) }
     }
 
-    /// The moment of [`replica::Now::at`].
+    /// The instant that belongs to a [`replica::Now::at`].
     pub(super) fn at(&self, at: Duration) -> Instant {
         self.started + at
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use telemetry::logging;
 
-/// Decides when to compact to which revision; fed with the time and the current revision.
+/// Decides when to compact, and to which revision. The time and the current revision are inputs.
 pub(super) struct Compactor {
     mode: AutoCompaction,
     /// Revisions seen, oldest first (periodic mode).

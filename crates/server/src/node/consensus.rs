@@ -25,24 +25,24 @@ use std::time::{Duration, Instant};
 use telemetry::logging::{self, Value};
 use wal::Wal;
 
-/// A log sync slower than this is worth a line: etcd's own figure.
+/// A log sync slower than this is logged. The value is etcd's.
 const SLOW_SYNC: Duration = Duration::from_secs(1);
-/// As long as syncs take less than this, other threads may wait for one.
+/// While a sync takes less than this, request threads may wait for one.
 const QUICK_SYNC_US: u64 = 1_000;
-/// How many syncs it takes until a change of their time shows.
+/// The moving average of the sync time spans about this many syncs.
 const SYNCS_REMEMBERED: u64 = 8;
-/// Of [`Consensus::reading_since_ms`]: the thread does not answer reads.
+/// A value of [`Shell::reading_since_ms`]: the consensus thread is not answering reads.
 const NOT_READING: u64 = u64::MAX;
 
 /// Consensus of a member.
 pub(super) type Consensus = handover::Consensus<Shell>;
 
-/// What is around the core: the log, arrivals, and how long things take.
+/// The parts around the core: the log, the inbox of the node, and measured times.
 pub(super) struct Shell {
     node: Arc<Node>,
-    /// Only who has the turn takes it.
+    /// Locked only by the thread that has the turn.
     wal: Mutex<Wal>,
-    /// What a sync has taken lately, in microseconds.
+    /// Moving average of the time of a sync, in microseconds.
     sync_us: AtomicU64,
     /// When the core was last seen to be free, by the node's clock.
     free_ms: AtomicU64,
@@ -121,7 +121,7 @@ impl handover::Shell for Shell {
         self.free_ms.store(self.node.now_ms(), Ordering::Relaxed);
     }
 
-    /// Frees what a checkpoint covers of the log.
+    /// Frees the part of the log that a checkpoint covers.
     fn turn_ends(&self, core: &mut Core) {
         let Some(released) = core.release.take() else { return };
         let mut wal = lock(&self.wal);
@@ -134,7 +134,8 @@ impl handover::Shell for Shell {
         }
     }
 
-    /// Answers reads while turns wait: for a while, and the rest after the next turn.
+    /// Answers reads for a quarter of a heartbeat, since turns wait meanwhile. The remaining reads follow the next
+    /// turn.
     fn answer_some(&self, reads: &mut VecDeque<Read>) {
         let began = Instant::now();
         self.reading_since_ms.store(self.node.now_ms(), Ordering::Relaxed);
@@ -156,7 +157,7 @@ impl handover::Shell for Shell {
         let reading_ms = now_ms.saturating_sub(self.reading_since_ms.load(Ordering::Relaxed));
         let is_reading = reading_ms >= self.node.config.heartbeat.as_millis() as u64;
         if is_reading && !core.leads_others() {
-            // A value that a read needs does not come from its disk: nobody takes what arrives.
+            // The consensus thread is stuck in a read whose value the disk does not return: no thread takes arrivals.
             return StandIn::KeepTime;
         }
         self.free_ms.store(now_ms, Ordering::Relaxed);
@@ -173,8 +174,8 @@ impl handover::Shell for Shell {
         StandIn::No
     }
 
-    /// What consensus has not taken yet is to end in time, too, and a member that takes no turns does not pass for a leader: nobody hears
-    /// of it, so the others will have moved on.
+    /// Ends queued requests in time as well. A leader that takes no turns stops reporting itself as leader: its
+    /// followers hear nothing from it, so they have elected another one by now.
     fn keep_queued_in_time(&self) {
         let alone = self.node.status.leads_without_rivals();
         self.node.add_reads(self.node.inbox.take_reads());
@@ -186,7 +187,8 @@ impl handover::Shell for Shell {
     }
 }
 
-/// The log cannot be trusted after a failed write or sync: what it covered was never acknowledged, and never will be.
+/// The log cannot be trusted after a failed write or sync. The entries of that write were not acknowledged and never
+/// will be.
 fn fail_log(error: &wal::Error) -> ! {
     logging::fatal(
         "the Raft log failed; this member stops before it acknowledges anything more",

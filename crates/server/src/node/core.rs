@@ -13,7 +13,7 @@ use replica::{LogBatch, Member, Now, Replica, Stall};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Applied entries that gather in memory before they are forgotten.
+/// Applied entries that gather in memory before the replica trims them.
 const TRIM_ENTRIES: u64 = 100;
 
 pub(super) struct Core {
@@ -31,7 +31,8 @@ impl Core {
         let options = replica::Options {
             heartbeat: config.heartbeat,
             election_timeout: config.election_timeout,
-            // A leader that is there is heard of before the rest of the time is over, and asking for votes first disturbs none.
+            // The remaining ticks are enough to hear from an existing leader, and pre-vote keeps an early campaign from
+            // disturbing it.
             election_head_start_ticks: if advances { config.election_ticks().saturating_sub(2) } else { 0 },
             catchup_entries: config.catchup_entries,
             trim_entries: TRIM_ENTRIES,
@@ -39,7 +40,8 @@ impl Core {
             log_sending_bytes_max: limits::LOG_MEMORY_SENDING_BYTES_MAX,
             reads_max: config.queues.of(Class::Read),
             lease_revoke_batch_max: limits::LEASE_REVOKE_BATCH_MAX,
-            // Of those that are over at once, as many as leave room for others in each round.
+            // Three quarters of what a leader revokes in a second: the rest is left for leases that expire in the
+            // meantime.
             lease_expiries_per_second_max: limits::LEASE_REVOKE_BATCH_MAX * rounds.max(1) * 3 / 4,
         };
         let replica = Replica::new(raft, options, node.clock.now());
@@ -50,7 +52,7 @@ impl Core {
         self.host.node.clock.now()
     }
 
-    /// Takes in what is no business of the replica's, and answers what is.
+    /// Handles the arrivals that are not for the replica, and returns those that are.
     fn take_rest(&mut self, arrived: Arrived) -> Inputs {
         let Arrived { inputs, progress, release_below, stop } = arrived;
         self.stop |= stop;
@@ -63,7 +65,7 @@ impl Core {
         inputs
     }
 
-    /// What a log that is being synced asks for.
+    /// What the timer must do while the log is being synced.
     pub(super) fn stall(&self) -> Stall {
         self.replica.stall(self.now())
     }
@@ -73,13 +75,13 @@ impl Core {
         self.replica.leads_others()
     }
 
-    /// What clients have asked for ends in time while this member waits for the disk.
+    /// Ends the requests of clients in time while this member waits for the disk.
     pub(super) fn keep_time(&mut self, inputs: Inputs) {
         let now = self.now();
         self.replica.keep_time(&mut self.host, inputs, now);
     }
 
-    /// Whose disks count, and which claims are settled.
+    /// Updates whose reports of headroom count, and releases the reservations that are settled.
     fn look_at_headroom(&self, now_ms: u64) {
         let (node, raft) = (&self.host.node, self.replica.raft());
         let conf_state: &raftpb::ConfState = raft.conf_state();

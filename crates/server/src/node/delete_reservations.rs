@@ -17,7 +17,7 @@ impl Claim {
         else {
             return;
         };
-        // After that time a message to the leader, and the entry it made, has arrived or is lost.
+        // After this time the forwarded proposal, and the entry that the leader made of it, have arrived or are lost.
         let patience_ms = if is_doubtful { 2 * node.config.election_timeout.as_millis() as u64 } else { 0 };
         self.headroom.keep(reservation, self.ending.take(), node.now_ms() + patience_ms);
     }
@@ -28,9 +28,9 @@ fn has_deleted(outcome: &Outcome) -> bool {
     match outcome {
         Ok(Response::DeleteRange(answer)) => answer.deleted > 0,
         Ok(Response::Txn(answer)) => txn_has_deleted(answer),
-        // It was applied before it was known to be too large.
+        // The transaction was applied; only then was its answer found to be too large.
         Ok(_) | Err(Error::TxnAnswerTooLarge) => true,
-        // Refused, before or after it was in the log.
+        // The proposal was refused, before it entered the log or when it was applied.
         Err(_) => false,
     }
 }

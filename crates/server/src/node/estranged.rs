@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 impl Node {
-    /// A peer refuses this member because it belongs to another cluster. Once this member has found a leader it goes on whatever
-    /// appears beside it.
+    /// A peer refuses this member because it belongs to another cluster. A member that has found a leader ignores such
+    /// a refusal.
     pub(crate) fn estranged(self: &Arc<Self>, peer: u64, theirs: &str) {
         if self.status.leader_changes() > 0 || self.stopping.load(Ordering::Relaxed) {
             return;
@@ -28,7 +28,7 @@ impl Node {
         if let Some(ended) = self.retired.get() {
             // The process may be ending for another reason.
             let _ = ended.send(End::Estranged(text));
-            // Whoever waits for the member to be published learns it from this.
+            // The thread that waits for the member to be published learns of the end from this flag.
             self.stopping.store(true, Ordering::Relaxed);
         }
     }

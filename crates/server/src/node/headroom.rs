@@ -21,7 +21,7 @@ pub(crate) struct Headroom {
     /// Everything up to this entry is part of `own`.
     own_index: AtomicU64,
     told: Mutex<BTreeMap<u64, Told>>,
-    /// The least that was reported, `u64::MAX` when no member reports.
+    /// The least reported headroom, `u64::MAX` when no member reports.
     least: AtomicU64,
     least_index: AtomicU64,
     members: AtomicU64,
@@ -67,9 +67,9 @@ impl HeadroomReport {
 struct Recent {
     _reservation: Reservation,
     _ending: Option<Ending>,
-    /// Kept until then without a look: the proposal may still be on its way to the leader.
+    /// Until this time the reservation is kept in any case: the proposal may still be on its way to the leader.
     after_ms: u64,
-    /// Once this entry is applied, the proposal is applied or never will be.
+    /// Once this entry is applied, the proposal has been applied or never will be.
     index: Option<u64>,
 }
 
@@ -93,7 +93,7 @@ impl Headroom {
     /// Notes that this member's disk has `bytes` of headroom after everything up to the entry `index`.
     pub(super) fn note_own(&self, bytes: u64, index: u64) {
         self.own.store(bytes, Ordering::Relaxed);
-        // Last: a thread that sees this index sees this headroom, or a later one.
+        // The index is stored last: a thread that reads this index then reads this headroom or a newer one.
         self.own_index.store(index, Ordering::Release);
     }
 
@@ -110,7 +110,7 @@ impl Headroom {
     /// Puts the headroom into heartbeats and heartbeat responses.
     pub(super) fn tell(&self, messages: &mut [raftpb::Message]) {
         for message in messages {
-            // First: an older headroom must not be reported with a later index, which would release reservations too early.
+            // The index is loaded first: an older headroom with a later index would release reservations too early.
             let index = self.own_index.load(Ordering::Acquire);
             let own = self.own.load(Ordering::Relaxed);
             let (bytes, index) = match message.r#type() {
@@ -147,15 +147,16 @@ impl Headroom {
         self.members.store(members, Ordering::Relaxed);
     }
 
-    /// Releases the reservations whose entries every reporting member has applied. This member's log ends at `last`, and it has
-    /// applied everything up to `applied`. Without a leader it is open what the log will be: `retry_ms` then says when to look again.
+    /// Releases the reservations whose entries every reporting member has applied. This member's log ends at `last`,
+    /// and it has applied everything up to `applied`. Without a leader the log may still change: `retry_ms` is then the
+    /// time until the next attempt.
     pub(super) fn release(&self, last: u64, applied: u64, now_ms: u64, retry_ms: Option<u64>) {
         if !self.has_recent.load(Ordering::Relaxed) {
             return;
         }
         let everywhere = applied.min(self.least_index.load(Ordering::Relaxed));
         let mut recent = lock(&self.recent);
-        // An entry that another leader cut off the log is never applied: an idle cluster would not reach its index.
+        // An entry that a new leader cut off the log is never applied, and an idle cluster may never reach its index.
         for index in recent.iter_mut().filter_map(|claim| claim.index.as_mut()) {
             *index = last.min(*index);
         }
@@ -180,7 +181,7 @@ impl Headroom {
         }
         let ending = Ending { lease, all };
         let share = self.share();
-        // Under the lock of consensus, so without a call of the file system.
+        // The caller holds the lock of consensus, so this must not call the file system.
         match store.reserve_known(cost, share) {
             Ok(reservation) => {
                 Ok(Claim { reservation: Some(reservation), headroom: self.clone(), ending: Some(ending) })
@@ -196,14 +197,15 @@ impl Headroom {
     }
 }
 
-/// The reservation of a proposal, until [`Claim::end`] is told the outcome.
+/// The reservation of a proposal until [`Claim::end`] gets its outcome.
 pub(crate) struct Claim {
     pub(super) reservation: Option<Reservation>,
     pub(super) headroom: Arc<Headroom>,
     pub(super) ending: Option<Ending>,
 }
 
-/// A lease whose end is proposed. It is not proposed again, and reserves nothing twice, until that proposal is applied or lost.
+/// A lease whose end is proposed. Until that proposal is applied or lost, no second one is made and no headroom is
+/// reserved twice.
 pub(super) struct Ending {
     lease: i64,
     all: Arc<Mutex<HashSet<i64>>>,
@@ -218,11 +220,11 @@ impl Drop for Ending {
 /// Why a lease whose time is over does not end yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoEnd {
-    /// Its end is proposed already.
+    /// The end of the lease is already proposed.
     UnderWay,
-    /// Others have reserved the headroom. It is free again once theirs is applied.
+    /// Other proposals have reserved the headroom. They release it once they are applied.
     HeadroomReserved,
-    /// It needs more than the whole headroom.
+    /// The end of the lease needs more than the whole headroom.
     HeadroomMissing,
 }
 
@@ -353,7 +355,7 @@ mod tests {
         let first = headroom.claim_lease_end(&store, 7, room / 4 * 3).expect("there is room again");
         assert_eq!(missing(7, room / 4 * 3), Some(NoEnd::UnderWay));
         assert_eq!(missing(8, room / 2), Some(NoEnd::HeadroomReserved));
-        // Nobody knows what became of it.
+        // The outcome of the proposal is unknown.
         let Claim { reservation: held, ending, .. } = first;
         headroom.keep(held.expect("claimed"), ending, 0);
         assert_eq!(missing(7, room / 4 * 3), Some(NoEnd::UnderWay));

@@ -18,18 +18,18 @@ use std::time::Instant;
 use store::{Export, Prepared, Store};
 use telemetry::logging::{self, Pace, Value};
 
-/// Time between two lines about refused messages.
+/// Least time between two log lines about refused messages.
 const REFUSED_LINES_MS: u64 = 1_000;
 
 pub(super) struct Host {
     pub(super) node: Arc<Node>,
     pub(super) apply: Apply,
-    /// Messages of peers.
+    /// Messages of peers that were refused so far.
     refused: u64,
     refused_line_ms: u64,
     /// Expired leases for whose keys the disks have no headroom.
     waiting_leases: u64,
-    /// Some of them need more than the whole headroom.
+    /// At least one of these leases needs more than the whole headroom.
     is_headroom_missing: bool,
 }
 
@@ -77,7 +77,8 @@ impl Shell for Host {
         let metrics = &self.node.metrics;
         let counter = if is_claim { &metrics.claims_refused } else { &metrics.messages_refused };
         counter.fetch_add(1, Ordering::Relaxed);
-        // What was posted in a member's name says nothing against that member's streams.
+        // A posted message does not prove which member sent it, so only one from a stream is a reason to close the
+        // streams.
         if is_claim
             && mark.is_some_and(|mark| mark.origin == Origin::Stream)
             && !self.node.config.unsafe_ignore_lost_log
@@ -170,7 +171,7 @@ impl Shell for Host {
     }
 
     fn end_install(&mut self, answer: InstallAnswer, result: Result<(), String>) {
-        // Its sender may have given up.
+        // The thread that waits for the result may have given up.
         let _ = answer.try_send(result);
     }
 
@@ -290,7 +291,7 @@ impl Host {
 }
 
 impl Node {
-    /// Ends proposals that are not, or no longer, on their way.
+    /// Ends proposals that fail before they are applied, and corrects the counters.
     pub(super) fn end_proposals(&self, waiters: Vec<Waiter>, error: Error) {
         let count = waiters.len() as u64;
         for waiter in waiters {

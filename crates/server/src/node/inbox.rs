@@ -8,15 +8,15 @@ use peer::Origin;
 use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
-/// What is known of a message of a peer besides what is in it for Raft.
+/// Facts about a message of a peer that are not for Raft.
 pub(super) struct Mark {
-    /// How it came.
+    /// How the message came.
     pub(super) origin: Origin,
-    /// What it reports about the free space of disks.
+    /// The headroom that the message reports.
     pub(super) report: Option<HeadroomReport>,
 }
 
-/// Who waits for a proposal.
+/// The request that waits for a proposal.
 pub(super) struct Waiter {
     pub(super) done: Done,
     pub(super) class: Class,
@@ -34,17 +34,17 @@ impl replica::Waiter for Waiter {
     }
 }
 
-/// An entry to be put into the log, and who waits for it.
+/// A proposal for an entry, with its waiter.
 pub(super) type Proposal = replica::Proposal<Waiter>;
-/// A configuration change, and who waits for it.
+/// A configuration change with its waiter.
 pub(super) type ConfChange = replica::ConfChangeProposal<Waiter>;
 /// Called once the member's state holds everything that was acknowledged before the read was asked for.
 pub(super) type Read = Box<dyn FnOnce(Result<(), api::Error>) + Send>;
-/// Told what became of a snapshot that another member sent.
+/// Receives the result of installing a snapshot that another member sent.
 pub(super) type InstallAnswer = SyncSender<Result<(), String>>;
 /// A snapshot that another member sent.
 pub(super) type Install = replica::Install<InstallAnswer>;
-/// Called with how far each member is.
+/// Called with the progress of each member.
 pub(super) type AskProgress = Box<dyn FnOnce(Vec<replica::Progress>) + Send>;
 /// What the replica takes in.
 pub(super) type Inputs = replica::Inputs<Mark, Waiter, Read, InstallAnswer>;
@@ -60,7 +60,7 @@ pub(super) struct Arrived {
 }
 
 impl Arrived {
-    /// One proposal and nothing else.
+    /// A single proposal as the only arrival.
     pub(super) fn of(proposal: Proposal) -> Arrived {
         let mut inputs = Inputs::default();
         let queue = if proposal.waiter.class.is_urgent() { &mut inputs.urgent } else { &mut inputs.proposals };
@@ -69,7 +69,7 @@ impl Arrived {
     }
 }
 
-/// What a finished checkpoint allows.
+/// The part of the log that a finished checkpoint makes dispensable.
 pub(super) struct Released {
     pub(super) older_index: u64,
     pub(super) snapshot: api::walpb::Snapshot,
@@ -144,7 +144,8 @@ impl Inbox {
         })
     }
 
-    /// Queues messages of a peer, and waits as long as too many bytes of them are queued: the peer is then read no further.
+    /// Queues messages of a peer. Waits while too many bytes of messages are queued, so that nothing more is read from
+    /// the peer.
     pub(super) fn receive(&self, messages: Vec<raftpb::Message>, origin: Origin) {
         let bytes: usize = messages.iter().map(message_bytes).sum();
         let has_room = |state: &State| {
@@ -177,7 +178,8 @@ impl Inbox {
         self.0.push(|state| state.arrived.inputs.snapshots_sent.push((id, ok)));
     }
 
-    /// Another member's snapshot is here. Dropped, which tells its sender, when the member stops.
+    /// Queues the installation of another member's snapshot. When the member stops, `install` is dropped, which its
+    /// sender notices.
     pub(super) fn install(&self, install: Install) {
         self.0.push(|state| {
             if !state.closed {
@@ -186,12 +188,12 @@ impl Inbox {
         });
     }
 
-    /// Leadership is to go to this member.
+    /// Requests a leader transfer to the member `to`.
     pub(super) fn transfer_leader(&self, to: u64) {
         self.0.push(|state| state.arrived.inputs.leader_transfer = Some(to));
     }
 
-    /// Somebody wants to know how far each member is.
+    /// Requests the progress of each member.
     pub(super) fn progress(&self, ask: AskProgress) {
         self.0.push(|state| state.arrived.progress.push(ask));
     }
@@ -201,12 +203,12 @@ impl Inbox {
         self.0.push(|state| state.arrived.release_below = Some(released));
     }
 
-    /// There is something to do that is not in here.
+    /// Wakes the consensus thread for work that is not in the inbox.
     pub(super) fn nudge(&self) {
         self.0.push(|_| ());
     }
 
-    /// The consensus thread is to end.
+    /// Tells the consensus thread to end.
     pub(super) fn stop(&self) {
         self.0.push_and_make_room(|state| {
             state.arrived.stop = true;
@@ -214,7 +216,7 @@ impl Inbox {
         });
     }
 
-    /// Takes what clients wait for, and leaves the rest.
+    /// Takes the requests of clients and leaves the rest.
     pub(super) fn take_clients(&self) -> Inputs {
         self.0.with(|state| {
             state.queued = [0; Class::COUNT];
@@ -223,7 +225,8 @@ impl Inbox {
         })
     }
 
-    /// Takes who waits for proposals and configuration changes that came before `before`, for when nobody else takes them.
+    /// Removes the proposals and configuration changes that came at `before` or earlier, and returns their waiters. For
+    /// a consensus thread that does not take them.
     pub(super) fn take_late(&self, before: Instant) -> Vec<Waiter> {
         self.0.with(|state| {
             let State { arrived, queued, proposal_bytes, .. } = state;
@@ -245,7 +248,7 @@ impl Inbox {
         self.0.with(|state| std::mem::take(&mut state.arrived.inputs.reads))
     }
 
-    /// Takes what has arrived, waiting until `deadline` if that is nothing.
+    /// Takes everything that has arrived. If that is nothing, waits for an arrival until `deadline`.
     pub(super) fn take(&self, deadline: Instant) -> Arrived {
         self.0.take(deadline, |state| {
             state.queued = [0; Class::COUNT];
@@ -256,7 +259,7 @@ impl Inbox {
     }
 }
 
-/// What a message takes in memory, roughly.
+/// Approximate memory of a message, in bytes.
 fn message_bytes(message: &raftpb::Message) -> usize {
     let entries: usize = message.entries.iter().map(|entry| entry.data().len() + 64).sum();
     entries + message.context().len() + 256
@@ -276,7 +279,7 @@ mod tests {
     #[test]
     fn peers_wait_for_room_and_go_on() {
         let inbox = Arc::new(Inbox::default());
-        // Even one that is larger than all the room is taken, or it would never be.
+        // A message larger than the whole room is taken too: otherwise it would never get in.
         inbox.receive(vec![message(limits::PEER_QUEUE_BYTES_MAX + 1)], Origin::Stream);
         let sender = inbox.clone();
         let waiting = std::thread::spawn(move || sender.receive(vec![message(1)], Origin::Stream));
@@ -298,7 +301,7 @@ mod tests {
         };
         assert_eq!([1, 2, 3].map(|_| propose(Class::Write, 1, 2)), [true, true, false]);
         assert!(propose(Class::Lease, 1, 2) && propose(Class::Auth, 1, 2));
-        // Bytes are those of clients' writes.
+        // Only the bytes of clients' writes count.
         assert!(propose(Class::Write, limits::PROPOSAL_QUEUE_BYTES_MAX - 3, 9));
         assert!(!propose(Class::Write, 1, 9) && propose(Class::Lease, 1, 9));
         assert_eq!([Class::Write, Class::Lease, Class::Auth].map(|class| inbox.queued(class)), [3, 2, 1]);

@@ -7,7 +7,7 @@ use api::Error;
 use std::sync::atomic::Ordering;
 
 impl Node {
-    /// Takes reads while consensus is stuck; more than may wait are refused.
+    /// Adds reads to the waiting ones while consensus is stuck. Reads above the limit of the queue are refused.
     pub(super) fn add_reads(&self, reads: Vec<Read>) {
         if reads.is_empty() {
             return;
@@ -17,7 +17,7 @@ impl Node {
         self.end_reads(refused, Error::TooManyRequests);
     }
 
-    /// Ends the reads whose time is over, whatever they wait for: a leader, its answer, or the store.
+    /// Ends the reads whose time is over, whether they wait for a leader, for its answer, or for the store.
     pub(super) fn expire_reads(&self, now_ms: u64) {
         let timeout_ms = self.config.request_timeout().as_millis() as u64;
         let Some(before_ms) = now_ms.checked_sub(timeout_ms).filter(|_| self.reads.count() > 0) else { return };
@@ -28,7 +28,7 @@ impl Node {
         self.end_reads(late.reads, Error::Timeout);
     }
 
-    /// Ends reads without an answer.
+    /// Ends reads with an error.
     pub(super) fn end_reads(&self, reads: Vec<Read>, error: Error) {
         for read in reads {
             let is_refusal = error == Error::TooManyRequests;

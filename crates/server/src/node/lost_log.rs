@@ -6,13 +6,13 @@ use disk::{OsDisk, data_dir};
 use replica::Proof;
 use telemetry::logging::{self, Value};
 
-/// Marks the data directory, so that no start uses it again, and ends the process before it says anything more.
+/// Marks the data directory so that no later start uses it, and ends the process before it sends anything more.
 pub(super) fn end(node: &Node, proof: &Proof) -> ! {
     let text = text(node.member_id, proof);
-    // Synced whatever the flags say: it is written once in the life of a directory.
+    // The mark is synced even with --unsafe-no-fsync: it is written once in the life of a directory.
     let disk = OsDisk { unsafe_no_sync: false };
     if let Err(error) = data_dir::mark_lost_log(&disk, &node.config.data_dir, &text) {
-        // The proof is repeated at the next start.
+        // The next start finds the proof again.
         logging::error("cannot mark the data directory of a lost log", &[("error", Value::Shown(&error))]);
     }
     logging::fatal_with(
@@ -25,7 +25,7 @@ pub(super) fn end(node: &Node, proof: &Proof) -> ! {
 /// What is wrong, and the way back.
 fn text(member_id: u64, proof: &Proof) -> String {
     let caution = match proof {
-        // What this member has of its own was never committed.
+        // The entries that only this member has were never committed.
         Proof::Lost { .. } | Proof::Replaced { .. } => "",
         Proof::Contradicted { .. } => {
             " Copy this data directory first: it may hold acknowledged writes that the other members have lost."

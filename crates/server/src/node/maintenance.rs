@@ -12,7 +12,7 @@ use telemetry::logging;
 const SLICE_BYTES: u64 = 4 << 20;
 /// Pause after a slice, so that background work takes at most a part of the disk and of a core.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Time between looks when there is nothing to do.
+/// Time between rounds without work.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Runs until the member stops.
@@ -65,11 +65,12 @@ pub(super) fn run(node: &Arc<Node>) {
             Work::Idle | Work::Waiting => wait(node),
         }
     }
-    // Whoever waits for a compaction that will finish after the next start has its answer in the log.
+    // A compaction that is not finished is in the log and continues at the next start, so its waiters get their answer
+    // now.
     answer_compactions(node, i64::MAX);
 }
 
-/// Lets time pass, unless the member stops: then it is false.
+/// Sleeps for `pause`. Returns early with false when the member stops.
 fn rest(node: &Node, pause: Duration) -> bool {
     let began = Instant::now();
     loop {

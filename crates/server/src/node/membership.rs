@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use telemetry::logging::{self, Value};
 
-/// How long a removed member is still talked to.
+/// How long the connections to a removed member stay open.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-/// A change is in effect in the store and in Raft.
+/// Called when a configuration change is in effect in the store and in Raft.
 pub(super) fn changed(node: &Arc<Node>, change: &ConfChange) {
     let id = change.node_id();
-    // One that the cluster could not have.
+    // Id 0 stands for a change that the cluster refused.
     if id == 0 {
         return;
     }
@@ -33,8 +33,8 @@ pub(super) fn changed(node: &Arc<Node>, change: &ConfChange) {
     }
 }
 
-/// Ends the connections to a removed member a little later: it is still to hear that its removal is committed, so that whoever
-/// asked it for that gets an answer.
+/// Closes the connections to a removed member after [`FAREWELL`]. By then the member has heard that its removal is
+/// committed, and can answer a client that requested the removal from it.
 fn part(node: &Arc<Node>, id: u64) {
     let own = node.clone();
     let parting = std::thread::Builder::new().name("part".into()).spawn(move || {

@@ -75,9 +75,9 @@ use store::{Author, Store, Unread};
 use telemetry::logging;
 use telemetry::tracing::Tracer;
 
-/// What came of a proposal.
+/// The outcome of a proposal.
 pub(crate) type Outcome = Result<store::Response, Error>;
-/// Told it, on the thread that applied.
+/// Receives the outcome on the thread that applied the entry.
 pub(crate) type Done = Box<dyn Waits<Outcome>>;
 
 /// A revision, and what to call once the compaction to it is finished.
@@ -85,49 +85,49 @@ type WaitsForCompaction = (i64, Box<dyn FnOnce() + Send>);
 
 /// The state that all threads of a member share.
 pub struct Node {
-    /// This member.
+    /// This member's id.
     pub member_id: u64,
-    /// Its cluster.
+    /// The cluster's id.
     pub cluster_id: u64,
-    /// What it was told at start.
+    /// The member's configuration.
     pub config: Config,
     /// Keys, leases, alarms, members.
     pub store: Arc<Store>,
-    /// Where consensus stands.
+    /// The state of consensus.
     pub status: SharedStatus,
     /// Counters and histograms.
     pub metrics: Metrics,
-    /// Who asks.
+    /// Authentication and authorization of calls.
     pub(crate) auth: Auth,
     pub(crate) lessor: SharedLessor,
     pub(crate) slow: SlowPool,
-    /// For calls to other members, which block.
+    /// Threads for calls to other members; such calls block.
     pub(crate) forwards: ForwardPool,
     /// The other members, once they can be talked to.
     pub(crate) peers: OnceLock<Arc<Peers>>,
-    /// How other members are connected to.
+    /// Opens connections to other members.
     pub(crate) connector: Connector,
     /// Certificates and keys.
     pub(crate) tls: Tls,
-    /// Streams that want no service without a leader.
+    /// Streams that end when the leader is lost, as their clients asked.
     pub(crate) leaderless: Leaderless,
     pub(crate) watches: Shares,
-    /// Watch streams that are told how far they are.
+    /// Watch streams that get progress notifications.
     pub(crate) progress_streams: ProgressStreams,
-    /// Takes spans, if they are wanted.
+    /// Takes spans if tracing is on.
     pub(crate) tracer: Option<Arc<Tracer>>,
-    /// Told when this member has to end.
+    /// Receives the reason when this member has to end.
     pub(crate) retired: OnceLock<Sender<End>>,
     pub(crate) retiring: AtomicBool,
     cluster_mismatch: Mutex<ClusterMismatch>,
     pub(crate) stopping: AtomicBool,
-    /// What clients may have the member hold in memory.
+    /// The memory that clients may make the member hold.
     pub(crate) budget: Arc<Budget>,
     /// Client snapshots being sent.
     pub(crate) snapshots: AtomicUsize,
     inbox: Inbox,
     reads: Reads,
-    /// Reads of calls that may be made, and wait for the thread of their connection.
+    /// Reads that may run, and wait for the thread of their connection.
     reads_posted: Arc<AtomicUsize>,
     /// The disk space that deletions may fill, on the fullest disk of the members.
     pub(crate) headroom: Arc<Headroom>,
@@ -155,12 +155,12 @@ impl Node {
         }
     }
 
-    /// What the headers of watch responses have in common.
+    /// The fields that the headers of all watch responses share.
     pub(crate) fn origin(&self) -> store::watch::Origin {
         store::watch::Origin { cluster_id: self.cluster_id, member_id: self.member_id, raft_term: self.status.term() }
     }
 
-    /// The version of what is stored, as tools ask for it before they go down a release: it follows the cluster's.
+    /// The storage version, which tools check before a downgrade. It follows the cluster version.
     pub(crate) fn storage_version(&self) -> String {
         match self.store.cluster_version() {
             version if version.is_empty() || version == api::version::MIN_CLUSTER => api::version::STORAGE.into(),
@@ -179,20 +179,21 @@ impl Node {
         self.clock.advance(ms);
     }
 
-    /// On whose behalf the member proposes what no client asked for.
+    /// The author of the member's own proposals.
     pub(crate) fn as_member(&self) -> Author {
         if self.store.auth().is_enabled() { Author::member() } else { Author::nobody() }
     }
 
-    /// Proposes one request, given as its kind and its encoding. Whoever proposes for a client takes the
-    /// author from the [`Permitted`](crate::auth::Permitted) request.
+    /// Proposes one request, given as its kind and its encoding. For a client's request, the author comes from the
+    /// [`Permitted`](crate::auth::Permitted) request.
     pub(crate) fn propose(&self, author: Author, kind: RaftRequest, request: &[u8], done: Done) {
         if let Some(proposal) = self.proposal(author, kind, request, done) {
             self.enqueue(proposal);
         }
     }
 
-    /// The same as the leader of this term, or not at all: what a member knew as a leader may be wrong under another one.
+    /// Like [`Node::propose`], but only as the leader of this term: under another leader the reason for the proposal
+    /// may no longer hold.
     pub(crate) fn propose_in_term(&self, term: u64, author: Author, kind: RaftRequest, request: &[u8], done: Done) {
         if let Some(proposal) = self.proposal(author, kind, request, done) {
             debug_assert!(proposal.waiter.class.is_urgent(), "others are not held back by term");
@@ -200,8 +201,8 @@ impl Node {
         }
     }
 
-    /// The same from a thread that has nothing else to do: it takes the turn of consensus itself if nobody else has it. Two
-    /// wake-ups of other threads take longer than all the work of one small write.
+    /// Like [`Node::propose`], for a thread that has nothing else to do: it takes the turn of consensus itself if no
+    /// other thread has it. Waking two other threads would take longer than all the work of one small write.
     pub(crate) fn propose_here(&self, author: Author, kind: RaftRequest, request: &[u8], done: Done) {
         let Some(mut proposal) = self.proposal(author, kind, request, done) else { return };
         if let Some(consensus) = self.consensus.get().and_then(Weak::upgrade) {
@@ -213,7 +214,7 @@ impl Node {
         self.enqueue(proposal);
     }
 
-    /// A proposal that is counted as pending; none if it was refused, which `done` has been told.
+    /// Makes a proposal and counts it as pending. `None` if it was refused; `done` then has the error.
     fn proposal(&self, author: Author, kind: RaftRequest, request: &[u8], done: Done) -> Option<Proposal> {
         let class = Class::of(kind);
         if let Err(error) = self.admit(class) {
@@ -239,7 +240,7 @@ impl Node {
         }
     }
 
-    /// Proposes a configuration change. Nothing is checked here but what the log would refuse.
+    /// Proposes a configuration change. Only the limits of all proposals are checked here, not the change itself.
     pub(crate) fn propose_conf_change(&self, mut change: api::raftpb::ConfChange, done: Done) {
         if let Err(error) = self.admit(Class::Member) {
             return done.end(Err(error));
@@ -254,18 +255,20 @@ impl Node {
         }
     }
 
-    /// Has a leader hand leadership to `to`, if it can. Done when [`SharedStatus::leader`] says so; meanwhile proposals wait.
+    /// Starts a leader transfer to `to`, if that is possible. It has succeeded when [`SharedStatus::leader`] is `to`;
+    /// meanwhile proposals wait.
     pub(crate) fn transfer_leader(&self, to: u64) {
         self.inbox.transfer_leader(to);
     }
 
-    /// Asks consensus how far each member is. Nobody knows but the leader.
+    /// Asks consensus for the progress of each member. Only a leader knows it.
     pub(crate) fn progress(&self, done: Box<dyn FnOnce(Vec<replica::Progress>) + Send>) {
         self.inbox.progress(done);
     }
 
-    /// Claims what a write adds to the store, until the outcome is there. For writes that are permitted: one that finds no room raises
-    /// the alarm, and all of them count for the others.
+    /// Claims space in the quota for what a write adds to the store, until its outcome is there. Call it only for
+    /// permitted writes: a write that finds no room raises the alarm, and every claim leaves less room for other
+    /// writes.
     pub(crate) fn claim_space(self: &Arc<Self>, cost: u64) -> Result<store::Space, Error> {
         self.store.claim_quota(cost).inspect_err(|error| {
             if *error == Error::NoSpace {
@@ -276,7 +279,8 @@ impl Node {
 
     /// Raises the NOSPACE alarm of this member through the log, once until it is disarmed.
     pub(crate) fn raise_no_space(self: &Arc<Self>) {
-        // Held until the alarm is on its way: whoever is refused meanwhile must find it when asking for alarms.
+        // Held until the alarm is proposed: a client that is refused for lack of space must find the alarm when it then
+        // lists alarms.
         let _raising = lock(&self.raising);
         let own = |alarm: &api::etcdserverpb::AlarmMember| {
             alarm.member_id == self.member_id && alarm.alarm == AlarmType::Nospace as i32
@@ -302,9 +306,10 @@ impl Node {
         self.propose(self.as_member(), RaftRequest::Alarm, &api::Message::encode_to_vec(&request), Box::new(done));
     }
 
-    /// Runs `read` once this member's state holds everything that was acknowledged so far: at once on a leader that is the only
-    /// member, else after a read index, on a thread that has other things to do: what takes long goes elsewhere. Until then the budget
-    /// counts `weight`, what `read` keeps in memory of a client's request.
+    /// Runs `read` once this member's state holds everything that was acknowledged so far. A leader that is the only
+    /// member runs it at once. Otherwise it runs after a read index, on the thread that completes the read index; that
+    /// thread has other work, so `read` must be short. Until then the budget counts `weight`: the bytes of a client's
+    /// request that `read` keeps in memory.
     pub(crate) fn linearize(self: &Arc<Self>, weight: Weight, read: impl FnOnce(Result<(), Error>) + Send + 'static) {
         if self.status.serves_local_reads() {
             return read(Ok(()));
@@ -325,8 +330,8 @@ impl Node {
         }
     }
 
-    /// The same for a call: `then` runs on the thread of the call's connection, since whoever finds that the read may go on takes turns of
-    /// consensus.
+    /// Like [`Node::linearize`], for a call: `then` runs on the thread of the call's connection, because the thread
+    /// that completes a read index takes turns of consensus.
     pub(crate) fn linearize_call(
         self: &Arc<Self>,
         weight: Weight,
@@ -342,7 +347,7 @@ impl Node {
         };
         let posted = self.reads_posted.clone();
         self.linearize(Weight::NONE, move |allowed| {
-            // On its way to that thread it counts as before: many may wait there for their turn.
+            // The read still counts while it waits for the connection's thread: many reads may wait there.
             let posted = Posted::count(posted);
             responder.resume(move |responder| {
                 drop((claim, posted));
@@ -351,7 +356,8 @@ impl Node {
         });
     }
 
-    /// The data as an etcd backend file. Plans it, which reads the whole index: for the slow pool. Given up once it is not `wanted`.
+    /// The data as an etcd backend file. Planning the file reads the whole index, so call it on the slow pool. The work
+    /// is given up once `wanted` returns false.
     pub(crate) fn snapshot(&self, wanted: &dyn Fn() -> bool) -> Result<(raftpb::Snapshot, store::Image), Unread> {
         loop {
             let shared = self.applying.get().and_then(Weak::upgrade).ok_or(Error::Stopped)?;
@@ -365,13 +371,13 @@ impl Node {
                     }
                 }
                 None if self.stopping.load(Ordering::Relaxed) => return Err(Error::Stopped.into()),
-                // Consensus takes a configuration change over at once.
+                // A configuration change is in the way. Consensus completes it at once, so the wait is short.
                 None => std::thread::sleep(Duration::from_millis(1)),
             }
         }
     }
 
-    /// Calls `done` once everything that the compaction at `revision` freed is out of the index.
+    /// Calls `done` once the index has dropped everything that the compaction at `revision` freed.
     pub(crate) fn when_compacted(&self, revision: i64, done: Box<dyn FnOnce() + Send>) {
         lock(&self.compactions).push((revision, done));
         self.wake_maintenance();

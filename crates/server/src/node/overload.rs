@@ -6,7 +6,7 @@ use api::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts something while it is on its way.
+/// Adds one to a counter for as long as it exists.
 pub(super) struct Posted(Arc<AtomicUsize>);
 
 impl Posted {
@@ -23,7 +23,7 @@ impl Drop for Posted {
 }
 
 impl Node {
-    /// How many of this class wait.
+    /// How many requests of this class wait.
     pub(crate) fn depth(&self, class: Class) -> usize {
         match class {
             Class::Read => self.reads.count() + self.inbox.reads() + self.reads_posted.load(Ordering::Relaxed),
@@ -33,7 +33,7 @@ impl Node {
         }
     }
 
-    /// How many more of this class may come to wait, those aside that the inbox holds.
+    /// How many requests of this class the inbox may hold: the limit of the class without those that wait elsewhere.
     pub(super) fn room(&self, class: Class) -> usize {
         let waiting = match class {
             Class::Read => self.reads.count() + self.reads_posted.load(Ordering::Relaxed),
@@ -42,13 +42,13 @@ impl Node {
         self.config.queues.of(class).saturating_sub(waiting)
     }
 
-    /// Counts a request of this class that is refused; the error to refuse it with.
+    /// Counts a refused request of this class and returns the error for it.
     pub(crate) fn refuse(&self, class: Class) -> Error {
         self.refusals.count(class);
         Error::TooManyRequests
     }
 
-    /// How many of this class were refused.
+    /// How many requests of this class were refused.
     pub(crate) fn refused(&self, class: Class) -> u64 {
         let by_pool = match class {
             Class::Slow => self.slow.refused(),
@@ -58,13 +58,14 @@ impl Node {
         by_pool + self.refusals.of(class)
     }
 
-    /// Whether a request of this class may go on its way to the log.
+    /// Checks whether a request of this class may be proposed.
     pub(super) fn admit(&self, class: Class) -> Result<(), Error> {
         if self.stopping.load(Ordering::Relaxed) {
             return Err(Error::Stopped);
         }
-        // Applying may lag behind committing, but not without end: what waits in between is held in memory. Leases end all the
-        // same: while they do not, the keys of clients that have gone stay, and there is ever more to do.
+        // The gap between committed and applied entries is limited because those entries are held in memory. Urgent
+        // requests pass all the same: the keys of clients that have gone must go with their leases, or the work would
+        // only grow.
         let is_behind = || self.status.committed() > self.status.applied() + api::limits::APPLY_GAP_MAX;
         if !class.is_urgent() && is_behind() { Err(self.refuse(class)) } else { Ok(()) }
     }

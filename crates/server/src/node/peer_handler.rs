@@ -19,10 +19,10 @@ use telemetry::logging::{self, Value};
 
 /// The longest message taken from a peer, unless one request may be longer.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
-/// A connection to a peer may take this much longer than an election, as etcd has it.
+/// Connecting to a peer may take this much longer than an election timeout, as in etcd.
 const DIAL_GRACE: Duration = Duration::from_secs(1);
 
-/// Begins to talk to the other members: those of the store, and those that a joining member was told of.
+/// Connects to the other members: those in the store, and those that the joined cluster has named.
 pub(super) fn start(node: &Arc<Node>, listeners: Vec<Listener>, remotes: Vec<store::Member>) -> io::Result<()> {
     let options = peer::Options {
         member_id: node.member_id,
@@ -46,12 +46,12 @@ pub(super) fn start(node: &Arc<Node>, listeners: Vec<Listener>, remotes: Vec<sto
             peers.set(member.id, member.peer_urls);
         }
     }
-    // Nobody else sets it.
+    // It is set only here, so this cannot fail.
     let _ = node.peers.set(peers);
     Ok(())
 }
 
-/// Does not keep the node: the node keeps its peers, and those keep this.
+/// The reference is weak: the node owns its peers, and the peers own this handler.
 struct Link {
     node: Weak<Node>,
     hashing: Hashing,
@@ -182,6 +182,6 @@ pub(super) fn install(node: &Node, intake: store::Intake, message: Message) -> R
     let prepared = intake.finish().map_err(|error| error.to_string())?;
     let (answer, answered) = sync_channel(1);
     node.inbox.install(Install { message, prepared, source: answer });
-    // Dropped unanswered when the member stops.
+    // The sender is dropped without a result when the member stops.
     answered.recv().unwrap_or_else(|_| Err("the member stops".into()))
 }

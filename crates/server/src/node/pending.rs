@@ -11,12 +11,12 @@ const _: () = assert!(Class::COUNT <= replica::CLASSES_MAX);
 #[derive(Default)]
 pub(super) struct Pending {
     table: Mutex<replica::Pending<Waiter>>,
-    /// How many there are of each class. Written under the lock, read without.
+    /// The number of proposals of each class. Written under the lock, read without it.
     depths: [AtomicUsize; Class::COUNT],
 }
 
 impl Pending {
-    /// Looks at the table under its lock. `look` must not call anybody who waits.
+    /// Calls `look` with the table under its lock. `look` must not end a waiter.
     pub(super) fn with<T>(&self, look: impl FnOnce(&mut replica::Pending<Waiter>) -> T) -> T {
         let mut table = contain::lock(&self.table);
         let found = look(&mut table);
@@ -26,12 +26,12 @@ impl Pending {
         found
     }
 
-    /// How many of this class wait.
+    /// How many proposals of this class wait.
     pub(super) fn depth(&self, class: Class) -> usize {
         self.depths[class as usize].load(Ordering::Relaxed)
     }
 
-    /// How many wait.
+    /// How many proposals wait.
     pub(super) fn len(&self) -> usize {
         contain::lock(&self.table).len()
     }

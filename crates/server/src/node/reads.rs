@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Default)]
 pub(super) struct Reads {
     table: Mutex<replica::ReadIndex<Read>>,
-    /// How many there are. Changes under the lock, and keeps consensus away from it while there are none.
+    /// How many reads wait. Written under the lock; while it is 0, consensus need not take the lock.
     count: AtomicUsize,
 }
 
@@ -19,7 +19,7 @@ impl Reads {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Looks at them under their lock. `look` must not run any of them.
+    /// Calls `look` with the table under its lock. `look` must not run a read.
     pub(super) fn with<T>(&self, look: impl FnOnce(&mut replica::ReadIndex<Read>) -> T) -> T {
         let mut table = lock(&self.table);
         let found = look(&mut table);

@@ -14,20 +14,20 @@ use std::sync::Arc;
 use telemetry::logging;
 use wal::{EntryRef, Wal};
 
-/// An open log, and what is in it.
+/// An open log and its contents.
 pub(super) struct Opened {
-    /// To be written on.
+    /// The log, open for appending.
     pub(super) wal: Wal,
-    /// Who the member is.
+    /// The member's identity.
     pub(super) identity: Metadata,
-    /// What consensus starts with.
+    /// The state with which consensus starts.
     pub(super) restored: Restored,
-    /// Members of a cluster that was joined and whose log is not here yet.
+    /// Members of a joined cluster, while this member has nothing of its log.
     pub(super) remotes: Vec<store::Member>,
 }
 
-/// Opens the log behind what the store has applied. A founder's log that has nothing in it yet gets the founding entries.
-/// `begin` finds out who this member is; `removed` are the members that the store knows to be removed.
+/// Opens the log from the store's applied index on. The empty log of a founder gets the founding entries. `begin` finds
+/// the identity of this member; `removed` are the removed members that the store knows.
 pub(super) fn open(
     config: &Config,
     disk: Arc<dyn Disk>,
@@ -96,7 +96,7 @@ pub(super) fn open(
         tell_ignored(config, &identity);
     }
     if config.force_new_cluster {
-        // Before anything is written behind it.
+        // The state is checked before an entry is appended to it.
         restored.check()?;
         let urls = &config.advertise_peer_urls;
         let forced = cluster::force::force(&mut restored, identity.node_id(), urls, removed)?;
@@ -130,7 +130,7 @@ fn ids(first_start: &FirstStart) -> (u64, u64) {
     }
 }
 
-/// A member with data is who its data says. Flags that would make it another one are not looked at, but told.
+/// The identity of a member with data comes from its data. Flags that contradict it are ignored with a warning.
 fn tell_ignored(config: &Config, identity: &Metadata) {
     if config.join_existing || config.srv.is_some() {
         return;

@@ -16,7 +16,7 @@ pub(crate) struct SlowPool {
 }
 
 impl SlowPool {
-    /// `threads` threads, and room for `queue_max` waiting jobs.
+    /// Starts `threads` threads with room for `queue_max` waiting jobs.
     pub(crate) fn start(name: &str, threads: usize, queue_max: usize) -> std::io::Result<SlowPool> {
         let (jobs, queue) = sync_channel::<Job>(queue_max);
         let queue = Arc::new(Mutex::new(queue));
@@ -45,7 +45,7 @@ impl SlowPool {
         }
     }
 
-    /// Queues a job that is left undone if it is not `wanted` any more once a thread takes it up: its client may have gone since.
+    /// Queues a job. The thread that takes it up skips it if `wanted` returns false by then: the client may have gone.
     pub(crate) fn try_run_while(
         &self,
         wanted: impl Fn() -> bool + Send + 'static,
@@ -58,7 +58,7 @@ impl SlowPool {
         })
     }
 
-    /// Queues a job that takes its `owner` along, who is given back when the queue is full.
+    /// Queues a job together with its `owner`. Returns the `owner` when the queue is full.
     pub(crate) fn try_give<T: Send + 'static>(&self, owner: T, job: impl FnOnce(T) + Send + 'static) -> Result<(), T> {
         let slot = Arc::new(Mutex::new(Some(owner)));
         let taken = slot.clone();

@@ -29,10 +29,10 @@ use telemetry::logging::{self, Value};
 use telemetry::tracing::Tracer;
 use wal::Wal;
 
-/// Segments are this large, or a sixteenth of a small disk.
+/// Size of a segment, unless a sixteenth of the free disk space is less.
 const SEGMENT_BYTES_MAX: u64 = 64_000_000;
 const SEGMENT_BYTES_MIN: u64 = 4 << 20;
-/// Entries a follower may lack and still be sent all of them at once.
+/// A follower that lacks at most this many entries is sent all of them at once.
 const NEAR_ENTRIES: u64 = 1_000;
 
 /// Why a member does not start.
@@ -79,7 +79,7 @@ pub struct Running {
     /// What its threads share.
     pub node: Arc<Node>,
     consensus: JoinHandle<()>,
-    /// Keeps the directory locked until nothing is written any more.
+    /// Keeps the data directory locked until the last write is done.
     dir: DataDir,
     background: Vec<JoinHandle<()>>,
 }
@@ -140,7 +140,7 @@ fn adopt(config: &Config) -> Result<(), StartError> {
     Ok(())
 }
 
-/// The same on a given disk.
+/// Starts a member on the given disk.
 pub(crate) fn start_on(
     disk: Arc<dyn Disk>,
     config: Config,
@@ -173,7 +173,7 @@ pub(crate) fn start_on(
     let wal_options = wal::Options { segment_bytes, segments_min: config.max_wals, rest: yield_cpu::rest };
     let mut first_start = None;
     if !dir.initialised {
-        // The log comes first: a store with a checkpoint but without a log has lost its log, whatever happened.
+        // The log is created before the store, so a directory that has a checkpoint but no log has lost its log.
         let begun = cluster::begin(&config, &connector)?;
         Wal::create(disk.clone(), &dir.wal, &restore::metadata(&begun), wal_options)?;
         first_start = Some(begun);
@@ -187,7 +187,8 @@ pub(crate) fn start_on(
         quota_bytes: config.quota_bytes,
         lease_ttl_seconds_min: config.lease_ttl_seconds_min(),
         stream_chunk_bytes: config.max_request_bytes,
-        // The limit is a flag of each member: it is checked before a change is proposed, and decides nothing here.
+        // The store enforces no limit of learners: the flag may differ between members. It is checked before a change
+        // is proposed.
         learners_max: usize::MAX,
         // One segment of the Raft log, and a checkpoint.
         reserve_bytes: segment_bytes + (1 << 20),
@@ -289,7 +290,7 @@ pub(crate) fn start_on(
     peer_handler::start(&node, listeners, remotes)?;
     let apply = Apply::start(node.clone(), opened.applier)?;
     let core = Arc::new(consensus::new(node.clone(), member, wal, apply));
-    // Set once; the node must not keep consensus, which keeps the node.
+    // Set once. The reference is weak because consensus owns the node.
     let _ = node.consensus.set(Arc::downgrade(&core));
     let driven = core.clone();
     let consensus = spawn("consensus", move || consensus::run(&driven))?;
@@ -331,7 +332,8 @@ fn prepare_spares(node: &Arc<Node>, log: &wal::Spare, store: &store::log::Spare)
             .prepare()
             .map_err(|error| error.to_string())
             .and_then(|()| store.prepare().map_err(|error| error.to_string()));
-        // Here and not only in the background work, which looks less often: a fast disk writes the reserve full in between.
+        // The maintenance thread looks at the disk less often than this one, and a fast disk could fill the reserve in
+        // between.
         let applied = node.status.applied();
         node.store.look_at_disk();
         node.headroom.note_own(node.store.headroom_bytes(), applied);
@@ -339,7 +341,7 @@ fn prepare_spares(node: &Arc<Node>, log: &wal::Spare, store: &store::log::Spare)
             node.raise_no_space();
         }
         if let Err(error) = prepared {
-            // A write that needs the segment will try again itself and fail the member if it must.
+            // A write that needs the segment tries again, and ends the member if that fails.
             logging::warn("cannot prepare a log segment", &[("error", (&error).into())]);
             std::thread::sleep(Duration::from_secs(1));
         }

@@ -37,7 +37,7 @@ impl SharedStatus {
         }
     }
 
-    /// This member has been out of touch for too long to say who leads.
+    /// Reports no leader any more: this member has been without contact for too long.
     pub(super) fn lose_leader(&self) {
         self.local_reads.store(false, Ordering::SeqCst);
         self.leads_without_rivals.store(false, Ordering::SeqCst);
@@ -45,12 +45,13 @@ impl SharedStatus {
         self.leader.store(0, Ordering::Relaxed);
     }
 
-    /// Notes what was applied; answers whether a read waits for it.
+    /// Stores the applied index; returns whether a read waits for it.
     pub(super) fn set_applied(&self, index: u64) -> bool {
         self.applied.set(index)
     }
 
-    /// Has [`SharedStatus::set_applied`] tell when it gets to `index`, if there is one. `false` when it is there already.
+    /// Makes [`SharedStatus::set_applied`] return true when it gets to `index`. Returns `false` when `index` is already
+    /// applied.
     pub(super) fn wait_for(&self, index: Option<u64>) -> bool {
         self.applied.wait_for(index)
     }
@@ -69,7 +70,7 @@ impl SharedStatus {
         self.term.load(Ordering::Relaxed)
     }
 
-    /// Who leads; 0 when nobody is known to.
+    /// The leader's id; 0 when no leader is known.
     pub fn leader(&self) -> u64 {
         self.leader.load(Ordering::Relaxed)
     }
@@ -84,7 +85,7 @@ impl SharedStatus {
         self.applied.index()
     }
 
-    /// Times that a leader appeared.
+    /// How often a new leader was seen.
     pub fn leader_changes(&self) -> u64 {
         self.leader_changes.load(Ordering::Relaxed)
     }
@@ -104,7 +105,7 @@ impl SharedStatus {
         self.is_leader.load(Ordering::Relaxed)
     }
 
-    /// Whether this member leads, and nobody else can have been elected: it is the only voter.
+    /// Whether this member leads and is the only voter, so that no other member can have been elected.
     pub(super) fn leads_without_rivals(&self) -> bool {
         self.leads_without_rivals.load(Ordering::SeqCst)
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Time between looks, at most.
+/// Longest time between two rounds.
 const PERIOD_MAX: Duration = Duration::from_millis(100);
 
 /// Runs until the member stops.
@@ -22,7 +22,7 @@ pub(super) fn run(node: &Arc<Node>, consensus: &Consensus) {
             let expired = node.pending.with(|pending| pending.expire(before_ms));
             let count = expired.len() as u64;
             for late in expired {
-                // It may still be applied, and the error says so.
+                // The proposal may still be applied: these errors leave the outcome open.
                 late.waiter.done.end(Err(node.why_late(late.taken.ms)));
             }
             node.metrics.proposals_failed.fetch_add(count, Ordering::Relaxed);
@@ -34,7 +34,8 @@ pub(super) fn run(node: &Arc<Node>, consensus: &Consensus) {
 }
 
 impl Node {
-    /// Ends the proposals and configuration changes that wait for a consensus thread which is stuck, when their time is over.
+    /// Ends queued proposals and configuration changes whose time is over. For a consensus thread that is stuck and
+    /// does not take them.
     pub(super) fn expire_queued(&self) {
         let Some(before) = Instant::now().checked_sub(self.config.request_timeout()) else { return };
         let late = self.inbox.take_late(before);
@@ -46,7 +47,7 @@ impl Node {
         self.metrics.proposals_pending.fetch_sub(count, Ordering::Relaxed);
     }
 
-    /// What a request that came at `since_ms` and was not answered in time is told, by etcd's rules.
+    /// The error for a request that came at `since_ms` and was not answered in time, by etcd's rules.
     fn why_late(&self, since_ms: u64) -> Error {
         let elected_ms = self.status.leader_since_ms();
         let lost_ms = elected_ms.saturating_sub(2 * self.config.election_timeout.as_millis() as u64);

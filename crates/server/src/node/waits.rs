@@ -5,7 +5,7 @@
 
 use rpc::Responder;
 
-/// Is told the result, once, on the thread that has it.
+/// The receiver of a result. It is called once, on the thread that has the result.
 pub(crate) trait Waits<T>: Send {
     /// Takes the result.
     fn end(self: Box<Self>, result: T);
@@ -22,9 +22,9 @@ impl<T, F: FnOnce(T) + Send> Waits<T> for F {
     }
 }
 
-/// Someone who asked and may go before there is an answer.
+/// The originator of a request, who may go before there is an answer.
 pub(crate) trait Asker: Send {
-    /// Whether they have gone, or their time is over.
+    /// Whether the originator has gone or its time is over.
     fn has_gone(&self) -> bool;
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct For<A, F> {
 }
 
 impl<A, F> For<A, F> {
-    /// On behalf of `asker`.
+    /// A receiver that calls `then` with `asker` and the result.
     pub(crate) fn new(asker: A, then: F) -> Box<For<A, F>> {
         Box::new(For { asker, then })
     }

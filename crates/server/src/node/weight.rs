@@ -5,7 +5,7 @@ use budget::{Budget, Claim};
 use rpc::Address;
 use std::sync::Arc;
 
-/// Bytes of a request that wait with its call, on a client's account.
+/// Bytes of a request that stay in memory while its call waits. They count for the client that sent them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Weight {
     bytes: usize,
@@ -13,28 +13,28 @@ pub(crate) struct Weight {
 }
 
 impl Weight {
-    /// Of what the member asks on its own account, or of calls that clients cannot make larger.
+    /// The weight of the member's own requests, and of calls whose size no client can choose.
     pub(crate) const NONE: Weight = Weight { bytes: 0, client: None };
 
-    /// Of so many bytes that `client` has sent.
+    /// The weight of `bytes` bytes that `client` has sent.
     pub(crate) fn of(bytes: usize, client: Address) -> Weight {
         Weight { bytes, client: Some(client) }
     }
 
-    /// Who has sent them.
+    /// The client that sent the bytes; `None` for the member's own requests.
     pub(crate) fn client(self) -> Option<Address> {
         self.client
     }
 
-    /// The same and so many more bytes.
+    /// This weight plus `bytes`.
     #[must_use]
     pub(crate) fn and(self, bytes: usize) -> Weight {
         Weight { bytes: self.bytes.saturating_add(bytes), ..self }
     }
 
-    /// Claims it of the budget; nothing if it is little.
+    /// Claims the weight of the budget; `None` if it is small.
     pub(crate) fn claim(self, budget: &Arc<Budget>) -> Result<Option<Claim>, Error> {
-        // What the member asks itself is nobody's.
+        // The member's own requests count for no client.
         let Some(client) = self.client else { return Ok(None) };
         budget.claim_request(self.bytes, client)
     }
