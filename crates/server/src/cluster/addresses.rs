@@ -4,15 +4,15 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 use telemetry::logging;
 
-/// Name servers may come up together with the members: a host that does not resolve is asked for again this often,
+/// Time between attempts to resolve a host: name servers may come up together with the members.
 const RETRY: Duration = Duration::from_secs(1);
-/// for at most this long.
+/// Longest time of all attempts together.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Why two lists of URLs are not known to be the same.
 #[derive(Debug, thiserror::Error)]
 pub enum AddressError {
-    /// They differ.
+    /// The lists differ.
     #[error("`{}` and `{}` are different places", .0.join(","), .1.join(","))]
     Different(Vec<String>, Vec<String>),
     /// A host has no address.
@@ -20,7 +20,7 @@ pub enum AddressError {
     Unresolved {
         /// The URL.
         url: String,
-        /// What the resolver says.
+        /// The resolver's error.
         reason: String,
     },
 }
@@ -31,7 +31,8 @@ pub(crate) fn authority(url: &str) -> &str {
     rest.split_once('/').map_or(rest, |(authority, _)| authority)
 }
 
-/// Whether both lists name the same places. Hosts are resolved only when the texts differ; `localhost` stays what it is.
+/// Whether both lists name the same addresses. Hosts are resolved only when the texts differ. `localhost` is not
+/// resolved.
 pub(super) fn same(left: &[String], right: &[String], deadline: Instant) -> Result<(), AddressError> {
     let different = || AddressError::Different(left.to_vec(), right.to_vec());
     if left.len() != right.len() {
@@ -45,7 +46,7 @@ pub(super) fn same(left: &[String], right: &[String], deadline: Instant) -> Resu
     if sorted(left.into_iter()) == sorted(right.into_iter()) { Ok(()) } else { Err(different()) }
 }
 
-/// Whether every host has an address by now or soon.
+/// Checks that every host resolves before `deadline`.
 pub(super) fn resolvable(urls: &[String], deadline: Instant) -> Result<(), AddressError> {
     urls.iter().try_for_each(|url| resolve(url, deadline).map(drop))
 }
@@ -68,7 +69,7 @@ fn normal(url: &str) -> String {
     }
 }
 
-/// A socket of this machine has no host.
+/// Whether the URL names a Unix socket, which has no host.
 fn is_unix(url: &str) -> bool {
     url.starts_with("unix:") || url.starts_with("unixs:")
 }

@@ -10,27 +10,27 @@ use std::time::{Duration, Instant};
 use store::Member;
 use telemetry::logging::{self, Value};
 
-/// How long a peer that is up may take to say whether it knows this member already.
+/// How long a founder that is up may take to answer for its members.
 const ASK_FOUNDERS: Duration = Duration::from_secs(1);
-/// How soon founders that belong to another cluster are asked again.
+/// Pause before founders that belong to another cluster are asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
-/// How long a member of the cluster to join may take to name the others.
+/// How long a member of the cluster to join may take to answer.
 const ASK_CLUSTER: Duration = Duration::from_secs(10);
 
 /// Name and peer URLs of founding members.
 pub(crate) type Founders = Vec<(String, Vec<String>)>;
 
-/// What a member without data starts with.
+/// How a member without data starts.
 pub(crate) enum FirstStart {
     /// A founder: the first entries of the log.
     Found(Bootstrap),
-    /// An addition to a cluster that runs: the log comes from there.
+    /// A member that was added to a running cluster, which sends it the log.
     Join(Joining),
 }
 
 /// The identity of a member that was added to a cluster.
 pub(crate) struct Joining {
-    /// The id it was given when it was added.
+    /// The id that the member got when it was added.
     pub(crate) member_id: u64,
     /// The cluster's id.
     pub(crate) cluster_id: u64,
@@ -117,7 +117,7 @@ fn check_duplicates(founders: &Founders) -> Result<(), BootstrapError> {
     Err(BootstrapError::DuplicateUrl(shown(founders)))
 }
 
-/// The founders are one cluster, and this member is the one it says.
+/// Checks that the founders form one cluster, and that this member's advertised URLs are those listed for its name.
 fn check(config: &Config, founders: &Founders) -> Result<(), BootstrapError> {
     let own = own(config, founders)?;
     let deadline = Instant::now() + addresses::PATIENCE;
@@ -142,7 +142,7 @@ fn check(config: &Config, founders: &Founders) -> Result<(), BootstrapError> {
         return Err(error.into());
     }
     check_duplicates(founders)?;
-    // The others may come up, and get their names, later than this one.
+    // Only this member's own hosts must resolve: the other members may come up, and appear in DNS, later.
     addresses::resolvable(&config.advertise_peer_urls, deadline).map_err(BootstrapError::OwnAddress)
 }
 
@@ -170,8 +170,9 @@ fn bootstrap(config: &Config, founders: &Founders) -> Result<Bootstrap, Bootstra
         .ok_or_else(|| BootstrapError::NotAFounder(config.name.clone()))
 }
 
-/// Founders that are up know whether this member ran before, and whether they found the same cluster. Members of another cluster may
-/// be on their way out, when those of a new one take their places one after the other: they are waited for.
+/// Asks the founders that are up whether this member ran before, and whether they belong to the same cluster. Waits a
+/// while for members of another cluster to go: a new cluster may replace an old one at the same addresses, one member
+/// after the other.
 fn ask_founders(
     config: &Config,
     connector: &Connector,
@@ -210,7 +211,7 @@ fn ask_founders(
     }
 }
 
-/// URLs of the others, in a fixed order.
+/// URLs of the other founders, in a fixed order.
 fn others(name: &str, founders: &Founders) -> Vec<String> {
     let others = founders.iter().filter(|founder| founder.0 != name);
     let mut urls: Vec<String> = others.flat_map(|founder| founder.1.iter().cloned()).collect();
@@ -260,7 +261,7 @@ pub(super) fn ask_cluster(connector: &Connector, urls: &[String]) -> Result<remo
     Err(BootstrapError::NoAnswer(reasons.join("; ")))
 }
 
-/// Every member of the cluster must be named, by its URLs; answers the id under which this one is known.
+/// Checks that `named` has the URLs of every member of the cluster. Returns the id of this member in the cluster.
 fn match_members(config: &Config, named: &Founders, existing: &[Member]) -> Result<u64, BootstrapError> {
     let list: Vec<String> =
         existing.iter().map(|member| format!("{{{:x} {} {:?}}}", member.id, member.name, member.peer_urls)).collect();
@@ -294,7 +295,7 @@ fn match_members(config: &Config, named: &Founders, existing: &[Member]) -> Resu
     own_id.ok_or_else(|| fail(format!("none of them is this member ({:?})", config.name)))
 }
 
-/// At least one member must run a cluster version that this release can follow, and none may run another.
+/// At least one member must report a cluster version that this release supports, and no member may report another.
 fn check_versions(connector: &Connector, remotes: &[Member]) -> Result<(), BootstrapError> {
     let mut seen = 0;
     let mut last = String::from("no member told its version");
@@ -310,7 +311,7 @@ fn check_versions(connector: &Connector, remotes: &[Member]) -> Result<(), Boots
         else {
             continue;
         };
-        // A member that waits for its own cluster cannot say yet.
+        // A member whose cluster has not decided its version reports none.
         let Some(version) = super::versions::minor(&versions.cluster) else { continue };
         let (low, high) =
             (super::versions::minor(api::version::MIN_CLUSTER), super::versions::minor(api::version::ETCD));

@@ -18,10 +18,10 @@ use store::Unread;
 
 /// Requests of members are small.
 const BODY_BYTES_MAX: usize = 64 * 1024;
-/// How long a question about a lease waits for this member to be level.
+/// How long a request about a lease waits until this member has applied everything acknowledged.
 const LEVEL_MAX: Duration = Duration::from_secs(1);
 
-/// Time between two attempts to get a turn.
+/// Time between two attempts to begin a hash.
 const LOOK: Duration = Duration::from_millis(20);
 
 type Answer = Response<Vec<u8>>;
@@ -98,7 +98,7 @@ fn promote(node: &Arc<Node>, id: &str) -> Answer {
         node,
         id,
         Box::new(move |changed: change::Changed| {
-            // The peer may have given up.
+            // The thread below may have given up waiting.
             let _ = tell.send(changed);
         }),
     );
@@ -106,7 +106,7 @@ fn promote(node: &Arc<Node>, id: &str) -> Answer {
     let refused = match changed {
         Ok(members) => return with_cluster(node, answer(StatusCode::OK, "application/json", json_list(&members))),
         Err(Error::MemberNotFound) => text(StatusCode::NOT_FOUND, "membership: ID not found"),
-        // Between members this error has a prefix of its own.
+        // The peer protocol has a text of its own for this error.
         Err(Error::MemberNotLearner) => {
             text(StatusCode::PRECONDITION_FAILED, "membership: can only promote a learner member")
         }
@@ -123,7 +123,7 @@ struct HashRequest {
     revision: i64,
 }
 
-/// Lets one member, and one non-member beside it, have a hash made at a time: a hash reads the whole history.
+/// Computes at most one hash at a time for members, and one for non-members: a hash reads the whole history.
 #[derive(Default)]
 pub(crate) struct Hashing {
     members: Mutex<()>,
@@ -131,7 +131,7 @@ pub(crate) struct Hashing {
 }
 
 impl Hashing {
-    /// Waits for the turn of a caller; none if it has gone meanwhile.
+    /// Waits until the caller's hash may begin; `None` if the caller has gone meanwhile.
     fn turn(&self, caller: Caller<'_>) -> Option<MutexGuard<'_, ()>> {
         let turn = if caller.is_member { &self.members } else { &self.non_members };
         while (caller.waits)() {
@@ -154,13 +154,13 @@ fn hash_kv(node: &Node, request: &Request<Vec<u8>>, caller: Caller<'_>, hashing:
     let Ok(wanted) = serde_json::from_slice::<HashRequest>(request.body()) else {
         return text(StatusCode::BAD_REQUEST, "error unmarshalling request");
     };
-    // Every member names its cluster.
+    // Every member sends its cluster id.
     if theirs.is_none() {
         return mismatch();
     }
     let gone = || text(StatusCode::REQUEST_TIMEOUT, "the caller has gone");
     let Some(_turn) = hashing.turn(caller) else { return gone() };
-    // The connection has this thread for itself, and clients do not wait for it.
+    // This thread serves one peer connection only, so it can let the threads that serve clients go first.
     yield_to_others();
     match node.store.hash_kv_while(wanted.revision, caller.waits) {
         Ok(HashKvResponse { header, hash, compact_revision, hash_revision }) => {
@@ -173,7 +173,7 @@ fn hash_kv(node: &Node, request: &Request<Vec<u8>>, caller: Caller<'_>, hashing:
             });
             with_cluster(node, answer(StatusCode::OK, "application/json", body.to_string().into_bytes()))
         }
-        // Between members the text goes without the prefix that clients see.
+        // The peer protocol omits the prefix that clients see.
         Err(Unread::Refused(error)) => {
             text(StatusCode::BAD_REQUEST, error.message().trim_start_matches("etcdserver: "))
         }
@@ -181,7 +181,7 @@ fn hash_kv(node: &Node, request: &Request<Vec<u8>>, caller: Caller<'_>, hashing:
     }
 }
 
-/// The answer to a question about a lease while this member cannot answer.
+/// The answer to a request about a lease that failed before the lease was looked up.
 fn not_level(error: Error) -> Answer {
     match error {
         Error::NotPrimaryLessor => text(StatusCode::INTERNAL_SERVER_ERROR, remote::NOT_PRIMARY),

@@ -12,14 +12,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use store::{ConfChangeContext, Member};
 use telemetry::logging::{self, Value};
 
-/// A connection counts once it has been up for this long.
+/// A member counts as connected once the connection to it has been up for this long.
 const CONNECTED_FOR: Duration = Duration::from_secs(5);
 /// Pause before another member is asked again.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// The members after a change, or why there is none.
 pub(crate) type Changed = Result<Vec<Member>, Error>;
-/// Told them.
+/// Receives the members after a change, or the error.
 pub(crate) type Done = Box<dyn Waits<Changed>>;
 /// A new member and the members with it, or why there is none.
 pub(crate) type Added = Result<(Member, Vec<Member>), Error>;
@@ -39,8 +39,8 @@ fn check(node: &Node, rule: impl FnOnce(&Health<'_>) -> Result<(), Error>) -> Re
     rule(&Health { members: &members, connected: &connected })
 }
 
-/// Whether the members that there are now can have a change. The connections that it takes were up for long enough when it was asked for;
-/// now they need only be up.
+/// Whether the current members allow a change that is about to be proposed. How long the connections have been up was
+/// checked when the change was requested; now they need only be up.
 pub(crate) fn may_be(node: &Node, change: &ConfChange) -> Result<(), Error> {
     if !node.config.strict_reconfig {
         return Ok(());
@@ -50,7 +50,7 @@ pub(crate) fn may_be(node: &Node, change: &ConfChange) -> Result<(), Error> {
     let health = Health { members: &members, connected: &is_active };
     let is_promotion = || ConfChangeContext::of(change).is_ok_and(|context| context.is_promote);
     match change.r#type() {
-        // The log answers that there is no such member.
+        // The change may be proposed: applying it fails because there is no such member.
         ConfChangeType::ConfChangeRemoveNode if members.iter().all(|member| member.id != id) => Ok(()),
         ConfChangeType::ConfChangeRemoveNode => rules::may_remove(&health, id, node.member_id, is_active(id)),
         ConfChangeType::ConfChangeAddNode if is_promotion() => rules::may_promote(&health),
@@ -96,7 +96,7 @@ fn propose(node: &Arc<Node>, kind: ConfChangeType, id: u64, context: Option<Conf
 pub(crate) fn add(node: &Arc<Node>, mut peer_urls: Vec<String>, learner: bool, done: Box<dyn Waits<Added>>) {
     peer_urls.sort_unstable();
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64;
-    // A member that is added belongs to no founding token.
+    // The id of an added member does not depend on the cluster token.
     let id = replica::member_id(&peer_urls, "", Some(seconds));
     let member = Member { id, peer_urls, is_learner: learner, ..Member::default() };
     let allowed = check(node, |health| rules::may_add(health, learner)).and_then(|()| may_learn(node, &member));
@@ -111,7 +111,8 @@ pub(crate) fn add(node: &Arc<Node>, mut peer_urls: Vec<String>, learner: bool, d
     propose(node, kind, id, Some(context), For::new(done, answer));
 }
 
-/// The limit is a flag of each member, so it must not decide while the log is applied: members could come to differ.
+/// The limit of learners is a flag that may differ between members, so it is checked here and not when the entry is
+/// applied: otherwise members could diverge.
 fn may_learn(node: &Node, member: &Member) -> Result<(), Error> {
     if !member.is_learner {
         return Ok(());
@@ -141,7 +142,8 @@ pub(crate) fn update(node: &Arc<Node>, id: u64, peer_urls: Vec<String>, done: Do
     propose(node, ConfChangeType::ConfChangeUpdateNode, id, Some(context), done);
 }
 
-/// Makes a learner a voter. Only the leader knows whether it is ready, and counts; another member asks the leader.
+/// Makes a learner a voter. Only the leader knows whether the learner is ready, and only the leader counts promotions;
+/// another member forwards the request to it.
 pub(crate) fn promote(node: &Arc<Node>, id: u64, done: Done) {
     if !node.status.is_leader() {
         return forward_promotion(node, id, done);
@@ -155,7 +157,7 @@ pub(crate) fn promote(node: &Arc<Node>, id: u64, done: Done) {
         done.end(changed);
     });
     let own = node.clone();
-    // Everything acknowledged must be applied first, or a member that was just added would not be found.
+    // Everything acknowledged must be applied first: otherwise a member that was just added would not be found.
     node.linearize(Weight::NONE, move |allowed| {
         if let Err(error) = allowed {
             return done.end(Err(error));

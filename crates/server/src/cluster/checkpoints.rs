@@ -12,7 +12,7 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 use telemetry::logging;
 
-/// Time between checkpoints. A lease that is shorter gains less than that from a change of leaders.
+/// Time between checkpoints. Shorter leases are left out: a change of leader extends them by less than this anyway.
 const INTERVAL: Duration = Duration::from_secs(300);
 /// Leases in one entry.
 const BATCH: usize = 1000;
@@ -45,9 +45,10 @@ fn write(node: &Arc<Node>) {
 
 /// Proposes a checkpoint of these leases; `None` on a member that does not keep their deadlines.
 ///
-/// Under the lessor's lock: a renewal comes before, and counts, or it comes after, and what it proposes to take the checkpoint back
-/// stands after it in the log. For the same reason the checkpoint is proposed in the term in which it was made or not at all: a later
-/// leader has renewed leases that this one knows nothing of.
+/// The lessor's lock orders renewals and the checkpoint. The checkpoint contains an earlier renewal; a later renewal
+/// proposes to revoke the checkpoint, and that entry follows it in the log. For the same reason the checkpoint is
+/// proposed only in the term in which it was made: a later leader may have renewed leases without this member's
+/// knowledge.
 fn propose(node: &Arc<Node>, leases: &[i64]) -> Option<Receiver<Result<(), Error>>> {
     node.lessor.with(|lessor| {
         let term = node.status.term();
@@ -63,15 +64,15 @@ fn propose(node: &Arc<Node>, leases: &[i64]) -> Option<Receiver<Result<(), Error
     })
 }
 
-/// What has to be taken back.
+/// Checkpoints that renewals have made wrong.
 struct Noted {
     request: Vec<u8>,
-    /// Leases, and the checkpoints of this leader that have them.
+    /// Each lease with the number of this leader's checkpoint that contains it.
     checkpoints: Vec<(i64, u64)>,
 }
 
 impl Noted {
-    /// What was noted of the time these leases have left, in the log or on its way there.
+    /// The checkpoints of these leases, applied or proposed; `None` if there are none.
     fn of(node: &Node, leases: &[i64]) -> Option<Noted> {
         let granted = node.store.leases();
         node.lessor.with(|lessor| {
@@ -95,12 +96,13 @@ impl Noted {
     }
 }
 
-/// Whether something was noted of the time that this lease has left.
+/// Whether a checkpoint of this lease is in effect.
 pub(super) fn is_noted(lease: &store::Lease) -> bool {
     lease.remaining_ttl > 0
 }
 
-/// Takes back the checkpoints of renewed leases before the renewal is answered: otherwise the next leader would end them too soon.
+/// Revokes the checkpoints of renewed leases before the renewal is answered: otherwise the next leader would end these
+/// leases too soon.
 pub(super) fn forget(node: &Arc<Node>, leases: &[i64], done: impl FnOnce(Result<(), Error>) + Send + 'static) {
     let Some(noted) = Noted::of(node, leases) else { return done(Ok(())) };
     let request = noted.request.clone();
@@ -114,7 +116,7 @@ pub(super) fn forget(node: &Arc<Node>, leases: &[i64], done: impl FnOnce(Result<
     node.propose(node.as_member(), RaftRequest::LeaseCheckpoint, &request, Box::new(answer));
 }
 
-/// The same for one lease, on a thread that may block.
+/// Like [`forget`] for one lease, on a thread that may block.
 pub(super) fn forget_and_wait(node: &Arc<Node>, lease: i64) -> Result<(), Error> {
     let Some(noted) = Noted::of(node, &[lease]) else { return Ok(()) };
     publish::propose_and_wait(node, RaftRequest::LeaseCheckpoint, &noted.request)?;

@@ -4,22 +4,23 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// What a peer said counts for this long: it is asked again every second.
+/// A peer's refusal counts for this long. The peer is asked again every second.
 const SAID_FOR: Duration = Duration::from_secs(5);
-/// For how long there must be no quorum left. Others may be started one after the other, each in the place of a member of the cluster
-/// before, which runs until then.
+/// How long a quorum must be impossible before the member ends. A new cluster may replace an old one, one member after
+/// the other; until then the old members answer at these addresses.
 pub(super) const PATIENCE: Duration = Duration::from_secs(12);
 
 /// Peers that said that they belong to another cluster.
 #[derive(Default)]
 pub(crate) struct ClusterMismatch {
     said: BTreeMap<u64, Instant>,
-    /// Since when they have been too many.
+    /// Since when these peers have made a quorum impossible.
     since: Option<Instant>,
 }
 
 impl ClusterMismatch {
-    /// Notes what a peer said; answers whether the voters that are left have been too few for long. `voters` has this member too.
+    /// Notes a peer's refusal. Returns whether the remaining voters have been too few for a quorum for [`PATIENCE`].
+    /// `voters` includes this member.
     pub(crate) fn met(&mut self, peer: u64, voters: &[u64], now: Instant) -> bool {
         self.said.insert(peer, now);
         self.said.retain(|_, said| now.saturating_duration_since(*said) <= SAID_FOR);

@@ -15,7 +15,7 @@ use api::etcdserverpb::{
 use std::time::Duration;
 use telemetry::logging::{self, Value};
 
-/// Time between looks for the members that are missing.
+/// Time between two reads while members are missing.
 const LOOK: Duration = Duration::from_millis(500);
 /// The longest pause before a failed request is tried again.
 const PAUSE_MAX: Duration = Duration::from_secs(16);
@@ -23,16 +23,16 @@ const PAUSE_MAX: Duration = Duration::from_secs(16);
 /// Why the other cluster does not name the members. If it cannot be reached, the member waits instead.
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoveryError {
-    /// The size of the cluster was not written.
+    /// The discovery cluster has no key with the size.
     #[error("size key not found: put the number of members at `{0}` first")]
     SizeNotFound(String),
-    /// The plan makes no sense.
+    /// The size is not a positive number.
     #[error("size key is bad: `{0}` must be a number above 0")]
     BadSize(String),
-    /// Enough members were there first.
+    /// Enough members registered before this one.
     #[error("cluster is full: {0} other members have registered under this token")]
     Full(usize),
-    /// What is written there does not name members.
+    /// A registered value does not name members.
     #[error("invalid peer URL in `{0}`")]
     InvalidUrl(String),
     /// The other cluster does not let this member in.
@@ -46,7 +46,7 @@ pub enum DiscoveryError {
     Io(#[from] std::io::Error),
 }
 
-/// Registers this member and waits until all are there; answers name and URLs of each.
+/// Registers this member and waits until all founders have registered. Returns the name and URLs of each.
 pub(super) fn join(discovery: &Discovery, member_id: u64, own: &str) -> Result<Founders, DiscoveryError> {
     let endpoints = Endpoint::all(&discovery.endpoints, &discovery.tls).map_err(DiscoveryError::Tls)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -110,7 +110,7 @@ impl Registry<'_> {
         size.filter(|size| *size > 0).ok_or(DiscoveryError::BadSize(key))
     }
 
-    /// Everyone registered, first come first.
+    /// All registered members, in the order of their registration.
     async fn members(&mut self) -> Result<Vec<Entry>, DiscoveryError> {
         let prefix = format!("{}/members", self.prefix());
         let mut end = prefix.clone().into_bytes();
@@ -130,7 +130,7 @@ impl Registry<'_> {
         Ok(entries)
     }
 
-    /// Asks until there is an answer: the other cluster may come up later than its founders-to-be.
+    /// Retries until there is an answer: the discovery cluster may come up later than this member.
     async fn call<A: api::Message + Default>(
         &mut self,
         method: &str,
@@ -183,7 +183,7 @@ impl Registry<'_> {
     }
 }
 
-/// A member that comes when all places are taken is none.
+/// Fails if all places were taken before this member registered.
 fn check_place(members: &[Entry], own_key: &str, size: usize) -> Result<(), DiscoveryError> {
     match members.iter().position(|member| member.key == own_key) {
         Some(place) if place < size => Ok(()),

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use store::Downgrade;
 use telemetry::logging;
 
-/// The release a request names: `3.6`, `3.6.0`, or with what semantic versions may carry after that.
+/// The release that a request names: `3.6` or `3.6.0`, the latter with an optional pre-release or build suffix of
+/// semantic versions.
 pub(crate) fn target(text: &str) -> Result<Minor, Error> {
     semantic(text).or_else(|| semantic(&format!("{text}.0"))).ok_or(Error::WrongDowngradeVersionFormat)
 }
@@ -25,7 +26,7 @@ fn semantic(text: &str) -> Option<Minor> {
     (parts.next().is_none() && is_label(build) && is_label(pre)).then_some(version)
 }
 
-/// The one release that a cluster of this version can go down to.
+/// The release before this one, the only one to which a cluster of this version can be downgraded.
 pub(super) fn below((major, minor): Minor) -> Option<Minor> {
     minor.checked_sub(1).map(|minor| (major, minor))
 }
@@ -45,13 +46,13 @@ pub(crate) fn check(node: &Node, target: Minor) -> Result<(), Error> {
     if members.downgrade.enabled { Err(Error::DowngradeInProcess) } else { Ok(()) }
 }
 
-/// What the log is told when one begins, or ends without a target.
+/// The request for the log that begins a downgrade to `target`, or ends it (`None`).
 pub(crate) fn request(target: Option<Minor>) -> Vec<u8> {
     let ver = target.map_or(String::new(), shown);
     DowngradeInfoSetRequest { enabled: target.is_some(), ver }.encode_to_vec()
 }
 
-/// Ends the downgrade once every member runs the release that was aimed at.
+/// Ends the downgrade once every member runs the target release.
 pub(super) fn end_if_done(node: &Arc<Node>, versions: impl FnOnce() -> Option<Vec<Minor>>) {
     let Some(target) = under_way(&node.store.members().downgrade) else { return };
     if versions().is_none_or(|versions| versions.iter().any(|version| *version != target)) {

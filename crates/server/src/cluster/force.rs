@@ -6,7 +6,7 @@ use replica::Restored;
 use std::collections::BTreeSet;
 use store::{ConfChangeContext, Member};
 
-/// A removed member cannot continue alone: its id never comes back.
+/// The member was removed, so it cannot continue alone: a removed id never comes back.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "cannot force a new cluster from this data: the cluster has removed this member, {0:x}, for good; start from the data of \
@@ -16,18 +16,19 @@ pub struct RemovedForGood(u64);
 
 /// What this member must write to its log before it starts.
 pub(crate) struct Forced {
-    /// Entries that remove every other member, after everything that is in the log and stays.
+    /// Entries that remove every other member. They follow the entries of the log that are kept.
     pub(crate) entries: Vec<Entry>,
-    /// The members they remove.
+    /// The members that these entries remove.
     pub(crate) removed: Vec<u64>,
 }
 
-/// Adds the removal of every other member to the restored log, and takes all of it as committed. Ids stay.
+/// Appends the removal of every other member to the restored log, and marks the whole log as committed. The ids of this
+/// member and the cluster stay.
 ///
-/// The last entries of a follower were often acknowledged by its leader before the follower heard that they are committed. To
-/// leave them out, as etcd does, would lose those writes; to keep one that nobody acknowledged harms nobody, since its client was
-/// told nothing. But its own removal, not known to be committed, is cut off with what follows: it could never be taken back.
-/// `removed` are those that the store knows to be removed.
+/// The last entries of a follower were often acknowledged by its leader before the follower heard that they are
+/// committed. Dropping them, as etcd does, would lose those writes. Keeping an entry that was never acknowledged does
+/// no harm: its client has no answer. Only an uncommitted removal of this member is cut off, with all entries behind
+/// it, because a removal can never be undone. `removed` are the removed members that the store knows.
 pub(crate) fn force(
     restored: &mut Restored,
     own_id: u64,
@@ -40,17 +41,17 @@ pub(crate) fn force(
     let last = restored.entries.last().map_or(restored.applied, Entry::index);
     let mut changes: Vec<ConfChange> = Vec::new();
     let others: Vec<u64> = ids.iter().copied().filter(|id| *id != own_id).collect();
-    // This member first: a cluster must not be left without a voter on the way.
+    // This member is added first: the cluster must have a voter after every change.
     if !ids.contains(&own_id) || learner {
         let member = Member { id: own_id, peer_urls: peer_urls.to_vec(), ..Member::default() };
         let context = ConfChangeContext { member, is_promote: learner };
         changes.push(change(ConfChangeType::ConfChangeAddNode, own_id, Some(context)));
     }
     changes.extend(others.iter().map(|id| change(ConfChangeType::ConfChangeRemoveNode, *id, None)));
-    // What was cut off goes from the disk when something takes its place.
+    // Entries that were cut off are gone from the disk only when another entry takes their place.
     let blank = cut.then(|| (EntryType::EntryNormal, Vec::new()));
     let changes: Vec<_> = changes.iter().map(|change| (EntryType::EntryConfChange, change.encode_to_vec())).collect();
-    // A term of their own: a leader of the last one may have given these indexes to other entries.
+    // The new entries get a new term: a leader of the last term may have other entries at these indexes.
     let known = restored.hard_state.term().max(restored.applied_term);
     let term = if blank.is_some() || !changes.is_empty() { known.saturating_add(1) } else { known };
     let entries: Vec<Entry> = (last + 1..)
@@ -64,7 +65,7 @@ pub(crate) fn force(
         .collect();
     restored.entries.extend(entries.iter().cloned());
     if term > restored.hard_state.term() {
-        // Only this member can have led the term that no other member knows.
+        // No other member knows the new term, so only this member can have led it.
         restored.hard_state.vote = Some(if entries.is_empty() { 0 } else { own_id });
     }
     restored.hard_state.term = Some(term);
@@ -72,8 +73,8 @@ pub(crate) fn force(
     Ok(Forced { entries, removed: others })
 }
 
-/// Cuts this member's removal off the restored log, with all that follows it; answers whether there was one. Refused when it is
-/// committed.
+/// Cuts this member's removal and all entries behind it off the restored log. Returns whether there was a removal.
+/// Fails if the removal is committed.
 fn cut_own_removal(restored: &mut Restored, own_id: u64, removed: &BTreeSet<u64>) -> Result<bool, RemovedForGood> {
     if removed.contains(&own_id) {
         return Err(RemovedForGood(own_id));
@@ -177,8 +178,8 @@ mod tests {
         assert_eq!((restored.hard_state.term(), restored.hard_state.vote()), (4, 2));
     }
 
-    /// The members left behind may have other entries of the last term at the same indexes: the two histories must not be taken for
-    /// one, neither by logs nor by a member that hears both.
+    /// The members left behind may have other entries of the last term at the same indexes. Neither a log nor a member
+    /// that hears both clusters may take the two histories for one.
     #[test]
     fn its_entries_have_a_term_that_nobody_else_has_led() {
         for (term, applied_term, own) in [(3, 2, 4), (0, 2, 3), (2, 2, 3)] {
@@ -188,7 +189,7 @@ mod tests {
             let forced = force(&mut restored, 2, &[]);
             assert!(forced.entries.iter().all(|entry| entry.term() == own));
             assert_eq!((restored.hard_state.term(), restored.hard_state.vote()), (own, 2));
-            // Raft takes it as it is.
+            // Raft accepts the state.
             let config = replica::Config {
                 id: 2,
                 election_ticks: 10,

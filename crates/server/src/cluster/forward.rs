@@ -27,8 +27,9 @@ pub(crate) fn leader_urls(node: &Node, deadline: Instant) -> Option<Vec<String>>
 }
 
 impl Node {
-    /// Runs a call to another member on a thread that may block, on the account of `client` if it is one's. When too many wait,
-    /// `refused` is called instead; `owner`, who waits for the outcome, goes to whichever it is.
+    /// Runs a call to another member on a thread that may block. The call counts for `client`, if there is one. When
+    /// too many calls wait, `refused` is called instead. `owner`, which waits for the outcome, is passed to the closure
+    /// that is called.
     pub(crate) fn forward<T: Send + 'static>(
         self: &Arc<Self>,
         client: Option<Address>,
@@ -51,7 +52,7 @@ impl Node {
         }
     }
 
-    /// Continues such a call behind all others that wait.
+    /// Continues a call of [`Node::forward`] behind all calls that wait.
     pub(crate) fn forward_on(
         self: &Arc<Self>,
         client: Option<Address>,
@@ -61,7 +62,7 @@ impl Node {
         self.forwards.run_on(client, Box::new(move |kept| call(&node, kept)));
     }
 
-    /// Since when this member is connected to another one.
+    /// Since when this member has been connected to member `id`.
     pub(crate) fn active_since(&self, id: u64) -> Option<Instant> {
         self.peers.get()?.active_since(id)
     }
@@ -70,7 +71,7 @@ impl Node {
     pub(crate) fn wait_linearized(self: &Arc<Self>, patience: Duration) -> Result<(), Error> {
         let (tell, told) = sync_channel(1);
         self.linearize(Weight::NONE, move |allowed| {
-            // The waiting call may have been given up.
+            // The waiting thread may have given up.
             let _ = tell.send(allowed);
         });
         told.recv_timeout(patience).unwrap_or(Err(Error::Timeout))

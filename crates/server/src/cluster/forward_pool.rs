@@ -14,10 +14,10 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 /// Threads that wait for answers of the leader.
 const THREADS: usize = 8;
 
-/// Has the connection that its thread keeps to the leader.
+/// A call. It gets the connection to the leader that its thread keeps open.
 pub(super) type Job = Box<dyn FnOnce(&mut Kept) + Send>;
 
-/// The threads and what waits for them.
+/// The threads and the queue of their jobs.
 pub(crate) struct ForwardPool {
     queue: Arc<Queue>,
     waiting_max: usize,
@@ -32,9 +32,9 @@ struct Queue {
 
 #[derive(Default)]
 struct State {
-    /// None is empty.
+    /// Jobs by origin; no queue is empty.
     jobs: HashMap<Origin, VecDeque<Job>>,
-    /// Whose turn it is next: each origin that has jobs, once.
+    /// The order in which origins get the next thread: each origin with jobs, once.
     turns: VecDeque<Origin>,
     waiting: usize,
     is_closed: bool,
@@ -65,7 +65,7 @@ impl State {
 }
 
 impl Queue {
-    /// The next job; none once the member has gone. Connections that are not used meanwhile are closed.
+    /// Waits for the next job; `None` once the pool is closed. Closes a connection that stays unused for too long.
     fn take(&self, kept: &mut Kept) -> Option<Job> {
         let mut state = lock(&self.state);
         loop {
@@ -89,7 +89,7 @@ impl Queue {
 }
 
 impl ForwardPool {
-    /// Starts the threads; `waiting_max` jobs may wait for them, of one origin half as many.
+    /// Starts the threads. At most `waiting_max` jobs may wait, and at most half as many of one origin.
     pub(crate) fn start(waiting_max: usize) -> io::Result<ForwardPool> {
         let queue = Arc::<Queue>::default();
         for number in 0..THREADS {
@@ -105,12 +105,12 @@ impl ForwardPool {
         Ok(ForwardPool { queue, waiting_max, refused: AtomicU64::new(0) })
     }
 
-    /// Queues a job on a client's account; false when too many wait.
+    /// Queues a job of `client`; false when too many wait.
     pub(super) fn try_run(&self, client: Option<Address>, job: Job) -> bool {
         let origin = Origin::of(client.and_then(|client| client.ip()));
         let mut state = lock(&self.queue.state);
         let of_origin = state.jobs.get(&origin).map_or(0, VecDeque::len);
-        // Others find half of the places free.
+        // One origin gets at most half of the places, so the others always find room.
         if state.waiting >= self.waiting_max || of_origin >= self.waiting_max.div_ceil(2) {
             drop(state);
             self.refused.fetch_add(1, Ordering::Relaxed);
@@ -122,7 +122,7 @@ impl ForwardPool {
         true
     }
 
-    /// Queues the rest of a job that had a thread. It is never refused: there are no more of them than threads.
+    /// Queues the rest of a job that had a thread. It is never refused: there are at most as many such jobs as threads.
     pub(super) fn run_on(&self, client: Option<Address>, job: Job) {
         lock(&self.queue.state).add(Origin::of(client.and_then(|client| client.ip())), job);
         self.queue.arrived.notify_one();
@@ -133,7 +133,7 @@ impl ForwardPool {
         lock(&self.queue.state).waiting
     }
 
-    /// Jobs that found no place.
+    /// Jobs that were refused because too many waited.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
@@ -143,7 +143,7 @@ impl Drop for ForwardPool {
     fn drop(&mut self) {
         let mut state = lock(&self.queue.state);
         state.is_closed = true;
-        // They may refer to the member.
+        // The jobs are dropped without the lock, because they may own the member.
         let jobs = std::mem::take(&mut state.jobs);
         drop(state);
         self.queue.arrived.notify_all();
@@ -170,7 +170,7 @@ mod tests {
             let (held, begin) = (held.clone(), begin.clone());
             let wait = move |_: &mut Kept| {
                 begin.send(()).expect("the test runs");
-                // Ends when there is no sender any more.
+                // Returns when the sender is dropped.
                 let _ = lock(&held).recv();
             };
             assert!(forwards.try_run(None, Box::new(wait)));
@@ -190,7 +190,7 @@ mod tests {
         let (tell, told) = channel();
         let run = |name: &'static str, host: u8| {
             let tell = tell.clone();
-            // One after the other, so that the order in which they are taken up can be told.
+            // The jobs run one after the other, so the order in which they start is known.
             forwards.try_run(client(host), Box::new(move |_| tell.send(name).expect("the test runs")))
         };
         let greedy = (0..100).filter(|_| run("greedy", 1)).count();

@@ -11,13 +11,13 @@ use rustls::pki_types::ServerName;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An answer larger than this is none: a few members' URLs are expected.
+/// A larger answer is an error: the URLs of a few members are expected.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// Nothing came in time.
+    /// No answer came in time.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
     /// The other side refused, or cannot be reached.
@@ -28,19 +28,19 @@ pub enum CallError {
         /// Its reason.
         text: String,
     },
-    /// What came is no gRPC answer.
+    /// The answer is not gRPC.
     #[error("unreadable answer: {0}")]
     Unreadable(String),
 }
 
-/// Where another cluster is reached.
+/// An endpoint of another cluster.
 pub(super) struct Endpoint {
     authority: String,
     tls: Option<Encryption>,
 }
 
 impl Endpoint {
-    /// The endpoints of these URLs. Those with `https` are reached over TLS, for which `options` name files.
+    /// The endpoints of these URLs. `https` URLs use TLS with the files that `options` name.
     pub(super) fn all(urls: &[String], options: &Tls) -> Result<Vec<Endpoint>, String> {
         let is_secure = |url: &String| url.starts_with("https://");
         let config = if urls.iter().any(is_secure) { Some(tls::discovery(options)?) } else { None };
@@ -72,7 +72,7 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    /// It connects when it is used.
+    /// A channel that connects at its first call.
     pub(super) fn new(endpoint: &Endpoint, patience: Duration) -> Channel {
         let options = Options {
             connect_timeout: patience,

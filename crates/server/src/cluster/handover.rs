@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use telemetry::logging::{self, Value};
 
-/// A leader that stops waits at most this long for its successor: the process is to be gone soon after.
+/// A leader that stops waits at most this long for its successor, so that the process ends soon.
 const PATIENCE: Duration = Duration::from_millis(700);
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Checks that leadership may go to `target` and starts the transfer; `done` once the target leads, or the request's time is over.
+/// Checks that leadership may go to `target` and starts the transfer. Calls `done` once the target leads, or the
+/// request's time is over.
 pub(crate) fn move_leader(node: &Arc<Node>, target: u64, done: impl FnOnce(Result<(), Error>) + Send + 'static) {
     if !node.status.is_leader() {
         return done(Err(Error::NotLeader));
@@ -27,7 +28,7 @@ pub(crate) fn move_leader(node: &Arc<Node>, target: u64, done: impl FnOnce(Resul
     node.forward(None, done, wait, |done, error| done(Err(error)));
 }
 
-/// Hands over and waits; whether `target` leads.
+/// Starts the transfer and waits. Returns whether `target` leads.
 fn transfer(node: &Arc<Node>, target: u64, patience: Duration) -> bool {
     let began = Instant::now();
     logging::info(
@@ -49,7 +50,8 @@ fn transfer(node: &Arc<Node>, target: u64, patience: Duration) -> bool {
     true
 }
 
-/// Before stopping: a leader hands over to the voter it has been connected to for longest.
+/// Called before the member stops: a leader transfers leadership to the voter to which it has been connected for
+/// longest.
 pub(crate) fn before_stopping(node: &Arc<Node>) {
     if !node.status.is_leader() {
         return;

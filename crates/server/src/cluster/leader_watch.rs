@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// Election time-outs without a leader after which the streams end.
 const TIMEOUTS: u32 = 3;
 
-/// Watches for the leader until the member stops.
+/// Ends the streams when there has been no leader for too long. Runs until the member stops.
 pub(crate) fn run(node: &Node) {
     let mut seen = Instant::now();
     let pause = (node.config.election_timeout / 10).clamp(Duration::from_millis(10), Duration::from_millis(100));

@@ -6,7 +6,7 @@ use rpc::StreamWaker;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-/// The streams that are to end with the leader.
+/// The streams that end when the leader is lost.
 #[derive(Default)]
 pub(crate) struct Leaderless {
     streams: Mutex<Vec<(Weak<AtomicBool>, StreamWaker)>>,
@@ -17,7 +17,8 @@ impl Leaderless {
     pub(crate) fn add(&self, waker: StreamWaker) -> Arc<AtomicBool> {
         let lost = Arc::new(AtomicBool::new(false));
         let mut streams = lock(&self.streams);
-        // The ended ones go before the list grows, so it stays as long as twice the open ones at most.
+        // Ended streams are dropped before the list grows, so the list has at most twice as many places as there are
+        // open streams.
         if streams.len() == streams.capacity() {
             streams.retain(|(stream, _)| stream.strong_count() > 0);
         }

@@ -16,24 +16,25 @@ use telemetry::logging::{self, Value};
 
 /// One call to the leader may take this long.
 const CALL_MAX: Duration = Duration::from_secs(5);
-/// Leases that are renewed at the leader before it is another client's turn.
+/// Leases of one client that are renewed at the leader before the thread takes another client's work.
 const PIECE: usize = 64;
 /// Pause before the leader is asked again.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// Times to live in seconds, in the order of the leases; 0 for one that is not there.
+/// Times to live in seconds, in the order of the leases; 0 for a lease that does not exist.
 pub(crate) type Renewed = Result<Vec<i64>, Error>;
 
 /// A client that keeps leases alive.
 #[derive(Clone)]
 pub(crate) struct Keeper {
-    /// Where it is.
+    /// The client's address.
     pub(crate) client: Address,
-    /// Whether it still waits.
+    /// Tells whether the client still waits.
     pub(crate) waker: StreamWaker,
 }
 
-/// Renews leases that [`renew_at_once`] does not; `done` is called once, on any thread, unless the client has gone.
+/// Renews leases for which [`renew_at_once`] returned `None`. `done` is called once, on any thread, unless the client
+/// has gone.
 pub(crate) fn renew(node: &Arc<Node>, keeper: Keeper, leases: Vec<i64>, done: impl FnOnce(Renewed) + Send + 'static) {
     let forward = |node: &Arc<Node>, leases: Vec<i64>, done: DoneRenewing| {
         Renewal { keeper, renewed: Vec::with_capacity(leases.len()), leases, done }.begin(node);
@@ -41,9 +42,10 @@ pub(crate) fn renew(node: &Arc<Node>, keeper: Keeper, leases: Vec<i64>, done: im
     if !node.status.is_leader() {
         return forward(node, leases, Box::new(done));
     }
-    // One that has lost the quorum may not know yet that another leader counts down the same leases.
+    // A leader that has lost the quorum may not know yet that another leader keeps the deadlines.
     confirm(node, move |own, allowed| match allowed {
-        // Renewed first: a checkpoint is either of the new time, or taken back after it in the log.
+        // The lease is renewed before its checkpoints are revoked: a checkpoint either has the new time, or is revoked
+        // by an entry behind it.
         Ok(()) => hand_over(&own.clone(), move || match renew_here(&own, &leases) {
             None => forward(&own, leases, Box::new(done)),
             Some(renewed) => checkpoints::forget(&own, &leases, move |forgotten| match forgotten {
@@ -52,17 +54,18 @@ pub(crate) fn renew(node: &Arc<Node>, keeper: Keeper, leases: Vec<i64>, done: im
             }),
         }),
         Err(Error::Stopped) => done(Err(Error::Stopped)),
-        // The client turns to another member.
+        // The client then tries another member.
         Err(_) => done(Err(Error::NotPrimaryLessor)),
     });
 }
 
-/// Renews a lease where that needs neither a question to the others nor the log; `None` when it does, or when the lease may be gone.
+/// Renews a lease if that needs neither other members nor the log. `None` if it needs them, or if the lease may be
+/// gone.
 pub(crate) fn renew_at_once(node: &Arc<Node>, lease: i64) -> Option<i64> {
     if !node.status.is_leader() || !node.config.gates.is_on(Gate::FastLeaseKeepAlive) {
         return None;
     }
-    // The deadline goes a little later than a lease that was revoked.
+    // A revoked lease leaves the store a little before its deadline is dropped.
     let may_renew = || node.store.leases().get(lease).is_some_and(|granted| !checkpoints::is_noted(&granted));
     let renewed = node.lessor.renew_at_once(lease, || node.now_ms(), may_renew)?;
     if renewed.asks {
@@ -71,7 +74,7 @@ pub(crate) fn renew_at_once(node: &Arc<Node>, lease: i64) -> Option<i64> {
     renewed.ttl_seconds
 }
 
-/// Asks the others whether this member leads, and notes it.
+/// Confirms by a read index that this member leads, and tells the lessor.
 fn confirm(node: &Arc<Node>, done: impl FnOnce(Arc<Node>, Result<(), Error>) + Send + 'static) {
     let own = node.clone();
     let asked_ms = node.now_ms();
@@ -83,10 +86,10 @@ fn confirm(node: &Arc<Node>, done: impl FnOnce(Arc<Node>, Result<(), Error>) + S
     });
 }
 
-/// Renews on the member that keeps the deadlines; `None` on any other.
+/// Renews leases on the leader, which keeps the deadlines; `None` on any other member.
 pub(super) fn renew_here(node: &Node, leases: &[i64]) -> Option<Vec<i64>> {
     let granted = node.store.leases();
-    // The deadline goes a little later than a lease that was revoked.
+    // A revoked lease leaves the store a little before its deadline is dropped.
     node.lessor.renew(leases, || node.now_ms(), |lease| granted.exists(lease))
 }
 
@@ -96,7 +99,7 @@ type DoneRenewing = Box<dyn FnOnce(Renewed) + Send>;
 struct Renewal {
     keeper: Keeper,
     leases: Vec<i64>,
-    /// Of the first of them.
+    /// Times to live of the leases renewed so far.
     renewed: Vec<i64>,
     done: DoneRenewing,
 }
@@ -108,12 +111,12 @@ impl Renewal {
         node.forward(client, self, work, |renewal, error| (renewal.done)(Err(error)));
     }
 
-    /// Renews some, and waits for the next turn with the rest.
+    /// Renews one piece, and queues the rest behind the work of other clients.
     fn go_on(mut self, node: &Arc<Node>, kept: &mut Kept) {
         let piece = self.leases.iter().skip(self.renewed.len()).take(PIECE);
         let mut renewed = Vec::with_capacity(PIECE);
         for lease in piece {
-            // The client no longer waits for the others either.
+            // The client has gone, so the remaining leases are not renewed.
             if self.keeper.waker.is_canceled() {
                 return;
             }
@@ -130,7 +133,7 @@ impl Renewal {
     }
 }
 
-/// Asks whoever leads until there is an answer or the time of a request is over.
+/// Asks the current leader until there is an answer or the time of a request is over.
 fn ask_leader<T>(node: &Node, mut ask: impl FnMut(&str, Duration) -> Result<T, CallError>) -> Result<T, Error> {
     let deadline = Instant::now() + node.config.request_timeout();
     let mut answered = false;
@@ -156,10 +159,10 @@ fn ask_leader<T>(node: &Node, mut ask: impl FnMut(&str, Duration) -> Result<T, C
     })
 }
 
-/// What came of a question about a lease.
+/// The remaining time of a lease, or the error.
 pub(crate) type TimeToLive = Result<LeaseTimeToLiveResponse, Error>;
 
-/// The time a lease has left; `done` is called once, on any thread. The header is for the caller to fill in.
+/// Passes the remaining time of a lease to `done`, once, on any thread. The caller fills in the header.
 pub(crate) fn time_to_live(
     node: &Arc<Node>,
     client: Address,
@@ -175,13 +178,13 @@ pub(crate) fn time_to_live(
         let keys = if request.keys { own.store.leases().keys_count(request.id) } else { 0 };
         let look = move |node: &Arc<Node>, done: DoneAsking| match time_to_live_here(node, &request) {
             Ok(found) => done(Ok(found.unwrap_or_else(|| gone(&request)))),
-            // Leadership went away in between.
+            // This member has lost leadership in the meantime.
             Err(Error::NotPrimaryLessor) => forward_time_to_live(node, client, request, done),
             Err(error) => done(Err(error)),
         };
         match allowed {
             Ok(()) if keys <= limits::INLINE_SORT_KEYS_MAX => look(&own, done),
-            // Consensus waits for this thread.
+            // Consensus may wait for this thread, so a long list of keys is sorted elsewhere.
             Ok(()) => {
                 let node = own.clone();
                 if let Err(done) = own.slow.try_give(done, move |done| look(&node, done)) {
@@ -197,7 +200,7 @@ fn gone(request: &LeaseTimeToLiveRequest) -> LeaseTimeToLiveResponse {
     LeaseTimeToLiveResponse { id: request.id, ttl: -1, ..Default::default() }
 }
 
-/// On the member that keeps the deadlines; `Ok(None)` for a lease that is not there.
+/// The remaining time of a lease, on the member that keeps the deadlines; `Ok(None)` if the lease does not exist.
 pub(super) fn time_to_live_here(
     node: &Node,
     request: &LeaseTimeToLiveRequest,

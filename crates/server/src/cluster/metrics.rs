@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Default)]
 pub struct ClusterMetrics {
     promotions: AtomicU64,
-    /// By the text of the reason; there are only a few.
+    /// Refused promotions by the text of the reason; there are only a few reasons.
     failures: Mutex<BTreeMap<&'static str, u64>>,
 }
 

@@ -14,13 +14,13 @@ use telemetry::logging::{self, Value};
 const RETRY: Duration = Duration::from_millis(10);
 /// How long a member that is otherwise ready waits for the leader to decide the cluster's version.
 const VERSION: Duration = Duration::from_secs(1);
-/// Time between warnings while it does not succeed.
+/// Time between warnings while publishing fails.
 const WARN: Duration = Duration::from_secs(7);
 
-/// How often a wait looks whether the member stops.
+/// How often a wait checks whether the member stops.
 const STOP_CHECK: Duration = Duration::from_millis(200);
 
-/// Tries until it is done or the member stops.
+/// Publishes the member. Retries until that succeeds or the member stops.
 pub(crate) fn publish(node: &Arc<Node>) -> Result<(), Error> {
     let attributes =
         Attributes { name: node.config.name.clone(), client_urls: node.config.advertise_client_urls.clone() };
@@ -51,7 +51,8 @@ pub(crate) fn publish(node: &Arc<Node>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Waits a while for the cluster's version, which clients of a ready member should find. Nothing depends on it.
+/// Waits a while for the cluster's version, because clients of a ready member should see it. No other code relies on
+/// the wait.
 fn await_version(node: &Node) {
     let deadline = Instant::now() + VERSION;
     while node.store.cluster_version().is_empty() && Instant::now() < deadline && !node.stopping.load(Ordering::Relaxed)
@@ -68,14 +69,14 @@ fn decide_alone(node: &Arc<Node>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Sends a request through the log and waits for what comes of it.
+/// Sends a request through the log and waits for the outcome.
 pub(super) fn propose_and_wait(node: &Arc<Node>, kind: RaftRequest, request: &[u8]) -> Result<(), Error> {
     let (done, told) = told();
     node.propose(node.as_member(), kind, request, done);
     wait(node, &told)
 }
 
-/// A way to propose, and a receiver of the result.
+/// A callback for a proposal, and the receiver of its result.
 pub(super) fn told() -> (node::Done, Receiver<Result<(), Error>>) {
     let (tell, told) = sync_channel(1);
     let done = move |outcome: node::Outcome| {
@@ -85,13 +86,13 @@ pub(super) fn told() -> (node::Done, Receiver<Result<(), Error>>) {
     (Box::new(done), told)
 }
 
-/// Waits for what comes of a proposal.
+/// Waits for the outcome of a proposal.
 pub(super) fn wait(node: &Node, told: &Receiver<Result<(), Error>>) -> Result<(), Error> {
     loop {
         match told.recv_timeout(STOP_CHECK) {
             Ok(outcome) => return outcome,
             Err(RecvTimeoutError::Disconnected) => return Err(Error::Stopped),
-            // Once the member stops, no thread ends requests in time any more.
+            // Once the member stops, no thread ends requests that are late.
             Err(RecvTimeoutError::Timeout) if node.stopping.load(Ordering::Relaxed) => return Err(Error::Stopped),
             Err(RecvTimeoutError::Timeout) => {}
         }

@@ -40,7 +40,7 @@ pub(crate) enum CallError {
     /// It cannot be reached, or does not answer in time.
     #[error("{0}")]
     Unreachable(#[from] client::Error),
-    /// It answers something else.
+    /// The peer gave another answer than expected.
     #[error("unexpected answer: {status} {text}")]
     Unexpected {
         /// The HTTP status.
@@ -70,7 +70,7 @@ fn call(
 fn request_to(method: Method, path: &str, body: Vec<u8>) -> Request<Vec<u8>> {
     let mut request = Request::new(body);
     *request.method_mut() = method;
-    // Paths are our own: letters, digits and slashes.
+    // This cannot fail: our own paths have only letters, digits and slashes.
     *request.uri_mut() = path.parse().unwrap_or_default();
     if !request.body().is_empty() {
         let protobuf = http::HeaderValue::from_static("application/protobuf");
@@ -90,7 +90,7 @@ pub(crate) fn members(connector: &Connector, url: &str, timeout: Duration) -> Re
     }
 }
 
-/// What the peer at `url` runs.
+/// The versions that the peer at `url` reports.
 pub(crate) fn versions(connector: &Connector, url: &str, timeout: Duration) -> Result<Versions, CallError> {
     let response = call(connector, url, Method::GET, "/version", Vec::new(), timeout)?;
     serde_json::from_slice(response.body()).map_err(|_| unexpected(&response))
@@ -109,7 +109,7 @@ pub(crate) fn hash_kv(
     struct Header {
         revision: i64,
     }
-    // What is zero is left out.
+    // The JSON leaves out fields that are zero.
     #[derive(Default, Deserialize)]
     #[serde(default)]
     struct Told {
@@ -137,12 +137,12 @@ pub(crate) fn hash_kv(
     }
 }
 
-/// What came of a promotion that was asked of another member.
+/// The result of a promotion that another member was asked for.
 #[derive(Debug)]
 pub(crate) enum Promoted {
-    /// The members after it.
+    /// The members after the promotion.
     Done(Vec<Member>),
-    /// It was refused; asking again would change nothing.
+    /// The promotion was refused for good; a retry would not help.
     Refused(api::Error),
 }
 
@@ -159,7 +159,7 @@ pub(crate) fn promote(connector: &Connector, url: &str, id: u64, timeout: Durati
         StatusCode::PRECONDITION_FAILED if says(api::Error::LearnerNotReady) => {
             Ok(Promoted::Refused(api::Error::LearnerNotReady))
         }
-        // etcd's own text for it lacks the prefix that clients see.
+        // etcd's text for this error lacks the prefix that clients see.
         StatusCode::PRECONDITION_FAILED if String::from_utf8_lossy(response.body()).contains("can only promote") => {
             Ok(Promoted::Refused(api::Error::MemberNotLearner))
         }
@@ -167,7 +167,7 @@ pub(crate) fn promote(connector: &Connector, url: &str, id: u64, timeout: Durati
     }
 }
 
-/// Renews a lease at the leader; the time to live, `None` for a lease that is not there.
+/// Renews a lease at the leader. Returns its time to live, or `None` if the lease does not exist.
 pub(crate) fn renew(
     kept: &mut Kept,
     connector: &Connector,
@@ -184,7 +184,7 @@ pub(crate) fn renew(
     }
 }
 
-/// What the leader knows of a lease's time; `None` for one that is not there.
+/// Asks the leader for the remaining time of a lease; `None` if the lease does not exist.
 pub(crate) fn time_to_live(
     kept: &mut Kept,
     connector: &Connector,
@@ -203,12 +203,12 @@ pub(crate) fn time_to_live(
     }
 }
 
-/// A path that the peer does not serve is answered 404 as well.
+/// Whether a 404 means that the lease does not exist: a peer also answers 404 for a path that it does not serve.
 fn is_lease_not_found(response: &Response<Vec<u8>>) -> bool {
     response.body().starts_with(LEASE_NOT_FOUND.as_bytes())
 }
 
-/// What the answer to a lease that is not there begins with, between members.
+/// Beginning of a peer's answer for a lease that does not exist.
 pub(super) const LEASE_NOT_FOUND: &str = "lease not found";
-/// What a member that does not keep the deadlines answers, between members.
+/// A peer's answer if it does not keep the deadlines of leases.
 pub(super) const NOT_PRIMARY: &str = "not a primary lessor";

@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use telemetry::logging;
 
-/// What was applied goes out to clients and peers first.
+/// A removed member stays up for this long, to answer its clients and to tell its peers what is committed.
 const LINGER: Duration = Duration::from_secs(1);
 
 impl Node {
-    /// This member was removed from the cluster: it stops a little later.
+    /// Stops this member after a while, because it was removed from the cluster.
     pub(crate) fn retire(self: &Arc<Self>) {
         if self.stopping.load(Ordering::Relaxed) || self.retiring.swap(true, Ordering::Relaxed) {
             return;
@@ -24,7 +24,7 @@ impl Node {
         let node = self.clone();
         let waiting = std::thread::Builder::new().name("retire".into()).spawn(move || {
             std::thread::sleep(linger);
-            // The thread that waits for the member to be published learns it from this.
+            // The thread that waits for the member to be published learns of the end from this flag.
             node.stopping.store(true, Ordering::Relaxed);
             if let Some(ended) = node.retired.get() {
                 // The process may be ending for another reason.
@@ -36,8 +36,8 @@ impl Node {
         }
     }
 
-    /// Whether a single voter is left which may not know yet that it is alone, because it was not the one that led: it asks this one
-    /// for its vote then, and learns it.
+    /// Whether one voter is left, and it may not know yet that it is alone because it is not the leader. Such a voter
+    /// asks this member for its vote, and learns of the removal from the answer.
     fn is_needed_by_the_last(&self) -> bool {
         let members = self.store.members().members;
         let mut voters = members.values().filter(|member| !member.is_learner);

@@ -3,11 +3,11 @@
 use api::Error;
 use store::Member;
 
-/// What the checks look at.
+/// The facts that the checks use.
 pub(crate) struct Health<'a> {
     /// All members, learners included.
     pub(crate) members: &'a [Member],
-    /// Whether this member has been connected to the given one for long enough; itself it always is.
+    /// Whether this member has been connected to the given member for long enough. Always true for this member itself.
     pub(crate) connected: &'a dyn Fn(u64) -> bool,
 }
 
@@ -21,7 +21,7 @@ impl Health<'_> {
     }
 }
 
-/// A member that never ran has published no name.
+/// The number of members that have started, and of all. A member that never ran has published no name.
 fn started<'a>(members: impl Iterator<Item = &'a Member>) -> (usize, usize) {
     members.fold((0, 0), |(started, all), member| (started + usize::from(!member.name.is_empty()), all + 1))
 }
@@ -53,7 +53,7 @@ pub(crate) fn may_remove(health: &Health<'_>, id: u64, own_id: u64, active: bool
     if started < quorum(voters) {
         return Err(Error::MemberNotEnoughStarted);
     }
-    // One that is down is no part of the quorum that works.
+    // A member that is down is not part of the working quorum.
     if id != own_id && !active {
         return Ok(());
     }
@@ -64,7 +64,7 @@ pub(crate) fn may_remove(health: &Health<'_>, id: u64, own_id: u64, active: bool
     Ok(())
 }
 
-/// May a learner become a voter? It counts as started: it has followed the log.
+/// May a learner become a voter? The learner counts as started, because it has followed the log.
 pub(crate) fn may_promote(health: &Health<'_>) -> Result<(), Error> {
     let (started, voters) = started(health.voters());
     if started + 1 < quorum(voters + 1) { Err(Error::MemberNotEnoughStarted) } else { Ok(()) }

@@ -11,27 +11,27 @@ use telemetry::logging;
 /// Why DNS does not name the founders.
 #[derive(Debug, thiserror::Error)]
 pub enum SrvError {
-    /// No records.
+    /// DNS has no records, or did not answer.
     #[error("error querying DNS SRV records: {0}")]
     Dns(#[from] DnsError),
-    /// A member without an address.
+    /// The host of a member has no address.
     #[error("failed to resolve `{host}`: {reason}")]
     Unresolved {
-        /// The member.
+        /// The host.
         host: String,
-        /// What the resolver says.
+        /// The resolver's error.
         reason: String,
     },
-    /// The records are those of other members.
+    /// No record names this member.
     #[error(
         "cannot find local member {name:?} in SRV records: none of {found} is at --initial-advertise-peer-urls={urls}"
     )]
     NotNamed {
-        /// This member.
+        /// This member's name.
         name: String,
-        /// What the records name.
+        /// The URLs in the records.
         found: String,
-        /// What it advertises.
+        /// The URLs that this member advertises.
         urls: String,
     },
 }
@@ -44,7 +44,8 @@ pub(super) fn founders(srv: &Srv, name: &str, advertised: &[String]) -> Result<F
     };
     let servers = dns::servers();
     let id = RandomState::new().hash_one(&srv.domain) as u16;
-    // One of the two is enough. A server that does not answer might name others: that is no answer.
+    // Records of one of the two services are enough. Only `NotFound` counts as no records: a server that does not
+    // answer may have some.
     let ask = |name: &str, id: u16| match dns::srv(&servers, &service(name), id) {
         Err(DnsError::NotFound(_)) => Ok(Vec::new()),
         answer => answer,
@@ -70,12 +71,13 @@ fn assign(
     let own = advertised.iter().map(|url| address(addresses::authority(url))).collect::<Result<Vec<_>, _>>()?;
     let mut founders = Founders::new();
     for (scheme, records) in records {
-        // Each service is numbered by itself, as etcd does it: the same number in both is one member.
+        // Each service is numbered on its own, as in etcd: the same number in both services is the same member.
         let mut number = 0;
         for record in records {
             let host = format!("{}:{}", record.target, record.port);
             let url = format!("{scheme}://{host}");
-            // A record left out here but not by another member would found two clusters.
+            // A host that does not resolve is an error: if only some members left its record out, they would found two
+            // clusters.
             let founder = if own.contains(&address(&host)?) {
                 name.to_string()
             } else {

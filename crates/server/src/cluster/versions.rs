@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use store::Member;
 use telemetry::logging::{self, Value};
 
-/// Time between looks while all members run the same release,
+/// Time between rounds while the version is settled.
 const LOOK: Duration = Duration::from_secs(5);
-/// and while the version is not decided or may rise.
+/// Time between rounds while the version is not decided or may still change.
 const LOOK_SOON: Duration = Duration::from_millis(500);
 /// How long a member may take to report its version.
 const ASK: Duration = Duration::from_secs(1);
@@ -29,12 +29,12 @@ pub(super) fn minor(version: &str) -> Option<Minor> {
     Some(minor)
 }
 
-/// The version as the log has it.
+/// The version as it is written to the log.
 pub(super) fn shown((major, minor): Minor) -> String {
     format!("{major}.{minor}.0")
 }
 
-/// Watches over the version until the member stops.
+/// Keeps the cluster version up to date until the member stops.
 pub(crate) fn run(node: &Arc<Node>) {
     let mut next = Instant::now();
     let mut next_end = Instant::now();
@@ -59,7 +59,7 @@ pub(crate) fn run(node: &Arc<Node>) {
             let settled = if target.is_some() { current == target } else { current >= minor(api::version::ETCD) };
             next = Instant::now() + if settled { LOOK } else { LOOK_SOON };
         }
-        // One that has just begun is not to wait for the next look.
+        // A downgrade that has just begun does not wait for the next regular round.
         if target.is_some() && current != target {
             next = next.min(Instant::now() + LOOK_SOON);
         }
@@ -70,8 +70,9 @@ pub(crate) fn run(node: &Arc<Node>) {
     }
 }
 
-/// What the version should become. It is begun low when a member does not answer, and only ever raised, unless a downgrade is
-/// under way: then it becomes that target, if that is the release before and no member is older than it may be.
+/// The new cluster version, if it must change. The first version is the lowest that members run, or the lowest
+/// supported if one does not answer. Later it only rises. During a downgrade it becomes the target instead, if the
+/// target is exactly one release below both the cluster version and the lowest release of a member.
 fn decide(current: Option<Minor>, target: Option<Minor>, lowest: impl FnOnce() -> Option<Minor>) -> Option<Minor> {
     match (current, lowest(), target) {
         (None, lowest, _) => lowest.or_else(|| minor(api::version::MIN_CLUSTER)),

@@ -5,7 +5,7 @@ use crate::node::Node;
 use std::sync::Arc;
 use telemetry::logging::{self, Value};
 
-/// Remembers how far everything was compared.
+/// Remembers the newest compaction at which all members agreed.
 #[derive(Default)]
 pub(super) struct Checker {
     checked: i64,
@@ -28,7 +28,7 @@ impl Checker {
         logging::info("finished compaction hash check", &[("number-of-hashes-checked", looked_at.into())]);
     }
 
-    /// Whether older compactions need not be looked at.
+    /// Compares one compaction. Returns whether older compactions need no comparison.
     fn compare(&mut self, node: &Arc<Node>, revision: i64, own: Hash) -> bool {
         let members: Vec<_> = node.store.members().members.into_values().collect();
         let others =

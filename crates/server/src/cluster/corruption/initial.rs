@@ -11,7 +11,8 @@ use telemetry::logging::{self, Value};
 #[error("{0:x} found data inconsistency with peers")]
 pub struct Inconsistent(u64);
 
-/// Compares with every member that answers; `ids` are this member's and the cluster's. One that does not, or knows other revisions, says nothing against this one.
+/// Compares this member's hash with that of every member that answers. `ids` are the ids of this member and the
+/// cluster. A member that does not answer, or has compacted to another revision, does not count.
 pub(crate) fn check(
     config: &Config,
     connector: &Connector,
@@ -22,7 +23,7 @@ pub(crate) fn check(
     let timeout = config.request_timeout();
     let own_id = ("local-member-id", Value::Id(member));
     logging::info("starting initial corruption check", &[own_id]);
-    // What can be read at all can be hashed at the current revision.
+    // Hashing at the current revision fails only if the store cannot be read at all.
     let Ok(told) = store.hash_kv(0) else { return Ok(()) };
     let own = Hash::from(&told);
     let mut differ = 0;

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use store::Member;
 use telemetry::logging::{self, Value};
 
-/// How often the thread looks whether something is due, and the member stops.
+/// How often the thread checks whether a comparison is due or the member stops.
 const POLL: Duration = Duration::from_millis(20);
 
 /// A hash over the history of one member.
@@ -41,7 +41,7 @@ impl From<&HashKvResponse> for Hash {
     }
 }
 
-/// What another member says.
+/// The answer of another member.
 struct Told {
     id: u64,
     /// `None` if it did not answer, or cannot hash that revision.
@@ -105,7 +105,7 @@ pub(crate) fn run(node: &Arc<Node>) {
     }
 }
 
-/// Raises the alarm for a member, or for no one in particular (0).
+/// Raises the alarm for a member, or for the whole cluster (0).
 fn raise(node: &Arc<Node>, member_id: u64) {
     let kind = AlarmType::Corrupt as i32;
     if node.store.alarms().iter().any(|alarm| alarm.alarm == kind && alarm.member_id == member_id) {
