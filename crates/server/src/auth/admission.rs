@@ -8,13 +8,13 @@ use rpc::{Call, StreamCall};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// Who makes a call to a method with the rule `R`. What they may do is known only of what has become [`Permitted`].
+/// The caller of a method with the rule `R`. A request is decided only when it has become a [`Permitted`].
 pub(crate) struct Asking<R> {
     identity: Identity,
     rule: PhantomData<fn() -> R>,
 }
 
-/// Who that turned out to be, under one auth revision.
+/// The principal of a caller, under one auth revision.
 pub(super) struct Known<R>(Principal, PhantomData<fn() -> R>);
 
 impl<R> Clone for Asking<R> {
@@ -28,33 +28,33 @@ impl<R: 'static> Asking<R> {
         Asking { identity, rule: PhantomData }
     }
 
-    /// Who makes a unary call, whose message is held as long as its headers.
+    /// The caller of a unary call. The call's message is kept as long as its headers.
     pub(super) fn of(call: &Call) -> Asking<R> {
         Asking::new(Identity::of(call))
     }
 
-    /// Who began a stream. What is held of its messages is added.
+    /// The caller of a stream. The bytes of kept messages are added by [`Asking::holding`].
     pub(super) fn of_stream(call: &StreamCall) -> Asking<R> {
         Asking::new(Identity::of_stream(call))
     }
 
-    /// The same with so many more bytes that are held while it waits.
+    /// This caller with `bytes` more bytes that are kept while the call waits.
     #[must_use]
     pub(crate) fn holding(self, bytes: usize) -> Asking<R> {
         Asking::new(self.identity.holding(bytes))
     }
 
-    /// What is held while it waits.
+    /// The bytes of the call that are kept while it waits.
     pub(crate) fn weight(&self) -> Weight {
         self.identity.weight()
     }
 
-    /// Finds out who asks, with what this member has applied up to now: for somebody who has waited for it to catch up.
+    /// Finds the principal with the entries applied so far, after the member has caught up.
     pub(super) fn known(&self, node: &Node) -> Result<Known<R>, Error> {
         Ok(Known(node.principal_now(&self.identity)?, PhantomData))
     }
 
-    /// Permits or refuses a request with what this member has applied up to now.
+    /// Permits or refuses a request with the entries that this member has applied so far.
     pub(crate) fn decide<M>(&self, node: &Node, request: M) -> Result<Permitted<R, M>, Error>
     where
         R: Rule<M>,
@@ -62,8 +62,9 @@ impl<R: 'static> Asking<R> {
         self.known(node)?.decide(node, request).map_err(|(_, error)| error)
     }
 
-    /// Finds out who asks; `then` is called once, at once unless the token is from an entry that this member has not applied. Then
-    /// the member first catches up with all that was acknowledged: who was given the token was given it before.
+    /// Finds the principal and passes it to `then`, once. If the token is from an entry that this member has not
+    /// applied, the member first applies everything acknowledged; that includes the entry, if the token is valid.
+    /// Otherwise `then` is called at once.
     pub(super) fn identify(
         self,
         node: &Arc<Node>,
@@ -81,7 +82,7 @@ impl<R: 'static> Asking<R> {
         }
     }
 
-    /// Permits or refuses a request that is answered from whatever this member has; `then` is called once.
+    /// Permits or refuses a request that is answered from local data; `then` is called once.
     pub(crate) fn decide_once_known<M: Send + 'static>(
         self,
         node: &Arc<Node>,
@@ -95,8 +96,8 @@ impl<R: 'static> Asking<R> {
         });
     }
 
-    /// Permits or refuses a request that will not wait for a read index of its own; `then` is called once. This member may lag
-    /// behind what gave the right, so nobody is refused before it has caught up.
+    /// Permits or refuses a request that has no read index of its own; `then` is called once. The entry that grants the
+    /// permission may not be applied yet, so a refusal waits until this member has caught up.
     pub(crate) fn admit<M: Send + 'static>(
         self,
         node: &Arc<Node>,
@@ -125,7 +126,7 @@ impl<R: 'static> Asking<R> {
 }
 
 impl<R> Known<R> {
-    /// Permits a request, or gives it back.
+    /// Permits a request, or returns it with the error.
     pub(super) fn decide<M>(self, node: &Node, request: M) -> Result<Permitted<R, M>, (M, Error)>
     where
         R: Rule<M>,
@@ -134,8 +135,8 @@ impl<R> Known<R> {
     }
 }
 
-/// Whether the token of a stream is from an entry that this member has not applied. Then `caught_up` is called once it has, or once it
-/// is clear that it cannot. Messages of the stream are not counted here.
+/// Whether the token of a stream is from an entry that this member has not applied. If so, `caught_up` is called once
+/// the member has caught up, or has failed to. The memory of the stream's messages is not counted here.
 pub(crate) fn awaits_token(node: &Arc<Node>, call: &StreamCall, caught_up: impl FnOnce() + Send + 'static) -> bool {
     let identity = Identity::of_stream(call);
     let is_awaited = node.principal(&identity).err() == Some(Unknown::NotYet);
@@ -146,14 +147,14 @@ pub(crate) fn awaits_token(node: &Arc<Node>, call: &StreamCall, caught_up: impl 
 }
 
 impl Node {
-    /// Finds out who asks, with what this member has applied up to now.
+    /// Finds the principal with the entries that this member has applied so far.
     fn principal(&self, identity: &Identity) -> Result<Principal, Unknown> {
-        // Asked before the tokens are looked at: an entry whose index counts as applied has left its token.
+        // The applied index is read before the tokens: every entry up to that index has already added its token.
         let applied = self.status.applied();
         self.auth.principal(&self.store, identity, applied, self.now_ms())
     }
 
-    /// The same for somebody who has waited for this member to catch up.
+    /// Like [`Node::principal`], after the member has caught up.
     fn principal_now(&self, identity: &Identity) -> Result<Principal, Error> {
         self.principal(identity).map_err(|unknown| match unknown {
             Unknown::NotYet => Error::InvalidAuthToken,

@@ -15,21 +15,21 @@ const KEPT_MAX: usize = 10_000;
 /// A keyed hash of user and password.
 pub(super) type Tag = [u8; 32];
 
-/// The kept credentials.
+/// Credentials that bcrypt has found right.
 pub(super) struct Credentials {
     key: hmac::Key,
-    /// The last of each user, and the auth revision under which it was checked.
+    /// The last right credential of each user, and the auth revision under which it was checked.
     known: Mutex<HashMap<String, (Tag, u64)>>,
 }
 
 impl Credentials {
-    /// None without random numbers.
+    /// `None` if there are no random numbers.
     pub(super) fn new() -> Option<Credentials> {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).ok()?;
         Some(Credentials { key, known: Mutex::default() })
     }
 
-    /// The tag of a credential, to know it again.
+    /// The tag by which a credential is recognized.
     pub(super) fn tag(&self, user: &str, password: &[u8]) -> Tag {
         let mut tag = [0; 32];
         tag.copy_from_slice(self.sign(user, password).as_ref());
@@ -38,7 +38,7 @@ impl Credentials {
 
     fn sign(&self, user: &str, password: &[u8]) -> hmac::Tag {
         let mut context = hmac::Context::with_key(&self.key);
-        // With its length, no other user and password make the same bytes.
+        // The length separates user and password, so no other pair has the same bytes.
         context.update(&(user.len() as u64).to_le_bytes());
         context.update(user.as_bytes());
         context.update(password);
@@ -64,7 +64,7 @@ impl Credentials {
     }
 }
 
-/// Takes as long wherever the first difference is.
+/// Compares in a time that does not depend on where the first difference is.
 fn is_equal(one: &Tag, other: &Tag) -> bool {
     let difference = one.iter().zip(other).fold(0, |difference, (one, other)| difference | (one ^ other));
     std::hint::black_box(difference) == 0

@@ -6,11 +6,11 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Mutex;
 
-/// Attempts that one address, or network of IPv6, has with one user at once, and the time until it has another.
+/// Attempts that one address (or IPv6 network) has for one user, and the time until it regains one.
 const USER: Allowance = Allowance { attempts_max: 10, again_ms: 1_000 };
-/// The same with all users together.
+/// Attempts that one address has for all users together, and the time until it regains one.
 const ADDRESS: Allowance = Allowance { attempts_max: 200, again_ms: 50 };
-/// Entries of each table.
+/// Limit of entries per table.
 const KEPT_MAX: usize = 10_000;
 
 struct Allowance {
@@ -27,7 +27,7 @@ struct Tables {
     addresses: Table<Origin>,
 }
 
-/// The attempts of the last moments.
+/// The recent attempts.
 #[derive(Default)]
 pub(super) struct Failures {
     tables: Mutex<Tables>,
@@ -39,7 +39,7 @@ impl Failures {
         self.hashing.hash_one((user, origin))
     }
 
-    /// Takes one attempt; false if none is left. It counts as failed until it is given back.
+    /// Takes one attempt; false if none is left. The attempt counts as failed until it is given back.
     pub(super) fn take(&self, user: &str, origin: Origin, now_ms: u64) -> bool {
         let user = self.user_at(user, origin);
         let mut tables = lock(&self.tables);
@@ -51,7 +51,7 @@ impl Failures {
         may
     }
 
-    /// Gives an attempt back that has not failed.
+    /// Gives back an attempt that has not failed.
     pub(super) fn give_back(&self, user: &str, origin: Origin) {
         let user = self.user_at(user, origin);
         let mut tables = lock(&self.tables);
@@ -71,7 +71,7 @@ impl Allowance {
     fn take<K: Eq + std::hash::Hash>(&self, table: &mut Table<K>, key: K, now_ms: u64) {
         if table.len() >= KEPT_MAX && !table.contains_key(&key) {
             table.retain(|_, full_ms| *full_ms > now_ms);
-            // Whoever makes so many addresses up is let go with the others; bcrypt's queue is short anyway.
+            // With so many addresses all attempts are forgotten. bcrypt's short queue still limits them.
             if table.len() >= KEPT_MAX {
                 table.clear();
             }

@@ -12,39 +12,40 @@ use bytes::Bytes;
 use rpc::{Call, Outbound, Responder, Status, StreamCall, StreamHandler};
 use std::sync::Arc;
 
-/// What a unary handler is given before anybody knows whether it is permitted.
+/// A request before its rule has decided.
 pub(crate) trait Request: Sized + Send + 'static {
-    /// Decodes it, and refuses what is wrong with it for everybody.
+    /// Decodes the request, and refuses it if it is invalid for every caller.
     fn read(node: &Node, message: Bytes) -> Result<Self, Status>;
 
-    /// What the member catches up for before it decides about a unary call. Streams wait for their token alone.
+    /// When the member must catch up before it decides about a unary call. A stream waits only for its token.
     fn catch_up(&self) -> CatchUp {
         CatchUp::Refusal
     }
 
-    /// Takes note that the wait for a read index is over.
+    /// Called when the wait for a read index is over.
     fn caught_up(&mut self) {}
 
     /// Counts a refusal.
     fn count_refusal(&self, _node: &Node) {}
 
-    /// Counts a [`CatchUp::Read`] that the member could not catch up for, or after which it is not known who asks.
+    /// Counts a [`CatchUp::Read`] for which the member could not catch up, or which has no principal.
     fn count_unread(&self, _node: &Node) {}
 }
 
-/// What a member that may lag behind catches up for, with all that was acknowledged.
+/// When a member that may lag behind must first apply everything acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CatchUp {
-    /// A refusal: what gives the right may not be applied yet. For what goes through the log.
+    /// Before a refusal, since the entry that grants the permission may not be applied yet. For requests that go
+    /// through the log.
     Refusal,
-    /// Any answer: a linearizable read.
+    /// Before any answer: a linearizable read.
     Read,
-    /// A token that it does not know yet: for answers from whatever this member has.
+    /// If the token is from an entry that is not applied yet. For answers from local data.
     Token,
 }
 
-/// A handler of unary calls that fits a row with the rule `R`; `S` is what the handlers of a service share, and `Takes` what this one
-/// takes of the rule.
+/// A handler of unary calls that fits a row with the rule `R`. `S` is the state that the handlers of a service share,
+/// and `Takes` the argument that this handler gets from the rule.
 pub(crate) trait Handler<S, R, Takes>: Send + 'static {
     /// Answers a call.
     fn serve(self, shared: &S, node: &Arc<Node>, call: Call, responder: Responder);
@@ -59,7 +60,7 @@ where
     }
 }
 
-/// Requests that the server makes of a call are decided one by one.
+/// The requests that the server makes from a call are decided one by one.
 impl<S, F> Handler<S, Parts, Asking<Parts>> for F
 where
     F: FnOnce(&S, &Arc<Node>, Call, Asking<Parts>, Responder) + Send + 'static,
@@ -96,7 +97,8 @@ where
             }),
             CatchUp::Read => {
                 let (own, waits) = (node.clone(), !node.status.serves_local_reads());
-                // Who asks is found out after the read index: what was acknowledged about users and permissions counts too.
+                // The principal is found after the read index, so that all acknowledged changes of users and
+                // permissions count.
                 node.linearize_call(asking.weight(), responder, move |caught_up, responder| {
                     if waits {
                         request.caught_up();
@@ -114,7 +116,7 @@ where
     }
 }
 
-/// Has the handler answer what is permitted.
+/// Lets the handler answer the request if it is permitted.
 fn answer<R: Rule<M>, M: Request>(
     node: &Arc<Node>,
     known: Known<R>,
@@ -148,7 +150,7 @@ where
     }
 }
 
-/// Rules of streams that are decided about message by message.
+/// Rules for streams whose messages are decided one by one.
 pub(crate) trait ByMessage {}
 impl ByMessage for Keys {}
 impl ByMessage for Parts {}
@@ -184,7 +186,7 @@ where
     }
 }
 
-/// A stream of answers to one request, whose handler is made once that is permitted.
+/// A stream of answers to one request. Its handler is made once the request is permitted.
 struct OfOne<B, H> {
     begin: Option<B>,
     handler: Option<H>,

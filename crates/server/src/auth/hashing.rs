@@ -8,16 +8,16 @@ use std::io;
 use std::sync::Arc;
 use store::Password;
 
-/// What may wait. Beyond it the last one would wait for seconds.
+/// Jobs that may wait. With more, the last one would wait for seconds.
 const QUEUE_MAX: usize = 64;
-/// What bcrypt takes in.
+/// bcrypt uses only this many bytes of a password.
 pub(super) const PASSWORD_BYTES_MAX: usize = 72;
 
-/// The threads, and what a password is hashed with.
+/// The threads, and the parameters of hashing.
 pub(super) struct Hashing {
     pool: SlowPool,
     cost: u32,
-    /// Of a password that nobody has: failures take as long for users that do not exist.
+    /// A hash that no password matches: verifying it makes failures take as long for users that do not exist.
     nobodys: Arc<str>,
 }
 
@@ -50,7 +50,8 @@ impl Hashing {
         })
     }
 
-    /// Hashes a password as it is stored. `then` is called once, at once if it is not.
+    /// Hashes a password into its stored form. `then` is called once; if the password cannot be hashed, it is called at
+    /// once.
     pub(super) fn hash(&self, password: String, then: impl FnOnce(Result<String, HashError>) + Send + 'static) {
         if password.len() > PASSWORD_BYTES_MAX {
             return then(Err(HashError::TooLong));
@@ -63,7 +64,7 @@ impl Hashing {
         }
     }
 
-    /// Whether a password is the one of the hash. Takes as long without one.
+    /// Checks a password against the stored hash. Takes as long if there is no hash.
     pub(super) fn verify(
         &self,
         password: Vec<u8>,
@@ -75,7 +76,7 @@ impl Hashing {
         let job = then.clone();
         let verify = move || {
             let known = if let Password::Hash(hash) = &stored { std::str::from_utf8(hash).ok() } else { None };
-            // A hash that is none is never matched, but paid for.
+            // An invalid hash never matches, but takes as long.
             let found = match known.map(|hash| bcrypt::verify(&password, hash)) {
                 Some(Ok(is_right)) => is_right,
                 _ => bcrypt::verify(&password, &nobodys).is_ok_and(|_| false),
@@ -88,12 +89,13 @@ impl Hashing {
     }
 }
 
-/// A hash that takes as long as any other and that no password has: with the highest costs making a true one takes hours.
+/// A hash that takes as long as any other to verify, and that no password matches. It is not computed from a password:
+/// with the highest cost that takes hours.
 fn nobodys(cost: u32) -> String {
     format!("$2a${cost:02}${}", ".".repeat(53))
 }
 
-/// As Go's library writes it.
+/// Hashes a password in the format of Go's library.
 fn hash(password: &[u8], cost: u32) -> Result<String, HashError> {
     let mut salt = [0; 16];
     SystemRandom::new().fill(&mut salt).map_err(|_| HashError::Random)?;
@@ -101,10 +103,10 @@ fn hash(password: &[u8], cost: u32) -> Result<String, HashError> {
     Ok(parts.format_for_version(bcrypt::Version::TwoA))
 }
 
-/// What is to be done with a result.
+/// A callback for a result.
 type Then<T> = Box<dyn FnOnce(T) + Send>;
 
-/// Something to be called once, by the job or by whoever finds no room for it.
+/// A callback that is called once: by the job, or at once if there is no room for the job.
 struct Once<T>(Arc<std::sync::Mutex<Option<Then<T>>>>);
 
 impl<T> Clone for Once<T> {

@@ -5,13 +5,13 @@ use rpc::{Call, Metadata, Peer, StreamCall};
 use std::fmt;
 use std::sync::Arc;
 
-/// Who makes a call, as far as the call says: a token in its metadata, else the common name of the client's certificate. Cheap to
-/// clone. Whoever serves a call by making others passes it on.
+/// The credentials of a call: a token in its metadata, or else the common name of the client's certificate. Cheap to
+/// clone. A call that is served by making others passes them on.
 #[derive(Clone, Default)]
 pub(super) struct Identity {
     metadata: Metadata,
     common_name: Option<Arc<str>>,
-    /// What is held while it waits.
+    /// The bytes of the call that are kept while it waits.
     weight: Weight,
 }
 
@@ -25,28 +25,28 @@ impl Identity {
         }
     }
 
-    /// Of a unary call, whose message is held as long as its headers.
+    /// The identity of a unary call. Its message is kept as long as its headers.
     pub(super) fn of(call: &Call) -> Identity {
         Identity::new(&call.metadata, &call.peer).holding(call.message.len())
     }
 
-    /// Of a stream. What is held of its messages is added.
+    /// The identity of a stream. The bytes of kept messages are added by [`Identity::holding`].
     pub(super) fn of_stream(call: &StreamCall) -> Identity {
         Identity::new(&call.metadata, &call.peer)
     }
 
-    /// The same with so many more bytes that are held while it waits.
+    /// This identity with `bytes` more bytes that are kept while the call waits.
     #[must_use]
     pub(super) fn holding(self, bytes: usize) -> Identity {
         Identity { weight: self.weight.and(bytes), ..self }
     }
 
-    /// What is held while it waits.
+    /// The bytes of the call that are kept while it waits.
     pub(super) fn weight(&self) -> Weight {
         self.weight
     }
 
-    /// The token, if one was sent. One that is empty was.
+    /// The token, if one was sent. An empty token counts as sent.
     pub(super) fn token(&self) -> Option<&[u8]> {
         let token = self.metadata.get("token").or_else(|| self.metadata.get("authorization"))?;
         Some(token.strip_prefix(b"Bearer ").unwrap_or(token))
@@ -57,7 +57,7 @@ impl Identity {
     }
 }
 
-/// Not the token: it is as good as a password.
+/// Omits the token, which is as good as a password.
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Identity { common_name, .. } = self;

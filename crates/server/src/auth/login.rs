@@ -15,14 +15,15 @@ use rpc::{Address, Origin, Status};
 use std::sync::Arc;
 use store::{Author, Password};
 
-/// Times that users or permissions may change while one login is under way.
+/// How often one login is tried, because users or permissions have changed meanwhile.
 const TRIES_MAX: usize = 10;
 const LETTERS: &[u8; 52] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 const TOKEN_LETTERS: usize = 16;
-/// The last multiple of their number that a byte holds: those from there on would make some letters likelier.
+/// The largest multiple of the number of letters in a byte. Bytes from there on are dropped: they would make some
+/// letters more likely.
 const FAIR: usize = 4 * LETTERS.len();
 
-/// Checks a password and hands out a token; `then` is called once, on any thread.
+/// Checks a password and passes a token to `then`, which is called once, on any thread.
 pub(crate) fn log_in(
     node: &Arc<Node>,
     name: String,
@@ -30,7 +31,7 @@ pub(crate) fn log_in(
     client: Address,
     then: impl FnOnce(Token) + Send + 'static,
 ) {
-    // Here and not behind the read index, where consensus waits.
+    // Computed here, because consensus waits for the code that runs after the read index.
     let credential = Arc::new(Credential::new(&node.auth.credentials, name, password));
     Login { credential, client, tries: 0, then: Box::new(then) }.begin(node);
 }
@@ -86,7 +87,7 @@ impl Login {
                     .tokens
                     .newest(&self.credential.name, now_ms)
                     .filter(|(_, age_ms)| *age_ms < auth.tokens.ttl_ms() / 2);
-                // What was dropped meanwhile must not be handed out: every drop changes the revision first.
+                // A token that was dropped meanwhile must not be handed out. Every drop changes the revision first.
                 if node.store.auth().revision() != revision {
                     return self.begin(node);
                 }
@@ -111,7 +112,7 @@ impl Login {
                 if !auth.issuing.join(key.clone(), self) {
                     return;
                 }
-                // Signing takes long with some keys.
+                // Signing takes long with some keys, so bcrypt's threads do it.
                 let (own, jwt, left) = (node.clone(), jwt.clone(), key.clone());
                 let signed = auth.hashing.run(move || {
                     let token = jwt.issue(&name, revision, own.now_ms());
@@ -127,8 +128,9 @@ impl Login {
     }
 }
 
-/// Goes on with what bcrypt or a read index has found on a thread that others can wait for: one that runs only while nobody else wants
-/// the processor must not hold a lock that they want, and consensus is not to wait for what is looked up.
+/// Runs `then` on a slow thread, after bcrypt or a read index. The threads of bcrypt run only when no other thread
+/// wants the processor, so they must not hold a lock that others want; and consensus must not wait for lookups. If the
+/// slow pool is full, `then` runs at once.
 pub(crate) fn hand_over(node: &Node, then: impl FnOnce() + Send + 'static) {
     if let Err(then) = node.slow.try_give(then, |then| then()) {
         then();
@@ -139,7 +141,7 @@ fn settle(logins: Vec<Login>, error: Error) {
     logins.into_iter().for_each(|login| login.fail(error));
 }
 
-/// Has the log give a user a new token, for all who wait for it.
+/// Proposes a new token for a user, for all logins that wait for it.
 fn propose(node: &Arc<Node>, name: String, revision: u64, key: (String, u64)) {
     let Some(simple_token) = letters() else {
         return settle(node.auth.issuing.leave(&key), Error::TooManyRequests);
@@ -154,7 +156,7 @@ fn propose(node: &Arc<Node>, name: String, revision: u64, key: (String, u64)) {
                 logins.into_iter().for_each(|login| (login.then)(Ok(answer.token.clone())));
             }
             Ok(_) => settle(logins, Error::AuthFailed),
-            // Something has changed, the password perhaps.
+            // Users have changed, perhaps this password: the logins start again.
             Err(Error::AuthOldRevision) => logins.into_iter().for_each(|login| login.begin(&own)),
             Err(error) => settle(logins, error),
         }
@@ -177,7 +179,7 @@ fn letters() -> Option<String> {
 }
 
 impl Auth {
-    /// What bcrypt says of a password, for all who wait for it.
+    /// Passes the result of bcrypt to all logins that wait for it.
     fn checked(
         &self,
         node: &Arc<Node>,

@@ -54,44 +54,44 @@ use telemetry::metrics::Page;
 use tokens::{Found, Tokens};
 use waiting::Waiting;
 
-/// Of simple tokens, for who gives none.
+/// Lifetime of simple tokens if the flag gives none.
 const TOKEN_TTL_DEFAULT: Duration = Duration::from_secs(300);
 
-/// What a member needs to know who asks, beside the replicated users.
+/// What a member needs besides the replicated users to find the principal of a call.
 pub(crate) struct Auth {
     provider: Provider,
-    /// `--client-cert-auth`: the name of a certificate is a user's.
+    /// `--client-cert-auth`: the common name of a client's certificate names a user.
     knows_certificates: bool,
     tokens: Tokens,
     recent: Recent,
     credentials: Credentials,
     failures: Failures,
     hashing: Hashing,
-    /// Logins that wait for bcrypt, by what they wait for: a credential under an auth revision.
+    /// Logins that wait for bcrypt, by credential and auth revision.
     checking: Waiting<(Tag, u64)>,
     /// Logins that wait for a token, by user and auth revision.
     issuing: Waiting<(String, u64)>,
 }
 
-/// What users are given for their passwords.
+/// The kind of token that a login returns.
 enum Provider {
     Simple,
     Jwt(Arc<Jwt>),
-    /// Nothing: the flag is empty. Only certificates say who asks.
+    /// No tokens: the flag is empty. Only certificates name users.
     Nobody,
 }
 
-/// Why it is not known who asks.
+/// Why a call has no principal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unknown {
-    /// The token was given out by an entry that this member has not applied.
+    /// The token is from an entry that this member has not applied.
     NotYet,
-    /// It never will be.
+    /// The credentials are invalid.
     Refused(Error),
 }
 
 impl Auth {
-    /// Reads keys and starts threads, as the flags say.
+    /// Reads the keys and starts the threads.
     pub(crate) fn start(config: &Config) -> Result<Auth, OptionsError> {
         let knows_certificates = config.tls_client.client_cert_auth;
         let config = &config.auth;
@@ -119,12 +119,12 @@ impl Auth {
         })
     }
 
-    /// Hashes a password as it is stored; `then` is called once, on any thread.
+    /// Hashes a password into its stored form; `then` is called once, on any thread.
     pub(crate) fn hash(&self, password: String, then: impl FnOnce(Result<String, HashError>) + Send + 'static) {
         self.hashing.hash(password, move |hashed| then(hashed.map(|hash| STANDARD.encode(hash))));
     }
 
-    /// Takes in what an applied entry means for tokens. In the order of the log, before the entry counts as applied.
+    /// Updates the tokens after an entry. Called in the order of the log, before the entry counts as applied.
     pub(crate) fn note(&self, event: &AuthEvent, now_ms: u64) {
         match event {
             AuthEvent::None => {}
@@ -134,7 +134,7 @@ impl Auth {
         }
     }
 
-    /// Another member's state took the place of this one's: which of the tokens it knows is not part of it.
+    /// Drops all tokens after a snapshot was installed: a snapshot does not contain tokens.
     pub(crate) fn replaced(&self) {
         self.tokens.clear();
     }
@@ -149,7 +149,7 @@ impl Auth {
         }
     }
 
-    /// Finds out who asks, with what this member has applied up to now.
+    /// Finds the principal of a call with the entries that this member has applied so far.
     fn principal(&self, store: &Store, identity: &Identity, applied: u64, now_ms: u64) -> Result<Principal, Unknown> {
         let users = store.auth();
         if !users.is_enabled() {

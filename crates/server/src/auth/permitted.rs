@@ -6,7 +6,8 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use store::{Author, Store};
 
-/// A request that the rule `R` has permitted, with who makes it. Only a decision makes one: whoever holds it need not ask again.
+/// A request that the rule `R` has permitted, with its principal. Only a decision creates one, so code that has one
+/// needs no further check.
 pub(crate) struct Permitted<R, M> {
     request: M,
     principal: Principal,
@@ -22,23 +23,23 @@ impl<R: Rule<M>, M> Permitted<R, M> {
         }
     }
 
-    /// On whose behalf an entry is proposed.
+    /// The author of the entry that is proposed for the request.
     pub(crate) fn author(&self) -> Author {
         self.principal.author()
     }
 
-    /// The request, and on whose behalf it is proposed.
+    /// The request, and the author of its entry.
     pub(crate) fn into_parts(self) -> (M, Author) {
         let author = self.author();
         (self.request, author)
     }
 
-    /// For an answer that was built from what is in the store now: users and permissions may have changed meanwhile.
+    /// Checks an answer after it was built: fails if users or permissions have changed since the decision.
     pub(crate) fn check_unchanged(&self, store: &Store) -> Result<(), Error> {
         self.principal.check_unchanged(store)
     }
 
-    /// Decides again for the same principal: for requests whose keys may be others by now.
+    /// Decides again for the same principal: for requests whose keys may have changed.
     pub(crate) fn decide_again(&self, store: &Store) -> Result<(), Error> {
         self.principal.decide(R::ask(&self.request), store)
     }

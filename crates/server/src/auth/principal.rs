@@ -4,24 +4,25 @@ use api::Error;
 use std::sync::Arc;
 use store::{Ask, Author, Permissions, Store};
 
-/// Who asks, under one auth revision.
+/// The user of a call and its permissions, under one auth revision.
 #[derive(Clone, Debug)]
 pub(super) struct Principal(Kind);
 
 #[derive(Clone, Debug)]
 enum Kind {
-    /// Nobody has to log in.
+    /// Authentication is off.
     Open,
-    /// Somebody who did not log in.
+    /// A call without credentials.
     Nobody,
-    /// Somebody whose name is none of a user's.
+    /// A call with a name that no user has.
     UnknownUser,
-    /// Somebody whose certificate has no name: as an unknown user to keys, as nobody to the rest.
+    /// A call whose certificate has no name. For keys it counts as [`Kind::UnknownUser`], for everything else as
+    /// [`Kind::Nobody`].
     Unnamed,
     User(Arc<User>),
 }
 
-/// Referred to by the copies of one principal alone: those of others, on other threads, count theirs.
+/// Each principal has its own, so that threads do not share the reference count of the permissions.
 #[derive(Debug)]
 struct User(Arc<Permissions>);
 
@@ -46,7 +47,7 @@ impl Principal {
         Principal(Kind::User(Arc::new(User(permissions))))
     }
 
-    /// The auth revision under which a user's holds.
+    /// The auth revision of a user's permissions; `None` if the call has no user.
     pub(super) fn revision(&self) -> Option<u64> {
         match &self.0 {
             Kind::User(user) => Some(user.0.revision()),
@@ -54,7 +55,7 @@ impl Principal {
         }
     }
 
-    /// Whether what is asked for may be had.
+    /// Decides whether the principal may do what `ask` says.
     pub(super) fn decide(&self, ask: Ask<'_>, store: &Store) -> Result<(), Error> {
         match &self.0 {
             Kind::Open => Ok(()),
@@ -66,7 +67,7 @@ impl Principal {
         }
     }
 
-    /// The same for an answer that was built from what is in the store now: users and permissions may have changed meanwhile.
+    /// Checks an answer after it was built: fails if users or permissions have changed since the decision.
     pub(super) fn check_unchanged(&self, store: &Store) -> Result<(), Error> {
         let users = store.auth();
         let is_unchanged = match &self.0 {
@@ -77,7 +78,7 @@ impl Principal {
         if is_unchanged { Ok(()) } else { Err(Error::AuthOldRevision) }
     }
 
-    /// Decides again if anything has changed since: for answers that take long.
+    /// Decides again if users or permissions have changed: for answers that take long.
     pub(super) fn decide_anew(&mut self, ask: Ask<'_>, store: &Store) -> Result<(), Error> {
         if self.check_unchanged(store).is_ok() {
             return Ok(());
@@ -90,7 +91,7 @@ impl Principal {
         self.decide(ask, store)
     }
 
-    /// On whose behalf an entry is proposed.
+    /// The author of entries that are proposed for this principal.
     pub(super) fn author(&self) -> Author {
         match &self.0 {
             Kind::Open | Kind::Nobody | Kind::UnknownUser | Kind::Unnamed => Author::nobody(),

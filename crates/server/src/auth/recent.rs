@@ -8,12 +8,13 @@ use super::Principal;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Tokens that a thread remembers. Others take their place: a hostile client only makes it slower for those of its thread.
+/// Tokens that a thread remembers. Newer tokens replace older ones, so a hostile client only slows down the calls on
+/// its own thread.
 const SLOTS: usize = 64;
-/// A token is looked up again after this, which gives it its time anew.
+/// After this time a token is looked up again, which renews its lifetime.
 const REMEMBERED_MS: u64 = 1_000;
 
-/// Numbers those whose tokens are remembered: there may be several members in a process.
+/// Numbers the members whose tokens are remembered: a process may have several.
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
@@ -28,10 +29,10 @@ struct Seen {
     principal: Principal,
 }
 
-/// What the threads remember of one member's tokens.
+/// Tokens of one member that threads remember.
 pub(super) struct Recent {
     number: u64,
-    /// How long, at most.
+    /// How long a token is remembered at most, in milliseconds.
     for_ms: u64,
 }
 
@@ -41,8 +42,8 @@ impl Recent {
         Recent { number: NUMBERS.fetch_add(1, Ordering::Relaxed), for_ms: REMEMBERED_MS.min(ttl_ms / 4) }
     }
 
-    /// Whose token this is, if this thread knows. `generation` counts how often tokens were taken away, `revision` how often users and
-    /// roles were changed: both were read before.
+    /// The principal of a token, if this thread remembers it. `generation` is [`super::tokens::Tokens::taken`] and
+    /// `revision` the auth revision; the caller has read both before this call.
     pub(super) fn find(&self, token: &[u8], generation: u64, revision: u64, now_ms: u64) -> Option<Principal> {
         SEEN.with_borrow(|seen| {
             let seen = seen.get(slot(token))?.as_ref()?;
@@ -52,7 +53,7 @@ impl Recent {
         })
     }
 
-    /// Remembers what was found out while tokens were of this `generation`.
+    /// Remembers the principal of a token, which was found under this `generation`.
     pub(super) fn note(&self, token: &[u8], generation: u64, now_ms: u64, principal: &Principal) {
         let seen =
             Seen { whose: self.number, generation, from_ms: now_ms, token: token.into(), principal: principal.clone() };
@@ -64,7 +65,7 @@ impl Recent {
     }
 }
 
-/// Tokens begin with letters that were drawn by lot.
+/// The slot of a token: tokens begin with random letters.
 fn slot(token: &[u8]) -> usize {
     let sum = token.iter().take(8).fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(*byte)));
     sum % SLOTS

@@ -7,35 +7,37 @@ use api::etcdserverpb::{
 };
 use store::Ask;
 
-/// A rule that knows what the request `M` asks for. A row whose rule says nothing of its handler's request does not compile.
+/// A rule that knows what the request `M` asks for. A row does not compile if its rule does not cover its handler's
+/// request.
 #[diagnostic::on_unimplemented(message = "the rule `{Self}` does not know what `{M}` asks for")]
 pub(crate) trait Rule<M>: 'static {
-    /// What is asked for.
+    /// The permission that the request needs.
     fn ask(request: &M) -> Ask<'_>;
 }
 
-/// Nobody is asked who they are, not even for a token that is valid.
+/// Permits every call. Credentials are not looked at, not even an invalid token.
 pub(crate) enum Open {}
 
-/// Everybody, users or not; but a token that was sent must be valid.
+/// Permits every call, with or without a user. But a token that is sent must be valid.
 pub(crate) enum Anyone {}
 
-/// Every user.
+/// Permits every user.
 pub(crate) enum User {}
 
-/// Users with the role `root`.
+/// Permits users with the role `root`.
 pub(crate) enum Root {}
 
-/// Users whose permissions cover the keys of the request, or the keys on its leases.
+/// Permits users whose permissions cover the keys of the request, or the keys on its leases.
 pub(crate) enum Keys {}
 
-/// Users as to themselves and their own roles, and `root`.
+/// Permits users to read themselves and their own roles, and permits `root`.
 pub(crate) enum Own {}
 
-/// Every user may read alarms. Setting one stops the cluster from being written, so setting and clearing is for `root`.
+/// Permits every user to read alarms. Only `root` may raise and clear one, because an alarm stops writes to the
+/// cluster.
 pub(crate) enum Alarms {}
 
-/// As each of the requests that the server makes of the call, on behalf of the client.
+/// Decides about each request that the server makes from the call on behalf of the client.
 pub(crate) enum Parts {}
 
 impl<M> Rule<M> for Anyone {
@@ -62,7 +64,7 @@ impl Rule<AlarmRequest> for Alarms {
     }
 }
 
-/// Rules for requests of which each names its own keys, users or roles.
+/// Rules for requests that name their own keys, users or roles.
 macro_rules! asks {
     ($($rule:ident $message:ident: $ask:expr;)*) => {$(
         impl Rule<$message> for $rule {

@@ -7,52 +7,52 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-/// Tokens of one user; beyond it the oldest go. Authentications with one password share theirs.
+/// Limit of tokens per user; then the oldest are dropped. Logins with the same password share tokens.
 const USER_TOKENS_MAX: usize = 1_000;
-/// Tokens of all users.
+/// Limit of tokens of all users together.
 const TOKENS_MAX: usize = 1_000_000;
 const SHARDS: usize = 16;
-/// Longer ones were never given out.
+/// No token that was handed out is longer.
 const TOKEN_BYTES_MAX: usize = 64;
 
-/// What a token turned out to be.
+/// The result of looking up a token.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// A user's.
+    /// The token of this user.
     User(Arc<str>),
-    /// Given out, if ever, by an entry that is not applied yet.
+    /// The token names an entry that is not applied yet.
     Later,
-    /// Nobody's.
+    /// The token is unknown or has expired.
     Nowhere,
 }
 
 struct Token {
     user: Arc<str>,
-    /// Moves on with each use.
+    /// When the token expires; each use postpones it.
     expires_ms: AtomicU64,
 }
 
 type Shard = RwLock<HashMap<Box<[u8]>, Token>>;
 
-/// A token and when it was given out.
+/// A token and when it was handed out.
 type Given = (Box<[u8]>, u64);
 
-/// Who was given which tokens: changed by the one who applies, and by time.
+/// The tokens of each user. Changed when entries are applied, and when tokens expire.
 #[derive(Default)]
 struct Owners {
-    /// Of each user, oldest first.
+    /// The tokens of each user, oldest first.
     by_user: BTreeMap<Arc<str>, Vec<Given>>,
     count: usize,
     swept_ms: u64,
 }
 
-/// All tokens that are worth something.
+/// All valid tokens.
 pub(super) struct Tokens {
     shards: [Shard; SHARDS],
     hashing: RandomState,
     owners: Mutex<Owners>,
     ttl_ms: u64,
-    /// How often tokens were taken away before their time.
+    /// How often tokens were dropped before they expired.
     taken: AtomicU64,
 }
 
@@ -76,7 +76,7 @@ impl Tokens {
         &self.shards[self.hashing.hash_one(token) as usize % SHARDS]
     }
 
-    /// Finds whose token this is and gives it all of its time again.
+    /// Finds the user of a token and renews its lifetime.
     pub(super) fn find(&self, token: &[u8], applied: u64, now_ms: u64) -> Found {
         if token.len() > TOKEN_BYTES_MAX {
             return Found::Nowhere;
@@ -93,19 +93,19 @@ impl Tokens {
         }
     }
 
-    /// How often tokens were taken away. What was found out before this is read again holds if it has not changed.
+    /// How often tokens were dropped. A lookup is still valid if this number has not changed since before the lookup.
     pub(super) fn taken(&self) -> u64 {
         self.taken.load(Ordering::Acquire)
     }
 
-    /// The token given to the user last, and the milliseconds since.
+    /// The newest token of the user, and its age in milliseconds.
     pub(super) fn newest(&self, user: &str, now_ms: u64) -> Option<(String, u64)> {
         let owners = lock(&self.owners);
         let (token, given_ms) = owners.by_user.get(user)?.last()?;
         Some((String::from_utf8_lossy(token).into_owned(), now_ms.saturating_sub(*given_ms)))
     }
 
-    /// Notes a token that was given out.
+    /// Adds a token that was handed out.
     pub(super) fn add(&self, user: &str, token: &str, now_ms: u64) {
         let mut owners = lock(&self.owners);
         self.sweep(&mut owners, now_ms);
@@ -134,7 +134,7 @@ impl Tokens {
         self.taken.fetch_add(1, Ordering::Release);
     }
 
-    /// Lets go of the tokens whose time is over, once in a while, and of all if they are too many.
+    /// Drops expired tokens from time to time, and all tokens if there are too many.
     fn sweep(&self, owners: &mut Owners, now_ms: u64) {
         if owners.count >= TOKENS_MAX {
             self.clear_in(owners);
@@ -178,7 +178,7 @@ impl Tokens {
     }
 }
 
-/// The entry that gave a token out, as its end says.
+/// The index of the entry that handed a token out, which the token ends with.
 fn index(token: &[u8]) -> Option<u64> {
     let token = std::str::from_utf8(token).ok()?;
     let (_, index) = token.split_once('.')?;

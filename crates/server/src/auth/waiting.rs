@@ -12,16 +12,17 @@ use std::sync::{Arc, Mutex};
 /// Logins with one name and password that wait together.
 const JOINED_MAX: usize = 4_096;
 
-/// A token, or why there is none.
+/// A token, or the error.
 pub(crate) type Token = Result<String, Status>;
 pub(super) type Then = Box<dyn FnOnce(Token) + Send>;
 
-/// Logins that wait for the same: for bcrypt, or for a token.
+/// Logins that share a result: that of bcrypt, or a token.
 #[derive(Default)]
 pub(super) struct Waiting<K>(Mutex<HashMap<K, Vec<Login>>>);
 
 impl<K: Eq + std::hash::Hash> Waiting<K> {
-    /// Adds one; true for the first, who has to see to it. With too many others it fails.
+    /// Adds a login. Returns true for the first one of a key, which must start the work. A login that finds too many
+    /// others fails.
     pub(super) fn join(&self, key: K, mut login: Login) -> bool {
         let mut waiting = lock(&self.0);
         let logins = waiting.entry(key).or_default();
@@ -31,7 +32,7 @@ impl<K: Eq + std::hash::Hash> Waiting<K> {
             return false;
         }
         if let Some(first) = logins.first() {
-            // They have the same name and password, which are kept once.
+            // The logins have the same name and password, so one copy is kept.
             login.credential = first.credential.clone();
         }
         logins.push(login);
@@ -43,7 +44,7 @@ impl<K: Eq + std::hash::Hash> Waiting<K> {
     }
 }
 
-/// What a client has given to log in, no longer than what is looked at.
+/// The name and password of a login, cut to the lengths that are used.
 pub(super) struct Credential {
     pub(super) name: String,
     pub(super) password: Vec<u8>,
@@ -52,7 +53,7 @@ pub(super) struct Credential {
 
 impl Credential {
     pub(super) fn new(credentials: &Credentials, name: String, password: &str) -> Credential {
-        // Nobody has such a name, and nobody has none.
+        // No user has so long a name, nor the empty one.
         let name = if name.len() > AUTH_NAME_BYTES_MAX { String::new() } else { name };
         let password = password.as_bytes();
         let password = password.get(..PASSWORD_BYTES_MAX).unwrap_or(password).to_vec();

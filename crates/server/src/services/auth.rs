@@ -20,7 +20,7 @@ use api::{Code, Error, Message, RaftRequest};
 use rpc::{Call, Responder, Status};
 use std::sync::Arc;
 
-/// A change of users or roles that goes through the log as it came.
+/// A change of users or roles that goes through the log unchanged.
 pub(super) trait Change: Message + Default {
     const KIND: RaftRequest;
 }
@@ -49,7 +49,8 @@ pub(super) fn change<R: Change>(node: &Arc<Node>, call: Call, request: Permitted
     propose(node, request.author(), R::KIND, &call.message, call.is_alone, responder);
 }
 
-/// A role must not grow without bound: what its users may do is merged in memory, and a snapshot has it as one record.
+/// Limits the size of a role: the permissions of its users are merged in memory, and a snapshot has the role as one
+/// record.
 pub(super) fn role_grant_permission(
     node: &Arc<Node>,
     call: Call,
@@ -112,7 +113,7 @@ fn hash(
     node.auth.hash(password, move |hashed| match hashed {
         Ok(hashed) => hand_over(&own.clone(), move || then(&own, hashed, responder)),
         Err(HashError::Busy) => refuse(responder, Error::TooManyRequests),
-        // What Go's library says of it.
+        // The error is that of Go's library.
         Err(error) => refuse(responder, Status::new(Code::Unknown, error.to_string())),
     });
 }
@@ -130,7 +131,7 @@ pub(super) fn authenticate(node: &Arc<Node>, call: Call, responder: Responder) {
     });
 }
 
-/// Everybody may know whether to log in.
+/// Anyone may ask whether authentication is enabled.
 pub(super) fn status(
     node: &Arc<Node>,
     _call: Call,

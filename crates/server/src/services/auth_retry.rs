@@ -13,25 +13,25 @@ use rpc::{Call, Responder, Status};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Times that a request is tried. On a busy machine users that change all the time overtake one several times in a row.
+/// How often a request is tried. On a busy machine, constant changes of users can make several tries in a row outdated.
 pub(super) const TRIES_MAX: u32 = 20;
 
-/// What one request may still try.
+/// The tries that a request has left.
 #[derive(Clone, Copy)]
 pub(super) struct Tries {
     left: u32,
     began: Instant,
-    /// Under which it is tried now.
+    /// The auth revision of the current try.
     revision: u64,
 }
 
 impl Tries {
-    /// Of a request that is tried now for the first time.
+    /// The tries of a request before its first one.
     pub(super) fn new(node: &Node) -> Tries {
         Tries { left: TRIES_MAX - 1, began: Instant::now(), revision: node.store.auth().revision() }
     }
 
-    /// What is left after a refusal, if another try could end otherwise.
+    /// The tries left after a refusal; `None` if another try cannot have another result.
     pub(super) fn next(self, node: &Node) -> Option<Tries> {
         let revision = node.store.auth().revision();
         let is_in_time = self.began.elapsed() < node.config.request_timeout();
@@ -40,7 +40,8 @@ impl Tries {
     }
 }
 
-/// Answers a unary call with `serve`, and again while it is refused for being permitted under an older revision.
+/// Answers a unary call with `serve`, and repeats that while the call is refused because it was permitted under an
+/// older auth revision.
 pub(super) fn serve(
     node: &Arc<Node>,
     call: Call,
@@ -50,21 +51,22 @@ pub(super) fn serve(
     attempt(node, call, responder, Tries::new(node), Arc::new(serve));
 }
 
-/// How the call is answered.
+/// The function that answers the call.
 type Serve = Arc<dyn Fn(&Arc<Node>, Call, Responder) + Send + Sync>;
 
 fn attempt(node: &Arc<Node>, call: Call, responder: Responder, tries: Tries, serve: Serve) {
-    // A client that has too much waiting asks again itself.
+    // A client that has too much memory claimed gets the refusal, and can retry itself.
     let Ok(held) = Weight::of(call.message.len(), call.peer.address).claim(&node.budget) else {
         return serve(node, call, responder);
     };
     let kept = Call {
-        // A copy of its own: the request's bytes keep all of what was read with them in memory.
+        // A copy, because the original shares a buffer with everything that was read with it and would keep that in
+        // memory.
         message: Bytes::copy_from_slice(&call.message),
         metadata: call.metadata.clone(),
         deadline: call.deadline,
         peer: call.peer.clone(),
-        // Next time it is another thread.
+        // Another thread makes the next try.
         is_alone: false,
     };
     let (own, again) = (node.clone(), serve.clone());
@@ -72,14 +74,14 @@ fn attempt(node: &Arc<Node>, call: Call, responder: Responder, tries: Tries, ser
         let is_outdated = reply.as_ref().err().is_some_and(says_so) && !responder.is_canceled();
         match tries.next(&own).filter(|_| is_outdated) {
             None => responder.send(reply),
-            // What it keeps is claimed already.
+            // The memory of the kept call is already claimed by `held`.
             Some(tries) => {
                 own.clone().linearize_call(Weight::NONE, responder, move |caught_up, responder| match caught_up {
                     Ok(()) => {
                         drop(held);
                         attempt(&own, kept, responder, tries, again);
                     }
-                    // Nothing was done, and no other error would say so.
+                    // Only the old reply tells the client that nothing was done.
                     Err(_) => responder.send(reply),
                 })
             }

@@ -33,7 +33,7 @@ fn answer(node: &Node) -> Result<Reply, Status> {
     encode(&MemberListResponse { header: header(node), members: shown(change::members(node)) })
 }
 
-/// The cluster API answers no revision.
+/// The header of answers of the cluster API, which has no revision.
 fn header(node: &Node) -> Option<ResponseHeader> {
     Some(node.header(0))
 }

@@ -32,7 +32,7 @@ pub(super) fn downgrade(
         Err(_) => return refuse(responder, Status::new(Code::Unknown, "etcdserver: unknown method")),
     };
     let is_to_begin = action == Ok(DowngradeAction::Enable);
-    // Whether one is under way is asked of everything that was acknowledged so far.
+    // The check must see every downgrade that was acknowledged so far.
     node.linearize(Weight::NONE, move |allowed| match allowed.and_then(|()| downgrade::check(&own, target)) {
         Err(error) => {
             if is_to_begin {
@@ -55,7 +55,7 @@ fn begin(node: Arc<Node>, target: (u64, u64), responder: Responder) {
     node.propose(node.as_member(), RaftRequest::DowngradeInfoSet, &request, For::new(responder, done));
 }
 
-/// Always answered, as etcd does: what could not be cancelled is only logged.
+/// Always succeeds, as in etcd: a downgrade that could not be cancelled is only logged.
 fn cancel(node: Arc<Node>, responder: Responder) {
     let own = node.clone();
     let failed = |error: &str| logging::warn("failed to cancel downgrade", &[("error", error.into())]);

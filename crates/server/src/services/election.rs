@@ -36,7 +36,7 @@ pub(super) fn campaign(
     });
 }
 
-/// Writes the candidate's key; a session that stands already keeps its place.
+/// Writes the candidate's key. A session that already has a key keeps its place.
 fn stand(queue: &Arc<LockQueue>, caller: LocalClient, request: CampaignRequest, lease: i64, responder: Responder) {
     let prefix = prefix(&request.name);
     let key = session_key(&prefix, lease);
@@ -81,11 +81,11 @@ impl LocalClient {
     }
 }
 
-/// Who stands for election.
+/// A candidate that waits for its election.
 struct Candidate {
     caller: LocalClient,
     leader: LeaderKey,
-    /// Of the first transaction, whatever came after it.
+    /// The header of the transaction that wrote the key.
     header: Option<ResponseHeader>,
     responder: Responder,
 }
@@ -108,19 +108,19 @@ impl Contender for Candidate {
 
     fn settle(self: Box<Self>, outcome: Answer<()>) {
         match outcome {
-            // Whoever has gone would lead without knowing it.
+            // A candidate that has gone would lead without knowing it.
             _ if self.responder.is_canceled() => self.resign(Status::new(Code::Canceled, "context canceled")),
             Ok(()) => {
                 let response = CampaignResponse { header: self.header, leader: Some(self.leader) };
                 self.responder.send(encode(&response));
             }
-            // It may campaign again with its lease, and has its place still.
+            // The key stays: the candidate keeps its place, and may campaign again with the same lease.
             Err(status) => refuse(self.responder, status),
         }
     }
 }
 
-/// The leader's key of a request, which must be there.
+/// The leader's key of a request; an error if it is missing.
 fn of_leader(leader: Option<LeaderKey>) -> Answer<LeaderKey> {
     leader.ok_or_else(|| Status::new(Code::Unknown, "\"leader\" field must be provided"))
 }
@@ -162,7 +162,7 @@ pub(super) fn resign(_: &Arc<LockQueue>, node: &Arc<Node>, call: Call, asking: A
         Err(status) => return refuse(responder, status),
     };
     let request = if_created(&leader.key, leader.rev, vec![delete_op(&leader.key)]);
-    // Who does not lead any more has nothing to resign from, which is no error.
+    // To resign without being the leader is no error.
     LocalClient::new(node, asking).txn(&request, move |answer| {
         responder.send(answer.and_then(|txn| encode(&ResignResponse { header: txn.header })));
     });

@@ -32,7 +32,7 @@ pub(super) fn check(_: &Arc<Node>, call: Call, responder: Responder) {
     }
 }
 
-/// A health watch: the first answer stands until the server goes.
+/// A health watch. It sends one answer, which holds until the server stops.
 pub(super) struct Watch;
 
 impl Watch {

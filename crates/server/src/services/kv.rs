@@ -21,10 +21,10 @@ use store::{Author, Kvs, RangeAnswer, Space, TxnAnswer};
 
 /// Answers up to this size are built in one piece; larger ones are produced as the client's window opens.
 const WHOLE_BYTES_MAX: usize = limits::TURN_BYTES_MAX;
-/// Memory for the pieces of such an answer: one on its way, one being produced.
+/// Memory for the pieces of a larger answer: one on its way, one being produced.
 const PIECES_BYTES: usize = 2 * WHOLE_BYTES_MAX;
 
-/// Adds up lengths. A sum that would overflow stays at the largest number, which is too large for any answer.
+/// Adds up lengths. The sum saturates: the largest number is too large for any answer.
 fn sum<const N: usize>(lens: [usize; N]) -> usize {
     lens.into_iter().fold(0, usize::saturating_add)
 }
@@ -39,7 +39,7 @@ pub(super) fn range(node: &Arc<Node>, call: Call, mut range: Permitted<Keys, Tim
             && let Some(took) = range.reading.end(terms.node, answer.is_ok())
         {
             let bytes = answer.as_ref().map_or(0, Reply::len);
-            // What it counts is in the answer, which is encoded already.
+            // The number of pairs is unknown here, since the answer is already encoded.
             let answered = Answered { count: -1, bytes };
             terms.node.metrics.slow.read(&range.request, took, range.reading.waited(), answered);
         }
@@ -47,7 +47,8 @@ pub(super) fn range(node: &Arc<Node>, call: Call, mut range: Permitted<Keys, Tim
     });
 }
 
-/// The answer, if who asked may still have it: it was built from what was in the store after they were permitted.
+/// Returns the answer if the permissions of its request still hold: it was built from the store after the request was
+/// permitted.
 pub(super) fn still<R: Rule<M>, M>(
     node: &Node,
     request: &Permitted<R, M>,
@@ -57,7 +58,8 @@ pub(super) fn still<R: Rule<M>, M>(
     answer
 }
 
-/// Answers from the slow pool, or refuses when its queue is full. `answer` is told how to see whether it is still waited for.
+/// Answers from the slow pool, or refuses the call when its queue is full. The function passed to `answer` tells
+/// whether the client still waits.
 pub(super) fn run_slowly(
     node: &Arc<Node>,
     responder: Responder,
@@ -69,7 +71,7 @@ pub(super) fn run_slowly(
     });
 }
 
-/// The same for work that sends its answer itself, or later.
+/// Like [`run_slowly`], for work that sends the answer itself, perhaps later.
 pub(super) fn run_slowly_with(
     node: &Arc<Node>,
     responder: Responder,
@@ -90,7 +92,8 @@ pub(super) fn run_slowly_with(
     }
 }
 
-/// Reads as often as users and permissions change meanwhile, within reason: the answer is from before the change or from after it.
+/// Reads, and reads again if users or permissions have changed meanwhile, at most [`TRIES_MAX`] times. So the answer is
+/// entirely from before a change or from after it.
 fn answer_permitted(terms: &Terms<'_>, range: &mut Permitted<Keys, TimedRange>) -> Result<Reply, Stop> {
     for _ in 0..TRIES_MAX {
         let answer = answer_range(terms, &range.request);
@@ -114,12 +117,12 @@ fn answer_range(terms: &Terms<'_>, request: &RangeRequest) -> Result<Reply, Stop
     let is_whole = len <= WHOLE_BYTES_MAX;
     let claim = terms.claim(if is_whole { len } else { sum([answer.kvs.held_bytes(), PIECES_BYTES]) })?;
     node.metrics.operations.ranges.fetch_add(1, Ordering::Relaxed);
-    // From here on only the answer changes.
+    // A panic from here on can damage only the answer, so it ends only this call.
     Ok(contain(|| encode_range(answer, &header, len, claim)).map_err(Status::from)?)
 }
 
 fn encode_range(answer: RangeAnswer, header: &ResponseHeader, len: usize, claim: Option<budget::Claim>) -> Reply {
-    // Of exactly its length, an answer in one piece is one allocation.
+    // An answer in one piece needs only one allocation, because its length is known.
     let is_whole = len <= WHOLE_BYTES_MAX;
     let mut head = BytesMut::with_capacity(if is_whole { len } else { sum([2, header.encoded_len()]) });
     put_header(header, &mut head);
@@ -135,13 +138,14 @@ fn encode_range(answer: RangeAnswer, header: &ResponseHeader, len: usize, claim:
     Reply::Parts { len, source: Box::new(PairsSource { ready: head, parts, _claim: claim }) }
 }
 
-/// The answer to a transaction of ranges. Its pairs are copied as the client takes them, like those of one range.
+/// The answer to a transaction of ranges. As for one range, the pairs of a long answer are copied as the client takes
+/// them.
 fn answer_read_txn(terms: &Terms<'_>, request: &TxnRequest) -> Result<Reply, Stop> {
     let node = terms.node;
     let found = node.store.read_txn_within(request, terms.allowance());
     let answer = found.map_err(|unread| terms.stop(unread, node.store.txn_places_bytes(request)))?;
     let header = node.header(answer.revision);
-    // Those of the ranges say the revision alone.
+    // The headers of the ranges contain only the revision.
     let inner = ResponseHeader { revision: answer.revision, ..Default::default() };
     let inner_len = sum([2, inner.encoded_len()]);
     let mut len = sum([2, header.encoded_len(), if answer.succeeded { 2 } else { 0 }]);
@@ -166,7 +170,8 @@ fn answer_read_txn(terms: &Terms<'_>, request: &TxnRequest) -> Result<Reply, Sto
     Ok(contain(|| encode_read_txn(answer, (&header, &inner), &lens, len, claim)).map_err(Status::from)?)
 }
 
-/// `headers` are that of the answer and that of its ranges, `lens` the lengths of each operation and of the range in it.
+/// `headers` are the header of the answer and that of its ranges. `lens` are the lengths of each operation and of the
+/// range in it.
 fn encode_read_txn(
     answer: TxnAnswer,
     (header, inner): (&ResponseHeader, &ResponseHeader),
@@ -205,23 +210,23 @@ fn encode_read_txn(
     Reply::Parts { len, source: Box::new(PairsSource { ready: head, parts, _claim: claim }) }
 }
 
-/// What a range of a transaction takes beside the places of its pairs, roughly.
+/// Approximate memory of a transaction's range besides the places of its pairs, in bytes.
 const RANGE_BYTES: usize = 256;
 
 /// Appends the field `header`, which comes first in every answer. Its length fits into a byte.
 fn put_header(header: &ResponseHeader, out: &mut BytesMut) {
     out.put_u8(0x0a);
     out.put_u8(header.encoded_len() as u8);
-    // It writes to memory that grows.
+    // This cannot fail: the buffer grows.
     header.encode_raw(out);
 }
 
-/// Length of what comes behind the pairs of a range.
+/// Length of the fields behind the pairs of a range.
 fn tail_len(answer: &RangeAnswer) -> usize {
     sum([varint::nonzero_len(3, u64::from(answer.more)), varint::nonzero_len(4, answer.count as u64)])
 }
 
-/// Appends what comes behind the pairs of a range.
+/// Appends the fields behind the pairs of a range.
 fn put_tail(more: bool, count: i64, out: &mut BytesMut) {
     varint::put_nonzero(out, 3, u64::from(more));
     varint::put_nonzero(out, 4, count as u64);
@@ -229,9 +234,10 @@ fn put_tail(more: bool, count: i64, out: &mut BytesMut) {
 
 /// A long answer: only places of values are held, the bytes are copied as the client takes them.
 struct PairsSource {
-    /// Encoded and not yet taken: the beginning of the answer, then pieces of it, then the rest of a large value.
+    /// Encoded bytes that the client has not taken yet: the beginning of the answer, a piece of it, or the rest of a
+    /// large value.
     ready: BytesMut,
-    /// Pairs, and what comes behind them.
+    /// Pairs, and the encoded fields behind them.
     parts: VecDeque<(Kvs, BytesMut)>,
     _claim: Option<budget::Claim>,
 }
@@ -254,7 +260,7 @@ impl PairsSource {
 
 impl rpc::Source for PairsSource {
     fn next(&mut self, bytes_max: usize) -> Option<Bytes> {
-        // An answer that ends too soon ends the connection.
+        // A panic ends the answer too soon, and that ends the connection.
         contain(|| self.piece(bytes_max)).ok().flatten()
     }
 }
@@ -355,7 +361,7 @@ pub(super) fn propose(
     propose_holding(Space::default(), node, author, kind, request, is_alone, responder);
 }
 
-/// The same, claiming space until the outcome is there.
+/// Like [`propose`], with space in the quota that is claimed until the outcome is there.
 pub(super) fn propose_holding(
     space: Space,
     node: &Arc<Node>,
@@ -369,7 +375,7 @@ pub(super) fn propose_holding(
     send(node, author, kind, request, is_alone, done);
 }
 
-/// As [`propose_holding`], with headroom on the disks.
+/// Like [`propose_holding`], with headroom on the disks as well.
 pub(super) fn propose_in(
     (headroom, space): (Claim, Space),
     node: &Arc<Node>,
@@ -398,8 +404,8 @@ impl Within {
     }
 }
 
-/// Has `then` find out what a proposal takes: on a slow thread when that `is_heavy`, so that the clients of a request thread do not wait
-/// for it.
+/// Calls `then`, which finds out how much memory a proposal needs. If that `is_heavy`, it runs on a slow thread, so
+/// that the clients of a request thread do not wait for it.
 fn weigh(
     is_heavy: bool,
     within: Within,
@@ -413,15 +419,15 @@ fn weigh(
     match node.budget.claim_request(within.message.len(), within.client) {
         Ok(kept) => run_slowly_with(node, responder, move |node, responder| {
             drop(kept);
-            // A slow thread has something else to do than to propose itself.
+            // A slow thread has other work than taking a turn of consensus.
             then(Within { is_alone: false, ..within }, node, responder);
         }),
         Err(error) => refuse(responder, error),
     }
 }
 
-/// Proposes once there is room in memory for the `bytes` that the answer is thought to take. `kept` claims what the entry takes on disks
-/// and of the quota: after that wait, since there may be more to delete by then.
+/// Proposes once there is room in memory for the answer, estimated at `bytes`. `kept` then claims disk space and quota
+/// for the entry. It runs after the wait, because there may be more to delete by then.
 fn propose_within(
     bytes: u64,
     within: Within,
@@ -432,7 +438,7 @@ fn propose_within(
     with_room(node, within.client, within.message.len(), bytes, responder, move |node, claim, responder| {
         match kept(node) {
             Ok((headroom, space)) => {
-                // A slow thread has something else to do.
+                // After a wait this is a slow thread, which has other work than taking a turn of consensus.
                 let is_alone = within.is_alone && claim.is_none();
                 let done = answering(node, (headroom, space, claim), responder);
                 send(node, within.author, within.kind, &within.message, is_alone, done);
@@ -442,10 +448,10 @@ fn propose_within(
     });
 }
 
-/// What is held until an outcome is there: headroom on the disks, space under the quota, and memory for the answer.
+/// The claims of a proposal until its outcome: headroom on the disks, space in the quota, and memory for the answer.
 type Kept = (Option<Claim>, Space, Option<budget::Claim>);
 
-/// Sends an outcome to the client. What was held for it is let go, or goes with the answer.
+/// Sends an outcome to the client. Releases the claims on disks and quota; the memory stays claimed with the answer.
 fn answering(node: &Arc<Node>, (headroom, space, claim): Kept, responder: Responder) -> node::Done {
     let own = node.clone();
     For::new(responder, move |responder: Responder, result| {

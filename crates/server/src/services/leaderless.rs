@@ -7,7 +7,7 @@ use rpc::{Outbound, StreamCall, StreamHandler};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Around the handler of such a stream.
+/// Wraps the handler of a stream that needs a leader.
 struct NeedsLeader {
     inner: Box<dyn StreamHandler>,
     lost: Arc<AtomicBool>,

@@ -24,7 +24,7 @@ use store::Space;
 
 pub(super) fn grant(node: &Arc<Node>, call: Call, request: Permitted<User, LeaseGrantRequest>, responder: Responder) {
     let (mut request, author) = request.into_parts();
-    // Only an id that is drawn here may be drawn again; a client's own id in use is for the store to refuse.
+    // A random id that is in use is replaced here. A client's own id that is in use is refused by the store.
     if request.id == 0 {
         request.id = free_id(node);
     }
@@ -41,7 +41,8 @@ pub(super) fn grant(node: &Arc<Node>, call: Call, request: Permitted<User, Lease
     }
 }
 
-/// Raises a time to live that is too short, here and not where it is applied: members with other flags would come to differ.
+/// Raises a time to live that is too short. This happens before the log: applied by members with different flags, it
+/// would make them diverge.
 pub(super) fn raise(node: &Node, request: &mut LeaseGrantRequest) {
     request.ttl = request.ttl.max(node.config.lease_ttl_seconds_min());
 }
@@ -70,7 +71,7 @@ pub(super) fn revoke(node: &Arc<Node>, call: Call, request: Permitted<Keys, Leas
     }
 }
 
-/// What a key of a lease is taken for before it is seen.
+/// Estimated length of a lease's key, in bytes.
 const KEY_BYTES_GUESS: u64 = 64;
 
 pub(super) fn time_to_live(
@@ -80,7 +81,7 @@ pub(super) fn time_to_live(
     responder: Responder,
 ) {
     let client = call.peer.address;
-    // The keys, the message and its encoding.
+    // The estimate covers the keys, the message and its encoding.
     let keys = if request.keys { node.store.leases().keys_count(request.id) } else { 0 };
     let bytes = (keys as u64).saturating_mul(2 * KEY_BYTES_GUESS);
     with_room(node, client, 0, bytes, responder, move |node, claim, responder| {
@@ -117,7 +118,7 @@ pub(super) fn leases(node: &Arc<Node>, call: Call, request: Permitted<Keys, Leas
     });
 }
 
-/// What the list of so many leases takes: two lists to put them in order, the message and its encoding.
+/// Memory for the list of `leases` leases: two lists to sort them, the message and its encoding.
 fn leases_bytes(leases: usize) -> u64 {
     (leases as u64).saturating_mul(64)
 }
@@ -138,10 +139,11 @@ fn answer_leases(terms: &Terms<'_>) -> Result<Reply, Stop> {
     Ok(counted(node, claim, reply))
 }
 
-/// What a keep-alive takes until it is answered: its lease among those that wait, among those that the leader is asked about, and there.
+/// Memory of a keep-alive until it is answered. Its lease is in three lists: `waiting`, `asked` and the request to the
+/// leader.
 const KEEP_ALIVE_BYTES: usize = 3 * size_of::<i64>();
 
-/// A keep-alive stream: requests are answered in order, by the leader's word.
+/// A keep-alive stream. The leader renews the leases, and the answers have the order of the requests.
 pub(super) struct KeepAlive {
     node: Arc<Node>,
     asking: Asking<Keys>,
@@ -149,11 +151,11 @@ pub(super) struct KeepAlive {
     waker: StreamWaker,
     /// Requests that the leader has not been asked about yet.
     waiting: VecDeque<i64>,
-    /// What those hold.
+    /// Claims the memory of the waiting requests.
     held: Claim,
-    /// What it was asked about.
+    /// The leases that the leader has been asked to renew.
     asked: Vec<i64>,
-    /// The header of the answers to those: the revision is taken before the leases are renewed.
+    /// The header of the answers for `asked`: its revision is read before the leases are renewed.
     header: ResponseHeader,
     renewed: Arc<Mutex<Option<cluster::leases::Renewed>>>,
     closing: bool,
@@ -175,7 +177,7 @@ impl KeepAlive {
         }
     }
 
-    /// Answers what the leader has told, and asks it about all that came meanwhile.
+    /// Sends the answers of the leader, and asks it to renew the leases that have arrived meanwhile.
     fn pump(&mut self, out: &mut Outbound<'_>) -> Result<(), Status> {
         loop {
             let renewed = if self.asked.is_empty() { None } else { lock(&self.renewed).take() };
@@ -200,7 +202,7 @@ impl KeepAlive {
                 break;
             }
             self.ask();
-            // It may be there at once all the same.
+            // The result may be there at once.
             if lock(&self.renewed).is_none() {
                 break;
             }
@@ -215,7 +217,7 @@ impl KeepAlive {
         self.header = self.node.header(self.node.store.revision());
         self.asked = std::mem::take(&mut self.waiting).into();
         let (renewed, waker) = (self.renewed.clone(), self.waker.clone());
-        // Whatever becomes of the stream, the question is there until it is answered.
+        // The request to the leader uses this memory until it is answered, even if the stream ends.
         let held = std::mem::replace(&mut self.held, self.node.budget.request(self.client));
         let keeper = cluster::leases::Keeper { client: self.client, waker: self.waker.clone() };
         cluster::leases::renew(&self.node, keeper, self.asked.clone(), move |result| {
@@ -225,13 +227,13 @@ impl KeepAlive {
         });
     }
 
-    /// Claims what waits, if that is not little.
+    /// Claims the memory of the waiting requests, unless that is little.
     fn hold(&mut self) -> Result<(), Status> {
         let bytes = self.waiting.len().saturating_mul(KEEP_ALIVE_BYTES);
         if bytes as u64 <= self.held.bytes().max(limits::BUDGET_FREE_BYTES as u64) {
             return Ok(());
         }
-        // For some more, so that not each of them claims.
+        // The claim is larger than needed, so that not every request has to claim.
         let bytes = bytes.saturating_add(limits::BUDGET_FREE_BYTES) as u64;
         if self.held.resize(bytes) { Ok(()) } else { Err(Error::TooManyRequests.into()) }
     }

@@ -24,10 +24,10 @@ use store::watch::{Hub, Sink, WatchStream};
 /// Lifetime of the lease that a call without one gets.
 const SESSION_TTL_SECONDS: i64 = 60;
 
-/// What a request of the server to itself came to.
+/// The result of a request that the server makes of itself.
 pub(super) type Answer<T> = Result<T, Status>;
 
-/// Asks on behalf of the client that made a call.
+/// Makes requests on behalf of the client of a call.
 #[derive(Clone)]
 pub(super) struct LocalClient {
     pub(super) node: Arc<Node>,
@@ -35,18 +35,18 @@ pub(super) struct LocalClient {
 }
 
 impl LocalClient {
-    /// For the client that asks.
+    /// Makes requests for the client in `asking`.
     pub(super) fn new(node: &Arc<Node>, asking: Asking<Parts>) -> LocalClient {
         LocalClient { node: node.clone(), asking }
     }
 
-    /// The same with so many bytes of the stream's message that are kept.
+    /// This client, which also keeps `bytes` bytes of a stream's message in memory.
     #[must_use]
     pub(super) fn holding(&self, bytes: usize) -> LocalClient {
         LocalClient { node: self.node.clone(), asking: self.asking.clone().holding(bytes) }
     }
 
-    /// A stream of watches, which count as all others of the client do.
+    /// A stream of watches. They count towards the client's share like its other watches.
     pub(super) fn watches(&self, wake: impl Fn() + Send + Sync + 'static) -> WatchStream {
         let mut stream = Hub::stream(&self.node.store, Arc::new(wake));
         if let Some(client) = self.weight().client() {
@@ -55,7 +55,7 @@ impl LocalClient {
         stream
     }
 
-    /// What is kept in memory of the call.
+    /// The bytes of the call that are kept in memory.
     pub(super) fn weight(&self) -> Weight {
         self.asking.weight()
     }
@@ -131,7 +131,7 @@ impl LocalClient {
         );
     }
 
-    /// Sends a write through the log; `read` takes what is wanted out of the answer.
+    /// Sends a write through the log; `read` takes the wanted part out of the answer.
     fn write<R: Message + 'static, T>(
         &self,
         write: Write<R>,
@@ -151,7 +151,7 @@ impl LocalClient {
     where
         Parts: Rule<R>,
     {
-        // Beside the client's call the request that was made of it waits.
+        // Both the client's call and the request made from it are kept while they wait.
         let (node, asking) = (self.node.clone(), self.asking.clone().holding(request.encoded_len()));
         let weight = asking.weight();
         asking.admit(&node, request, move |node, decided| {
@@ -181,9 +181,9 @@ impl LocalClient {
         });
     }
 
-    /// Takes back what a call has written: `key`, if it is still the one created at `revision`.
+    /// Undoes the write of a call: deletes `key`, if it is still the one created at `revision`.
     pub(super) fn take_back(&self, key: &Bytes, revision: i64) {
-        // Nobody waits for it. If it fails, the lease ends the key.
+        // No one waits for the result. If the deletion fails, the key ends with its lease.
         self.txn(&if_created(key, revision, vec![delete_op(key)]), drop);
     }
 
@@ -191,7 +191,8 @@ impl LocalClient {
     pub(super) fn range(&self, request: RangeRequest, then: impl FnOnce(Answer<RangeResponse>) + Send + 'static) {
         let own = self.clone();
         let weight = self.weight().and(request.encoded_len());
-        // Then it is answered at once and here, and not by whoever finds that it may be answered.
+        // With local reads, `linearize` calls back at once on this thread; otherwise on a thread that must not be
+        // delayed.
         let is_here = self.node.status.serves_local_reads();
         self.node.linearize(weight, move |allowed| match allowed {
             Err(error) => then(Err(unknown(error))),
@@ -207,7 +208,7 @@ impl LocalClient {
         }
     }
 
-    /// A range of what this member has, on this thread, if the client may see it.
+    /// Reads a range of this member's data on this thread, if the client has the permission.
     pub(super) fn range_now(&self, request: RangeRequest) -> Answer<RangeResponse> {
         let request = self.asking.decide(&self.node, request).map_err(unknown)?;
         let answer = self.node.store.range(&request).map_err(unknown)?;
@@ -228,11 +229,12 @@ impl LocalClient {
     }
 }
 
-/// How a request goes through the log.
+/// How a kind of request goes through the log.
 struct Write<R> {
-    /// What it is in the log.
+    /// The kind of the entry.
     kind: RaftRequest,
-    /// What it adds to the store, asked once it is permitted, and what the things it deletes cost on the disks.
+    /// `adds` is what the request adds to the store, `deletes` the disk space that its deletions need. Both are called
+    /// once the request is permitted.
     adds: fn(&R) -> u64,
     deletes: fn(&Node, &R) -> u64,
 }
@@ -252,7 +254,7 @@ pub(super) fn unknown(error: Error) -> Status {
     Status::new(Code::Unknown, error.message())
 }
 
-/// The store has answered something else than it was asked, which it does not.
+/// The error for an answer of the store that does not belong to the request: a bug.
 fn unexpected() -> Status {
     Status::new(Code::Internal, "the store answered another request")
 }
@@ -265,7 +267,7 @@ pub(super) fn session_key(prefix: &[u8], lease: i64) -> Bytes {
     key.into()
 }
 
-/// What the keys of a lock or an election begin with.
+/// The prefix of the keys of a lock or an election.
 pub(super) fn prefix(name: &[u8]) -> Bytes {
     [name, b"/"].concat().into()
 }
@@ -285,7 +287,7 @@ pub(super) fn oldest(prefix: &Bytes) -> RangeRequest {
     by_creation(prefix, SortOrder::Ascend)
 }
 
-/// The youngest key under a prefix that was there at `revision`.
+/// The youngest key under a prefix that was created at `revision` or earlier.
 pub(super) fn youngest_until(prefix: &Bytes, revision: i64) -> RangeRequest {
     RangeRequest { max_create_revision: revision, ..by_creation(prefix, SortOrder::Descend) }
 }
@@ -294,7 +296,7 @@ fn by_creation(prefix: &Bytes, order: SortOrder) -> RangeRequest {
     RangeRequest { limit: 1, sort_order: order as i32, sort_target: SortTarget::Create as i32, ..under(prefix) }
 }
 
-/// A transaction for the case that `key` was created at `revision`; 0 means that it is not there.
+/// A transaction that runs `success` if `key` was created at `revision`; 0 means that the key does not exist.
 pub(super) fn if_created(key: &Bytes, revision: i64, success: Vec<RequestOp>) -> TxnRequest {
     let compare = Compare {
         result: CompareResult::Equal as i32,

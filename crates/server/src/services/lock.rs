@@ -36,12 +36,12 @@ pub(super) fn unlock(_: &Arc<LockQueue>, node: &Arc<Node>, call: Call, asking: A
     }
 }
 
-/// Queues up under `prefix`, and waits if somebody is there already.
+/// Creates the session's key under `prefix`, and waits if there are older keys.
 fn acquire(queue: &Arc<LockQueue>, caller: LocalClient, prefix: &Bytes, lease: i64, responder: Responder) {
     let key = session_key(prefix, lease);
     let owner = || range_op(oldest(prefix));
     let mut request = if_created(&key, 0, vec![put_op(&key, Bytes::new(), lease), owner()]);
-    // A session that is in the queue keeps its place.
+    // A session that already has a key keeps its place in the queue.
     request.failure = vec![range_op(RangeRequest { key: key.clone(), ..Default::default() }), owner()];
     let (own, prefix, queue) = (caller.clone(), prefix.clone(), queue.clone());
     caller.txn(&request, move |answer| match answer {
@@ -59,13 +59,13 @@ fn acquire(queue: &Arc<LockQueue>, caller: LocalClient, prefix: &Bytes, lease: i
     });
 }
 
-/// The revision at which the session's key was created: now, or earlier if it was there.
+/// The revision at which the session's key was created: that of this transaction, or an earlier one if the key existed.
 pub(super) fn own_revision(txn: &TxnResponse) -> i64 {
     let now = txn.header.map_or(0, |header| header.revision);
     if txn.succeeded { now } else { first_pair(txn, 0).map_or(now, |pair| pair.create_revision) }
 }
 
-/// The first pair that the range in the given place of a transaction has found.
+/// The first pair found by the range that is operation number `place` of a transaction.
 pub(super) fn first_pair(txn: &TxnResponse, place: usize) -> Option<&KeyValue> {
     match txn.responses.get(place)?.response.as_ref()? {
         Response::ResponseRange(range) => range.kvs.first(),
@@ -82,7 +82,8 @@ struct Place {
 }
 
 impl Place {
-    /// Tells the client that the lock is its own; if it has gone, the next one is not kept waiting.
+    /// Tells the client that it owns the lock. If the client has gone, deletes the key so that the next one gets the
+    /// lock.
     fn answer(self, header: Option<ResponseHeader>) {
         if self.responder.is_canceled() {
             return self.caller.take_back(&self.key, self.revision);
@@ -105,7 +106,7 @@ impl Contender for Place {
         if let Err(status) = outcome {
             return self.give_up(status);
         }
-        // The lease may have ended during the wait, and the key with it.
+        // The lease may have ended during the wait, which deletes the key.
         let request = RangeRequest { key: self.key.clone(), ..Default::default() };
         self.caller.clone().range(request, move |answer| match answer {
             Ok(found) if found.kvs.is_empty() => {

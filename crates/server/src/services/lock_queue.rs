@@ -17,38 +17,38 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use store::watch::WatchStream;
 
-/// Time between looks for clients that have given up.
+/// Time between checks for clients that have given up.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Who waits for a turn.
+/// A call that waits for a lock or an election.
 pub(super) trait Contender: Send {
-    /// Nobody waits for the answer any more.
+    /// Whether the client no longer waits for the answer.
     fn is_canceled(&self) -> bool;
 
-    /// The turn has come, or the wait has failed.
+    /// Called when it is this call's turn, or when the wait has failed.
     fn settle(self: Box<Self>, outcome: Answer<()>);
 }
 
 struct Waiter {
-    /// What all of it takes, name and key and headers.
+    /// Claims the memory of the waiting call: its name, key and headers.
     _held: Option<budget::Claim>,
     caller: LocalClient,
     prefix: Bytes,
-    /// Keys created until here come first.
+    /// Keys created at this revision or earlier come first.
     before: i64,
     contender: Box<dyn Contender>,
-    /// Of the key before its own.
+    /// Watches the key before the call's own.
     watch: Option<WatchStream>,
 }
 
-/// What the thread is told.
+/// A message to the thread.
 enum Note {
     Begin(Box<Waiter>),
-    /// This waiter may look at the state.
+    /// The read index of this waiter is complete: it may read the store.
     Read(u64, Result<(), Error>),
-    /// What this waiter has found there.
+    /// The result of this waiter's read.
     Found(u64, Answer<RangeResponse>),
-    /// The watch of this waiter has something to say.
+    /// The watch of this waiter has responses.
     Look(u64),
 }
 
@@ -80,13 +80,13 @@ impl LockQueue {
         self.post(Note::Begin(Box::new(Waiter { _held: held, caller, prefix, before, contender, watch: None })));
     }
 
-    /// Ends the thread; who waits is told that the server has stopped.
+    /// Ends the thread. Waiting calls end with an error: the server has stopped.
     pub(crate) fn close(&self) {
         lock(&self.inbox).closed = true;
         self.arrived.notify_one();
     }
 
-    /// A note to a thread that has ended is dropped, and with it the call it is about.
+    /// Sends a note to the thread. If the thread has ended, the note and its call are dropped.
     fn post(&self, note: Note) {
         let mut inbox = lock(&self.inbox);
         if inbox.closed {
@@ -98,7 +98,8 @@ impl LockQueue {
         self.arrived.notify_one();
     }
 
-    /// What has arrived; waits for it, with calls to look after no longer than [`LOOK`]. None: the end.
+    /// Takes the notes that have arrived. If there are none, waits for one, but for at most [`LOOK`] unless `patient`.
+    /// `None` once the queue is closed.
     fn take(&self, patient: bool) -> Option<Vec<Note>> {
         let mut inbox = lock(&self.inbox);
         if inbox.notes.is_empty() && !inbox.closed {
@@ -122,7 +123,7 @@ pub(crate) fn run(own: &Arc<LockQueue>) {
             match note {
                 Note::Begin(waiter) => queue.begin(*waiter),
                 Note::Read(id, Ok(())) => queue.read(id),
-                // It keeps its place in the queue, which is in the store: who is before it is asked of the next leader.
+                // The call keeps its place, which is a key in the store, and reads again under the next leader.
                 Note::Read(id, Err(Error::LeaderChanged)) => queue.ask(id),
                 Note::Read(id, Err(error)) => queue.settle(id, Err(unknown(error))),
                 Note::Found(id, found) => queue.found(id, found),
@@ -140,7 +141,7 @@ pub(crate) fn run(own: &Arc<LockQueue>) {
 struct Queue<'a> {
     own: &'a Arc<LockQueue>,
     waiters: HashMap<u64, Waiter>,
-    /// Those that found no slow thread to look at the state for them.
+    /// Waiters for whose read the slow pool had no room.
     late: Vec<u64>,
     next: u64,
 }
@@ -152,11 +153,11 @@ impl Queue<'_> {
         self.ask(self.next);
     }
 
-    /// Reads who is before this one, once that may be read.
+    /// Starts a read index, after which the waiter reads which key is before its own.
     fn ask(&self, id: u64) {
         let Some(waiter) = self.waiters.get(&id) else { return };
         let own = self.own.clone();
-        // What the waiter holds is claimed for as long as it waits.
+        // The waiter's memory is already claimed for as long as it waits.
         waiter.caller.node.linearize(Weight::NONE, move |allowed| own.post(Note::Read(id, allowed)));
     }
 
@@ -168,7 +169,7 @@ impl Queue<'_> {
             let found = waiter.caller.range_now(request);
             return self.found(id, found);
         }
-        // The others do not wait for it.
+        // A slow thread does the read, so that the other waiters are not delayed.
         let (own, caller) = (self.own.clone(), waiter.caller.clone());
         let look = move |_: Arc<Node>| own.post(Note::Found(id, caller.range_now(request)));
         if waiter.caller.node.slow.try_give(node, look).is_err() {
@@ -176,7 +177,7 @@ impl Queue<'_> {
         }
     }
 
-    /// Waits for the key before its own, if there is one.
+    /// Watches the key before the waiter's own, or settles the waiter if there is none.
     fn found(&mut self, id: u64, found: Answer<RangeResponse>) {
         let found = match found {
             Ok(found) => found,
@@ -196,7 +197,7 @@ impl Queue<'_> {
         self.look(id);
     }
 
-    /// Looks whether the key before this one's is gone.
+    /// Checks whether the key before the waiter's own is gone.
     fn look(&mut self, id: u64) {
         let Some(waiter) = self.waiters.get_mut(&id) else { return };
         let Some(watch) = &mut waiter.watch else { return };
@@ -228,7 +229,8 @@ impl Queue<'_> {
         }
     }
 
-    /// They keep their places, which are in the store.
+    /// Repeats the reads for which there was no slow thread. The waiters keep their places, which are keys in the
+    /// store.
     fn look_again(&mut self) {
         for id in std::mem::take(&mut self.late) {
             self.ask(id);

@@ -69,8 +69,8 @@ pub(super) fn move_leader(
     });
 }
 
-/// Space comes back by itself. What is worth waiting for is that the last compaction is through: who compacts, defragments and
-/// disarms an alarm expects the quota to have room then.
+/// Space comes back without defragmenting. This call only waits until the last compaction is finished: a client that
+/// compacts, defragments and disarms the alarm expects room in the quota then.
 pub(super) fn defragment(node: &Arc<Node>, _call: Call, _: Permitted<Root, DefragmentRequest>, responder: Responder) {
     let compacted = node.store.compact_revision();
     let (own, began) = (node.clone(), Instant::now());

@@ -24,13 +24,13 @@ macro_rules! methods {
         pub(super) enum Rpc { $($name,)* }
 
         pub(super) const RPCS: &[Rpc] = &[$(Rpc::$name,)*];
-        /// Every method, in the order the transport counts them.
+        /// Every method; the transport refers to a method by its index here.
         pub(crate) const METHODS: &[Method] = &[$(Method { path: $path, kind: Kind::$kind },)*];
-        /// The names of their rules.
+        /// The name of each method's rule.
         #[cfg(test)]
         pub(super) const RULES: &[&str] = &[$(stringify!($rule),)*];
 
-        /// Has the handler of a unary method answer a call, as its rule permits.
+        /// Passes a unary call to its handler, through the method's rule.
         pub(super) fn serve(
             queue: &Arc<LockQueue>,
             node: &Arc<Node>,
@@ -43,7 +43,7 @@ macro_rules! methods {
             }
         }
 
-        /// What begins the streams of a method, as its rule permits; `None` if it is unary.
+        /// The function that begins a stream of a method, through the method's rule; `None` if the method is unary.
         pub(super) fn begin(rpc: Rpc) -> Option<Begin> {
             match rpc {
                 $(Rpc::$name => methods!(@begin $kind $rule $handler),)*

@@ -55,17 +55,17 @@ use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-/// An index that is not in the table: a bug here, since the transport takes its indexes from it.
+/// The error for an index that is not in the table. That is a bug: the transport takes its indexes from the table.
 fn no_such_method() -> Status {
     Status::new(Code::Internal, "there is no such method")
 }
 
-/// Whether a client wants to be refused by a member that knows of no leader.
+/// Whether the client asked for a refusal if the member knows no leader.
 fn needs_leader(metadata: &rpc::Metadata) -> bool {
     metadata.get("hasleader").is_some_and(|value| value == b"true")
 }
 
-/// Whether a learner answers this call: what its operator needs, and reads that may be old.
+/// Whether a learner answers this call: the calls of operators, and serializable reads.
 fn is_for_learners(rpc: Rpc, message: &Bytes) -> bool {
     match rpc {
         Rpc::Status | Rpc::Snapshot | Rpc::HealthCheck | Rpc::HealthList => true,
@@ -74,9 +74,9 @@ fn is_for_learners(rpc: Rpc, message: &Bytes) -> bool {
     }
 }
 
-/// Everything the client port answers.
+/// Everything that the client port serves.
 pub(crate) struct Services {
-    /// Itself, for calls that come by HTTP.
+    /// This object itself, for calls that come by HTTP.
     own: Weak<Services>,
     http: Http,
     node: Arc<Node>,
@@ -95,21 +95,22 @@ impl Services {
 
     /// The transport's counters, known once it runs.
     pub(crate) fn set_stats(&self, stats: Arc<rpc::Stats>) {
-        // Set once, by whoever started the transport.
+        // Set once, after the transport has started.
         let _ = self.stats.set(stats);
     }
 
-    /// Serves the calls that wait for a lock or an election, until [`Services::close_lock_queue`]: for a thread of its own.
+    /// Serves the calls that wait for a lock or an election, until [`Services::close_lock_queue`]. Runs on a thread of
+    /// its own.
     pub(crate) fn run_lock_queue(&self) {
         lock_queue::run(&self.lock_queue);
     }
 
-    /// Whoever waits for a lock or an election is told that the server has stopped.
+    /// Ends the calls that wait for a lock or an election with the error that the server has stopped.
     pub(crate) fn close_lock_queue(&self) {
         self.lock_queue.close();
     }
 
-    /// Metadata that decides before any service does.
+    /// Refuses a call by its metadata, before its handler is called.
     fn admit(&self, metadata: &rpc::Metadata) -> Result<(), Status> {
         if metadata.get("client-api-version").is_some_and(|version| std::str::from_utf8(version).is_err()) {
             return Err(api::Error::InvalidClientApiVersion.into());
@@ -140,7 +141,7 @@ impl Service for Services {
         if let Err(status) = self.admit(&call.metadata) {
             return responder.send(Err(status));
         }
-        // These two try again by themselves.
+        // The handlers of these two methods retry by themselves.
         let tries = matches!(rpc, Rpc::Authenticate | Rpc::Range);
         if node.store.auth().is_enabled() && !tries {
             let queue = self.lock_queue.clone();
@@ -170,7 +171,7 @@ impl Service for Services {
     }
 
     fn http(&self, request: ::http::Request<Bytes>, responder: HttpResponder) {
-        // It is called, so it is there.
+        // The upgrade cannot fail while `self` is borrowed.
         let Some(own) = self.own.upgrade() else { return };
         self.http.handle(own, self.stats.get(), request, responder);
     }

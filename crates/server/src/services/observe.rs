@@ -16,15 +16,15 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use store::watch::WatchStream;
 
-/// Where the observer is.
+/// The state of an observer.
 enum State {
-    /// Nothing is asked for yet.
+    /// No request has arrived yet.
     Idle,
-    /// It waits for a range.
+    /// Waits for a range.
     Reading(Arc<Mutex<Option<Answer<RangeResponse>>>>),
-    /// Nobody leads: it waits for the first key.
+    /// There is no leader: waits for the first key.
     Vacant(WatchStream),
-    /// It follows the leader's key.
+    /// Follows the leader's key.
     Following(WatchStream),
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Observe {
     waker: StreamWaker,
     prefix: Bytes,
     state: State,
-    /// What is to be sent; the end of a key is queued behind it, as none.
+    /// Responses to send. `None` marks the deletion of the key.
     due: VecDeque<Option<(Option<ResponseHeader>, KeyValue)>>,
 }
 
@@ -44,7 +44,7 @@ impl Observe {
         Observe { caller, waker: call.waker, prefix: Bytes::new(), state: State::Idle, due: VecDeque::new() }
     }
 
-    /// Reads who leads.
+    /// Reads the leader's key.
     fn read(&mut self) {
         let slot: Arc<Mutex<Option<Answer<RangeResponse>>>> = Arc::default();
         let (filled, waker) = (slot.clone(), self.waker.clone());
@@ -62,14 +62,15 @@ impl Observe {
         watch
     }
 
-    /// Shows a leader, and what becomes of its key.
+    /// Queues a response for a leader, and watches its key.
     fn follow(&mut self, header: Option<ResponseHeader>, pair: KeyValue) {
         let next = header.map_or(0, |header| header.revision).saturating_add(1);
         self.state = State::Following(self.watch(pair.key.clone(), Bytes::new(), next));
         self.due.push_back(Some((header, pair)));
     }
 
-    /// Takes what there is. An error is an end without a word, as etcd has it.
+    /// Makes one step, and returns whether there was one. After an error the stream ends without an error text, as in
+    /// etcd.
     fn step(&mut self) -> Result<bool, ()> {
         match &mut self.state {
             State::Idle => Ok(false),

@@ -4,7 +4,7 @@ use rpc::StreamWaker;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-/// The streams that are to be told about progress now and then.
+/// The streams that get progress notifications from time to time.
 #[derive(Default)]
 pub(crate) struct ProgressStreams {
     streams: Mutex<Vec<(Weak<AtomicBool>, StreamWaker)>>,
@@ -13,7 +13,8 @@ pub(crate) struct ProgressStreams {
 impl ProgressStreams {
     pub(super) fn add(&self, due: &Arc<AtomicBool>, waker: StreamWaker) {
         let mut streams = contain::lock(&self.streams);
-        // The ended ones go before the list grows, so it stays as long as twice the open ones at most.
+        // Ended streams are dropped before the list grows, so the list has at most twice as many places as there are
+        // open streams.
         if streams.len() == streams.capacity() {
             streams.retain(|(stream, _)| stream.strong_count() > 0);
         }

@@ -9,7 +9,7 @@ use contain::contain;
 use rpc::{Reply, Responder, Status};
 use store::{Response, Unread};
 
-/// Decodes a request, or says so as gRPC does.
+/// Decodes a request, or fails with gRPC's error.
 pub(super) fn decode<M: Message + Default>(message: Bytes) -> Result<M, Status> {
     unread::decode(message).map_err(|unread| match unread {
         unread::Unread::Malformed(error) => unreadable(&error),
@@ -17,12 +17,12 @@ pub(super) fn decode<M: Message + Default>(message: Bytes) -> Result<M, Status> 
     })
 }
 
-/// gRPC's refusal of a message that does not decode.
+/// gRPC's error for a message that does not decode.
 pub(super) fn unreadable(error: &impl std::fmt::Display) -> Status {
     Status::new(Code::Internal, format!("grpc: error unmarshalling request: {error}"))
 }
 
-/// Why a read ends without an answer. Counts one that was given up.
+/// The status of a read that ends without an answer. Counts a read that was given up.
 pub(super) fn unanswered(node: &Node, unread: Unread) -> Status {
     match unread {
         Unread::Refused(error) => error.into(),
@@ -47,7 +47,7 @@ pub(super) fn refuse(responder: Responder, error: impl Into<Status>) {
     responder.send(Err(error.into()));
 }
 
-/// Fills in what only the server knows of a header: who answers, and in which term.
+/// Fills in the fields of a header that the store does not know: the cluster, the member and the term.
 pub(super) fn complete(node: &Node, header: &mut Option<ResponseHeader>) {
     let revision = header.as_ref().map_or(0, |header| header.revision);
     *header = Some(node.header(revision));

@@ -17,7 +17,7 @@ use api::{Error, check};
 use bytes::Bytes;
 use rpc::Status;
 
-/// Requests that are only decoded, or checked too. Those that are empty are not even decoded.
+/// Requests that are decoded, and checked if a check is given. Empty requests are not decoded.
 macro_rules! requests {
     ($($message:ident $catch_up:ident $(, $how:ident $($check:expr)?)?;)*) => {$(
         impl Request for $message {
@@ -53,12 +53,12 @@ requests! {
     LeaseLeasesRequest Read, empty;
     MemberAddRequest Refusal, check |add| check_urls(&mut add.peer_ur_ls);
     MemberRemoveRequest Refusal;
-    // etcd takes any text here; then the member can never be reached again.
+    // etcd accepts any text here, which can make the member unreachable for good.
     MemberUpdateRequest Refusal, check |update| check_urls(&mut update.peer_ur_ls);
     MemberListRequest Refusal;
     MemberPromoteRequest Refusal;
     AlarmRequest Refusal;
-    // Who asks for the status of a member may do so because it cannot catch up.
+    // A status request must work on a member that cannot catch up: that may be the reason for the request.
     StatusRequest Token, empty;
     DefragmentRequest Refusal, empty;
     HashRequest Refusal, empty;
@@ -84,7 +84,7 @@ requests! {
     AuthRoleRevokePermissionRequest Refusal;
 }
 
-/// Takes the URLs of a member as they are meant.
+/// Checks and normalizes the URLs of a member.
 fn check_urls(urls: &mut Vec<String>) -> Result<(), Error> {
     *urls = config::peer_urls(urls).ok_or(Error::MemberBadUrls)?;
     Ok(())

@@ -26,8 +26,8 @@ impl Shares {
         self.member.taken()
     }
 
-    /// What the watches of a stream count towards. Connections through a Unix socket cannot be told apart: each of their streams has a
-    /// share of its own.
+    /// The share towards which the watches of a stream count. Connections through a Unix socket have no address of
+    /// their own, so each of their streams has a share of its own.
     pub(super) fn of(&self, client: Address) -> Arc<Allowance> {
         let fresh = || Allowance::of_connection(&self.member, self.connection_max);
         let Address::Tcp(address) = client else { return fresh() };
@@ -35,7 +35,8 @@ impl Shares {
         if let Some(share) = connections.get(&address).and_then(Weak::upgrade) {
             return share;
         }
-        // Those without streams go before the table grows, so it stays as long as twice the others at most.
+        // Connections without streams are dropped before the table grows, so it has at most twice as many places as
+        // there are others.
         if connections.len() == connections.capacity() {
             connections.retain(|_, share| share.strong_count() > 0);
         }

@@ -17,10 +17,10 @@ use store::Image;
 
 /// Bytes of the file in one message, as etcd cuts it.
 const BLOB_BYTES: usize = 32 * 1024;
-/// Blobs produced for a client that takes them, before other streams get their turn.
+/// Blobs that are sent in a row before other streams of the connection get their turn.
 const BLOBS_PER_TURN: usize = 8;
 
-/// Planning the file walks all records: that happens on the slow pool.
+/// The planned file. The slow pool plans it, because that walks all records.
 type Planned = Arc<Mutex<Option<Result<Image, Status>>>>;
 
 /// One Snapshot call.
@@ -29,12 +29,12 @@ pub(super) struct Snapshot {
     waker: StreamWaker,
     planned: Planned,
     image: Option<Sending>,
-    /// Taken once the caller may have a snapshot: who only opens streams keeps nobody else from theirs.
+    /// Taken once the caller is permitted, so that a client without permission cannot take the places of others.
     _place: Place,
     began: Instant,
 }
 
-/// A place among the snapshots that are sent at once.
+/// One of the [`limits::SNAPSHOTS_MAX`] places for snapshots that are sent at the same time.
 struct Place(Arc<Node>);
 
 impl Place {

@@ -11,15 +11,15 @@ use contain::lock;
 use rpc::{Outbound, Status, StreamCall, StreamHandler, StreamWaker};
 use std::sync::{Arc, Mutex, Weak};
 
-/// What the stream's thread does next, left there by others.
+/// The next step of the stream's thread, set by other threads.
 enum Step {
-    /// It may read: the call begins.
+    /// The read index is complete: the call begins.
     Begin(Box<dyn FnOnce() + Send>),
-    /// The beginning was made, here or on a slow thread.
+    /// The call has begun, on this thread or on a slow one.
     Begun(Result<Box<Chunks>, Status>),
 }
 
-/// What is being read, for whom.
+/// The chunks that are being read, and the permitted request.
 struct Chunks {
     stream: store::RangeStream,
     request: Permitted<Keys, RangeRequest>,
@@ -44,7 +44,8 @@ impl RangeStream {
         let request: RangeRequest = decode(message)?;
         check::range(&request)?;
         let serializable = request.serializable;
-        // Of a stream that has ended nobody takes the step, which must not keep itself.
+        // The reference is weak: once the stream has ended, no thread takes the step, and the step must not keep itself
+        // alive.
         let (node, step, waker) = (self.node.clone(), Arc::downgrade(&self.step), self.waker.clone());
         let (next, resumed) = (step.clone(), waker.clone());
         let leave = |step: &Weak<Mutex<Option<Step>>>, next: Step| {
@@ -75,7 +76,7 @@ impl RangeStream {
             asking.decide_once_known(&self.node, request, begin);
         } else {
             let own = self.node.clone();
-            // Who may ask and what there is to read is looked up on this stream's thread: consensus goes on.
+            // The permission check and the read run on this stream's thread, so that consensus is not delayed.
             self.node.linearize(asking.weight(), move |allowed| {
                 let begin = Box::new(move || begin(allowed.and_then(|()| asking.decide(&own, request))));
                 leave(&next, Step::Begin(begin));
@@ -85,7 +86,8 @@ impl RangeStream {
         Ok(())
     }
 
-    /// A `RangeStreamResponse` around one `RangeResponse`: header, count and more come with the last chunk.
+    /// A `RangeStreamResponse` around one `RangeResponse`. Only the last chunk has the fields `header`, `count` and
+    /// `more`.
     fn encode(&self, mut chunk: store::RangeChunk) -> Bytes {
         let rest = match chunk.end {
             Some(end) => RangeResponse {

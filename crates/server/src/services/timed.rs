@@ -13,12 +13,12 @@ use rpc::Status;
 use std::time::{Duration, Instant};
 use store::Ask;
 
-/// A read under way: what it is counted as, and when it came.
+/// A read under way: its operation in the metrics, and the times of its stages.
 #[derive(Clone, Copy)]
 pub(super) struct Reading {
     operation: Operation,
     began: Instant,
-    /// When it was allowed to look at the store.
+    /// When the read was allowed to look at the store.
     allowed: Instant,
 }
 
@@ -28,12 +28,12 @@ impl Reading {
         Reading { operation, began: now, allowed: now }
     }
 
-    /// How long it waited to be allowed.
+    /// How long the read waited for a read index.
     pub(super) fn waited(&self) -> Duration {
         self.allowed.duration_since(self.began)
     }
 
-    /// Counts what it took, and says if that is too long.
+    /// Counts the time of the read, and returns it if it is worth a warning.
     pub(super) fn end(self, node: &Node, ok: bool) -> Option<Duration> {
         let (now, metrics) = (Instant::now(), &node.metrics);
         let (total, took) = (now.duration_since(self.began), now.duration_since(self.allowed));
@@ -48,7 +48,7 @@ impl Reading {
         (total > node.config.warning_unary_request).then_some(total)
     }
 
-    /// Counts one that did not come to read.
+    /// Counts a read that failed before it looked at the store.
     fn fail(&self, node: &Node) {
         node.metrics.requests.observe(self.operation, false, self.waited());
     }
@@ -93,7 +93,7 @@ impl Request for TimedRange {
 /// A transaction.
 pub(super) struct TimedTxn {
     pub(super) request: TxnRequest,
-    /// `None` if it writes: then it is timed as a proposal.
+    /// `None` if the transaction writes: then it is timed as a proposal.
     pub(super) reading: Option<Reading>,
 }
 
@@ -150,7 +150,7 @@ fn only_reads(request: &TxnRequest) -> bool {
     operations(request).all(|operation| matches!(operation, Some(request_op::Request::RequestRange(_))))
 }
 
-/// Whether all ranges are content with local data.
+/// Whether all ranges are serializable reads.
 fn is_serializable(request: &TxnRequest) -> bool {
     operations(request).all(|operation| match operation {
         Some(request_op::Request::RequestRange(range)) => range.serializable,

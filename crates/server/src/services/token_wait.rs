@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Makes the handler of a stream. If the token of the call is from an entry that this member has not applied, what the client sends
-/// is held back until the member has caught up.
+/// Makes the handler of a stream. If the call's token is from an entry that this member has not applied, messages of
+/// the client are held back until the member has caught up.
 pub(super) fn hold(
     node: &Arc<Node>,
     call: StreamCall,
@@ -19,7 +19,8 @@ pub(super) fn hold(
 ) -> Box<dyn StreamHandler> {
     let caught_up = Arc::new(AtomicBool::new(false));
     let (told, waker) = (caught_up.clone(), call.waker.clone());
-    // If it cannot, the handler finds the token unknown and says so. Messages are claimed as they come.
+    // If the member cannot catch up, the handler refuses the token as unknown. Memory for the messages is claimed as
+    // they come.
     let is_awaited = awaits_token(node, &call, move || {
         told.store(true, Ordering::Release);
         waker.wake();
@@ -43,13 +44,13 @@ struct Arriving {
     caught_up: Arc<AtomicBool>,
     held: VecDeque<Bytes>,
     held_bytes: usize,
-    /// For what is held, unless that is little.
+    /// Claims the memory of the held messages, unless they are small.
     claim: Claim,
     is_half_closed: bool,
 }
 
 impl Arriving {
-    /// Hands on what was held back. False while it still has to be.
+    /// Passes the held messages on. Returns false while messages must still be held back.
     fn go_on(&mut self, out: &mut Outbound<'_>) -> bool {
         if !self.caught_up.load(Ordering::Acquire) {
             return false;

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use rpc::{Outbound, StreamHandler};
 use telemetry::tracing::Open;
 
-/// Around the handler of such a stream.
+/// Wraps the handler of a traced stream.
 pub(super) struct Traced {
     inner: Box<dyn StreamHandler>,
     _span: Open,

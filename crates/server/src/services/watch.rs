@@ -36,7 +36,7 @@ impl Watch {
     fn create(&mut self, request: WatchCreateRequest) {
         match self.asking.decide(&self.node, request) {
             Ok(request) => self.stream.create(request.into_parts().0),
-            // A status as Go prints it: clients look for its end.
+            // The text has the form in which Go prints a status: clients look for its end.
             Err(error) => {
                 self.stream.refuse(format!("rpc error: code = {} desc = {}", error.code().name(), error.message()));
             }
@@ -49,7 +49,7 @@ impl Watch {
         }
         let origin = self.node.origin();
         let mut meter = Meter::default();
-        // The connection's other streams get their turn after so many bytes.
+        // After this many bytes, the connection's other streams get their turn.
         let mut left = limits::TURN_BYTES_MAX;
         while left > 0 {
             if !out.has_room() {
@@ -67,7 +67,7 @@ impl Watch {
     }
 }
 
-/// Has responses written right where they leave.
+/// Writes responses directly into the stream's output.
 struct Responses<'a, 'b>(&'a mut Outbound<'b>, &'a mut Meter);
 
 impl Sink for Responses<'_, '_> {
@@ -88,11 +88,11 @@ impl Sink for Responses<'_, '_> {
     }
 }
 
-/// What a turn has sent, and since when: two looks at the clock for all of its responses.
+/// Counts the responses of a turn and its time. Two readings of the clock serve all responses.
 #[derive(Default)]
 struct Meter {
     began: Option<Instant>,
-    /// Responses with events, and their events.
+    /// The number of responses with events, and the number of their events.
     events: (u64, u64),
     progress: u64,
     control: u64,
@@ -136,7 +136,7 @@ impl StreamHandler for Watch {
         self.pump(out);
     }
 
-    /// A client that has nothing more to ask still gets its events.
+    /// A client that sends no more requests still gets its events.
     fn half_closed(&mut self, _out: &mut Outbound<'_>) {}
 
     fn ready(&mut self, out: &mut Outbound<'_>) {
@@ -144,7 +144,7 @@ impl StreamHandler for Watch {
     }
 }
 
-/// Tells streams about progress until the member stops.
+/// Sends progress notifications to streams until the member stops.
 pub(crate) fn run_progress(node: &Node) {
     let pause = Duration::from_millis(50);
     let mut waited = Duration::ZERO;

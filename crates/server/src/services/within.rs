@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use store::{Allowance, Unread};
 
-/// Times that an answer is made because it got longer while it waited.
+/// How often an answer is built again because it has grown while it waited for memory.
 const TRIES_MAX: u32 = 8;
 
 /// Why there is no answer.
@@ -19,7 +19,7 @@ const TRIES_MAX: u32 = 8;
 pub(super) enum Stop {
     /// The call has failed.
     Failed(Status),
-    /// So many bytes are to be claimed first.
+    /// The answer needs a claim of this many bytes first.
     Needs(u64),
 }
 
@@ -35,7 +35,7 @@ impl From<Error> for Stop {
     }
 }
 
-/// What an answer may take that is being made.
+/// The memory that an answer may use while it is built.
 pub(super) struct Terms<'a> {
     pub(super) node: &'a Arc<Node>,
     wanted: &'a dyn Fn() -> bool,
@@ -44,7 +44,7 @@ pub(super) struct Terms<'a> {
 }
 
 impl Terms<'_> {
-    /// What the store may take to find the pairs.
+    /// The memory that the store may use to find the pairs.
     pub(super) fn allowance(&self) -> Allowance<'_> {
         let bytes_max = match &*self.granted.borrow() {
             Some(claim) if claim.is_whole_pool() => usize::MAX,
@@ -54,7 +54,7 @@ impl Terms<'_> {
         Allowance { wanted: self.wanted, bytes_max }
     }
 
-    /// Why the store has no answer; `likely_bytes` is what the answer is thought to take.
+    /// Turns the store's reason for no answer into a [`Stop`]; `likely_bytes` is the estimated size of the answer.
     pub(super) fn stop(&self, unread: Unread, likely_bytes: u64) -> Stop {
         match unread {
             Unread::TooMuch => {
@@ -65,14 +65,15 @@ impl Terms<'_> {
         }
     }
 
-    /// Claims `bytes` for the answer; nothing if that is little.
+    /// Claims `bytes` for the answer; `None` if that is little.
     pub(super) fn claim(&self, bytes: usize) -> Result<Option<Claim>, Stop> {
         if bytes <= limits::BUDGET_FREE_BYTES {
             return Ok(None);
         }
         let bytes = bytes as u64;
         if let Some(mut claim) = self.granted.take() {
-            // Of the whole pool there is nothing more to be had. What has grown out of its pool waits for its place in the other one.
+            // A claim of the whole pool cannot grow, and is enough. An answer that has outgrown its pool waits for room
+            // in the other pool.
             let is_in_its_pool = bytes <= claim.bytes() || Pool::of_answer(bytes) == claim.pool();
             let fits = is_in_its_pool && ((claim.is_whole_pool() && bytes > claim.bytes()) || claim.resize(bytes));
             return if fits { Ok(Some(claim)) } else { Err(Stop::Needs(bytes)) };
@@ -90,27 +91,27 @@ pub(super) fn held(claim: Option<Claim>, bytes: Bytes) -> Bytes {
     }
 }
 
-/// One answer to be made.
+/// An answer to be built.
 #[derive(Clone, Copy)]
 pub(super) struct Order {
-    /// On whose account.
+    /// The client for which the memory counts.
     pub(super) client: Address,
-    /// It is made on a slow thread.
+    /// Whether the answer is built on a slow thread.
     pub(super) is_heavy: bool,
-    /// What it is thought to take. Only worth finding out if it may be much.
+    /// The estimated memory for the answer; 0 if it is surely little.
     pub(super) likely_bytes: u64,
-    /// Length of the request, which is held while it waits.
+    /// Length of the request, which is kept while it waits.
     pub(super) request_bytes: usize,
 }
 
 impl Order {
-    /// Claims what the request holds while it waits; nothing if that is little.
+    /// Claims the memory of the request while it waits; `None` if that is little.
     fn keep(&self, node: &Node) -> Result<Option<Claim>, Error> {
         node.budget.claim_request(self.request_bytes, self.client)
     }
 }
 
-/// Has `build` make the answer, as often as it takes.
+/// Calls `build` for the answer, again after each wait for more memory.
 pub(super) fn answer(
     node: &Arc<Node>,
     order: Order,
@@ -174,7 +175,7 @@ fn wait(
     let own = node.clone();
     node.budget.wait(Pool::of_answer(bytes), bytes, Some(order.client), move |claim| match claim {
         Ok(_) if responder.is_canceled() => own.slow.count_canceled(),
-        // This thread grants all other claims.
+        // Building it here would delay all other claims, which this thread grants.
         Ok(claim) => responder.resume(move |responder| {
             drop(kept);
             attempt(&own, order, Some(claim), responder, build, tries);
@@ -183,9 +184,10 @@ fn wait(
     });
 }
 
-/// Calls `then` once `bytes` are claimed for the answer to a request that goes through the log; at once, and with nothing, if that is
-/// little. Not if the client has gone meanwhile: what it was told has failed must not be done later. After a wait it is called on a slow
-/// thread, so that others do not wait for what it looks up. `request_bytes` is the length of the request, which is held while it waits.
+/// Calls `then` once `bytes` are claimed for the answer to a request that goes through the log. If `bytes` is little,
+/// `then` is called at once and without a claim. If the client has gone during the wait, `then` is not called: a
+/// request that has failed for its client must not be executed later. After a wait, `then` runs on a slow thread, so
+/// that its lookups delay no other client. `request_bytes` is the length of the request, which is kept while it waits.
 pub(super) fn with_room(
     node: &Arc<Node>,
     client: Address,
@@ -215,7 +217,8 @@ pub(super) fn with_room(
     });
 }
 
-/// A reply that is made already, as what was applied is answered: it counts whether there is room or not, so that others wait.
+/// Claims memory for the reply to an applied request even if there is no room: the reply must be sent, and other claims
+/// wait instead.
 pub(super) fn counted(node: &Node, claim: Option<Claim>, reply: Reply) -> Reply {
     match reply {
         Reply::Whole(bytes) if bytes.len() > limits::BUDGET_FREE_BYTES => {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Who the token is for and how long.
+/// The user of a token and its expiry.
 #[derive(Debug, PartialEq)]
 pub(super) struct Claims {
     pub(super) username: String,
@@ -29,7 +29,7 @@ struct Read {
 impl Claims {
     pub(super) fn encode(&self) -> Vec<u8> {
         let Claims { username, revision, expires } = self;
-        // Numbers and text can always be written.
+        // This cannot fail: it serializes numbers and text.
         serde_json::to_vec(&Written { exp: *expires, revision: *revision, username }).unwrap_or_default()
     }
 
@@ -51,7 +51,7 @@ impl Claims {
 mod tests {
     use super::*;
 
-    /// On a stack of 2 MiB: what threads have.
+    /// Parses on a stack of 2 MiB, the size that threads have.
     #[test]
     fn deep_claims_are_refused() {
         let work = || {
@@ -61,7 +61,7 @@ mod tests {
                     Claims::parse(format!("{{\"username\":\"a\",\"revision\":1,\"x\":{deep}}}").as_bytes(), 0)
                 };
                 assert!(claims(10).is_some());
-                // Whatever becomes of them.
+                // The result does not matter, as long as the stack is large enough.
                 let _ = claims(100_000);
                 let named = format!("{{\"username\":{}", begin.repeat(100_000));
                 assert_eq!(Claims::parse(named.as_bytes(), 0), None);

@@ -26,7 +26,7 @@ fn expect(tag: u8, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     (found == tag).then_some((content, rest))
 }
 
-/// The bits of a bit string without spare ones.
+/// The bits of a bit string that has no unused bits.
 fn bits(content: &[u8]) -> Option<&[u8]> {
     content.strip_prefix(&[0])
 }
@@ -38,11 +38,11 @@ pub(super) fn public_key(info: &[u8]) -> Option<&[u8]> {
     bits(expect(BIT_STRING, rest)?.0)
 }
 
-/// The same of a certificate.
+/// The key in a certificate, in its algorithm's own form.
 pub(super) fn certified_key(certificate: &[u8]) -> Option<&[u8]> {
     let (certificate, _) = expect(SEQUENCE, certificate)?;
     let (mut rest, _) = expect(SEQUENCE, certificate)?;
-    // The version has a tag of its own and may be missing; then come number, algorithm, issuer, times and subject.
+    // The version has a tag of its own and is optional. Serial number, algorithm, issuer, validity and subject follow.
     if let Some((0xa0, _, behind)) = value(rest) {
         rest = behind;
     }

@@ -12,7 +12,7 @@ use rustls::pki_types::pem::{PemObject, SectionKind};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
-/// How tokens are signed. The only one that is accepted: who could choose another would need no key.
+/// How tokens are signed. No other algorithm is accepted: a client that could choose one would need no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Algorithm {
     Rs256,
@@ -66,11 +66,11 @@ impl Algorithm {
         }
     }
 
-    /// Whether a public key, in its algorithm's own form, can be one of this algorithm.
+    /// Whether a public key in its algorithm's own form can belong to this algorithm.
     fn can_use(self, key: &[u8]) -> bool {
         /// The tag of a DER sequence: modulus and exponent.
         const SEQUENCE: u8 = 0x30;
-        /// A point of which both coordinates are given.
+        /// The tag of a point with both coordinates.
         const UNCOMPRESSED: u8 = 4;
         let is_point =
             |bytes: usize| key.first() == Some(&UNCOMPRESSED) && key.len().checked_sub(1) == bytes.checked_mul(2);
@@ -129,7 +129,7 @@ struct Header {
 }
 
 impl Keys {
-    /// Reads the files that are given: with the private key tokens can be signed.
+    /// Reads the given key files. Signing tokens needs the private key.
     pub(super) fn read(
         algorithm: Algorithm,
         public: Option<PathBuf>,
@@ -148,7 +148,8 @@ impl Keys {
                 (Some(secret), _) | (None, Some(secret)) => secret,
                 (None, None) => return Err(OptionsError::NoKey),
             };
-            // Anybody can sign with it. A file that is replaced in place is empty for a moment, and on a full disk for longer.
+            // With an empty secret anyone can sign. A file that is rewritten in place is empty for a moment, and for
+            // longer on a full disk.
             if secret.is_empty() {
                 return Err(unusable(&private.or(public).unwrap_or_default()));
             }
@@ -188,7 +189,7 @@ impl Keys {
         Keys { algorithm, header, signing, verifying }
     }
 
-    /// The claims of a token whose signature is right.
+    /// The claims of a token; `None` if its signature is wrong.
     pub(super) fn verify(&self, token: &[u8]) -> Option<Vec<u8>> {
         let token = std::str::from_utf8(token).ok()?;
         let (signed, signature) = token.rsplit_once('.')?;
@@ -217,7 +218,7 @@ impl Keys {
 }
 
 impl Signing {
-    /// The public key that belongs to it, in its algorithm's own form.
+    /// The public key that belongs to this private key, in its algorithm's own form.
     fn public(&self) -> Vec<u8> {
         match self {
             Signing::Rsa(pair, _) => pair.public().as_ref().to_vec(),

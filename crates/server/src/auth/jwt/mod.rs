@@ -27,18 +27,18 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use telemetry::logging::{self, Value};
 
-/// Verified tokens that are kept, and users whose token is.
+/// Limit of the table of verified tokens, and of the table of users with their newest token.
 const KEPT_MAX: usize = 10_000;
-/// Longer ones are not looked at: the claims are a name and two numbers.
+/// Longer tokens are refused unread: the claims are only a name and two numbers.
 const TOKEN_BYTES_MAX: usize = 64 * 1024;
 
-/// Who a token is for.
+/// The user of a verified token.
 #[derive(Clone, Debug)]
 pub(super) struct Holder {
     pub(super) user: Arc<str>,
-    /// The auth revision under which it was signed.
+    /// The auth revision under which the token was signed.
     pub(super) revision: u64,
-    /// Seconds since 1970.
+    /// When the token expires, in seconds since 1970.
     expires: u64,
 }
 
@@ -57,28 +57,29 @@ struct Issued {
     at_ms: u64,
 }
 
-/// Signs and verifies.
+/// Signs and verifies tokens.
 pub(crate) struct Jwt {
     options: Options,
     ttl_seconds: u64,
-    /// Of the kept tokens: their bytes are as good as passwords.
+    /// Makes the tags under which tokens are kept. The tokens themselves are not kept, because they are as good as
+    /// passwords.
     tags: hmac::Key,
     signed: RwLock<Arc<Signed>>,
     files: Mutex<Files>,
-    /// When that was looked at last, in seconds since 1970.
+    /// When the files were last checked, in seconds since 1970.
     looked_seconds: AtomicU64,
     reloads: [AtomicU64; 2],
 }
 
-/// How the files with keys looked.
+/// Stamps of the files with keys.
 struct Files {
-    /// When they were read last, with success or without.
+    /// The stamps at the last reading, successful or not.
     read: Vec<Option<Stamp>>,
-    /// At the last look.
+    /// The stamps at the last check.
     seen: Vec<Option<Stamp>>,
 }
 
-/// Tokens that were wrong, for a second: a signature takes long to check, and whoever has a wrong token asks again.
+/// Wrong tokens of the current second. A client with a wrong token tries again, and checking a signature takes long.
 #[derive(Default)]
 struct Wrong {
     at_seconds: u64,
@@ -99,7 +100,7 @@ impl Wrong {
     }
 }
 
-/// Keys, and the tokens that they have signed.
+/// Keys, and the tokens checked or signed with them.
 struct Signed {
     keys: Keys,
     wrong: Mutex<Wrong>,
@@ -117,7 +118,7 @@ impl Jwt {
     /// Reads the keys that the options name.
     pub(super) fn open(options: &BTreeMap<&str, &str>) -> Result<Jwt, OptionsError> {
         let options = Options::read(options)?;
-        // Taken before: a file that changes while it is read is read again.
+        // The stamps are taken before reading: a file that changes meanwhile is read again.
         let read = stamps(&options.files());
         let files = Mutex::new(Files { seen: read.clone(), read });
         let signed = RwLock::new(Signed::by(options.keys()?));
@@ -127,7 +128,7 @@ impl Jwt {
         Ok(Jwt { options, ttl_seconds, tags, signed, files, looked_seconds, reloads: Default::default() })
     }
 
-    /// The keys as the files had them a second ago at most. A file that cannot be used does not end what works.
+    /// The keys of the files, at most about a second old. If a changed file cannot be used, the old keys stay.
     fn current(&self, now_seconds: u64) -> Arc<Signed> {
         if self.looked_seconds.swap(now_seconds, Ordering::Relaxed) != now_seconds {
             self.look();
@@ -136,7 +137,7 @@ impl Jwt {
     }
 
     fn look(&self) {
-        // Where the file system hangs, one thread is enough to wait for it.
+        // If the file system hangs, only one thread waits for it.
         let mut files = match self.files.try_lock() {
             Ok(files) => files,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -165,12 +166,12 @@ impl Jwt {
         }
     }
 
-    /// How often changed keys were read, with success and without.
+    /// How often changed keys were read: successfully, and without success.
     pub(super) fn reloads(&self) -> [u64; 2] {
         self.reloads.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// Whom the token is for, if its signature is right and its time not over.
+    /// The user of a token whose signature is right and which has not expired.
     pub(super) fn find(&self, token: &[u8]) -> Result<Holder, Error> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(Error::InvalidAuthToken);
@@ -258,7 +259,7 @@ mod tests {
         assert!(lock(&signed.wrong).tags.len() <= KEPT_MAX);
     }
 
-    /// The keys change, break, and change again: tokens are good for as long as their key.
+    /// The keys change, break, and change again. Tokens are valid as long as their key.
     #[test]
     fn keys_are_read_anew() {
         let path = std::env::temp_dir().join(format!("cairn-jwt-key-{}", std::process::id()));

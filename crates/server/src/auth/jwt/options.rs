@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const TTL_DEFAULT: Duration = Duration::from_secs(300);
 
-/// Why the options are of no use. They are all about `--auth-token`.
+/// Why the options of `--auth-token` cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OptionsError {
     #[error("--auth-token: {0:?} is neither `simple` nor `jwt` with its options")]
@@ -37,7 +37,7 @@ pub(crate) enum OptionsError {
     Threads(#[from] std::io::Error),
 }
 
-/// The kind of token and its options, in the form that etcd takes.
+/// Splits the flag into the kind of token and its options, in etcd's syntax.
 pub(crate) fn split(text: &str) -> Result<(&str, BTreeMap<&str, &str>), OptionsError> {
     let (kind, rest) = text.split_once(',').map_or((text, None), |(kind, rest)| (kind, Some(rest)));
     let mut options = BTreeMap::new();
@@ -51,7 +51,7 @@ pub(crate) fn split(text: &str) -> Result<(&str, BTreeMap<&str, &str>), OptionsE
     Ok((kind, options))
 }
 
-/// The options of JSON web tokens. Those that it does not know mean nothing, as with etcd.
+/// The options of JSON web tokens. Unknown options are ignored, as in etcd.
 pub(super) struct Options {
     pub(super) algorithm: Algorithm,
     pub(super) public: Option<PathBuf>,
@@ -73,12 +73,12 @@ impl Options {
         Ok(Options { algorithm, public: file("pub-key"), private: file("priv-key"), ttl })
     }
 
-    /// The keys that are in the files now.
+    /// Reads the keys from the files.
     pub(super) fn keys(&self) -> Result<Keys, OptionsError> {
         Keys::read(self.algorithm, self.public.clone(), self.private.clone())
     }
 
-    /// The files that are named.
+    /// The files that the options name.
     pub(super) fn files(&self) -> Vec<&Path> {
         self.public.iter().chain(&self.private).map(PathBuf::as_path).collect()
     }
@@ -88,7 +88,7 @@ impl Options {
 mod tests {
     use super::*;
 
-    /// What the genuine server starts with, and what not.
+    /// Texts with which etcd starts or does not start.
     #[test]
     fn options_are_those_of_etcd() {
         for text in ["simple", "", "simple,a=b", "simple,=", ",a=b", "Simple"] {

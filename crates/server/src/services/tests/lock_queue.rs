@@ -30,7 +30,7 @@ fn who_waits_or_observes_has_watches() {
     let _: UnlockResponse = rig.call(UNLOCK, None, &UnlockRequest { key: first.key }).expect("unlocked");
     let second: LockResponse = second.take().expect("its turn");
     watches(0);
-    // What was refused has left no key behind.
+    // The refused call has left no key behind.
     let _: UnlockResponse = rig.call(UNLOCK, None, &UnlockRequest { key: second.key }).expect("unlocked");
     let _: LockResponse = lock(&rig, "name").take().expect("the lock");
 }

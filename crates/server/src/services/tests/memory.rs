@@ -15,14 +15,14 @@ fn put(prev_kv: bool) -> PutRequest {
     PutRequest { key: "k".into(), value: vec![7; ANSWER_BYTES].into(), prev_kv, ..Default::default() }
 }
 
-/// A member with one key that is long.
+/// A member with one large key-value pair.
 fn rig() -> Rig {
     let rig = Rig::start(&[]);
     rig.call::<PutResponse>(PUT, None, &put(false)).expect("put");
     rig
 }
 
-/// One of each kind.
+/// Begins a put, a deletion and a transaction.
 fn begin_all(rig: &Rig) -> [Pending; 3] {
     let deletion = DeleteRangeRequest { key: "k".into(), prev_kv: true, ..Default::default() };
     let op = RequestOp { request: Some(Request::RequestDeleteRange(deletion.clone())) };
@@ -37,7 +37,7 @@ fn room_on_the_disk_is_claimed_after_the_wait() {
     let memory = node.budget.claim_anyway(None, 1 << 40);
     let [put, deletion, txn] = begin_all(&rig);
     drop(put);
-    // All the room, to the byte.
+    // Claims all room on the disk, to the byte.
     let claim = |bit: u32| node.store.reserve_delete(1 << bit, store::Share::default()).ok();
     let room: Vec<store::Reservation> = (0..64).rev().filter_map(claim).collect();
     drop(memory);

@@ -14,7 +14,7 @@ use api::etcdserverpb::{PutRequest, RequestOp, TxnRequest, TxnResponse, request_
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 
-/// Puts so many keys under `large/`.
+/// Puts `keys` keys under `large/`.
 fn fill(rig: &Rig, keys: usize) {
     let keys: Vec<usize> = (0..keys).collect();
     for keys in keys.chunks(128) {
@@ -25,7 +25,7 @@ fn fill(rig: &Rig, keys: usize) {
     }
 }
 
-/// Keeps both slow threads busy until the answer is dropped.
+/// Keeps both slow threads busy until the returned sender is dropped.
 fn occupy_slow_threads(rig: &Rig) -> Sender<()> {
     let (go_on, goes_on) = channel::<()>();
     let goes_on = Arc::new(Mutex::new(goes_on));
@@ -34,7 +34,7 @@ fn occupy_slow_threads(rig: &Rig) -> Sender<()> {
         let (goes_on, begun) = (goes_on.clone(), begun.clone());
         let wait = move || {
             begun.send(()).expect("the test runs");
-            // Ends once the other side is dropped.
+            // Returns once the sender is dropped.
             let _ = contain::lock(&goes_on).recv();
         };
         assert!(rig.node().slow.try_run(wait));

@@ -34,12 +34,12 @@ use std::task::{Context, Poll, Waker};
 const LEASE: i64 = 7;
 const ENDING_LEASE: i64 = 8;
 
-/// A request that needs all that the rule of the method guards, and that leaves a member of one voter what it is.
+/// A request that needs every permission of the method's rule, and that does no harm to a cluster of one voter.
 fn sample(rpc: Rpc) -> Vec<u8> {
     let key = || Bytes::from("k");
     let name = || "bob".to_string();
     let role = || "r".to_string();
-    // The member has this one already.
+    // The member already has this URL.
     let urls = || vec!["http://127.0.0.1:1".to_string()];
     let leader = || Some(LeaderKey { name: "e".into(), key: key(), rev: 1, lease: LEASE });
     let range = || RangeRequest { key: key(), ..Default::default() };
@@ -114,19 +114,19 @@ fn sample(rpc: Rpc) -> Vec<u8> {
     }
 }
 
-/// Who calls.
+/// The caller of a method.
 #[derive(Clone, Copy, Debug)]
 enum Caller {
     /// No token.
     Nobody,
-    /// A token that nobody was given.
+    /// A token that was never handed out.
     Unknown,
     /// A user without roles.
     Ann,
     Root,
 }
 
-/// What the rule answers, if not the handler.
+/// The error of the rule; `None` if the call reaches the handler.
 fn refusal(rule: &str, caller: Caller) -> Option<Error> {
     match (rule, caller) {
         ("Open", _) | (_, Caller::Root) | ("Anyone", Caller::Nobody) | ("Anyone" | "User", Caller::Ann) => None,
@@ -211,7 +211,7 @@ fn each_method_answers_as_its_rule_says() {
         for caller in [Caller::Nobody, Caller::Unknown, Caller::Ann, Caller::Root] {
             let outcome = fixture.outcome(*rpc, caller);
             match refusal(rule, caller) {
-                // etcd ends it without a word.
+                // As in etcd, the stream ends without an error text.
                 Some(_) if *rpc == Rpc::Observe => assert_eq!(outcome, Err(String::new()), "{rpc:?} by {caller:?}"),
                 Some(error) => assert_eq!(outcome, Err(error.message().into()), "{rpc:?} by {caller:?}"),
                 None => {
@@ -243,14 +243,14 @@ fn rules_look_at_what_is_asked_for() {
     assert_eq!(may("/etcdserverpb.KV/Txn", &nothing), Ok(()), "nothing is asked for");
 }
 
-/// Whether the function `F`, which takes `Takes` of its rule, may stand in a row with the rule `R`.
+/// Whether a row with the rule `R` may have the handler `F`, which gets `Takes` from its rule.
 struct Fits<F, R, Takes>(PhantomData<(F, R, Takes)>);
 
 impl<F: Handler<Arc<LockQueue>, R, Takes>, R, Takes> Fits<F, R, Takes> {
     const COMPILES: bool = true;
 }
 
-/// What the compiler falls back to if not.
+/// The fallback of the compiler if the handler does not fit.
 trait Unfit {
     const COMPILES: bool = false;
 }

@@ -37,7 +37,7 @@ fn who_may_not_write_raises_no_alarm() {
         [Some(Error::UserEmpty.message().into()), Some(Error::UserEmpty.message().into())]
     );
     assert!(rig.node().store.alarms().is_empty(), "whoever may not write has used no space");
-    // Who may write has reached the quota.
+    // A user with the permission to write has reached the quota.
     let refused = rig.call::<PutResponse>(PUT, Some(&token), &put(too_large)).expect_err("there is no room");
     assert_eq!(refused.message, Error::NoSpace.message());
     rig.wait_for("the alarm", || !rig.node().store.alarms().is_empty());

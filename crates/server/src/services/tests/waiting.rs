@@ -14,7 +14,7 @@ use bytes::Bytes;
 use rpc::LocalStream;
 use std::task::{Context, Poll, Waker};
 
-/// Of the longest field of each request.
+/// Length of the longest field of each request, in bytes.
 const LONG: usize = 256 << 10;
 
 fn long() -> Bytes {
@@ -25,7 +25,7 @@ fn held(rig: &Rig) -> usize {
     rig.node().budget.held(Pool::Requests) as usize
 }
 
-/// Calls that wait, and whether what they hold is counted.
+/// Begins calls that wait, and checks that their memory is counted.
 struct Waiting<'a> {
     rig: &'a Rig,
     token: Option<&'a str>,
@@ -33,7 +33,7 @@ struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    /// Begins one that keeps its request so many `times`.
+    /// Begins a call that keeps `times` copies of its request.
     fn begin(&mut self, path: &str, times: usize, request: &impl Message) {
         let before = held(self.rig);
         self.begun.push(self.rig.begin(path, self.token, request));
@@ -51,15 +51,15 @@ fn all_that_waits_for_a_read_index_is_counted() {
     let leader = || Some(LeaderKey { name: long(), key: "k".into(), rev: 1, lease: 1 });
     let mut waiting = Waiting { rig: &rig, token: Some(&token), begun: Vec::new() };
     waiting.begin("/etcdserverpb.KV/Range", 1, &RangeRequest { key: long(), ..Default::default() });
-    // All others are kept a second time, to be tried again if users change meanwhile.
+    // The requests below are kept a second time, for a retry if users change meanwhile.
     waiting.begin("/etcdserverpb.Auth/UserGet", 2, &AuthUserGetRequest { name: name() });
     waiting.begin("/etcdserverpb.Auth/RoleGet", 2, &AuthRoleGetRequest { role: name() });
     waiting.begin("/v3electionpb.Election/Leader", 2, &LeaderRequest { name: long() });
-    // Of a token that may be in an entry to come. Nobody is refused before this member has caught up.
+    // The token names an entry that is not applied yet, so no call is refused before this member has caught up.
     waiting.token = Some("no.99999999999");
     waiting.begin("/etcdserverpb.KV/Put", 2, &PutRequest { key: long(), ..Default::default() });
     waiting.begin("/etcdserverpb.KV/DeleteRange", 2, &DeleteRangeRequest { key: long(), ..Default::default() });
-    // What is made of these waits too.
+    // The requests that the server makes from these calls wait too.
     waiting.begin("/v3lockpb.Lock/Lock", 3, &LockRequest { name: long(), lease: 1 });
     waiting.begin("/v3lockpb.Lock/Unlock", 3, &UnlockRequest { key: long() });
     let campaign = CampaignRequest { name: long(), lease: 1, value: "v".into() };
@@ -78,7 +78,7 @@ fn all_that_waits_for_a_read_index_is_counted() {
     assert!(held(&rig) >= 3 * LONG, "an observer waits with its own and what is made of it");
 }
 
-/// A stream with so many keep-alives, while nobody can say who leads.
+/// A stream with `count` keep-alives, while there is no leader.
 fn keep_alive(rig: &Rig, count: i64) -> LocalStream {
     let request = |id| LeaseKeepAliveRequest { id };
     let mut stream = rig.stream("/etcdserverpb.Lease/LeaseKeepAlive", None, &request(1));
