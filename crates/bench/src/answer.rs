@@ -3,7 +3,7 @@
 use crate::request::{key_name, value_of};
 use crate::wire::{self, Value};
 
-/// What answers are compared with.
+/// The expected content of answers.
 #[derive(Debug)]
 pub(crate) struct Expected {
     pub(crate) key: Vec<u8>,
@@ -17,7 +17,7 @@ impl Expected {
         Expected { key: key.as_bytes().to_vec(), keys, value_bytes, value: Vec::new() }
     }
 
-    /// A RangeResponse for key `number`: that key, with the value that belongs to it.
+    /// Checks a RangeResponse for key `number`: it must have that key with its value.
     pub(crate) fn range(&mut self, number: u64, message: &[u8]) -> Result<(), &'static str> {
         let (mut revision, mut found, mut others) = (None, None, 0);
         let whole = wire::fields(message, |field, value| match (field, value) {
@@ -47,7 +47,7 @@ impl Expected {
     }
 }
 
-/// A PutResponse: it has a revision.
+/// Checks a PutResponse: it must have a revision.
 pub fn put(message: &[u8]) -> Result<(), &'static str> {
     let mut revision = None;
     let whole = wire::fields(message, |field, value| {

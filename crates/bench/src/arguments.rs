@@ -49,7 +49,7 @@ impl Arguments {
         Ok(self.take(name)?.unwrap_or(otherwise))
     }
 
-    /// A number that counts something: at least one.
+    /// A count: a number that is at least one.
     pub fn count(&mut self, name: &str, otherwise: usize) -> Result<usize, BenchError> {
         match self.or(name, otherwise)? {
             0 => Err(BenchError::Usage(format!("`--{name}` must be at least 1"))),
@@ -88,7 +88,7 @@ impl Arguments {
     }
 }
 
-/// Refuses connections that there are no files for.
+/// Refuses more connections than the limit of open files allows.
 pub fn check_connections(connections: usize) -> Result<(), BenchError> {
     let (most, files) = connections_max();
     if connections as u64 <= most {

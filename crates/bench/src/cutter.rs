@@ -1,16 +1,16 @@
 //! Cuts the body of an answer into gRPC messages.
 
-/// What stands before each message: a flag for compression and the length.
+/// Length of gRPC's prefix of a message: a flag for compression and the length.
 pub(crate) const PREFIX_BYTES: usize = 5;
 
-/// Keeps what is not a whole message yet. Its memory is used again.
+/// Collects an incomplete message. Its memory is reused.
 #[derive(Debug, Default)]
 pub struct Cutter {
     held: Vec<u8>,
 }
 
 impl Cutter {
-    /// Takes the next part of a body and gives every message that is complete now to `message`.
+    /// Takes the next part of a body and passes every message that is now complete to `message`.
     pub fn push(&mut self, data: &[u8], mut message: impl FnMut(&[u8])) {
         if self.held.is_empty() {
             let rest = cut(data, &mut message);
@@ -23,12 +23,12 @@ impl Cutter {
         self.held.drain(..done);
     }
 
-    /// Whether nothing is left of an incomplete message.
+    /// Whether there is no incomplete message.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// Forgets what is left.
+    /// Drops the incomplete message.
     pub fn clear(&mut self) {
         self.held.clear();
     }

@@ -64,13 +64,13 @@ impl Histogram {
         0.0
     }
 
-    /// How many times there are.
+    /// The number of recorded times.
     pub(crate) fn total(&self) -> u64 {
         self.total
     }
 
-    /// The times in order, in nanoseconds, with how often each is there: the least and the greatest as they were, those between as their
-    /// classes have them.
+    /// The times in ascending order, in nanoseconds, each with its count. The least and the greatest are exact, the
+    /// others are rounded to their classes.
     pub(crate) fn steps(&self) -> impl Iterator<Item = (u64, u64)> {
         let ends = u64::from(self.total > 0) + u64::from(self.total > 1);
         let (first, last) = (class(self.min_ns), class(self.max_ns));

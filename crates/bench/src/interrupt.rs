@@ -8,31 +8,32 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-/// What a process ends with that was stopped so.
+/// Exit code of a process that was stopped by Ctrl-C.
 pub const EXIT_CODE: i32 = 128 + libc::SIGINT;
-/// A signal that comes so soon behind another is the same one: `timeout` and others send it to a process and to its group.
+/// A signal that follows another one within this time is the same one: `timeout` and others send it to a process and to
+/// its group.
 const AGAIN: Duration = Duration::from_millis(300);
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-/// How often it was pressed, once somebody listens.
+/// How often Ctrl-C was pressed, once there is a listener.
 static PRESSED: Mutex<Option<watch::Sender<u64>>> = Mutex::new(None);
 
-/// Has everything that runs come to its end.
+/// Ends everything that runs, like Ctrl-C.
 pub fn interrupt() {
     INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
-/// Whether somebody has enough.
+/// Whether Ctrl-C was pressed.
 pub fn is_interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
-/// The times that somebody presses Ctrl-C. From the first of these on a process does not end of its own accord, and none is lost: they
-/// are taken by a thread that lives as long as the process.
+/// Waits for presses of Ctrl-C. As soon as one of these exists, Ctrl-C no longer ends the process, and no press is
+/// lost: a thread that lives as long as the process takes them.
 pub(crate) struct Interruptions(watch::Receiver<u64>);
 
 impl Interruptions {
-    /// From now on.
+    /// Listens from now on.
     pub(crate) fn listen() -> io::Result<Interruptions> {
         let mut pressed = PRESSED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sender) = pressed.as_ref() {
@@ -47,7 +48,7 @@ impl Interruptions {
         Ok(Interruptions(receiver))
     }
 
-    /// Waits for the next one.
+    /// Waits for the next press.
     pub(crate) async fn next(&mut self) {
         if self.0.changed().await.is_err() {
             std::future::pending().await

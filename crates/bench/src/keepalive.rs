@@ -61,7 +61,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Report, BenchError> {
     })
 }
 
-/// How much may still be sent.
+/// The number of requests that may still be sent.
 struct Budget {
     left: Cell<u64>,
     until: Cell<Instant>,
@@ -92,7 +92,7 @@ struct KeepLane {
 #[derive(Default)]
 struct Leases {
     each: Vec<Lease>,
-    /// Leases of which an answer has come, with the verdict on it.
+    /// Leases whose answer has arrived, with the verdict on it.
     answered: Vec<(usize, Result<(), &'static str>)>,
     ended: Vec<(usize, Status)>,
     granted: usize,

@@ -17,27 +17,27 @@ use crate::seeker::{Seeker, Seeking};
 use crate::socket::Socket;
 use crate::work::{Request, Work};
 
-/// What the lanes of a thread have in common.
+/// The state that the lanes of a thread share.
 pub(crate) struct Thread<W: Work> {
     pub(crate) work: RefCell<W>,
-    /// One for each group of requests.
+    /// A meter for each group of requests.
     pub(crate) meters: RefCell<Vec<Meter>>,
     pub(crate) buffer: SharedBuffer,
     /// Requests that may still be sent.
     pub(crate) left: Cell<u64>,
-    /// Nothing is sent from then on.
+    /// The time from which nothing is sent.
     pub(crate) until: Cell<Instant>,
-    /// Requests that are on their way, of each group.
+    /// Requests without an answer so far, of each group.
     pub(crate) under_way: Vec<Cell<u64>>,
-    /// Longer requests are not sent.
+    /// Longer requests are not sent, and count as failed.
     pub(crate) request_bytes_max: usize,
-    /// Who finds another connection when one is lost. Without, a lane ends with its connection.
+    /// Finds a new connection when one is lost. If there is none, a lane ends with its connection.
     pub(crate) seeker: Option<Rc<Seeker>>,
     pub(crate) pass: Rc<Pass>,
 }
 
 impl<W: Work> Thread<W> {
-    /// Whether no answer is waited for.
+    /// Whether no answer is outstanding.
     pub(crate) fn is_idle(&self) -> bool {
         self.under_way.iter().all(|count| count.get() == 0)
     }
@@ -48,38 +48,38 @@ impl<W: Work> Thread<W> {
     }
 }
 
-/// So many requests that cannot be sent are counted before others have their turn.
+/// A lane counts at most this many unsendable requests in a row, before other lanes have their turn.
 const REFUSALS_MAX: u32 = 1000;
 
 /// A connection and its calls.
 pub(crate) struct Lane<W: Work> {
     link: Link<Socket>,
-    /// A new one, while the old one is lost.
+    /// The new connection, after the old one was lost.
     seeking: Option<Seeking>,
-    /// Which place it leads to.
+    /// Number of the place to which the connection goes.
     place: usize,
-    /// One for each method.
+    /// A head for each method.
     heads: Vec<RequestHead>,
-    /// Number of the pass that they carry.
+    /// Number of the pass that the heads carry.
     pass: u64,
-    /// That pass was refused: nothing is sent until there is another.
+    /// Whether that pass was refused: then nothing is sent until there is a new one.
     is_refused: bool,
     thread: Rc<Thread<W>>,
     slots: Slots<W::Answer>,
     free: Vec<usize>,
-    /// The times of an open loop, and what this lane's number is there.
+    /// The schedule of an open loop, and this lane's number in it.
     schedule: Option<(Rc<Schedule>, usize)>,
     /// Requests sent.
     sent: u64,
-    /// What was due before the end was sent for the last time.
+    /// Whether the requests that were due before the end have been sent.
     is_late: bool,
     message: Vec<u8>,
 }
 
-/// The calls of a connection. Their memory is used again and again.
+/// The calls of a connection. Their memory is reused.
 struct Slots<A> {
     each: Vec<Slot<A>>,
-    /// Those that have ended since they were looked at last.
+    /// Calls that have ended since the last check.
     ended: Vec<(usize, Status)>,
     data_bytes: u64,
 }
@@ -91,7 +91,7 @@ struct Slot<A> {
     answer: A,
 }
 
-/// The calls, while something comes for them.
+/// The calls while the connection reads.
 struct Receiving<'a, W: Work> {
     work: &'a mut W,
     slots: &'a mut Slots<W::Answer>,
@@ -110,7 +110,7 @@ impl<W: Work> Calls for Receiving<'_, W> {
 }
 
 impl<W: Work> Lane<W> {
-    /// A lane with so many `calls` in flight, over a connection to place number `number` of those that are known.
+    /// A lane with `calls` calls in flight, over a connection to place number `number`.
     pub(crate) fn new(link: Link<Socket>, place: &Place, number: usize, calls: usize, thread: Rc<Thread<W>>) -> Self {
         let slot = |_| Slot { since: None, request: Request::default(), answer: W::Answer::default() };
         Lane {
@@ -130,7 +130,7 @@ impl<W: Work> Lane<W> {
         }
     }
 
-    /// How many calls it has in flight at most.
+    /// How many calls the lane has in flight at most.
     pub(crate) fn calls(&self) -> usize {
         self.slots.each.len()
     }
@@ -140,7 +140,8 @@ impl<W: Work> Lane<W> {
         self.schedule = Some((schedule, number));
     }
 
-    /// One turn: reads what is there, sends what can be sent, writes once. Ready when there is nothing more to do.
+    /// One turn: reads all available bytes, sends as many requests as possible, writes once. Ready when the lane is
+    /// done.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let (Some(seeking), Some(seeker)) = (&mut self.seeking, &self.thread.seeker) {
             let Poll::Ready((link, number)) = seeking.as_mut().poll(cx) else { return Poll::Pending };
@@ -208,8 +209,8 @@ impl<W: Work> Lane<W> {
         meters[0].data_bytes += std::mem::take(&mut self.slots.data_bytes);
     }
 
-    /// How many requests may be sent in a turn at whose beginning so many calls were idle. After the end there is one such turn in an open
-    /// loop, for what was due before and waited for nothing but to be woken.
+    /// How many requests may be sent in a turn that begins with `idle` idle calls. In an open loop there is one such
+    /// turn after the end: for requests that were due before, whose lane was only not woken yet.
     fn most(&mut self, now: Instant, idle: usize) -> usize {
         match now < self.thread.until.get() {
             true => usize::MAX,
@@ -218,7 +219,7 @@ impl<W: Work> Lane<W> {
         }
     }
 
-    /// Begins as many calls as there can be, `most` of them. True if none will follow.
+    /// Begins as many calls as possible, at most `most`. Returns true if none will follow.
     fn send(&mut self, cx: &mut Context<'_>, now: Instant, most: usize) -> bool {
         let thread = self.thread.clone();
         let mut work = thread.work.borrow_mut();
@@ -256,7 +257,7 @@ impl<W: Work> Lane<W> {
                 true => Err(too_long(self.message.len(), thread.request_bytes_max)),
                 false => {
                     let head = &mut self.heads[request.method];
-                    // There was room for a call.
+                    // This cannot fail for lack of room: there was a free call.
                     self.link.connection.unary(head, None, index, &self.message).map_err(|_| closing())
                 }
             };
@@ -290,12 +291,12 @@ impl<W: Work> Lane<W> {
             self.seek(cx);
             return Poll::Pending;
         }
-        // It would have gone on.
+        // The lane would have continued, so the failed request counts.
         self.thread.meters.borrow_mut()[0].fail(&status);
         Poll::Ready(())
     }
 
-    /// Begins to look for another connection.
+    /// Begins to reconnect.
     fn seek(&mut self, cx: &mut Context<'_>) {
         let Some(seeker) = self.thread.seeker.clone() else { return };
         let first = self.place;
@@ -310,12 +311,12 @@ impl<W: Work> Lane<W> {
     }
 }
 
-/// What requests fail with that are longer than they may be, as etcd's clients have it.
+/// The status of requests that are too long, as in etcd's clients.
 fn too_long(bytes: usize, max: usize) -> Status {
     Status::new(api::Code::ResourceExhausted, format!("trying to send message larger than max ({bytes} vs. {max})"))
 }
 
-/// What requests fail with that a connection does not take any more.
+/// The status of requests that a closing connection does not take.
 fn closing() -> Status {
     Status::new(api::Code::Unavailable, "the server takes no more requests")
 }

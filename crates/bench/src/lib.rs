@@ -59,7 +59,7 @@ pub use work::{Request, Work};
 /// Runs a command line of etcd's `benchmark`, without the program's name; returns the exit code.
 pub fn run_tool(program: Program<'_>, words: &[String]) -> i32 {
     let code = tool::run(program, words);
-    // Whoever has ended a run by Ctrl-C has its report, and nothing that looks like a success or a mistake.
+    // A run that was ended by Ctrl-C has printed its report. Its exit code is neither success nor failure.
     if is_interrupted() { EXIT_CODE } else { code }
 }
 
@@ -77,8 +77,8 @@ pub enum BenchError {
     Server(String),
 }
 
-/// Runs the load that the arguments describe and prints what came of it as JSON. Returns the exit code: 0 if every request was
-/// answered as it should be, 1 if not, 2 if nothing was measured.
+/// Runs the load that the arguments describe and prints its report as JSON. Returns the exit code: 0 if every request
+/// was answered correctly, 1 if not, 2 if nothing was measured.
 pub fn run(args: impl Iterator<Item = String>) -> i32 {
     let plan = match plan::Plan::parse(args) {
         Ok(plan) => plan,

@@ -2,20 +2,21 @@
 
 use std::time::Duration;
 
-/// So many calls in flight are the most.
+/// Limit of calls in flight.
 pub(crate) const CALLS_MAX: u64 = 1 << 20;
-/// No run, and no part of one, is longer.
+/// Limit of the time of a run, and of any part of it.
 pub(crate) const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
-/// Open files beside the connections.
+/// Open files besides the connections.
 const OTHER_FILES: u64 = 64;
 
-/// How many connections there can be, and the limit of open files that says so: as far as this process may raise it itself, it does.
+/// The limit of connections, and the limit of open files from which it follows. The process first raises its limit as
+/// far as it may.
 pub(crate) fn connections_max() -> (u64, u64) {
     let files = raise_file_limit();
     (files.saturating_sub(OTHER_FILES), files)
 }
 
-/// The hard limit of open files is taken as the soft one.
+/// Raises the soft limit of open files to the hard one.
 fn raise_file_limit() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is a struct of ours for the kernel to write to.

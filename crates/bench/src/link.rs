@@ -16,20 +16,20 @@ use tokio_rustls::client::TlsStream;
 use crate::BenchError;
 use crate::socket::Socket;
 
-/// What a server may send ahead, on a stream and on a connection.
+/// The receive window of a stream and of a connection.
 const WINDOW_BYTES: u32 = 8 << 20;
-/// What the address of a socket with a path begins with.
+/// Prefix of the address of a Unix socket.
 const UNIX: &str = "unix:";
 
 /// The buffer into which all connections of a thread read.
 pub(crate) type SharedBuffer = Rc<RefCell<ReadBuffer>>;
 
-/// Where a connection leads.
+/// The destination of a connection.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// `host:port`, or `unix:` and the path of a socket.
     pub address: String,
-    /// TLS, if it is wanted.
+    /// The options of TLS, if it is used.
     pub encryption: Option<Encryption>,
 }
 
@@ -47,7 +47,7 @@ impl From<SocketAddr> for Place {
     }
 }
 
-/// Connects, and waits until the server has said what it takes.
+/// Connects, and waits for the server's settings.
 pub(crate) async fn connect(place: &Place, buffer: &SharedBuffer) -> Result<Link<Socket>, BenchError> {
     let socket = open(place).await?;
     let windows =
@@ -59,7 +59,7 @@ pub(crate) async fn connect(place: &Place, buffer: &SharedBuffer) -> Result<Link
     Ok(link)
 }
 
-/// Connects to a place: a socket on which nothing was said yet.
+/// Connects to a place: returns a socket on which nothing was sent yet.
 pub async fn open(place: &Place) -> Result<Socket, BenchError> {
     let failed = |error| BenchError::Io(format!("cannot connect to {}", place.address), error);
     let Some(path) = place.address.strip_prefix(UNIX) else {

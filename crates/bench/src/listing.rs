@@ -4,17 +4,17 @@ use crate::cutter::PREFIX_BYTES;
 use crate::wire::{self, Value};
 use api::varint;
 
-/// Key and length of a field take at most so much.
+/// Limit of the bytes of a field's key and length.
 const FIELD_HEAD_BYTES_MAX: usize = 20;
 /// The field of a RangeResponse that is repeated.
 const KV: u64 = 2;
 
-/// What has come of one answer.
+/// The state of an answer that is being received.
 #[derive(Debug, Default)]
 pub struct Listing {
-    /// A field, or gRPC's prefix, that is not complete.
+    /// An incomplete field, or an incomplete prefix of gRPC.
     held: Vec<u8>,
-    /// Bytes of the message that are to come, once its prefix has.
+    /// Bytes of the message that are missing, once its prefix has arrived.
     left: Option<usize>,
     /// Keys so far.
     pub keys: u64,
@@ -27,7 +27,7 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// Ready for the next answer. Memory is kept.
+    /// Prepares for the next answer. The memory is kept.
     pub fn clear(&mut self) {
         let (mut held, mut last_key) = (std::mem::take(&mut self.held), std::mem::take(&mut self.last_key));
         held.clear();
@@ -39,7 +39,7 @@ impl Listing {
     pub fn push(&mut self, data: &[u8], prefix: &[u8], value_bytes: usize) {
         let mut rest = data;
         while !self.held.is_empty() && !rest.is_empty() && self.wrong.is_none() {
-            // Only as much as completes what is held: the rest is looked at where it lies.
+            // Only the bytes that complete the held ones are copied: the rest is parsed in place.
             let wanted = self.missing().min(rest.len());
             self.held.extend_from_slice(&rest[..wanted]);
             rest = &rest[wanted..];
@@ -54,7 +54,7 @@ impl Listing {
         }
     }
 
-    /// How many bytes more than those held are worth another look.
+    /// How many more bytes the held ones need before they can be parsed.
     fn missing(&self) -> usize {
         if self.left.is_none() {
             return PREFIX_BYTES.saturating_sub(self.held.len()).max(1);
@@ -65,7 +65,7 @@ impl Listing {
         }
     }
 
-    /// Takes what is complete at the beginning of `input`; returns how much that was.
+    /// Parses the complete fields at the beginning of `input`; returns their length.
     fn walk(&mut self, input: &[u8], prefix: &[u8], value_bytes: usize) -> usize {
         let mut at = 0;
         if self.left.is_none() {
@@ -126,7 +126,7 @@ impl Listing {
         }
     }
 
-    /// The verdict at the end, if `expect` keys were due.
+    /// The verdict at the end. If `expect` is given, the answer must have that many keys.
     pub fn verdict(&self, expect: Option<u64>) -> Result<(), &'static str> {
         if let Some(why) = self.wrong {
             return Err(why);
@@ -144,7 +144,7 @@ impl Listing {
     }
 }
 
-/// Bytes of the field at the beginning of `input`, key and all. None if that is not told yet.
+/// Length of the field at the beginning of `input`, with its key. `None` if that is not known yet.
 fn field_bytes(input: &[u8]) -> Option<usize> {
     let mut rest = input;
     let key = varint::take(&mut rest)?;

@@ -8,11 +8,11 @@ use rpc::Status;
 use crate::histogram::Histogram;
 use crate::series::Series;
 
-/// So many different texts of errors are kept apart.
+/// Limit of different error texts that are counted separately.
 const TEXTS_MAX: usize = 100;
-/// What all others go under.
+/// The text for all further errors.
 const OTHERS: &str = "other errors";
-/// What requests go under that an open loop did not get to.
+/// The text for requests that an open loop did not send.
 const UNSENT: &str = "not sent: due before the end, when all clients were waiting for answers";
 
 /// Counts of one thread, or of several together.
@@ -20,36 +20,36 @@ const UNSENT: &str = "not sent: due before the end, when all clients were waitin
 pub struct Meter {
     /// Requests that were sent.
     pub sent: u64,
-    /// Requests that were answered as they should be.
+    /// Requests that were answered correctly.
     pub succeeded: u64,
-    /// Those of them whose answers came before the planned end.
+    /// Correct answers that came before the planned end.
     pub in_time: u64,
     /// Requests of an open loop that were due and never sent.
     pub unsent: u64,
     /// Errors, by the name of their code.
     pub failed: BTreeMap<&'static str, u64>,
-    /// One error for each code, in words.
+    /// The text of one error for each code.
     pub examples: BTreeMap<&'static str, String>,
-    /// All errors and wrong answers, by their words.
+    /// All errors and wrong answers, by their text.
     pub(crate) texts: BTreeMap<String, u64>,
-    /// Answers without an error that are not what they have to be, and why.
+    /// Wrong answers without an error, by the reason.
     pub wrong: BTreeMap<&'static str, u64>,
     /// Bytes of gRPC messages that came, with their prefixes.
     pub(crate) data_bytes: u64,
     /// Keys of lists, or events.
     pub items: u64,
-    /// Latencies of what has succeeded.
+    /// Latencies of successful requests.
     pub latency: Histogram,
-    /// Seconds told apart, if that is wanted.
+    /// The measurements of each second, if they are recorded.
     pub(crate) series: Option<Series>,
-    /// Different tokens that were told.
+    /// The different tokens in answers.
     pub tokens: BTreeSet<String>,
     /// When the last answer came.
     pub(crate) last: Option<Instant>,
 }
 
 impl Meter {
-    /// A request has ended, `since` its start: with `status`, and `verdict` on what came before it.
+    /// Counts a request that was due or sent at `since` and has ended with `status`; `verdict` is that on its answer.
     pub(crate) fn count(&mut self, status: &Status, verdict: Result<(), &'static str>, since: Instant, now: Instant) {
         self.last = Some(now);
         if *status != Status::OK {
@@ -76,17 +76,17 @@ impl Meter {
         *self.texts.entry(if is_full { OTHERS.into() } else { text }).or_default() += count;
     }
 
-    /// Requests that have ended, whichever way.
+    /// Requests that have ended, successfully or not.
     pub(crate) fn done(&self) -> u64 {
         self.succeeded + self.texts.values().sum::<u64>()
     }
 
-    /// What went wrong with a request that was sent: an error, or a wrong answer.
+    /// The text of an error or of a wrong answer, if there was one.
     pub(crate) fn trouble(&self) -> Option<&str> {
         self.texts.keys().map(String::as_str).find(|text| *text != UNSENT)
     }
 
-    /// A request has failed, or could not be sent.
+    /// Counts a request that has failed, or could not be sent.
     pub(crate) fn fail(&mut self, status: &Status) {
         let name = status.code.name();
         *self.failed.entry(name).or_default() += 1;
@@ -94,13 +94,13 @@ impl Meter {
         self.note(told(status), 1);
     }
 
-    /// So many requests have no answer, and are not waited for any longer.
+    /// Counts requests whose answers are no longer awaited.
     pub(crate) fn lose(&mut self, count: u64) {
         let status = Status::new(api::Code::DeadlineExceeded, "no answer by the end of the run");
         (0..count).for_each(|_| self.fail(&status));
     }
 
-    /// So many requests were due and are never sent.
+    /// Counts requests that were due and are never sent.
     pub(crate) fn miss(&mut self, count: u64) {
         if count > 0 {
             self.unsent += count;
@@ -108,7 +108,7 @@ impl Meter {
         }
     }
 
-    /// What `miss` has told among the errors, to be told elsewhere.
+    /// Removes the requests that `miss` has counted from the errors, and returns their text and number.
     pub(crate) fn take_missed(&mut self) -> Option<(String, u64)> {
         self.texts.remove_entry(UNSENT)
     }
@@ -143,7 +143,7 @@ impl Meter {
     }
 }
 
-/// An error in the words of etcd's tools: those of etcd's own catalogue as they are, others with their code.
+/// The text of an error as in etcd's tools: errors of etcd's catalogue without their code, others with it.
 pub(crate) fn told(status: &Status) -> String {
     if status.message.starts_with("etcdserver: ") {
         return status.message.to_string();
@@ -151,7 +151,7 @@ pub(crate) fn told(status: &Status) -> String {
     format!("rpc error: code = {} desc = {}", status.code.name(), status.message)
 }
 
-/// What a run took beside its counts.
+/// The time and processor time of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
     /// From the beginning to the last answer.

@@ -10,33 +10,34 @@ use tokio::io::unix::AsyncFd;
 
 /// Times closer to each other than this share a wake-up.
 const STEP: Duration = Duration::from_micros(100);
-/// Times further away than this do not come.
+/// Times further away than this count as this far away.
 const FAR_SECONDS: f64 = 1e9;
 
-/// Gives the lanes of a thread their requests in turn, `rate` a second altogether. It counts what is due and keeps none of it.
+/// Distributes the requests of an open loop over the lanes of a thread, `rate` per second in all. It computes due
+/// requests and stores none.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     begin: Instant,
     rate: f64,
     most: u64,
     until: Cell<Instant>,
-    /// Lanes that have nothing to send yet.
+    /// Wakers of lanes that have nothing to send yet.
     asleep: RefCell<Vec<Option<Waker>>>,
 }
 
-/// What a lane may do.
+/// The next action of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// Send the request that was due at this time.
     Due(Instant),
     /// Wait for the next one.
     Later,
-    /// Nothing more will be due.
+    /// Nothing more will become due.
     Over,
 }
 
 impl Schedule {
-    /// From `begin` until `until`, or until there were `most`.
+    /// A schedule from `begin` until `until`, or until `most` requests were due.
     pub(crate) fn new(lanes: usize, rate: f64, most: u64, begin: Instant, until: Instant) -> Schedule {
         Schedule { begin, rate, most, until: Cell::new(until), asleep: RefCell::new(vec![None; lanes]) }
     }
@@ -51,12 +52,12 @@ impl Schedule {
         ((passed * self.rate) as u64).saturating_add(1).min(self.most)
     }
 
-    /// How many requests are due before it is over.
+    /// How many requests become due before the end.
     pub(crate) fn all(&self) -> u64 {
         let until = self.until.get();
         let passed = until.saturating_duration_since(self.begin).as_secs_f64();
         let about = ((passed * self.rate) as u64).min(self.most);
-        // Rounding may have gone one too far, or not far enough.
+        // Rounding may have made the number one too large or too small.
         match about {
             0.. if about < self.most && self.at(about) < until => about + 1,
             1.. if self.at(about - 1) >= until => about - 1,
@@ -64,7 +65,7 @@ impl Schedule {
         }
     }
 
-    /// Nothing is due from now on.
+    /// Ends the schedule: nothing more becomes due.
     pub(crate) fn stop(&self, now: Instant) {
         self.until.set(self.until.get().min(now));
         let lanes = self.asleep.borrow().len() as u64;
@@ -86,7 +87,7 @@ impl Schedule {
         Turn::Later
     }
 
-    /// Wakes the lanes when they have something to send, until all is due.
+    /// Wakes the lanes when they have something to send, until all requests were due.
     pub(crate) async fn run(&self) -> io::Result<()> {
         let timer = Timer::new()?;
         let lanes = self.asleep.borrow().len() as u64;
@@ -94,7 +95,7 @@ impl Schedule {
         while seen < self.most && lanes > 0 {
             let now = Instant::now();
             let due = self.due(now);
-            // Those who got nothing are not woken.
+            // Only lanes with a new due request are woken.
             for step in 0..(due - seen).min(lanes) {
                 self.wake((seen % lanes + step) % lanes);
             }
@@ -116,7 +117,7 @@ impl Schedule {
     }
 }
 
-/// A timer of the kernel: those of the runtime are only good to a millisecond.
+/// A timer of the kernel: the runtime's timers have a resolution of only a millisecond.
 struct Timer(AsyncFd<OwnedFd>);
 
 impl Timer {
@@ -156,7 +157,7 @@ impl Timer {
             match outcome {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(error)) => return Err(error),
-                // It was not up yet.
+                // The timer had not expired yet.
                 Err(_) => {}
             }
         }

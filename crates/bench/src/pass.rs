@@ -15,11 +15,11 @@ pub(crate) type User = (String, String);
 
 const METHOD: &str = "/etcdserverpb.Auth/Authenticate";
 
-/// What requests of a thread carry.
+/// The metadata that the requests of a thread carry, with the token.
 pub(crate) struct Pass {
     user: Option<User>,
     metadata: RefCell<Metadata>,
-    /// Tells one pass from the one before.
+    /// Distinguishes a pass from the one before.
     number: Cell<u64>,
     renewing: tokio::sync::Mutex<()>,
 }
@@ -43,13 +43,13 @@ impl Pass {
         self.number.get()
     }
 
-    /// Whether a request was refused for what another pass could mend.
+    /// Whether a request was refused for a reason that a new token may resolve.
     pub(crate) fn is_stale(&self, status: &Status) -> bool {
         self.user.is_some() && client::wants_another_token(status)
     }
 
-    /// Replaces pass `number`, if nobody else has. Without success the old one stays, and is refused again. A member that does not answer
-    /// within `patience` is left, because others wait for their turn meanwhile.
+    /// Replaces pass `number`, unless that has already happened. If that fails, the old pass stays, and is refused
+    /// again. A member that does not answer within `patience` is given up, because other lanes wait meanwhile.
     pub(crate) async fn renew(&self, number: u64, place: &Place, patience: Duration) -> Result<(), Status> {
         let _turn = self.renewing.lock().await;
         let Some((name, password)) = self.user.clone().filter(|_| self.number.get() == number) else {
@@ -68,7 +68,7 @@ impl Pass {
     }
 }
 
-/// A token, if the cluster wants one.
+/// Gets a token, if authentication is enabled in the cluster.
 pub(crate) async fn login(channel: &Channel, name: String, password: String) -> Result<Option<String>, Status> {
     let request = AuthenticateRequest { name, password }.encode_to_vec();
     match channel.unary(METHOD, &Metadata::default(), request.into(), None).await {

@@ -6,7 +6,7 @@ use crate::BenchError;
 use crate::histogram::Histogram;
 use crate::utc::utc_now;
 
-/// Where the files go if `$ARTIFACTS` does not say it.
+/// The folder of the files if `$ARTIFACTS` is not set.
 const FOLDER: &str = "./_artifacts";
 
 /// Writes the percentiles of a load; returns the path of the file.

@@ -8,14 +8,14 @@ use crate::plan::{Load, Plan};
 use crate::request::Requests;
 use crate::work::{Request, Work};
 
-/// How often the token may be another one in one thread.
+/// Limit of different tokens that a thread keeps.
 const TOKENS_MAX: usize = 1000;
 
-/// A plan's requests.
+/// The requests of a plan.
 pub(crate) struct Plain {
     load: Load,
     requests: Requests,
-    /// How far a sequence goes at a time.
+    /// The step of a sequence of keys.
     step: u64,
     expected: Expected,
     keys_due: Option<u64>,
@@ -23,7 +23,7 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    /// Those of thread `thread` of `threads`.
+    /// The requests of thread `thread` of `threads`.
     pub(crate) fn new(plan: &Plan, thread: usize, threads: usize) -> Plain {
         Plain {
             load: plan.load,
@@ -36,7 +36,7 @@ impl Plain {
     }
 }
 
-/// What is kept of an answer.
+/// The state of an answer that is being received.
 #[derive(Default)]
 pub(crate) struct Answer {
     cutter: Cutter,
@@ -101,10 +101,10 @@ impl Work for Plain {
     }
 }
 
-/// Tokens that were told.
+/// Tokens in answers.
 #[derive(Default)]
 struct Tokens {
-    /// Mostly the same one comes again and again.
+    /// The last token: most answers have the same one.
     last: String,
     fresh: Vec<String>,
     changes: usize,

@@ -7,7 +7,7 @@ use crate::BenchError;
 use crate::arguments::Arguments;
 use crate::request::KEY_PREFIX_BYTES_MAX;
 
-/// What the program says about itself.
+/// The usage text of the program.
 pub(crate) const USAGE: &str = "\
 usage: cairn-bench <load> --endpoints host:port[,host:port...] [flags]
 
@@ -117,7 +117,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// A load with one client, on which nothing is set. What ends it must be.
+    /// A load with one client and default settings. The caller must set what ends it.
     pub(crate) fn new(load: Load, endpoints: Vec<SocketAddr>) -> Plan {
         Plan {
             load,
@@ -148,7 +148,7 @@ impl Plan {
         }
     }
 
-    /// The flags of the load alone.
+    /// Reads the flags that only this load has.
     fn take_own(&mut self, flags: &mut Arguments) -> Result<(), BenchError> {
         if !matches!(self.load, Load::KeepAlive | Load::Watch) {
             self.token = flags.take("token")?;

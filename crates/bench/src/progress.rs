@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 /// Time between two drawings.
 const STEP: Duration = Duration::from_millis(200);
-/// Speeds are told after this long.
+/// Time after which the bar shows a rate.
 const SPEED_AFTER: Duration = Duration::from_secs(1);
-/// Of terminals that do not say how wide they are.
+/// Assumed width of a terminal that does not report one.
 const WIDTH: usize = 80;
 
-/// How far a run has come.
+/// A progress bar.
 pub(crate) struct Bar {
     total: Option<u64>,
     width: Option<usize>,
@@ -19,7 +19,7 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// `total` is what there is to do, if that is known.
+    /// `total` is the number of requests to do, if it is known.
     pub(crate) fn new(total: Option<u64>) -> Bar {
         let is_seen = std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
         Bar { total, width: is_seen.then(terminal_width), began: Instant::now(), drawn_at: None }
@@ -32,7 +32,7 @@ impl Bar {
         }
         self.drawn_at = Some(Instant::now());
         flags::say_part!("\r{}", line(done, self.total, self.began.elapsed(), width));
-        // A terminal that is gone needs no bar.
+        // An error does not matter: the terminal is gone.
         let _ = std::io::stderr().flush();
     }
 

@@ -31,10 +31,9 @@ pub(crate) struct Report {
     /// Successes per second; for watches, events per second.
     rate: f64,
     latency_us: Latency,
-    /// Processor time of the generator, of each success.
-    /// Unknown where only answers are counted.
+    /// Processor time of the generator per success. `None` where only answers are counted.
     client_cpu_us: Option<f64>,
-    /// Processor time of `--pids`, of each success.
+    /// Processor time of `--pids` per success.
     server_cpu_us: Option<f64>,
 }
 
@@ -48,7 +47,7 @@ struct Latency {
     max: f64,
 }
 
-/// What a run was set to.
+/// The settings of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) load: &'static str,
@@ -70,7 +69,7 @@ impl Report {
         Report::of(&shape, meter, cost, !plan.pids.is_empty())
     }
 
-    /// The report of a run of this shape. `knows_servers` if the cost of the servers is known.
+    /// The report of a run of this shape. `knows_servers` tells whether the processor time of the servers is known.
     pub(crate) fn of(shape: &Shape, meter: &Meter, cost: Cost, knows_servers: bool) -> Report {
         let each = |cpu: std::time::Duration| cpu.as_secs_f64() * 1e6 / meter.succeeded.max(1) as f64;
         let latency = &meter.latency;
@@ -104,7 +103,7 @@ impl Report {
         }
     }
 
-    /// Whether every request was answered as it should be.
+    /// Whether every request was answered correctly.
     pub(crate) fn is_clean(&self) -> bool {
         let all = self.requests + self.unsent;
         all > 0 && self.succeeded == all && self.failed.is_empty() && self.wrong.is_empty()

@@ -21,7 +21,7 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// Those of thread `thread` of `plan.threads`, so that each key of a sequence is asked for once.
+    /// The requests of thread `thread` of `plan.threads`, so that each key of a sequence is requested once.
     pub(crate) fn new(plan: &Plan, thread: usize) -> Requests {
         Requests {
             load: plan.load,
@@ -39,8 +39,8 @@ impl Requests {
         }
     }
 
-    /// Makes the next request, which takes the place of what is in `out`. Returns the number of the key that it is about. `step` is how
-    /// far a sequence goes at a time.
+    /// Writes the next request into `out`, replacing its contents. Returns the number of its key. `step` is the step of
+    /// a sequence of keys.
     pub(crate) fn make(&mut self, step: u64, out: &mut Vec<u8>) -> u64 {
         out.clear();
         let number = self.number(step);
@@ -93,7 +93,7 @@ pub(crate) struct KeyName {
     len: usize,
 }
 
-/// What goes before the number of a key is no longer than this.
+/// Limit of the prefix before the number of a key.
 pub(crate) const KEY_PREFIX_BYTES_MAX: usize = 256;
 /// Digits of a key's number: all keys are equally long.
 const DIGITS: usize = 9;
@@ -105,7 +105,7 @@ impl KeyName {
     }
 }
 
-/// The name of key `number` of `keys`: the prefix alone if there is but one.
+/// The name of key `number` of `keys`: only the prefix if there is a single key.
 pub(crate) fn key_name(prefix: &[u8], keys: u64, number: u64) -> KeyName {
     let mut name = KeyName { bytes: [0; KEY_BYTES_MAX], len: prefix.len() };
     name.bytes[..prefix.len()].copy_from_slice(prefix);
@@ -136,7 +136,7 @@ pub fn prefix_range(prefix: &[u8]) -> (Vec<u8>, Vec<u8>) {
             return (prefix.to_vec(), until);
         }
     }
-    // Everything behind it: a single zero byte says so.
+    // A single zero byte as the end means all keys from the beginning on.
     (if prefix.is_empty() { vec![0] } else { prefix.to_vec() }, vec![0])
 }
 

@@ -15,10 +15,10 @@ use crate::socket::Socket;
 /// The first pause after all members have been tried, and the longest.
 pub(crate) const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// The same trouble is told again after this long.
+/// Time until the same error is printed again.
 const TOLD: Duration = Duration::from_secs(5);
 
-/// A connection that is being made: it comes with the number of its place.
+/// A connection that is being made, with the number of its place.
 pub(crate) type Seeking = Pin<Box<dyn Future<Output = (Link<Socket>, usize)>>>;
 
 /// Connects to one of several places.
@@ -27,7 +27,7 @@ pub(crate) struct Seeker {
     buffer: SharedBuffer,
     /// How long one attempt may take.
     patience: Duration,
-    /// What was told lately, and when.
+    /// The errors printed recently, with their times.
     told: RefCell<Vec<(String, Instant)>>,
     pass: Rc<Pass>,
 }
@@ -51,7 +51,7 @@ impl Seeker {
         }
     }
 
-    /// A connection, to place `first` if that can be. Trouble is told on the standard error output.
+    /// Makes a connection, to place `first` if possible. Errors are printed on the standard error output.
     pub(crate) async fn seek(&self, first: usize) -> (Link<Socket>, usize) {
         let mut pause = PAUSE;
         loop {
@@ -74,7 +74,7 @@ impl Seeker {
         }
     }
 
-    /// Warns, unless the same was told a moment ago.
+    /// Prints a warning, unless the same one was printed recently.
     pub(crate) fn tell(&self, text: &str) {
         let mut told = self.told.borrow_mut();
         told.retain(|(_, at)| at.elapsed() <= TOLD);

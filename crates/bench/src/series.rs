@@ -53,7 +53,8 @@ impl Series {
         }
     }
 
-    /// All seconds from the first to the last, by the number of seconds since 1970; those in which nothing began are empty.
+    /// All seconds from the first to the last, with their number since 1970. Seconds in which no request began are
+    /// empty.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, Second)> {
         let first = self.seconds.keys().next().copied().unwrap_or(1);
         let last = self.seconds.keys().next_back().copied().unwrap_or(0);

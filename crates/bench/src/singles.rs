@@ -26,55 +26,56 @@ use crate::series::Series;
 use crate::usage;
 use crate::work::Work;
 
-/// How long a connection may take that nobody looks at.
+/// How long connecting may take in a run that is not attended.
 const CONNECT_MAX: Duration = Duration::from_secs(30);
-/// How often somebody who looks is shown how far it is.
+/// How often an attended run checks its state and draws its progress.
 const TICK: Duration = Duration::from_millis(50);
 
 /// How a load is driven.
 #[derive(Clone, Debug)]
 pub struct Course {
-    /// Connections go round them.
+    /// The places to which the connections go, in rotation.
     pub places: Vec<Place>,
-    /// How many there are.
+    /// Number of connections.
     pub connections: usize,
-    /// Calls in flight on all connections together, which have them in turn.
+    /// Calls in flight on all connections together; they are distributed evenly.
     pub calls: usize,
     /// Threads, each with its share of the connections.
     pub threads: usize,
-    /// How many groups of requests are counted apart.
+    /// Number of groups of requests that are counted separately.
     pub groups: usize,
-    /// Ends after so many requests.
+    /// The run ends after this many requests.
     pub requests: Option<u64>,
-    /// Ends after so long.
+    /// The run ends after this time.
     pub time: Option<Duration>,
     /// Open loop: requests a second.
     pub rate: Option<f64>,
-    /// A run that does not end is given up after this long: an error.
+    /// A run that takes longer than this fails.
     pub timeout: Option<Duration>,
-    /// How long answers that are on their way are waited for when the time is over. Then those requests have failed.
+    /// How long the run waits for outstanding answers after its time is over. Requests without an answer by then have
+    /// failed.
     pub grace: Duration,
-    /// Processes whose use is told.
+    /// Processes whose processor time is reported.
     pub pids: Vec<u32>,
     /// Sent with every request.
     pub metadata: Metadata,
-    /// Longer requests are not sent.
+    /// Longer requests are not sent, and count as failed.
     pub request_bytes_max: usize,
-    /// What makes it a run that somebody looks at.
+    /// Options of an attended run; `None` if the run is not attended.
     pub attended: Option<Attended>,
 }
 
-/// A run that somebody looks at: connections that are lost are made anew, for as long as it takes; Ctrl-C ends the run with what was
-/// measured until then.
+/// An attended run: one with a person at the terminal. Lost connections are replaced, however long that takes. Ctrl-C
+/// ends the run and reports what was measured so far.
 #[derive(Clone, Debug)]
 pub struct Attended {
     /// How long connecting to one place may take.
     pub connect_timeout: Duration,
-    /// Tells the seconds apart.
+    /// Records latencies for each second.
     pub in_seconds: bool,
-    /// A bar tells how far it is.
+    /// Shows a progress bar.
     pub shows_bar: bool,
-    /// Logs in again when its token is refused.
+    /// The user who logs in again when the token is refused.
     pub user: Option<User>,
 }
 
@@ -106,7 +107,8 @@ pub(crate) fn measure(plan: &Plan) -> Result<(Meter, Cost), BenchError> {
     Ok((meters.swap_remove(0), cost))
 }
 
-/// Runs a load. `work` makes that of a thread, by its number and by how many there are. Returns what was measured of each group.
+/// Runs a load. `work` makes the work of a thread, given its number and the number of threads. Returns the measurements
+/// of each group.
 pub fn drive<W: Work>(
     course: &Course,
     work: impl Fn(usize, usize) -> W + Sync,
@@ -171,7 +173,8 @@ async fn run_thread<W: Work>(
         opened = open(course, thread, threads, &shared) => opened,
         () = pressed(interruptions.as_mut()) => Ok(Vec::new()),
     };
-    // All threads begin together, and none waits for one that could not connect.
+    // All threads begin together. A thread that could not connect waits here too, so that it does not hold up the
+    // others.
     barrier.wait();
     let mut lanes = opened?;
     let (servers_before, own_before) = (usage::of(&course.pids)?, usage::own());
@@ -184,7 +187,7 @@ async fn run_thread<W: Work>(
     Ok(Outcome { meters: shared.meters.take(), began, ended, own_before, servers_cpu })
 }
 
-/// What the lanes of a thread have in common.
+/// Makes the state that the lanes of a thread share.
 fn share_out<W: Work>(course: &Course, thread: usize, threads: usize, work: W) -> Rc<Thread<W>> {
     let buffer = SharedBuffer::default();
     let attended = course.attended.as_ref();
@@ -205,9 +208,9 @@ fn share_out<W: Work>(course: &Course, thread: usize, threads: usize, work: W) -
     })
 }
 
-/// Has lanes send at the times of an open loop.
+/// Lets lanes send at the times of an open loop.
 fn keep_time<W: Work>(rate: f64, lanes: &mut [Lane<W>], shared: &Thread<W>, began: Instant) -> Rc<Schedule> {
-    // Connections that have no client send nothing.
+    // Only connections that have a call send requests.
     let senders = lanes.iter().filter(|lane| lane.calls() > 0).count();
     let schedule = Rc::new(Schedule::new(senders, rate, shared.left.get(), began, shared.until.get()));
     let senders = lanes.iter_mut().filter(|lane| lane.calls() > 0);
@@ -215,7 +218,7 @@ fn keep_time<W: Work>(rate: f64, lanes: &mut [Lane<W>], shared: &Thread<W>, bega
     schedule
 }
 
-/// Runs lanes until none has anything to do.
+/// Runs lanes until none has work left.
 async fn send<W: Work>(lanes: Vec<Lane<W>>, schedule: Option<&Schedule>) -> Result<(), BenchError> {
     let mut running = JoinSet::new();
     for mut lane in lanes {
@@ -231,7 +234,7 @@ async fn send<W: Work>(lanes: Vec<Lane<W>>, schedule: Option<&Schedule>) -> Resu
     paced.map_err(|error| BenchError::Io("cannot set a timer".into(), error))
 }
 
-/// Runs `work` until it ends by itself, there is nothing to wait for, or somebody has enough of it.
+/// Runs `work` until it ends by itself, no answer is outstanding, or the user interrupts it.
 async fn attend<W: Work>(
     course: &Course,
     work: impl Future<Output = Result<(), BenchError>>,
@@ -250,7 +253,7 @@ async fn attend<W: Work>(
             schedule.inspect(|schedule| schedule.stop(now));
         }
     };
-    // Lanes that look for a connection do not notice that the others have done all.
+    // Lanes that are reconnecting do not notice that the other lanes have finished the work.
     let over = async {
         loop {
             tokio::time::sleep(TICK).await;
@@ -271,7 +274,7 @@ async fn attend<W: Work>(
         let mut interruptions = interruptions;
         pressed(interruptions.as_deref_mut()).await;
         halt();
-        // Answers are waited for as at any other end. Who has enough of that as well says it again.
+        // After the first Ctrl-C the run still waits for answers, as at any other end. A second Ctrl-C ends that wait.
         pressed(interruptions).await;
     };
     let timeout = course.timeout.unwrap_or(TIME_MAX);
@@ -291,8 +294,8 @@ async fn attend<W: Work>(
     outcome
 }
 
-/// Counts what has no answer, and what was never sent of the `due` requests of an open loop; `all` is how many there may be. Returns when
-/// it was over.
+/// Counts the requests without an answer, and those of the `due` requests of an open loop that were never sent; `all`
+/// is the limit of requests. Returns the end of the run.
 fn close<W: Work>(shared: &Thread<W>, due: Option<u64>, all: u64) -> Instant {
     let mut meters = shared.meters.borrow_mut();
     let last = meters.iter().filter_map(|meter| meter.last).max();
@@ -302,12 +305,12 @@ fn close<W: Work>(shared: &Thread<W>, due: Option<u64>, all: u64) -> Instant {
     let now = Instant::now();
     match last.filter(|_| is_complete) {
         Some(last) => last,
-        // The time in which nothing came belongs to it.
+        // If answers are missing, the time of waiting for them belongs to the run.
         None => last.max(Some(shared.until.get().min(now))).unwrap_or(now),
     }
 }
 
-/// Ctrl-C, in a run that somebody looks at.
+/// The interruptions of an attended run by Ctrl-C.
 fn interruptions(course: &Course) -> Result<Option<Interruptions>, BenchError> {
     let listening = course.attended.as_ref().map(|_| Interruptions::listen()).transpose();
     listening.map_err(|error| BenchError::Io("cannot wait for signals".into(), error))
@@ -349,7 +352,7 @@ async fn open<W: Work>(
     Ok(lanes)
 }
 
-/// What number `index` of `all` has of `total`.
+/// The share of `total` that belongs to number `index` of `all`.
 fn share(total: u64, index: usize, all: usize) -> u64 {
     total / all as u64 + u64::from((index as u64) < total % all as u64)
 }

@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 const DAY_SECONDS: u64 = 24 * 3600;
 
-/// Now, in UTC, as RFC 3339 has it.
+/// The current time in UTC, in the format of RFC 3339.
 pub fn utc_now() -> String {
     utc(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
 }

@@ -25,7 +25,7 @@ use crate::usage;
 use crate::wire::{self, Value};
 use api::varint::{put_bytes, put_nonempty, put_nonzero};
 
-/// Runs the load: creates the watchers, then puts, and ends when every event has come everywhere.
+/// Runs the load: creates the watchers, then puts, and ends when every watcher has every event.
 pub(crate) fn run(plan: &Plan) -> Result<Report, BenchError> {
     block_on(async {
         let buffer = SharedBuffer::default();
@@ -82,7 +82,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Report, BenchError> {
     })
 }
 
-/// From here on events count, not puts: those stay as the latency.
+/// Replaces the counts of puts by those of events. Only the latencies of the puts are kept.
 fn count(meter: &mut Meter, lanes: &[WatchLane], plan: &Plan) {
     let events = lanes.iter().flat_map(|lane| &lane.streams.each).flat_map(|stream| &stream.watchers);
     let came: u64 = events.map(|watcher| watcher.events).sum();
@@ -109,7 +109,7 @@ async fn open(plan: &Plan, buffer: &SharedBuffer) -> Result<Vec<WatchLane>, Benc
     Ok(lanes)
 }
 
-/// How far all watchers of a connection have come.
+/// A state that all watchers of a connection are to reach.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Created,
@@ -184,7 +184,7 @@ impl WatchLane {
         Ok(WatchLane { link, streams })
     }
 
-    /// One turn. Ready when all watchers have come to `state`, or never will.
+    /// One turn. Ready when all watchers have reached `state`, or never will.
     fn poll(&mut self, cx: &mut Context<'_>, buffer: &SharedBuffer, state: State) -> Poll<Result<(), BenchError>> {
         let broken = |broken: &Broken| Poll::Ready(Err(BenchError::Server(format!("a watch has ended: {broken}"))));
         if let Err(why) = self.link.read(cx, &mut buffer.borrow_mut(), &mut self.streams) {
@@ -230,7 +230,7 @@ enum Heard {
     Complete,
 }
 
-/// Takes in a WatchResponse.
+/// Processes a WatchResponse.
 fn heard(
     message: &[u8],
     watchers: &mut [Watcher],
@@ -278,7 +278,7 @@ fn heard(
     }
 }
 
-/// The last event that was looked into. Nearly always the next watcher gets the same: equal bytes say the same.
+/// The last decoded event. The next watcher nearly always gets the same bytes, which need not be decoded again.
 #[derive(Default)]
 struct Seen {
     event: Vec<u8>,
@@ -286,7 +286,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// The revision of an event, which has to be a put of `key`.
+    /// The revision of an event; an error if it is not a put of `key`.
     fn revision(&mut self, event: &[u8], key: &[u8]) -> Result<u64, &'static str> {
         if self.event != event || event.is_empty() {
             self.revision = put_of(event, key).ok_or("an event that is no put of the key")?;
@@ -297,7 +297,7 @@ impl Seen {
     }
 }
 
-/// The revision of the put of `key` that an event tells of.
+/// The revision of an event that is a put of `key`; `None` otherwise.
 fn put_of(event: &[u8], key: &[u8]) -> Option<u64> {
     let (mut is_put, mut is_key, mut revision) = (true, false, 0);
     let whole = wire::fields(event, |field, value| match (field, value) {
@@ -316,7 +316,7 @@ fn put_of(event: &[u8], key: &[u8]) -> Option<u64> {
 }
 
 impl Watcher {
-    /// An event of a later revision than the last.
+    /// Counts an event; an error if its revision is not later than the last one.
     fn event(&mut self, revision: u64) -> Result<(), &'static str> {
         if revision <= self.revision {
             return Err("an event out of order");

@@ -9,19 +9,19 @@ pub struct Request {
     pub method: usize,
     /// Which of the run's meters counts it.
     pub group: usize,
-    /// What whoever made it knows it by.
+    /// The number by which the maker of the request recognizes it.
     pub number: u64,
 }
 
 /// Requests of a thread, and the judge of their answers.
 pub trait Work: 'static {
-    /// What is kept of an answer on its way. Its memory is used again for the next one.
+    /// The state of an answer that is being received. Its memory is reused for the next answer.
     type Answer: Default;
 
-    /// The paths of the methods it calls.
+    /// The paths of the methods that the requests call.
     fn methods(&self) -> &'static [&'static str];
 
-    /// Makes the next request, which takes the place of what is in `message`.
+    /// Writes the next request into `message`, replacing its contents.
     fn make(&mut self, message: &mut Vec<u8>) -> Request;
 
     /// Prepares for the answer to a request.
@@ -30,10 +30,11 @@ pub trait Work: 'static {
     /// Takes the next part of an answer.
     fn data(&mut self, request: Request, answer: &mut Self::Answer, data: &[u8]);
 
-    /// The verdict on a whole answer whose status is OK; what is worth counting beside it goes into `meter`.
+    /// Checks a whole answer with the status OK. Other counts go into `meter`.
     fn end(&mut self, request: Request, answer: &mut Self::Answer, meter: &mut Meter) -> Result<(), &'static str>;
 
-    /// Makes what is to be sent behind the right answer to a request before that counts as done: the next page of a list.
+    /// After a right answer, makes a further request that belongs to the same one, such as the next page of a list. The
+    /// request counts as done only after the last.
     fn follow(&mut self, _request: Request, _answer: &mut Self::Answer, _message: &mut Vec<u8>) -> Option<Request> {
         None
     }

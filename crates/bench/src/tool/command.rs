@@ -7,11 +7,11 @@ use super::failure::Outcome;
 /// A sub-command, or a group of them.
 pub(crate) struct Command {
     pub(crate) name: &'static str,
-    /// Behind the name in the usage.
+    /// The text behind the name in the usage.
     pub(crate) arguments: &'static str,
-    /// In the list of all.
+    /// The description in the list of all commands.
     pub(crate) short: &'static str,
-    /// On its own page.
+    /// The description on the command's own page.
     pub(crate) long: &'static str,
     pub(crate) flags: &'static [Flag],
     pub(crate) action: Action,

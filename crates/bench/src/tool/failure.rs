@@ -2,29 +2,29 @@
 
 use crate::BenchError;
 
-/// Why nothing was measured, and what the process ends with.
+/// Why nothing was measured, and the exit code of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) code: i32,
-    /// Told on the standard error output, if there is anything to tell.
+    /// Printed on the standard error output, unless it is empty.
     pub(crate) text: String,
-    /// The usage of the sub-command is told too.
+    /// Whether the usage of the sub-command is printed too.
     pub(crate) shows_usage: bool,
 }
 
 /// What sub-commands return.
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
-/// What etcd's tool ends with when the command line cannot be read.
+/// Exit code of etcd's tool for a command line that cannot be read.
 const UNREADABLE: i32 = 255;
 
 impl Failure {
-    /// What is asked for cannot be done.
+    /// A request that cannot be carried out.
     pub(crate) fn new(text: impl Into<String>) -> Failure {
         Failure { code: 1, text: text.into(), shows_usage: false }
     }
 
-    /// Arguments that make no sense: the usage says it.
+    /// Invalid arguments: the usage is the explanation.
     pub(crate) fn usage() -> Failure {
         Failure { code: 1, text: String::new(), shows_usage: true }
     }

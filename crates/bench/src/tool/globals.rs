@@ -2,7 +2,7 @@
 
 use flags::{Flag, Kind, duration, switch, text, uint};
 
-/// In the order of the alphabet.
+/// The global flags, in alphabetical order.
 pub(crate) const FLAGS: &[Flag] = &[
     duration("auto-sync-interval", "0s", "take the endpoints from the member list (asked for at the start)"),
     text("cacert", "", "file of the authority that the servers' certificates come from"),

@@ -15,9 +15,9 @@ const LONG: &str =
 /// The program that the tool is part of.
 #[derive(Clone, Copy, Debug)]
 pub struct Program<'a> {
-    /// What it was started as.
+    /// The name under which the program was started.
     pub name: &'a str,
-    /// Commands that the program has beside those of the tool, each with a short description: the page of the tool lists them.
+    /// Further commands of the program, each with a short description. The page of the tool lists them.
     pub others: &'a [(&'a str, &'a str)],
 }
 

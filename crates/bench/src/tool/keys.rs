@@ -6,7 +6,7 @@ use api::varint;
 /// Keys and values are not longer than this: no server takes more.
 const BYTES_MAX: i64 = 1 << 30;
 
-/// Makes keys of one length. What longer numbers have left behind stays, as with etcd's.
+/// Makes keys of one length. Bytes that a longer number has written stay behind a shorter one, as with etcd's tool.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     prefix: usize,
@@ -16,7 +16,8 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Keys of `bytes` with `space` different numbers, behind `prefix`. The name of the flag for the length is `key-size`.
+    /// Keys of `prefix` and `bytes` further bytes, which hold one of `space` numbers. The flag of that length is
+    /// `key-size`.
     pub(crate) fn new(prefix: &str, bytes: i64, space: i64) -> Result<Keys, Failure> {
         if space <= 0 {
             return Err(Failure::new(format!("expected positive --key-space-size, got ({space})")));
@@ -32,13 +33,13 @@ impl Keys {
         Ok(Keys { prefix: prefix.len(), key, space: space as u64, random: Random::new() })
     }
 
-    /// Key number `number` of the sequence, which goes round.
+    /// Key number `number` of the sequence, which starts again after `space` keys.
     pub(crate) fn at(&mut self, number: u64) -> &[u8] {
         put_varint(&mut self.key[self.prefix..], (number % self.space) as i64);
         &self.key
     }
 
-    /// Key number `number` without what a longer one has left behind.
+    /// Key number `number` without bytes that a longer number has left behind.
     pub(crate) fn fresh(&mut self, number: u64) -> Vec<u8> {
         self.key[self.prefix..].fill(0);
         self.at(number).to_vec()
@@ -65,7 +66,8 @@ pub(crate) fn noise(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|_| random.next() as u8).collect()
 }
 
-/// Writes a signed varint to the beginning of `out`, and returns how long it is. What finds no room is left out.
+/// Writes a signed varint to the beginning of `out`, and returns its length. Bytes for which there is no room are left
+/// out.
 fn put_varint(out: &mut [u8], number: i64) -> usize {
     let bytes = varint::encode(((number << 1) ^ (number >> 63)) as u64);
     for (place, byte) in out.iter_mut().zip(&*bytes) {
@@ -74,12 +76,12 @@ fn put_varint(out: &mut [u8], number: i64) -> usize {
     bytes.len()
 }
 
-/// Numbers without an order.
+/// Random numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// Others than in another run.
+    /// Different numbers in every run.
     pub(crate) fn new() -> Random {
         use std::hash::{BuildHasher, RandomState};
         Random(RandomState::new().hash_one(0_u8) | 1)
@@ -113,7 +115,7 @@ mod tests {
         assert_eq!(keys.at(0), [0, 0, 0, 0]);
         assert_eq!(keys.at(1), [2, 0, 0, 0]);
         assert_eq!(keys.at(100), [0xc8, 1, 0, 0]);
-        // What was longer leaves its end behind.
+        // The end of the longer number stays.
         assert_eq!(keys.at(2), [4, 1, 0, 0]);
         assert_eq!(keys.at(100_001), [2, 1, 0, 0]);
         assert_eq!(Keys::new("p/", 1, 1).expect("keys").at(7), b"p/\0");

@@ -45,7 +45,7 @@ fn run(parsed: &Parsed) -> Outcome {
     }
     let ids = std::mem::take(&mut *ids.lock().unwrap_or_else(PoisonError::into_inner));
     if ids.is_empty() && pace.total != Some(0) && session.has_work() {
-        // Somebody had enough before there were any.
+        // The user pressed Ctrl-C before there were leases.
         return Ok(());
     }
     let (meters, cost) = session.measure(pace, 1, || Renewals { ids: ids.clone(), next: 0 })?;
@@ -58,8 +58,8 @@ struct Grants {
     ids: Arc<Mutex<Vec<u64>>>,
 }
 
-/// ID and time of a lease, which LeaseGrantResponse and LeaseKeepAliveResponse have in the same fields. A lease that is no more has no
-/// time left.
+/// The id of a lease. LeaseGrantResponse and LeaseKeepAliveResponse have id and time to live in the same fields. The
+/// time of a lease that no longer exists is 0.
 fn lease(message: &[u8]) -> Result<u64, &'static str> {
     match (wire::number(message, 2), wire::number(message, 3)) {
         (Some(id @ 1..), Some(ttl)) if i64::try_from(ttl).is_ok_and(|ttl| ttl > 0) => Ok(id),

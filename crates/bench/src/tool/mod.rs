@@ -48,7 +48,7 @@ pub(crate) fn run(program: Program<'_>, words: &[String]) -> i32 {
         }
     };
     let Err(failure) = outcome else { return 0 };
-    // As etcd's tool does: the error stands before the usage and behind it, so that it is seen.
+    // As in etcd's tool, the error is printed before the usage and again behind it, so that it is seen.
     if failure.shows_usage {
         if !failure.text.is_empty() {
             flags::say!("Error: {}", failure.text);

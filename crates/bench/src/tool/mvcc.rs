@@ -21,12 +21,12 @@ use super::{say, summary};
 use crate::link::block_on;
 use crate::meter::Meter;
 
-/// Where the store is, in the working directory. It goes away at the end.
+/// The directory of the store, in the working directory. It is deleted at the end.
 const DIR: &str = "mvcc-bench";
-/// How often signals are looked at.
+/// How often interruptions are checked.
 const TICK: Duration = Duration::from_millis(50);
 
-/// These may stand before `put`, too.
+/// These flags may also precede `put`.
 const BATCH: [Flag; 2] = [
     int("batch-interval", "100", "milliseconds until a batch is made durable"),
     int("batch-limit", "10000", "transactions after which a batch is made durable"),
@@ -100,7 +100,7 @@ struct Load {
     total: u64,
     key_bytes: usize,
     value_bytes: usize,
-    /// Of a transaction; none: each put is an entry of its own.
+    /// Puts per transaction; `None` if each put is an entry of its own.
     puts: Option<u64>,
     batch: u64,
     interval: Duration,
@@ -115,7 +115,7 @@ impl Load {
         PutRequest { key: noise(self.key_bytes).into(), value: noise(self.value_bytes).into(), ..PutRequest::default() }
     }
 
-    /// What one entry asks for.
+    /// The request of one entry.
     fn request(&self) -> InternalRaftRequest {
         let Some(puts) = self.puts else {
             return InternalRaftRequest { put: Some(self.put()), ..InternalRaftRequest::default() };
@@ -129,7 +129,7 @@ impl Load {
 #[derive(Default)]
 struct Measured {
     meter: Meter,
-    /// All of it but for making up keys and values.
+    /// The time of the run without making keys and values.
     time: Duration,
 }
 
@@ -185,7 +185,7 @@ async fn puts(applier: &mut Applier, load: &Load, measured: &RefCell<Measured>) 
     Ok(())
 }
 
-/// What the entry at hand was answered with.
+/// The result of the current entry.
 struct Answer(Option<Result<(), Error>>);
 
 impl Sink for Answer {

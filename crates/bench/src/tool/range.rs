@@ -41,7 +41,7 @@ pub(crate) const COMMAND: Command = Command {
     action: Action::Run(run),
 };
 
-/// Tells the consistency; whether it is serializable.
+/// Prints the consistency of the reads, and returns whether it is serializable.
 pub(crate) fn consistency(parsed: &Parsed) -> Outcome<bool> {
     let (name, is_serializable) = match parsed.text("consistency") {
         "l" => ("linearizable", false),
@@ -92,14 +92,14 @@ struct Ranges {
     is_paged: bool,
 }
 
-/// An answer, and what the next page is asked for with.
+/// The state of an answer, and the beginning of the next page.
 #[derive(Default)]
 pub(crate) struct Page {
     single: Single,
     last_key: Vec<u8>,
     has_more: bool,
     keys: u64,
-    /// Of all pages of the request.
+    /// Keys read so far, of all pages of the request.
     read: u64,
 }
 
@@ -114,12 +114,12 @@ impl Ranges {
         put_nonzero(message, 9, u64::from(self.count_only));
     }
 
-    /// Keys of the page behind `read` keys.
+    /// The limit of the page that follows `read` keys.
     fn page(&self, read: u64) -> u64 {
         match u64::try_from(self.limit) {
             Ok(limit @ 1..) if self.is_paged => limit.saturating_sub(read).min(PAGE),
             _ if self.is_paged => PAGE,
-            // As it was given, negative numbers too.
+            // The limit is passed on as it was given, even if it is negative.
             _ => self.limit as u64,
         }
     }
@@ -173,14 +173,14 @@ impl Work for Ranges {
     }
 }
 
-/// A RangeStreamResponse: there is a RangeResponse in it.
+/// Checks a RangeStreamResponse: it must contain a RangeResponse.
 fn piece(message: &[u8]) -> Result<(), &'static str> {
     let mut has_answer = false;
     let whole = wire::fields(message, |field, value| has_answer |= matches!((field, value), (1, Value::Bytes(_))));
     if whole && has_answer { Ok(()) } else { Err("an answer that is no RangeStreamResponse") }
 }
 
-/// Notes the last key of a RangeResponse and how many there are; returns whether there are more.
+/// Notes the last key of a RangeResponse and the number of keys. Returns whether there are more keys.
 fn look(message: &[u8], last_key: &mut Vec<u8>, keys: &mut u64) -> Result<bool, &'static str> {
     let (mut has_more, mut last) = (false, None);
     let whole = wire::fields(message, |field, value| match (field, value) {

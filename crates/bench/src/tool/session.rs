@@ -26,11 +26,11 @@ use crate::singles::{Attended, Course, drive, drive_here};
 use crate::work::Work;
 use crate::{BenchError, pass, perfdash};
 
-/// Longer requests are not sent, as with etcd's clients.
+/// Longer requests are not sent, as in etcd's clients.
 const REQUEST_BYTES_MAX: usize = 2 << 20;
 /// How long one attempt to connect may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long answers that are on their way are waited for when a run is over.
+/// How long a run waits for outstanding answers at its end.
 pub(crate) const GRACE: Duration = Duration::from_secs(5);
 /// The pause between two rounds of attempts.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -39,12 +39,12 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub(crate) struct Session<'a> {
     parsed: &'a Parsed,
     security: Security,
-    /// Connections go round them.
+    /// The endpoints to which the connections go, in rotation.
     endpoints: Vec<Endpoint>,
     places: Vec<Place>,
     user: Option<User>,
     token: Option<String>,
-    /// Where `--json` has reports go: open from the beginning, so that nothing is measured in vain.
+    /// The file of `--json`. It is opened at the beginning, so that no run is measured in vain.
     file: Option<(PathBuf, File)>,
     /// The first file that could not be written.
     unwritten: Mutex<Option<Failure>>,
@@ -53,16 +53,16 @@ pub(crate) struct Session<'a> {
 /// How a sub-command sends requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// None: as long as the time lasts.
+    /// Number of requests; `None` if only the time is limited.
     pub(crate) total: Option<u64>,
-    /// A second; 0: as fast as answers come.
+    /// Requests per second; 0 for as fast as answers come.
     pub(crate) rate: i64,
-    /// A bar tells how far it is.
+    /// Whether a progress bar is shown.
     pub(crate) shows_bar: bool,
 }
 
 impl<'a> Session<'a> {
-    /// Reads the flags, finds the leader if that is asked for, and logs in.
+    /// Reads the flags, finds the leader if a flag requires it, and logs in.
     pub(crate) fn open(parsed: &'a Parsed) -> Outcome<Session<'a>> {
         check_counts(parsed)?;
         let security = security(parsed);
@@ -90,7 +90,7 @@ impl<'a> Session<'a> {
         Ok(session)
     }
 
-    /// Connections go to the members that the cluster names from now on: to all, or to its leader.
+    /// Replaces the endpoints by those of the cluster's members: of all, or only of the leader.
     fn find_members(&mut self, targets_leader: bool) -> Outcome {
         let failed = |status: Status| Failure::new(format!("failed to get a member list: {}", told(&status)));
         let list: MemberListResponse =
@@ -112,14 +112,14 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// A token, if there is a user and the cluster wants one.
+    /// Gets a token, if there is a user and authentication is enabled.
     fn login(&self) -> Outcome<Option<String>> {
         let Some((name, password)) = self.user.clone() else { return Ok(None) };
         let answer = self.wait(None, async { pass::login(&self.reach().await, name, password).await });
         answer.map_err(|status| Failure::new(format!("dial error: {}", told(&status))))
     }
 
-    /// Whether anything is to be sent at all.
+    /// Whether there are requests to send.
     pub(crate) fn has_work(&self) -> bool {
         self.clients() > 0
     }
@@ -136,7 +136,7 @@ impl<'a> Session<'a> {
         &self.places
     }
 
-    /// As it was given.
+    /// The first endpoint as it was given.
     pub(crate) fn first_endpoint(&self) -> String {
         self.parsed.text("endpoints").split(',').next().unwrap_or_default().trim().to_string()
     }
@@ -162,12 +162,12 @@ impl<'a> Session<'a> {
         )
     }
 
-    /// A call outside of what is measured. Waits for a member to be there, as long as it takes.
+    /// Makes a call that is not measured. Waits for a member to connect to, however long that takes.
     pub(crate) fn ask<A: Message + Default>(&self, path: &str, request: &impl Message) -> Result<A, Status> {
         self.ask_within(None, path, request)
     }
 
-    /// The same, for no longer than `most`.
+    /// Like [`Session::ask`], for no longer than `most`.
     pub(crate) fn ask_within<A: Message + Default>(
         &self,
         most: Option<Duration>,
@@ -180,7 +180,7 @@ impl<'a> Session<'a> {
         A::decode(answer).map_err(|error| Status::new(Code::Internal, error.to_string()))
     }
 
-    /// Waits for what is outside of what is measured, unless it takes longer than `most` or somebody has enough.
+    /// Waits for work that is not measured, unless it takes longer than `most` or the user presses Ctrl-C.
     fn wait<T>(&self, most: Option<Duration>, work: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
         let failed = |error: std::io::Error| Status::new(Code::Internal, format!("cannot wait for signals: {error}"));
         let interrupted = || Status::new(Code::Canceled, "interrupted");
@@ -201,7 +201,7 @@ impl<'a> Session<'a> {
         outcome.unwrap_or_else(|error: BenchError| Err(Status::new(Code::Internal, error.to_string())))
     }
 
-    /// A member that is there. Waits for one as long as it takes.
+    /// A channel to a member that answers. Waits for one, however long that takes.
     pub(crate) async fn reach(&self) -> Channel {
         let mut number = 0;
         loop {
@@ -213,7 +213,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Waits until a channel has a connection, as long as it takes.
+    /// Waits until a channel has a connection, however long that takes.
     pub(crate) async fn connect(&self, channel: &Channel) {
         while let Err(status) = channel.connect().await {
             flags::say!("warning: {}; trying on", status.message);
@@ -250,7 +250,7 @@ impl<'a> Session<'a> {
         Some(self.parsed.duration("duration")).filter(|time| !time.is_zero())
     }
 
-    /// Sends the requests of `work` and returns what was measured of each of `groups`.
+    /// Sends the requests of `work` and returns the measurements of each of `groups`.
     pub(crate) fn measure<W: Work>(
         &self,
         pace: Pace,
@@ -293,13 +293,13 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// A meter that tells the seconds apart if that is asked for.
+    /// A meter, which records each second separately if a flag requires that.
     pub(crate) fn meter(&self) -> Meter {
         Meter { series: self.parsed.switch("sample").then(Series::default), ..Meter::default() }
     }
 
-    /// The report of what was measured; written to files too, if that is asked for: whether it could be says [`Session::end`]. `name` is
-    /// that of the load.
+    /// The report of the measurements of the load `name`. It is also written to files if flags require that;
+    /// [`Session::end`] returns whether that failed.
     pub(crate) fn tell(&self, name: &'static str, meter: &Meter, cost: Cost) -> String {
         if let Some((path, file)) = &self.file {
             let shape = Shape {
@@ -327,13 +327,13 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Whether every report is where it should be.
+    /// Fails if a report could not be written.
     pub(crate) fn end(&self) -> Outcome {
         self.unwritten.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
     }
 }
 
-/// Opens a file that lines are added to.
+/// Opens a file for appending.
 fn open(path: &Path) -> Outcome<File> {
     File::options().append(true).create(true).open(path).map_err(|error| unwritten(path, &error))
 }
@@ -347,7 +347,7 @@ fn unwritten(path: &Path, error: &std::io::Error) -> Failure {
     Failure::new(format!("cannot write `{}`: {error}", path.display()))
 }
 
-/// Clients and connections that can be.
+/// Checks the numbers of clients and connections.
 fn check_counts(parsed: &Parsed) -> Outcome {
     let (clients, connections) = (parsed.uint("clients"), parsed.uint("conns"));
     if connections == 0 {
@@ -385,7 +385,7 @@ fn places(security: &Security, endpoints: &[Endpoint]) -> Outcome<Vec<Place>> {
     let has_files = security.cert.is_some() || security.key.is_some() || security.authorities.is_some();
     let bad = |why| Failure::new(format!("bad tls config: {why}"));
     let place = |endpoint: &Endpoint| {
-        // Not to check certificates is no reason for TLS.
+        // The flag that skips the check of certificates does not switch TLS on.
         let skips_verification = security.skips_verification && (has_files || endpoint.is_encrypted());
         let security = Security { skips_verification, ..security.clone() };
         let encryption = security.encryption(endpoint).map_err(bad)?;

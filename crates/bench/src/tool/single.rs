@@ -4,7 +4,7 @@ use crate::cutter::Cutter;
 use crate::meter::Meter;
 use crate::work::{Request, Work};
 
-/// Requests each of which has one message as its answer, and nothing to count beside it.
+/// Requests whose answer is one message, without further counts.
 pub(crate) trait Simple: 'static {
     /// As [`Work::methods`].
     const METHODS: &'static [&'static str];
@@ -12,7 +12,7 @@ pub(crate) trait Simple: 'static {
     /// As [`Work::make`].
     fn make(&mut self, message: &mut Vec<u8>) -> Request;
 
-    /// The verdict on an answer.
+    /// Checks an answer.
     fn check(&mut self, request: Request, message: &[u8]) -> Result<(), &'static str>;
 }
 
@@ -40,7 +40,7 @@ impl<W: Simple> Work for W {
     }
 }
 
-/// What is kept of such an answer.
+/// The state of an answer that is being received.
 #[derive(Default)]
 pub struct Single {
     cutter: Cutter,
@@ -66,12 +66,12 @@ impl Single {
         });
     }
 
-    /// The verdict on an answer that is to have one message.
+    /// Checks that the answer had exactly one right message.
     pub(crate) fn verdict(&self) -> Result<(), &'static str> {
         if self.messages > 1 { Err("not exactly one message") } else { self.verdict_of_many() }
     }
 
-    /// The verdict on an answer that is to have at least one.
+    /// Checks that the answer had at least one message, all of them right.
     pub(crate) fn verdict_of_many(&self) -> Result<(), &'static str> {
         match self.wrong {
             Some(why) => Err(why),

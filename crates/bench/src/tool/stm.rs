@@ -56,7 +56,7 @@ pub(crate) const COMMAND: Command = Command {
 
 /// Bytes of a key.
 const KEY_BYTES: i64 = 16;
-/// So many keys are the most of a transaction.
+/// Limit of keys per transaction.
 const KEYS_MAX: i64 = 1 << 16;
 /// The lock's name.
 const LOCK: &str = "stmlock";
@@ -66,16 +66,16 @@ const LOCK_TTL: Duration = Duration::from_secs(60);
 /// How long a client that has lost its session waits for another.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What others may not change while a transaction is on its way.
+/// Which concurrent changes make a transaction fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Isolation {
-    /// Anything.
+    /// None.
     ReadCommitted,
-    /// What was read.
+    /// Changes of keys that were read.
     RepeatableReads,
-    /// What was read, all as of one revision.
+    /// Changes of keys that were read; all reads have the same revision.
     Serializable,
-    /// What was read as of one revision, and what is written.
+    /// Changes of keys that were read, all at the same revision, or that are written.
     Snapshot,
 }
 
@@ -138,18 +138,18 @@ fn run(parsed: &Parsed) -> Outcome {
         let due = due(pace, shared.ended.get().saturating_duration_since(began));
         let unsent = due.saturating_sub(meter.sent);
         meter.miss(unsent);
-        // Without an answer to the last of them the time belongs to it in which nothing came.
+        // If answers are missing, the time of waiting for them belongs to the run.
         let is_complete = under_way == 0 && Some(meter.sent) >= pace.total;
         let last = if is_complete { meter.last } else { meter.last.max(Some(shared.ended.get())) };
         let time = last.map_or(Duration::ZERO, |last| last.saturating_duration_since(began));
         say(&session.tell("stm", &meter, Cost { time, ..Cost::default() }));
-        // What there is has been told.
+        // The measurements have been printed; only now an error is returned.
         outcome?;
     }
     session.end()
 }
 
-/// What the clients have in common.
+/// The state that the clients share.
 struct Shared {
     isolation: Isolation,
     keys: RefCell<Keys>,
@@ -160,20 +160,20 @@ struct Shared {
     value_bytes: usize,
     /// Transactions that were begun.
     begun: Cell<u64>,
-    /// Those that are on their way.
+    /// Transactions that are under way.
     under_way: Cell<u64>,
     began: Cell<Instant>,
-    /// When it was over: all was done, the time had passed, or somebody had enough.
+    /// When the run was over: all transactions were done, the time had passed, or the user pressed Ctrl-C.
     ended: Cell<Instant>,
     meter: RefCell<Meter>,
 }
 
 impl Shared {
-    /// The keys of a transaction, and what it writes to some of them.
+    /// Draws the keys of a transaction, and the values that it writes to some of them.
     fn draw(&self) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
         let (mut keys, mut random) = (self.keys.borrow_mut(), self.random.borrow_mut());
         let mut drawn = BTreeMap::new();
-        // When nearly all are wanted, chance would take long to hit the last ones.
+        // If most keys are needed, drawing the last ones at random would take long.
         let first = random.below(self.space);
         let in_a_row = self.keys_each as u64 * 2 > self.space;
         for number in 0.. {
@@ -181,7 +181,7 @@ impl Shared {
                 break;
             }
             let number = if in_a_row { first + number } else { random.below(self.space) };
-            // Without what a longer number has left behind.
+            // A key without bytes that a longer number has left behind.
             let key = keys.fresh(number % self.space);
             let value = (drawn.len() < self.writes).then(|| noise(self.value_bytes));
             drawn.entry(key).or_insert(value);
@@ -219,7 +219,7 @@ async fn transact(session: &Session<'_>, shared: &Rc<Shared>, pace: Pace, locker
         Ok::<_, Failure>(())
     };
     let drawing = async {
-        // Clients that wait for their time have nothing under way.
+        // Clients that wait for the time of their next transaction have none under way.
         while !is_interrupted() || shared.under_way.get() > 0 {
             tokio::time::sleep(Duration::from_millis(50)).await;
             bar.draw(shared.meter.borrow().done());
@@ -289,7 +289,7 @@ async fn one_client(
         shared.meter.borrow_mut().count(&status, Ok(()), since, Instant::now());
         holder = match free {
             Some(free) => free,
-            // The lock may be held by whom nobody knows: another session has another.
+            // The state of the lock is unknown, so the client continues with a new session.
             None => {
                 tokio::time::sleep(PAUSE).await;
                 lock.clone().prepare(client).await.map_err(failed)?
@@ -299,7 +299,7 @@ async fn one_client(
     Ok(())
 }
 
-/// A transaction under its lock, and who may hold that next; none, if it was lost.
+/// Runs a transaction under its lock. Also returns the holder for the next one; `None` if the lock was lost.
 async fn transaction(client: &Client, holder: Holder, shared: &Shared) -> (Result<(), Error>, Option<Holder>) {
     let held = match holder.lock().await {
         Ok(held) => held,
@@ -330,7 +330,7 @@ fn told(error: &Error) -> String {
 
 /// One transaction with all its attempts.
 async fn apply(client: &Client, isolation: Isolation, keys: &BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Result<(), Error> {
-    // What an attempt that failed has brought along is not read again.
+    // Values that came with a failed attempt are not read again.
     let mut known = BTreeMap::<Vec<u8>, (i64, i64)>::new();
     loop {
         let mut seen = BTreeMap::new();
@@ -339,7 +339,7 @@ async fn apply(client: &Client, isolation: Isolation, keys: &BTreeMap<Vec<u8>, O
             let found = match known.remove(key) {
                 Some(found) => found,
                 None => {
-                    // As etcd's clients do it: a read is a transaction too.
+                    // As in etcd's clients, a read is a transaction too.
                     let read = range(key, at_revision);
                     let txn = TxnRequest { success: vec![read], ..TxnRequest::default() };
                     let answer = client.txn(txn).await?;
@@ -373,12 +373,12 @@ async fn apply(client: &Client, isolation: Isolation, keys: &BTreeMap<Vec<u8>, O
     }
 }
 
-/// The revision in which a key was changed last, 0 if it is not there.
+/// The revision of a key's last change, 0 if the key does not exist.
 fn changed(answer: &RangeResponse) -> i64 {
     answer.kvs.first().map_or(0, |kv| kv.mod_revision)
 }
 
-/// Reads a key: as of a revision, without asking the leader, if there is one.
+/// Reads a key. With a revision other than 0, the read is at that revision and serializable.
 fn range(key: &[u8], revision: i64) -> RequestOp {
     let key = key.to_vec().into();
     let range = RangeRequest { key, revision, serializable: revision > 0, ..RangeRequest::default() };
@@ -418,7 +418,7 @@ fn commit(
     TxnRequest { compare, success, failure }
 }
 
-/// How a client keeps others away.
+/// How a client excludes others.
 #[derive(Clone)]
 struct Lock {
     locker: Locker,

@@ -9,12 +9,12 @@ use crate::meter::Meter;
 
 /// Shares of the distribution, in percent.
 const SHARES: [f64; 8] = [10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9];
-/// Rows of the histogram, less one.
+/// Number of rows of the histogram minus one.
 const STEPS: usize = 10;
 /// The longest bar.
 const BAR: u64 = 40;
 
-/// The report of what was measured in `time`. With `precise` numbers have all their digits.
+/// The report of the measurements in `time`. With `precise`, numbers have all their digits.
 pub(crate) fn text(meter: &Meter, time: Duration, precise: bool) -> String {
     weighted(meter, time, 1, precise)
 }
@@ -77,7 +77,7 @@ fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = writeln!(out, "{text}");
 }
 
-/// The histogram: upper bounds in seconds, and how many latencies lie between them and the bounds before.
+/// The histogram: upper bounds in seconds, each with the number of latencies between it and the bound before.
 fn rows(meter: &Meter) -> Vec<(f64, u64)> {
     let (least, most) = (meter.latency.min_us() / 1e6, meter.latency.max_us() / 1e6);
     let bound = |step: usize| if step == STEPS { most } else { least + (most - least) / STEPS as f64 * step as f64 };
@@ -92,7 +92,7 @@ fn rows(meter: &Meter) -> Vec<(f64, u64)> {
     rows
 }
 
-/// The latencies in nanoseconds that shares of all are below: those shares for which there are enough latencies, and which took time.
+/// The percentiles in nanoseconds. Percentiles for which there are too few latencies, and those of 0, are left out.
 fn distribution(meter: &Meter) -> Vec<(f64, u64)> {
     let total = meter.latency.total();
     let mut found = Vec::new();

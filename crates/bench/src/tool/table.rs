@@ -5,7 +5,7 @@ use flags::Flag;
 use super::command::{Action, Command};
 use super::{lease_keepalive, mvcc, put, range, stm, txn_mixed, txn_put, watch, watch_get, watch_latency};
 
-/// In the order of the alphabet, as etcd's tool lists them.
+/// The sub-commands in alphabetical order, as in etcd's tool.
 pub(crate) const COMMANDS: &[Command] = &[
     lease_keepalive::COMMAND,
     mvcc::COMMAND,
@@ -19,14 +19,14 @@ pub(crate) const COMMANDS: &[Command] = &[
     watch_latency::COMMAND,
 ];
 
-/// What a command line begins with.
+/// The sub-command at the beginning of a command line.
 pub(crate) struct Found {
     pub(crate) path: Vec<&'static Command>,
     /// The words that are left.
     pub(crate) rest: Vec<String>,
 }
 
-/// Finds the sub-command that `words` name; flags may stand before it. Fails with the word that names none.
+/// Finds the sub-command that `words` name; flags may precede it. Fails with the word that is no sub-command.
 pub(crate) fn find(words: &[String], globals: &[Flag]) -> Result<Found, String> {
     let (mut path, mut rest, mut table) = (Vec::<&'static Command>::new(), Vec::new(), COMMANDS);
     let mut words = words.iter();
@@ -53,7 +53,7 @@ pub(crate) fn find(words: &[String], globals: &[Flag]) -> Result<Found, String> 
                 };
             }
             None if path.is_empty() => return Err(word.clone()),
-            // A group answers with its page.
+            // A group prints its page.
             None => {
                 rest.push(word.clone());
                 table = &[];

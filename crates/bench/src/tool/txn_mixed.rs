@@ -36,7 +36,7 @@ pub(crate) const COMMAND: Command = Command {
     action: Action::Run(run),
 };
 
-/// The groups that are counted apart.
+/// The groups that are counted separately.
 const READS: usize = 0;
 const WRITES: usize = 1;
 
@@ -56,7 +56,7 @@ fn run(parsed: &Parsed) -> Outcome {
     mixed.read = read(parsed.int("limit"), is_serializable);
     let session = Session::open(parsed)?;
     let (mut meters, cost) = session.measure(session.pace()?, 2, || mixed.clone())?;
-    // Nobody knows which of them would have been reads.
+    // It is unknown which of the unsent requests would have been reads.
     let missed = meters[READS].take_missed();
     for (name, load, group) in [("Read", "txn-mixed-read", READS), ("Write", "txn-mixed-write", WRITES)] {
         let meter = &meters[group];
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn ratios_are_shares() {
         assert_eq!((share(1.0), share(3.0), share(0.0), share(f64::INFINITY)), (0.5, 0.75, 0.0, 1.0));
-        // As with etcd's tool nothing is read then.
+        // As with etcd's tool, nothing is read with such a ratio.
         assert!(share(-1.0) < 0.0 && share(f64::NAN).is_nan());
     }
 }

@@ -57,7 +57,7 @@ struct Txns {
     operation: Vec<u8>,
 }
 
-/// Adds a put to the operations of a transaction. `room` is used on the way.
+/// Adds a put to the operations of a transaction. `room` is a buffer for that.
 pub(crate) fn add_put(message: &mut Vec<u8>, key: &[u8], value: &[u8], room: &mut Vec<u8>) {
     room.clear();
     put_nonempty(room, 1, key);
@@ -65,14 +65,14 @@ pub(crate) fn add_put(message: &mut Vec<u8>, key: &[u8], value: &[u8], room: &mu
     add(message, 2, room);
 }
 
-/// Adds an operation to those that are done if a transaction succeeds: one of the kind that `field` says.
+/// Adds an operation of the kind `field` to those that run if the transaction succeeds.
 pub(crate) fn add(message: &mut Vec<u8>, field: u32, request: &[u8]) {
     let mut operation = Vec::with_capacity(request.len() + 8);
     put_bytes(&mut operation, field, request);
     put_bytes(message, 2, &operation);
 }
 
-/// A TxnResponse of a transaction that has succeeded, which those without conditions do.
+/// Checks a TxnResponse: the transaction must have succeeded, as it does without conditions.
 pub(crate) fn check(message: &[u8]) -> Result<(), &'static str> {
     let (mut revision, mut has_succeeded) = (None, false);
     let whole = wire::fields(message, |field, value| match (field, value) {

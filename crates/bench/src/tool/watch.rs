@@ -44,7 +44,7 @@ pub(crate) const COMMAND: Command = Command {
     action: Action::Run(run),
 };
 
-/// What puts write.
+/// The value of puts.
 const VALUE: &[u8] = b"data";
 
 fn run(parsed: &Parsed) -> Outcome {
@@ -90,10 +90,10 @@ async fn watch(session: &Session<'_>, order: &Order, hall: &Rc<RefCell<Hall>>, p
                 return Err(Failure::new(format!("cannot put: {text}")));
             }
             if meter.unsent > 0 {
-                // No summary tells of puts.
+                // The summary does not show puts.
                 flags::say!("warning: {} puts were due before the end and not sent", meter.unsent);
             }
-            // The time may have been over before all were made.
+            // The time may have been over before all puts were sent.
             hall.borrow_mut().expect(due(order, meter.sent));
             complete.notified().await;
         }
@@ -103,16 +103,16 @@ async fn watch(session: &Session<'_>, order: &Order, hall: &Rc<RefCell<Hall>>, p
     watching::attend(lanes, work).await
 }
 
-/// Where watchers are counted: first until they exist, then until they have heard everything.
+/// Counts watchers: first until they exist, then until they have all events.
 struct Hall {
     meter: Meter,
     bar: Bar,
     began: Instant,
     is_listening: bool,
     watchers: u64,
-    /// Events that are to come altogether.
+    /// Number of events that are expected in all.
     due: u64,
-    /// Told when all watchers exist, and when all events have come.
+    /// Notified when all watchers exist, and when all events have arrived.
     complete: Rc<Notify>,
 }
 
@@ -130,14 +130,14 @@ impl Hall {
         }
     }
 
-    /// From now on events count.
+    /// Counts events from now on.
     fn listen(&mut self) {
         let series = self.meter.series.take().map(|_| Series::default());
         self.meter = Meter { series, ..Meter::default() };
         (self.bar, self.began, self.is_listening) = (Bar::new(Some(self.due)), Instant::now(), true);
     }
 
-    /// So many events are to come.
+    /// Sets the number of expected events.
     fn expect(&mut self, due: u64) {
         self.due = due;
         if self.meter.succeeded >= due {
@@ -179,12 +179,12 @@ impl Audience for Hall {
     }
 }
 
-/// How many events `puts` make: one for each watcher of the key that is put.
+/// How many events `puts` puts cause: one for each watcher of the key.
 fn due(order: &Order, puts: u64) -> u64 {
     let mut watchers = BTreeMap::<&[u8], u64>::new();
     let keys = order.keys.len();
     for (number, key) in order.keys.iter().enumerate() {
-        // Watchers go round the keys, of which several may be alike.
+        // The keys rotate over the watchers, and several keys may be equal.
         *watchers.entry(key).or_default() +=
             (order.watchers / keys + usize::from(number < order.watchers % keys)) as u64;
     }

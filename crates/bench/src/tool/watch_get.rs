@@ -34,7 +34,7 @@ pub(crate) const COMMAND: Command = Command {
     action: Action::Run(run),
 };
 
-/// What is watched, and what is read.
+/// The key that is watched, and read.
 const KEY: &str = "watchkey";
 const READ: &str = "abc";
 
@@ -88,7 +88,7 @@ async fn watch(session: &Session<'_>, order: &Order, events: u64, meter: &RefCel
         is_done: all.clone(),
     }));
     let mut bar = Bar::new(Some(events.saturating_mul(order.watchers as u64)));
-    // Connected before there is anything to hear of, so that reads go on all the while.
+    // Connects before there are events, so that reads run during the whole measurement.
     let channel = session.reach().await;
     let lanes = watching::open(session, order, &crowd).await?;
     let is_over = Cell::new(false);
@@ -122,7 +122,7 @@ async fn watch(session: &Session<'_>, order: &Order, events: u64, meter: &RefCel
     outcome
 }
 
-/// Watchers, and what each still has to hear.
+/// The watchers, and the events that each still has to get.
 struct Crowd {
     left: Vec<u64>,
     waiting: usize,

@@ -83,7 +83,7 @@ fn run(parsed: &Parsed) -> Outcome {
     outcome.and_then(|()| session.end())
 }
 
-/// What is put, how often, and how many times a second.
+/// The puts: their key and value, number and rate.
 struct Load {
     message: bytes::Bytes,
     puts: u64,
@@ -103,13 +103,13 @@ async fn watch(session: &Session<'_>, order: &Order, load: &Load, room: &Rc<RefC
         let began = tokio::time::Instant::now();
         let until = session.time().map(|time| began + time);
         for number in 0..load.puts {
-            // As with etcd's tool, the puts of the first second go out as fast as they are answered.
+            // As with etcd's tool, the puts of the first second are sent as fast as they are answered.
             let due = ((number + 1) as f64 - load.rate).max(0.0) / load.rate;
             tokio::time::sleep_until(began + Duration::from_secs_f64(due.min(1e9))).await;
             if until.is_some_and(|until| tokio::time::Instant::now() >= until) {
                 break;
             }
-            // Nothing is put while there is no server, and so nothing fails for that.
+            // No put is sent while there is no server, so none fails for that reason.
             session.connect(&channel).await;
             let since = Instant::now();
             let answer = channel.unary("/etcdserverpb.KV/Put", &session.metadata(), load.message.clone(), None).await;
@@ -138,7 +138,7 @@ struct Echo {
     began: Instant,
     /// When each put was answered.
     answered: Vec<Instant>,
-    /// Events of each watcher so far.
+    /// Number of events that each watcher has got so far.
     heard: Vec<usize>,
     created: u64,
     came: Rc<Notify>,
@@ -154,7 +154,7 @@ impl Audience for Echo {
     fn events(&mut self, watcher: usize, count: u64, now: Instant) {
         for _ in 0..count {
             let number = &mut self.heard[watcher];
-            // A put whose answer is not there yet is not over: its event took no time.
+            // If the put is not answered yet, its event has arrived before the answer and counts as taking no time.
             let since = self.answered.get(*number).map_or(now, |answered| (*answered).min(now));
             *number += 1;
             self.events.sent += 1;

@@ -22,33 +22,33 @@ use crate::socket::Socket;
 use crate::wire::{self, Value};
 use api::varint::{put_bytes, put_nonempty, put_nonzero};
 
-/// So many watchers are the most.
+/// Limit of watchers.
 const WATCHERS_MAX: i64 = 1 << 22;
 
-/// What is to be watched.
+/// The watchers to create.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Order {
-    /// Watchers go round them.
+    /// The watched keys, in rotation over the watchers.
     pub(crate) keys: Vec<Vec<u8>>,
     pub(crate) streams: usize,
     pub(crate) watchers: usize,
     /// Events from this revision on; 0: from now on.
     pub(crate) from_revision: i64,
     pub(crate) prev_kv: bool,
-    /// All watchers of a stream are asked for at once, not one behind the other.
+    /// Whether all watchers of a stream are requested at once, and not one after the other.
     pub(crate) at_once: bool,
 }
 
-/// Who is told of watchers, by their numbers.
+/// Receives the news about watchers, by their numbers.
 pub(crate) trait Audience {
-    /// A watcher that was asked for at `since` exists.
+    /// A watcher that was requested at `since` exists.
     fn created(&mut self, since: Instant, now: Instant);
 
-    /// So many events have come for a watcher, by `now`.
+    /// `count` events have arrived for a watcher by `now`.
     fn events(&mut self, watcher: usize, count: u64, now: Instant);
 }
 
-/// A number of streams or watchers that can be.
+/// Checks a number of streams or watchers.
 pub(crate) fn count(flag: &str, number: i64) -> Outcome<usize> {
     if !(0..=WATCHERS_MAX).contains(&number) {
         return Err(Failure::new(format!("expected --{flag} between 0 and {WATCHERS_MAX}, got ({number})")));
@@ -56,14 +56,14 @@ pub(crate) fn count(flag: &str, number: i64) -> Outcome<usize> {
     Ok(number as usize)
 }
 
-/// Opens the streams of an order: on as many connections as clients have.
+/// Opens the streams of an order, on all connections of the clients.
 pub(crate) async fn open<A: Audience + 'static>(
     session: &Session<'_>,
     order: &Order,
     audience: &Rc<RefCell<A>>,
 ) -> Outcome<Vec<WatchLane<A>>> {
     let buffer = SharedBuffer::default();
-    // Without watchers nobody is to be asked.
+    // Without watchers, no stream is opened.
     let streams = if order.watchers == 0 { 0 } else { order.streams };
     let connections = session.connections().min(session.clients()).min(streams);
     let pass = Rc::new(Pass::new(&session.metadata(), session.user()));
@@ -114,12 +114,12 @@ pub(crate) async fn open<A: Audience + 'static>(
     Ok(lanes)
 }
 
-/// Ctrl-C from now on.
+/// Listens for Ctrl-C from now on.
 pub(crate) fn listen() -> Outcome<Interruptions> {
     Interruptions::listen().map_err(|error| Failure::new(format!("cannot wait for signals: {error}")))
 }
 
-/// Runs lanes beside `work` until that is done, or somebody has enough of it by Ctrl-C. A lane that fails ends both.
+/// Runs lanes together with `work` until `work` is done or the user presses Ctrl-C. A lane that fails ends both.
 pub(crate) async fn attend<A: Audience + 'static>(
     lanes: Vec<WatchLane<A>>,
     work: impl Future<Output = Outcome>,
@@ -132,7 +132,7 @@ pub(crate) async fn attend<A: Audience + 'static>(
         match running.join_next().await {
             Some(Ok(failure)) => failure,
             Some(Err(error)) => Failure::new(error.to_string()),
-            // There is nobody to fail.
+            // Without lanes, none can fail.
             None => std::future::pending().await,
         }
     };
@@ -150,13 +150,13 @@ pub(crate) async fn attend<A: Audience + 'static>(
 /// A connection and its watch streams.
 pub(crate) struct WatchLane<A: Audience> {
     link: Link<Socket>,
-    /// A new one, while the old one is lost.
+    /// The new connection, after the old one was lost.
     seeking: Option<Seeking>,
-    /// Which place it leads to.
+    /// Number of the place to which the connection goes.
     place: usize,
     /// When its watches were opened.
     since: Instant,
-    /// Before another was looked for the last time.
+    /// The pause before the last attempt to reconnect.
     pause: Duration,
     seeker: Rc<Seeker>,
     pass: Rc<Pass>,
@@ -169,38 +169,38 @@ pub(crate) struct WatchLane<A: Audience> {
 struct Hearing<A: Audience> {
     streams: Vec<Stream>,
     audience: Rc<RefCell<A>>,
-    /// Streams whose next watcher can be asked for.
+    /// Streams whose next watcher can be requested.
     to_ask: Vec<usize>,
-    /// Of watchers that hear of what was before them.
+    /// The first revision of watchers that get past events; 0 for others.
     from_revision: u64,
     ended: Option<Ending>,
-    /// The beginning of this turn.
+    /// The time at the beginning of this turn.
     now: Instant,
 }
 
-/// Why a connection of watchers is of no more use.
+/// Why a connection of watchers has ended.
 enum Ending {
-    /// It is lost: watchers go on where they were, on another.
+    /// The connection is lost: the watchers resume on another one.
     Lost(Status),
-    /// The server does not want them.
+    /// The server refuses the watchers.
     Refused(Status),
 }
 
 struct Stream {
-    /// None before it is opened for the first time.
+    /// `None` before the stream is opened for the first time.
     call: Option<CallKey>,
     cutter: Cutter,
-    /// On the stream they are counted from 1.
+    /// The watchers; their watch ids on the stream begin with 1.
     watchers: Vec<Watcher>,
-    /// How many of them were asked for.
+    /// How many of the watchers were requested.
     asked: usize,
-    /// When the last one was.
+    /// When the last watcher was requested.
     since: Instant,
 }
 
 struct Watcher {
     number: usize,
-    /// The first revision that it has heard nothing of. 0: it does not exist yet.
+    /// The first revision whose events the watcher does not have yet; 0 if the watcher does not exist yet.
     next: u64,
 }
 
@@ -221,7 +221,7 @@ impl<A: Audience> Calls for Hearing<A> {
                     to_ask.push(tag);
                 }
                 if events > 0 {
-                    // One that comes twice would stand for one that is missing.
+                    // An event that is counted twice would hide one that is missing.
                     if first < watcher.next {
                         let text =
                             format!("an event of revision {first} came, and nothing before {} was due", watcher.next);
@@ -249,7 +249,7 @@ impl<A: Audience> Calls for Hearing<A> {
 }
 
 impl<A: Audience> WatchLane<A> {
-    /// Asks for the first watchers.
+    /// Requests the first watchers.
     fn begin(&mut self) {
         for stream in 0..self.hearing.streams.len() {
             let all = if self.order.at_once { self.hearing.streams[stream].watchers.len() } else { 1 };
@@ -269,7 +269,7 @@ impl<A: Audience> WatchLane<A> {
         Ok(())
     }
 
-    /// Asks for the next watcher of a stream, if there is one.
+    /// Requests the next watcher of a stream, if there is one.
     fn ask(&mut self, number: usize) {
         let stream = &mut self.hearing.streams[number];
         if stream.asked < stream.watchers.len() {
@@ -280,7 +280,7 @@ impl<A: Audience> WatchLane<A> {
         }
     }
 
-    /// Asks for a watcher of a stream: one that was there hears of what it has not heard of.
+    /// Requests a watcher of a stream. A watcher that existed before resumes behind its last event.
     fn create(&mut self, number: usize, index: usize) {
         let stream = &self.hearing.streams[number];
         let (Some(call), Watcher { number, next }) = (stream.call, &stream.watchers[index]) else { return };
@@ -298,14 +298,14 @@ impl<A: Audience> WatchLane<A> {
     /// Begins to look for another connection.
     fn seek(&mut self, why: &Status, cx: &mut Context<'_>) -> Poll<Failure> {
         self.seeker.tell(&format!("watches are lost, and are resumed: {}", told(why)));
-        // A server may end them whenever they are resumed.
+        // A server may end watches each time they are resumed, hence the growing pause.
         let is_steady = self.since.elapsed() > PAUSE_MAX;
         self.pause = if is_steady { PAUSE } else { (2 * self.pause).clamp(PAUSE, PAUSE_MAX) };
         let (seeker, pass, place, pause) = (self.seeker.clone(), self.pass.number(), self.place, self.pause);
         self.seeking = Some(Box::pin(async move {
             tokio::time::sleep(pause).await;
             let (link, place) = seeker.seek(place).await;
-            // A server that was started anew knows no tokens.
+            // A restarted server knows no tokens.
             seeker.renew(pass, place).await;
             (link, place)
         }));
@@ -313,7 +313,7 @@ impl<A: Audience> WatchLane<A> {
         Poll::Pending
     }
 
-    /// Has all watchers go on, on a new connection. What came with the end of the old one is worked off after that.
+    /// Resumes all watchers on a new connection.
     fn resume(&mut self, link: Link<Socket>, place: usize) -> Outcome {
         (self.link, self.place, self.seeking, self.hearing.ended) = (link, place, None, None);
         self.since = Instant::now();
@@ -324,7 +324,7 @@ impl<A: Audience> WatchLane<A> {
         Ok(())
     }
 
-    /// One turn. Ready when there is no going on.
+    /// One turn. Ready when the lane has failed for good.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Failure> {
         if let Some(seeking) = &mut self.seeking {
             let Poll::Ready((link, place)) = seeking.as_mut().poll(cx) else { return Poll::Pending };
@@ -351,12 +351,12 @@ impl<A: Audience> WatchLane<A> {
     }
 }
 
-/// What a WatchResponse says.
+/// The content of a WatchResponse.
 struct Heard {
     id: u64,
     created: bool,
     canceled: Option<String>,
-    /// Of the store, when this was sent.
+    /// The store's revision when the response was sent.
     revision: u64,
     events: u64,
     /// The revisions of the first event and of the last one.
@@ -424,7 +424,7 @@ mod tests {
         assert!(heard(&[1]).is_none());
     }
 
-    /// Counts what it is told.
+    /// Counts the news that it gets.
     #[derive(Default)]
     struct Tally {
         created: usize,
@@ -478,7 +478,7 @@ mod tests {
         assert_eq!(hear(1, true, 9, &[]), ([10, 0], 1, false));
         assert_eq!(hear(2, true, 10, &[]), ([10, 11], 2, false));
         assert_eq!(hear(1, false, 12, &[10, 12]), ([13, 11], 2, false));
-        // It was created again, after a loss: that makes it hear of nothing less.
+        // The watcher was created again after a loss, and still gets every event.
         assert_eq!(hear(2, true, 20, &[]), ([13, 11], 2, false));
         assert_eq!(hear(2, false, 20, &[12]), ([13, 13], 2, false));
         assert_eq!(hear(1, false, 20, &[12, 13]), ([13, 13], 2, true));
