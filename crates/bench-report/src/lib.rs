@@ -19,8 +19,8 @@ const STUDIES: [(&str, &str); 3] = [
     ("sweep", "The tables of published studies in one go"),
 ];
 
-/// Runs a command line of `cairn bench`, which is etcd's `benchmark` and studies; returns the exit code. `program` is what it was started
-/// as.
+/// Runs a command line of `cairn bench`, which is etcd's `benchmark` and studies; returns the exit code. `program` is
+/// the name under which it was started.
 pub fn run(program: &str, args: impl IntoIterator<Item = String>) -> i32 {
     let words: Vec<String> = args.into_iter().collect();
     let rest = words.iter().skip(1).cloned();

@@ -2,7 +2,7 @@
 
 use bench::{Arguments, BenchError};
 
-/// Separates words that belong to no flag from flags, of which those in `switches` need no value: `--quick` is `--quick=true`.
+/// Separates flags from other words. Flags in `switches` need no value: `--quick` means `--quick=true`.
 pub(crate) fn sort(
     args: impl Iterator<Item = String>,
     switches: &[&str],

@@ -13,11 +13,11 @@ use crate::report_page::{rate, ratio, time_us};
 use crate::runfile::{self, Measured, Parameters, Row, Run};
 use crate::sweep::{Interruption, left_behind, on_interrupt, say, undisturbed};
 
-/// What both clusters get begins with this.
+/// The prefix of all keys that are written to both clusters.
 const OWN: &str = "cairn-bench/c";
 /// How long a load runs before it is measured.
 const WARM_UP: Duration = Duration::from_millis(300);
-/// How keys are written at first.
+/// Connections for writing the keys at first.
 const FILL_CONNECTIONS: usize = 10;
 const FILL_CALLS: usize = 200;
 
@@ -27,7 +27,7 @@ pub(super) fn run(options: &Options) -> Result<i32, BenchError> {
     let has_begun = Arc::new(AtomicBool::new(false));
     let seen = has_begun.clone();
     on_interrupt(OWN, move || {
-        // The file is there from then on.
+        // From then on the file exists.
         let has_keys = seen.load(Ordering::Relaxed);
         let text = match out.as_ref().filter(|_| has_keys) {
             Some(out) => format!("interrupted: what was measured so far is in `{}`", out.display()),
@@ -54,7 +54,7 @@ pub(super) fn run(options: &Options) -> Result<i32, BenchError> {
     comparison.save()?;
     has_begun.store(true, Ordering::Relaxed);
     let measured = comparison.fill().and_then(|()| comparison.all());
-    // Also of one that still answers when the other does not.
+    // Cleans up each cluster, even if the other one does not answer.
     let cleared = clusters.iter().map(|cluster| cluster.delete(OWN.as_bytes())).fold(Ok(()), Result::and);
     if cleared.is_err() {
         flags::say!("{}", left_behind(OWN));
@@ -80,7 +80,7 @@ pub(super) fn run(options: &Options) -> Result<i32, BenchError> {
     Ok(i32::from(comparison.run.rows.iter().any(|row| row.result.errors_all() > 0)))
 }
 
-/// Whether nobody else has keys there, whose history would have to stay.
+/// Whether the cluster has no keys of others, whose history would have to stay.
 fn has_only_own(cluster: &Cluster) -> Result<bool, BenchError> {
     cluster.keys(OWN.as_bytes()).map(|(own, all)| own == all)
 }
@@ -88,7 +88,7 @@ fn has_only_own(cluster: &Cluster) -> Result<bool, BenchError> {
 struct Comparison<'a> {
     options: &'a Options,
     clusters: &'a [Cluster; 2],
-    /// Which of them may drop history.
+    /// Which of the clusters may be compacted.
     compacts: [bool; 2],
     run: Run,
 }
@@ -112,7 +112,7 @@ impl Comparison<'_> {
         })
     }
 
-    /// Runs a task to its end. What was cut off by Ctrl-C counts for nothing.
+    /// Runs a task to its end. A task interrupted by Ctrl-C has no result.
     fn measure(&self, side: usize, task: &Task) -> Result<Measured, BenchError> {
         let result = self.clusters[side].measure(task, None)?;
         if is_interrupted() { Err(BenchError::Server("interrupted".into())) } else { Ok(result) }
@@ -154,7 +154,7 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    /// Drops what a load of writes has left of history, so that all begin with the same.
+    /// Drops the history that a load of writes has left, so that all loads begin in the same state.
     fn tidy(&self, side: usize, kind: Kind) -> Result<(), BenchError> {
         let writes = matches!(kind, Kind::Put | Kind::Txn);
         if writes && self.compacts[side] { self.clusters[side].compact() } else { Ok(()) }

@@ -9,8 +9,8 @@ mod spread;
 use bench::BenchError;
 pub(crate) use spread::{METRICS, Metric, Spread, TABLE, spreads};
 
-/// Runs the command. Returns the exit code: 0 if every request was answered as it should be, 1 if not, 2 if nothing was begun, 3 if it
-/// could not be ended; Ctrl-C ends it with 130.
+/// Runs the command. Returns the exit code: 0 if every request was answered correctly, 1 if not, 2 if nothing was
+/// begun, 3 if the comparison could not be completed; Ctrl-C ends it with 130.
 pub(crate) fn run(args: impl Iterator<Item = String>) -> i32 {
     let args: Vec<String> = args.collect();
     if args.iter().any(|arg| arg == "--help" || arg == "-h") {

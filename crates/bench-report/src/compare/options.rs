@@ -12,7 +12,7 @@ use crate::words;
 /// Keys of each list.
 const LIST_KEYS: u64 = 100;
 
-/// The loads, and what they are.
+/// The loads, with their descriptions.
 pub(super) const LOADS: [(&str, &str, Kind); 5] = [
     ("range", "linearizable reads of one key", Kind::Range { serializable: false }),
     ("range-serializable", "serializable reads of one key", Kind::Range { serializable: true }),
@@ -21,7 +21,7 @@ pub(super) const LOADS: [(&str, &str, Kind); 5] = [
     ("txn", "transactions: a comparison and a put", Kind::Txn),
 ];
 
-/// What is to be compared, and how.
+/// What is compared, and how.
 #[derive(Debug)]
 pub(super) struct Options {
     pub(super) sides: [Access; 2],
@@ -40,7 +40,7 @@ pub(super) struct Options {
     pub(super) command: Vec<String>,
 }
 
-/// What the command says about itself.
+/// The usage text of the command.
 pub(super) fn usage() -> String {
     let loads: String = LOADS.iter().map(|(name, text, _)| format!("  {name:20}{text}\n")).collect();
     format!(

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::runfile::{Measured, Run};
 
-/// The table that a comparison is kept in: parameters `load`, `pair` and `side`.
+/// The table of a comparison, with the parameters `load`, `pair` and `side`.
 pub(crate) const TABLE: &str = "compare";
 /// The values of `side`, in the order of `Run::sides`.
 pub(crate) const SIDES: [&str; 2] = ["A", "B"];
 
-/// What two servers are compared by.
+/// A metric by which two servers are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Metric {
     Rate,
@@ -18,11 +18,11 @@ pub(crate) enum Metric {
     ClientCpu,
 }
 
-/// All of them, in the order they are told in.
+/// All metrics, in the order of the output.
 pub(crate) const METRICS: [Metric; 4] = [Metric::Rate, Metric::P99, Metric::ServerCpu, Metric::ClientCpu];
 
 impl Metric {
-    /// In words.
+    /// The metric's name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Metric::Rate => "requests per second",
@@ -32,7 +32,7 @@ impl Metric {
         }
     }
 
-    /// What a row says of it. None if nothing was measured, or nothing succeeded.
+    /// The metric's value in a row. `None` if nothing was measured, or nothing succeeded.
     fn of(self, row: &Measured) -> Option<f64> {
         let value = match self {
             _ if !row.is_measured() => None,
@@ -62,7 +62,7 @@ pub(crate) struct Spread {
 /// Values of one load by pair, of A and of B.
 type Pairs<'a> = [BTreeMap<u64, &'a Measured>; 2];
 
-/// The spreads of all loads of a comparison, load by load. Pairs of which one side has nothing do not count.
+/// The spreads of all loads of a comparison, load by load. Pairs with a missing side do not count.
 pub(crate) fn spreads(run: &Run) -> Vec<Spread> {
     let mut loads: Vec<(&str, Pairs<'_>)> = Vec::new();
     let mut places: HashMap<&str, usize> = HashMap::new();
@@ -118,7 +118,7 @@ mod tests {
     fn pairs_are_compared_with_each_other_alone() {
         let mut run = Run::begin(Kind::Compare, String::new(), vec![], Parameters::default(), vec![]);
         assert!(spreads(&run).is_empty());
-        // The machine became slower, the ratio did not.
+        // The machine became slower, but the ratio stayed the same.
         for (pair, a, b) in [(1, 800.0, 100.0), (2, 400.0, 50.0), (3, 90.0, 10.0), (4, 70.0, 0.0)] {
             run.rows.push(row(pair, "A", a));
             run.rows.push(row(pair, "B", b));

@@ -17,33 +17,33 @@ use super::metrics::{Look, look, used};
 use super::task::{Task, measured, rate};
 use crate::runfile::{Beside, Measured, Member, Side};
 
-/// How long a question may take: it may stand behind the end of a load.
+/// How long a call may take: it may have to wait for the end of a load.
 const CALL_TIME_MAX: Duration = Duration::from_secs(60);
-/// How long a member may take to say how it is.
+/// How long a member may take to report its status.
 const STATUS_TIME_MAX: Duration = Duration::from_secs(5);
-/// Keys that are deleted at a time: a server has other things to do as well.
+/// Keys that are deleted at a time, so that a deletion does not block the server's other work.
 const DELETED_AT_ONCE: i64 = 20_000;
-/// So often keys may be there again that were deleted.
+/// How often deleted keys may appear again.
 const REPEATS_MAX: u32 = 10;
 
 /// A cluster, and a connection to each of its endpoints.
 pub(crate) struct Cluster {
     runtime: tokio::runtime::Runtime,
     client: Client,
-    /// One that does not wait for long.
+    /// A client that does not wait for long.
     asking: Client,
     access: Access,
     endpoints: Vec<Endpoint>,
-    /// The cluster's.
+    /// The cluster's id.
     id: u64,
-    /// Where each process tells its metrics: one for each member.
+    /// The page of metrics of each member.
     pages: Vec<Place>,
-    /// The smallest quota that is known.
+    /// The smallest known quota.
     pub(crate) quota_bytes: Option<u64>,
 }
 
 impl Cluster {
-    /// Connects to the cluster; every endpoint has to answer.
+    /// Connects to the cluster; every endpoint must answer.
     pub(crate) fn connect(access: &Access) -> Result<Cluster, BenchError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| BenchError::Io("cannot start".into(), error))?;
@@ -79,7 +79,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The endpoints of different members, which have to be of one cluster.
+    /// The endpoints, one for each member. Fails unless all belong to the same cluster.
     fn members(&mut self) -> Result<Vec<Endpoint>, BenchError> {
         let mut members: Vec<(u64, Endpoint)> = Vec::new();
         for (number, endpoint) in self.endpoints.iter().enumerate() {
@@ -101,13 +101,13 @@ impl Cluster {
         Ok(members.into_iter().map(|(_, endpoint)| endpoint).collect())
     }
 
-    /// One for each member.
+    /// The endpoints, one for each member.
     pub(crate) fn endpoints(&self) -> &[Endpoint] {
         &self.endpoints
     }
 
-    /// Whether `other` is the same cluster. The ID alone does not say it: it is made of names and addresses, which are often the same.
-    /// `key` is written for a moment.
+    /// Whether `other` is the same cluster. The ID is not enough: it is made from names and addresses, which are often
+    /// the same. `key` is written temporarily.
     pub(crate) fn is_same(&self, other: &Cluster, key: &[u8]) -> Result<bool, BenchError> {
         if self.id != other.id {
             return Ok(false);
@@ -121,7 +121,7 @@ impl Cluster {
         Ok(found?.kvs.first().is_some_and(|kv| kv.value == value))
     }
 
-    /// A token for a load, which does not get one by itself. Tokens end with time: each load has its own.
+    /// A token for a load, which cannot log in by itself. Tokens expire, so each load gets its own.
     fn log_in(&self) -> Result<Option<String>, BenchError> {
         let Some(user) = &self.access.user else { return Ok(None) };
         let load = Load { user: user.clone(), ..Load::new(Kind::Authenticate, Vec::new(), 0, 1) };
@@ -151,12 +151,12 @@ impl Cluster {
         self.wait(&format!("ask {endpoint} how it is"), self.asking.status(endpoint, StatusRequest::default()))
     }
 
-    /// Whether every endpoint still answers, in words if not.
+    /// Checks that every endpoint still answers.
     pub(crate) fn answers(&self) -> Result<(), BenchError> {
         self.endpoints.iter().try_for_each(|endpoint| self.status(endpoint).map(|_| ()))
     }
 
-    /// What a run tells about it.
+    /// The description of the cluster for a run.
     pub(crate) fn describe(&self, name: &str) -> Result<Side, BenchError> {
         let status = self.status(&self.endpoints[0])?;
         let list = self.wait("list the members", self.client.member_list(MemberListRequest::default()))?;
@@ -178,12 +178,12 @@ impl Cluster {
         })
     }
 
-    /// Where connections to all endpoints lead.
+    /// The places of all endpoints.
     pub(crate) fn places(&self) -> Result<Vec<Place>, BenchError> {
         self.endpoints.iter().map(|endpoint| self.access.place(endpoint)).collect()
     }
 
-    /// Where connections to the leader lead. None if it is not one of the endpoints.
+    /// The place of the leader. `None` if it is not one of the endpoints.
     pub(crate) fn leader(&self) -> Result<Option<Place>, BenchError> {
         for endpoint in &self.endpoints {
             let status = self.status(endpoint)?;
@@ -194,7 +194,7 @@ impl Cluster {
         Ok(None)
     }
 
-    /// What is left of the quota, and whether the alarm for it is raised.
+    /// The free part of the quota, and whether its alarm is raised.
     pub(crate) fn space(&self) -> Result<(Option<u64>, bool), BenchError> {
         let mut used = 0;
         for endpoint in &self.endpoints {
@@ -228,7 +228,7 @@ impl Cluster {
             };
             let found = self.wait("list keys", self.client.range(request))?;
             let (Some(first), Some(last)) = (found.kvs.first(), found.kvs.last()) else { return Ok(()) };
-            // The end of a load may still be on its way, but not for ever.
+            // The last puts of a load may still arrive, but not forever.
             repeats += u32::from(first.key <= deleted);
             if repeats > REPEATS_MAX {
                 let text = format!("`{}` is deleted again and again, and still there", first.key.escape_ascii());
@@ -241,7 +241,7 @@ impl Cluster {
         }
     }
 
-    /// Gives back the space of what was deleted. History goes with it: that of all keys.
+    /// Compacts the store to free the space of deleted keys. This drops the history of all keys.
     pub(crate) fn compact(&self) -> Result<(), BenchError> {
         let request =
             RangeRequest { key: bytes::Bytes::from_static(b"\0"), count_only: true, ..RangeRequest::default() };
@@ -261,7 +261,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Runs `task`, and `other` beside it from beginning to end.
+    /// Runs `task`, and `other` at the same time from beginning to end.
     pub(crate) fn measure(&self, task: &Task, other: Option<&Task>) -> Result<Measured, BenchError> {
         let token = self.log_in()?;
         let task = &Task { token: token.clone(), ..task.clone() };
@@ -279,11 +279,11 @@ impl Cluster {
         let panicked = |_| BenchError::Server("a thread has panicked".into());
         let (other, other_cost): (_, Cost) = beside.map_err(panicked)??;
         let all = meter.succeeded + other.succeeded;
-        // The generator is one process for both.
+        // One process generates both loads.
         let cost = Cost { own_cpu: cost.own_cpu.max(other_cost.own_cpu), ..cost };
         let own = measured(&other, &other_cost, &used, all);
         let mut result = measured(&meter, &cost, &used, all);
-        // What came while both were offered: the last answers of one come when the other is over.
+        // Only answers that came while both loads ran count: the last answers of one come when the other is over.
         let rate = |meter: &Meter, otherwise| task.time.map_or(otherwise, |time| rate(meter.in_time, time));
         result.rate = rate(&meter, result.rate);
         result.unsent += own.unsent;
@@ -303,7 +303,7 @@ impl Cluster {
     }
 }
 
-/// What the server calls itself, as far as it does.
+/// The server's name, as far as its metrics show it.
 fn server_name(looks: &[&Look]) -> &'static str {
     match looks.first() {
         None => "server",
@@ -312,7 +312,7 @@ fn server_name(looks: &[&Look]) -> &'static str {
     }
 }
 
-/// What the metrics tell of the configuration.
+/// The part of the configuration that the metrics show.
 fn settings(looks: &[&Look], pages: usize) -> BTreeMap<String, String> {
     let mut settings = BTreeMap::new();
     let mut put = |name: &str, value: Option<String>| value.map(|value| settings.insert(name.to_owned(), value));

@@ -15,7 +15,7 @@ pub(crate) const PEER_FLAGS: &str = "  --peer-user NAME:PASSWORD, --peer-cacert 
 /// Flags that need no value.
 pub(crate) const SWITCHES: [&str; 1] = ["insecure-skip-tls-verify"];
 
-/// How members are talked to.
+/// How to connect to the members of a cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Access {
     pub(crate) endpoints: Vec<Endpoint>,
@@ -25,7 +25,7 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// Reads the flags; the endpoints are those under `--<endpoints>`.
+    /// Reads the flags; the flag `--<endpoints>` has the endpoints.
     pub(crate) fn take(flags: &mut Arguments, endpoints: &str, otherwise: Option<&str>) -> Result<Access, BenchError> {
         let list: Option<String> = flags.take(endpoints)?;
         let Some(list) = list.or(otherwise.map(str::to_owned)) else {
@@ -48,7 +48,7 @@ impl Access {
         Ok(Access { endpoints: Access::parse(&list)?, security, user })
     }
 
-    /// How the members of another cluster are talked to: as with those of this one, where no flag says otherwise.
+    /// How to connect to the members of another cluster: as in `other`, unless a flag says otherwise.
     pub(crate) fn of_peer(flags: &mut Arguments, other: &Access, endpoints: &str) -> Result<Access, BenchError> {
         let mut peer = Access { endpoints: Access::parse(endpoints)?, ..other.clone() };
         if let Some(file) = flags.take("peer-cacert")? {
@@ -77,13 +77,13 @@ impl Access {
         }
     }
 
-    /// Where the connections of a load to `endpoint` lead.
+    /// The place for a load's connections to `endpoint`.
     pub(crate) fn place(&self, endpoint: &Endpoint) -> Result<Place, BenchError> {
         let encryption = self.security.encryption(endpoint).map_err(BenchError::Server)?;
         Ok(Place { address: endpoint.address().to_owned(), encryption })
     }
 
-    /// The same for pages by HTTP, which have no name in the handshake.
+    /// The place for pages over HTTP, which send no protocol name in the handshake.
     pub(super) fn page_place(&self, endpoint: &Endpoint) -> Result<Place, BenchError> {
         let mut place = self.place(endpoint)?;
         if let Some(encryption) = &mut place.encryption {
@@ -105,7 +105,7 @@ fn split_user(flag: &str, both: &str) -> Result<(String, String), BenchError> {
     }
 }
 
-/// A command line as it may be kept: without passwords.
+/// A command line for the file: without passwords.
 pub(crate) fn safe_words(words: &[String]) -> Vec<String> {
     const HIDDEN: &str = "***";
     let user = |text: &str| text.split_once(':').map_or(text.to_owned(), |(name, _)| format!("{name}:{HIDDEN}"));

@@ -8,7 +8,7 @@ use client::Pages;
 /// How long a page may take.
 const TIME_MAX: Duration = Duration::from_secs(5);
 
-/// The page at `path`, or why there is none.
+/// Fetches the page at `path`.
 pub(super) async fn page(place: &Place, path: &str) -> Result<String, String> {
     let fetch = async {
         let socket = open(place).await.map_err(|error| error.to_string())?;

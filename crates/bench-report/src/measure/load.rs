@@ -9,22 +9,22 @@ pub(crate) enum Kind {
     Put,
     /// Reads a key.
     Range { serializable: bool },
-    /// Reads all keys with a prefix: so many, a power of ten.
+    /// Reads all keys with a prefix: this number of keys, a power of ten.
     List { keys: u64 },
-    /// Writes a key if it is there, and if not as well.
+    /// Writes a key in a transaction, whether the key exists or not.
     Txn,
     /// Logs in.
     Authenticate,
 }
 
-/// Requests about `keys` keys: a prefix and a number from 0 on. Values are as many letters and the key's number.
+/// Requests about `keys` keys: a prefix and a number from 0 on. A value consists of letters and the key's number.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
     pub(crate) kind: Kind,
     pub(crate) key_prefix: Vec<u8>,
     pub(crate) value_bytes: usize,
     pub(crate) keys: u64,
-    /// One key after the other instead of any.
+    /// Whether the keys are used one after the other instead of at random.
     pub(crate) is_sequential: bool,
     /// Name and password.
     pub(crate) user: (String, String),
@@ -36,24 +36,24 @@ impl Load {
         Load { kind, key_prefix, value_bytes, keys, is_sequential: false, user }
     }
 
-    /// One key after the other.
+    /// This load with the keys one after the other.
     pub(crate) fn sequential(self) -> Load {
         Load { is_sequential: true, ..self }
     }
 
-    /// The same keys, written one after the other.
+    /// A load that writes the same keys one after the other.
     pub(crate) fn fill(&self) -> Load {
         Load { kind: Kind::Put, is_sequential: true, ..self.clone() }
     }
 
-    /// About how much each put takes up in a store, history and all.
+    /// Approximate bytes of each put in a store, with its history.
     pub(crate) fn put_bytes(&self) -> u64 {
-        /// Revisions, version, lease, and what the store itself needs for a record.
+        /// Revisions, version, lease, and the store's overhead per record.
         const RECORD_BYTES: usize = 100;
         (self.key_prefix.len() + DIGITS + self.value_bytes + RECORD_BYTES) as u64
     }
 
-    /// About how large an answer is.
+    /// Approximate bytes of an answer.
     pub(crate) fn answer_bytes(&self) -> u64 {
         /// Revisions, version and lengths of a key in an answer.
         const FIELDS_BYTES: usize = 24;

@@ -4,10 +4,10 @@ use bench::Place;
 
 use super::http;
 
-/// One look at one process.
+/// The metrics of one process at one time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Look {
-    /// When it was started: another time is another process.
+    /// When the process was started: another time means another process.
     started: Option<f64>,
     cpu_seconds: Option<f64>,
     memory_bytes: Option<f64>,
@@ -15,20 +15,20 @@ pub(super) struct Look {
     pub(super) files_max: Option<u64>,
     /// Mean of all syncs of the log so far.
     pub(super) sync_mean_us: Option<f64>,
-    /// The compiler of the genuine etcd.
+    /// The version of Go, if the server is the genuine etcd.
     pub(super) go_version: Option<String>,
 }
 
-/// What was used between two looks at the same processes.
+/// The resources that processes used between two looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Use {
-    /// All together. None if one of them was not seen, or is another one now.
+    /// Processor time of all together. `None` if one could not be read, or is another process now.
     pub(super) cpu_seconds: Option<f64>,
-    /// Of the one that has most.
+    /// Memory of the process that has most.
     pub(super) memory_bytes: Option<u64>,
 }
 
-/// Looks at all of `places`. None stands for one that could not be seen.
+/// Reads the metrics of all of `places`; `None` for one that could not be read.
 pub(super) async fn look(places: &[Place]) -> Vec<Option<Look>> {
     let mut looks = Vec::new();
     for place in places {
@@ -50,7 +50,7 @@ pub(super) fn used(before: &[Option<Look>], after: &[Option<Look>]) -> Use {
     Use { cpu_seconds: seconds.filter(|_| is_seen), memory_bytes: memory.map(|bytes| bytes as u64) }
 }
 
-/// Reads the text format of Prometheus as far as it matters here.
+/// Reads the needed metrics from the text format of Prometheus.
 fn read(page: &str) -> Look {
     let mut look = Look::default();
     let (mut sync_seconds, mut syncs) = (None, None);

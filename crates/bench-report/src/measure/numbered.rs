@@ -3,7 +3,7 @@
 /// Digits of a number: all keys are equally long.
 pub(super) const DIGITS: usize = 9;
 
-/// A beginning that stays, and a number behind it that changes in place.
+/// A fixed prefix, and a number behind it that is changed in place.
 #[derive(Clone, Debug)]
 pub(super) struct Numbered(Vec<u8>);
 

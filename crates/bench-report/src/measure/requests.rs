@@ -7,7 +7,7 @@ use bench::{Cutter, Listing, Meter, Request, Work, answer, prefix_range};
 use super::load::{Kind, Load};
 use super::numbered::{DIGITS, Numbered};
 
-/// What `Compare` and `RequestOp` call what is used of them.
+/// Numbers of the used values and fields of `Compare` and `RequestOp`.
 const COMPARE_GREATER: u64 = 1;
 const COMPARE_KEY: u32 = 3;
 const OPERATION_PUT: u32 = 2;
@@ -21,18 +21,18 @@ pub(super) struct Requests {
     key: Numbered,
     value: Numbered,
     value_bytes: usize,
-    /// How many keys begin with the same digits, and how many digits those are.
+    /// How many keys share the same leading digits, and the number of these digits.
     group: (u64, usize),
     next: u64,
     step: u64,
     random: u64,
     /// Parts of a transaction.
     parts: [Vec<u8>; 2],
-    /// The first token that was told.
+    /// The first token in an answer.
     token: Option<String>,
 }
 
-/// What is kept of an answer.
+/// The state of an answer that is being received.
 #[derive(Default)]
 pub(super) struct Answer {
     cutter: Cutter,
@@ -42,7 +42,7 @@ pub(super) struct Answer {
 }
 
 impl Requests {
-    /// Those of thread `thread` of `threads`.
+    /// The requests of thread `thread` of `threads`.
     pub(super) fn new(load: &Load, thread: usize, threads: usize) -> Requests {
         let letters: Vec<u8> = (b'a'..=b'z').cycle().take(load.value_bytes.saturating_sub(DIGITS)).collect();
         let keys = if let Kind::List { keys } = load.kind { keys } else { 1 };
@@ -72,7 +72,7 @@ impl Requests {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        // The first of as many keys as an answer has.
+        // The number of the first key of a group, which one answer contains.
         let groups = (self.keys / self.group.0).max(1);
         self.random % groups * self.group.0
     }
@@ -189,7 +189,7 @@ impl Work for Requests {
     }
 }
 
-/// A RangeResponse with exactly this key and this value.
+/// Checks a RangeResponse: it must have exactly this key and this value.
 fn range(message: &[u8], key: &[u8], value: &[u8]) -> Result<(), &'static str> {
     let (mut found, mut others) = (None, false);
     let whole = wire::fields(message, |field, content| {
@@ -213,7 +213,7 @@ fn range(message: &[u8], key: &[u8], value: &[u8]) -> Result<(), &'static str> {
     }
 }
 
-/// A TxnResponse of one operation.
+/// Checks a TxnResponse: it must have one operation.
 fn txn(message: &[u8]) -> Result<(), &'static str> {
     let (mut revision, mut responses) = (None, 0);
     let whole = wire::fields(message, |field, content| match (field, content) {

@@ -13,13 +13,13 @@ use crate::runfile::{Latency, Measured};
 #[derive(Clone, Debug)]
 pub(crate) struct Task {
     pub(crate) load: Load,
-    /// Connections go round them.
+    /// The places to which the connections go, in rotation.
     pub(crate) places: Vec<Place>,
     pub(crate) connections: usize,
     /// Calls in flight on all connections together.
     pub(crate) calls: usize,
     pub(crate) threads: usize,
-    /// It ends after so many requests, or after so long, whichever comes first.
+    /// The load ends after this many requests or after `time`, whichever comes first.
     pub(crate) requests: Option<u64>,
     pub(crate) time: Option<Duration>,
     /// Open loop: requests a second.
@@ -27,13 +27,13 @@ pub(crate) struct Task {
     pub(crate) token: Option<String>,
 }
 
-/// No request of these loads is larger.
+/// Limit of the length of a request; those of these loads are shorter.
 const REQUEST_BYTES_MAX: usize = 2 << 20;
-/// How long the last answers are waited for after the time of a load: for a thousand clients at once they may be a gigabyte.
+/// How long a load waits for outstanding answers after its time: for a thousand clients they may be a gigabyte in all.
 const GRACE: Duration = Duration::from_secs(120);
 
 impl Task {
-    /// Runs it. Nothing but the engine's own failure is an error: requests that fail are in what was measured.
+    /// Runs the load. Only a failure of the generator is an error: failed requests are part of the measurements.
     pub(crate) fn run(&self) -> Result<(Meter, Cost), BenchError> {
         let course = Course {
             places: self.places.clone(),
@@ -56,7 +56,8 @@ impl Task {
     }
 }
 
-/// What came of a load. `all` is the number of successes that processes were used for, other loads included.
+/// The result of a load. `all` is the number of successes over which the processor time is divided, including those of
+/// other loads.
 pub(super) fn measured(meter: &Meter, cost: &Cost, used: &Use, all: u64) -> Measured {
     let seconds = cost.time.as_secs_f64();
     let each = |seconds: f64| (all > 0).then(|| seconds * 1e6 / all as f64);
@@ -78,7 +79,7 @@ pub(super) fn measured(meter: &Meter, cost: &Cost, used: &Use, all: u64) -> Meas
     }
 }
 
-/// How many a second.
+/// The rate per second.
 pub(super) fn rate(count: u64, time: Duration) -> f64 {
     count as f64 / time.as_secs_f64().max(1e-9)
 }

@@ -10,34 +10,34 @@ use std::sync::LazyLock;
 use crate::report_page::rate;
 use crate::runfile::{Parameters, Row};
 
-/// What has to stand beside every such figure.
+/// The caveat that must accompany every published figure.
 pub(crate) const CAVEAT: &str = "Published figures of etcd were measured by others on other machines: they say where this run \
                                  stands, not which server is faster. `cairn bench compare` measures two servers on one machine.";
 
-/// Who has measured, and on what.
+/// A published study: who measured, and on which machines.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Study {
-    /// As it stands over a column.
+    /// The heading of a column.
     pub(crate) name: &'static str,
     pub(crate) setup: &'static str,
-    /// Of the cluster that was measured.
+    /// Members of the measured cluster.
     pub(crate) members: usize,
 }
 
-/// What was published for one row.
+/// A published figure for one row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figure {
     pub(crate) study: &'static Study,
-    /// Per second.
+    /// Operations per second.
     pub(crate) rate: f64,
-    /// It was less: how much is not told.
+    /// The true rate was lower, and was not published.
     pub(crate) is_bound: bool,
     pub(crate) mean_us: Option<f64>,
     pub(crate) memory_bytes: Option<u64>,
 }
 
 impl Figure {
-    /// The rate as it stands in a table.
+    /// The rate as text for a table.
     pub(crate) fn rate_words(&self) -> String {
         format!("{}{}", if self.is_bound { "< " } else { "" }, rate(self.rate))
     }
@@ -59,7 +59,7 @@ static MATRICES: LazyLock<Vec<Point>> = LazyLock::new(|| {
     put.chain(matrix("get", include_str!("sweep-get.csv"))).collect()
 });
 
-/// Rows of one file: columns are named as parameters are, the last is the rate.
+/// The rows of one file. The columns have the names of parameters, and the last is the rate.
 fn matrix(table: &'static str, csv: &'static str) -> impl Iterator<Item = Point> {
     let mut lines = csv.lines();
     let names: Vec<&str> = lines.next().unwrap_or_default().split(',').collect();
@@ -71,10 +71,10 @@ fn matrix(table: &'static str, csv: &'static str) -> impl Iterator<Item = Point>
     })
 }
 
-/// Parameters that say how much was done, not what: rows that differ in nothing else can be compared.
+/// Parameters that say only how much was done. Rows that differ only in these can be compared.
 pub(crate) const AMOUNTS: [&str; 4] = ["queries_per_client", "requests", "keys", "pair"];
 
-/// What was published for `row`; nothing if it is of another table.
+/// The published figures for `row`; none if it belongs to another table.
 pub(crate) fn figures(row: &Row) -> Vec<Figure> {
     match row.table.as_str() {
         "put" | "get" => of_matrix(&row.table, &row.parameters).into_iter().collect(),
@@ -82,7 +82,7 @@ pub(crate) fn figures(row: &Row) -> Vec<Figure> {
     }
 }
 
-/// The one of a study with as many members as were measured, if there is one.
+/// The figure of a study with the same number of members, if there is one.
 pub(crate) fn nearest(row: &Row, members: usize) -> Option<Figure> {
     let all = figures(row);
     all.iter().rev().find(|figure| figure.study.members == members).or(all.last()).copied()
@@ -96,7 +96,7 @@ fn of_matrix(table: &str, parameters: &Parameters) -> Option<Figure> {
     Some(Figure { study: &SMALL_PROGRAM, rate: *rate, is_bound: false, mean_us: None, memory_bytes: None })
 }
 
-/// The points of a matrix: what every row has under `names`.
+/// The points of a matrix: the values of `names` in every row.
 pub(crate) fn points(table: &str, names: &[&str]) -> Vec<Vec<u64>> {
     let rows = MATRICES.iter().filter(|(own, _, _)| *own == table);
     let value =

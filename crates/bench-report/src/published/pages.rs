@@ -33,8 +33,8 @@ static ETCD_3_4_13: Study = Study {
 static ETCD_3_4_13_IONICE: Study =
     Study { name: "etcd 3.4.13, ionice", setup: "the same member after `ionice -c2 -n0`", members: 1 };
 
-/// Table, what the row is about, clients, and what was found: study, rate, mean in ms (0: not told), memory in MB (0: not told).
-/// The older studies come first, and what was tuned before what was not: the last one is that which a run is held against.
+/// Table, subject of the row, clients, and the figures: study, rate, mean in ms (0: unknown), memory in MB (0:
+/// unknown). Older studies come first, and tuned clusters before untuned ones: a run is compared with the last figure.
 type Line = (&'static str, &'static str, u64, &'static [(&'static Study, f64, f64, u64)]);
 
 static LINES: [Line; 10] = [
@@ -122,10 +122,10 @@ static LINES: [Line; 10] = [
     ("auth", "", 200, &[(&ETCD_BEFORE_3_4_9, 8.0, 0.0, 0), (&ETCD_3_4_9, 200.0, 0.0, 0)]),
 ];
 
-/// Of these nobody has told more than what was not reached: table, clients, study.
+/// Rows of which only an upper bound was published: table, clients, study.
 static BOUNDS: [(&str, u64, &Study); 1] = [("auth", 1, &ETCD_BEFORE_3_4_9)];
 
-/// What was published for a row of these tables.
+/// The published figures for a row of these tables.
 pub(super) fn figures(row: &Row) -> Vec<Figure> {
     let about = match row.table.as_str() {
         "write" => "target",

@@ -78,7 +78,7 @@ fn of_side(side: &Side, before: &str) -> Facts {
     facts
 }
 
-/// What a reader has to know before the figures.
+/// The warnings that a reader must see before the figures.
 pub(super) fn warnings(view: View<'_>) -> Vec<String> {
     let run = view.run;
     let rows = |state: State| run.rows.iter().filter(|row| row.result.state == state).count();
@@ -96,7 +96,7 @@ pub(super) fn warnings(view: View<'_>) -> Vec<String> {
     own.chain(of_baseline(view)).collect()
 }
 
-/// Where the baseline is not what the run can be held against.
+/// Warnings about differences that make the baseline unsuitable for a comparison.
 pub(super) fn of_baseline(view: View<'_>) -> Vec<String> {
     let Some(other) = view.baseline else { return Vec::new() };
     let mut said = Vec::new();
@@ -118,7 +118,7 @@ pub(super) fn of_baseline(view: View<'_>) -> Vec<String> {
     said
 }
 
-/// Plan, members, machine and disk, as far as they are not the same: name, value here, value there.
+/// The differences in plan, members, machine and disk: name, value here, value there.
 fn differences(run: &Run, other: &Run) -> Vec<String> {
     let members = |run: &Run| {
         let members = run.sides.first().map_or(0, |side| side.members.len());
@@ -130,7 +130,7 @@ fn differences(run: &Run, other: &Run) -> Vec<String> {
     let both = members(run).into_iter().chain(machine(&run.machine));
     let others = members(other).into_iter().chain(machine(&other.machine));
     for ((name, own), (_, there)) in both.zip(others) {
-        // What is not known is no difference.
+        // An unknown value is no difference.
         if own != there && !own.is_empty() && !there.is_empty() {
             found.push(format!("{name} {own}, baseline {there}"));
         }

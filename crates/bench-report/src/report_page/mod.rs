@@ -97,7 +97,7 @@ fn make(args: Vec<String>) -> Result<String, BenchError> {
     Ok(format!("{} rows written to {}", run.rows.len(), written.join(", ")))
 }
 
-/// Nothing may be written over what it is made of, and no two things into one file.
+/// Fails if an output would overwrite an input, or two outputs have the same file.
 fn check_outputs(outputs: &[&Path], inputs: &[&Path]) -> Result<(), BenchError> {
     for (number, out) in outputs.iter().enumerate() {
         if inputs.iter().any(|input| runfile::is_same_file(input, out)) {
@@ -115,7 +115,7 @@ fn check_outputs(outputs: &[&Path], inputs: &[&Path]) -> Result<(), BenchError> 
     Ok(())
 }
 
-/// Two runs that can stand beside each other.
+/// Checks that two runs can be compared.
 fn check(run: &Run, other: &Run) -> Result<(), BenchError> {
     if run.kind == Kind::Compare || other.kind == Kind::Compare {
         return Err(BenchError::Usage(

@@ -1,18 +1,18 @@
 //! Numbers as people read them. None of them is ever longer than a dozen characters.
 
-/// What a number measures.
+/// The kind of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
-    /// Per second.
+    /// A rate per second.
     Rate,
-    /// Microseconds.
+    /// A time in microseconds.
     Time,
-    /// Of one thing to another.
+    /// A ratio.
     Ratio,
 }
 
 impl Unit {
-    /// A value with all that is known of it.
+    /// A value in full.
     pub(crate) fn long(self, value: f64) -> String {
         match self {
             Unit::Rate => format!("{}/s", rate(value)),
@@ -21,7 +21,7 @@ impl Unit {
         }
     }
 
-    /// A value where there is little room.
+    /// A value in few letters.
     pub(crate) fn short(self, value: f64) -> String {
         match self {
             Unit::Rate => short(value),
@@ -71,7 +71,7 @@ pub(crate) fn bytes(bytes: f64) -> String {
     }
 }
 
-/// How often one thing is in another.
+/// A ratio as text.
 pub(crate) fn ratio(value: f64) -> String {
     match value {
         _ if !value.is_finite() => "?".into(),
@@ -94,7 +94,7 @@ fn with_prefix(value: f64, blank: &str) -> String {
     }
 }
 
-/// Three digits that count, none of them a zero behind the point.
+/// About three significant digits, without trailing zeros behind the point.
 fn significant(value: f64) -> String {
     let digits = match value {
         ..0.0005 => return if value == 0.0 { "0".into() } else { format!("{value:.0e}") },

@@ -10,9 +10,9 @@ use crate::published;
 use crate::runfile::{Kind, Row, Run, Value};
 
 const STYLE: &str = include_str!("style.css");
-/// A value longer than this stands below its name.
+/// A value with more letters than this is placed below its name.
 const LETTERS_BESIDE: usize = 60;
-/// Tables longer than this are folded away at first.
+/// Tables with more rows than this are collapsed at first.
 const ROWS_SHOWN: usize = 30;
 
 /// The page about `view`.
@@ -91,7 +91,7 @@ fn tiles(view: View<'_>) -> String {
     if number == 0 { String::new() } else { html }
 }
 
-/// What a row is about, in few words.
+/// The parameters of a row, in few words.
 fn parameters(row: &Row) -> String {
     let told = row.parameters.without(&published::AMOUNTS).without(&["connections", "operation"]);
     let words = told.iter().filter_map(|(name, value)| match (name, value) {

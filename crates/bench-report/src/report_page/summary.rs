@@ -8,7 +8,7 @@ use crate::compare::spreads;
 use crate::published;
 use crate::runfile::{Disk, Kind, Machine, Measured, Parameters, Run, Side};
 
-/// What the field `format` says, and the version of what follows.
+/// The value of the field `format`, and the version of the format.
 const FORMAT: &str = "cairn-bench-report";
 const VERSION: u32 = 1;
 
@@ -61,7 +61,7 @@ struct Line<'a> {
     table: &'a str,
     parameters: &'a Parameters,
     result: &'a Measured,
-    /// Of etcd, on other machines.
+    /// Published figures of etcd, measured on other machines.
     published: Vec<Told>,
     baseline: Option<Beside<'a>>,
 }
@@ -71,7 +71,7 @@ struct Told {
     study: &'static str,
     setup: &'static str,
     rate: f64,
-    /// It was less than that.
+    /// Whether the true value was lower.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_upper_bound: bool,
     mean_us: Option<f64>,

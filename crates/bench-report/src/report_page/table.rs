@@ -7,19 +7,19 @@ use crate::compare::{Spread, spreads};
 use crate::published::{self, AMOUNTS, Figure, Study};
 use crate::runfile::{Row, State, Value};
 
-/// No table has more parameters than this: those of ours have half a dozen.
+/// Limit of parameters of a table; our tables have about six.
 const NAMES_MAX: usize = 40;
 
 /// Names over columns, and rows of as many cells.
 pub(super) struct Table {
     pub(super) head: Vec<String>,
     pub(super) rows: Vec<Vec<String>>,
-    /// Columns from this one on have numbers.
+    /// Index of the first column with numbers.
     pub(super) words: usize,
 }
 
 impl Table {
-    /// All rows of `table`: parameters, what was measured, what was published, the baseline.
+    /// All rows of `table`: parameters, measurements, published figures, baseline.
     pub(super) fn of(view: View<'_>, table: &str) -> Table {
         let rows = view.rows(table);
         let names = names(&rows);
@@ -95,14 +95,14 @@ impl Table {
         Table { head: head.into(), rows: spreads(view.run).into_iter().map(line).collect(), words: 2 }
     }
 
-    /// `name` is what the table is called where it is read aloud.
+    /// `name` is the table's name for screen readers.
     pub(super) fn html(&self, name: &str) -> String {
         let class = |column: usize| {
             let is_note = self.head.get(column).is_some_and(|name| name == "note");
             if column < self.words || is_note { " class=\"word\"" } else { "" }
         };
         let name = escape(name);
-        // It can be wider than the page: then it scrolls, with the keys as well.
+        // A table that is wider than the page scrolls, also by the keyboard.
         let mut html = format!(
             "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"{name}\"><table>\n\
              <caption class=\"aloud\">{name}</caption>\n<thead><tr>"
@@ -134,7 +134,7 @@ impl Table {
     }
 }
 
-/// Text in Markdown: one line, without marks that mean something.
+/// Text for Markdown: one line, with its special characters escaped.
 pub(super) fn markdown_text(text: &str) -> String {
     let mut escaped = String::new();
     for letter in text.chars() {
@@ -146,7 +146,7 @@ pub(super) fn markdown_text(text: &str) -> String {
     escaped
 }
 
-/// Names of the parameters of all rows, but for those that are the same in all and only say how much was done.
+/// Names of the parameters of all rows, without those that are equal in all rows and say only how much was done.
 fn names<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
     let mut names: Vec<&str> = Vec::new();
     for (name, _) in rows.iter().flat_map(|row| row.parameters.iter()) {
@@ -158,14 +158,14 @@ fn names<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
         let first = rows.first().and_then(|row| row.parameters.get(name));
         !AMOUNTS.contains(name) || rows.iter().any(|row| row.parameters.get(name) != first)
     });
-    // Words come first.
+    // Parameters with text values come first.
     let is_word = |name: &&str| rows.iter().any(|row| row.parameters.text(name).is_some());
     let (mut words, numbers): (Vec<&str>, Vec<&str>) = names.into_iter().partition(is_word);
     words.extend(numbers);
     words
 }
 
-/// A parameter's name as it stands over a column.
+/// A parameter's name as the heading of a column.
 pub(crate) fn heading(name: &str) -> String {
     let (name, unit) = match (name.strip_suffix("_bytes"), name.strip_suffix("_per_second")) {
         (Some(name), _) => (name, ", B"),
@@ -203,7 +203,7 @@ fn measured(row: &Row) -> Vec<String> {
     ]
 }
 
-/// What a study says of a row, in a cell.
+/// The text of a cell with a published figure.
 fn published_words(figure: &Figure) -> String {
     let mean = figure.mean_us.map(|us| format!(", mean {}", time_us(us)));
     let memory = figure.memory_bytes.map(|memory| format!(", {}", bytes(memory as f64)));
@@ -221,7 +221,7 @@ fn beside(view: View<'_>, row: &Row) -> Vec<String> {
     ]
 }
 
-/// Why a row is not as the others are.
+/// The note about a row that was not measured completely or correctly.
 fn note(row: &Row) -> String {
     let result = &row.result;
     if let Some(reason) = &result.reason {

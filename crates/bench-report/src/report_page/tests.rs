@@ -65,7 +65,7 @@ fn sweep(rows: Vec<Row>) -> Run {
     run
 }
 
-/// Everything that can be said about `run` alone and beside itself; none of it may have a number that is none.
+/// All outputs for `run` alone, and for `run` compared with itself. None may contain NaN or infinity.
 fn pages(run: &Run) -> Vec<String> {
     let mut pages = Vec::new();
     for baseline in [None, Some(run)] {

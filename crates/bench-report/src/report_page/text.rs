@@ -1,6 +1,6 @@
 //! Text in HTML and SVG.
 
-/// `text`, with everything escaped that means something there, in content and in attributes.
+/// `text`, escaped for content and attributes.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -10,7 +10,7 @@ pub(super) fn escape(text: &str) -> String {
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
-            // A parser would complain of these.
+            // A parser would reject control characters.
             letter if letter.is_control() && letter != '\n' => escaped.push('\u{fffd}'),
             letter => escaped.push(letter),
         }

@@ -6,13 +6,13 @@ use super::text::clip;
 use crate::published::AMOUNTS;
 use crate::runfile::{Measured, Row, Run};
 
-/// A name has no more letters than this in a legend.
+/// Limit of the letters of a name in a legend.
 const NAME_LETTERS_MAX: usize = 34;
 
-/// A chart has no more steps, lines of a matrix or groups than this: the tables have all rows.
+/// Limit of steps, lines of a matrix or groups in a chart. The tables have all rows.
 pub(super) const STEPS_MAX: usize = 12;
 
-/// A run, and the one it is held against.
+/// A run and its baseline.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
     pub(super) run: &'a Run,
@@ -20,7 +20,7 @@ pub(super) struct View<'a> {
     partners: &'a Partners<'a>,
 }
 
-/// The rows of a baseline that have something to show, by what they are about.
+/// The rows of a baseline that can be drawn, by their table and parameters.
 #[derive(Default)]
 pub(super) struct Partners<'a>(HashMap<String, &'a Row>);
 
@@ -33,14 +33,14 @@ impl<'a> Partners<'a> {
         Partners(partners)
     }
 
-    /// Table and parameters, but for those that say how much was done.
+    /// Table and parameters of a row, without the parameters that say only how much was done.
     fn name(row: &Row) -> String {
         format!("{} {:?}", row.table, row.parameters.without(&AMOUNTS))
     }
 }
 
 impl<'a> View<'a> {
-    /// `partners` are those of `baseline`.
+    /// `partners` are the rows of `baseline`.
     pub(super) fn new(run: &'a Run, baseline: Option<&'a Run>, partners: &'a Partners<'a>) -> View<'a> {
         View { run, baseline, partners }
     }
@@ -50,7 +50,7 @@ impl<'a> View<'a> {
         self.run.rows.iter().filter(|row| row.table == table).collect()
     }
 
-    /// Those of the run, and those of the baseline, that have something to show.
+    /// The rows of the run, and those of the baseline, that can be drawn.
     pub(super) fn both(self, table: &str) -> [Vec<&'a Row>; 2] {
         [Some(self.run), self.baseline].map(|run| {
             let rows = run.into_iter().flat_map(|run| &run.rows);
@@ -63,7 +63,7 @@ impl<'a> View<'a> {
         self.partners.0.get(&Partners::name(row)).copied()
     }
 
-    /// What both are called where they stand side by side.
+    /// The names of both runs where they are shown side by side.
     pub(super) fn names(self) -> [String; 2] {
         let name = |run: &Run, otherwise: &str| {
             let label = if run.label.trim().is_empty() { otherwise } else { run.label.trim() };
@@ -75,17 +75,17 @@ impl<'a> View<'a> {
     }
 }
 
-/// Whether a row has something that can be drawn.
+/// Whether a row can be drawn.
 pub(super) fn shows(result: &Measured) -> bool {
     result.is_measured() && result.succeeded > 0 && result.rate > 0.0
 }
 
-/// Values of a parameter, ascending, each once: all of them, or as many as a chart has room for.
+/// The distinct values of a parameter in ascending order: all, or as many as a chart has room for.
 pub(super) fn axis(rows: &[&Row], name: &str) -> Vec<u64> {
     steps(rows.iter().filter_map(|row| row.parameters.count(name)).collect())
 }
 
-/// `all` ascending, each once, and evenly thinned out to what a chart has room for.
+/// The distinct values of `all` in ascending order, thinned out evenly to the number that a chart has room for.
 pub(super) fn steps<T: Copy + Ord>(mut all: Vec<T>) -> Vec<T> {
     all.sort_unstable();
     all.dedup();
@@ -95,7 +95,7 @@ pub(super) fn steps<T: Copy + Ord>(mut all: Vec<T>) -> Vec<T> {
     (0..STEPS_MAX).map(|step| all[step * (all.len() - 1) / (STEPS_MAX - 1)]).collect()
 }
 
-/// Whether charts of these rows leave some out.
+/// Whether charts leave out some of these rows.
 pub(super) fn is_thinned(rows: &[&Row]) -> bool {
     let mut values: HashMap<&str, HashSet<String>> = HashMap::new();
     for (name, value) in rows.iter().flat_map(|row| row.parameters.iter()) {
@@ -128,7 +128,7 @@ impl<'a, const N: usize> Index<'a, N> {
     }
 }
 
-/// How many times the first is the second, if both are more than zero.
+/// The ratio of the first to the second, if both are above zero.
 pub(super) fn ratio(own: Option<f64>, other: Option<f64>) -> Option<f64> {
     let (own, other) = (own?, other?);
     (own > 0.0 && other > 0.0).then(|| own / other).filter(|ratio| ratio.is_finite())

@@ -6,18 +6,18 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// What is known of it.
+/// The known facts about a disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Disk {
     pub(crate) path: String,
     pub(crate) device: String,
     pub(crate) file_system: String,
-    /// As the device itself says, if it does.
+    /// The model that the device reports, if any.
     pub(crate) model: Option<String>,
 }
 
 impl Disk {
-    /// That of `path`, which must be there.
+    /// The disk of `path`, which must exist.
     pub(crate) fn of(path: &Path) -> Result<Disk, std::io::Error> {
         let number = std::fs::metadata(path)?.dev();
         let number = format!("{}:{}", libc::major(number), libc::minor(number));
@@ -31,7 +31,8 @@ impl Disk {
     }
 }
 
-/// Device and file system of the mount with the device `number`: fields of `mountinfo`, the last two stand behind a dash.
+/// Device and file system of the mount with the device `number`: fields of `mountinfo`, of which the last two follow a
+/// dash.
 fn mount(mounts: &str, number: &str) -> Option<(String, String)> {
     let line = mounts.lines().find(|line| line.split(' ').nth(2) == Some(number))?;
     let mut fields = line.split_once(" - ")?.1.split(' ');

@@ -4,7 +4,7 @@ use std::fs::read_to_string;
 
 use serde::{Deserialize, Serialize};
 
-/// What it is made of. Zero or an empty text: not known.
+/// The hardware of a machine. Zero or an empty text means unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Machine {
     pub(crate) cpu: String,
@@ -15,7 +15,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// This one.
+    /// The machine of this process.
     pub(crate) fn here() -> Machine {
         let cpuinfo = read_to_string("/proc/cpuinfo").unwrap_or_default();
         let meminfo = read_to_string("/proc/meminfo").unwrap_or_default();
@@ -30,7 +30,7 @@ impl Machine {
     }
 }
 
-/// What stands behind `name` and a colon.
+/// The text behind `name` and a colon.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines()
         .filter_map(|line| line.split_once(':'))

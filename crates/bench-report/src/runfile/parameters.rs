@@ -6,7 +6,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// One object has no more names than this.
+/// Limit of names in one object.
 const NAMES_MAX: usize = 100;
 
 /// A number or a text.
@@ -23,7 +23,7 @@ pub(crate) enum Value {
 pub(crate) struct Parameters(Vec<(String, Value)>);
 
 impl Parameters {
-    /// With one more.
+    /// These parameters with one more.
     pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Parameters {
         self.0.push((name.to_owned(), value.into()));
         self
@@ -47,7 +47,7 @@ impl Parameters {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// Without those that `names` has.
+    /// These parameters without those in `names`.
     pub(crate) fn without(&self, names: &[&str]) -> Parameters {
         Parameters(self.0.iter().filter(|(name, _)| !names.contains(&name.as_str())).cloned().collect())
     }

@@ -11,7 +11,7 @@ use super::{FORMAT, Run, VERSION};
 /// No run is larger than this.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// Why a file cannot be taken for a run.
+/// Why a file cannot be read as a run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
     #[error("cannot read `{0}`: {1}")]
@@ -24,7 +24,7 @@ pub(crate) enum ReadError {
     Version(String, u64),
 }
 
-/// The beginning of every version.
+/// The fields with which every version begins.
 #[derive(Deserialize)]
 struct Head {
     format: String,

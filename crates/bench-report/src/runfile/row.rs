@@ -14,20 +14,20 @@ pub(crate) struct Row {
     pub(crate) result: Measured,
 }
 
-/// How far a row has come.
+/// The state of a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum State {
-    /// To its end.
+    /// Measured to its end.
     #[default]
     Measured,
-    /// It was not begun: `reason` says why. A run that is gone on with tries it again.
+    /// Not begun; `reason` says why. A resumed run tries it again.
     LeftOut,
-    /// It was stopped: `reason` says by what. A run that is gone on with begins with it.
+    /// Stopped; `reason` says why. A resumed run begins with it.
     Stopped,
 }
 
-/// What came of a row. Rates and costs are of requests that were answered as they should be.
+/// The result of a row. Rates and costs count correct answers only.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Measured {
     pub(crate) state: State,
@@ -35,25 +35,26 @@ pub(crate) struct Measured {
     pub(crate) reason: Option<String>,
     pub(crate) requests: u64,
     pub(crate) succeeded: u64,
-    /// Requests of open loops that were due, and not sent because too many answers were missing; of the load beside it, too.
+    /// Requests of open loops that were due but not sent because too many answers were outstanding. Includes those of
+    /// the accompanying load.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub(crate) unsent: u64,
-    /// Requests that failed, by the name of the error, and answers that were not what they have to be, by what was wrong.
+    /// Failed requests by the name of the error, and wrong answers by the reason.
     pub(crate) errors: BTreeMap<String, u64>,
-    /// What the server said with the first of each error.
+    /// The server's text of the first error of each kind.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub(crate) examples: BTreeMap<String, String>,
     pub(crate) seconds: f64,
-    /// Per second.
+    /// Requests per second.
     pub(crate) rate: f64,
-    /// None if no request succeeded.
+    /// `None` if no request succeeded.
     pub(crate) latency_us: Option<Latency>,
     pub(crate) client_cpu_us: Option<f64>,
-    /// All members together, by their metrics.
+    /// Processor time of all members together, from their metrics.
     pub(crate) server_cpu_us: Option<f64>,
-    /// Resident memory of the member that has most of it, after the row, by its metrics.
+    /// Resident memory after the row of the member that has most, from its metrics.
     pub(crate) server_memory_bytes: Option<u64>,
-    /// Another load that ran at the same time.
+    /// The result of another load that ran at the same time.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) beside: Option<Beside>,
 }
@@ -69,11 +70,11 @@ pub(crate) struct Latency {
     pub(crate) max: f64,
 }
 
-/// What became of a load that ran beside the one that was measured.
+/// The result of a load that accompanied the measured one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Beside {
     pub(crate) load: String,
-    /// Per second, while the other load ran as well.
+    /// Requests per second while the measured load ran as well.
     pub(crate) rate: f64,
     pub(crate) p99_us: Option<f64>,
     pub(crate) errors: u64,
@@ -85,22 +86,22 @@ fn is_zero(count: &u64) -> bool {
 }
 
 impl Measured {
-    /// A row that was not measured, and why.
+    /// The result of a row that was not measured, with the reason.
     pub(crate) fn without(state: State, reason: String) -> Measured {
         Measured { state, reason: Some(reason), ..Measured::default() }
     }
 
-    /// Errors of every kind.
+    /// The number of errors of all kinds.
     pub(crate) fn errors_all(&self) -> u64 {
         self.errors.values().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Whether it was measured to its end.
+    /// Whether the row was measured to its end.
     pub(crate) fn is_measured(&self) -> bool {
         self.state == State::Measured
     }
 
-    /// The numbers in it that have to be at least zero.
+    /// The numbers that must be at least zero.
     pub(super) fn numbers(&self) -> impl Iterator<Item = (&'static str, f64)> {
         let latency = self.latency_us.into_iter().flat_map(|latency| {
             [latency.mean, latency.p50, latency.p90, latency.p99, latency.p999, latency.max]

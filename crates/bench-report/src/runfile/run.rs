@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 
 use super::{Disk, Machine, Parameters, Row};
 
-/// What the field `format` says.
+/// The value of the field `format`.
 pub(crate) const FORMAT: &str = "cairn-bench-run";
 /// The version of the format that is written, and the only one that is read.
 pub(crate) const VERSION: u32 = 1;
 
-/// What the field `tool` says.
+/// The value of the field `tool`.
 pub(crate) const TOOL: &str = concat!("cairn ", env!("CARGO_PKG_VERSION"));
 
-/// Which command has made a run.
+/// The command that made a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
@@ -23,7 +23,7 @@ pub(crate) enum Kind {
     Compare,
 }
 
-/// What was measured, where, and how.
+/// A run: what was measured, where and how.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Run {
     pub(crate) format: String,
@@ -31,17 +31,17 @@ pub(crate) struct Run {
     /// Name and version of the program.
     pub(crate) tool: String,
     pub(crate) kind: Kind,
-    /// What the user calls it.
+    /// The user's name for the run.
     pub(crate) label: String,
     /// The command line, without passwords.
     pub(crate) command: Vec<String>,
-    /// UTC, as RFC 3339 has it.
+    /// Start time in UTC, in the format of RFC 3339.
     pub(crate) started: String,
-    /// None while rows are missing.
+    /// End time; `None` while rows are missing.
     pub(crate) finished: Option<String>,
-    /// What decides which rows there are and how each is measured. A run is only gone on with under the same.
+    /// The parameters that determine the rows and how each is measured. A run can be resumed only with the same plan.
     pub(crate) plan: Parameters,
-    /// Where the load came from.
+    /// The machine of the load generator.
     pub(crate) machine: Machine,
     /// The servers' disk, if they are on the same machine and the user has named their directory.
     pub(crate) disk: Option<Disk>,
@@ -56,11 +56,11 @@ pub(crate) struct Side {
     pub(crate) name: String,
     /// Version of the members' server.
     pub(crate) version: String,
-    /// In hexadecimal digits.
+    /// The cluster's id in hexadecimal digits.
     pub(crate) cluster: String,
     pub(crate) endpoints: Vec<String>,
     pub(crate) members: Vec<Member>,
-    /// What can be seen of the configuration, in words.
+    /// The visible part of the configuration, in words.
     pub(crate) settings: BTreeMap<String, String>,
 }
 
@@ -68,14 +68,14 @@ pub(crate) struct Side {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Member {
     pub(crate) name: String,
-    /// In hexadecimal digits.
+    /// The member's id in hexadecimal digits.
     pub(crate) id: String,
     pub(crate) is_learner: bool,
     pub(crate) client_urls: Vec<String>,
 }
 
 impl Side {
-    /// Which servers these are, in a line.
+    /// A line of text that describes the servers.
     pub(crate) fn words(&self) -> String {
         let members =
             if self.members.len() == 1 { "1 member".into() } else { format!("{} members", self.members.len()) };

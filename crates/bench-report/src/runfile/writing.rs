@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::Run;
 
-/// As many links as the kernel follows.
+/// Limit of symbolic links to follow; the kernel's limit.
 const LINKS_MAX: usize = 40;
 
 /// Why a file could not be written.
@@ -17,7 +17,7 @@ const LINKS_MAX: usize = 40;
 #[error("cannot write `{0}`: {1}")]
 pub(crate) struct WriteError(String, io::Error);
 
-/// Puts `run` in the place of what `path` was.
+/// Replaces the file `path` by `run`.
 pub(crate) fn write(path: &Path, run: &Run) -> Result<(), WriteError> {
     let failed = |error: serde_json::Error| WriteError(path.display().to_string(), error.into());
     let mut text = serde_json::to_vec_pretty(run).map_err(failed)?;
@@ -25,9 +25,9 @@ pub(crate) fn write(path: &Path, run: &Run) -> Result<(), WriteError> {
     replace(path, &text)
 }
 
-/// Puts `content` in the place of what `path` was. If it fails, or the power does, the old content is still there. A link stays one:
-/// what it leads to is replaced. What is no file, a device or a pipe, is written to, and so is what this process has open: others
-/// write to the same file.
+/// Replaces the file `path` by `content`. If this or the power fails, the old content is still there. A symbolic link
+/// stays, and its target is replaced. Devices, pipes and descriptors of this process are written to instead, since
+/// other processes may write to the same file.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<(), WriteError> {
     let put = || {
         if let Some(number) = descriptor(path) {
@@ -45,7 +45,8 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<(), WriteError> {
     put().map_err(|error| WriteError(path.display().to_string(), error))
 }
 
-/// Whether two paths lead to the same file, be it there already or not. Of what is no file any number may write to.
+/// Whether two paths lead to the same file, existing or not. False for devices and pipes, to which any number of
+/// writers may write.
 pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
     match (std::fs::metadata(one), std::fs::metadata(other)) {
         (Ok(one), Ok(other)) => one.is_file() && is_same(&one, &other),
@@ -58,7 +59,7 @@ fn is_same(one: &Metadata, other: &Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
-/// Whether rows can be kept under `path`, and read again: nothing is there yet, or a file that can be replaced.
+/// Whether rows can be written to `path` and read again: the path is free, or a file that can be replaced.
 pub(crate) fn is_replaceable(path: &Path) -> bool {
     match std::fs::metadata(path) {
         Ok(found) => descriptor(path).is_none() && named(path, &found).is_some(),
@@ -66,7 +67,7 @@ pub(crate) fn is_replaceable(path: &Path) -> bool {
     }
 }
 
-/// The number of what this process has open, if that is what `path` names.
+/// The number of a descriptor of this process, if `path` names one.
 fn descriptor(path: &Path) -> Option<RawFd> {
     let own = std::fs::canonicalize("/proc/self/fd").ok()?;
     let mut path = std::path::absolute(path).ok()?;
@@ -80,7 +81,7 @@ fn descriptor(path: &Path) -> Option<RawFd> {
     None
 }
 
-/// Where a descriptor leads, with its position: opened by its name it would begin anew.
+/// The open file of a descriptor, with its position: a file opened by its name would begin at 0.
 fn opened(number: RawFd) -> io::Result<File> {
     // SAFETY: a number is all that is taken; one that is not open is an error.
     let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 0) };
@@ -91,19 +92,19 @@ fn opened(number: RawFd) -> io::Result<File> {
     Ok(unsafe { File::from_raw_fd(copy) })
 }
 
-/// The name by which a file can be replaced, if it is one: links of `/proc` lead to what has none.
+/// The name by which a file can be replaced. `None` if it has none, as for some links of `/proc`.
 fn named(path: &Path, found: &Metadata) -> Option<PathBuf> {
     let name = std::fs::canonicalize(path).ok().filter(|_| found.is_file())?;
     std::fs::metadata(&name).is_ok_and(|there| is_same(&there, found)).then_some(name)
 }
 
-/// Where a file that is not there would be: its directory, and its name in it.
+/// The path of a file that does not exist yet: its real directory, and its name in it.
 fn place(path: &Path) -> Option<PathBuf> {
     let end = end_of_links(path).ok()?;
     Some(std::fs::canonicalize(parent(&end)).ok()?.join(end.file_name()?))
 }
 
-/// What the links that `path` is lead to, though nothing is there.
+/// The target of a chain of symbolic links, even if it does not exist.
 fn end_of_links(path: &Path) -> io::Result<PathBuf> {
     let mut end = path.to_owned();
     for _ in 0..LINKS_MAX {
@@ -119,14 +120,15 @@ fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Writes a file of its own and puts it in the place of `path`, with the owner, where that can be, and the rights of what was there.
+/// Writes a new file and renames it to `path`, with the permissions of the old file and, if possible, its owner.
 fn exchange(path: &Path, content: &[u8], before: Option<Metadata>) -> io::Result<()> {
     let directory = parent(path);
     let (temporary, mut file) = create(directory)?;
     let put = || {
         file.write_all(content)?;
         if let Some(before) = before {
-            // Only root can give files away: else it is ours, as each new one is. Before the rights, as it takes some away.
+            // Only root can change the owner; otherwise the file is ours, like every new one. This comes before the
+            // permissions, because it clears some of them.
             let _ = fchown(&file, Some(before.uid()), Some(before.gid()))
                 .or_else(|_| fchown(&file, None, Some(before.gid())));
             file.set_permissions(before.permissions())?;
@@ -136,12 +138,12 @@ fn exchange(path: &Path, content: &[u8], before: Option<Metadata>) -> io::Result
         File::open(directory)?.sync_all()
     };
     put().inspect_err(|_| {
-        // What is left of it is of no use; the error that counts is the first.
+        // An error of the removal does not matter; the first error is returned.
         let _ = std::fs::remove_file(&temporary);
     })
 }
 
-/// A new file under a name that nobody has, and that nobody can have made beforehand.
+/// Creates a file under a new name that could not have been guessed and created by others.
 fn create(directory: &Path) -> io::Result<(PathBuf, File)> {
     let path = directory.join(format!(".cairn-bench.{:016x}.tmp", RandomState::new().hash_one(0_u8)));
     let file = OpenOptions::new().write(true).create_new(true).open(&path)?;
@@ -204,7 +206,7 @@ mod tests {
         });
         replace(&pipe, b"through").expect("a reader");
         assert_eq!(reader.join().expect("no panic").expect("read"), b"through");
-        // Only root can make one, and not in each container.
+        // Only root can make a device, and not in every container.
         let null = dir.join("null");
         if node(&null, libc::S_IFCHR, libc::makedev(1, 3)) && std::fs::write(&null, "x").is_ok() {
             replace(&null, b"nowhere").expect("it takes everything");

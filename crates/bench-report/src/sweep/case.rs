@@ -3,14 +3,14 @@
 use crate::measure::Load;
 use crate::runfile::Parameters;
 
-/// Which members are sent to.
+/// The members that get the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     Leader,
     All,
 }
 
-/// A row, before it is measured.
+/// A row that is to be measured.
 #[derive(Clone, Debug)]
 pub(super) struct Case {
     pub(super) table: &'static str,
@@ -20,10 +20,10 @@ pub(super) struct Case {
     pub(super) connections: usize,
     /// Calls in flight on all connections together.
     pub(super) clients: usize,
-    /// None: as many as there is time for.
+    /// Number of requests; `None` if only the time is limited.
     pub(super) requests: Option<u64>,
-    /// Puts a second that are offered at the same time.
+    /// Puts per second that are offered at the same time.
     pub(super) writes: Option<u64>,
-    /// Whether the keys have to be there before.
+    /// Whether the keys must exist before.
     pub(super) needs_keys: bool,
 }

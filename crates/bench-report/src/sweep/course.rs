@@ -15,23 +15,23 @@ use super::{MEASURED, STOPPED, WITH_ERRORS, resume, tables};
 use crate::measure::{Access, Cluster, Kind, Load, Task};
 use crate::runfile::{self, Measured, Row, Run, State};
 
-/// Rows with writes beside them take no longer: what is offered and not taken waits.
+/// Limit of the time of rows with concurrent writes: writes that are offered and not taken accumulate.
 const MIXED_TIME_MAX: Duration = Duration::from_secs(10);
-/// What the error of a full store has in it.
+/// Part of the error text of a full store.
 const NO_SPACE: &str = "database space exceeded";
 
-/// Measures what is missing. Returns the exit code.
+/// Measures the missing rows. Returns the exit code.
 pub(super) fn run(options: &Options) -> Result<i32, BenchError> {
-    // Signals are to be held back by every thread that follows.
+    // Every thread started from here on must block the signals.
     let done = Arc::new(Done::default());
     let (out, seen) = (options.out.display().to_string(), done.clone());
     on_interrupt(tables::OWN, move || seen.interruption(&out))?;
     let cluster = Cluster::connect(&options.access)?;
-    // Two names of one member are no two members.
+    // Two names of one member count once.
     let access = Access { endpoints: cluster.endpoints().to_vec(), ..options.access.clone() };
     let options = &Options { access, ..options.clone() };
     let cases = tables::cases(options);
-    // Writes beside a load have connections of their own.
+    // Writes that accompany a load have connections of their own.
     let connections = |case: &Case| case.connections * if case.writes.is_some() { 2 } else { 1 };
     check_connections(cases.iter().map(connections).max().unwrap_or(0))?;
     let side = cluster.describe(&options.name)?;
@@ -39,13 +39,13 @@ pub(super) fn run(options: &Options) -> Result<i32, BenchError> {
     Sweep { options, cluster: &cluster, cases, run, done }.run()
 }
 
-/// What is to be known when somebody has enough.
+/// State for the message after an interruption.
 #[derive(Default)]
 struct Done {
-    /// Rows that need not be measured again, and all of them.
+    /// The number of measured rows, and of all rows.
     rows: AtomicUsize,
     all: AtomicUsize,
-    /// There may be keys.
+    /// The sweep may have written keys.
     has_begun: AtomicBool,
 }
 
@@ -72,7 +72,7 @@ impl Sweep<'_> {
     fn run(mut self) -> Result<i32, BenchError> {
         let all = self.cases.len();
         self.run.rows.retain(|row| row.result.is_measured());
-        // Each of them is of another case: that was looked at.
+        // Each row belongs to another case: that was checked.
         let before = self.run.rows.len();
         self.done.rows.store(before, Ordering::Relaxed);
         self.done.all.store(all, Ordering::Relaxed);
@@ -86,7 +86,7 @@ impl Sweep<'_> {
         self.greet(before, all);
         let mut stock = Stock::new(self.cluster, self.options)?;
         let mut screen = Screen::new(self.run.sides.first().map_or(0, |side| side.members.len()));
-        // The file is there before the first row: what cannot be written shows at once.
+        // The file is written before the first row, so that an error shows at once.
         self.save()?;
         self.done.has_begun.store(true, Ordering::Relaxed);
         for (number, case) in self.cases.clone().into_iter().enumerate() {
@@ -157,7 +157,7 @@ impl Sweep<'_> {
         written.map_err(|error| BenchError::Server(error.to_string()))
     }
 
-    /// What came of a row, and why the sweep cannot go on, if it cannot.
+    /// The result of a row, and the reason if the sweep cannot continue.
     fn measure(&self, case: &Case, stock: &mut Stock<'_>) -> (Measured, Option<String>) {
         let stop = |why: String| (Measured::without(State::Stopped, why.clone()), Some(why));
         let offered =
@@ -205,7 +205,7 @@ impl Sweep<'_> {
         self.options.row_time.into_iter().chain(most).min()
     }
 
-    /// The load of a row, and the writes beside it.
+    /// The load of a row, and the writes that accompany it.
     fn task(&self, case: &Case, requests: Option<u64>) -> Result<(Task, Option<Task>), BenchError> {
         let all = self.cluster.places()?;
         let places: Vec<Place> = match case.target {
@@ -242,7 +242,8 @@ impl Sweep<'_> {
     }
 }
 
-/// Takes away what was written, or says that it is left: what is full has to be emptied before anything else can be done with it.
+/// Deletes the written keys, or prints that they are left. A full store must be emptied before it can be used for
+/// anything else.
 fn tidy(cluster: &Cluster, stock: &mut Stock<'_>) {
     if let Err(error) = cluster.answers().and_then(|()| stock.clear()) {
         flags::say!("{error}\n{}", left_behind(tables::OWN));

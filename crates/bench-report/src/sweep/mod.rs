@@ -17,14 +17,14 @@ use bench::BenchError;
 pub(crate) use screen::say;
 pub(crate) use stop::{Interruption, left_behind, on_interrupt, undisturbed};
 
-/// What the exit code says.
+/// Exit codes.
 const MEASURED: i32 = 0;
 const WITH_ERRORS: i32 = 1;
 const NOT_BEGUN: i32 = 2;
 const STOPPED: i32 = 3;
 
-/// Runs the command. Returns the exit code: 0 if all rows are there, 1 if requests failed in some, 2 if nothing was begun, 3 if it
-/// was stopped on the way and can be gone on with; Ctrl-C ends it with 130.
+/// Runs the command. Returns the exit code: 0 if all rows were measured, 1 if requests failed in some, 2 if nothing was
+/// begun, 3 if the sweep was stopped and can be resumed; Ctrl-C ends it with 130.
 pub(crate) fn run(args: impl Iterator<Item = String>) -> i32 {
     let args: Vec<String> = args.collect();
     if args.iter().any(|arg| arg == "--help" || arg == "-h") {

@@ -13,13 +13,13 @@ use crate::words;
 /// Keys that the table `get` reads.
 const GET_KEYS: u64 = 1_000_000;
 const GET_KEYS_QUICK: u64 = 100_000;
-/// An answer of the table `get` has up to so many: there must be several of those.
+/// Least number of keys for the table `get`: there must be enough for several of its longest answers.
 pub(super) const GET_KEYS_MIN: u64 = 10_000;
 /// How long a row may take, in seconds.
 const ROW_SECONDS: f64 = 30.0;
 const ROW_SECONDS_QUICK: f64 = 1.5;
 
-/// What is to be measured, and how.
+/// What the sweep measures, and how.
 #[derive(Clone, Debug)]
 pub(super) struct Options {
     pub(super) access: Access,
@@ -29,7 +29,7 @@ pub(super) struct Options {
     /// Names of tables, in the order of [`TABLES`].
     pub(super) only: Vec<&'static str>,
     pub(super) is_quick: bool,
-    /// None: until all queries of a row are done.
+    /// Time of a row; `None`: until all queries of the row are done.
     pub(super) row_time: Option<Duration>,
     pub(super) get_keys: u64,
     pub(super) threads: usize,
@@ -39,7 +39,7 @@ pub(super) struct Options {
     pub(super) command: Vec<String>,
 }
 
-/// What the command says about itself.
+/// The usage text of the command.
 pub(super) fn usage() -> String {
     let tables: String = TABLES.iter().map(|(name, text)| format!("  {name:8}{text}\n")).collect();
     format!(
@@ -113,7 +113,7 @@ impl Options {
         Ok(options)
     }
 
-    /// What decides the rows, and what each of them means.
+    /// The parameters that determine the rows and how each is measured.
     pub(super) fn plan(&self) -> Parameters {
         let seconds = self.row_time.map_or(0.0, |time| time.as_secs_f64());
         Parameters::default()

@@ -21,17 +21,17 @@ pub(super) fn begin(options: &Options, cases: &[Case], side: Side) -> Result<Run
     }
     let run = runfile::read(&options.out).map_err(|error| BenchError::Server(error.to_string()))?;
     check(&options.out, &run, options, cases, &side)?;
-    // It is not finished before the rows that are missing are there.
+    // The run is only finished when the missing rows have been measured.
     Ok(Run { finished: run.finished.clone().filter(|_| is_whole(&run, cases)), ..run })
 }
 
-/// Whether there is nothing more to measure.
+/// Whether every case has been measured.
 pub(super) fn is_whole(run: &Run, cases: &[Case]) -> bool {
     let is_there = |case: &Case| run.row(case.table, &case.parameters).is_some_and(|row| row.result.is_measured());
     cases.iter().all(is_there)
 }
 
-/// Refuses a run that the rows to come would not belong to.
+/// Refuses a run to which further rows would not fit.
 fn check(path: &Path, run: &Run, options: &Options, cases: &[Case], side: &Side) -> Result<(), BenchError> {
     let refuse = |why: String| {
         let path = path.display();
@@ -40,7 +40,7 @@ fn check(path: &Path, run: &Run, options: &Options, cases: &[Case], side: &Side)
     if run.kind != Kind::Sweep {
         return refuse("it is a comparison".into());
     }
-    // Another version may measure under the same words something else.
+    // Another version may measure something else under the same names.
     if run.tool != TOOL {
         return refuse(format!("it was measured by {}, and this is {TOOL}", run.tool));
     }

@@ -7,20 +7,20 @@ use crate::published::{self, Study};
 use crate::report_page::{bytes, count, heading, rate, time_us};
 use crate::runfile::{Parameters, Row, State};
 
-/// Width of a parameter's column at least.
+/// Minimum width of a parameter's column.
 const PARAMETER_MIN: usize = 7;
-/// Parameters that the first line of a table or the plan tells.
+/// Parameters without a column: the first line of a table or the plan shows them.
 const HIDDEN: [&str; 4] = ["queries_per_client", "requests", "keys", "value_bytes"];
-/// Columns of what was measured, and their widths.
+/// Columns of the measurements, and their widths.
 const COLUMNS: [(&str, usize); 7] =
     [("rate /s", 10), ("mean", 9), ("p50", 9), ("p99", 9), ("errors", 7), ("memory", 9), ("CPU each", 9)];
 
-/// Prints a line. Whoever reads may have gone away: the rows are in the file.
+/// Prints a line. A closed output is no error, because the rows are in the file.
 pub(crate) fn say(text: std::fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-/// What a person sees of a sweep.
+/// The output of a sweep on the terminal.
 pub(super) struct Screen {
     members: usize,
     is_seen: bool,
@@ -33,16 +33,16 @@ impl Screen {
         Screen { members, is_seen: std::io::stderr().is_terminal(), table: String::new(), studies: Vec::new() }
     }
 
-    /// Says what is on its way, where somebody looks; the row takes its place.
+    /// Shows the current work on a terminal; the row then replaces it.
     pub(super) fn doing(&self, number: usize, all: usize, what: &str) {
         if self.is_seen {
             flags::say_part!("\r\x1b[Krow {number} of {all}: {what} ...");
-            // A terminal that is gone needs no line.
+            // An error does not matter: the terminal is gone.
             let _ = std::io::stderr().flush();
         }
     }
 
-    /// Prints a row, under the names of the columns if it is the first of its table.
+    /// Prints a row, and before the first row of a table the names of its columns.
     pub(super) fn row(&mut self, row: &Row) {
         if self.is_seen {
             flags::say_part!("\r\x1b[K");
@@ -101,7 +101,7 @@ impl Screen {
         line
     }
 
-    /// Says where the published figures come from, if there were any.
+    /// Prints the sources of the published figures, if there were any.
     pub(super) fn foot(&self) {
         if self.studies.is_empty() {
             return;
@@ -113,7 +113,7 @@ impl Screen {
     }
 }
 
-/// What a row is about, in words.
+/// The subject of a row, in words.
 pub(super) fn words(row: &str, parameters: &Parameters) -> String {
     let each = shown(parameters).map(|(name, value)| format!("{name} {value}"));
     format!("{row}, {}", each.collect::<Vec<_>>().join(", "))

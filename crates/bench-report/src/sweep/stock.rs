@@ -9,37 +9,37 @@ use super::options::Options;
 use super::tables::OWN;
 use crate::measure::{Cluster, Load, Task};
 
-/// How keys are written that are only there to be read.
+/// Connections for writing the keys that a load only reads.
 const FILL_CONNECTIONS: usize = 10;
 const FILL_CALLS: usize = 200;
-/// Longer than any fill.
+/// A time limit that no fill reaches.
 const FILL_TIME_MAX: Duration = Duration::from_secs(3600);
-/// How much of the space that is left the keys of one row may take: a store needs more than the keys themselves.
+/// Share of the free space that the keys of one row may take: a store needs more than the keys themselves.
 const SPACE_SHARE: f64 = 0.6;
 
-/// The keys of the sweep in a cluster.
+/// The keys that the sweep has written to a cluster.
 pub(super) struct Stock<'a> {
     cluster: &'a Cluster,
     compacts: bool,
-    /// What is there now: prefix, keys, bytes of values.
+    /// The keys that exist now: prefix, number, bytes of values.
     filled: Option<(Vec<u8>, u64, usize)>,
-    /// Whether something was written since the space was given back.
+    /// Whether anything was written since the last compaction.
     is_used: bool,
 }
 
-/// What a row may do.
+/// How many requests a row has room for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Room {
-    /// So many requests.
+    /// All requests of the row.
     Enough(Option<u64>),
-    /// Fewer than it has, and why.
+    /// Only this many of its requests, and the reason.
     Less(u64, String),
-    /// Its keys do not fit, and why.
+    /// No requests: its keys do not fit, and the reason.
     None(String),
 }
 
 impl<'a> Stock<'a> {
-    /// Looks whether others have keys here.
+    /// Checks whether the cluster has keys of others.
     pub(super) fn new(cluster: &'a Cluster, options: &Options) -> Result<Stock<'a>, BenchError> {
         let (own, all) = cluster.keys(OWN.as_bytes())?;
         let compacts = options.compacts || own == all;
@@ -52,11 +52,11 @@ impl<'a> Stock<'a> {
         Ok(Stock { cluster, compacts, filled: None, is_used: own > 0 })
     }
 
-    /// Prepares for a row, beside which so many puts are offered. What other rows have left behind goes.
+    /// Prepares the keys for a row, with which `offered` puts are offered. Deletes what other rows have left behind.
     pub(super) fn prepare(&mut self, case: &Case, offered: u64) -> Result<Room, BenchError> {
         let load = &case.load;
         let wanted = (load.key_prefix.clone(), load.keys, load.value_bytes);
-        // Where keys are written again and again, history grows: each such row begins anew.
+        // Rows that overwrite keys make history grow, so each of them begins with new keys.
         let is_kept = case.needs_keys && case.writes.is_none();
         if is_kept && self.filled.as_ref() == Some(&wanted) {
             return Ok(Room::Enough(case.requests));
@@ -77,7 +77,7 @@ impl<'a> Stock<'a> {
         Ok(room)
     }
 
-    /// Takes away everything that the sweep has written.
+    /// Deletes everything that the sweep has written.
     pub(super) fn clear(&mut self) -> Result<(), BenchError> {
         if !self.is_used {
             return Ok(());
@@ -91,7 +91,7 @@ impl<'a> Stock<'a> {
         Ok(())
     }
 
-    /// Whether an interrupted run has left exactly these keys. Their values the loads look at themselves.
+    /// Whether an interrupted run has left exactly these keys. The loads check the values themselves.
     fn holds(&self, load: &Load) -> Result<bool, BenchError> {
         let (keys, _) = self.cluster.keys(&load.key_prefix)?;
         let (own, _) = self.cluster.keys(OWN.as_bytes())?;
@@ -132,7 +132,7 @@ impl<'a> Stock<'a> {
     }
 }
 
-/// How many of `puts` have room in what is `left` of the quota.
+/// How many of `puts` have room in the part of the quota that is `left`.
 fn fit(case: &Case, puts: Option<u64>, left: Option<u64>) -> Room {
     let (Some(puts), Some(left)) = (puts, left) else { return Room::Enough(case.requests) };
     if case.table == "auth" {

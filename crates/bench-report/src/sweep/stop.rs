@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use bench::{BenchError, EXIT_CODE, interrupt, is_interrupted};
 
-/// What comes sooner is the same: to a process and to its group.
+/// A signal that follows another one within this time is the same one: it is sent to a process and to its group.
 const AGAIN: Duration = Duration::from_millis(300);
 const SIGNALS: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
-/// Held while the file is being replaced: nobody ends the process then.
+/// Held while the file is being replaced, so that an interruption does not end the process then.
 static WRITING: Mutex<()> = Mutex::new(());
 
 /// Does `work` without being interrupted.
@@ -19,20 +19,21 @@ pub(crate) fn undisturbed<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// What the process says and does when it is interrupted.
+/// The message and the action for an interruption.
 pub(crate) struct Interruption {
     pub(crate) text: String,
-    /// There is something to be tidied up: the process goes on with that, and only ends at once if it is interrupted again.
+    /// Whether there are keys to delete: then the process does that first, and ends at once only if it is interrupted
+    /// again.
     pub(crate) has_keys: bool,
 }
 
-/// What is left behind of `prefix`, and how it goes away.
+/// The text about keys of `prefix` that are left behind, and how to delete them.
 pub(crate) fn left_behind(prefix: &str) -> String {
     format!("keys that begin with `{prefix}` are left: `cairn ctl del --prefix {prefix}` deletes them")
 }
 
-/// Has the process do as `first` says when it is interrupted, and end when it is interrupted again: keys with `prefix` stay then. To be
-/// called before there are other threads.
+/// At the first interruption the process acts as `first` says. At a second one it ends, and keys with `prefix` stay.
+/// Must be called before there are other threads.
 pub(crate) fn on_interrupt(
     prefix: &'static str,
     first: impl Fn() -> Interruption + Send + 'static,
@@ -45,7 +46,7 @@ pub(crate) fn on_interrupt(
         for signal in SIGNALS {
             libc::sigaddset(&raw mut set, signal);
         }
-        // Threads that are made from here on hold them back as well.
+        // Threads started from here on inherit the blocked signals.
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut())
     };
     if outcome != 0 {
@@ -58,7 +59,7 @@ pub(crate) fn on_interrupt(
             // SAFETY: both are ours; the set has been filled in.
             while unsafe { libc::sigwait(&raw const set, &raw mut signal) } != 0 {}
             undisturbed(|| {
-                // In the place of what is said to be on its way.
+                // Replaces the line about the current work.
                 let clear = if std::io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
                 if first_at.is_some_and(|at| at.elapsed() < AGAIN) {
                     return;

@@ -6,7 +6,7 @@ use crate::measure::{Kind, Load};
 use crate::published::points;
 use crate::runfile::Parameters;
 
-/// All tables, and what each measures.
+/// All tables, with a description of each.
 pub(super) const TABLES: [(&str, &str); 7] = [
     ("put", "clients x queries x key prefix x value prefix"),
     ("get", "answers of 1 to 10,000 keys by prefix, up to 1,000 clients"),
@@ -17,27 +17,27 @@ pub(super) const TABLES: [(&str, &str); 7] = [
     ("auth", "Authenticate"),
 ];
 
-/// Everything that the sweep writes begins with this.
+/// The prefix of all keys that the sweep writes.
 pub(super) const OWN: &str = "cairn-bench/";
-/// What a client asks for in the matrices.
+/// Queries of each client in the matrices.
 const QUERIES: u64 = 10_000;
-/// Clients that no published figure has, but that guides ask for.
+/// A number of clients without a published figure, which guides recommend to measure.
 const MANY_CLIENTS: u64 = 1000;
-/// Answers on their way to so many clients together are no larger: a server may hold each of them as a whole.
+/// Limit of the bytes of all clients' answers together: a server may hold each answer as a whole.
 const ANSWERS_BYTES_MAX: u64 = 1 << 30;
-/// The one size of puts in the published matrix that has no figure for all clients: there the space ran out.
+/// The only size of puts in the published matrix without figures for all numbers of clients: there the space ran out.
 const LARGEST_PUT: (u64, u64) = (1024, 2048);
 const LARGE_VALUE_BYTES: usize = 1_000_000;
 const VALUE_BYTES: usize = 256;
-/// What `--quick` measures of the matrices.
+/// The sizes that `--quick` measures of the matrices.
 const QUICK_SIZES: [(u64, u64); 3] = [(0, 8), (64, 128), (256, 512)];
 const QUICK_GET_SIZE: (u64, u64) = (16, 32);
 const QUICK_ANSWERS: [u64; 3] = [1, 100, 10_000];
-/// Puts a second that are offered beside reads.
+/// Puts per second that are offered together with reads.
 const WRITE_RATES: [u64; 8] = [0, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000];
 const QUICK_WRITE_RATES: [u64; 4] = [0, 1_000, 5_000, 20_000];
 
-/// The rows of all tables that are wanted, in the order they are measured in. With one endpoint there is no "all".
+/// The rows of all selected tables, in the order of measurement. With one endpoint there is no "all".
 pub(super) fn cases(options: &Options) -> Vec<Case> {
     let of_table = |table: &&str| match *table {
         "put" => put(options),
@@ -51,7 +51,7 @@ pub(super) fn cases(options: &Options) -> Vec<Case> {
     options.only.iter().flat_map(of_table).collect()
 }
 
-/// A key prefix of so many bytes: what marks it as the sweep's own counts.
+/// A key prefix of `bytes` bytes, which include the mark of the sweep's own keys.
 fn prefix(table: char, bytes: u64) -> Vec<u8> {
     let mut prefix = format!("{OWN}{table}").into_bytes();
     while (prefix.len() as u64) < bytes {
@@ -60,7 +60,7 @@ fn prefix(table: char, bytes: u64) -> Vec<u8> {
     prefix
 }
 
-/// Values are a prefix of so many bytes and a number, as keys are.
+/// Length of a value: like a key, it is a prefix of `prefix` bytes and a number.
 fn value_bytes(prefix: u64) -> usize {
     prefix as usize + 9
 }
@@ -106,7 +106,7 @@ fn get(options: &Options) -> Vec<Case> {
         .map(|point| vec![point[0], point[1], MANY_CLIENTS, point[3]])
         .collect();
     points.extend(many);
-    // Keys of one size after the other: they have to be written before.
+    // Sorted by the size of keys, because the keys of each size must be written before.
     points.sort_by_key(|point| (point[0], point[1], point[2], point[3]));
     let is_wanted = |point: &Vec<u64>| {
         !options.is_quick || ((point[0], point[1]) == QUICK_GET_SIZE && QUICK_ANSWERS.contains(&point[3]))

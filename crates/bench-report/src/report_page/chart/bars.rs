@@ -11,27 +11,27 @@ const HEAD: f64 = 20.0;
 const GAP: f64 = 8.0;
 /// Room for the value behind the longest bar.
 const VALUE: f64 = 86.0;
-/// And for what stands behind it.
+/// Room for the tag behind the value.
 const TAG: f64 = 112.0;
 
 /// A chart of bars.
 pub(in super::super) struct Bars<'a> {
     pub(in super::super) title: &'a str,
     pub(in super::super) unit: Unit,
-    /// Each with its name.
+    /// The groups, each with its name.
     pub(in super::super) groups: Vec<(String, Vec<Bar>)>,
 }
 
-/// One bar. Those of the same name have the same look.
+/// One bar. Bars of the same name have the same look.
 pub(in super::super) struct Bar {
     pub(in super::super) name: String,
-    /// What stands behind the value.
+    /// The text behind the value.
     pub(in super::super) tag: &'static str,
     pub(in super::super) look: Look,
     pub(in super::super) value: f64,
-    /// It was less than that.
+    /// Whether the true value was lower.
     pub(in super::super) is_bound: bool,
-    /// What else is known of it.
+    /// Further lines of the tip.
     pub(in super::super) notes: Vec<String>,
 }
 

@@ -22,7 +22,7 @@ pub(in super::super) struct Heat<'a> {
     pub(in super::super) columns: Vec<String>,
     pub(in super::super) down: &'a str,
     pub(in super::super) rows: Vec<String>,
-    /// Row by row.
+    /// The values, row by row.
     pub(in super::super) cells: Vec<Vec<Option<f64>>>,
 }
 

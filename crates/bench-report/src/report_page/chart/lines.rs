@@ -15,7 +15,7 @@ const BOTTOM: f64 = 46.0;
 pub(in super::super) struct Lines<'a> {
     pub(in super::super) title: &'a str,
     pub(in super::super) unit: Unit,
-    /// What the steps are of.
+    /// The label of the horizontal axis.
     pub(in super::super) across: &'a str,
     pub(in super::super) steps: Vec<String>,
     pub(in super::super) series: Vec<Series>,
@@ -49,7 +49,7 @@ impl Lines<'_> {
         }
         let middle = (LEFT + WIDTH - RIGHT) / 2.0;
         svg.text("label", (middle, HEIGHT - 8.0), Anchor::Middle, self.across);
-        // The first line is the one that is read first: it lies on top.
+        // The first line is the most important one, so it is drawn last, on top.
         for series in self.series.iter().rev() {
             self.draw(&mut svg, &scale, series);
         }

@@ -18,17 +18,17 @@ pub(super) use strips::{Strip, Strips};
 
 use super::text::escape;
 
-/// Width of all charts, in units of which about one is a pixel.
+/// Width of all charts, in units of about one pixel.
 const WIDTH: f64 = 440.0;
 /// How many colours there are for series.
 pub(super) const COLOURS: usize = 6;
 
-/// The look of what belongs to one name: a class of the style sheet.
+/// The look of all elements of one name: a class of the style sheet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
     /// One of the colours.
     Colour(usize),
-    /// What others have published.
+    /// Published figures.
     Published,
 }
 

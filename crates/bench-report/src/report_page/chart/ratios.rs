@@ -17,7 +17,7 @@ pub(in super::super) struct Ratios<'a> {
     pub(in super::super) ratios: Vec<Ratio>,
 }
 
-/// One of them, over all pairs.
+/// One ratio, over all pairs.
 pub(in super::super) struct Ratio {
     pub(in super::super) name: String,
     pub(in super::super) median: f64,

@@ -1,6 +1,6 @@
 //! From values to places.
 
-/// A linear scale from zero, or one of powers of ten.
+/// A linear scale from zero, or a logarithmic scale.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
     low: f64,
@@ -11,16 +11,16 @@ pub(super) struct Scale {
     to: f64,
 }
 
-/// No chart has more marks on an axis than about this.
+/// Approximate limit of the marks on an axis.
 const TICKS_MAX: usize = 7;
-/// Values further apart than this cannot be told from zero on a linear scale.
+/// If values differ by more than this factor, the smallest cannot be told from zero on a linear scale.
 const LINEAR_SPAN: f64 = 50.0;
-/// Larger ones are drawn as this: the scale itself must stay a number.
+/// Larger values are drawn as this one, so that the computations of the scale stay finite.
 const VALUE_MAX: f64 = 1e290;
 const VALUE_MIN: f64 = 1e-3;
 
 impl Scale {
-    /// One from zero to the largest of `values`.
+    /// A linear scale from zero to the largest of `values`.
     pub(super) fn linear(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Scale {
         let most = values.filter(|value| value.is_finite()).fold(0.0, f64::max).min(VALUE_MAX);
         let most = if most > 0.0 { most } else { 1.0 };
@@ -28,7 +28,7 @@ impl Scale {
         Scale { low: 0.0, high: (most / step).ceil() * step, is_log: false, from, to }
     }
 
-    /// One that has all of `values` that are more than zero.
+    /// A logarithmic scale for all of `values` above zero.
     pub(super) fn log(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Scale {
         let (mut low, mut high) = (f64::MAX, 0.0_f64);
         for value in
@@ -47,7 +47,7 @@ impl Scale {
         Scale { low, high, is_log: true, from, to }
     }
 
-    /// A linear one, unless small values would vanish on it.
+    /// A linear scale, unless small values would vanish on it.
     pub(super) fn fitting(values: impl Iterator<Item = f64> + Clone, from: f64, to: f64) -> Scale {
         let seen = values.clone().filter(|value| value.is_finite() && *value > 0.0);
         let (low, high) = seen.fold((f64::MAX, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
@@ -58,7 +58,7 @@ impl Scale {
         self.is_log
     }
 
-    /// Whether `value` has a place.
+    /// Whether `value` has a place on the scale.
     pub(super) fn has(&self, value: f64) -> bool {
         value.is_finite() && (value > 0.0 || (value == 0.0 && !self.is_log))
     }

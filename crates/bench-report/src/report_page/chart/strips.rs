@@ -16,7 +16,7 @@ const EDGE: f64 = 14.0;
 /// A chart of strips.
 pub(in super::super) struct Strips<'a> {
     pub(in super::super) title: &'a str,
-    /// Each with its name.
+    /// The groups, each with its name.
     pub(in super::super) groups: Vec<(String, Vec<Strip>)>,
 }
 

@@ -5,21 +5,21 @@ use std::fmt::Write;
 use super::super::text::{clip, escape};
 use super::WIDTH;
 
-/// Width of a letter of a tip, with some to spare.
+/// Width of a letter of a tip, rounded up.
 const LETTER: f64 = 6.6;
 const TIP_LINE: f64 = 16.0;
 const TIP_LETTERS_MAX: usize = 60;
 
-/// A drawing. What shows under the pointer is kept apart: it lies over everything else.
+/// A drawing. The tips under the pointer are kept apart, because they must be above everything else.
 pub(super) struct Svg {
     height: f64,
     body: String,
     tips: String,
-    /// What the tips say.
+    /// The texts of the tips.
     told: Vec<String>,
 }
 
-/// Where text stands from its place.
+/// The alignment of text to its position.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Anchor {
     Start,
@@ -86,7 +86,7 @@ impl Svg {
         self.tips.push_str(&tip);
     }
 
-    /// The element. `label` says to those who do not see it what it shows; all values are told to them, too. (A `title` would show
+    /// The element. `label` describes the drawing for screen readers, which also get all values. (A `title` would show
     /// under the pointer, over the values.)
     pub(super) fn element(self, label: &str) -> String {
         format!(
@@ -100,7 +100,7 @@ impl Svg {
     }
 
     fn add(&mut self, text: std::fmt::Arguments<'_>) {
-        // A String takes everything.
+        // This cannot fail: it writes to a string.
         let _ = self.body.write_fmt(text);
     }
 }

@@ -7,21 +7,21 @@ use super::{SIZED, of_clients, percentiles, sizes};
 use crate::published;
 use crate::runfile::Row;
 
-/// Sizes of answers are held against each other at this many clients, or at the most below.
+/// Sizes of answers are compared at this number of clients, or at the largest measured number below it.
 const CLIENTS_SHOWN: u64 = 100;
 const ACROSS: &str = "keys in an answer";
 
-/// The rows, and the values along each side.
+/// The rows of the matrix, and the values of its dimensions.
 struct Matrix<'a> {
     view: View<'a>,
-    /// Of the run and of the baseline, by clients, keys in an answer, prefix of keys and of values.
+    /// The rows of the run and of the baseline, by clients, keys in an answer, key prefix and value prefix.
     rows: [Index<'a, 4>; 2],
     clients: Vec<u64>,
     answers: Vec<u64>,
     sizes: Vec<(u64, u64)>,
-    /// The size that is looked at more closely.
+    /// The size that is shown in more detail.
     middle: (u64, u64),
-    /// The number of clients that is.
+    /// The number of clients that is shown in more detail.
     shown: u64,
 }
 
@@ -42,7 +42,7 @@ pub(super) fn charts(view: View<'_>) -> Vec<String> {
 }
 
 impl<'a> Matrix<'a> {
-    /// None if there is nothing to draw.
+    /// `None` if there is nothing to draw.
     fn of(view: View<'a>) -> Option<Matrix<'a>> {
         let both = view.both("get");
         let [key, value] = SIZED;
@@ -62,7 +62,7 @@ impl<'a> Matrix<'a> {
         self.answers.iter().map(|keys| count(*keys)).collect()
     }
 
-    /// A line for each number of clients, the same of the baseline, and what was published.
+    /// A line for each number of clients, for the same of the baseline, and for the published figures.
     fn throughput(&self) -> String {
         let line = |of: &dyn Fn(u64) -> Option<f64>| self.answers.iter().map(|keys| of(*keys)).collect::<Vec<_>>();
         let mut series = Vec::new();

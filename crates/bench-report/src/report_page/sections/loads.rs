@@ -28,7 +28,8 @@ fn target(row: &Row) -> &'static str {
     if row.parameters.text("target") == Some("all") { "all members" } else { "leader only" }
 }
 
-/// Rates for each number of clients, since those lie far apart; latencies and costs of all.
+/// One chart of rates for each number of clients, since they differ widely; one chart of latencies and of costs for
+/// all.
 fn charts(view: View<'_>, table: &str, what: &str, name: &dyn Fn(&Row) -> String) -> Vec<String> {
     let [rows, _] = view.both(table);
     let mut charts = Vec::new();
@@ -52,7 +53,7 @@ fn charts(view: View<'_>, table: &str, what: &str, name: &dyn Fn(&Row) -> String
     charts
 }
 
-/// The row, and the same of the baseline, with its name and number.
+/// The row and the same row of the baseline, each with the number and name of its run.
 fn sides<'a>(view: View<'a>, row: &'a Row) -> impl Iterator<Item = (usize, String, &'a Row)> {
     let rows = [Some(row), view.base(row)].into_iter().enumerate();
     rows.zip(view.names()).filter_map(|((number, row), name)| Some((number, name, row?)))
@@ -82,7 +83,7 @@ fn rates(view: View<'_>, row: &Row) -> Vec<Bar> {
     own.chain(others).collect()
 }
 
-/// What a study tells beside the rate.
+/// Further values of a published figure besides the rate.
 fn told(figure: &Figure) -> Vec<String> {
     let mean = figure.mean_us.map(|us| format!("mean {}", time_us(us)));
     let memory = figure.memory_bytes.map(|memory| format!("server memory {}", bytes(memory as f64)));

@@ -15,7 +15,7 @@ use crate::runfile::{Latency, Row};
 pub(super) struct Section {
     pub(super) table: &'static str,
     pub(super) title: &'static str,
-    /// What was measured, in a sentence.
+    /// A sentence about what was measured.
     pub(super) text: &'static str,
     pub(super) charts: fn(View<'_>) -> Vec<String>,
 }
@@ -77,7 +77,7 @@ pub(super) static SECTIONS: [Section; 8] = [
 /// A percentile's name, and the percentile.
 type Percentile = (&'static str, fn(&Latency) -> f64);
 
-/// Those that are drawn.
+/// The percentiles that are drawn.
 const PERCENTILES: [Percentile; 4] = [
     ("p50", |latency| latency.p50),
     ("p90", |latency| latency.p90),
@@ -85,7 +85,7 @@ const PERCENTILES: [Percentile; 4] = [
     ("p99.9", |latency| latency.p999),
 ];
 
-/// Lines of percentiles over `steps`, which find their row in the run and in the baseline.
+/// Lines of percentiles over `steps`. `find` returns the row of a step in the run or in the baseline.
 fn percentiles<'a, S>(steps: &[S], names: &[String; 2], find: impl Fn(usize, &S) -> Option<&'a Row>) -> Vec<Series> {
     let line = |which: usize, number: usize| {
         let (name, of) = PERCENTILES[number];
@@ -95,12 +95,12 @@ fn percentiles<'a, S>(steps: &[S], names: &[String; 2], find: impl Fn(usize, &S)
         Series { name, look: Look::Colour(number), is_dashed: which == 1, values }
     };
     let own = (0..PERCENTILES.len()).map(|number| line(0, number));
-    // Of the baseline two are enough to see where it lies.
+    // Two percentiles of the baseline are enough for a comparison.
     let others = [0, 2].into_iter().map(|number| line(1, number));
     own.chain(others).filter(|series| series.values.iter().any(Option::is_some)).collect()
 }
 
-/// First, middle and last, each once.
+/// The first, the middle and the last value, without repetition.
 fn some_of<T: Copy + PartialEq>(all: &[T]) -> Vec<T> {
     let mut chosen: Vec<T> = Vec::new();
     for one in [all.first(), all.get(all.len() / 2), all.last()].into_iter().flatten() {
@@ -111,7 +111,7 @@ fn some_of<T: Copy + PartialEq>(all: &[T]) -> Vec<T> {
     chosen
 }
 
-/// Lengths of the prefixes of keys and values that rows have, as [`steps`] has them.
+/// The lengths of key and value prefixes in the rows, sorted and thinned out by [`steps`].
 fn sizes(rows: &[&Row]) -> Vec<(u64, u64)> {
     let of =
         |row: &&Row| Some((row.parameters.count("key_prefix_bytes")?, row.parameters.count("value_prefix_bytes")?));
@@ -121,7 +121,7 @@ fn sizes(rows: &[&Row]) -> Vec<(u64, u64)> {
 /// The parameters that name a size.
 const SIZED: [&str; 2] = ["key_prefix_bytes", "value_prefix_bytes"];
 
-/// So many clients, in words.
+/// The number of clients, in words.
 fn of_clients(clients: u64) -> String {
     if clients == 1 { "1 client".into() } else { format!("{} clients", count(clients)) }
 }

@@ -59,7 +59,7 @@ pub(super) fn charts(view: View<'_>) -> Vec<String> {
     ]
 }
 
-/// A line for each of `chosen`, the same of the baseline, and what was published for the size in the middle.
+/// A line for each of `chosen`, for the same of the baseline, and for the published figures of the middle size.
 fn throughput<'a>(
     view: View<'a>,
     clients: &[u64],
