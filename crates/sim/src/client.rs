@@ -8,12 +8,12 @@ use api::etcdserverpb::request_op;
 use api::etcdserverpb::*;
 use bytes::Bytes;
 
-/// What a client remembers.
+/// The state of a client.
 #[derive(Default)]
 pub(crate) struct Client {
-    /// Its lease, once it was granted one.
+    /// The client's lease, once it was granted.
     pub(crate) lease: i64,
-    /// The mod revision of what it read or wrote last, by key number.
+    /// The key that the client read or wrote last, and its mod revision.
     pub(crate) seen: Option<(Bytes, i64)>,
     /// The operation it waits for.
     pub(crate) waits_for: Option<usize>,
@@ -36,7 +36,7 @@ fn put(env: &mut Env, id: u64, lease: i64) -> PutRequest {
 }
 
 impl Client {
-    /// What it does next: the request and its id.
+    /// The client's next request, with its id.
     pub(crate) fn next(&mut self, env: &mut Env, number: usize) -> (u64, Request) {
         let id = env.request_id();
         let header = Some(RequestHeader { id, ..Default::default() });
@@ -81,7 +81,7 @@ impl Client {
         Request::Read { range, linearizable }
     }
 
-    /// Compare and swap on what it saw last, or on whether a key is there.
+    /// A compare-and-swap on the version that the client saw last, or on whether a key exists.
     fn txn(&self, env: &mut Env, id: u64) -> TxnRequest {
         let (key, revision) = match &self.seen {
             Some(seen) if env.random.chance(70) => seen.clone(),

@@ -24,13 +24,13 @@ pub(crate) struct Env {
     pub(crate) trace: Trace,
     pub(crate) plan: Plan,
     pub(crate) options: Options,
-    /// Which host a member lives on.
+    /// The host of each member.
     pub(crate) addresses: BTreeMap<u64, usize>,
-    /// Sends that failed visibly, as sender and receiver: it will be told.
+    /// Messages that were lost visibly, as sender and receiver: the sender is told.
     pub(crate) unreachable: Vec<(u64, u64)>,
-    /// Snapshots that are to be sent.
+    /// Snapshots to send.
     pub(crate) snapshots: Vec<(raftpb::Message, Arc<Export>)>,
-    /// Transfers of snapshots whose receiver has said what became of them.
+    /// Transfers of snapshots whose receiver has reported the result.
     pub(crate) installed: Vec<(u64, bool)>,
     pub(crate) next_request: u64,
 }
@@ -61,7 +61,7 @@ impl Env {
         let (Some(&from_host), Some(&to)) = (self.addresses.get(&from), self.addresses.get(&message.to())) else {
             return;
         };
-        // A transport may lose a proposal, but nobody sends one twice: it would be carried out twice.
+        // A transport may lose a proposal, but no transport sends one twice: it would be executed twice.
         let once = message.r#type() == raftpb::MessageType::MsgProp;
         let arrivals = self.network.arrivals(&mut self.random, self.now_us, (from_host, to), once);
         if arrivals.is_empty() {
@@ -75,7 +75,7 @@ impl Env {
         }
     }
 
-    /// Sends an answer to whoever asked.
+    /// Sends an answer to the client of an operation.
     pub(crate) fn answer(&mut self, operation: usize, answer: Answer) {
         let delay_us = between(&mut self.random, (20, 800));
         self.after(delay_us, Event::Answered { operation, answer: Box::new(answer) });

@@ -7,17 +7,17 @@ use disk::sim::Random;
 pub enum Kind {
     /// One member is cut off from all others.
     Isolation,
-    /// The members fall apart into two parts.
+    /// The members are split into two groups that cannot communicate.
     Split,
     /// A link works in one direction only.
     OneWay,
     /// Messages are lost.
     Loss,
-    /// Some messages take very long, and pass later ones.
+    /// Some messages take very long, and later ones overtake them.
     Delay,
     /// Messages arrive twice.
     Duplication,
-    /// A process is killed; its machine goes on.
+    /// A process is killed; its machine keeps running.
     Kill,
     /// A machine loses power.
     PowerCut,
@@ -25,13 +25,13 @@ pub enum Kind {
     PowerCutInWrite,
     /// All machines lose power.
     Blackout,
-    /// A process stands still.
+    /// A process is paused.
     Pause,
     /// Syncs take very long.
     SlowDisk,
-    /// The leader hands over.
+    /// The leader transfers leadership.
     Transfer,
-    /// Members come, are promoted, and go.
+    /// Members are added, promoted and removed.
     Membership,
     /// Two members are removed at once. Not drawn with the others: see `removals`.
     Removals,
@@ -57,11 +57,11 @@ pub const KINDS: [Kind; 14] = [
     Kind::Membership,
 ];
 
-/// Those that make sense without others.
+/// Kinds that are possible in a cluster of one member.
 const ALONE: [Kind; 6] =
     [Kind::Kill, Kind::PowerCut, Kind::PowerCutInWrite, Kind::Pause, Kind::SlowDisk, Kind::Membership];
 
-/// Chooses the kinds of a run: a few, so that they meet often, of at least two sorts.
+/// Chooses the kinds of a run: at least two, but few, so that they often coincide.
 pub(crate) fn draw(random: &mut Random, founders: usize) -> Vec<usize> {
     let mut possible: Vec<usize> =
         (0..KINDS.len()).filter(|kind| founders > 1 || ALONE.contains(&KINDS[*kind])).collect();

@@ -21,20 +21,20 @@ enum Undo {
     Duplication,
 }
 
-/// Faults so far, and those that last.
+/// The faults so far, and those under way.
 #[derive(Default)]
 pub(crate) struct Faults {
     pub(crate) counts: BTreeMap<Kind, u64>,
     pub(crate) begun: u64,
     lasting: BTreeMap<u64, Undo>,
     next: u64,
-    /// What the next fault should be: none of a kind comes a third time before another has come.
+    /// The kind of the last fault. If it is drawn again, the draw is repeated once.
     last: Option<Kind>,
     pub(crate) last_change: Option<usize>,
 }
 
 impl World {
-    /// Something goes wrong.
+    /// Begins a fault.
     pub(crate) fn fault(&mut self) {
         let kinds = &self.env.plan.kinds;
         let mut kind = KINDS[kinds[self.env.random.below(kinds.len() as u64) as usize]];
@@ -132,7 +132,7 @@ impl World {
         }
     }
 
-    /// Somebody to suffer: often the leader.
+    /// Chooses a host for a fault: often the leader's.
     fn victim(&mut self, hosts: &[usize]) -> usize {
         let any = hosts[self.env.random.below(hosts.len() as u64) as usize];
         if self.env.random.chance(40) { self.leader().unwrap_or(any) } else { any }
@@ -152,7 +152,7 @@ impl World {
         self.last(Undo::Links(links))
     }
 
-    /// The fault lasts for a while.
+    /// Schedules the end of a fault.
     fn last(&mut self, undo: Undo) -> bool {
         let number = self.faults.next;
         self.faults.next += 1;
@@ -194,7 +194,7 @@ impl World {
         true
     }
 
-    /// One change at a time, through the leader if there is one.
+    /// Makes a configuration change, one at a time, through the leader if there is one.
     fn change_members(&mut self, victim: usize) -> bool {
         let Some((_, members)) = self.env.ledger.newest_conf_state() else { return false };
         let members = members.clone();
@@ -218,7 +218,7 @@ impl World {
                 }
                 let id = all[self.env.random.below(all.len() as u64) as usize];
                 self.propose_change(through, raftpb::ConfChangeType::ConfChangeRemoveNode, id, None);
-                // Each alone could be had.
+                // Each of the two changes would be allowed alone.
                 let hosts: Vec<usize> = self.living().collect();
                 if members.voters.len() > VOTERS_KEPT
                     && let Some((id, through)) = self.removals.second(id, &members.voters, &hosts)
@@ -277,7 +277,7 @@ impl World {
         self.request(through, operation);
     }
 
-    /// Something that the simulator itself asks a member for.
+    /// Sends a request of the simulator itself to a member.
     pub(crate) fn ask(&mut self, host: usize, request: Request) -> usize {
         let request_id = self.env.request_id();
         let operation = self.env.history.begin(self.env.now_us, None, request_id, request);
@@ -285,7 +285,7 @@ impl World {
         operation
     }
 
-    /// Everything is put right.
+    /// Ends all faults.
     pub(crate) fn heal_all(&mut self) {
         self.faults.lasting.clear();
         self.env.network.heal();

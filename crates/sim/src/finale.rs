@@ -12,16 +12,16 @@ use std::collections::BTreeMap;
 const BOUND_ELECTIONS: u64 = 30;
 const CHECK_EVERY_US: u64 = 50_000;
 
-/// What the end waits for.
+/// The state of the final check.
 #[derive(Default)]
 pub(crate) struct Finale {
     began_us: Option<u64>,
-    /// Probes under way, by operation: whether a write, and at which host.
+    /// Probes under way, by operation: whether it is a write, and its host.
     probes: BTreeMap<usize, (bool, usize)>,
     written: BTreeMap<usize, bool>,
     read: BTreeMap<usize, bool>,
     over: bool,
-    /// When the first write succeeded, counted from the beginning of the end.
+    /// When the first write succeeded, from the beginning of the final check.
     pub(crate) first_write_us: Option<u64>,
     answered_us: Vec<usize>,
 }
@@ -35,7 +35,7 @@ impl Finale {
         self.over
     }
 
-    /// An answer to something that the simulator asked for.
+    /// Takes the answer to a request of the simulator.
     pub(crate) fn answered(&mut self, operation: usize, answer: &Answer) {
         let Some((is_write, host)) = self.probes.remove(&operation) else { return };
         match answer {
@@ -59,14 +59,14 @@ impl World {
         self.env.after(CHECK_EVERY_US, Event::Finale);
     }
 
-    /// Probes again, or finds that all is well.
+    /// Sends further probes, or completes the final check.
     pub(crate) fn check_end(&mut self) {
         let began_us = self.finale.began_us.unwrap_or_default();
         let bound_us = BOUND_ELECTIONS * self.env.plan.election_ticks as u64 * self.env.plan.tick_us;
         if self.finale.first_write_us.is_none() && !self.finale.answered_us.is_empty() {
             self.finale.first_write_us = Some(self.env.now_us - began_us);
         }
-        // Machines may still come up and lose power once more in a write.
+        // A machine may still be starting, and may lose power once more during a write.
         for host in &mut self.hosts {
             if host.process.is_none() && !host.is_gone {
                 host.start_after(&mut self.env, 1_000);
@@ -90,7 +90,7 @@ impl World {
         (state.voters.iter().filter_map(host).collect(), state.learners.iter().filter_map(host).collect())
     }
 
-    /// What is not as it should be yet.
+    /// The first condition that does not hold yet, as a text.
     fn missing(&self) -> Option<String> {
         let (voters, learners) = self.members();
         if voters.is_empty() {
@@ -135,7 +135,7 @@ impl World {
         }
     }
 
-    /// All members hold the same, and it is what the acknowledged writes say.
+    /// Checks that all members have the same data, and that it is the result of the acknowledged writes.
     fn check_agreement(&mut self) {
         let (voters, learners) = self.members();
         let model = self.env.history.model();

@@ -17,13 +17,13 @@ use std::collections::BTreeMap;
 /// How the operations of the clients ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Begun.
+    /// Operations that began.
     pub begun: u64,
-    /// Answered, errors of the request included.
+    /// Answered operations, including errors of the request.
     pub done: u64,
-    /// Refused without effect.
+    /// Operations that were refused without effect.
     pub refused: u64,
-    /// Without an answer.
+    /// Operations without an answer.
     pub unknown: u64,
     /// Linearizable reads among those answered.
     pub reads: u64,
@@ -39,7 +39,7 @@ pub(crate) struct History {
     pub(crate) model: Option<Model>,
     /// Index of the newest entry whose effect some client knows.
     floor: u64,
-    /// By lease: until when it must live, because a client was told so.
+    /// The time until which a lease must live because a client was promised it, by lease.
     promised_us: BTreeMap<i64, u64>,
     pub(crate) counts: Counts,
 }
@@ -54,7 +54,7 @@ impl History {
         model
     }
 
-    /// An operation begins; gives back its number.
+    /// Begins an operation; returns its number.
     pub(crate) fn begin(&mut self, now_us: u64, client: Option<usize>, request_id: u64, request: Request) -> usize {
         let number = self.operations.len();
         let floor = self.floor;
@@ -78,7 +78,7 @@ impl History {
         self.by_request.get(&request_id).copied()
     }
 
-    /// Some member is the first to apply the entry of a request.
+    /// Notes the entry of a request when the first member applies it.
     pub(crate) fn applied(&mut self, request_id: u64, index: u64) {
         let Some(number) = self.of_request(request_id) else { return };
         let operation = &mut self.operations[number];
@@ -88,7 +88,7 @@ impl History {
         assert!(index > operation.floor, "operation {number} is applied as entry {index}, before it began");
     }
 
-    /// Some member is the first to apply the end of a lease that nobody asked for.
+    /// Checks the end of an expired lease when the first member applies it.
     pub(crate) fn expired(&self, now_us: u64, lease: i64) {
         let promised_us = self.promised_us.get(&lease).copied().unwrap_or_default();
         assert!(
@@ -97,7 +97,7 @@ impl History {
         );
     }
 
-    /// A client gets an answer. Answers to who has given up are not looked at any more, except by the checks.
+    /// Takes an answer to a client. Answers to clients that have given up are still checked.
     pub(crate) fn answer(&mut self, number: usize, answer: &Answer) {
         let Some(model) = &self.model else { return };
         let operation = &mut self.operations[number];
@@ -130,11 +130,11 @@ impl History {
             Answer::Unknown => State::Unknown,
         };
         if !was_pending {
-            // It was told that it will never know.
+            // The client was told that the outcome is unknown.
             operation.state = if operation.state == State::Refused { State::Refused } else { State::Unknown };
             return;
         }
-        // A client that knows of an effect may tell others.
+        // A client that knows of an effect may tell other clients.
         self.floor = self.floor.max(floor);
         if operation.client.is_some() {
             let counts = &mut self.counts;

@@ -31,9 +31,9 @@ pub(crate) struct Host {
     cluster_id: u64,
     pub(crate) boots: u64,
     pub(crate) process: Option<Process>,
-    /// Its member was removed: nothing runs here any more.
+    /// Whether its member was removed and has ended.
     pub(crate) is_gone: bool,
-    /// A start is on its way.
+    /// Whether a start is scheduled.
     pub(crate) is_starting: bool,
 }
 
@@ -78,12 +78,12 @@ impl Host {
         self.cluster_id
     }
 
-    /// The running process, if it is still the one that an event is about.
+    /// The running process, if it is still the one with this `boot`.
     pub(crate) fn process(&mut self, boot: u64) -> Option<&mut Process> {
         self.process.as_mut().filter(|process| process.boot == boot)
     }
 
-    /// Starts a process on what the disk has.
+    /// Starts a process on the contents of the disk.
     pub(crate) fn start(&mut self, env: &mut Env) {
         self.is_starting = false;
         if self.process.is_some() || self.is_gone {
@@ -107,7 +107,7 @@ impl Host {
         }
     }
 
-    /// Kills the process. What it wrote is still with the operating system.
+    /// Kills the process. Its unsynced writes survive, since the operating system has them.
     pub(crate) fn kill(&mut self, env: &mut Env) {
         if let Some(process) = self.process.take() {
             trace!(env, "{} is killed", self.index);
@@ -202,7 +202,7 @@ impl Host {
             pre_vote: env.plan.pre_vote,
             seed: env.random.next_u64(),
             boot_nonce: nonce,
-            // Few, so that followers which were away for a moment are sent to a little at a time.
+            // Small, so that followers that were away for a moment are sent entries little by little.
             near_entries: 4 + env.plan.catchup_entries,
             unsafe_ignore_lost_log: false,
         };
@@ -214,7 +214,7 @@ impl Host {
         Ok(Process::new(env, Parts { host, boot, id, raft, applier: opened.applier, wal, disk, log }))
     }
 
-    /// Compares what came back from the disk with what must have.
+    /// Checks that the state restored from the disk has everything that was durable.
     fn restore(&self, env: &mut Env, restored: &Restored) {
         let base = (restored.applied, restored.applied_term);
         let places = restored.entries.iter().map(|entry| (entry.index(), entry.term()));

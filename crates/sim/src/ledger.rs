@@ -12,15 +12,15 @@ use api::raftpb;
 use std::collections::{BTreeMap, BTreeSet};
 use store::Response;
 
-/// What the log of one member has made durable.
+/// The durable state of a member's log.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Durable {
     pub(crate) log: Shadow,
     pub(crate) term: u64,
     pub(crate) vote: u64,
-    /// Up to where it cannot forget that entries are committed.
+    /// The durable commit index: a restart cannot go back behind it.
     pub(crate) commit: u64,
-    /// The same as the log has it, synced or not.
+    /// The commit index in the log, synced or not.
     pub(crate) written_commit: u64,
 }
 
@@ -28,33 +28,33 @@ struct Committed {
     term: u64,
     checksum: u32,
     data: raftpb::Entry,
-    /// The term of the first member that knew of it: not below the one in which it was committed.
+    /// The term of the first member that knew of the commit: at least the term of the commit.
     known_in_term: u64,
-    /// Digest of what applying it answered.
+    /// Digest of the result of applying the entry.
     answer: Option<u32>,
 }
 
 /// Facts about the whole cluster.
 #[derive(Default)]
 pub(crate) struct Ledger {
-    /// Whether contradictions inside of the members count before a client or the end has noticed them.
+    /// Whether contradictions inside the members are violations even before a client or the final check notices them.
     strict: bool,
     leaders: BTreeMap<u64, u64>,
     /// By index and term: checksum, and the term of the entry before.
     entries: BTreeMap<(u64, u64), (u32, u64)>,
-    /// From index 1 on.
+    /// Committed entries, from index 1 on.
     committed: Vec<Committed>,
-    /// By member and term: whom it voted for.
+    /// The candidate that a member voted for, by member and term.
     votes: BTreeMap<(u64, u64), u64>,
-    /// By member: the highest term it was heard in.
+    /// The highest term in a member's messages, by member.
     terms: BTreeMap<u64, u64>,
     contexts: BTreeSet<Vec<u8>>,
-    /// By applied index: a hash of everything that members share.
+    /// A hash of the replicated state, by applied index.
     hashes: BTreeMap<u64, u32>,
     conf_states: BTreeMap<u64, raftpb::ConfState>,
-    /// By member: the members as Raft has them there.
+    /// The configuration in a member's Raft, by member.
     pub(crate) conf_state_of: BTreeMap<u64, raftpb::ConfState>,
-    /// The ones before their last change.
+    /// The configuration before the last change, by member.
     conf_state_before: BTreeMap<u64, raftpb::ConfState>,
     pub(crate) durable: BTreeMap<u64, Durable>,
 }
@@ -76,17 +76,18 @@ impl Ledger {
         self.committed.len() as u64
     }
 
-    /// Its index and term.
+    /// Index and term of the last entry that is known to be committed.
     pub(crate) fn last_committed_place(&self) -> (u64, u64) {
         (self.last_committed(), self.committed.last().map_or(0, |committed| committed.term))
     }
 
-    /// The newest members that any member has applied.
+    /// The newest configuration that any member has applied, with its index.
     pub(crate) fn newest_conf_state(&self) -> Option<(u64, &raftpb::ConfState)> {
         self.conf_states.last_key_value().map(|(index, state)| (*index, state))
     }
 
-    /// An entry is about to leave its author, or is on a disk. Log matching follows by induction over the entries before.
+    /// Checks an entry that is about to leave its author, or is on a disk. Log matching follows by induction over the
+    /// preceding entries.
     pub(crate) fn entry(&mut self, previous_term: u64, entry: &raftpb::Entry) {
         let place = (entry.index(), entry.term());
         let facts = (checksum(entry), previous_term);
@@ -95,7 +96,7 @@ impl Ledger {
         rule!(self, previous_term <= entry.term(), "the terms of a log fall at {place:?}, after {previous_term}");
     }
 
-    /// A member leads, and has the log `log`.
+    /// Checks a member that leads with the log `log`.
     pub(crate) fn leads(&mut self, id: u64, term: u64, log: &Shadow) {
         let leader = *self.leaders.entry(term).or_insert(id);
         rule!(self, leader == id, "term {term} has two leaders: {leader:x} and {id:x}");
@@ -110,7 +111,7 @@ impl Ledger {
         }
     }
 
-    /// A member learnt that an entry is committed.
+    /// Checks an entry that a member knows to be committed.
     pub(crate) fn commits(&mut self, id: u64, leads: bool, term: u64, entry: &raftpb::Entry) {
         let index = entry.index();
         let checksum = checksum(entry);
@@ -126,7 +127,8 @@ impl Ledger {
             return;
         }
         assert!(index == self.last_committed() + 1, "entry {index} is committed before the one ahead of it");
-        // Of earlier terms' entries it may have learnt as a follower, under other members.
+        // A leader may have learnt as a follower that entries of earlier terms are committed, under another
+        // configuration.
         if self.strict && leads && entry.term() == term {
             self.check_quorum(id, index, entry.term());
         }
@@ -139,8 +141,9 @@ impl Ledger {
         });
     }
 
-    /// Only what a quorum has on disk is committed: of the members now, or of those before the last change, since a change
-    /// counts from when it is applied, and what was committed together with it needed the quorum before.
+    /// Checks that a quorum has a committed entry on disk: of the current configuration, or of that before the last
+    /// change. A change takes effect when it is applied, and entries committed together with it needed the quorum
+    /// before it.
     fn check_quorum(&self, leader: u64, index: u64, term: u64) {
         let holds = |id: &&u64| self.durable.get(id).is_some_and(|durable| durable.log.holds(index, term));
         let states = self.conf_state_of.get(&leader).into_iter().chain(self.conf_state_before.get(&leader));
@@ -152,12 +155,12 @@ impl Ledger {
         );
     }
 
-    /// A message leaves a member.
+    /// Checks a message that leaves a member.
     pub(crate) fn sends(&mut self, id: u64, message: &raftpb::Message) {
         use raftpb::MessageType::*;
         let (kind, term) = (message.r#type(), message.term());
         let durable = self.durable.entry(id).or_default();
-        // A pre-vote names a term that nobody is in yet.
+        // A pre-vote names a term that no member is in yet.
         let in_own_term = !matches!(kind, MsgPreVote | MsgPreVoteResp);
         if in_own_term && term > 0 {
             rule!(
@@ -178,7 +181,8 @@ impl Ledger {
                 let lasts = durable.term > term || durable.vote == chosen;
                 rule!(self, lasts, "{id:x} gives {chosen:x} a vote in term {term} that is not durable");
             }
-            // What a later leader has replaced may still be acknowledged to the earlier one: it cannot be committed any more.
+            // In an older term, a member may acknowledge entries that a later leader has replaced: they cannot be
+            // committed any more.
             MsgAppResp if !message.reject() && term == durable.term => {
                 let last = durable.log.last().0;
                 rule!(
@@ -189,7 +193,7 @@ impl Ledger {
                 );
             }
             MsgReadIndex => {
-                // What is only passed on bears its author's id.
+                // A request that is only forwarded has its author's id.
                 let context = message.entries.first().map(|entry| entry.data().to_vec()).unwrap_or_default();
                 if context.starts_with(&id.to_be_bytes()) {
                     self.asks_read(context);
@@ -206,13 +210,13 @@ impl Ledger {
         }
     }
 
-    /// A member asks for a read index.
+    /// Checks the context of a member's read index.
     pub(crate) fn asks_read(&mut self, context: Vec<u8>) {
         let is_new = self.contexts.insert(context.clone());
         rule!(self, is_new, "the read context {context:?} is used again");
     }
 
-    /// A member applied an entry; gives back the entry for whoever is first.
+    /// Checks the result of an entry that a member has applied. Returns whether this member is the first.
     pub(crate) fn applies(&mut self, id: u64, index: u64, result: Option<&Result<Response, api::Error>>) -> bool {
         let digest = result.map_or(0, |result| crc32c::crc32c(format!("{result:?}").as_bytes()));
         let last = self.last_committed();
@@ -229,7 +233,7 @@ impl Ledger {
         first
     }
 
-    /// The model catches up to an entry that somebody has applied.
+    /// Applies to the model an entry that a member has applied.
     pub(crate) fn teach(&self, model: &mut Model, index: u64, result: Option<&Result<Response, api::Error>>) {
         assert!(index == model.index() + 1, "entry {index} is applied before the one ahead of it");
         let entry = &self.committed[index as usize - 1].data;
@@ -239,27 +243,28 @@ impl Ledger {
         }
     }
 
-    /// A member has applied everything up to `index`, and holds what `hash` stands for.
+    /// Checks the hash of a member that has applied everything up to `index`.
     pub(crate) fn hash(&mut self, id: u64, index: u64, hash: u32) {
         let known = *self.hashes.entry(index).or_insert(hash);
         rule!(self, known == hash, "state machine safety: {id:x} holds another state at entry {index} than others");
     }
 
-    /// A removal takes effect at a member.
+    /// Checks a removal that takes effect at a member.
     pub(crate) fn removes(&mut self, id: u64, index: u64) {
         let durable = self.durable.entry(id).or_default().commit;
         let lasts = durable >= index;
         rule!(self, lasts, "{id:x} may forget that the removal {index} is committed: it has {durable} on disk");
     }
 
-    /// A member has these members after a removal.
+    /// Checks a member's configuration after a removal.
     pub(crate) fn leaves(&self, id: u64, state: &raftpb::ConfState) {
         let Some(before) = self.conf_state_of.get(&id) else { return };
         let is_allowed = state.voters.len() == before.voters.len() || state.voters.len() >= VOTERS_KEPT;
         rule!(self, is_allowed, "{before:x?} became {state:x?}: of so few voters none may be removed");
     }
 
-    /// A member was set back to an older copy of its disk: it knows nothing any more of what it had promised since. Gives back what that was.
+    /// Forgets the promises of a member that was set back to an older copy of its disk. Returns its durable state
+    /// before that.
     pub(crate) fn forget(&mut self, id: u64) -> Durable {
         let lost = self.durable.remove(&id).unwrap_or_default();
         self.terms.remove(&id);
@@ -267,7 +272,7 @@ impl Ledger {
         lost
     }
 
-    /// A member has these members as of the entry at `index`.
+    /// Checks a member's configuration as of the entry at `index`.
     pub(crate) fn members(&mut self, id: u64, index: u64, state: &raftpb::ConfState) {
         let mut state = state.clone();
         state.auto_leave = Some(state.auto_leave());
@@ -289,7 +294,8 @@ impl Ledger {
         }
     }
 
-    /// A member was started on this log: nothing that was durable may be missing, unless something later replaced it.
+    /// Checks a member that was started on this log: nothing durable may be missing, unless a later entry or snapshot
+    /// has replaced it.
     pub(crate) fn restores(&mut self, id: u64, log: &Shadow, restored: &replica::Restored) {
         let known = self.durable.entry(id).or_default();
         let term = restored.hard_state.term().max(restored.applied_term);
@@ -304,7 +310,7 @@ impl Ledger {
         *known = Durable { log: log.clone(), term, vote, commit: 0, written_commit };
     }
 
-    /// A member that was started has the members of `index`, where others had them as of the last change before.
+    /// Checks the configuration of a member that was started: at `index`, it must be the one of the last change before.
     pub(crate) fn restored_members(&mut self, id: u64, index: u64, state: &raftpb::ConfState) {
         let known = self.conf_states.range(..=index).next_back().map(|(at, _)| *at);
         match known {

@@ -70,7 +70,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs one seed and prints all that happened.
+/// Runs one seed and prints its trace.
 fn replay(seed: u64, options: Options) -> ExitCode {
     let trace = Trace::on();
     let outcome = sim::run(seed, options, trace.clone());
@@ -87,7 +87,7 @@ fn replay(seed: u64, options: Options) -> ExitCode {
     }
 }
 
-/// Seeds of a table: lines `<seed> <what it found>`; empty ones and those with a `#` are passed over.
+/// Seeds of a table: lines `<seed> <what it found>`; empty lines and those with a `#` are skipped.
 fn read_table(path: &str) -> Result<Vec<u64>, String> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read `{path}`: {error}"))?;
     let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
@@ -154,7 +154,7 @@ fn search(arguments: &Arguments) -> ExitCode {
     let (seeds, report, failures) = total.into_inner().unwrap_or_else(PoisonError::into_inner);
     let minutes = began.elapsed().as_secs_f64() / 60.0;
     println!("{report:#?}");
-    // Again, where those look who see the end of a log only.
+    // Repeated for readers who see only the end of a log.
     failures.iter().for_each(|failure| println!("{}", found(failure)));
     println!(
         "{seeds} seeds in {minutes:.1} minutes, {:.0} per minute; {} violations",

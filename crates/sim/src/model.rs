@@ -15,14 +15,14 @@ const FIRST_REVISION: i64 = 1;
 
 /// The state after every entry so far, and before each of them.
 pub(crate) struct Model {
-    /// By key: what it held from which revision on.
+    /// The versions of each key, with the revisions from which they hold.
     keys: BTreeMap<Bytes, Vec<(i64, Option<KeyValue>)>>,
-    /// By entry, from index 0 on: the revision after it.
+    /// The revision after each entry, from index 0 on.
     revisions: Vec<i64>,
     leases: BTreeMap<i64, i64>,
     compact_revision: i64,
     revision: i64,
-    /// The entry at hand has written something.
+    /// Whether the current entry has written something.
     wrote: bool,
 }
 
@@ -38,7 +38,7 @@ impl Model {
         }
     }
 
-    /// The last entry it knows.
+    /// Index of the last entry in the model.
     pub(crate) fn index(&self) -> u64 {
         self.revisions.len() as u64 - 1
     }
@@ -65,7 +65,7 @@ impl Model {
         self.leases.iter().map(|(id, ttl)| (*id, *ttl))
     }
 
-    /// Passes over an entry that is no request: a leader's first one, a configuration change.
+    /// Skips an entry that is no request: a leader's first one, or a configuration change.
     pub(crate) fn skip(&mut self) {
         self.revisions.push(self.revision);
     }
@@ -199,7 +199,7 @@ impl Model {
 
     fn delete(&mut self, from: &Bytes, end: &[u8]) -> i64 {
         let revision = self.revision + 1;
-        // Also what this entry has written itself.
+        // The range includes writes of the same entry.
         let found = self.read(from, end, revision);
         for kv in &found {
             self.wrote = true;
@@ -252,7 +252,7 @@ impl Model {
     }
 }
 
-/// What an entry must be answered with, apart from the revision.
+/// The expected answer to an entry, without the revision.
 #[derive(Clone, Debug, PartialEq)]
 enum Expected {
     Done,

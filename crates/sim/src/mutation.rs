@@ -3,19 +3,19 @@
 use replica::Mistake;
 use std::fmt;
 
-/// A mistake. Each is one that somebody could make in the code around Raft.
+/// A mistake that a programmer could make in the code around Raft.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Mutation {
-    /// In the replica: code that ships, with a seam that only a simulator has.
+    /// A mistake in the replica: in the code that ships, behind a method that only the simulator overrides.
     Replica(Mistake),
-    /// At the start: with the read contexts of the last one.
+    /// A mistake at the start: reuses the read contexts of the last start.
     ReusesReadContext,
-    /// In the threads around the replica: a leader's writes are answered when they are in its log.
+    /// A mistake in the threads around the replica: a leader's writes are answered as soon as they are in its log.
     AcknowledgesBeforeCommit,
 }
 
 impl Mutation {
-    /// All of them.
+    /// All mistakes.
     pub const ALL: [Mutation; 13] = [
         Mutation::Replica(Mistake::AcknowledgesBeforeSync),
         Mutation::Replica(Mistake::VotesBeforeDurable),
@@ -33,7 +33,7 @@ impl Mutation {
     ];
 }
 
-/// As `--mutation` names it.
+/// The name in `--mutation`.
 impl fmt::Debug for Mutation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -3,13 +3,13 @@
 use disk::sim::Random;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The network of one moment. Faults change it and change it back.
+/// The current state of the network. Faults change it, and their end restores it.
 pub(crate) struct Network {
     /// Links that let nothing through, from and to, by host.
     pub(crate) blocked: BTreeSet<(usize, usize)>,
     pub(crate) loss_percent: u64,
     pub(crate) duplicate_percent: u64,
-    /// Bounds of what a message takes.
+    /// Least and greatest delay of a message.
     pub(crate) delay_us: (u64, u64),
     /// One message in a hundred of these takes up to `late_us`.
     pub(crate) late_percent: u64,
@@ -42,7 +42,8 @@ impl Network {
         !self.blocked.contains(&(from, to))
     }
 
-    /// When the copies of a message that is sent now arrive; none for one that is lost. What must not arrive twice does not.
+    /// The arrival times of the copies of a message that is sent now; none if it is lost. A message that must arrive
+    /// `once` is not duplicated.
     pub(crate) fn arrivals(
         &mut self,
         random: &mut Random,
@@ -71,7 +72,7 @@ impl Network {
     }
 }
 
-/// A number within bounds, both included.
+/// A random number between two bounds, both included.
 pub(crate) fn between(random: &mut Random, (low, high): (u64, u64)) -> u64 {
     low + random.below(high.saturating_sub(low) + 1)
 }

@@ -8,50 +8,50 @@ use store::Response;
 /// A request as it reaches a member.
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
-    /// Goes through the Raft log, as this payload.
+    /// A request that goes through the Raft log, with its payload.
     Write(Bytes),
     /// A configuration change, through the Raft log.
     ConfChange(Box<api::raftpb::ConfChange>),
     /// A read, after a read index if it is linearizable.
     Read { range: RangeRequest, linearizable: bool },
-    /// A lease is to live for its whole time again. Answered by the leader, after a read index.
+    /// The renewal of a lease. Answered by the leader, after a read index.
     KeepAlive { lease: i64 },
-    /// The leader hands over.
+    /// A leader transfer to member `to`.
     Transfer { to: u64 },
 }
 
-/// What came of a request.
+/// The answer to a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
     /// The entry at `index` was applied, with this result.
     Applied { index: u64, result: Result<Box<Response>, api::Error> },
-    /// What was read, at which revision of the store.
+    /// The result of a read, with the store's revision.
     Read { revision: i64, count: i64, kvs: Vec<KeyValue> },
-    /// The lease lives for so many seconds from the request on.
+    /// The lease lives for `ttl_seconds` from the request on.
     Renewed { lease: i64, ttl_seconds: i64 },
-    /// Refused before anything was done: the request has no effect, now or later.
+    /// The request was refused and has no effect, now or later.
     Refused,
-    /// Nobody knows what came of it.
+    /// The outcome is unknown.
     Unknown,
 }
 
 /// One operation of a client, from its beginning to its end.
 #[derive(Debug)]
 pub(crate) struct Operation {
-    /// Of the client; `None` for what the simulator does itself.
+    /// The client; `None` for requests of the simulator itself.
     pub(crate) client: Option<usize>,
-    /// Names its entry; never 0.
+    /// The id in the operation's entry; never 0.
     pub(crate) request_id: u64,
     pub(crate) request: Request,
     pub(crate) invoked_us: u64,
     /// Index of the newest entry whose effect some client knew when this operation began.
     pub(crate) floor: u64,
-    /// Where it was applied.
+    /// Index of the applied entry.
     pub(crate) applied: Option<u64>,
     pub(crate) state: State,
 }
 
-/// What the client of an operation knows.
+/// What the client knows of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Pending,

@@ -4,25 +4,25 @@ use crate::fault_kind::{KINDS, Kind};
 use crate::mutation::Mutation;
 use disk::sim::Random;
 
-/// What a run is asked for, beyond its seed.
+/// The options of a run besides its seed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// A mistake that every member makes.
     pub mutation: Option<Mutation>,
-    /// Leaves the checks of the members' insides out: only what clients see, and the end, count.
+    /// Leaves out the checks inside the members: only clients and the final check find violations.
     pub clients_only: bool,
     /// Sets a member back to an older copy of its directory, whatever the seed says, if there are enough others.
     pub sets_back: bool,
 }
 
-/// Who takes turns while the log is being synced.
+/// Which members take turns while the log is being synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Nobody, but for the clock, which stands in for a leader whose disk has not answered for a heartbeat: as the server does it.
+    /// None. Only the timer stands in for a leader whose disk has not answered for a heartbeat, as in the server.
     Inline,
-    /// A leader of others, at once.
+    /// A leader that others follow, at once.
     ByTurn,
-    /// Everyone: a shell that has a thread for the log.
+    /// All: as in a shell with a separate thread for the log.
     Threaded,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Plan {
     pub(crate) ordered: bool,
     pub(crate) sync_us: (u64, u64),
     pub(crate) form: Form,
-    /// What the apply thread takes to get to a batch; with 0, small batches are applied in place.
+    /// How long the apply thread takes to start a batch; with 0, small batches are applied in place.
     pub(crate) apply_us: u64,
     pub(crate) catchup_entries: u64,
     pub(crate) checkpoint_entries: u64,
@@ -51,7 +51,7 @@ pub(crate) struct Plan {
     pub(crate) store_segment_bytes: u64,
     pub(crate) faults: u64,
     pub(crate) fault_gap_us: (u64, u64),
-    /// Faults that this run may have, by their place in [`crate::fault_kind::KINDS`].
+    /// Faults that this run may have, as indexes of [`crate::fault_kind::KINDS`].
     pub(crate) kinds: Vec<usize>,
     pub(crate) request_timeout_us: u64,
 }
@@ -89,7 +89,7 @@ impl Plan {
         }
     }
 
-    /// Whether members come and go in this run.
+    /// Whether this run has configuration changes.
     pub(crate) fn changes_members(&self) -> bool {
         self.kinds.iter().any(|kind| KINDS[*kind] == Kind::Membership)
     }

@@ -25,7 +25,7 @@ use wal::Wal;
 
 /// Applied entries beyond the catch-up entries that gather in memory. Few, so that followers soon need a snapshot.
 const TRIM_ENTRIES: u64 = 10;
-/// Bytes of entries in memory, as little for the same reason.
+/// Bytes of entries in memory; small for the same reason.
 const LOG_BYTES_MAX: u64 = 2 << 10;
 /// Leases revoked in one tick.
 const REVOKE_BATCH_MAX: usize = 16;
@@ -34,11 +34,11 @@ const EXPIRIES_PER_SECOND_MAX: usize = 3;
 /// Reads that may wait.
 const READS_MAX: usize = 10_000;
 
-/// The disk is gone in the middle of something.
+/// The disk lost power during an operation.
 #[derive(Debug)]
 pub(crate) struct PowerCut;
 
-/// Lets an error of the disk through as what it is: a power cut, or a bug.
+/// Turns an error into a [`PowerCut`] if the disk has lost power. Any other error is a bug and panics.
 pub(crate) fn disk_result<T, E: std::fmt::Display>(disk: &SimDisk, result: Result<T, E>) -> Result<T, PowerCut> {
     match result {
         Ok(value) => Ok(value),
@@ -54,18 +54,18 @@ pub(crate) struct Process {
     replica: Replica<u64>,
     wal: Wal,
     turn_is_due: bool,
-    /// When the replica's own deadline, if it is before the next tick, has a turn taken.
+    /// The replica's own deadline for which a turn is scheduled, if it is before the next tick.
     alarm_us: u64,
-    /// What the log's write and sync is under way of.
+    /// The batch whose write and sync is under way.
     in_log: Option<LogBatch>,
     /// Requests that came while the process stood still.
     requests: Vec<usize>,
     pub(crate) paused_until_us: u64,
-    /// While it is later than now, syncs take this long.
+    /// Until the first time, syncs take longer by the second.
     pub(crate) slow_disk: (u64, u64),
 }
 
-/// What a process is made of.
+/// The parts of a process.
 pub(crate) struct Parts {
     pub(crate) host: usize,
     pub(crate) boot: u64,
@@ -112,7 +112,7 @@ impl Process {
         }
     }
 
-    /// Applies what a start replays, and begins.
+    /// Applies the replayed entries, and begins.
     pub(crate) fn begin(&mut self, env: &mut Env) -> Result<(), PowerCut> {
         self.drain(env)?;
         let now = now(env);
@@ -125,29 +125,30 @@ impl Process {
         self.replica.status()
     }
 
-    /// Why it must end, if that is proven.
+    /// The proof that the member's log was lost, if there is one.
     pub(crate) fn proof(&self) -> Option<Proof> {
         self.machine.proof
     }
 
-    /// Whether everything that was ever applied here can be looked at.
+    /// Whether the store has everything up to `index`.
     pub(crate) fn has_applied(&self, index: u64) -> bool {
         self.machine.applier.applied_index() >= index && self.machine.applier.can_capture()
     }
 
-    /// A message from a peer.
+    /// Receives a message from a peer.
     pub(crate) fn receive(&mut self, env: &mut Env, message: api::raftpb::Message) {
         self.machine.inputs.messages.push((message, ()));
         self.wake(env);
     }
 
-    /// A message to this peer was lost.
+    /// Notes that a message to this peer was lost.
     pub(crate) fn unreachable(&mut self, env: &mut Env, id: u64) {
         self.machine.inputs.unreachable.push(id);
         self.wake(env);
     }
 
-    /// A snapshot of another member is here, whole and checked. `transfer` is told what becomes of it.
+    /// Receives a snapshot of another member, whole and checked. `transfer` is the number under which the result is
+    /// reported.
     pub(crate) fn receive_snapshot(
         &mut self,
         env: &mut Env,
@@ -160,13 +161,13 @@ impl Process {
         self.wake(env);
     }
 
-    /// A snapshot that this member has sent arrived, or did not.
+    /// Notes whether a snapshot that this member has sent has arrived.
     pub(crate) fn snapshot_sent(&mut self, env: &mut Env, to: u64, ok: bool) {
         self.machine.inputs.snapshots_sent.push((to, ok));
         self.wake(env);
     }
 
-    /// A request from a client.
+    /// Receives a request from a client.
     pub(crate) fn request(&mut self, env: &mut Env, operation: usize) {
         if self.paused_until_us > env.now_us {
             self.requests.push(operation);
@@ -176,7 +177,7 @@ impl Process {
         self.wake(env);
     }
 
-    /// What the thread of a connection does with a request.
+    /// Handles a request on the thread of its connection.
     fn take_request(&mut self, env: &mut Env, operation: usize) {
         let machine = &mut self.machine;
         let id = env.history.operations[operation].request_id;
@@ -205,7 +206,7 @@ impl Process {
         }
     }
 
-    /// Has consensus take a turn soon: what arrives until then shares it.
+    /// Schedules a turn of consensus soon: arrivals until then share it.
     pub(crate) fn wake(&mut self, env: &mut Env) {
         if !std::mem::replace(&mut self.turn_is_due, true) {
             let pause_us = self.paused_until_us.saturating_sub(env.now_us);
@@ -214,7 +215,7 @@ impl Process {
         }
     }
 
-    /// The consensus thread has time.
+    /// Takes a turn on the consensus thread.
     pub(crate) fn turn(&mut self, env: &mut Env) -> Result<(), PowerCut> {
         self.turn_is_due = false;
         if self.paused_until_us > env.now_us {
@@ -224,7 +225,7 @@ impl Process {
         for operation in std::mem::take(&mut self.requests) {
             self.take_request(env, operation);
         }
-        // Otherwise everything waits until the disk is done, or until the clock takes the turn.
+        // If the thread is blocked, everything waits until the disk is done or the timer takes the turn.
         if self.is_blocked(env) { Ok(()) } else { self.take_turn(env) }
     }
 
@@ -239,8 +240,8 @@ impl Process {
         self.drain(env)
     }
 
-    /// The clock's thread: it ends what takes too long, and stands in for consensus when that waits for the disk. A clock that stands
-    /// still for a while ticks once for all that it missed.
+    /// Runs the timer thread: it ends requests that take too long, and stands in for consensus while that waits for the
+    /// disk. After a pause it ticks once for all missed ticks.
     pub(crate) fn tick(&mut self, env: &mut Env) -> Result<(), PowerCut> {
         if self.paused_until_us > env.now_us {
             return Ok(());
@@ -267,7 +268,7 @@ impl Process {
         }
     }
 
-    /// Whether nobody but [`Process::tick`] may take a turn.
+    /// Whether only [`Process::tick`] may take a turn.
     fn is_blocked(&self, env: &Env) -> bool {
         self.in_log.is_some()
             && match env.plan.form {
@@ -277,7 +278,7 @@ impl Process {
             }
     }
 
-    /// Does all the work there is, and answers what can be answered.
+    /// Does all pending work, and sends the answers that are ready.
     fn drain(&mut self, env: &mut Env) -> Result<(), PowerCut> {
         loop {
             let now = now(env);
@@ -307,20 +308,20 @@ impl Process {
         }
     }
 
-    /// The apply thread gets to a batch.
+    /// Applies the next batch on the apply thread.
     pub(crate) fn apply_next(&mut self, env: &mut Env) -> Result<(), PowerCut> {
         self.machine.apply_next(env)?;
         self.wake(env);
         Ok(())
     }
 
-    /// The thread of the captured checkpoint runs.
+    /// Writes the captured checkpoint on its thread.
     pub(crate) fn write_checkpoint(&mut self, env: &mut Env) -> Result<(), PowerCut> {
         self.machine.write_checkpoint(env)?;
         self.release_log()
     }
 
-    /// Compaction, rewriting and spare segments, as the slow threads do them.
+    /// Runs compaction, rewriting and the preparation of spare segments, as the slow threads do.
     pub(crate) fn maintain(&mut self, env: &mut Env) -> Result<(), PowerCut> {
         self.machine.maintain(env)?;
         if env.random.chance(50) {
@@ -329,7 +330,7 @@ impl Process {
         Ok(())
     }
 
-    /// Whatever was asked of this process and not answered.
+    /// Ends the process: all unanswered requests have an unknown outcome.
     pub(crate) fn abandon(mut self, env: &mut Env) {
         self.replica.end(&mut Shell { machine: &mut self.machine, env });
         let replica::Inputs { urgent, proposals, conf_changes, reads, .. } = std::mem::take(&mut self.machine.inputs);

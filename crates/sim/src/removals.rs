@@ -2,11 +2,11 @@
 
 use disk::sim::Random;
 
-/// Of so many voters none is removed. Of two voters neither can go for good before it is sure that the other has heard of it, which no
-/// fault may prevent: that is the operator's business, and so it is left out here.
+/// No voter is removed from this number of voters or fewer. One of two voters may only go for good once the other
+/// certainly knows of the removal, whatever faults occur. The operator must see to that, so it is left out here.
 pub(crate) const VOTERS_KEPT: usize = 2;
 
-/// Removals that come in pairs. Their choices are kept apart from those of the rest, so that other seeds run as they did.
+/// Removals in pairs. Their random choices are separate from all others, so that other seeds run as before.
 #[derive(Default)]
 pub(crate) struct Removals {
     random: Option<Random>,
@@ -14,7 +14,7 @@ pub(crate) struct Removals {
 
 impl Removals {
     const STREAM: u64 = 0x0dd_ba11_2e55;
-    /// Of the runs in which members come and go.
+    /// Percentage of the runs with configuration changes.
     const PERCENT: u64 = 30;
 
     pub(crate) fn new(seed: u64) -> Removals {
@@ -22,7 +22,7 @@ impl Removals {
         Removals { random: random.chance(Removals::PERCENT).then_some(random) }
     }
 
-    /// Another voter to be removed together with `first`, and the host that it is asked of.
+    /// Another voter to remove together with `first`, and the host that gets the request.
     pub(crate) fn second(&mut self, first: u64, voters: &[u64], hosts: &[usize]) -> Option<(u64, usize)> {
         let random = self.random.as_mut()?;
         let others: Vec<u64> = voters.iter().copied().filter(|id| *id != first).collect();

@@ -9,14 +9,14 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What a run without a violation came to.
+/// The figures of a run without a violation.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Client operations.
     pub counts: Counts,
     /// Faults, by kind.
     pub faults: BTreeMap<Kind, u64>,
-    /// Members at the end and on the way.
+    /// Members of the run, including those that were removed.
     pub members: u64,
     /// Entries committed.
     pub entries: u64,
@@ -26,24 +26,24 @@ pub struct Report {
     pub restarts: u64,
     /// Members that were set back to an older copy of their directory.
     pub set_back: u64,
-    /// Those of them that ended for it.
+    /// Members that ended because of that.
     pub ended_lost: u64,
-    /// Those of them that ended because a heartbeat named another term than the entry at its commit index has in the copy.
+    /// Members that ended because a heartbeat named a term other than that of the copy's entry at its commit index.
     pub ended_replaced: u64,
     /// Steps.
     pub events: u64,
     /// Virtual time.
     pub simulated_us: u64,
-    /// From the last fault to the first acknowledged write, as the check at the end found it.
+    /// Time from the repair of all faults to the first acknowledged write.
     pub recovery_us: u64,
 }
 
-/// What a seed found.
+/// A violation that a seed has found.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// The seed.
     pub seed: u64,
-    /// What is wrong, and where it was noticed.
+    /// The violated rule, and the place of its check.
     pub message: String,
 }
 

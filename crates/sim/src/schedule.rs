@@ -4,24 +4,24 @@ use crate::operation::Answer;
 use api::raftpb;
 use std::collections::BTreeMap;
 
-/// Everything that can happen next. Events that name a `boot` are void once that process is gone.
+/// An event that can happen next. Events with a `boot` are void once that process is gone.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A member's clock ticks.
     Tick { host: usize, boot: u64 },
-    /// A member looks at what has arrived.
+    /// A member takes a turn of consensus.
     Turn { host: usize, boot: u64 },
-    /// A message reaches a member, whichever process of it runs then.
+    /// A message reaches a member, in any process of it that runs then.
     Deliver { from: u64, to: usize, message: Box<raftpb::Message> },
-    /// The log's write and sync are over.
+    /// The log's write and sync are done.
     LogDone { host: usize, boot: u64 },
-    /// The apply thread has got to the next batch.
+    /// The apply thread starts the next batch.
     Apply { host: usize, boot: u64 },
-    /// The thread that writes a captured checkpoint gets to run.
+    /// The thread of a captured checkpoint writes it.
     Checkpoint { host: usize, boot: u64 },
     /// Slices of compaction and rewriting, spare segments.
     Maintain { host: usize, boot: u64 },
-    /// A piece of a snapshot arrives, or does not.
+    /// A piece of a snapshot arrives or is lost.
     Transfer { number: u64 },
     /// A client begins its next operation.
     Client { client: usize },
@@ -31,19 +31,19 @@ pub(crate) enum Event {
     Answered { operation: usize, answer: Box<Answer> },
     /// A client gives up waiting.
     GiveUp { operation: usize },
-    /// Something goes wrong.
+    /// A fault begins.
     Fault,
-    /// A fault with this number is over.
+    /// The fault with this number ends.
     Heal { number: u64 },
     /// A stopped member is started.
     Start { host: usize },
     /// A removed member ends.
     Leave { host: usize, boot: u64 },
-    /// A directory is copied, or the copy is put back.
+    /// A disk is copied, or the copy is put back.
     SetBack,
-    /// A member whose log was lost is to be removed.
+    /// A member whose log was lost is removed.
     RemoveLost,
-    /// The end is checked again.
+    /// The final check is repeated.
     Finale,
 }
 

@@ -17,26 +17,26 @@ use api::raftpb;
 use disk::sim::{Random, SimDisk};
 use replica::Proof;
 
-/// Keeps the choices of this fault apart from those of the rest, so that other seeds run as they did.
+/// Separates this fault's random choices from all others, so that other seeds run as before.
 const STREAM: u64 = 0x5e7b_acc0_ffee;
-/// Of the runs that can have this fault.
+/// Percentage of the runs that can have this fault.
 const PERCENT: u64 = 30;
-/// Time between looks whether the copy can be put back.
+/// Time between checks whether the copy can be put back.
 const RETRY_US: u64 = 20_000;
 
-/// What happens to the member of one run that is set back.
+/// The state of the fault that sets a member back.
 #[derive(Default)]
 pub(crate) struct SetBack {
     random: Option<Random>,
     /// The member, and the older state of its disk.
     copy: Option<(usize, SimDisk)>,
-    /// The member, once the copy was put back.
+    /// The host of the member, once the copy was put back.
     victim: Option<usize>,
-    /// What its log had on the disk until then: it has acknowledged no more than that.
+    /// The member's log on the disk until then: it has acknowledged no more than that.
     lost: Shadow,
-    /// It was proven, and the member ended.
+    /// The proof that ended the member.
     pub(crate) proof: Option<Proof>,
-    /// The operation that removes it.
+    /// The operation that removes the member.
     removal: Option<usize>,
 }
 
@@ -52,14 +52,14 @@ impl World {
     /// Decides when the copy is made.
     pub(crate) fn plan_set_back(&mut self) {
         let plan = &self.env.plan;
-        // A member that is not there any more takes a vote with it, so nobody else may be added or removed meanwhile.
+        // A member that has ended leaves its vote missing, so no member may be added or removed meanwhile.
         let can_be = plan.founders >= 3 && !plan.changes_members() && self.env.options.mutation.is_none();
         let Some(random) = self.set_back.random.as_mut().filter(|_| can_be) else { return };
         let at_us = 1_200_000 + random.below(1_500_000);
         self.env.after(at_us, Event::SetBack);
     }
 
-    /// Makes the copy, or puts it back as soon as that is harmless.
+    /// Makes the copy, or puts it back as soon as the others hold everything that this member has promised.
     pub(crate) fn set_back(&mut self) {
         if self.finale.has_begun() {
             return;
@@ -82,9 +82,10 @@ impl World {
         self.env.after(delay_us, Event::SetBack);
     }
 
-    /// Whether all other voters have on their disks what this member may have promised (its whole log, its term, and all that is committed), and
-    /// follow the leader of that term, who knows what this member has acknowledged. A voter that still stands in that term could be elected
-    /// as a second leader: this member has forgotten its vote.
+    /// Whether all other voters have on their disks what this member may have promised (its whole log, its term, and
+    /// all that is committed), and follow the leader of that term, which knows what this member has acknowledged. A
+    /// voter that is still a candidate in that term could be elected as a second leader, since this member has
+    /// forgotten its vote.
     fn is_known_to_others(&self, host: usize) -> bool {
         let (ledger, id) = (&self.env.ledger, self.hosts[host].id);
         let Some(process) = &self.hosts[host].process else { return false };
@@ -115,7 +116,7 @@ impl World {
         *self.faults.counts.entry(Kind::SetBack).or_default() += 1;
     }
 
-    /// A member says that its log is proven to be lost.
+    /// Ends a member that reports a proof that its log was lost.
     pub(crate) fn end_lost(&mut self, host: usize, proof: Proof) {
         trace!(self.env, "{host} ends: {proof}");
         assert!(self.set_back.victim == Some(host), "host {host} ends, and was never set back: {proof}");
@@ -130,19 +131,19 @@ impl World {
                     && lost.holds(acknowledged, theirs)
                     && self.hosts[host].process.as_ref().is_some_and(replaces)
             }
-            // The copy is a state that the member was in, so what is committed in it is committed everywhere.
+            // The copy is a former state of the member, so entries that are committed in it are committed everywhere.
             Proof::Contradicted { .. } => false,
         };
         assert!(is_true, "{proof}");
         self.set_back.proof = Some(proof);
-        // Marked on its disk: nothing runs there any more.
+        // The disk is marked, so no process runs on it any more.
         let machine = &mut self.hosts[host];
         machine.is_gone = true;
         machine.kill(&mut self.env);
         self.remove_lost();
     }
 
-    /// Sees to it that a member that has ended is removed, as an operator would.
+    /// Removes a member that has ended, as an operator would.
     pub(crate) fn remove_lost(&mut self) {
         let Some(host) = self.set_back.victim.filter(|_| self.set_back.proof.is_some()) else { return };
         let id = self.hosts[host].id;
@@ -158,15 +159,15 @@ impl World {
         self.env.after(300_000, Event::RemoveLost);
     }
 
-    /// What a run with this fault came to: whether the copy was put back, whether the member has ended, and whether that was because of an
-    /// entry of another term in the copy.
+    /// The outcome of a run with this fault: whether the copy was put back, whether the member has ended, and whether
+    /// that was because of an entry of another term in the copy.
     pub(crate) fn set_back_outcome(&self) -> (u64, u64, u64) {
         let SetBack { victim, proof, .. } = &self.set_back;
         let is_replaced = matches!(proof, Some(Proof::Replaced { .. }));
         (u64::from(victim.is_some()), u64::from(proof.is_some()), u64::from(is_replaced))
     }
 
-    /// A member that has ended takes part in nothing.
+    /// Checks that a member that has ended does nothing more.
     pub(crate) fn check_lost(&self) {
         let ended = self.set_back.victim.filter(|_| self.set_back.proof.is_some());
         assert!(ended.is_none_or(|host| self.hosts[host].process.is_none()), "{ended:?} runs although its log is lost");

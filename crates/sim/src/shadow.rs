@@ -3,7 +3,7 @@
 /// A log as terms by index. Unlike the real one it is never trimmed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shadow {
-    /// What a snapshot or a checkpoint stands for: index and term of its last entry.
+    /// Index and term of the last entry that a snapshot or checkpoint covers.
     base: (u64, u64),
     terms: Vec<u64>,
 }
@@ -26,7 +26,7 @@ impl Shadow {
         }
     }
 
-    /// Starts again behind a snapshot, unless the log holds its last entry: then what is behind it stays.
+    /// Restarts the log behind a snapshot. If the log contains the snapshot's last entry, the entries behind it stay.
     pub(crate) fn restart(&mut self, index: u64, term: u64) {
         if self.term(index) != Some(term) {
             *self = Shadow { base: (index, term), terms: Vec::new() };
@@ -37,7 +37,7 @@ impl Shadow {
         self.terms.last().map_or(self.base, |term| (self.base.0 + self.terms.len() as u64, *term))
     }
 
-    /// The term of the entry at `index`; `None` when it is not there, or covered by the base.
+    /// The term of the entry at `index`; `None` if the log does not have it or the base covers it.
     pub(crate) fn term(&self, index: u64) -> Option<u64> {
         match index.checked_sub(self.base.0)? {
             0 => Some(self.base.1),
@@ -45,7 +45,7 @@ impl Shadow {
         }
     }
 
-    /// Whether the entry is there, or part of what the base stands for.
+    /// Whether the log has the entry, or the base covers it.
     pub(crate) fn holds(&self, index: u64, term: u64) -> bool {
         index < self.base.0 || self.term(index) == Some(term)
     }

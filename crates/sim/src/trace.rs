@@ -3,19 +3,20 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A trace being written. Clones share it, so that it outlives a run that ends in a panic. One that is off costs a comparison.
+/// A trace that is being written. Clones share its lines, so that they outlive a run that ends in a panic. A trace that
+/// is off costs a comparison.
 #[derive(Clone, Default)]
 pub struct Trace {
     text: Option<Arc<Mutex<String>>>,
 }
 
 impl Trace {
-    /// Keeps nothing.
+    /// A trace that keeps no lines.
     pub fn off() -> Trace {
         Trace::default()
     }
 
-    /// Keeps every line.
+    /// A trace that keeps every line.
     pub fn on() -> Trace {
         Trace { text: Some(Arc::default()) }
     }
@@ -37,7 +38,7 @@ impl Trace {
     }
 }
 
-/// Writes a line into the trace of an [`Env`](crate::env::Env); its arguments are not even formatted when there is none.
+/// Writes a line into the trace of an [`Env`](crate::env::Env); its arguments are not formatted if the trace is off.
 macro_rules! trace {
     ($env:expr, $($argument:tt)*) => {
         if $env.trace.is_on() {

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::{Export, Intake, IntakeError, Prepared};
 
-/// While a snapshot is being installed, its sender looks so often whether the receiver is still there.
+/// Time between the sender's checks that the receiver still runs, while a snapshot is being installed.
 const LOOK_US: u64 = 50_000;
 
 /// Transfers under way.
@@ -19,7 +19,7 @@ const LOOK_US: u64 = 50_000;
 pub(crate) struct Transfers {
     running: BTreeMap<u64, Transfer>,
     next: u64,
-    /// Whole snapshots that arrived.
+    /// Snapshots that arrived completely.
     pub(crate) arrived: u64,
     pub(crate) broken: u64,
 }
@@ -27,7 +27,7 @@ pub(crate) struct Transfers {
 struct Transfer {
     message: raftpb::Message,
     export: Arc<Export>,
-    /// Host and process.
+    /// Host and `boot` of the sender.
     from: (usize, u64),
     to: (usize, u64),
     piece_bytes: usize,
@@ -35,22 +35,22 @@ struct Transfer {
 }
 
 enum Stage {
-    /// The checkpoint is on its way.
+    /// The checkpoint is being sent.
     Begin,
     Pieces(Box<Intake>),
-    /// The receiver's consensus has it, and says when it is installed.
+    /// The receiver's consensus has the snapshot, and reports when it is installed.
     Installing,
 }
 
-/// How a step went.
+/// The result of a step.
 enum Step {
     On(Stage),
-    /// Not taken, or taken: `true`.
+    /// The transfer is over; `true` if the receiver has taken the snapshot.
     Over(bool),
 }
 
 impl World {
-    /// A leader's message asks for a snapshot to be sent.
+    /// Begins to send a snapshot, as a leader's message requests.
     pub(crate) fn begin_transfer(&mut self, message: raftpb::Message, export: Arc<Export>) {
         let addresses = &self.env.addresses;
         let (Some(&from), Some(&to)) = (addresses.get(&message.from()), addresses.get(&message.to())) else { return };
@@ -58,7 +58,7 @@ impl World {
         let index = export.index();
         let from = (from, sender.boot);
         let to = (to, self.hosts[to].process.as_ref().map_or(0, |process| process.boot));
-        // Few enough for even the slowest link to be done within a second or two.
+        // The pieces are large enough for even the slowest link to finish within a second or two.
         let least_bytes = export.segment_bytes() / 50;
         let piece_bytes = (200 + self.env.random.below(20_000)).max(least_bytes) as usize;
         let number = self.transfers.next;
@@ -69,11 +69,11 @@ impl World {
         self.next_piece(number);
     }
 
-    /// The next piece is on its way; a lost one is noticed when nothing comes.
+    /// Sends the next piece. A lost one is noticed because nothing arrives.
     fn next_piece(&mut self, number: u64) {
         let Some(transfer) = self.transfers.running.get(&number) else { return };
         let link = (transfer.from.0, transfer.to.0);
-        // A stream sends what is lost again, so only a broken link matters.
+        // A stream repeats lost bytes, so only a broken link matters.
         let delay_us = if self.env.network.passes(link.0, link.1) && self.env.network.passes(link.1, link.0) {
             self.env.between(self.env.plan.delay_us)
         } else {
@@ -82,7 +82,7 @@ impl World {
         self.env.after(delay_us, Event::Transfer { number });
     }
 
-    /// A piece arrives.
+    /// Handles the arrival of a piece.
     pub(crate) fn transfer(&mut self, number: u64) {
         let Some(mut transfer) = self.transfers.running.remove(&number) else { return };
         let link = (transfer.from.0, transfer.to.0);
@@ -116,7 +116,7 @@ impl World {
             Stage::Begin => match transfer.export.checkpoint() {
                 Ok(checkpoint) => Intake::begin(&store, transfer.message.from(), &checkpoint)
                     .map(|intake| Stage::Pieces(Box::new(intake))),
-                // The sender's disk has lost power, which the sender will notice itself.
+                // The sender's disk has lost power; the sender notices that itself.
                 Err(_) if self.hosts[transfer.from.0].disk.is_cut() => return Step::Over(false),
                 Err(error) => panic!("a snapshot cannot be sent: {error}"),
             },
@@ -145,7 +145,8 @@ impl World {
         }
     }
 
-    /// Only what the receiver has meanwhile, a later transfer, and a power cut may end one.
+    /// Checks why the receiver refuses a piece. The reason may only be newer data at the receiver, a later transfer, or
+    /// a power cut.
     fn refuse(&mut self, transfer: &Transfer, error: IntakeError) -> Step {
         let (host, boot) = transfer.to;
         trace!(self.env, "{host} does not take the snapshot: {error}");
@@ -159,11 +160,11 @@ impl World {
         Step::Over(false)
     }
 
-    /// The snapshot is whole: its receiver's consensus takes it when it has time.
+    /// Passes the complete snapshot to the receiver's consensus.
     fn hand_in(&mut self, number: u64, transfer: &Transfer, prepared: Prepared) {
         let (host, boot) = transfer.to;
         if self.env.plan.cuts_in_write() && self.env.random.chance(15) {
-            // Somewhere between the first file of the new state and the log's word of it.
+            // The power may be cut anywhere between the first file of the snapshot and the log's record of it.
             let steps = self.env.random.below(12);
             let disk = &self.hosts[host].disk;
             disk.cut_at(disk.operations() + steps);
@@ -175,7 +176,7 @@ impl World {
         });
     }
 
-    /// The receiver has said what became of a snapshot. Its sender may have given up.
+    /// Handles the receiver's result of a snapshot. The sender may have given up.
     pub(crate) fn installed(&mut self, number: u64, ok: bool) {
         self.transfers.arrived += u64::from(ok);
         if let Some(transfer) = self.transfers.running.remove(&number) {

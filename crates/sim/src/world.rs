@@ -19,10 +19,10 @@ use crate::transfer::Transfers;
 use disk::sim::Random;
 use std::collections::BTreeMap;
 
-/// Events that one run may take.
+/// Limit of events of one run.
 const EVENTS_MAX: u64 = 2_000_000;
 
-/// Everything there is.
+/// The whole simulated world: members, clients and faults.
 pub(crate) struct World {
     pub(crate) env: Env,
     pub(crate) hosts: Vec<Host>,
@@ -153,7 +153,7 @@ impl World {
         }
     }
 
-    /// What came of the event beyond the member it happened to.
+    /// Handles the effects of an event outside its own member.
     fn settle(&mut self) {
         for (from, to) in std::mem::take(&mut self.env.unreachable) {
             let Some(&host) = self.env.addresses.get(&from) else { continue };
@@ -169,7 +169,7 @@ impl World {
         }
     }
 
-    /// Lets a process do something that its disk may not survive.
+    /// Runs `act` on a process; the disk may lose power during it.
     pub(crate) fn with(
         &mut self,
         host: usize,
@@ -190,7 +190,7 @@ impl World {
     fn deliver(&mut self, from: u64, to: usize, message: api::raftpb::Message) {
         let Some(process) = &mut self.hosts[to].process else { return };
         if process.machine.removed.contains(&from) {
-            // Peers tell a removed member so.
+            // Peers tell a removed member that it is removed.
             if let Some(&host) = self.env.addresses.get(&from).filter(|host| self.can_leave(**host)) {
                 self.leave(host);
             }
@@ -200,8 +200,9 @@ impl World {
         process.receive(&mut self.env, message);
     }
 
-    /// Whether those that are left know that it was removed. One of two that goes before takes the vote with it that the other
-    /// needs to find out: operators wait for the answer before they take the machine away.
+    /// Whether a majority of the remaining members know of the removal. If one of two members stops before that, the
+    /// other lacks its vote and cannot learn of the removal: operators wait for the answer before they take the machine
+    /// away.
     fn can_leave(&self, host: usize) -> bool {
         let id = self.hosts[host].id;
         let Some((_, state)) = self.env.ledger.newest_conf_state() else { return false };
@@ -222,7 +223,7 @@ impl World {
         machine.kill(&mut self.env);
     }
 
-    /// Hosts that belong to a member that was not removed.
+    /// Hosts whose member has not left.
     pub(crate) fn living(&self) -> impl Iterator<Item = usize> + use<> {
         let living: Vec<usize> = self.hosts.iter().filter(|host| !host.is_gone).map(|host| host.index).collect();
         living.into_iter()
@@ -267,7 +268,7 @@ impl World {
         self.clients[client].waits_for = None;
         self.clients[client].learn(&operation.request, answer);
         let refused = matches!(answer, Answer::Refused);
-        // Once there were enough, clients only keep the faults company.
+        // After enough operations, clients go on slowly until there were enough faults.
         let has_enough = self.env.history.counts.begun >= self.env.plan.operations;
         let rest_us = if has_enough { 150_000 } else { 0 };
         let pause_us = self.env.between(self.env.plan.think_us) + rest_us + if refused { 30_000 } else { 0 };

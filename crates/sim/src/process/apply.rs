@@ -10,7 +10,7 @@ use api::{Message, raftpb};
 use std::time::Duration;
 use store::{Response, Sink};
 
-/// What applying a batch gave.
+/// The results of applying a batch.
 #[derive(Default)]
 struct Outcomes {
     done: Vec<(u64, u64, Result<Response, api::Error>)>,
@@ -30,7 +30,7 @@ impl Sink for Outcomes {
 }
 
 impl Machine {
-    /// Applies in place, or has the apply thread do it.
+    /// Applies entries in place, or queues them for the apply thread.
     pub(super) fn apply(&mut self, env: &mut Env, entries: Vec<raftpb::Entry>) -> Result<(), PowerCut> {
         let was_idle = self.applying.is_idle();
         match self.applying.offer(entries, || ()) {
@@ -48,7 +48,7 @@ impl Machine {
         env.after(delay_us, Event::Apply { host: self.host, boot: self.boot });
     }
 
-    /// The apply thread gets to a batch.
+    /// Applies the next batch on the apply thread.
     pub(super) fn apply_next(&mut self, env: &mut Env) -> Result<(), PowerCut> {
         let Some((entries, _)) = self.applying.take() else { return Ok(()) };
         self.apply_normal(env, &entries)?;
@@ -108,7 +108,7 @@ impl Machine {
         let index = entry.index();
         let is_first = env.ledger.applies(self.id, index, done.as_ref().map(|(_, result)| result));
         if is_first {
-            // Taken out and put back: the model asks the ledger for the entry.
+            // The model is taken out and put back, because it needs the ledger while it is changed.
             if let Some(mut model) = env.history.model.take() {
                 env.ledger.teach(&mut model, index, done.as_ref().map(|(_, result)| result));
                 env.history.model = Some(model);
@@ -160,7 +160,7 @@ impl Machine {
     }
 }
 
-/// A lease that ends without a client's wish must not have been renewed.
+/// Checks the end of an expired lease: it must not have been renewed.
 fn note_expiry(env: &Env, request_id: u64, entry: &raftpb::Entry, result: &Result<Response, api::Error>) {
     let Some(operation) = env.history.of_request(request_id) else { return };
     let operation = &env.history.operations[operation];

@@ -9,7 +9,7 @@ use api::{Message, raftpb};
 use replica::{LogBatch, LogChange, Member, Role, Status, Work};
 
 impl Machine {
-    /// Work that Raft has for this member, before any of it is done.
+    /// Checks Raft's work for this member before any of it is done.
     pub(super) fn check_work(&mut self, env: &mut Env, raft: &Member, work: &Work) {
         trace!(
             env,
@@ -44,8 +44,8 @@ impl Machine {
         }
     }
 
-    /// What must be true of a member that leads, before it says anything as a leader. A sole voter wins its election before its own
-    /// vote is on the disk, and is silent until then: if it loses power before, it has never led.
+    /// Checks a member that leads, before it sends a message as a leader. A sole voter wins its election before its own
+    /// vote is on the disk, and is silent until then: if it loses power first, it has never led.
     fn check_leader(&mut self, env: &mut Env, status: &Status) {
         let is_durable = env.ledger.durable.get(&self.id).is_some_and(|durable| durable.term >= status.term);
         if status.role == Role::Leader && self.leads_in != status.term && is_durable {
@@ -54,7 +54,7 @@ impl Machine {
         }
     }
 
-    /// Compares where it stands with where it stood.
+    /// Compares the member's status with its last one.
     pub(super) fn check_status(&mut self, env: &mut Env, status: &Status) {
         if let Some(last) = self.last_status {
             assert!(last.term <= status.term, "{:x} goes from term {} to {}", self.id, last.term, status.term);
@@ -71,7 +71,7 @@ impl Machine {
         self.last_status = Some(*status);
     }
 
-    /// What a leader knows of the others.
+    /// Checks a leader's progress of the other members.
     pub(super) fn check_progress(&self, env: &Env, raft: &Member) {
         for other in raft.progress() {
             assert!(
@@ -84,7 +84,7 @@ impl Machine {
         }
     }
 
-    /// A batch is in the log: entries that are on a disk are facts.
+    /// Notes a batch that is in the log: its entries are on a disk.
     pub(super) fn check_durable(&self, env: &mut Env, batch: &LogBatch) {
         for LogChange { snapshot, entries, hard_state, must_sync } in batch.changes() {
             let durable = env.ledger.durable.entry(self.id).or_default();
@@ -96,7 +96,7 @@ impl Machine {
                 (durable.term, durable.vote) = (state.term(), state.vote());
             }
             if let Some(state) = hard_state {
-                // What was only written is synced with whatever is synced next.
+                // State that was only written is synced with the next sync.
                 durable.written_commit = durable.written_commit.max(state.commit());
             }
             if must_sync {

@@ -10,8 +10,8 @@ use replica::{LogBatch, Mistake};
 use super::machine::Shell;
 
 impl Process {
-    /// Writes what the replica has for the log, with nothing else on its way there. Answers whether that is done already, because nothing
-    /// needed a sync, and there may be more.
+    /// Writes the replica's next batch to the log. No other batch may be under way. Returns true if the batch is
+    /// already done because it needed no sync: then there may be another one.
     pub(super) fn write_log(&mut self, env: &mut Env) -> bool {
         let batch = self.replica.take_log_batch(now(env));
         if batch.is_empty() {
@@ -24,14 +24,14 @@ impl Process {
         }
         self.in_log = Some(batch);
         let slow_us = if self.slow_disk.0 > env.now_us { self.slow_disk.1 } else { 0 };
-        // A mistake that nobody has time to suffer from is none.
+        // The planted mistake needs time to have an effect, so syncs are slower then.
         let careless = env.options.mutation == Some(Mutation::Replica(Mistake::AcknowledgesBeforeSync));
         let sync_us = env.between(env.plan.sync_us) + slow_us + if careless { 2_000 } else { 0 };
         env.after(sync_us, Event::LogDone { host: self.machine.host, boot: self.boot });
         false
     }
 
-    /// Write and sync are over.
+    /// Completes the write and sync of the log.
     pub(crate) fn log_done(&mut self, env: &mut Env) -> Result<(), PowerCut> {
         let Some(batch) = self.in_log.take() else { return Ok(()) };
         disk_result(&self.machine.disk, self.wal.commit(true))?;
@@ -48,7 +48,7 @@ impl Process {
         self.replica.persisted(&mut Shell { machine: &mut self.machine, env }, batch);
     }
 
-    /// What a finished checkpoint allows, once nobody else writes.
+    /// Frees the part of the log that a finished checkpoint covers, once no other write is under way.
     pub(super) fn release_log(&mut self) -> Result<(), PowerCut> {
         if self.in_log.is_none()
             && let Some((snapshot, older_index)) = self.machine.release.take()

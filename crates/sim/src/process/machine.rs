@@ -36,7 +36,7 @@ pub(crate) struct Read {
     pub(crate) asked_us: u64,
 }
 
-/// Everything of a process but its replica and its log.
+/// Everything of a process except its replica and its log.
 pub(crate) struct Machine {
     pub(crate) host: usize,
     pub(crate) boot: u64,
@@ -45,12 +45,12 @@ pub(crate) struct Machine {
     pub(crate) store: Arc<Store>,
     pub(crate) disk: SimDisk,
     pub(crate) lessor: Lessor,
-    /// What consensus has not looked at yet.
+    /// Arrivals that consensus has not taken yet.
     pub(crate) inputs: Inputs<(), Waiter, Read, u64>,
     pub(crate) pending: Pending<Waiter>,
     reads: ReadIndex<Read>,
     pub(crate) applying: ApplyQueue<()>,
-    /// What the threads of connections know.
+    /// The status that the threads of connections see.
     pub(crate) published: Status,
     pub(crate) checkpoint: CheckpointDue,
     pub(crate) captured: Option<CheckpointJob>,
@@ -58,16 +58,16 @@ pub(crate) struct Machine {
     /// The log as Raft has it.
     pub(crate) log: Shadow,
     pub(crate) last_status: Option<Status>,
-    /// The last term in which it led with its vote on the disk.
+    /// The last term in which the member led with its vote on the disk.
     pub(crate) leads_in: u64,
     pub(crate) removed: BTreeSet<u64>,
-    /// It knows who the members are: from its checkpoint, or because it has replayed it.
+    /// Whether the member knows the configuration, from its checkpoint or from replayed entries.
     knows_members: bool,
     pub(crate) proof: Option<Proof>,
 }
 
 impl Machine {
-    /// Around `raft` and `wal`, which it leaves to others.
+    /// Makes the machine around a member and a log, and returns these two for the process.
     pub(super) fn new(env: &Env, parts: Parts) -> (Machine, Member, Wal) {
         let Parts { host, boot, id, raft, applier, wal, disk, log } = parts;
         let store = applier.store().clone();
@@ -99,7 +99,7 @@ impl Machine {
         (machine, raft, wal)
     }
 
-    /// Ends what takes too long.
+    /// Ends requests that take too long.
     pub(super) fn expire(&mut self, env: &mut Env) {
         let Some(before_ms) = (env.now_us / 1000).checked_sub(env.plan.request_timeout_us / 1000) else { return };
         for late in self.pending.expire(before_ms) {
@@ -110,19 +110,19 @@ impl Machine {
         }
     }
 
-    /// The member has been out of touch for too long to say who leads.
+    /// Reports no leader any more: the member has been without contact for too long.
     pub(super) fn lose_leader(&mut self) {
         (self.published.serves_reads, self.published.leader) = (false, 0);
         self.published.role = replica::Role::Follower;
     }
 
-    /// Answers a read that may be answered now.
+    /// Answers a read whose read index is complete.
     pub(super) fn answer_read(&mut self, env: &mut Env, read: &Read) {
         match env.history.operations[read.operation].request.clone() {
             Request::Read { range, .. } => self.read(env, read.operation, &range),
             Request::KeepAlive { lease } => {
                 self.lessor.confirm(read.asked_us / 1000);
-                // Only who keeps the deadlines knows of it.
+                // Only the leader keeps the deadline.
                 let answer = match self.lessor.renew(lease, env.now_us / 1000) {
                     Some(ttl_seconds) => Answer::Renewed { lease, ttl_seconds },
                     None => Answer::Refused,
@@ -156,7 +156,8 @@ impl Machine {
         renewed.is_some()
     }
 
-    /// The message that comes with a snapshot, with the members that this process knows if it is to make that mistake.
+    /// The message that comes with a snapshot. If this mistake is planted, its configuration is replaced by this
+    /// process's own.
     pub(super) fn misread(&self, env: &Env, mut message: Message) -> Message {
         if env.options.mutation == Some(Mutation::Replica(Mistake::SkipsSnapshotMembers))
             && let Some(metadata) = message.snapshot.as_mut().and_then(|snapshot| snapshot.metadata.as_mut())
@@ -167,7 +168,7 @@ impl Machine {
         message
     }
 
-    /// Who belongs to the cluster has changed.
+    /// Notes that the configuration has changed.
     pub(super) fn note_members(&mut self, env: &mut Env) {
         self.knows_members = true;
         self.removed = self.store.members().removed;
@@ -214,14 +215,15 @@ impl replica::Shell for Shell<'_> {
         let machine = &*self.machine;
         trace!(self.env, "{} refuses a message of {from:x}: {error}", machine.host);
         let is_claim = matches!(error, replica::Error::Message(refusal) if refusal.is_claim());
-        // One that was set back to before its first checkpoint believes nobody until it has replayed who the members are.
+        // A member that was set back to before its first checkpoint trusts no claim until it has replayed the
+        // configuration.
         let is_new = is_claim && !machine.knows_members;
-        // What honest members send is never refused; a log that lost its end would be.
+        // Messages of honest members are never refused; those of a member whose log has lost its end would be.
         assert!(is_new, "{:x} refuses a message of {from:x}: {error}", machine.id);
     }
 
     fn send(&mut self, messages: Vec<Message>) {
-        // Whoever is told may answer clients with it.
+        // A member that hears of this commit index may answer clients with the entries up to it.
         if self.machine.published.serves_local_reads() {
             let applied = self.machine.applier.applied_index();
             let told = messages.iter().map(|message| message.commit()).max().unwrap_or_default();
@@ -248,7 +250,7 @@ impl replica::Shell for Shell<'_> {
     }
 
     fn wait_for_applied(&mut self, index: Option<u64>) -> bool {
-        // Every batch that is applied has a turn taken.
+        // Every applied batch is followed by a turn, so nothing needs to be registered.
         index.is_none_or(|index| self.applied() < index)
     }
 
@@ -269,7 +271,7 @@ impl replica::Shell for Shell<'_> {
         disk_result(&machine.disk, machine.applier.install(prepared))?;
         machine.checkpoint.taken(index, Duration::from_micros(self.env.now_us));
         trace!(self.env, "{} installed the snapshot at {index}", machine.host);
-        // As Raft has them, which took them from the message and not from the data.
+        // The configuration in Raft comes from the message and not from the data.
         let conf_state = metadata.conf_state.clone().unwrap_or_default();
         self.env.ledger.restored_members(machine.id, index, &conf_state);
         self.env.ledger.hash(machine.id, index, machine.store.hash());
@@ -291,7 +293,7 @@ impl replica::Shell for Shell<'_> {
     }
 
     fn end_proposals(&mut self, waiters: Vec<Waiter>, error: api::Error) {
-        // These say that nothing has happened, and nothing will.
+        // These errors mean that the request has no effect, now or later.
         let is_refusal = matches!(
             error,
             api::Error::TooManyRequests | api::Error::NotPrimaryLessor | api::Error::MemberNotEnoughStarted
@@ -352,7 +354,7 @@ impl replica::Shell for Shell<'_> {
     fn makes(&self, mistake: Mistake) -> bool {
         let Some(Mutation::Replica(planted)) = self.env.options.mutation else { return false };
         let is_here = match mistake {
-            // Some members, and not those who found the cluster with it.
+            // Only some members skip changes, and not those of the founding entries.
             Mistake::SkipsConfChange => self.machine.host % 2 == 1 && self.applied() >= 10,
             _ => true,
         };
