@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 /// Batches up to this size are applied in place when nothing is being applied.
 pub const APPLY_IN_PLACE_ENTRIES_MAX: usize = 16;
 
-/// What waits to be applied. `T` is a point in time.
+/// Committed entries that wait to be applied. `T` is a point in time.
 pub struct ApplyQueue<T> {
     in_place_entries_max: usize,
     batches: VecDeque<Vec<Entry>>,
@@ -21,7 +21,7 @@ pub struct ApplyQueue<T> {
     since: Option<T>,
     bytes: usize,
     is_busy: bool,
-    /// Consensus waits for there to be nothing left.
+    /// Whether consensus waits until the queue is idle.
     is_awaited: bool,
 }
 
@@ -38,7 +38,7 @@ impl<T> ApplyQueue<T> {
         }
     }
 
-    /// Queues what was committed, or gives it back to be applied in place.
+    /// Queues committed entries, or returns them for applying in place.
     pub fn offer(&mut self, mut entries: Vec<Entry>, now: impl FnOnce() -> T) -> Option<Vec<Entry>> {
         if entries.len() <= self.in_place_entries_max && self.is_idle() {
             return Some(entries);
@@ -52,7 +52,8 @@ impl<T> ApplyQueue<T> {
         None
     }
 
-    /// The next batch, and since when it has been waiting. It counts as being applied until [`ApplyQueue::done`].
+    /// The next batch, and since when it has been waiting. The batch counts as being applied until
+    /// [`ApplyQueue::done`].
     pub fn take(&mut self) -> Option<(Vec<Entry>, Option<T>)> {
         let entries = self.batches.pop_front()?;
         self.bytes = 0;
@@ -60,18 +61,18 @@ impl<T> ApplyQueue<T> {
         Some((entries, self.since.take()))
     }
 
-    /// The batch is applied. Answers whether consensus waits for that, because nothing is left.
+    /// Notes that the batch is applied. Returns whether the queue is idle now and consensus waits for that.
     pub fn done(&mut self) -> bool {
         self.is_busy = false;
         self.batches.is_empty() && std::mem::take(&mut self.is_awaited)
     }
 
-    /// Whether nothing waits to be applied, nor is being applied.
+    /// Whether no entry waits to be applied or is being applied.
     pub fn is_idle(&self) -> bool {
         self.batches.is_empty() && !self.is_busy
     }
 
-    /// The same. If it is not, [`ApplyQueue::done`] tells when it is.
+    /// Like [`ApplyQueue::is_idle`]. If the queue is not idle, [`ApplyQueue::done`] returns true when it is.
     pub fn is_idle_or_tells(&mut self) -> bool {
         self.is_awaited = !self.is_idle();
         !self.is_awaited

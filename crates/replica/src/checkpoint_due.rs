@@ -5,15 +5,15 @@ use std::time::Duration;
 /// How often checkpoints are written.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckpointPace {
-    /// After this many applied entries,
+    /// Number of applied entries after which a checkpoint is due.
     pub entries: u64,
-    /// but never sooner than this after the last one,
+    /// Least time between two checkpoints.
     pub gap: Duration,
-    /// and never later than this when something changed.
+    /// Longest time after the last checkpoint until the next one, if something changed.
     pub age_max: Duration,
 }
 
-/// The checkpoint that is there or being written, and when the next one is due. One is written at a time.
+/// The last checkpoint, complete or being written, and when the next one is due. One is written at a time.
 pub struct CheckpointDue {
     pace: CheckpointPace,
     index: u64,
@@ -21,12 +21,12 @@ pub struct CheckpointDue {
 }
 
 impl CheckpointDue {
-    /// There is one of the entry `index`.
+    /// Starts with a checkpoint as of the entry `index`.
     pub fn new(pace: CheckpointPace, index: u64, now: Duration) -> CheckpointDue {
         CheckpointDue { pace, index, taken: now }
     }
 
-    /// Whether the state as of `applied` is to be captured, if that is possible. `wants` makes it due sooner.
+    /// Whether a checkpoint as of `applied` is due. `wants` makes it due sooner.
     pub fn is_due(&self, applied: u64, wants: bool, now: Duration) -> bool {
         let age = now.saturating_sub(self.taken);
         let behind = applied.saturating_sub(self.index);
@@ -34,13 +34,13 @@ impl CheckpointDue {
         is_due && age >= self.pace.gap
     }
 
-    /// It was captured as of `index`, or a snapshot was installed, which is as good.
+    /// Notes that a checkpoint was captured as of `index`, or that a snapshot was installed, which is equivalent.
     pub fn taken(&mut self, index: u64, now: Duration) {
         self.index = index;
         self.taken = now;
     }
 
-    /// Whether something was applied that it does not have.
+    /// Whether entries were applied that the checkpoint does not cover.
     pub fn is_behind(&self, applied: u64) -> bool {
         applied > self.index
     }

@@ -5,20 +5,21 @@ use crate::shell::leads_for_sure;
 use crate::{Note, Now, Shell};
 use std::time::Duration;
 
-/// Sent to a follower that is far behind, and how often: 64 MiB per second, in parts that take the leader half a millisecond.
+/// Bytes sent at a time to a follower that is far behind. With the pause below that is 64 MiB per second, in parts that
+/// take the leader half a millisecond.
 const LAGGING_BYTES: u64 = 128 << 10;
 const LAGGING_PAUSE: Duration = Duration::from_millis(2);
-/// How long the consensus of a lease's end may take before it is proposed again.
+/// Time after which the end of a lease is proposed again if it is not applied.
 const REVOKE_RETRY_MS: u64 = 3_000;
 
-/// What is to be done about a log whose disk does not answer.
+/// What to do about a log whose disk does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stall {
     /// Nothing: it answers.
     None,
     /// No follower needs this member. Its clients' requests must end in time ([`Replica::keep_time`]).
     Waits {
-        /// It has heard of no leader for so long that it must report none.
+        /// Whether the member has heard from no leader for so long that it must report none.
         is_lost: bool,
     },
     /// Others follow this member: another thread must take its turns meanwhile ([`Replica::stand_in`]).
@@ -26,12 +27,12 @@ pub enum Stall {
 }
 
 impl<C> Replica<C> {
-    /// When there is something to do even if nothing arrives.
+    /// The time of the next work even if nothing arrives.
     pub fn deadline(&self) -> Duration {
         self.next_lagging.map_or(self.next_tick, |lagging| lagging.min(self.next_tick))
     }
 
-    /// Does what is due by the clock. Answers whether it ticked, at the latest a heartbeat after the last time.
+    /// Does the work that is due by the clock. Returns whether it ticked; it ticks every heartbeat.
     pub fn tick_if_due<S: Shell<Source = C>>(&mut self, shell: &mut S, now: Now) -> bool {
         self.send_lagging(now);
         if now.at < self.next_tick {
@@ -43,7 +44,7 @@ impl<C> Replica<C> {
             shell.note(Note::HeartbeatLate(took));
         }
         self.last_tick = now.at;
-        // After a stall one tick replaces all that were missed: nothing else could happen meanwhile either.
+        // After a stall one tick replaces all missed ones: nothing else could happen meanwhile either.
         self.next_tick = now.at.saturating_add(heartbeat);
         self.note_active(now);
         self.raft.tick();
@@ -67,8 +68,8 @@ impl<C> Replica<C> {
     }
 
     fn end_expired_leases<S: Shell<Source = C>>(&mut self, shell: &mut S, now: Now) {
-        // The status of now, not of the last settle: after a stall the messages of another leader came in just before this. A proposal
-        // that is forwarded to that leader could end a lease that is kept alive there.
+        // This needs the current status, not that of the last settle: after a stall, messages of another leader may
+        // have been taken just before. A proposal forwarded to that leader could end a lease that is kept alive there.
         if !leads_for_sure(&self.raft.status()) {
             return;
         }
@@ -79,14 +80,14 @@ impl<C> Replica<C> {
         }
         let mut batch = Vec::with_capacity(expired.len());
         for lease in expired {
-            // One that does not end now is due again after a while.
+            // A lease that does not end now is due again later.
             batch.extend(shell.revoke(lease));
         }
         shell.note(Note::LeasesExpired(batch.len()));
         self.proposals.add_now(shell, &mut self.raft, batch, now);
     }
 
-    /// What a log that is being synced asks for.
+    /// What to do while the log is being synced.
     pub fn stall(&self, now: Now) -> Stall {
         let stalled = self.stalled(now);
         if self.syncing_since.is_none() || stalled < self.options.heartbeat {
@@ -96,7 +97,7 @@ impl<C> Replica<C> {
         if self.leads_others() {
             return Stall::Leads;
         }
-        // A follower that cannot write hears of no leader either, and its clients are to know.
+        // A follower that cannot write hears from no leader either, and its clients must learn that.
         Stall::Waits { is_lost: stalled > self.options.election_timeout.saturating_mul(2) && !is_alone }
     }
 
@@ -109,9 +110,9 @@ impl<C> Replica<C> {
         self.syncing_since.map_or(Duration::ZERO, |since| now.at.saturating_sub(since))
     }
 
-    /// A leader's turn while its log waits for the disk: heartbeats are sent, and reads are answered. What that brings for the log stays
-    /// in [`Replica::take_log_batch`] until the disk is back. After an election timeout leadership is transferred, after two the leader
-    /// steps down. Returns whether the clock ticked.
+    /// Takes a leader's turn while its log waits for the disk: sends heartbeats and answers reads. Entries that this
+    /// adds for the log stay for [`Replica::take_log_batch`] until the disk is back. After an election timeout
+    /// leadership is transferred, after two the leader steps down. Returns whether the clock ticked.
     pub fn stand_in<S: Shell<Source = C>>(
         &mut self,
         shell: &mut S,

@@ -13,12 +13,14 @@ struct Deadline {
     expires_ms: u64,
 }
 
-/// How a new leader takes the leases over.
+/// How a new leader takes over the leases.
 #[derive(Clone, Copy, Debug)]
 pub struct Takeover {
-    /// Every lease lives this much longer (an election timeout): no member counted while there was no leader.
+    /// Every lease lives this much longer (an election timeout), since no member counted the time while there was no
+    /// leader.
     pub extension_ms: u64,
-    /// Leases that end within any second. Those that were renewed together, or were due while there was no leader, would all end at once.
+    /// Limit of leases that end within any second. Otherwise leases that were renewed together, or were due while there
+    /// was no leader, would all end at once.
     pub per_second_max: usize,
 }
 
@@ -27,21 +29,21 @@ pub struct Takeover {
 pub struct Lessor {
     primary: bool,
     extension_ms: u64,
-    /// When the last answered question was asked whether this member still leads.
+    /// When the last leadership confirmation that was answered was requested.
     confirmed_ms: Option<u64>,
-    /// When one was last asked because [`Lessor::wants_confirmation`] said so.
+    /// When a confirmation was last requested because of [`Lessor::wants_confirmation`].
     asked_ms: u64,
     deadlines: HashMap<i64, Deadline>,
     due: BinaryHeap<Reverse<(u64, i64)>>,
-    /// Leases whose time left is on its way to the log, or there, with the number of the checkpoint.
+    /// Leases whose remaining time is in the log or on its way there, with the number of the checkpoint.
     noted: HashMap<i64, u64>,
-    /// Checkpoints begun.
+    /// Number of checkpoints begun.
     checkpoints: u64,
 }
 
 impl Lessor {
-    /// Takes over: every lease lives for its remaining time and the extension, and longer where too many would end together.
-    /// `leases` yields id, granted and remaining seconds (0 for "all of it").
+    /// Takes over the leases: every lease lives for its remaining time and the extension, and longer if too many would
+    /// end together. `leases` yields id, granted and remaining seconds (0 for "all of it").
     pub fn promote(&mut self, leases: impl Iterator<Item = (i64, i64, i64)>, takeover: Takeover, now_ms: u64) {
         self.demote();
         self.primary = true;
@@ -53,7 +55,7 @@ impl Lessor {
         self.spread(takeover.per_second_max.max(1));
     }
 
-    /// Moves deadlines back until no second has more than `per_second_max` of them.
+    /// Postpones deadlines until no second has more than `per_second_max` of them.
     fn spread(&mut self, per_second_max: usize) {
         if self.deadlines.len() <= per_second_max {
             return;
@@ -73,23 +75,24 @@ impl Lessor {
         self.due = ends.into_iter().map(Reverse).collect();
     }
 
-    /// It was confirmed that this member leads, by a read index that was asked for at `asked_ms`.
+    /// Notes that this member leads, as confirmed by a read index that was requested at `asked_ms`.
     pub fn confirm(&mut self, asked_ms: u64) {
         if self.primary {
             self.confirmed_ms = self.confirmed_ms.max(Some(asked_ms));
         }
     }
 
-    /// Whether leases may be renewed without asking anybody.
+    /// Whether leases may be renewed without asking other members.
     ///
-    /// Another leader could only have been elected after the last confirmation was asked for. It gives every lease its whole
-    /// time and an extension from then on, so until an extension has passed, no promise made here is longer than what the other
-    /// one grants. Half of it is left to the answer's way to the client.
+    /// Another leader can only have been elected after the last confirmation was requested. It gives every lease its
+    /// whole time and an extension from then on. So until an extension has passed, no promise made here is longer than
+    /// the time that the other leader grants. Half of the extension is left for the answer's way to the client.
     pub fn is_confirmed(&self, now_ms: u64) -> bool {
         self.confirmed_ms.is_some_and(|asked_ms| now_ms.saturating_sub(asked_ms) <= self.extension_ms / 2)
     }
 
-    /// Whether a confirmation is to be asked for, so that there is a new one before the last is too old. True once for each.
+    /// Whether to request a confirmation, so that there is a new one before the last is too old. Returns true once for
+    /// each.
     pub fn wants_confirmation(&mut self, now_ms: u64) -> bool {
         let last_ms = self.asked_ms.max(self.confirmed_ms.unwrap_or(0));
         let wants = self.primary && now_ms.saturating_sub(last_ms) >= self.extension_ms / 4;
@@ -104,19 +107,19 @@ impl Lessor {
         *self = Lessor::default();
     }
 
-    /// Whether deadlines are kept here.
+    /// Whether this member keeps the deadlines.
     pub fn is_primary(&self) -> bool {
         self.primary
     }
 
-    /// A lease was granted.
+    /// Notes that a lease was granted.
     pub fn grant(&mut self, id: i64, ttl_seconds: i64, now_ms: u64) {
         if self.primary {
             self.set(id, ttl_seconds, now_ms, ttl_seconds);
         }
     }
 
-    /// A lease was revoked.
+    /// Notes that a lease was revoked.
     pub fn revoke(&mut self, id: i64) {
         self.deadlines.remove(&id);
         self.noted.remove(&id);
@@ -142,8 +145,9 @@ impl Lessor {
         long.map(|(id, _)| *id).collect()
     }
 
-    /// Seconds left of those of the leases that are not expired, for a checkpoint. It must be proposed before other threads look at these
-    /// leases: a renewal from now on finds its lease in [`Lessor::noted`], and takes the checkpoint back by a later entry of the log.
+    /// The seconds left of those leases that have not expired, for a checkpoint. It must be proposed before other
+    /// threads use these leases: from now on a renewal finds its lease in [`Lessor::noted`], and revokes the checkpoint
+    /// by a later entry of the log.
     pub fn note(&mut self, leases: &[i64], now_ms: u64) -> Vec<(i64, i64)> {
         self.checkpoints = self.checkpoints.saturating_add(1);
         let left = leases.iter().filter_map(|id| Some((*id, self.remaining_seconds(*id, now_ms)?)));
@@ -152,13 +156,13 @@ impl Lessor {
         left
     }
 
-    /// The number of the last checkpoint that was begun with this lease and has not been taken back.
+    /// The number of the last checkpoint with this lease that was begun and has not been revoked.
     pub fn noted(&self, id: i64) -> Option<u64> {
-        // Most members never write one.
+        // Most members never write a checkpoint.
         if self.noted.is_empty() { None } else { self.noted.get(&id).copied() }
     }
 
-    /// The log has forgotten what this checkpoint said of a lease.
+    /// Notes that a checkpoint of a lease was revoked in the log.
     pub fn forgotten(&mut self, id: i64, checkpoint: u64) {
         if self.noted.get(&id) == Some(&checkpoint) {
             self.noted.remove(&id);
@@ -276,10 +280,10 @@ mod tests {
         lessor.grant(7, 600, 0);
         assert_eq!(lessor.noted(7), None);
         assert_eq!(lessor.note(&[7], 100_000), [(7, 500)]);
-        // It is not in the log yet, but a renewal must already know of it.
+        // The checkpoint is not in the log yet, but a renewal must already know of it.
         assert_eq!(lessor.renew(7, 101_000), Some(600));
         let first = lessor.noted(7).expect("it is on its way");
-        // What is noted later is of the renewed time, but has to be taken back by the next renewal.
+        // A later checkpoint has the renewed time, but must be revoked by the next renewal.
         assert_eq!(lessor.note(&[7], 102_000), [(7, 599)]);
         lessor.forgotten(7, first);
         let second = lessor.noted(7).expect("the second checkpoint");

@@ -3,7 +3,7 @@
 use api::{raftpb, walpb};
 use wal::{EntryRef, Wal};
 
-/// One piece of it, as Raft hands it out.
+/// The work for the log of one piece of Raft's work.
 pub(crate) struct LogWork {
     pub(crate) number: u64,
     /// A snapshot that was installed: the log restarts after it.
@@ -11,11 +11,11 @@ pub(crate) struct LogWork {
     pub(crate) entries: Vec<raftpb::Entry>,
     pub(crate) hard_state: Option<raftpb::HardState>,
     pub(crate) must_sync: bool,
-    /// To peers, once it is durable.
+    /// Messages for peers, to be sent once the work is durable.
     pub(crate) messages: Vec<raftpb::Message>,
 }
 
-/// Everything one turn has for the log: one write, one sync, then [`Replica::persisted`](crate::Replica::persisted).
+/// The work of one turn for the log: one write, one sync, then [`Replica::persisted`](crate::Replica::persisted).
 #[derive(Default)]
 pub struct LogBatch {
     pub(crate) work: Vec<LogWork>,
@@ -30,17 +30,17 @@ pub struct LogChange<'a> {
     pub entries: &'a [raftpb::Entry],
     /// Term, vote and commit index.
     pub hard_state: Option<&'a raftpb::HardState>,
-    /// It has to be synced; otherwise what changed may wait for the next sync.
+    /// Whether the change must be synced; otherwise it may wait for the next sync.
     pub must_sync: bool,
 }
 
 impl LogBatch {
-    /// Whether there is nothing.
+    /// Whether the batch is empty.
     pub fn is_empty(&self) -> bool {
         self.work.is_empty()
     }
 
-    /// Whether the log must be synced before the batch counts as persisted. Without it, what is written may wait for the next sync.
+    /// Whether the log must be synced before the batch counts as persisted. Otherwise it may wait for the next sync.
     pub fn must_sync(&self) -> bool {
         self.work.iter().any(|work| work.must_sync)
     }
@@ -55,7 +55,7 @@ impl LogBatch {
         self.work.iter().flat_map(|work| &work.entries).map(|entry| entry.data().len()).sum()
     }
 
-    /// What it changes in the log, in order.
+    /// The changes of the log, in order.
     pub fn changes(&self) -> impl Iterator<Item = LogChange<'_>> {
         self.work.iter().map(|work| LogChange {
             snapshot: work.snapshot.as_ref(),
@@ -65,7 +65,7 @@ impl LogBatch {
         })
     }
 
-    /// Puts it into the log's buffer. Nothing reaches the disk before the log is committed.
+    /// Appends the batch to the log's buffer. Nothing reaches the disk before the log is committed.
     pub fn append_to(&self, wal: &mut Wal) {
         for work in &self.work {
             if let Some(snapshot) = &work.snapshot {

@@ -5,12 +5,13 @@ use crate::consensus::{Mode, Status};
 use crate::replica::Replica;
 
 impl<C> Replica<C> {
-    /// Forgets entries in memory. Some stay for followers that lag; a member alone needs none of them. However far they lag, what stays
-    /// is bounded in bytes.
+    /// Trims the entries in memory. Some stay for followers that lag; a member alone needs none. However far followers
+    /// lag, the bytes that stay are limited.
     pub(crate) fn trim(&mut self, status: &Status, now: Now) {
         let keep = if status.sole_voter { 0 } else { self.options.catchup_entries };
         let is_due = self.raft.log_len() as u64 > keep.saturating_add(self.options.trim_entries);
-        // Entries after a snapshot that is being sent: without them the follower would need another snapshot at once.
+        // Entries behind a snapshot that is being sent are kept: otherwise the follower would need another snapshot at
+        // once.
         let sent = self.outgoing.keep_behind();
         let needed = if is_due { self.furthest_behind(now).into_iter().chain(sent).min() } else { sent };
         let bytes_max = match needed {
@@ -22,12 +23,12 @@ impl<C> Replica<C> {
             self.raft.trim(needed.map_or(below, |needed| below.min(needed)));
         }
         if self.raft.log_bytes() > bytes_max {
-            // A little more, or it would be looked for after each entry.
+            // Trims a little more than necessary, so that this does not happen after each entry.
             self.raft.trim(self.raft.trim_to_fit(bytes_max.saturating_sub(bytes_max / 16)));
         }
     }
 
-    /// The last entry that the slowest of the members has which answer and are not being sent a snapshot.
+    /// The last entry of the slowest member, among those that answer and are not being sent a snapshot.
     fn furthest_behind(&self, now: Now) -> Option<u64> {
         // Raft forgets after each election timeout which members were active.
         let patience = self.options.election_timeout.saturating_mul(2);

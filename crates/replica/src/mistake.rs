@@ -3,7 +3,7 @@
 /// A mistake that a change of this crate could make. [`Shell::makes`](crate::Shell::makes) switches it on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mistake {
-    /// Tells Raft that the log is durable, and sends what waits for that, before the sync.
+    /// Tells Raft before the sync that the log is durable, and sends the messages that wait for it.
     AcknowledgesBeforeSync,
     /// Sends votes and other answers that must wait for the log at once.
     VotesBeforeDurable,
@@ -15,13 +15,13 @@ pub enum Mistake {
     ReadsBeforeApplied,
     /// Proposes a request again as long as it is not answered.
     AppliesTwice,
-    /// Takes a snapshot over although the message that came with it names another configuration.
+    /// Installs a snapshot although the message that came with it names another configuration.
     SkipsSnapshotMembers,
-    /// Proposes a configuration change without a look at what those before it have left.
+    /// Proposes a configuration change without checking it against the result of the preceding changes.
     SkipsChangeRules,
     /// Forgets a configuration change in Raft when the store has it.
     SkipsConfChange,
-    /// Lets the removal of a member take effect before it is durable that it is committed.
+    /// Lets the removal of a member take effect before its commit is durable.
     ForgetsRemovals,
     /// A new leader takes leases over with the deadlines they would have without an extension, as of their grant.
     ForgetsRenewals,

@@ -7,6 +7,6 @@ use std::time::Duration;
 pub struct Now {
     /// The monotonic clock: ticks, and how long a disk has not answered.
     pub at: Duration,
-    /// The clock of leases, reads and time-outs, in milliseconds. Tests put it forward.
+    /// The clock of leases, reads and time-outs, in milliseconds. Tests can advance it.
     pub ms: u64,
 }

@@ -4,7 +4,7 @@ use crate::Now;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Classes of waiters that are counted apart, at most.
+/// Limit of classes of waiters that are counted separately.
 pub const CLASSES_MAX: usize = 8;
 
 /// The waiter of a proposal.
@@ -14,7 +14,7 @@ pub trait Waiter {
         false
     }
 
-    /// Which of the [`CLASSES_MAX`] classes it belongs to.
+    /// The waiter's class, one of [`CLASSES_MAX`].
     fn class(&self) -> usize {
         0
     }
@@ -44,7 +44,7 @@ impl<W> Default for Pending<W> {
 }
 
 impl<W: Waiter> Pending<W> {
-    /// Consensus has taken the proposal of this id.
+    /// Adds the waiter of a proposal that consensus has taken.
     pub fn add(&mut self, id: u64, waiter: W, taken: Now) {
         if let Some(depth) = self.depths.get_mut(waiter.class()) {
             *depth = depth.saturating_add(1);
@@ -77,7 +77,8 @@ impl<W: Waiter> Pending<W> {
         gone
     }
 
-    /// Takes those whose proposals were taken at or before `before_ms`: their time is over. What they proposed may still be applied.
+    /// Takes the waiters whose proposals were taken at or before `before_ms`: their time is over. The proposals may
+    /// still be applied.
     pub fn expire(&mut self, before_ms: u64) -> Vec<Waiting<W>> {
         let late = self.waiting.iter().filter(|(_, waiting)| waiting.taken.ms <= before_ms);
         let mut ids: Vec<u64> = late.map(|(id, _)| *id).collect();
@@ -85,7 +86,7 @@ impl<W: Waiter> Pending<W> {
         ids.into_iter().filter_map(|id| self.take(id)).collect()
     }
 
-    /// Takes everyone.
+    /// Takes all waiters.
     pub fn take_all(&mut self) -> Vec<W> {
         let mut all: Vec<(u64, W)> = self.waiting.drain().map(|(id, waiting)| (id, waiting.waiter)).collect();
         self.depths = [0; CLASSES_MAX];
@@ -93,17 +94,17 @@ impl<W: Waiter> Pending<W> {
         all.into_iter().map(|(_, waiter)| waiter).collect()
     }
 
-    /// Whether anybody waits for this one.
+    /// Whether this proposal has a waiter.
     pub fn waits(&self, id: u64) -> bool {
         self.waiting.contains_key(&id)
     }
 
-    /// How many wait, by class.
+    /// The number of waiters of each class.
     pub fn depths(&self) -> &[usize; CLASSES_MAX] {
         &self.depths
     }
 
-    /// How many wait.
+    /// The number of waiters.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 /// Bytes of held proposals that are proposed together.
 const RETRY_BYTES_MAX: usize = 1 << 20;
 
-/// An entry to be put into the log, and its waiter.
+/// A proposal for an entry, with its waiter.
 pub struct Proposal<W> {
     /// The request's id, as it stands in the entry.
     pub id: u64,
@@ -17,19 +17,19 @@ pub struct Proposal<W> {
     pub data: Bytes,
     /// The waiter.
     pub waiter: W,
-    /// It is proposed by the leader of this term or not at all. Only for urgent proposals.
+    /// Only the leader of this term may propose it. Only for urgent proposals.
     pub term: Option<u64>,
 }
 
-/// A configuration change, and its waiter. Its id is the request's.
+/// A configuration change, with its waiter. The change's id is the request's.
 pub struct ConfChangeProposal<W> {
     /// The change.
     pub change: raftpb::ConfChange,
-    /// Who waits.
+    /// The waiter.
     pub waiter: W,
 }
 
-/// What goes ahead of the others.
+/// A proposal that precedes the others.
 struct Urgent {
     id: u64,
     data: Bytes,
@@ -38,7 +38,7 @@ struct Urgent {
 }
 
 impl Urgent {
-    /// Whether a member of this status may propose it.
+    /// Whether a member of this status may propose the entry.
     fn is_for(&self, status: &Status) -> bool {
         self.term.is_none_or(|term| status.role == Role::Leader && status.term == term)
     }
@@ -49,19 +49,20 @@ enum Held {
     ConfChange(raftpb::ConfChange),
 }
 
-/// Proposals that no leader takes yet. Their waiters are in [`Pending`](crate::Pending) already, so that they end in time in any case.
-/// Proposals whose clients have gone are dropped: a request that has failed must not be applied later.
+/// Held proposals, which no leader takes yet. Their waiters are already in [`Pending`](crate::Pending), so that they
+/// end in time in any case. Proposals whose clients have gone are dropped: a request that has failed must not be
+/// applied later.
 #[derive(Default)]
 pub(crate) struct Proposals {
     held: VecDeque<(u64, Held)>,
-    /// Those that go ahead of them.
+    /// Held proposals that precede those in `held`.
     urgent: VecDeque<Urgent>,
-    /// Of the entries in `held`.
+    /// Bytes of the entries in `held`.
     bytes: usize,
 }
 
 impl Proposals {
-    /// Proposes what goes ahead of everything else.
+    /// Proposes the proposals that precede all others.
     pub(crate) fn add_urgent<S: Shell>(
         &mut self,
         shell: &mut S,
@@ -102,7 +103,7 @@ impl Proposals {
                         ids.push(urgent.id);
                         batch.push(urgent.data);
                     }
-                    // Else its client was told that it took too long.
+                    // Without a waiter the proposal is dropped: its client has got a time-out.
                 }
             });
             fail(shell, &outdated, Error::NotPrimaryLessor);
@@ -135,7 +136,7 @@ impl Proposals {
         }
     }
 
-    /// Holds what came in until the next turn.
+    /// Holds new proposals until the next turn.
     pub(crate) fn add_held<S: Shell>(
         &mut self,
         shell: &mut S,
@@ -148,7 +149,7 @@ impl Proposals {
         self.hold(shell, ids, batch);
     }
 
-    /// Proposes as the leader that this member is, or not at all.
+    /// Proposes only if this member leads.
     pub(crate) fn add_now<S: Shell>(
         &mut self,
         shell: &mut S,
@@ -178,7 +179,7 @@ impl Proposals {
     fn hold<S: Shell>(&mut self, shell: &mut S, ids: Vec<u64>, batch: Vec<Bytes>) {
         let mut refused = Vec::new();
         for (id, data) in ids.into_iter().zip(batch) {
-            // How many there may be was checked when they came.
+            // The number of changes was limited when they came.
             let bytes = self.bytes.saturating_add(data.len());
             if bytes > limits::PROPOSAL_QUEUE_BYTES_MAX {
                 refused.push(id);
@@ -190,7 +191,7 @@ impl Proposals {
         fail(shell, &refused, Error::TooManyRequests);
     }
 
-    /// Proposes what is held, if a leader takes it now.
+    /// Proposes the held proposals, if a leader takes them now.
     pub(crate) fn retry<S: Shell>(&mut self, shell: &mut S, raft: &mut Member) {
         self.retry_urgent(shell, raft);
         if self.held.is_empty() || !raft.takes_proposals() {
@@ -226,7 +227,7 @@ impl Proposals {
         }
     }
 
-    /// Takes what can be proposed in one step: entries, or one configuration change.
+    /// Takes the proposals for one step: entries, or one configuration change.
     fn next(
         &mut self,
         waits: impl Fn(u64) -> bool,
@@ -237,7 +238,7 @@ impl Proposals {
         let mut change = None;
         while let Some((id, next)) = self.held.front() {
             match next {
-                // No waiter is left: its client was told that it took too long.
+                // The proposal has no waiter left: its client has got a time-out.
                 _ if !waits(*id) => {}
                 Held::Entry(data) if bytes < RETRY_BYTES_MAX => {
                     bytes = bytes.saturating_add(data.len());
@@ -260,14 +261,14 @@ impl Proposals {
         change
     }
 
-    /// Ends those whose clients have given up.
+    /// Ends the proposals whose clients have given up.
     fn withdraw_gone<S: Shell>(&self, shell: &mut S) {
         let ids = self.urgent.iter().map(|urgent| urgent.id).chain(self.held.iter().map(|(id, _)| *id));
         let gone = shell.pending(|pending| pending.withdraw_gone(ids));
         end(shell, gone, Error::Timeout);
     }
 
-    /// Drops the proposals without a waiter, which frees their places.
+    /// Drops the held proposals without a waiter, which frees their places.
     pub(crate) fn tick<S: Shell>(&mut self, shell: &mut S) {
         if self.urgent.is_empty() && self.held.is_empty() {
             return;
@@ -281,7 +282,7 @@ impl Proposals {
     }
 }
 
-/// Notes the waiters; returns the ids and the entries.
+/// Registers the waiters; returns the ids and the entries.
 fn register<S: Shell>(shell: &mut S, proposals: Vec<Proposal<S::Waiter>>, now: Now) -> (Vec<u64>, Vec<Bytes>) {
     let mut batch: Vec<Bytes> = Vec::with_capacity(proposals.len());
     let mut ids = Vec::with_capacity(proposals.len());

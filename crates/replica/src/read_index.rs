@@ -7,7 +7,7 @@
 use crate::consensus::Member;
 use std::collections::{BTreeMap, VecDeque};
 
-/// An answer that takes longer than this is asked for again: a message may have been lost.
+/// A read index that is not answered within this time is requested again: a message may have been lost.
 const ASK_AGAIN_MS: u64 = 500;
 
 struct Waiting<R> {
@@ -27,7 +27,7 @@ pub struct ReadIndex<R> {
     asking: Vec<Waiting<R>>,
     /// For the answer to a read index, by its number, oldest first.
     asked: BTreeMap<u64, Asked<R>>,
-    /// For the store to apply an index.
+    /// Reads that wait until the store has applied an index.
     applying: VecDeque<(u64, Waiting<R>)>,
     count: usize,
 }
@@ -36,7 +36,7 @@ pub struct ReadIndex<R> {
 pub struct Late<R> {
     /// The reads.
     pub reads: Vec<R>,
-    /// Some of them never got an index.
+    /// Whether some of the reads never got an index.
     pub is_unasked: bool,
 }
 
@@ -47,17 +47,17 @@ impl<R> Default for ReadIndex<R> {
 }
 
 impl<R> ReadIndex<R> {
-    /// How many wait.
+    /// The number of waiting reads.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether none waits.
+    /// Whether no read waits.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Takes reads; gives those back that are more than `max`.
+    /// Adds reads; returns those above the limit `max`.
     pub fn add(&mut self, mut reads: Vec<R>, max: usize, now_ms: u64) -> Vec<R> {
         let room = max.saturating_sub(self.count);
         let refused = reads.split_off(room.min(reads.len()));
@@ -66,7 +66,7 @@ impl<R> ReadIndex<R> {
         refused
     }
 
-    /// Asks for one index on behalf of all that have none.
+    /// Requests one index for all reads that have none.
     pub fn ask(&mut self, raft: &mut Member, now_ms: u64) {
         if !self.asking.is_empty()
             && let Some(number) = raft.read_index()
@@ -85,12 +85,12 @@ impl<R> ReadIndex<R> {
     /// The leader has confirmed the index that these reads need.
     pub fn answered(&mut self, number: u64, index: u64) {
         let Some(asked) = self.asked.remove(&number) else { return };
-        // Answers come in order, but a question asked again may overtake one that is answered late.
+        // Answers come in order, but a repeated request may overtake one that is answered late.
         let index = self.applying.back().map_or(index, |(before, _)| index.max(*before));
         self.applying.extend(asked.reads.into_iter().map(|waiting| (index, waiting)));
     }
 
-    /// Takes the reads that wait for no more than `applied`, and says what the next one waits for.
+    /// Takes the reads whose index is at most `applied`. Also returns the index of the next one.
     pub fn due(&mut self, applied: u64) -> (Vec<R>, Option<u64>) {
         let mut due = Vec::new();
         while let Some((_, waiting)) = self.applying.pop_front_if(|(index, _)| *index <= applied) {
@@ -100,7 +100,8 @@ impl<R> ReadIndex<R> {
         (due, self.applying.front().map(|(index, _)| *index))
     }
 
-    /// There is another leader. Takes the reads that wait for the old leader's answer, and returns how many requests these were.
+    /// Called when the leader has changed. Takes the reads that wait for the old leader's answer, and returns the
+    /// number of their requests.
     pub fn leader_changed(&mut self, raft: &mut Member) -> (Vec<R>, usize) {
         raft.forget_reads();
         let asked = std::mem::take(&mut self.asked);
@@ -110,7 +111,7 @@ impl<R> ReadIndex<R> {
         (reads, questions)
     }
 
-    /// Asks again what was not answered: each question whose time is over, and no other.
+    /// Repeats each request whose time for an answer is over.
     pub fn tick(&mut self, raft: &mut Member, now_ms: u64) {
         while let Some(oldest) =
             self.asked.first_entry().filter(|oldest| oldest.get().at_ms.saturating_add(ASK_AGAIN_MS) <= now_ms)
@@ -139,7 +140,7 @@ impl<R> ReadIndex<R> {
         Late { reads: late.into_iter().map(|waiting| waiting.read).collect(), is_unasked }
     }
 
-    /// Takes all.
+    /// Takes all reads.
     pub fn take_all(&mut self) -> Vec<R> {
         let ReadIndex { asking, asked, applying, .. } = std::mem::take(self);
         let asked = asked.into_values().flat_map(|asked| asked.reads);

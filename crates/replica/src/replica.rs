@@ -9,22 +9,23 @@ use api::{limits, raftpb};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How a replica behaves.
+/// The options of a replica.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Time between ticks.
     pub heartbeat: Duration,
     /// How long others wait for a leader before they elect another.
     pub election_timeout: Duration,
-    /// The ticks that a start is ahead of an election timeout, since a leader that is there is heard of sooner.
+    /// Ticks by which the first election timeout after a start is shorter, since an existing leader is heard from
+    /// sooner.
     pub election_head_start_ticks: usize,
-    /// Applied entries that stay in memory for followers which lag.
+    /// Applied entries that stay in memory for followers that lag.
     pub catchup_entries: u64,
-    /// Applied entries beyond those that gather before they are forgotten.
+    /// Further applied entries that gather before they are trimmed.
     pub trim_entries: u64,
-    /// Bytes that the entries in memory may take, however far followers lag,
+    /// Limit of the bytes of entries in memory, however far followers lag.
     pub log_bytes_max: u64,
-    /// and while a follower that answers, or takes a snapshot, still needs them.
+    /// The limit while a follower that answers, or receives a snapshot, still needs the entries.
     pub log_sending_bytes_max: u64,
     /// Reads that may wait.
     pub reads_max: usize,
@@ -34,12 +35,12 @@ pub struct Options {
     pub lease_expiries_per_second_max: usize,
 }
 
-/// Everything that has arrived since the last turn. `M` is what the shell knows of a message, `W` waits for a proposal, `R` is a read, `C`
-/// brought a snapshot.
+/// Everything that has arrived since the last turn. `M` is the shell's mark of a message, `W` the waiter of a proposal,
+/// `R` a read, `C` the sender of a snapshot.
 pub struct Inputs<M, W, R, C> {
-    /// From peers. Never a snapshot: those come with their data, in `installs`.
+    /// Messages of peers. Snapshots are not among them: they come with their data, in `installs`.
     pub messages: Vec<(raftpb::Message, M)>,
-    /// Proposals that go ahead of the others, and are taken even if applying is far behind.
+    /// Proposals that precede the others, and are taken even if applying is far behind.
     pub urgent: Vec<Proposal<W>>,
     /// The other proposals.
     pub proposals: Vec<Proposal<W>>,
@@ -49,7 +50,7 @@ pub struct Inputs<M, W, R, C> {
     pub reads: Vec<R>,
     /// Peers to which a message was lost.
     pub unreachable: Vec<u64>,
-    /// Members that were sent a snapshot, and whether they have it.
+    /// Members that were sent a snapshot, and whether they have received it.
     pub snapshots_sent: Vec<(u64, bool)>,
     /// Snapshots that other members sent.
     pub installs: Vec<Install<C>>,
@@ -74,7 +75,7 @@ impl<M, W, R, C> Default for Inputs<M, W, R, C> {
 }
 
 impl<M, W, R, C> Inputs<M, W, R, C> {
-    /// Takes what clients wait for, and leaves the rest.
+    /// Takes the requests of clients and leaves the rest.
     pub fn take_clients(&mut self) -> Self {
         Inputs {
             urgent: std::mem::take(&mut self.urgent),
@@ -86,10 +87,10 @@ impl<M, W, R, C> Inputs<M, W, R, C> {
     }
 }
 
-/// [`Inputs`] with what a shell identifies its waiters, reads and snapshots by.
+/// [`Inputs`] with the types of a shell.
 pub type InputsOf<S> = Inputs<<S as Shell>::Mark, <S as Shell>::Waiter, <S as Shell>::Read, <S as Shell>::Source>;
 
-/// One member of a cluster, from the requests and messages that reach it to the store. `C` brought a snapshot.
+/// One member of a cluster, from the requests and messages that reach it to the store. `C` is the sender of a snapshot.
 pub struct Replica<C> {
     pub(crate) raft: Member,
     pub(crate) options: Options,
@@ -97,13 +98,13 @@ pub struct Replica<C> {
     pub(crate) proposals: Proposals,
     pub(crate) outgoing: Outgoing,
     pub(crate) incoming: Incoming<C>,
-    /// For the log, in order.
+    /// Work for the log, in order.
     pub(crate) unsynced: Vec<LogWork>,
     /// Since when the log's disk has been at work.
     pub(crate) syncing_since: Option<Duration>,
     pub(crate) next_tick: Duration,
     pub(crate) last_tick: Duration,
-    /// When followers that are far behind are sent more; there are some if it is set.
+    /// When followers that are far behind are sent more entries; `None` if there are none.
     pub(crate) next_lagging: Option<Duration>,
     /// When members were last known to be active; empty on one that does not lead.
     pub(crate) heard: BTreeMap<u64, Duration>,
@@ -142,12 +143,13 @@ impl<C> Replica<C> {
         self.raft.status()
     }
 
-    /// Whether the store was given all that is committed.
+    /// Whether the store was given all committed entries.
     pub fn has_handed_over_all(&self) -> bool {
         self.backlog.is_empty()
     }
 
-    /// Begins, once the log is replayed: a sole voter begins an election at once, other members wait shorter than usual.
+    /// Begins, once the log is replayed: a sole voter begins an election at once; other members wait for a shorter time
+    /// than usual.
     pub fn begin<S: Shell<Source = C>>(&mut self, shell: &mut S, now: Now) {
         self.next_tick = now.at.saturating_add(self.options.heartbeat);
         self.last_tick = now.at;
@@ -161,7 +163,7 @@ impl<C> Replica<C> {
         }
     }
 
-    /// Takes in what has arrived.
+    /// Takes everything that has arrived.
     pub fn accept<S: Shell<Source = C>>(&mut self, shell: &mut S, inputs: InputsOf<S>, now: Now) {
         let behind_bytes = shell.apply_queue_bytes().saturating_add(self.backlog.bytes());
         let is_behind = behind_bytes > limits::APPLY_QUEUE_BYTES_MAX;
@@ -169,7 +171,7 @@ impl<C> Replica<C> {
             match message.r#type() {
                 // A snapshot comes with its data or not at all.
                 raftpb::MessageType::MsgSnap => {}
-                // Sent again later.
+                // The leader sends the entries again later.
                 raftpb::MessageType::MsgApp if is_behind && !message.entries.is_empty() => {}
                 // An entry that cannot be applied would end every member.
                 raftpb::MessageType::MsgProp if is_behind || !is_applicable(&message) => {
@@ -204,8 +206,8 @@ impl<C> Replica<C> {
         }
     }
 
-    /// Ends clients' requests in time, and does nothing else, while a member that does not lead waits for the disk of its log. Of the
-    /// inputs only what clients wait for is taken.
+    /// Ends clients' requests in time, and does nothing else, while a member that does not lead waits for the disk of
+    /// its log. Takes only the requests of clients from `inputs`.
     pub fn keep_time<S: Shell<Source = C>>(&mut self, shell: &mut S, inputs: InputsOf<S>, now: Now) {
         self.proposals.add_held(shell, inputs.urgent, inputs.proposals, now);
         self.proposals.add_conf_changes(shell, inputs.conf_changes, now);
@@ -226,7 +228,7 @@ impl<C> Replica<C> {
         }
     }
 
-    /// Gives Raft a message of a peer, or one that came with a snapshot, which has no mark.
+    /// Passes a message of a peer to Raft. A message that came with a snapshot has no mark.
     pub(crate) fn step<S: Shell<Source = C>>(
         &mut self,
         shell: &mut S,
@@ -255,7 +257,7 @@ impl<C> Replica<C> {
     }
 }
 
-/// Whether all that another member proposes can be read as a request.
+/// Whether all proposals in another member's message can be decoded as requests.
 fn is_applicable(message: &raftpb::Message) -> bool {
     let is_request = |entry: &raftpb::Entry| entry.data.as_ref().is_none_or(store::is_request);
     message.entries.iter().filter(|entry| entry.r#type() == raftpb::EntryType::EntryNormal).all(is_request)

@@ -3,41 +3,41 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// After the second failure; doubled by each further one.
+/// The pause after the second failure; each further one doubles it.
 const WAIT_MIN: Duration = Duration::from_millis(200);
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Members to whom sending failed.
+/// Members to which sending has failed.
 #[derive(Default)]
 pub(crate) struct Retries(BTreeMap<u64, Retry>);
 
 #[derive(Default)]
 struct Retry {
-    /// After the next failure.
+    /// The pause after the next failure.
     wait: Duration,
     due: Option<Duration>,
 }
 
 impl Retries {
-    /// It failed once more. It is tried again when [`Retries::due`] names the member.
+    /// Notes that sending to a member failed. It is repeated when [`Retries::due`] names the member.
     pub(crate) fn failed(&mut self, id: u64, now: Duration) {
         let retry = self.0.entry(id).or_default();
         retry.due = Some(now.saturating_add(retry.wait));
         retry.wait = retry.wait.saturating_mul(2).clamp(WAIT_MIN, WAIT_MAX);
     }
 
-    /// It worked.
+    /// Notes that sending to a member succeeded.
     pub(crate) fn succeeded(&mut self, id: u64) {
         self.0.remove(&id);
     }
 
-    /// Members for whom it is time, each once.
+    /// Members whose pause is over, each once.
     pub(crate) fn due(&mut self, now: Duration) -> Vec<u64> {
         let due = self.0.iter_mut().filter_map(|(id, retry)| retry.due.take_if(|due| *due <= now).map(|_| *id));
         due.collect()
     }
 
-    /// Nothing is sent any more.
+    /// Forgets all failures.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }

@@ -29,19 +29,19 @@ pub trait Shell {
     /// The reads that wait.
     fn read_index<T>(&mut self, look: impl FnOnce(&mut ReadIndex<Self::Read>) -> T) -> T;
 
-    /// Whether [`Shell::read_index`] has any. Asked every turn, so it should cost no lock.
+    /// Whether [`Shell::read_index`] has any reads. Called every turn, so it should not take a lock.
     fn has_reads(&self) -> bool;
 
     /// The deadlines of leases, and the store that has the leases themselves.
     fn lessor<T>(&mut self, look: impl FnOnce(&mut Lessor, &Store) -> T) -> T;
 
-    /// Raft has taken a message of a peer, or found it outdated.
+    /// Called when Raft has taken a message of a peer, or found it outdated.
     fn message_taken(&mut self, raft: &Member, mark: Self::Mark);
 
-    /// A message of `from` was refused. One that came with a snapshot has no mark.
+    /// Called when a message of `from` was refused. A message that came with a snapshot has no mark.
     fn message_refused(&mut self, from: u64, mark: Option<Self::Mark>, error: &Error);
 
-    /// Messages to peers: at once, and without waiting for any of them.
+    /// Sends messages to peers at once, without waiting for any of them.
     fn send(&mut self, messages: Vec<Message>);
 
     /// Sends the snapshot that `message` names. [`Inputs::snapshots_sent`](crate::Inputs::snapshots_sent) brings the result.
@@ -53,56 +53,60 @@ pub trait Shell {
     /// Bytes of the entries that wait to be applied.
     fn apply_queue_bytes(&self) -> usize;
 
-    /// Whether the store has applied all it was given. If not, a turn is taken when that has changed.
+    /// Whether the store has applied all entries that it was given. If not, the shell takes a turn once it has.
     fn is_store_idle_or_tells(&mut self) -> bool;
 
-    /// Has a turn taken when the store has applied `index`; `None` cancels that. `false`: it is applied already.
+    /// Makes the shell take a turn when the store has applied `index`; `None` cancels that. Returns `false` if `index`
+    /// is already applied.
     fn wait_for_applied(&mut self, index: Option<u64>) -> bool;
 
-    /// Applies entries, or queues them after what is being applied.
+    /// Applies entries, or queues them behind those that are being applied.
     fn apply(&mut self, entries: Vec<Entry>) -> Result<(), Self::Fault>;
 
-    /// Applies a configuration change, alone and now; the store is idle. `take_effect` makes it take effect in consensus, and answers who
-    /// votes from then on, or `None` if it had no effect. Only after that it is answered.
+    /// Applies a configuration change, alone and now; the store is idle. `take_effect` puts the change into effect in
+    /// consensus, and returns the new configuration, or `None` if the change had no effect. Only after that its client
+    /// is answered.
     fn apply_conf_change(
         &mut self,
         entry: &Entry,
         take_effect: impl FnMut(&ConfChange) -> Option<ConfState>,
     ) -> Result<(), Self::Fault>;
 
-    /// Puts a snapshot into the place of the store's data; the store is idle.
+    /// Replaces the store's data by a snapshot; the store is idle.
     fn install(&mut self, prepared: Prepared, metadata: &SnapshotMetadata) -> Result<(), Self::Fault>;
 
     /// Captures a snapshot for a follower; `None` while that is not possible.
     fn export(&mut self) -> Option<Export>;
 
-    /// Whether the cluster can have a configuration change. Asked when it is about to enter the log of this member, which leads: the store
-    /// has applied every change before it.
+    /// Whether the cluster can have a configuration change. Called on the leader when the change is about to enter the
+    /// log: the store has then applied every change before it.
     fn may_change(&mut self, change: &ConfChange) -> Result<(), api::Error>;
 
-    /// Ends proposals that will not be applied, or whose fate is unknown.
+    /// Ends proposals that will not be applied, or whose outcome is unknown.
     fn end_proposals(&mut self, waiters: Vec<Self::Waiter>, error: api::Error);
 
-    /// Ends reads without an answer.
+    /// Ends reads with an error.
     fn end_reads(&mut self, reads: Vec<Self::Read>, error: api::Error);
 
-    /// What became of a snapshot.
+    /// Reports the result of a snapshot to its sender.
     fn end_install(&mut self, source: Self::Source, result: Result<(), String>);
 
-    /// A proposal that ends an expired lease; `None` when it cannot end now, because its end is proposed already or the disks have no
-    /// headroom for it. It is asked for again later. [`Note::LeasesExpired`] follows those that are due together.
+    /// A proposal that ends an expired lease; `None` if the lease cannot end now, because its end is already proposed
+    /// or the disks have no headroom for it. It is requested again later. [`Note::LeasesExpired`] follows the calls for
+    /// all leases that are due together.
     fn revoke(&mut self, lease: i64) -> Option<Proposal<Self::Waiter>>;
 
     /// Publishes the member's status, and the bytes of its log in memory.
     fn publish(&mut self, status: &Status, log_bytes: u64, now: Now);
 
-    /// Something that an operator may want to know, or a counter.
+    /// Reports an event for a log line or a counter.
     fn note(&mut self, note: Note<'_>);
 
-    /// The log of this member is proven to be lost: it says nothing more, and never starts again on these files.
+    /// Called when the log of this member is proven to be lost: the member must send nothing more, and never start
+    /// again on these files.
     fn log_lost(&mut self, proof: &Proof);
 
-    /// A piece of work, before any of it is done.
+    /// Called with each piece of work before any of it is done.
     #[inline(always)]
     fn observe(&mut self, _raft: &Member, _work: &Work) {}
 
@@ -117,19 +121,19 @@ pub trait Shell {
 #[derive(Debug)]
 #[allow(missing_docs)]
 pub enum Note<'a> {
-    /// Another leader is known, or none (0).
+    /// The known leader has changed; 0 if there is none.
     Leader { leader: u64, term: u64 },
-    /// This member begins to lead, or does so no longer.
+    /// This member begins or ceases to lead.
     Leads { leads: bool, term: u64 },
-    /// Proposals that a peer forwarded were not taken: they cannot be applied, or too much waits to be.
+    /// Proposals that a peer forwarded were not taken: they cannot be applied, or too many entries wait to be applied.
     ForwardRefused,
     /// Proposals were refused.
     ProposalRefused(&'a Error),
     /// A peer forwarded a configuration change that the cluster cannot have: it was dropped.
     ForwardedChangeRefused(api::Error),
-    /// It could not begin an election at once.
+    /// This member could not begin an election at once.
     CannotCampaign(&'a Error),
-    /// Leadership could not be handed over.
+    /// A leader transfer could not begin.
     CannotTransferLeader(&'a Error),
     /// A configuration change did not take effect in Raft.
     ConfChangeFailed(&'a Error),
@@ -143,13 +147,14 @@ pub enum Note<'a> {
     SnapshotOffered { index: u64, bytes: u64 },
     /// Sending a snapshot has ended.
     SnapshotSent { to: u64, ok: bool },
-    /// The disk of the log does not answer: leadership goes to another member,
+    /// The disk of the log does not answer: leadership is transferred to another member.
     LogStalledHandsOver { to: u64, stalled: Duration },
-    /// or, later, the leader steps down.
+    /// The disk of the log still does not answer: the leader steps down.
     LogStalledStepsDown { stalled: Duration },
 }
 
-/// Whether a member of this status leads, and does not transfer leadership: its proposals are neither forwarded nor held.
+/// Whether a member of this status leads and is not transferring leadership: its proposals are neither forwarded nor
+/// held.
 pub(crate) fn leads_for_sure(status: &Status) -> bool {
     status.role == Role::Leader && status.transferee == 0
 }

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::{Export, Prepared};
 
-/// How long a snapshot is kept that no member takes: its files cannot be removed meanwhile.
+/// How long a snapshot that no member takes is kept: its files cannot be removed meanwhile.
 const OFFER_MAX: Duration = Duration::from_secs(10);
-/// For how long a member that needs a snapshot waits for those that are being sent another one.
+/// How long a member that needs a newer snapshot waits while others are being sent the current one.
 const SHARED_FOR: Duration = Duration::from_secs(60);
 
 /// A snapshot that came from another member, complete and checked.
@@ -28,7 +28,8 @@ pub struct Install<C> {
 }
 
 impl<C> Install<C> {
-    /// Whether the message names the snapshot that came with it: Raft continues from the one, the store from the other.
+    /// Whether the message names the snapshot that came with it: Raft continues from the message, the store from the
+    /// data.
     pub(crate) fn is_what_is_named(&self) -> bool {
         let Some(metadata) = self.message.snapshot.as_ref().and_then(|snapshot| snapshot.metadata.as_ref()) else {
             return false;
@@ -47,11 +48,11 @@ impl<C> Install<C> {
 
 /// Snapshots on their way in.
 pub(crate) struct Incoming<C> {
-    /// They wait until the store has applied all it was given.
+    /// Snapshots that wait until the store has applied all entries that it was given.
     pub(crate) waiting: VecDeque<Install<C>>,
-    /// The one that Raft is about to be told of.
+    /// The snapshot whose message Raft is about to get.
     pub(crate) installing: Option<Install<C>>,
-    /// Told once the installed snapshot is durable.
+    /// The senders that are told once the installed snapshot is durable.
     pub(crate) installed: Vec<C>,
 }
 
@@ -61,18 +62,18 @@ impl<C> Default for Incoming<C> {
     }
 }
 
-/// The snapshot that is being sent, and to whom.
+/// The snapshot that is being sent, and its receivers.
 #[derive(Default)]
 pub(crate) struct Outgoing {
     export: Option<(Arc<Export>, Duration)>,
     to: BTreeSet<u64>,
-    /// Members that were to be sent a snapshot which is not offered any more.
+    /// Members that should have been sent a snapshot that is no longer offered.
     unsent: Vec<u64>,
     retries: Retries,
 }
 
 impl Outgoing {
-    /// Captures a snapshot if a follower needs one. Not while entries are being applied; then the next turn does.
+    /// Captures a snapshot if a follower needs one. While entries are being applied, this is left to the next turn.
     pub(crate) fn offer<S: Shell>(&mut self, shell: &mut S, raft: &mut Member, now: Now) {
         if !raft.wants_snapshot() {
             return;
@@ -102,22 +103,23 @@ impl Outgoing {
                 self.to.insert(to);
                 shell.send_snapshot(message, export.clone());
             }
-            // The message waited for the disk, and the offer was taken back meanwhile; Raft asks again once it knows.
+            // The message waited for the disk, and the offer was withdrawn meanwhile. Raft requests another snapshot
+            // once it is told.
             None => self.unsent.push(to),
         }
     }
 
-    /// Tells Raft of snapshots that could not even be begun to be sent.
+    /// Tells Raft of snapshots whose sending could not begin.
     pub(crate) fn give_up_unsent<S: Shell>(&mut self, shell: &mut S, raft: &mut Member, now: Now) {
         for to in std::mem::take(&mut self.unsent) {
             self.sent(shell, raft, to, false, now);
         }
     }
 
-    /// It arrived, or did not. The last one to have it lets it go.
+    /// Notes whether the snapshot has arrived. After the last receiver, the snapshot is dropped.
     pub(crate) fn sent<S: Shell>(&mut self, shell: &mut S, raft: &mut Member, to: u64, ok: bool, now: Now) {
         shell.note(Note::SnapshotSent { to, ok });
-        // Raft tries again as soon as it knows of a failure.
+        // Raft tries again as soon as it is told of a failure.
         if ok {
             self.retries.succeeded(to);
             raft.report_snapshot(to, true);
@@ -137,7 +139,7 @@ impl Outgoing {
         }
     }
 
-    /// Tries again what failed, and drops a snapshot that no member took.
+    /// Repeats failed transfers, and drops a snapshot that no member took.
     pub(crate) fn tick(&mut self, raft: &mut Member, now: Now) {
         self.retry(raft, now);
         let is_old = |since: Duration| now.at.saturating_sub(since) > OFFER_MAX;
@@ -151,14 +153,14 @@ impl Outgoing {
         self.export = None;
     }
 
-    /// No leader, no followers to be sent anything; what is under way ends by itself.
+    /// Forgets all transfers: without leadership there are no followers to send to. Those under way end by themselves.
     pub(crate) fn lost_leadership(&mut self, raft: &mut Member) {
         self.withdraw(raft);
         self.to.clear();
         self.retries.clear();
     }
 
-    /// From which index on the log in memory is needed for the snapshot to be of use.
+    /// The index from which the log in memory is needed for the snapshot to be usable.
     pub(crate) fn keep_behind(&self) -> Option<u64> {
         self.export.as_ref().map(|(export, _)| export.index())
     }

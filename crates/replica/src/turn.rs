@@ -9,7 +9,7 @@ use crate::{Mistake, Note, Now, Shell};
 use api::{raftpb, walpb};
 
 impl<C> Replica<C> {
-    /// Does all the work there is, except writing the log: [`Replica::take_log_batch`] returns what is to be written.
+    /// Does all pending work except writing the log: [`Replica::take_log_batch`] returns the batch to write.
     pub fn advance<S: Shell<Source = C>>(&mut self, shell: &mut S, now: Now) -> Result<(), S::Fault> {
         loop {
             self.hand_over(shell, now)?;
@@ -76,7 +76,7 @@ impl<C> Replica<C> {
         self.hand_over(shell, now)
     }
 
-    /// Gives the store what it can be given now.
+    /// Gives the store all pieces that it can be given now.
     fn hand_over<S: Shell<Source = C>>(&mut self, shell: &mut S, now: Now) -> Result<(), S::Fault> {
         if shell.makes(Mistake::ForgetsRemovals) {
             self.backlog.persisted(u64::MAX);
@@ -90,7 +90,7 @@ impl<C> Replica<C> {
         Ok(())
     }
 
-    /// A configuration change takes effect, in the store and in Raft; then it is answered.
+    /// Puts a configuration change into effect in the store and in Raft; then its client is answered.
     fn apply_conf_change<S: Shell<Source = C>>(
         &mut self,
         shell: &mut S,
@@ -110,13 +110,15 @@ impl<C> Replica<C> {
         }
         let status = self.raft.status();
         if self.was_leader && !status.serves_local_reads() {
-            // Before the first message to the new member: it may learn of commits that are not applied here yet.
+            // This must precede the first message to the new member, which may learn of commits that are not applied
+            // here yet.
             shell.publish(&status, self.raft.log_bytes(), now);
         }
         Ok(())
     }
 
-    /// Not while the store has anything to apply, nor while the log record of another snapshot is not durable: this thread would wait.
+    /// Takes the next snapshot to install. None while the store has entries to apply, or the log record of another
+    /// snapshot is not durable: this thread would have to wait.
     fn next_install<S: Shell<Source = C>>(&mut self, shell: &mut S) -> Option<Install<C>> {
         let waits = !self.incoming.waiting.is_empty();
         let is_free = waits && self.backlog.is_empty() && self.incoming.installed.is_empty();
@@ -131,7 +133,7 @@ impl<C> Replica<C> {
         }
         let message = install.message.clone();
         let index = install.prepared.index();
-        // Raft knows indexes alone, and the store cannot go back to an older revision.
+        // Raft compares only indexes, but the store cannot go back to an older revision.
         if index > self.raft.status().committed && install.prepared.is_overtaken() {
             let reason =
                 "the snapshot contradicts itself: it has later entries than this member, and an older revision";
@@ -144,7 +146,8 @@ impl<C> Replica<C> {
             let work = self.raft.work();
             self.take(shell, work, now)?;
         }
-        // Taken by the work that names it. If it is left, this member is further already, or follows another leader.
+        // The work that names the snapshot takes it. If it is still here, this member is already further, or follows
+        // another leader.
         if let Some(left) = self.incoming.installing.take() {
             let is_level = self.raft.status().committed >= index;
             let result = if is_level { Ok(()) } else { Err("the snapshot was not wanted".to_string()) };
@@ -181,7 +184,8 @@ impl<C> Replica<C> {
         shell.send(messages);
     }
 
-    /// What is to be written to the log. If it must be synced, the disk counts as busy from now on until [`Replica::persisted`].
+    /// Takes the batch to write to the log. If it must be synced, the disk counts as busy from now on until
+    /// [`Replica::persisted`].
     pub fn take_log_batch(&mut self, now: Now) -> LogBatch {
         let batch = LogBatch { work: std::mem::take(&mut self.unsynced) };
         if batch.must_sync() {
@@ -206,8 +210,8 @@ impl<C> Replica<C> {
         }
     }
 
-    /// Ends a turn: publishes the member's status, and returns the reads that may be answered. They may be evaluated anywhere and at any
-    /// later time: the store has what they must see.
+    /// Ends a turn: publishes the member's status, and returns the reads that may be answered. They may run on any
+    /// thread and at any later time: the store has everything that they must see.
     #[must_use = "each of these reads waits for its answer"]
     pub fn settle<S: Shell<Source = C>>(&mut self, shell: &mut S, now: Now) -> Vec<S::Read> {
         let status = self.raft.status();
@@ -237,7 +241,7 @@ impl<C> Replica<C> {
                 extension_ms: if forgets { 0 } else { self.options.election_timeout.as_millis() as u64 },
                 per_second_max: self.options.lease_expiries_per_second_max,
             };
-            // Listed under the lessor's lock: what is granted later is noted later.
+            // The leases are listed under the lessor's lock: leases granted later are noted later.
             shell.lessor(|lessor, store| {
                 let leases = store.leases().list().into_iter();
                 let leases = leases.map(|lease| (lease.id, lease.ttl, lease.remaining_ttl));
@@ -261,7 +265,7 @@ fn ready_reads<S: Shell>(shell: &mut S) -> Vec<S::Read> {
         let applied = if shell.makes(Mistake::ReadsBeforeApplied) { u64::MAX } else { shell.applied() };
         let (mut due, next) = shell.read_index(|reads| reads.due(applied));
         ready.append(&mut due);
-        // The store may have got there just now.
+        // The store may have reached the index just now.
         if shell.wait_for_applied(next) {
             return ready;
         }

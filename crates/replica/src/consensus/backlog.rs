@@ -4,13 +4,13 @@ use api::Message;
 use api::raftpb::{ConfChange, ConfChangeType, Entry, EntryType};
 use std::collections::VecDeque;
 
-/// What the store is given next.
+/// The next piece for the store.
 #[derive(Debug, PartialEq)]
 pub enum Piece {
-    /// To be applied, now or after what is being applied.
+    /// Entries to apply, now or behind those that are being applied.
     Entries(Vec<Entry>),
-    /// A configuration change: to be applied now, handed to [`crate::consensus::Member::apply_conf_change`], and only then answered or
-    /// followed by anything else.
+    /// A configuration change. It must be applied now and passed to [`crate::consensus::Member::apply_conf_change`];
+    /// only then may it be answered or another piece follow.
     Change(Entry),
 }
 
@@ -28,7 +28,7 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// Queues what the work of this number has committed.
+    /// Queues the entries that the work of this number has committed.
     pub fn add(&mut self, number: u64, mut entries: Vec<Entry>) {
         self.bytes = self.bytes.saturating_add(bytes(&entries));
         while let Some(at) = entries.iter().position(is_change) {
@@ -46,13 +46,13 @@ impl Backlog {
         }
     }
 
-    /// The log is durable up to the work of this number.
+    /// Notes that the log is durable up to the work of this number.
     pub fn persisted(&mut self, number: u64) {
         self.durable = self.durable.max(number);
     }
 
-    /// What the store can be given now. `store_is_idle` is asked if only that is open, and must make sure that this is
-    /// called again when it becomes true.
+    /// The next piece, if the store can be given one now. `store_is_idle` is called only if the answer depends on it.
+    /// If it returns false, it must cause another call of this method once the store is idle.
     pub fn next(&mut self, store_is_idle: impl FnOnce() -> bool) -> Option<Piece> {
         let (number, entries) = self.pieces.front()?;
         let changes = entries.first().is_some_and(is_change);
@@ -70,12 +70,12 @@ impl Backlog {
         Some(Piece::Change(change))
     }
 
-    /// Whether nothing waits.
+    /// Whether no entry waits.
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    /// What waits, in bytes.
+    /// Bytes of the waiting entries.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -85,10 +85,11 @@ fn is_change(entry: &Entry) -> bool {
     entry.r#type() != EntryType::EntryNormal
 }
 
-/// Whether a committed entry must be durable, with its commit index, before it takes effect. It must if it removes a member, which ends
-/// once it learns of it: a remaining member that forgot the removal, because its commit index was not synced, would need the removed
-/// one's vote again. An addition may be forgotten: the old members are all still there, each of their quorums meets each of the new
-/// ones, and a member that takes the next change into its log syncs the commit index of this one with it.
+/// Whether a committed entry must be durable, with its commit index, before it takes effect. A removal must be, since
+/// the removed member ends once it learns of it: a remaining member that forgot the removal, because its commit index
+/// was not synced, would need the removed one's vote again. An addition may be forgotten: all old members still exist,
+/// each of their quorums intersects each of the new ones, and a member that takes the next change into its log syncs
+/// the commit index of this one with it.
 pub fn is_to_last(entry: &Entry) -> bool {
     let removes = |change: ConfChange| change.r#type() == ConfChangeType::ConfChangeRemoveNode;
     is_change(entry) && ConfChange::decode(entry.data.clone().unwrap_or_default()).map_or(true, removes)

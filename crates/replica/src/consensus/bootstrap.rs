@@ -3,7 +3,7 @@
 use crate::consensus::identity::{cluster_id, member_id};
 use api::{Message, etcdserverpb, raftpb};
 
-/// What a founding member starts with.
+/// The initial state of a founding member.
 pub struct Bootstrap {
     /// This member.
     pub member_id: u64,

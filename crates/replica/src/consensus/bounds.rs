@@ -4,16 +4,16 @@ use crate::consensus::config::Restored;
 use crate::consensus::error::Error;
 use api::raftpb::ConfState;
 
-/// Indexes and terms above this are no honest ones; below it no sum of two overflows.
+/// No honest index or term is above this; the sum of two below it does not overflow.
 pub(crate) const NUMBER_MAX: u64 = u64::MAX >> 2;
-/// A message may always raise the term by so much. Members that could not hear each other for a while differ by less.
+/// A message may always raise the term by this much. Members that could not communicate for a while differ by less.
 const LEAP_FREE: u64 = 1 << 10;
-/// All messages may raise it by so much within an election timeout. No cluster elects that often in its life; without the bound
-/// one message could leave no terms for the elections to come.
+/// All messages together may raise the term by this much within an election timeout. No cluster has that many elections
+/// in its life. Without the bound one message could leave no terms for later elections.
 const LEAPS_MAX: u64 = 1 << 32;
-/// Election timeouts in which a member that was refused is heard again: it stands for election within three.
+/// Election timeouts within which a refused member sends again: it campaigns within three.
 const PATIENCE: u8 = 6;
-/// Members in a configuration.
+/// Limit of members in a configuration.
 const MEMBERS_MAX: usize = 1024;
 
 /// Whether a cluster can have this configuration.
@@ -24,7 +24,7 @@ pub(crate) fn is_sound(conf_state: &ConfState) -> bool {
     members.dedup();
     let joint =
         !conf_state.voters_outgoing.is_empty() || !conf_state.learners_next.is_empty() || conf_state.auto_leave();
-    // Every change of Cairn and of etcd is of one member, so no state is ever between two configurations.
+    // Every change of Cairn and of etcd concerns one member, so there is no joint configuration.
     !conf_state.voters.is_empty()
         && members.len() == count
         && count <= MEMBERS_MAX
@@ -36,7 +36,7 @@ pub(crate) fn is_sound(conf_state: &ConfState) -> bool {
 #[derive(Debug)]
 pub(crate) struct Leaps {
     allowance: u64,
-    /// For so many election timeouts more the allowance is not cut back: a message was refused.
+    /// Election timeouts for which the allowance is not cut back yet, because a message was refused.
     patience: u8,
 }
 
@@ -53,18 +53,18 @@ impl Leaps {
         leap <= LEAP_FREE || leap <= self.allowance
     }
 
-    /// A message was refused. Its sender may be a member whose own term was raised that far: then this one follows, as slowly as that
-    /// one was raised.
+    /// Notes that a message was refused. Its sender may be a member whose own term was raised that far. This member
+    /// then follows as slowly as that one was raised.
     pub(crate) fn note_refusal(&mut self) {
         self.patience = PATIENCE;
     }
 
-    /// The term was raised from `before` to `after`.
+    /// Notes that the term was raised from `before` to `after`.
     pub(crate) fn note(&mut self, before: u64, after: u64) {
         self.allowance = self.allowance.saturating_sub(after.saturating_sub(before));
     }
 
-    /// An election timeout went by.
+    /// Refills the allowance after an election timeout.
     pub(crate) fn refill(&mut self) {
         let max = if self.patience > 0 { u64::MAX } else { LEAPS_MAX };
         self.allowance = self.allowance.saturating_add(LEAPS_MAX).min(max);
@@ -73,10 +73,9 @@ impl Leaps {
 }
 
 impl Restored {
-    /// Whether a member can start from it.
+    /// Whether a member can start from this state.
     ///
-    /// # Errors
-    /// If a number in it leaves none for what comes later, or its configuration is one that no cluster has.
+    /// # Errors If an index or term is too large for later ones, or the configuration is invalid.
     pub fn check(&self) -> Result<(), Error> {
         let entries = self.entries.iter().flat_map(|entry| [entry.index(), entry.term()]);
         let numbers = [self.applied, self.applied_term, self.hard_state.term(), self.hard_state.commit()];

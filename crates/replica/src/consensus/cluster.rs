@@ -9,34 +9,34 @@ use raft::{ProgressState, SnapshotStatus, StateRole};
 /// How a leader sends to a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// One append at a time, until it is known where its log ends.
+    /// One append at a time, until the end of the member's log is known.
     Probe,
-    /// Appends one after the other.
+    /// Appends one after the other, without waiting for answers.
     Replicate,
-    /// Nothing, while it takes a snapshot.
+    /// Nothing, while the member receives a snapshot.
     Snapshot,
 }
 
-/// How far a member is, as its leader knows.
+/// The progress of a member, as its leader knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The member.
     pub id: u64,
-    /// Last entry it is known to hold.
+    /// The last entry that the member is known to have.
     pub matched: u64,
-    /// First entry it will be sent.
+    /// The first entry that the member will be sent.
     pub next: u64,
-    /// It was heard of within the last election timeout.
+    /// Whether the leader heard from the member within the last election timeout.
     pub recently_active: bool,
-    /// It does not vote.
+    /// Whether the member is a learner, which does not vote.
     pub learner: bool,
-    /// How it is sent to.
+    /// How the leader sends to the member.
     pub mode: Mode,
 }
 
 impl Member {
-    /// Begins to hand leadership over. Done when [`crate::consensus::Status::leader`] is another; given up when, an election timeout later,
-    /// [`crate::consensus::Status::transferee`] is 0 again.
+    /// Begins a leader transfer. It has succeeded when [`crate::consensus::Status::leader`] is another member. It was
+    /// given up when [`crate::consensus::Status::transferee`] is 0 again, after an election timeout.
     pub fn transfer(&mut self, to: u64) -> Result<(), Error> {
         if self.node.raft.state != StateRole::Leader {
             return Err(Error::NotLeader);
@@ -51,10 +51,10 @@ impl Member {
         Ok(())
     }
 
-    /// The voter that could take over at once: of those heard of lately, the one that matches most of the log.
+    /// The voter that can take over soonest: among the recently active ones, the one with most of the log.
     pub fn successor(&self) -> Option<u64> {
         let others = self.progress().into_iter().filter(|member| member.id != self.node.raft.id && !member.learner);
-        // Ids decide between equals, so that a run can be repeated.
+        // Ids decide ties, so that a run can be repeated.
         others.max_by_key(|member| (member.recently_active, member.matched, member.id)).map(|member| member.id)
     }
 
@@ -82,8 +82,8 @@ impl Member {
         true
     }
 
-    /// A leader that a change has removed must step down: raft-rs relies on it being a member. The voter that matches most of the log is
-    /// told to begin an election at once.
+    /// A leader that a change has removed must step down, since raft-rs relies on the leader being a member. The voter
+    /// with most of the log is told to begin an election at once.
     pub(crate) fn leave_office(&mut self) {
         if self.is_voter() || self.node.raft.state == StateRole::Follower {
             return;
@@ -117,7 +117,7 @@ impl Member {
         self.node.raft.state == StateRole::Leader && self.node.store().wants_offer()
     }
 
-    /// From now on, a follower whose entries are gone is sent a message that names this snapshot.
+    /// Offers a snapshot: from now on, a follower whose entries are trimmed is sent a message that names it.
     pub fn offer_snapshot(&mut self, metadata: &raftpb::SnapshotMetadata) {
         self.node.mut_store().offer(convert::snapshot_to_raft(metadata));
         if self.node.raft.state != StateRole::Leader || self.is_closed() {
@@ -136,7 +136,7 @@ impl Member {
         self.node.mut_store().withdraw_offer();
     }
 
-    /// How far each member is; empty on a member that does not lead.
+    /// The progress of each member; empty on a member that does not lead.
     pub fn progress(&self) -> Vec<Progress> {
         let raft = &self.node.raft;
         if raft.state != StateRole::Leader {

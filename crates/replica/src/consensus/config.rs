@@ -2,7 +2,7 @@
 
 use api::raftpb;
 
-/// How a member behaves.
+/// The options of a member.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// This member's id.
@@ -17,15 +17,15 @@ pub struct Config {
     pub seed: u64,
     /// A number that no earlier start of this member used, so that read contexts never repeat.
     pub boot_nonce: u64,
-    /// Entries a follower may lack and still be sent all of them at once. With more it is sent them by
-    /// [`Member::send_lagging`](crate::consensus::Member::send_lagging).
+    /// A follower that lacks at most this many entries is sent all of them at once.
+    /// [`Member::send_lagging`](crate::consensus::Member::send_lagging) sends entries to those that lack more.
     pub near_entries: u64,
     /// Go on although a leader proves that the log has lost what this member acknowledged: acknowledged entries of the cluster may
     /// be lost then.
     pub unsafe_ignore_lost_log: bool,
 }
 
-/// What the log and the store gave back.
+/// The state restored from the log and the store.
 #[derive(Clone, Debug, Default)]
 pub struct Restored {
     /// The last hard state in the log.
@@ -34,10 +34,10 @@ pub struct Restored {
     pub entries: Vec<raftpb::Entry>,
     /// Index of the last entry the store has applied.
     pub applied: u64,
-    /// Its term.
+    /// Term of the last applied entry.
     pub applied_term: u64,
     /// Voters and learners as of `applied`.
     pub conf_state: raftpb::ConfState,
-    /// Members of the cluster that was joined, of a member that knows no configuration yet.
+    /// Members of the joined cluster, for a member that has no configuration yet.
     pub joined: Vec<u64>,
 }

@@ -7,8 +7,8 @@ use raft::eraftpb::{self, MessageType};
 
 /// An entry as raft-rs holds it.
 ///
-/// raft-rs decodes proposed configuration changes itself, with the flawed decoder and without the types that only etcd has.
-/// So it gets to see an empty change, and the real one is carried in a field that only raft-rs' entries have.
+/// raft-rs decodes proposed configuration changes itself, with the flawed decoder and without the types that only etcd
+/// has. So raft-rs sees an empty change, and the real one is in a field that only raft-rs' entries have.
 pub(crate) fn entry_to_raft(entry: raftpb::Entry) -> eraftpb::Entry {
     let mut to = eraftpb::Entry { term: entry.term(), index: entry.index(), ..Default::default() };
     to.set_entry_type(match entry.r#type() {
@@ -25,7 +25,7 @@ pub(crate) fn entry_to_raft(entry: raftpb::Entry) -> eraftpb::Entry {
     to
 }
 
-/// An entry as the log, the store and peers take it.
+/// An entry in the form of the log, the store and peers.
 pub(crate) fn entry_from_raft(entry: &eraftpb::Entry) -> raftpb::Entry {
     let kind = entry.get_entry_type();
     let data = if kind == eraftpb::EntryType::EntryNormal { &entry.data } else { &entry.context };
@@ -66,7 +66,7 @@ pub(crate) fn conf_state_from_raft(state: &eraftpb::ConfState) -> raftpb::ConfSt
     }
 }
 
-/// `None` for an update: it changes URLs only, and raft-rs knows nothing but ids.
+/// `None` for an update: it changes only URLs, and raft-rs knows only ids.
 pub(crate) fn conf_change_to_raft(change: &raftpb::ConfChange) -> Option<eraftpb::ConfChange> {
     let mut to = eraftpb::ConfChange::default();
     to.set_change_type(match change.r#type() {
@@ -123,10 +123,10 @@ pub(crate) fn message_to_raft(message: raftpb::Message, kind: MessageType) -> er
     to
 }
 
-/// A message to a peer. Of raft-rs' own fields (13 to 16 mean something else to an etcd peer) one is carried over, by a number of
-/// Cairn's: votes and answers to them say what is committed. Otherwise the last of two members could never learn that
-/// the other's removal is committed, if that one has more in its log: it would wait for its vote for ever. Heartbeats have it from
-/// `work`, not from raft-rs.
+/// A message to a peer. Only one of raft-rs' own fields (13 to 16 mean something else to an etcd peer) is sent, under a
+/// number of Cairn's: votes and their answers contain the commit index. Without it, the last of two members could never
+/// learn that the other's removal is committed if the removed one has more entries in its log: it would wait for that
+/// member's vote forever. In heartbeats `work` sets the field, not raft-rs.
 pub(crate) fn message_from_raft(message: eraftpb::Message) -> raftpb::Message {
     let kind = message.get_msg_type();
     let snapshot = (kind == MessageType::MsgSnapshot).then(|| snapshot_from_raft(message.get_snapshot()));

@@ -30,7 +30,7 @@ pub struct Member {
     pub(crate) election_ticks: usize,
     pub(crate) election_timeout: usize,
     pub(crate) seen: (u64, StateRole, u64),
-    /// A quorum refused to elect it, and it knows of no leader since.
+    /// A quorum has refused to elect this member, and it has known no leader since.
     pub(crate) was_refused: bool,
     /// The last term with a candidate whose log is behind this member's.
     pub(crate) outranked_in: u64,
@@ -38,16 +38,16 @@ pub struct Member {
     pub(crate) unsynced: VecDeque<Unsynced>,
     /// Read indexes that followers asked for before this leader had committed anything in its term.
     pub(crate) early_reads: Vec<eraftpb::Message>,
-    /// What followers proposed while this leader was handing over, or a configuration change was under way.
+    /// Proposals that followers sent during a leader transfer or a configuration change.
     pub(crate) early_proposals: VecDeque<Early>,
-    /// How far messages have raised its term lately.
+    /// How far messages may still raise this member's term.
     pub(crate) leaps: Leaps,
     /// Ticks since the start.
     pub(crate) ticks: u64,
     /// The last term in which this member transferred leadership because it is to be removed.
     pub(crate) handed_over_in: u64,
     pub(crate) applied: u64,
-    /// Up to here removed members may know what is committed, though this member is now alone.
+    /// Removed members may know that entries up to this index are committed, though this member is now alone.
     pub(crate) told: u64,
     pub(crate) read_counter: u64,
     pub(crate) boot_nonce: u64,
@@ -56,12 +56,12 @@ pub struct Member {
     /// The members of the cluster that is joined, for a member without a configuration.
     pub(crate) joined: Vec<u64>,
     pub(crate) ignores_lost_log: bool,
-    /// Why it must end.
+    /// The proof that this member must end, if there is one.
     pub(crate) proof: Option<Proof>,
 }
 
 impl Member {
-    /// A member as of what was restored.
+    /// Makes a member from its restored state.
     pub fn new(config: &Config, mut restored: Restored) -> Result<Self, Error> {
         restored.check()?;
         if let Some(first) = restored.entries.first().map(|entry| entry.index())
@@ -155,7 +155,7 @@ impl Member {
         self.node.store().len()
     }
 
-    /// What they take, in bytes.
+    /// Bytes of the entries in memory.
     pub fn log_bytes(&self) -> u64 {
         self.node.store().bytes()
     }
@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    /// Does all work as a shell would, and gives back what was committed.
+    /// Does all work as a shell would, and returns the committed entries.
     fn settle(member: &mut Member) -> Vec<raftpb::Entry> {
         let mut all = Vec::new();
         while member.has_work() {

@@ -5,7 +5,7 @@ use crate::consensus::error::Error;
 use raft::{StateRole, eraftpb};
 
 impl Member {
-    /// One tick of the clock went by.
+    /// Handles a tick of the clock.
     pub fn tick(&mut self) {
         self.drop_late_proposals();
         if self.ticks.is_multiple_of(self.election_ticks as u64) {
@@ -14,7 +14,8 @@ impl Member {
         let raft = &self.node.raft;
         let election_due =
             raft.state != StateRole::Leader && raft.election_elapsed.saturating_add(1) >= self.election_timeout;
-        // raft-rs assumes that a candidate's log is durable. A member whose disk does not answer would be no good leader either.
+        // raft-rs assumes that a candidate's log is durable. A member whose disk does not answer would not be a good
+        // leader either.
         if self.is_closed() || (election_due && !self.log_is_durable()) {
             return;
         }
@@ -23,7 +24,7 @@ impl Member {
         self.after_input();
     }
 
-    /// Stands for election at once.
+    /// Begins an election at once.
     pub fn campaign(&mut self) -> Result<(), Error> {
         if self.is_closed() || !self.log_is_durable() {
             return Err(Error::Dropped);
@@ -49,9 +50,9 @@ impl Member {
         self.node.raft.set_randomized_election_timeout(self.election_timeout);
     }
 
-    /// The connection to this member broke. If it leads, it has most likely ended: the order of the members then replaces the random part
-    /// of the election timeout, which keeps them from competing. One tick more than the timeout itself, because until then the other
-    /// members do not answer a candidate.
+    /// Called when the connection to member `lost` broke. If that member leads, it has most likely ended. The order of
+    /// the members then replaces the random part of the election timeout, so that they do not compete. One tick is
+    /// added to the timeout itself, because until then the other members do not answer a candidate.
     pub(crate) fn hasten_election(&mut self, lost: u64) {
         let raft = &self.node.raft;
         if raft.state == StateRole::Follower && raft.leader_id == lost && self.is_voter() {
@@ -68,10 +69,11 @@ impl Member {
         (candidate.log_term, candidate.index) < (log.last_term(), log.last_index())
     }
 
-    /// A candidate that a quorum has refused probably lacks entries that others have, so it waits longer and lets them begin an election
-    /// first, until there is a leader. Without pre-vote each of its failed elections would restart their timeouts.
+    /// A candidate that a quorum has refused probably lacks entries that others have. Until there is a leader, it waits
+    /// longer and lets the others begin an election first. Without pre-vote each of its failed elections would restart
+    /// their timeouts.
     pub(crate) fn draw_election_timeout(&mut self) {
-        // xorshift64*: the spread matters, not the quality.
+        // xorshift64*: the numbers need a good spread, not cryptographic quality.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;

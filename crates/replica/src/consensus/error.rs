@@ -10,7 +10,7 @@ pub enum Error {
     /// raft-rs refused.
     #[error("raft: {0}")]
     Raft(#[from] raft::Error),
-    /// An index or a term to which no cluster gets.
+    /// An index or a term that no cluster can reach.
     #[error("{0} is not a possible index or term: the data directory was damaged or made up")]
     Number(u64),
     /// A configuration that no cluster has.
@@ -24,7 +24,7 @@ pub enum Error {
         /// First entry needed.
         wanted: u64,
     },
-    /// What is known to be committed is not in the log.
+    /// A committed entry is not in the log.
     #[error(
         "entry {commit} was committed, but the log that is to be replayed ends at entry {last}: the Raft log was truncated or lost"
     )]
@@ -40,7 +40,7 @@ pub enum Error {
     /// No leader takes the proposal now.
     #[error("no leader takes proposals")]
     Dropped,
-    /// The leader waits for its followers with as much as it may hold.
+    /// The leader holds as many uncommitted proposals as it may.
     #[error("too many proposals wait for the followers")]
     Full,
     /// Only a leader can do this.
@@ -52,7 +52,7 @@ pub enum Error {
     /// Leadership can go to a voter only.
     #[error("member {0:x} is not a voter")]
     NotVoter(u64),
-    /// A peer sent what no honest peer sends.
+    /// A peer sent a message that no honest peer sends.
     #[error("refused a message: {0}")]
     Message(#[from] Refusal),
 }

@@ -9,28 +9,28 @@ use crate::consensus::log::{Log, size};
 use raft::StateRole;
 use std::cell::Cell;
 
-/// What a follower may lack and still be sent all of it at once, in bytes.
+/// A follower that lacks at most this many bytes is sent all entries at once.
 const NEAR_BYTES_MAX: u64 = 1 << 20;
-/// Allowed every tick for a shell that allows nothing on its own.
+/// Bytes allowed every tick for a shell that does not call [`Member::send_lagging`].
 const TICK_BYTES: u64 = 1 << 20;
-/// After this many ticks in which nothing was committed, though entries wait, the followers that are far behind are needed for it.
+/// If entries wait and nothing was committed for this many ticks, the quorum needs the followers that are far behind.
 const STALLED_TICKS: u32 = 3;
 /// How much faster than the log grows a follower must catch up, at least.
 const CATCH_UP_FACTOR: u64 = 2;
 
-/// What may be read from the log for followers that are far behind.
+/// Limits the reading of the log for followers that are far behind.
 pub(crate) struct Allowance {
-    /// Entries a follower may lack and still be sent all of them at once.
+    /// A follower that lacks at most this many entries is sent all of them at once.
     near_entries: u64,
-    /// Bytes left of what was allowed.
+    /// Allowed bytes that are left.
     left: Cell<u64>,
-    /// Bytes that the log has grown by since.
+    /// Bytes by which the log has grown since the last allowance.
     grown: u64,
-    /// The shell has allowed something since the last tick.
+    /// Whether the shell has allowed bytes since the last tick.
     is_fresh: bool,
-    /// What was committed at the last tick, if more was waiting to be.
+    /// The commit index at the last tick, if entries were waiting to be committed.
     waiting: Option<u64>,
-    /// Ticks since then.
+    /// Ticks in which `waiting` has not changed.
     stalled_ticks: u32,
 }
 
@@ -39,12 +39,12 @@ impl Allowance {
         Allowance { near_entries, left: Cell::new(0), grown: 0, is_fresh: false, waiting: None, stalled_ticks: 0 }
     }
 
-    /// The log has grown.
+    /// Notes that the log has grown.
     pub(crate) fn grow(&mut self, bytes: u64) {
         self.grown = self.grown.saturating_add(bytes);
     }
 
-    /// Bytes that may be read at the moment.
+    /// Bytes that may be read now.
     pub(crate) fn left(&self) -> u64 {
         self.left.get()
     }
@@ -70,9 +70,10 @@ impl Member {
         !self.far_behind().is_empty()
     }
 
-    /// Sends the next entries to every follower that is far behind: about `bytes` of them; more if the log has grown by more than half of
-    /// that, so that the follower catches up; and all of them when nothing is committed without it. A shell calls this every few
-    /// milliseconds while [`Member::has_lagging`]; if it does not, the clock does.
+    /// Sends the next entries to every follower that is far behind: about `bytes` bytes. It sends more if the log has
+    /// grown by more than half of that, so that the followers catch up, and all entries if nothing can be committed
+    /// without them. A shell calls this every few milliseconds while [`Member::has_lagging`]; if it does not, ticks do
+    /// the same.
     pub fn send_lagging(&mut self, bytes: u64) {
         let followers = self.far_behind();
         let committed = self.node.raft.raft_log.committed;
@@ -86,7 +87,7 @@ impl Member {
             while let Some(next) = self.next_of(id).filter(|next| self.node.store().is_far_behind(*next)) {
                 self.node.raft.send_append(id);
                 if self.next_of(id) == Some(next) {
-                    // No more is allowed, its window is full, or it has to answer first.
+                    // The allowance is used up, the follower's window is full, or it must answer first.
                     break;
                 }
             }
@@ -94,7 +95,7 @@ impl Member {
         self.node.store().allowance.left.set(0);
     }
 
-    /// The clock's turn.
+    /// Handles a tick for followers that are far behind.
     pub(crate) fn tick_lagging(&mut self) {
         let log = &self.node.raft.raft_log;
         let waiting = Some(log.committed).filter(|committed| *committed < log.last_index());
@@ -107,7 +108,7 @@ impl Member {
         }
     }
 
-    /// Followers that are far behind, but not beyond the log in memory, and that could be sent to.
+    /// Followers that are far behind, need only entries in memory, and can be sent to.
     fn far_behind(&self) -> Vec<u64> {
         let raft = &self.node.raft;
         if raft.state != StateRole::Leader || self.is_closed() {

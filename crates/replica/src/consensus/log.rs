@@ -6,17 +6,17 @@ use raft::{GetEntriesContext, RaftState, Result, Storage, StorageError};
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-/// What an entry takes in a message besides its data: at most four small fields.
+/// Bytes of an entry in a message besides its data: at most four small fields.
 const ENTRY_OVERHEAD_BYTES: u64 = 24;
 
-/// Terms that are remembered of trimmed entries: there is one more with each election.
+/// Limit of remembered terms of trimmed entries: each election adds one.
 const TRIMMED_TERMS_MAX: usize = 1024;
 
 /// Entries after `start`, all of them handed to the log on disk or about to be.
 pub(crate) struct Log {
     /// Index and term of the last entry that was trimmed.
     start: (u64, u64),
-    /// Where each term began, up to `start`: the terms of trimmed entries, which raft-rs must not be told.
+    /// The first index of each term up to `start`: the terms of trimmed entries, which raft-rs must not see.
     trimmed_terms: VecDeque<(u64, u64)>,
     entries: VecDeque<Entry>,
     bytes: u64,
@@ -24,9 +24,9 @@ pub(crate) struct Log {
     pub(crate) conf_state: ConfState,
     /// A snapshot that can be sent to a follower whose entries were trimmed.
     offer: Option<Snapshot>,
-    /// A follower needs a snapshot that `offer` does not cover.
+    /// Whether a follower needs a snapshot that `offer` does not cover.
     wanted: Cell<bool>,
-    /// For followers that are far behind.
+    /// The allowance of reads for followers that are far behind.
     pub(crate) allowance: Allowance,
 }
 
@@ -90,18 +90,18 @@ impl Log {
         self.offer = None;
     }
 
-    /// Puts a snapshot up for followers that need one.
+    /// Offers a snapshot to followers that need one.
     pub(crate) fn offer(&mut self, snapshot: Snapshot) {
         self.wanted.set(false);
         self.offer = Some(snapshot);
     }
 
-    /// Takes the snapshot back: it can no longer be sent.
+    /// Withdraws the offered snapshot: it can no longer be sent.
     pub(crate) fn withdraw_offer(&mut self) {
         self.offer = None;
     }
 
-    /// Whether a follower was in need of a snapshot that no offer covers.
+    /// Whether a follower needed a snapshot that no offer covers.
     pub(crate) fn wants_offer(&self) -> bool {
         self.wanted.get()
     }
@@ -127,7 +127,7 @@ impl Log {
         (index <= self.start.0).then_some(*term)
     }
 
-    /// The last index that [`Log::trim`] may get so that at most `bytes_max` remain.
+    /// The index for [`Log::trim`] that leaves at most `bytes_max` bytes.
     pub(crate) fn index_to_fit(&self, bytes_max: u64) -> u64 {
         let mut excess = self.bytes.saturating_sub(bytes_max);
         let mut index = self.start.0;
@@ -141,7 +141,7 @@ impl Log {
         index
     }
 
-    /// Bytes that the entries take.
+    /// Bytes of the entries.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -155,12 +155,12 @@ impl Log {
         self.last().0
     }
 
-    /// Entries from the last one on back.
+    /// Entries from the newest to the oldest.
     pub(crate) fn newest(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().rev()
     }
 
-    /// Where an entry is, or would be; `None` for one that was trimmed.
+    /// The position of an entry, present or not; `None` if it was trimmed.
     fn place(&self, index: u64) -> Option<usize> {
         usize::try_from(index.checked_sub(self.start.0)?.checked_sub(1)?).ok()
     }
@@ -230,7 +230,8 @@ impl Storage for Log {
     }
 
     fn snapshot(&self, request_index: u64, to: u64) -> Result<Snapshot> {
-        // The shell sends the snapshot itself. One that the log in memory does not continue would only lead to the next.
+        // The shell sends the snapshot itself. If the log in memory did not continue a snapshot, the follower would
+        // need another one at once.
         let usable = |offer: &&Snapshot| {
             let metadata = offer.get_metadata();
             let conf_state = metadata.get_conf_state();
@@ -295,7 +296,7 @@ mod tests {
         (snapshot.mut_metadata().index, snapshot.mut_metadata().term) = (12, 8);
         log.restore(&snapshot);
         assert_eq!(terms(&log)[6..], [None, None, Some(8)]);
-        // However many elections there are, it stays small.
+        // The list stays small, however many elections there are.
         let last = 12 + 2 * TRIMMED_TERMS_MAX as u64;
         log.append((13..=last).map(|index| entry(index, index)).collect());
         log.trim(last);

@@ -7,13 +7,14 @@ use raft::eraftpb;
 /// Appends are joined up to about this size.
 const JOINED_BYTES_MAX: usize = 512 * 1024;
 
-/// Converts messages for peers. raft-rs sends the new commit index and new entries one after the other, and answers each append by
-/// itself; a follower that takes several in one turn would write to its leader as often.
+/// Converts messages for peers, and joins them where possible. raft-rs sends the new commit index and new entries
+/// separately, and answers each append separately: a follower that takes several appends in one turn would send that
+/// many answers.
 pub(crate) fn pack(messages: Vec<eraftpb::Message>) -> Vec<raftpb::Message> {
     let mut packed: Vec<raftpb::Message> = Vec::with_capacity(messages.len());
     for message in messages {
         let message = convert::message_from_raft(message);
-        // Only the last one to the same member: the order of what it is sent stays.
+        // Only the last message to the same member is considered, so that the order of its messages stays.
         let earlier = packed.iter_mut().rfind(|earlier| earlier.to == message.to);
         match earlier {
             Some(earlier) if joins(earlier, &message) => join(earlier, message),

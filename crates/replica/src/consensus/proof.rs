@@ -15,7 +15,7 @@ use api::raftpb::{Message, MessageType};
 use raft::StateRole;
 use std::iter::once;
 
-/// Why this member must end, and not take part again.
+/// The proof that this member's log was lost: the member must end, and never take part again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Proof {
     /// Entries that this member acknowledged are gone.
@@ -33,7 +33,7 @@ pub enum Proof {
         /// The last entry of the log.
         last: u64,
     },
-    /// Where this member acknowledged an entry, it has another one.
+    /// The log has another entry where this member had acknowledged one.
     #[error(
         "the leader {leader:x} of term {term} was told by this member that it holds every entry up to {acknowledged}, the last of them \
          of term {theirs}, but in its Raft log that entry is of term {ours}: the log was replaced by an older copy"
@@ -47,7 +47,7 @@ pub enum Proof {
         acknowledged: u64,
         /// Its term.
         theirs: u64,
-        /// The term of the entry that is in its place here, and not committed.
+        /// The term of the uncommitted entry at that index here.
         ours: u64,
     },
     /// A committed entry of this member is not in the log of the leader.
@@ -72,12 +72,13 @@ pub enum Proof {
 }
 
 impl Member {
-    /// Why this member must end, if that is proven. Then it has no more work, takes no input, and does not vote.
+    /// The proof that this member must end, if there is one. The member then has no more work, takes no input, and does
+    /// not vote.
     pub fn proof(&self) -> Option<Proof> {
         self.proof
     }
 
-    /// What a refused message proves.
+    /// The proof that a refused message gives, if it is one.
     pub(crate) fn judge(&self, refusal: &Refusal, message: &Message) -> Option<Proof> {
         let (leader, term) = (message.from(), message.term());
         let proof = match *refusal {
@@ -93,13 +94,13 @@ impl Member {
         (!self.ignores_lost_log && self.comes_from_the_leader(message)).then_some(proof)
     }
 
-    /// Whether a message is the word of the one leader of this term or of a later one.
+    /// Whether a message comes from the only leader of this term, or from that of a later one.
     fn comes_from_the_leader(&self, message: &Message) -> bool {
         let raft = &self.node.raft;
         if !matches!(message.r#type(), MessageType::MsgHeartbeat | MessageType::MsgApp | MessageType::MsgSnap) {
             return false;
         }
-        // In this term there is one leader: this member, the one that it follows, or one that it has not heard of yet.
+        // This term has one leader: this member, the member that it follows, or one that it has not heard of yet.
         let leads = message.term() > raft.term
             || (message.term() == raft.term
                 && raft.state != StateRole::Leader
@@ -107,7 +108,8 @@ impl Member {
         leads && self.is_configured(message.from())
     }
 
-    /// Whether a member is in the configuration; as long as there is none, in that of the cluster which was joined.
+    /// Whether a member is in the configuration. A member without a configuration checks the members of the joined
+    /// cluster instead.
     fn is_configured(&self, id: u64) -> bool {
         let state = &self.conf_state;
         let mut ids = state.voters.iter().chain(&state.voters_outgoing).chain(&state.learners);
@@ -127,7 +129,7 @@ impl Member {
         }
     }
 
-    /// The first entry of which the message gives a term that it cannot have, since another one is committed here.
+    /// Fails at the first entry whose term in the message contradicts an entry that is committed here.
     pub(crate) fn check_committed(&self, places: impl Iterator<Item = (u64, u64)>) -> Result<(), Refusal> {
         let log = &self.node.raft.raft_log;
         let committed = log.committed;
@@ -150,7 +152,7 @@ impl Member {
         Ok(())
     }
 
-    /// The term of an entry in memory, or of one that was there since the start.
+    /// The term of an entry that is in memory, or was at some time since the start.
     pub(crate) fn known_term(&self, index: u64) -> Option<u64> {
         // raft-rs returns 0 for a term that it does not know.
         let in_memory = self.node.raft.raft_log.term(index).ok().filter(|term| *term > 0);

@@ -12,14 +12,14 @@ use raft::eraftpb::{self, MessageType};
 const FORWARD_MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 impl Member {
-    /// Proposes entries in order, in one step. All are taken or none.
+    /// Proposes entries in order, in one step. Either all entries are taken or none.
     pub fn propose(&mut self, batch: Vec<Bytes>) -> Result<(), Error> {
         let entries: Vec<eraftpb::Entry> =
             batch.into_iter().map(|data| eraftpb::Entry { data, ..Default::default() }).collect();
         self.propose_entries(entries)
     }
 
-    /// Whether a proposal has a leader to go to.
+    /// Whether there is a leader that can take a proposal.
     pub fn takes_proposals(&self) -> bool {
         let raft = &self.node.raft;
         raft.leader_id != 0 && raft.lead_transferee.is_none() && !self.is_closed()
@@ -29,7 +29,7 @@ impl Member {
     pub fn propose_conf_change(&mut self, change: &raftpb::ConfChange) -> Result<(), Error> {
         let raft = &self.node.raft;
         if raft.state == StateRole::Leader && raft.has_pending_conf() {
-            // raft-rs would replace it by an empty entry, and its proposer would never hear of it.
+            // raft-rs would replace the change by an empty entry, and its proposer would get no answer.
             return Err(Error::Dropped);
         }
         if self.decides_change() && self.removes_last_voter(change) {
@@ -47,7 +47,7 @@ impl Member {
         self.propose_entries(vec![convert::entry_to_raft(entry)])
     }
 
-    /// Whether a change that is proposed now goes into this member's log, and nothing that is under way changes the members before it.
+    /// Whether a change that is proposed now goes into this member's log, and no other change is under way before it.
     pub fn decides_change(&self) -> bool {
         let raft = &self.node.raft;
         raft.state == StateRole::Leader && !raft.has_pending_conf() && self.takes_proposals()
@@ -79,7 +79,7 @@ impl Member {
             message.set_msg_type(MessageType::MsgPropose);
             message.from = self.node.raft.id;
             message.set_entries(std::mem::replace(&mut entries, rest).into());
-            // Forwarding changes nothing here: when the first message is taken, all are.
+            // Forwarding does not change this member's state: if the first message is taken, all are.
             self.node.step(message).map_err(|error| self.refusal(error))?;
         }
         self.after_input();

@@ -12,7 +12,7 @@ impl Member {
         if (leads && !raft.commit_to_current_term()) || (!leads && raft.leader_id == 0) || self.is_closed() {
             return None;
         }
-        // Never repeats: no process lives long enough to ask that often.
+        // The counter never repeats: no process runs long enough for that many reads.
         self.read_counter = self.read_counter.wrapping_add(1);
         let mut context = Vec::with_capacity(24);
         for part in [self.node.raft.id, self.boot_nonce, self.read_counter] {
@@ -23,12 +23,13 @@ impl Member {
         Some(self.read_counter)
     }
 
-    /// Forgets a read that was asked for: the caller asks again.
+    /// Forgets a read index that was requested: the caller requests it again.
     pub fn forget_read(&mut self, number: u64) {
         self.pending_reads.remove(&number);
     }
 
-    /// Forgets reads that were asked for and never answered (the leader changed): the caller asks again.
+    /// Forgets read indexes that were requested and never answered because the leader changed: the caller requests them
+    /// again.
     pub fn forget_reads(&mut self) {
         self.pending_reads.clear();
     }

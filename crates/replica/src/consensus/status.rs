@@ -4,7 +4,7 @@ use crate::consensus::core::Member;
 use api::raftpb;
 use raft::StateRole;
 
-/// What a member is in its term.
+/// The role of a member in its term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Role {
@@ -16,7 +16,7 @@ pub enum Role {
 /// The status of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// What it is.
+    /// The member's role.
     pub role: Role,
     /// The leader, 0 when none is known.
     pub leader: u64,
@@ -30,7 +30,8 @@ pub struct Status {
     pub serves_reads: bool,
     /// The member is the only voter: as a leader it needs no round of heartbeats for a read index.
     pub sole_voter: bool,
-    /// There is no other member, not even a learner, and everything is applied that earlier members were told to be committed.
+    /// There is no other member, not even a learner, and every entry is applied that former members were told to be
+    /// committed.
     pub alone: bool,
     /// The member votes.
     pub voter: bool,
@@ -45,8 +46,8 @@ impl Status {
     /// no other member can acknowledge anything. Being the only voter is not enough: a learner that has applied an entry before this
     /// member answers writes and reads that show it, and so may a member that was just removed.
     ///
-    /// A leader need not look back beyond its term: its first entry of the term is applied, which comes after everything that others can
-    /// have known.
+    /// A leader need not consider earlier terms: its first entry of the term is applied, and that entry follows
+    /// everything that others can have known.
     pub fn serves_local_reads(&self) -> bool {
         self.serves_reads && self.alone
     }
@@ -77,7 +78,7 @@ impl Member {
         }
     }
 
-    /// Whether there are other members that learn from this one what is committed.
+    /// Whether there are other members that learn the commit index from this one.
     pub(crate) fn has_others(&self) -> bool {
         let raftpb::ConfState { voters, learners, voters_outgoing, learners_next, .. } = &self.conf_state;
         [voters, learners, voters_outgoing, learners_next].into_iter().flatten().any(|id| *id != self.node.raft.id)

@@ -11,17 +11,17 @@ use std::iter::once;
 
 /// The context of a read index: Cairn's takes 24 bytes, etcd's 8.
 const CONTEXT_BYTES_MAX: usize = 1024;
-/// Messages with proposals that wait while a leader hands over, or has a configuration change under way.
+/// Limit of messages with proposals that wait during a leader transfer or a configuration change.
 const EARLY_PROPOSALS_MAX: usize = 64;
-/// Election timeouts that they wait at most: by then their clients were told that it took too long.
+/// Election timeouts that such proposals wait at most: by then their clients have got a time-out.
 const EARLY_PROPOSALS_ELECTIONS_MAX: u64 = 5;
-/// Read indexes that wait until a new leader has committed in its term.
+/// Limit of read indexes that wait until a new leader has committed in its term.
 const EARLY_READS_MAX: usize = 1024;
 
-/// What a follower has proposed, and a leader cannot take at once.
+/// A follower's proposal that the leader cannot take at once.
 pub(crate) struct Early {
     message: eraftpb::Message,
-    /// When it came.
+    /// The tick at which the proposal came.
     tick: u64,
 }
 
@@ -68,13 +68,14 @@ impl Refusal {
 }
 
 impl Member {
-    /// Takes a message from a peer. What is merely late or of no use now is dropped in silence. After [`Error::LogLost`] the member
-    /// must end.
+    /// Takes a message from a peer. A message that is merely late or of no use now is dropped silently. After
+    /// [`Error::LogLost`] the member must end.
     pub fn step(&mut self, mut message: raftpb::Message) -> Result<(), Error> {
         if let Some(proof) = self.proof {
             return Err(proof.into());
         }
-        // While a snapshot is being installed, there is no log to look anything up in. Lost messages are sent again.
+        // While a snapshot is being installed, there is no log to check the message against. Lost messages are sent
+        // again.
         if self.is_closed() {
             return Ok(());
         }
@@ -100,16 +101,17 @@ impl Member {
             return Ok(());
         }
         if kind == MessageType::MsgReadIndex && self.leads() && !self.node.raft.commit_to_current_term() {
-            // raft-rs would forget it; the follower would have to ask again, and its clients to wait for that.
+            // raft-rs would forget the request; the follower would have to repeat it, while its clients wait.
             if self.early_reads.len() < EARLY_READS_MAX {
                 self.early_reads.push(message);
             }
             return Ok(());
         }
         if kind == MessageType::MsgPropose && self.leads() && self.must_wait(&message) {
-            // raft-rs would drop it, or replace a change by an empty entry, and its proposer would get no answer. A new
-            // leader does not know yet whether a change is under way, so this is what happens right after an election. A change waits in
-            // any case: whether the cluster can have it is known when it is taken.
+            // raft-rs would drop the proposal, or replace a change by an empty entry, and its proposer would get no
+            // answer. This happens right after an election, when a new leader does not know yet whether a change is
+            // under way. A configuration change always waits here: whether the cluster can have it is decided when it
+            // is taken.
             if self.early_proposals.len() < EARLY_PROPOSALS_MAX {
                 self.early_proposals.push_back(Early { message, tick: self.ticks });
             }
@@ -124,8 +126,8 @@ impl Member {
         let stepped = self.node.step(message);
         self.leaps.note(term, self.node.raft.term);
         match stepped {
-            // Late messages of a removed member, and proposals that no leader takes now: the proposer hears nothing and decides
-            // itself when to give up.
+            // Late messages of a removed member, and proposals that no leader takes now, are dropped: the proposer gets
+            // no answer and decides itself when to give up.
             Ok(()) | Err(raft::Error::StepPeerNotFound | raft::Error::ProposalDropped) => {}
             Err(error) => return Err(error.into()),
         }
@@ -136,8 +138,8 @@ impl Member {
         Ok(())
     }
 
-    /// Refuses a vote in a term that is over. raft-rs does not answer it, and a candidate that this member does not know yet (it was just
-    /// added) could stay a term behind for long: neither would learn of the other's term.
+    /// Refuses a vote in a term that is over. raft-rs does not answer it, and a candidate that this member does not
+    /// know yet (it was just added) could stay a term behind for long: neither of the two would learn the other's term.
     fn tell_term(&mut self, candidate: u64) {
         let raft = &mut self.node.raft;
         let mut refusal =
@@ -146,7 +148,7 @@ impl Member {
         raft.msgs.push(refusal);
     }
 
-    /// An append that brings nothing but a higher commit index.
+    /// Whether a message is a commit notice: an append that contains only a higher commit index.
     fn is_commit_notice(&self, message: &eraftpb::Message) -> bool {
         let raft = &self.node.raft;
         message.get_msg_type() == MessageType::MsgAppend
@@ -156,8 +158,8 @@ impl Member {
             && message.commit > raft.raft_log.committed
     }
 
-    /// The answer to a notice says nothing new: the leader heard of the entries when they were durable here. Should that word
-    /// have been lost, its next heartbeat leads to an append that is no notice.
+    /// Drops the answer to a commit notice, which contains nothing new: the leader heard of the entries when they were
+    /// durable here. If that message was lost, the leader's next heartbeat leads to an append that is no notice.
     fn leave_unanswered(&mut self, leader: u64, index: u64) {
         let messages = &mut self.node.raft.msgs;
         let is_answer = |message: &eraftpb::Message| {
@@ -177,13 +179,13 @@ impl Member {
             self.early_reads.clear();
         } else if self.node.raft.commit_to_current_term() {
             for message in std::mem::take(&mut self.early_reads) {
-                // Only dropped when leadership is lost, which it is not.
+                // The message is dropped only if leadership is lost, which is not the case here.
                 let _ = self.node.step(message);
             }
         }
     }
 
-    /// Whether a leader cannot take just now what a follower proposes.
+    /// Whether the leader cannot take a follower's proposal now.
     fn must_wait(&self, message: &eraftpb::Message) -> bool {
         self.node.raft.lead_transferee.is_some() || changes(message).next().is_some()
     }
@@ -195,14 +197,15 @@ impl Member {
             let waits = |message: &eraftpb::Message| if self.leads() { self.must_wait(message) } else { !has_leader };
             let is_next = self.early_proposals.front().is_some_and(|early| !waits(&early.message));
             let Some(Early { mut message, .. }) = self.early_proposals.pop_front_if(|_| is_next) else { return };
-            // Another leader gets it from this member: the leader may be its proposer, and takes no message from itself.
+            // This member is named as the sender to another leader: that leader may be the proposer, and takes no
+            // message from itself.
             message.from = self.node.raft.id;
             let _ = self.node.step(message);
         }
     }
 
-    /// Takes the configuration changes that followers have proposed, as far as a leader can take any now. Those that would leave no voter,
-    /// or that `may_be` refuses, are dropped: their proposers decide themselves when to give up.
+    /// Takes the configuration changes that followers have proposed, if the leader can take one now. Changes that would
+    /// leave no voter, or that `may_be` refuses, are dropped: their proposers decide themselves when to give up.
     pub fn take_forwarded_changes(&mut self, mut may_be: impl FnMut(&raftpb::ConfChange) -> bool) {
         while self.decides_change()
             && let Some(early) = self.early_proposals.pop_front()
@@ -214,7 +217,7 @@ impl Member {
             if found.iter().any(|change| self.hands_over_first(change)) {
                 self.early_proposals.push_front(early);
             } else {
-                // As its own proposal: raft-rs does not distinguish them.
+                // The change is proposed as this member's own: raft-rs does not distinguish them.
                 let message = eraftpb::Message { from: self.node.raft.id, ..early.message };
                 let _ = self.node.step(message);
             }
@@ -222,7 +225,7 @@ impl Member {
         }
     }
 
-    /// A tick went by: what has waited for too long is proposed no more.
+    /// Drops proposals that have waited for too long. Called every tick.
     pub(crate) fn drop_late_proposals(&mut self) {
         self.ticks = self.ticks.saturating_add(1);
         let patience = EARLY_PROPOSALS_ELECTIONS_MAX.saturating_mul(self.election_ticks as u64);
@@ -234,7 +237,7 @@ impl Member {
         self.node.raft.state == StateRole::Leader
     }
 
-    /// Everything that raft-rs would take on trust.
+    /// Checks everything in a message that raft-rs would trust.
     fn check(&self, message: &mut raftpb::Message) -> Result<MessageType, Refusal> {
         let raft = &self.node.raft;
         let kind = kind(message.r#type.unwrap_or_default())?;
@@ -257,7 +260,7 @@ impl Member {
         }
         match kind {
             MessageType::MsgPropose => {
-                // What is forwarded has no term of its own, and its entries get their place from the leader.
+                // A forwarded message has no term of its own, and the leader assigns the index and term of its entries.
                 message.term = Some(0);
                 check_proposals(&message.entries)?;
                 return Ok(kind);
@@ -270,14 +273,14 @@ impl Member {
             return Err(Refusal::Term { theirs: message.term(), ours: raft.term });
         }
         let last = raft.raft_log.last_index();
-        // Older terms are answered or ignored without a look at the rest.
+        // Messages of older terms are answered or ignored without using the other fields.
         let counts = message.term() >= raft.term;
         match kind {
             MessageType::MsgAppend => {
                 check_entries(message)?;
                 if counts {
                     let committed = raft.raft_log.committed;
-                    // Entries after the committed ones follow from the first of them.
+                    // If the first entry behind the committed ones is right, so are those that follow.
                     let entries = message.entries.iter().map(|entry| (entry.index(), entry.term()));
                     let known = entries.take_while(|(index, _)| *index <= committed);
                     self.check_committed(once((message.index(), message.log_term())).chain(known))?;
@@ -289,7 +292,7 @@ impl Member {
                     return Err(Refusal::Number);
                 }
                 match self.check_acknowledged(message.commit(), message.commit_term()) {
-                    // The leader is followed, but nothing is taken as committed by it.
+                    // The member follows the leader, but does not take its commit index.
                     Err(_) if self.ignores_lost_log => message.commit = Some(raft.raft_log.committed),
                     checked => checked?,
                 }
@@ -322,15 +325,16 @@ impl Member {
         if counts { self.check_committed(once((index, term))) } else { Ok(()) }
     }
 
-    /// Whether raft-rs can do anything with it now: it asserts some of this.
+    /// Whether raft-rs can use the message now: it asserts some of these conditions.
     fn is_of_use(&self, kind: MessageType, message: &raftpb::Message) -> bool {
         let raft = &self.node.raft;
         match kind {
-            // To the leader, but not back to it while it does not know yet that it leads, or no longer believes so.
+            // The message goes on to the leader. It must not go back to a sender that does not know yet that it leads,
+            // or no longer believes so.
             MessageType::MsgPropose | MessageType::MsgReadIndex => {
                 self.leads() || (raft.leader_id != 0 && raft.leader_id != message.from())
             }
-            // An honest voter answers a request, and that was sent once the log was durable.
+            // An honest voter answers only a request, and this member sends requests only once its log is durable.
             MessageType::MsgRequestVoteResponse | MessageType::MsgRequestPreVoteResponse => {
                 self.log_is_durable() && self.term_is_durable()
             }
@@ -340,8 +344,8 @@ impl Member {
         }
     }
 
-    /// Keeps a rejection from moving a follower's next index below what it is known to hold, which raft-rs 0.7 does. Returns whether the
-    /// rejection has any effect.
+    /// Keeps a rejection from moving a follower's next index below the entries that it is known to have, which raft-rs
+    /// 0.7 does. Returns whether the rejection has any effect.
     fn settle_probe(&self, message: &mut eraftpb::Message) -> bool {
         let raft = &self.node.raft;
         let Some(progress) = raft.prs().get(message.from).filter(|_| self.leads()) else { return true };
@@ -407,7 +411,7 @@ fn check_entries(message: &raftpb::Message) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What cannot be read must not get into the log.
+/// An entry that cannot be decoded must not get into the log.
 fn check_proposals(entries: &[raftpb::Entry]) -> Result<(), Refusal> {
     if entries.is_empty() {
         return Err(Refusal::Entries);

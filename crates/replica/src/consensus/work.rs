@@ -9,7 +9,7 @@ use raft::eraftpb::MessageType;
 
 /// One piece of work.
 pub struct Work {
-    /// Names this work in [`Member::persisted`].
+    /// The number of this work for [`Member::persisted`].
     pub number: u64,
     /// To be installed in the store before anything else of this work: it replaces everything up to its index. Until
     /// [`Member::persisted`] the member takes no input.
@@ -44,7 +44,7 @@ impl Member {
         self.proof.is_none() && self.node.has_ready()
     }
 
-    /// The next piece of work.
+    /// Returns the next piece of work.
     pub fn work(&mut self) -> Work {
         let mut ready = self.node.ready();
         let number = ready.number();
@@ -55,8 +55,9 @@ impl Member {
         let mut persisted_messages = ready.take_persisted_messages();
         for heartbeat in messages.iter_mut().chain(&mut persisted_messages) {
             if heartbeat.get_msg_type() == MessageType::MsgHeartbeat {
-                // It names an entry that is committed, so its term has not changed since. A follower has acknowledged nothing in this
-                // term that was trimmed before this member's start, so the term is known, unless nothing was acknowledged yet.
+                // The heartbeat names a committed entry, whose term never changes. A follower has acknowledged in this
+                // term no entry that was trimmed before this member's start, so the term is known unless the follower
+                // has acknowledged none yet.
                 heartbeat.commit_term = self.known_term(heartbeat.commit).unwrap_or(0);
             }
         }
@@ -115,7 +116,7 @@ impl Member {
             installed = installed.max(work.snapshot_index);
         }
         self.node.on_persist_ready(number);
-        // The installed snapshot is applied. raft-rs must know before anything else: it would look for entries in between.
+        // The installed snapshot is applied. raft-rs must know that first, or it would look for the entries in between.
         self.applied(installed);
         self.after_input();
     }
