@@ -15,13 +15,13 @@ use std::time::Duration;
 /// Pause after an accept that failed for lack of descriptors or memory.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
 
-/// What is done with a connection, and where it comes from. Does not wait.
+/// Called with each connection and its remote address. Must not wait.
 pub(crate) type Welcome = Box<dyn Fn(Socket, &SockAddr) + Send + Sync>;
 
-/// A socket that is listened on. Dropped, it is closed.
+/// A listening socket. It is closed when this is dropped.
 pub(crate) struct Acceptor {
     state: Arc<State>,
-    /// Ended by the drop.
+    /// Ends when this is dropped.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -32,7 +32,7 @@ struct State {
 }
 
 impl Acceptor {
-    /// Closes every connection to a listening socket.
+    /// Starts to accept. Until [`Acceptor::open`], every connection is closed.
     pub(crate) fn start(socket: Socket) -> io::Result<Acceptor> {
         let state = Arc::new(State { socket, welcome: OnceLock::new(), is_ended: AtomicBool::new(false) });
         let accepting = state.clone();
@@ -45,7 +45,7 @@ impl Acceptor {
         self.state.socket.local_addr().ok()?.as_socket()
     }
 
-    /// Lets them in. Once.
+    /// Passes connections to `welcome` from now on. To be called once.
     pub(crate) fn open(&self, welcome: Welcome) {
         assert!(self.state.welcome.set(welcome).is_ok(), "an acceptor is opened once");
     }
@@ -60,7 +60,7 @@ impl State {
                         welcome(socket, &address);
                     }
                 }
-                // The peer has gone before it was accepted, or a signal came.
+                // The peer has gone before its connection was accepted, or a signal came.
                 Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {
                 }
                 Err(_) if self.is_ended.load(Ordering::SeqCst) => return,
@@ -73,10 +73,10 @@ impl State {
 impl Drop for Acceptor {
     fn drop(&mut self) {
         self.state.is_ended.store(true, Ordering::SeqCst);
-        // Makes the accept that is waiting return.
+        // Makes the waiting accept return.
         let is_shut = self.state.socket.shutdown(Shutdown::Both).is_ok();
         if let Some(thread) = self.thread.take().filter(|_| is_shut) {
-            // It does nothing but accept: the result of the thread has no meaning.
+            // The thread only accepts, so its result does not matter.
             let _ = thread.join();
         }
     }

@@ -11,10 +11,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a connection may be silent before the kernel asks whether the other side is still there.
+/// How long a connection may be silent before the kernel probes the other side.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// URLs that a fuzzer makes up must not lead off the machine.
+/// Fuzzed URLs must not lead to other machines.
 #[cfg(feature = "test-support")]
 pub static LOOPBACK_ONLY: AtomicBool = AtomicBool::new(false);
 
@@ -26,10 +26,10 @@ pub struct BadUrl {
     reason: &'static str,
 }
 
-/// Where a peer URL points.
+/// The address in a peer URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
-    /// Its scheme asks for TLS: `https` or `unixs`.
+    /// Whether the scheme requires TLS: `https` or `unixs`.
     pub(crate) secure: bool,
     /// The socket.
     pub(crate) place: Place,
@@ -50,7 +50,7 @@ pub(crate) enum Place {
 }
 
 impl Address {
-    /// Takes a URL apart.
+    /// Parses a URL.
     pub(crate) fn parse(url: &str) -> Result<Address, BadUrl> {
         let bad = |reason| BadUrl { url: url.to_string(), reason };
         let (scheme, rest) = url.split_once("://").ok_or_else(|| bad("not a URL"))?;
@@ -75,7 +75,7 @@ impl Address {
         Ok(Address { secure, place: Place::Tcp { host: host.into(), port } })
     }
 
-    /// The name or address that the certificate there must be for.
+    /// The name or address for which the certificate must be valid.
     pub(crate) fn name(&self) -> &str {
         match &self.place {
             Place::Tcp { host, .. } => host,
@@ -83,7 +83,7 @@ impl Address {
         }
     }
 
-    /// The value of a request's `Host` line. Not a socket's path, which can hold any byte.
+    /// The value of a request's `Host` line. For a Unix socket it is not the path, which can contain any byte.
     pub(crate) fn host(&self) -> String {
         match &self.place {
             Place::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}"),
@@ -92,7 +92,7 @@ impl Address {
         }
     }
 
-    /// Connects, to the first of a name's addresses that answers, and from an address of our own if one is given.
+    /// Connects to the first of a name's addresses that answers. `from` is the local address to connect from.
     pub(crate) fn connect(&self, from: Option<IpAddr>, timeout: Duration) -> io::Result<Socket> {
         match &self.place {
             Place::Unix(path) => Ok(Socket::from(OwnedFd::from(UnixStream::connect(path)?))),
@@ -130,7 +130,7 @@ fn connect_tcp(host: &str, port: u16, from: Option<IpAddr>, deadline: Instant) -
 fn connect_from(from: Option<IpAddr>, to: SocketAddr, timeout: Duration) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
     socket.set_cloexec(true)?;
-    // An address of the other family reaches no host there.
+    // A local address of the other family cannot reach the host.
     if let Some(from) = from.filter(|from| from.is_ipv4() == to.is_ipv4()) {
         socket.bind(&SocketAddr::new(from, 0).into())?;
     }

@@ -10,9 +10,9 @@ use crate::wire::Wire;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use std::sync::Arc;
 
-/// What becomes of the connection.
+/// What happens next on the connection.
 pub(crate) enum Next {
-    /// It may bring another request.
+    /// It may carry another request.
     Request,
     End,
     /// It is a stream from now on.
@@ -30,7 +30,7 @@ pub(crate) fn answer(
     answer_and(keep, shared, wire, response)
 }
 
-/// Sends an answer after which the connection may bring another request, or ends.
+/// Sends an answer. After it the connection may carry another request, or ends.
 pub(crate) fn answer_and(
     keep: bool,
     shared: &Shared,
@@ -42,7 +42,7 @@ pub(crate) fn answer_and(
     Ok(if keep { Next::Request } else { Next::End })
 }
 
-/// An answer that says no, in the form that etcd's members expect.
+/// A refusal in the form that etcd's members expect.
 pub(crate) fn refusal(status: StatusCode, text: impl std::fmt::Display) -> Response<Vec<u8>> {
     let mut response = Response::new(format!("{text}\n").into_bytes());
     *response.status_mut() = status;
@@ -50,10 +50,10 @@ pub(crate) fn refusal(status: StatusCode, text: impl std::fmt::Display) -> Respo
     response
 }
 
-/// An answer that says no, as an error.
+/// A refusal as an error.
 pub(crate) type Refusal = Box<Response<Vec<u8>>>;
 
-/// An answer to a wrong method, unless it is the right one.
+/// Refuses a request whose method is not `method`.
 pub(crate) fn require(method: Method, allowed: &'static str, request: &Request<()>) -> Result<(), Refusal> {
     if *request.method() == method {
         return Ok(());

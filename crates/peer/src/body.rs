@@ -5,12 +5,12 @@ use crate::fault::Fault;
 use crate::head::Framing;
 use bytes::BytesMut;
 
-/// Tells the body of a message from what follows it.
+/// Separates the body of a message from the bytes that follow it.
 pub(crate) enum Body {
-    /// This many bytes to come.
+    /// This many bytes are missing.
     Length(u64),
     Chunked(Chunks),
-    /// All that comes; true once the connection has ended.
+    /// All bytes until the connection ends; true once it has ended.
     UntilClose(bool),
 }
 
@@ -49,7 +49,7 @@ impl Body {
         }
     }
 
-    /// The connection has ended: an error, unless that is how the body ends.
+    /// Notes that the connection has ended. An error, unless the body ends with the connection.
     pub(crate) fn close(&mut self) -> Result<(), Fault> {
         match self {
             Body::UntilClose(closed) => {

@@ -2,10 +2,10 @@
 
 use bytes::BytesMut;
 
-/// Extensions and trailers are skipped, but not without end.
+/// Limit of bytes in extensions and trailers, which are skipped.
 const SKIPPED_BYTES_MAX: usize = 8 * 1024;
 
-/// Why a body cannot be read on.
+/// Why a body cannot be read further.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("the chunked coding is malformed")]
 pub(crate) struct Malformed;
@@ -33,7 +33,7 @@ enum State {
 #[derive(Debug)]
 pub(crate) struct Chunks {
     state: State,
-    /// Bytes of the chunk that are still to come.
+    /// Bytes of the chunk that are missing.
     left: u64,
     skipped: usize,
 }
@@ -43,13 +43,13 @@ impl Chunks {
         Chunks { state: State::Size(0), left: 0, skipped: 0 }
     }
 
-    /// The last chunk and what follows it was read.
+    /// Whether the last chunk and the trailer have been read.
     pub(crate) fn ended(&self) -> bool {
         matches!(self.state, State::End)
     }
 
-    /// Takes what it can from `input`, appends the body's part of it to `body`, and returns how many bytes it took: all of
-    /// them, unless the body ended.
+    /// Takes bytes from `input`, appends those of the body to `body`, and returns how many bytes it took: all of them,
+    /// unless the body ended.
     pub(crate) fn feed(&mut self, input: &[u8], body: &mut BytesMut) -> Result<usize, Malformed> {
         let mut rest = input;
         while !self.ended() {

@@ -11,7 +11,7 @@ use http::{Request, Response};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Bytes an answer may have.
+/// Limit of the bytes of an answer.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// Why a call has no answer.
@@ -23,22 +23,23 @@ pub enum Error {
     /// No connection could be made.
     #[error("cannot connect to `{url}`: {error}")]
     Connect {
-        /// Whom we tried.
+        /// The URL that was tried.
         url: String,
-        /// What the operating system says.
+        /// The error of the operating system.
         error: io::Error,
     },
     /// The exchange broke off.
     #[error("no answer from `{url}`: {fault}")]
     Exchange {
-        /// Whom we asked.
+        /// The URL of the member.
         url: String,
-        /// What went wrong.
+        /// The fault.
         fault: Fault,
     },
 }
 
-/// Sends a request to the member at `url`, whose path and query are the request's, and waits for the answer at most `timeout`.
+/// Sends a request to the member at `url` and waits for the answer for at most `timeout`. Path and query are those of
+/// the request.
 pub fn call(
     connector: &Connector,
     url: &str,
@@ -53,7 +54,7 @@ pub fn call(
     connection.exchange(&request, deadline.saturating_duration_since(Instant::now()))
 }
 
-/// How long a connection may be unused and still be kept: shorter than the other side waits for a request.
+/// How long an unused connection is kept: shorter than the other side waits for a request.
 const KEPT_MAX: Duration = Duration::from_secs(5);
 
 /// The connection of the last call, for the next one to the same member.
@@ -61,8 +62,8 @@ const KEPT_MAX: Duration = Duration::from_secs(5);
 pub struct Kept(Option<(Connection, Instant)>);
 
 impl Kept {
-    /// Like [`call`], on the connection of the last call if that still holds. If it does not, the call is made a second time: only for what
-    /// may be done twice.
+    /// Like [`call`], on the connection of the last call if it still works. If it does not, the call is made a second
+    /// time, so the request must be one that may be executed twice.
     pub fn call(
         &mut self,
         connector: &Connector,
@@ -82,7 +83,7 @@ impl Kept {
             match connection.exchange(&request, left()) {
                 Ok(response) => return Ok(self.keep(connection, response)),
                 Err(error) if left().is_zero() => return Err(error),
-                // The other side has closed it, as it may between requests.
+                // The other side has closed the connection, as it may between requests.
                 Err(_) => {}
             }
         }
@@ -96,12 +97,12 @@ impl Kept {
         response
     }
 
-    /// How long the connection is still kept; none if there is none.
+    /// How long the connection is still kept; `None` if there is none.
     pub fn time_left(&self) -> Option<Duration> {
         self.0.as_ref().map(|(_, since)| KEPT_MAX.saturating_sub(since.elapsed()))
     }
 
-    /// Lets it go.
+    /// Closes the connection.
     pub fn close(&mut self) {
         self.0 = None;
     }
@@ -124,7 +125,7 @@ impl Connection {
         Ok(Connection { url: url.to_string(), host: address.host(), wire, keep_alive: true })
     }
 
-    /// Another request can follow.
+    /// Whether another request can follow.
     pub(crate) fn is_reusable(&self) -> bool {
         self.keep_alive
     }

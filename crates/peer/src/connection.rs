@@ -29,7 +29,7 @@ pub(crate) fn serve(shared: &Arc<Shared>, stream: Stream, address: &str, mut pla
         let head = match wire.request(after(patience)) {
             Ok(Some(head)) => head,
             Ok(None) => return,
-            // Between requests silence is nothing special.
+            // Silence between requests is normal.
             Err(Fault::TimedOut) if wire.is_idle() && patience == IDLE_TIMEOUT => return,
             Err(fault) => return refuse(wire, address, &fault),
         };
@@ -42,7 +42,7 @@ pub(crate) fn serve(shared: &Arc<Shared>, stream: Stream, address: &str, mut pla
             Ok(Next::Request) => place.set_idle(true),
             Ok(Next::End) => return wire.linger(),
             Ok(Next::Stream(peer, kind)) => {
-                // From here on the peer holds it: no new connection may take its place.
+                // From here on the peer owns the connection, and no new connection may take its place.
                 drop(place);
                 if let Err(error) = peer.attach(shared, kind, wire.into_stream()) {
                     rejected(address, &error);
@@ -54,7 +54,7 @@ pub(crate) fn serve(shared: &Arc<Shared>, stream: Stream, address: &str, mut pla
     }
 }
 
-/// Says why, here and there.
+/// Logs the reason and sends it to the other side.
 fn refuse(mut wire: Wire, address: &str, fault: &Fault) {
     rejected(address, fault);
     let status = match fault {

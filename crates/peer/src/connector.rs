@@ -19,55 +19,56 @@ use trust::Certificate;
 /// The first byte of a TLS connection: a record of the handshake.
 const RECORD_OF_HANDSHAKE: u8 = 22;
 
-/// The certificates and checks of TLS handshakes between members. Asked for with every connection, because files may have changed.
+/// The certificates and checks of TLS handshakes between members. Read for every connection, because files may have
+/// changed.
 pub trait Credentials: std::fmt::Debug + Send + Sync {
-    /// For a connection that another member begins; `None` without a certificate to show.
+    /// The configuration for a connection that another member begins; `None` without a certificate of our own.
     fn server(&self) -> Option<Arc<ServerConfig>>;
-    /// For a connection that this member begins, or why there can be none.
+    /// The configuration for a connection that this member begins, or why there is none.
     fn client(&self) -> Result<Arc<ClientConfig>, String>;
-    /// Refuses, in words, certificates of which one was revoked.
+    /// Fails with a text if one of the certificates was revoked.
     fn check_revoked(&self, chain: &[CertificateDer<'_>]) -> Result<(), String>;
-    /// Certificates need not be for the address that their member connects from.
+    /// Whether certificates need not be valid for the address that their member connects from.
     fn skips_addresses(&self) -> bool;
 }
 
-/// How connections between members are made and taken.
+/// Opens and accepts connections between members.
 #[derive(Clone, Debug)]
 pub struct Connector {
     credentials: Arc<dyn Credentials>,
-    /// The name that certificates of other members must be for, instead of the host that was dialled.
+    /// The name for which certificates of other members must be valid, instead of the host that was dialled.
     server_name: Option<Arc<str>>,
-    /// Where connections to others come from, if not from wherever the system chooses.
+    /// The local address of connections to others; `None` lets the system choose.
     local: Option<IpAddr>,
     /// This member's id in every call, once it is known: the peers that it calls keep places for members.
     pub(crate) own: Arc<HeaderMap>,
 }
 
-/// What is spoken where peers are listened for.
+/// The security of a listening socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Security {
     /// No TLS.
     #[default]
     Plaintext,
-    /// TLS alone.
+    /// Only TLS.
     Tls,
-    /// Either: the first byte tells.
+    /// Both: the first byte of a connection decides.
     Both,
 }
 
 impl Connector {
-    /// One that shows and asks for the certificates of `credentials`. Those of others must be for `server_name`, or for the host that
-    /// was dialled if there is none.
+    /// A connector that presents and verifies certificates according to `credentials`. Those of others must be valid
+    /// for `server_name`, or for the host that was dialled if there is none.
     pub fn new(credentials: Arc<dyn Credentials>, server_name: Option<&str>) -> Connector {
         Connector { credentials, server_name: server_name.map(Into::into), local: None, own: Arc::default() }
     }
 
-    /// The same, connecting from this address.
+    /// This connector, with a local address to connect from.
     pub fn bound_to(self, local: Option<IpAddr>) -> Connector {
         Connector { local, ..self }
     }
 
-    /// The same for a member that knows its id.
+    /// This connector for a member that knows its id.
     pub fn of_member(self, member_id: u64, cluster_id: u64, urls: &[String]) -> Connector {
         let own = Identity { member_id, cluster_id, urls: urls.join(",") }.headers();
         Connector { own: Arc::new(own), ..self }
@@ -88,7 +89,7 @@ impl Connector {
         Ok(Box::new(Encrypted::shake(socket, session, deadline)?))
     }
 
-    /// Takes an accepted connection.
+    /// Prepares an accepted connection.
     pub(crate) fn take(&self, socket: Socket, security: Security, timeout: Duration) -> io::Result<Stream> {
         let secure = match security {
             Security::Plaintext => false,
@@ -108,8 +109,8 @@ impl Connector {
         Ok(Box::new(stream))
     }
 
-    /// A member's certificate must be for the address it comes from, if it names any, and still be valid: one that resumes a
-    /// session is not verified again.
+    /// Checks the certificate of a member that connects. If it names addresses, one must be that of the member. It must
+    /// not have expired or been revoked: TLS does not verify it again in a resumed session.
     fn admit(&self, chain: &[CertificateDer<'_>], remote: Option<IpAddr>) -> Result<(), String> {
         let Some(leaf) = chain.first() else { return Ok(()) };
         self.credentials.check_revoked(chain)?;
@@ -129,7 +130,7 @@ impl Connector {
             }
         }
         let is_of = |name: &String| {
-            // A star matches any host below: the name server knows them only by address.
+            // A wildcard matches any host below the name, but the name server can only be asked for the name itself.
             let Ok(mut addresses) = (name.trim_start_matches("*."), 0).to_socket_addrs() else { return false };
             addresses.any(|address| address.ip().to_canonical() == remote.to_canonical())
         };
@@ -147,6 +148,6 @@ fn begins_handshake(socket: &Socket, timeout: Duration) -> io::Result<bool> {
     let count = socket.peek(&mut first)?;
     socket.set_read_timeout(None)?;
     let [first] = first;
-    // SAFETY: it was initialised above, and written over at most.
+    // SAFETY: `first` was initialised above, and at most overwritten.
     Ok(count > 0 && unsafe { first.assume_init() } == RECORD_OF_HANDSHAKE)
 }

@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 use trust::{describe, describe_io};
 
-/// Encrypted bytes that may wait for the socket: what one write is cut to.
+/// Limit of encrypted bytes that wait for the socket; a write takes no more.
 const BUFFER_BYTES_MAX: usize = 256 << 10;
 
 /// A socket with encryption over it.
@@ -20,7 +20,7 @@ pub(crate) struct Encrypted {
 }
 
 impl Encrypted {
-    /// Shakes hands, until `deadline` at the latest. The error says what went wrong as etcd says it.
+    /// Runs the TLS handshake, until `deadline` at the latest. The error has etcd's text.
     pub(crate) fn shake(socket: Socket, session: impl Into<Connection>, deadline: Instant) -> io::Result<Encrypted> {
         let mut session = session.into();
         session.set_buffer_limit(Some(BUFFER_BYTES_MAX));
@@ -64,12 +64,12 @@ impl Encrypted {
         Ok(())
     }
 
-    /// Reads encrypted bytes and decrypts them; how many there were.
+    /// Reads encrypted bytes and decrypts them. Returns how many were read.
     fn pull(&mut self) -> io::Result<usize> {
         let count = self.session.read_tls(&mut Pipe(&self.socket))?;
         let processed = contain(|| self.session.process_new_packets().map(drop)).map_err(io::Error::other)?;
         if let Err(error) = processed {
-            // As far as the socket takes it: the alert that says why.
+            // Sends the alert with the reason, as far as the socket takes it.
             let _ = self.push();
             return Err(io::Error::new(io::ErrorKind::InvalidData, describe(&error)));
         }
@@ -109,12 +109,12 @@ impl Read for Encrypted {
         loop {
             match self.session.reader().read(room) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // Closed without a word: what was to come the protocol above knows itself.
+                // Closed without TLS's closing alert: the protocol above knows itself whether data is missing.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
                 Err(error) => return Err(io::Error::new(error.kind(), describe_io(&error))),
                 Ok(count) => return Ok(count),
             }
-            // Answers of the session itself, as to a change of keys.
+            // Sends answers of the session itself, such as to a change of keys.
             match self.push() {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 other => other?,
@@ -125,7 +125,8 @@ impl Read for Encrypted {
 }
 
 impl Write for Encrypted {
-    /// Encrypts what there is room for, and writes what the socket takes of it. What does not fit goes first next time.
+    /// Encrypts as many bytes as there is room for, and writes as many as the socket takes. The rest is written first
+    /// next time.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.push()?;
         let count = self.session.writer().write(bytes)?;
@@ -179,7 +180,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(10);
 
-    /// Two ends that have shaken hands: the server's, then the client's.
+    /// Two ends after the handshake: the server's, then the client's.
     fn ends() -> (Encrypted, Encrypted) {
         let made = rcgen::generate_simple_self_signed(["localhost".to_string()]).expect("a certificate");
         let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).expect("a key");
@@ -209,7 +210,7 @@ mod tests {
         (taken, dialled.join().expect("no panic"))
     }
 
-    /// A peer that takes nothing does not delay the writer, and what waits for it is bounded.
+    /// A peer that takes nothing does not delay the writer, and the bytes that wait for it are limited.
     #[test]
     fn what_waits_is_bounded_and_comes_whole() {
         let (mut writer, mut reader) = ends();

@@ -9,21 +9,21 @@ pub enum Fault {
     /// The other side went away.
     #[error("the connection was closed by the other side")]
     Closed,
-    /// It is there but says nothing.
+    /// The other side is silent.
     #[error("nothing came in time")]
     TimedOut,
-    /// What the operating system says.
+    /// The error of the operating system.
     #[error(transparent)]
     Io(io::Error),
-    /// It does not speak our language.
+    /// The other side does not speak valid HTTP/1.1.
     #[error("not valid HTTP/1.1: {0}")]
     NotHttp(String),
-    /// A bound was passed.
+    /// A limit was exceeded.
     #[error("{what} of more than {bytes_max} bytes")]
     TooLong {
-        /// What is too long.
+        /// The part that is too long.
         what: &'static str,
-        /// The bound.
+        /// The limit.
         bytes_max: usize,
     },
     /// The bodies being received fill the memory for them, or non-members make as many calls as they may.
@@ -46,7 +46,7 @@ impl From<contain::Panicked> for Fault {
 impl From<io::Error> for Fault {
     fn from(error: io::Error) -> Fault {
         match error.kind() {
-            // What a socket with a time-out says when it is over.
+            // The error of a socket whose time-out is over.
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Fault::TimedOut,
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Fault::Closed,
             _ => Fault::Io(error),

@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often streams that are stuck are looked at.
+/// How often stalled streams are checked.
 const STALL_CHECK: Duration = Duration::from_millis(500);
 
 /// Starts the thread.
@@ -17,7 +17,7 @@ pub(crate) fn start(shared: Arc<Shared>) -> io::Result<()> {
     std::thread::Builder::new().name("peer-flush".into()).spawn(move || run(&shared)).map(drop)
 }
 
-/// A socket that is waited for.
+/// A socket for which the flusher waits.
 struct Waiting {
     peer: Arc<Peer>,
     kind: Kind,
@@ -71,7 +71,7 @@ fn run(shared: &Shared) {
     }
 }
 
-/// Does what a socket is ready for; gives the reason if it is at its end.
+/// Handles the events of a socket; returns the error if the socket is at its end.
 fn serve(events: libc::c_short, link: &mut crate::outgoing::Outgoing) -> Option<io::Error> {
     if events & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0 {
         return Some(io::Error::new(io::ErrorKind::UnexpectedEof, "the peer has closed the connection"));
@@ -83,7 +83,7 @@ fn serve(events: libc::c_short, link: &mut crate::outgoing::Outgoing) -> Option<
 fn wait(sockets: &mut [libc::pollfd], time: Duration) {
     // Rounded up: a wait that ends too early would be repeated at once.
     let time_ms = i32::try_from(time.as_millis().saturating_add(1)).unwrap_or(i32::MAX);
-    // SAFETY: the slice is valid for its length. An interrupted call is like one whose time is over.
+    // SAFETY: the slice is valid for its length. An interrupted call counts as one whose time is over.
     let ready = unsafe { libc::poll(sockets.as_mut_ptr(), sockets.len() as libc::nfds_t, time_ms) };
     if ready < 0 {
         for socket in sockets {

@@ -4,12 +4,12 @@ use crate::fault::Fault;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use std::fmt::Write as _;
 
-/// Bytes a head may have.
+/// Limit of the bytes of a head.
 pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
-/// Lines a head may have; a member sends about ten.
+/// Limit of the header lines of a head; a member sends about ten.
 const HEADERS_MAX: usize = 64;
 
-/// How the end of a body is known.
+/// How the end of a body is determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
     /// After this many bytes.
@@ -38,7 +38,7 @@ pub(crate) struct ResponseHead {
     pub(crate) keep_alive: bool,
 }
 
-/// What was parsed and its length; `None` while it is not complete.
+/// The parsed head and its length; `None` while it is not complete.
 pub(crate) type Parsed<T> = Result<Option<(T, usize)>, Fault>;
 
 /// The request at the start of `bytes` and its length; `None` when it is not complete.
@@ -114,7 +114,7 @@ fn keep_alive(version: Option<u8>, headers: &HeaderMap) -> bool {
     version == Some(1) && !close
 }
 
-/// A request in HTTP/1.1 form. Its length is added, unless it has no body and needs none.
+/// A request in HTTP/1.1 form. Its content length is added, unless it has no body and needs none.
 pub(crate) fn write_request(request: &Request<impl AsRef<[u8]>>, host: &str) -> Vec<u8> {
     write_request_of(request, host, request.body().as_ref().len() as u64)
 }

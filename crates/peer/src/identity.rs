@@ -12,7 +12,7 @@ pub(crate) const RAFT_TO: HeaderName = HeaderName::from_static("x-raft-to");
 pub(crate) const CAIRN: HeaderName = HeaderName::from_static("x-cairn-peer");
 pub(crate) const PEER_URLS: HeaderName = HeaderName::from_static("x-peerurls");
 
-/// What an etcd release before 2.1 would be: it sent no versions.
+/// The version assumed for etcd releases before 2.1, which sent none.
 const NO_VERSION: &str = "2.0.0";
 
 /// Why a peer is refused. The texts are compared by peers.
@@ -33,7 +33,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// What every request to a peer carries.
+    /// The headers of every request to a peer.
     pub(crate) fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert(SERVER_FROM, hex(self.member_id));
@@ -60,12 +60,12 @@ impl Identity {
     }
 }
 
-/// The member that sent a request, if it says so.
+/// The member that a request names as its sender.
 pub(crate) fn sender(headers: &HeaderMap) -> Option<u64> {
     parse_id(text(headers, &SERVER_FROM)?)
 }
 
-/// A header as text; `None` if it is missing or holds something else.
+/// A header as text; `None` if it is missing or no text.
 pub(crate) fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
@@ -88,7 +88,7 @@ fn minor(headers: &HeaderMap, name: &HeaderName) -> Option<(u64, u64)> {
     }
 }
 
-/// Major and minor number; those after them never matter between members.
+/// Major and minor number; further numbers never matter between members.
 fn parse_minor(version: &str) -> Option<(u64, u64)> {
     let mut parts = version.split('.');
     let minor = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);

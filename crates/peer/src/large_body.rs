@@ -13,12 +13,12 @@ use std::time::Duration;
 
 /// Bytes of bodies that may be received at once, on all connections of members together and on all of non-members.
 const BODIES_BYTES_MAX: usize = 256 << 20;
-/// Bodies of at most this many bytes are not counted against it.
+/// Bodies of at most this many bytes do not count.
 const SMALL_BODY_BYTES: usize = 256 << 10;
 /// How long a body may take to arrive.
 pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A body and its share of the memory that all bodies have together.
+/// A body and its share of the memory of all bodies.
 pub(crate) struct LargeBody<'a> {
     pub(crate) bytes: BytesMut,
     all: &'a AtomicUsize,
@@ -31,7 +31,7 @@ impl Drop for LargeBody<'_> {
     }
 }
 
-/// Receives a body that may be large: its memory grows with what has come, never with what is announced.
+/// Receives a body that may be large. Its memory grows with the bytes that have arrived, not with the announced length.
 pub(crate) fn large_body<'a>(
     shared: &'a Shared,
     wire: &mut Wire,
@@ -50,7 +50,7 @@ pub(crate) fn large_body<'a>(
             return Err(Fault::TooLong { what: "a body", bytes_max });
         }
         if large.bytes.len() > SMALL_BODY_BYTES.max(large.counted) {
-            // Twice, since that is how a buffer grows.
+            // The buffer doubles when it grows, so twice its length is counted.
             let more = large.bytes.len().saturating_mul(2).saturating_sub(large.counted);
             large.counted = large.counted.saturating_add(more);
             if all.fetch_add(more, Ordering::SeqCst).saturating_add(more) > BODIES_BYTES_MAX {

@@ -13,10 +13,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 
-/// Connections that may wait to be accepted.
+/// Limit of connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 
-/// A socket on which peers are listened for.
+/// A socket that accepts peers.
 pub struct Listener {
     acceptor: Acceptor,
     /// Called once the socket is closed.
@@ -25,11 +25,11 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Takes an address. Until it is opened, connections are closed at once.
+    /// Listens on an address. Until it is opened, connections are closed at once.
     pub fn bind(address: SocketAddr, reuse_port: bool) -> io::Result<Listener> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
         socket.set_cloexec(true)?;
-        // As any listener: connections of an earlier run that linger must not hold the port.
+        // As for any listener, lingering connections of an earlier run must not block the port.
         socket.set_reuse_address(true)?;
         socket.set_reuse_port(reuse_port)?;
         socket.bind(&address.into())?;
@@ -50,13 +50,13 @@ impl Listener {
         Ok(Listener { acceptor: Acceptor::start(socket)?, closed: None, security: Security::Plaintext })
     }
 
-    /// The same socket with TLS, or without.
+    /// This socket with the given kind of security.
     pub fn with(mut self, security: Security) -> Listener {
         self.security = security;
         self
     }
 
-    /// Where it listens; `None` for a Unix socket.
+    /// The socket's address; `None` for a Unix socket.
     #[cfg(feature = "test-support")]
     pub fn address(&self) -> Option<SocketAddr> {
         self.acceptor.address()

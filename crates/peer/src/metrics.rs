@@ -11,7 +11,7 @@ pub(crate) type RoundTrips = Histogram<16, 100_000>;
 /// Transfers of snapshots, from 0.1 s on.
 pub(crate) type Transfers = Histogram<10, 100_000_000>;
 
-/// Snapshots, in one direction.
+/// Counters of snapshots in one direction.
 #[derive(Default)]
 pub(crate) struct Snapshots {
     pub(crate) succeeded: AtomicU64,
@@ -20,7 +20,7 @@ pub(crate) struct Snapshots {
     pub(crate) took: Transfers,
 }
 
-/// What is counted for one peer.
+/// The counters of one peer.
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) sent_bytes: AtomicU64,
@@ -33,18 +33,18 @@ pub(crate) struct Counters {
     pub(crate) snapshots_received: Snapshots,
 }
 
-/// The counters of all members that there were: a counter never goes backwards.
+/// The counters of all present and former members: a counter never goes backwards.
 #[derive(Default)]
 pub(crate) struct Ledger {
     peers: Mutex<BTreeMap<u64, Arc<Counters>>>,
-    /// Snapshots of other members that were received, from any of them.
+    /// Snapshots received from other members, from all of them together.
     pub(crate) saved: Transfers,
     /// Requests that could not be read, whose sender is unknown.
     unknown: AtomicU64,
 }
 
 impl Ledger {
-    /// Those of a member.
+    /// The counters of a member.
     pub(crate) fn of(&self, id: u64) -> Arc<Counters> {
         lock(&self.peers).entry(id).or_default().clone()
     }
@@ -54,7 +54,7 @@ impl Ledger {
         lock(&self.peers).get(&id).cloned().unwrap_or_default()
     }
 
-    /// It has become a member.
+    /// Shows the counters of a sender that has become a member.
     pub(crate) fn adopt(&self, id: u64, counters: &Arc<Counters>) {
         lock(&self.peers).entry(id).or_insert_with(|| counters.clone());
     }
@@ -64,7 +64,7 @@ impl Ledger {
     }
 }
 
-/// Appends them to a page, for the member `local`; `is_active` says whether a peer can be reached.
+/// Appends the metrics to a page of member `local`; `is_active` tells whether a peer is reachable.
 pub(crate) fn render(ledger: &Ledger, local: u64, is_active: impl Fn(u64) -> bool, page: &mut Page) {
     let local = format!("{local:x}");
     let peers: Vec<(String, Arc<Counters>, bool)> = lock(&ledger.peers)

@@ -8,12 +8,13 @@ use std::io::{self, Write};
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
-/// A size in eight hex digits and a line break: room for it is left before a chunk, since its length is known only afterwards.
+/// Length of a chunk's size in eight hex digits with a line break. Room for it is left before a chunk, whose length is
+/// known only afterwards.
 const CHUNK_HEAD_BYTES: usize = 10;
-/// A buffer that grew beyond this is given back once it is empty.
+/// A buffer that grew beyond this is freed once it is empty.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// A stream as the sender holds it. Nothing here ever waits.
+/// The sender's end of a stream. No method waits.
 pub(crate) struct Outgoing {
     stream: Stream,
     encoder: Encoder,
@@ -21,12 +22,12 @@ pub(crate) struct Outgoing {
     buffer: BytesMut,
     /// Where the chunk that is being filled begins.
     chunk: Option<usize>,
-    /// Since when the socket takes nothing.
+    /// Since when the socket has taken nothing.
     stalled: Option<Instant>,
     last_write: Instant,
-    /// The buffer holds more memory than an idle stream should.
+    /// Whether the buffer has more memory than an idle stream should have.
     is_large: bool,
-    /// Tells this stream from those before and after it.
+    /// Distinguishes this stream from those before and after it.
     pub(crate) serial: u64,
 }
 
@@ -55,7 +56,7 @@ impl Outgoing {
         self.buffer.len()
     }
 
-    /// The socket is full: only its becoming writable helps.
+    /// Whether the socket is full: then only waiting until it is writable helps.
     pub(crate) fn is_stalled(&self) -> bool {
         self.stalled.is_some()
     }
@@ -65,12 +66,12 @@ impl Outgoing {
         self.stalled.map(|since| now.saturating_duration_since(since))
     }
 
-    /// When a heartbeat of the link is due, should nothing else be written before.
+    /// When a heartbeat of the link is due if nothing else is written before.
     pub(crate) fn idle_until(&self, interval: Duration) -> Instant {
         self.last_write.checked_add(interval).unwrap_or(self.last_write)
     }
 
-    /// Queues a message; returns its bytes.
+    /// Queues a message; returns its length in bytes.
     pub(crate) fn push(&mut self, message: &Message) -> usize {
         self.open_chunk();
         let before = self.buffer.len();
@@ -110,7 +111,8 @@ impl Outgoing {
         self.buffer.put_slice(b"\r\n");
     }
 
-    /// Writes what the socket takes. True if something is left: call again when the socket is writable.
+    /// Writes as many bytes as the socket takes. Returns true if bytes are left: call again when the socket is
+    /// writable.
     pub(crate) fn flush(&mut self) -> io::Result<bool> {
         self.close_chunk();
         self.is_large |= self.buffer.len() > KEPT_BYTES_MAX;
@@ -130,7 +132,7 @@ impl Outgoing {
                 Err(error) => return Err(error),
             }
         }
-        // Behind TLS some of it may wait, encrypted.
+        // With TLS some encrypted bytes may still wait.
         match self.stream.flush() {
             Ok(()) => self.stalled = None,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {

@@ -17,11 +17,11 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use telemetry::logging::{self, Value};
 
-/// Bytes that may wait for the sockets of one peer.
+/// Limit of bytes that wait for the sockets of one peer.
 pub(crate) const WAITING_BYTES_MAX: usize = 64 << 20;
-/// The same trouble is logged again after so long.
+/// The same error is logged again after this time.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
-/// Different troubles that are logged within that time.
+/// Limit of different errors that are logged within that time.
 const COMPLAINTS_MAX: usize = 16;
 
 /// One peer.
@@ -29,18 +29,19 @@ pub(crate) struct Peer {
     pub(crate) id: u64,
     pub(crate) urls: Picker,
     pub(crate) counters: Arc<Counters>,
-    /// A member; otherwise only known from its requests, and answered by POST.
+    /// Whether the peer is a member. Otherwise it is known only from its requests, and answered by POST.
     pub(crate) is_dialled: AtomicBool,
     /// The last stream that it has dialled came from a member of Cairn. Until then it may be etcd.
     pub(crate) is_cairn: AtomicBool,
     pub(crate) pipeline: Pipeline,
     links: Mutex<[Option<Outgoing>; 2]>,
     active: Mutex<Option<Instant>>,
-    /// What was complained about lately, and when.
+    /// The errors logged recently, with their times.
     complaints: Mutex<Vec<(String, Instant)>>,
     readers: Mutex<[Option<Breaker>; 2]>,
     doubts: AtomicU64,
-    /// Requests in which it has named itself, and when it did last. Only counted while it is no member.
+    /// The number of requests in which the peer has named itself, and the time of the last. Only counted while it is no
+    /// member.
     requests: Mutex<(u64, Instant)>,
     rest: (Mutex<Rest>, Condvar),
 }
@@ -49,7 +50,7 @@ pub(crate) struct Peer {
 #[derive(Default)]
 struct Rest {
     is_over: bool,
-    /// Streams that the peer has dialled so far: a peer that has just dialled can be dialled.
+    /// Number of streams that the peer has dialled so far: a peer that has just dialled can be dialled.
     calls: u64,
 }
 
@@ -72,7 +73,7 @@ impl Peer {
         }
     }
 
-    /// It has named itself in another request.
+    /// Notes another request in which the peer has named itself.
     pub(crate) fn note_request(&self) {
         if !self.is_dialled.load(Ordering::SeqCst) {
             let mut requests = lock(&self.requests);
@@ -85,7 +86,7 @@ impl Peer {
         *lock(&self.requests) = (count, last);
     }
 
-    /// In how many requests it has named itself, and when it did last.
+    /// The number of requests in which the peer has named itself, and the time of the last.
     pub(crate) fn requests(&self) -> (u64, Instant) {
         *lock(&self.requests)
     }
@@ -120,11 +121,11 @@ impl Peer {
         self.report_broken(shared, broken);
     }
 
-    /// Takes over a connection on which the peer wants to be sent a stream.
+    /// Takes over a connection on which the peer has requested a stream.
     pub(crate) fn attach(&self, shared: &Shared, kind: Kind, stream: Stream) -> io::Result<()> {
         let link = Outgoing::new(stream, kind, shared.next_serial())?;
         let mut links = lock(&self.links);
-        // Looked at under the lock that `stop` takes afterwards: no stream outlives its peer.
+        // Checked under the lock that `stop` takes later, so that no stream outlives its peer.
         if self.is_stopped() {
             return Ok(());
         }
@@ -144,7 +145,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Looks at the streams of this peer one after the other. Those for which `look` gives a reason are closed.
+    /// Calls `look` with each stream of this peer. A stream for which it returns an error is closed.
     pub(crate) fn each_link(&self, shared: &Shared, mut look: impl FnMut(Kind, &mut Outgoing) -> Option<io::Error>) {
         let mut broken = [None, None];
         let mut links = lock(&self.links);
@@ -171,7 +172,7 @@ impl Peer {
                 ],
             );
             self.counters.sent_failures.fetch_add(1, Ordering::Relaxed);
-            // If a peer that has closed its end is really gone, the reader finds out.
+            // If a peer that has closed its end is really gone, the reader notices that.
             if error.kind() != io::ErrorKind::UnexpectedEof {
                 self.deactivate(kind.title(), "write", &error);
             }
@@ -184,7 +185,7 @@ impl Peer {
         *lock(&self.active)
     }
 
-    /// Something got through to the peer, or came from it.
+    /// Notes that data has reached the peer, or came from it.
     pub(crate) fn activate(&self) {
         let mut active = lock(&self.active);
         if active.is_none() {
@@ -195,7 +196,7 @@ impl Peer {
         }
     }
 
-    /// Something did not get through.
+    /// Notes that data has not reached the peer.
     pub(crate) fn deactivate(&self, source: &str, action: &str, error: &dyn std::fmt::Display) {
         let reason = format!("failed to {action} {:x} on {source} ({error})", self.id);
         if lock(&self.active).take().is_some() {
@@ -209,7 +210,7 @@ impl Peer {
         }
     }
 
-    /// Logs trouble with this peer; the same trouble only once in a while.
+    /// Logs an error with this peer; the same error only once per [`COMPLAINT_INTERVAL`].
     pub(crate) fn complain(&self, reason: &str) {
         let now = Instant::now();
         let mut recent = lock(&self.complaints);
@@ -254,7 +255,7 @@ impl Peer {
         lock(&self.rest.0).is_over
     }
 
-    /// The peer has dialled a stream.
+    /// Notes that the peer has dialled a stream.
     fn called(&self) {
         let mut rest = lock(&self.rest.0);
         rest.calls = rest.calls.wrapping_add(1);
@@ -262,12 +263,13 @@ impl Peer {
         self.rest.1.notify_all();
     }
 
-    /// How often the peer has called: see [`Peer::pause`].
+    /// How many streams the peer has dialled: see [`Peer::pause`].
     pub(crate) fn calls(&self) -> u64 {
         lock(&self.rest.0).calls
     }
 
-    /// Sleeps, or until [`Peer::stop`], or until the peer has called more often than `calls`.
+    /// Sleeps for `time`, or until [`Peer::stop`], or until the number of streams that the peer has dialled is no
+    /// longer `calls`.
     pub(crate) fn pause(&self, time: Duration, calls: u64) {
         let deadline = after(time);
         let mut rest = lock(&self.rest.0);
@@ -291,13 +293,13 @@ impl Peer {
         }
     }
 
-    /// Its id as logs and paths have it.
+    /// The peer's id as in logs and paths.
     pub(crate) fn name(&self) -> String {
         format!("{:x}", self.id)
     }
 }
 
-/// Writes what was queued, at most once per stream; returns those that failed.
+/// Writes the queued bytes, at most once per stream. Returns the errors of the streams that failed.
 fn flush(links: &mut [Option<Outgoing>; 2], shared: &Shared) -> [Option<io::Error>; 2] {
     let mut broken = [None, None];
     for (link, broken) in links.iter_mut().zip(&mut broken) {
@@ -328,7 +330,7 @@ mod tests {
         let pausing = std::thread::spawn(move || dialler.pause(Duration::from_secs(600), calls));
         peer.called();
         pausing.join().expect("no panic");
-        // Also when it has called before the pause begins; and the next pause is one again.
+        // The pause also ends if the peer has dialled before it begins. The next pause lasts again.
         peer.pause(Duration::from_secs(600), calls);
         assert!(began.elapsed() < Duration::from_secs(300));
         let again = Instant::now();

@@ -14,19 +14,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use telemetry::metrics::Page;
 
-/// What a member needs to talk to its peers.
+/// The options of the protocol between members.
 pub struct Options {
-    /// This member.
+    /// This member's id.
     pub member_id: u64,
-    /// Its cluster.
+    /// The cluster's id.
     pub cluster_id: u64,
     /// Its advertised peer URLs, for members that do not know it yet.
     pub urls: Vec<String>,
-    /// How connections are made and taken.
+    /// Opens and accepts connections.
     pub connector: Connector,
-    /// Where peers are listened for.
+    /// The sockets that accept peers.
     pub listeners: Vec<Listener>,
-    /// How long peers are waited for.
+    /// The time limits for peers.
     pub timeouts: Timeouts,
     /// The longest message taken from a peer.
     pub message_bytes_max: usize,
@@ -41,7 +41,7 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Begins to answer peers. None is called before [`Peers::set`] names it.
+    /// Begins to answer peers. A peer is dialled only after [`Peers::set`] has named it.
     pub fn start(options: Options, handler: Arc<dyn Handler>) -> io::Result<Arc<Peers>> {
         let listeners = options.listeners;
         let shared = Arc::new(Shared::new(
@@ -57,33 +57,35 @@ impl Peers {
         Ok(Arc::new(Peers { shared, listeners: Mutex::new(listeners) }))
     }
 
-    /// A member joined or its URLs changed: it is dialled from now on.
+    /// Adds a member, or changes its URLs: it is dialled from now on.
     pub fn set(&self, id: u64, urls: Vec<String>) {
         self.shared.set(id, urls);
     }
 
-    /// Removes a member: nothing is sent to it or taken from it any more.
+    /// Removes a member: no message is sent to it or taken from it any more.
     pub fn remove(&self, id: u64) {
         self.shared.remove(id);
     }
 
-    /// Sends messages, all that go to one peer in one write, and never waits. What a peer has no room for is dropped and
-    /// reported. Messages to unknown members are dropped; so are snapshots, which go by [`Peers::send_snapshot`].
+    /// Sends messages without waiting, all messages to one peer in one write. Messages for which a peer has no room are
+    /// dropped and reported. Messages to unknown members are dropped; so are snapshots, for which there is
+    /// [`Peers::send_snapshot`].
     pub fn send(&self, messages: &[Message]) {
         self.shared.send(messages);
     }
 
-    /// Sends a snapshot on a thread of its own, which ends in [`Handler::snapshot_sent`].
+    /// Sends a snapshot on a thread of its own, which reports to [`Handler::snapshot_sent`] at its end.
     pub fn send_snapshot(&self, message: Message, export: Arc<dyn Export>) {
         snapshot::send(&self.shared, message, export);
     }
 
-    /// Since when the peer can be reached; `None` if it cannot, or is not known.
+    /// Since when the peer has been reachable; `None` if it is not, or is unknown.
     pub fn active_since(&self, id: u64) -> Option<Instant> {
         self.shared.peer(id).and_then(|peer| peer.active_since())
     }
 
-    /// Ends the streams on which this peer sends: it said what cannot be believed. It is dialled again a little later.
+    /// Ends the streams on which this peer sends, after a message that cannot be trusted. The peer is dialled again a
+    /// little later.
     pub fn hang_up(&self, id: u64) {
         if let Some(peer) = self.shared.peer(id) {
             peer.hang_up();

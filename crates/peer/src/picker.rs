@@ -27,12 +27,12 @@ impl Picker {
         state.0.get(state.1).cloned().unwrap_or_default()
     }
 
-    /// All of them, with commas in between, for the log.
+    /// All URLs, separated by commas, for the log.
     pub(crate) fn list(&self) -> String {
         lock(&self.0).0.join(",")
     }
 
-    /// The URL did not work: the next one is tried, unless another thread has moved on already.
+    /// Moves on to the next URL because this one did not work, unless another thread has already done so.
     pub(crate) fn failed(&self, url: &str) {
         let mut state = lock(&self.0);
         if state.0.get(state.1).is_some_and(|current| current == url) {

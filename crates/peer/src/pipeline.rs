@@ -14,9 +14,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Messages that may wait, as etcd has it.
+/// Limit of waiting messages, as in etcd.
 const QUEUE_MAX: usize = 64;
-/// Their bytes.
+/// Limit of the bytes of waiting messages.
 const QUEUE_BYTES_MAX: usize = 16 << 20;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -28,7 +28,7 @@ struct State {
     stopped: bool,
 }
 
-/// What waits for the thread.
+/// The messages that wait for the thread.
 #[derive(Default)]
 pub(crate) struct Pipeline {
     state: Mutex<State>,
@@ -80,7 +80,7 @@ impl Pipeline {
         }
     }
 
-    /// Forgets what waits: it is too old once the first of it could not be delivered.
+    /// Drops the waiting messages: they are too old once the first could not be delivered.
     fn clear(&self) -> usize {
         let mut state = lock(&self.state);
         state.bytes = 0;
@@ -100,7 +100,7 @@ pub(crate) fn start(shared: &Arc<Shared>, peer: &Arc<Peer>) {
 struct Round {
     shared: Arc<Shared>,
     peer: Arc<Peer>,
-    /// To the URL it was opened to.
+    /// The open connection, with its URL.
     connection: Option<(String, Connection)>,
 }
 
@@ -166,13 +166,13 @@ impl Round {
         request
     }
 
-    /// Sends a request on the connection that is open, or on a new one if there is none or it has gone in the meantime.
+    /// Sends a request on the open connection, or on a new one if there is none or it was closed meanwhile.
     fn exchange(&mut self, request: &Request<Vec<u8>>) -> Result<Response<Vec<u8>>, Error> {
         let url = self.peer.urls.pick();
         if let Some((to, mut connection)) = self.connection.take().filter(|(to, _)| *to == url) {
             match connection.exchange(request, PATIENCE) {
-                // Closed while it was idle, most likely before it saw the request. Raft takes a message twice, but for proposals:
-                // they would be in the log twice.
+                // The connection was closed while it was idle, most likely before the peer saw the request. Raft
+                // tolerates repeated messages except proposals, which would be in the log twice.
                 Err(Error::Exchange { fault: Fault::Closed, .. }) if !is_proposal(request.body()) => {}
                 other => return self.keep(to, connection, other),
             }
@@ -203,13 +203,13 @@ fn is_proposal(message: &[u8]) -> bool {
     message.starts_with(&[0x08, MessageType::MsgProp as u8])
 }
 
-/// What the answer to a POST means. The texts are those etcd's members send.
+/// Evaluates the answer to a POST. The texts are those that etcd's members send.
 pub(crate) fn judge(shared: &Shared, peer: &Peer, answer: &Response<Vec<u8>>) -> Result<(), String> {
     let begin = answer.body().get(..512).unwrap_or(answer.body());
     let text = String::from_utf8_lossy(begin);
     match answer.status() {
         StatusCode::NO_CONTENT => Ok(()),
-        // Also the answer to a message that was meant for the member's predecessor: only the text distinguishes them.
+        // The same status answers a message for the member's predecessor: only the text distinguishes them.
         StatusCode::FORBIDDEN if text.contains("removed") => {
             shared.tell_removed(peer.id);
             Err("this member has been permanently removed from the cluster".into())

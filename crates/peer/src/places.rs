@@ -17,20 +17,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use telemetry::metrics::Page;
 
-/// Connections that have not named a member yet.
+/// Limit of connections that have not named a member yet.
 pub(crate) const NON_MEMBERS_MAX: usize = 128;
-/// Connections of one member. It needs less than ten, and keeps eight for a moment when its clients ask for leases.
+/// Limit of connections of one member. A member needs fewer than ten; eight of these are kept for a short time when its
+/// clients use leases.
 pub(crate) const MEMBER_CONNECTIONS_MAX: usize = 16;
-/// Connections that lost their places and whose threads have not noticed yet. They notice when they next read or write.
+/// Limit of connections that have lost their places without their threads having noticed yet. A thread notices at its
+/// next read or write.
 const LEAVING_MAX: usize = 2 * CALLS_MAX;
-/// Calls of non-members that are answered at once. A call may take long, and does not notice meanwhile that it has lost its place.
+/// Limit of concurrent calls of non-members. A call may take long, and does not notice meanwhile that its connection
+/// has lost its place.
 const CALLS_MAX: usize = 128;
 
 /// All places.
 #[derive(Default)]
 pub(crate) struct Places {
     table: Mutex<Table>,
-    /// Connections closed, by [`Lost`].
+    /// Number of closed connections, by [`Lost`].
     lost: [AtomicU64; 3],
 }
 
@@ -53,12 +56,12 @@ struct Table {
 /// The place of a member's connection.
 struct Held {
     breaker: Breaker,
-    /// It waits for the next request.
+    /// Whether the connection waits for the next request.
     is_idle: bool,
 }
 
 impl Places {
-    /// A place for a new connection, given up when dropped. `None` if too many have just lost theirs.
+    /// A place for a new connection, given up when dropped. `None` if too many connections have just lost theirs.
     pub(crate) fn take(self: &Arc<Places>, socket: &Socket, host: Option<IpAddr>) -> io::Result<Option<Place>> {
         let breaker = Breaker::of(socket)?;
         let origin = Origin::of(host);
@@ -84,20 +87,20 @@ impl Places {
         }
     }
 
-    /// How many are taken: by non-members, and by members.
+    /// The number of places taken by non-members, and by members.
     #[cfg(test)]
     pub(crate) fn taken(&self) -> (usize, usize) {
         let table = lock(&self.table);
         (table.non_members.len(), table.members.values().map(Crowd::len).sum())
     }
 
-    /// How many have lost theirs, or found none.
+    /// The number of connections that have lost their place, or found none.
     #[cfg(test)]
     pub(crate) fn lost(&self) -> u64 {
         self.lost.iter().map(|counter| counter.load(Ordering::Relaxed)).sum()
     }
 
-    /// Appends their metrics to a page.
+    /// Appends the metrics of places to a page.
     pub(crate) fn render(&self, page: &mut Page) {
         let (non_members, members) = {
             let table = lock(&self.table);
@@ -119,7 +122,7 @@ impl Places {
 pub(crate) struct Place {
     places: Arc<Places>,
     origin: Origin,
-    /// Whose it was shown to be.
+    /// The member that the connection has named.
     member: Option<u64>,
     number: u64,
     is_calling: bool,
@@ -150,12 +153,12 @@ impl Place {
         self.member = Some(member);
     }
 
-    /// Whether it was shown to be a member's.
+    /// Whether the connection has named a member.
     pub(crate) fn is_members(&self) -> bool {
         self.member.is_some()
     }
 
-    /// The connection waits for a request from now on, or has one.
+    /// Notes whether the connection waits for a request.
     pub(crate) fn set_idle(&mut self, is_idle: bool) {
         let Some(member) = self.member else { return };
         let mut table = lock(&self.places.table);
@@ -178,7 +181,7 @@ impl Place {
         true
     }
 
-    /// It has ended.
+    /// Ends the call.
     pub(crate) fn end_call(&mut self) {
         if std::mem::take(&mut self.is_calling) {
             let mut table = lock(&self.places.table);
@@ -215,7 +218,7 @@ mod tests {
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
 
-    /// A connection with its place, and the end of the other side.
+    /// A connection's place, and the other end of the connection.
     struct Guest(Place, UnixStream);
 
     impl Guest {
@@ -237,7 +240,7 @@ mod tests {
         let places = Arc::new(Places::default());
         let mut member = come(&places, 1).expect("a place");
         member.0.show(2);
-        // It has not said anything yet, and is older than all others.
+        // This connection has sent nothing yet, and is older than all others.
         let mut early = come(&places, 1).expect("a place");
         let mut guests: Vec<_> = (0..NON_MEMBERS_MAX - 1 + LEAVING_MAX)
             .map(|place| {
@@ -251,7 +254,7 @@ mod tests {
         assert_eq!(places.taken(), (NON_MEMBERS_MAX - 1, 2));
         assert!(guests[..LEAVING_MAX].iter_mut().all(Guest::is_gone), "the oldest go first");
         assert!(!guests[LEAVING_MAX..].iter_mut().any(Guest::is_gone));
-        // The number of connections that lost their place and have not left is bounded too.
+        // The number of connections that have lost their place and still exist is limited too.
         let last = come(&places, 4);
         assert!(last.is_some(), "there is a free place");
         assert!(come(&places, 4).is_none(), "too many are leaving");
@@ -267,7 +270,7 @@ mod tests {
         let places = Arc::new(Places::default());
         let mut real: Vec<_> = (0..3).map(|_| come(&places, 1).expect("a place")).collect();
         real.iter_mut().for_each(|guest| guest.0.show(2));
-        // One of them waits for the next request, two are at work.
+        // One of the connections waits for the next request, two serve one.
         real[0].0.set_idle(true);
         let copy = |_| {
             let mut guest = come(&places, 9).expect("a place");
@@ -278,14 +281,14 @@ mod tests {
         let mut copies: Vec<_> = (0..3 * MEMBER_CONNECTIONS_MAX).map(copy).collect();
         assert!(!real.iter_mut().any(Guest::is_gone), "the origin with most of them loses");
         assert_eq!(places.taken(), (0, MEMBER_CONNECTIONS_MAX));
-        // All at work: the member's next one is served among the non-members, and its old ones stay.
+        // All connections serve requests: the member's next one is placed among the non-members, and its old ones stay.
         copies.iter_mut().for_each(|guest| guest.0.set_idle(false));
         real[0].0.set_idle(false);
         let mut next = come(&places, 1).expect("a place");
         next.0.show(2);
         assert_eq!(places.taken(), (1, MEMBER_CONNECTIONS_MAX));
         assert!(!next.is_gone());
-        // Another member is not concerned.
+        // This does not affect another member.
         let mut other = come(&places, 3).expect("a place");
         other.0.show(3);
         assert_eq!(places.taken(), (1, MEMBER_CONNECTIONS_MAX + 1));

@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 use telemetry::logging;
 
 pub(crate) const PATH: &str = "/raft/probing";
-/// How often a peer is asked: less than its patience with an idle connection.
+/// Time between probes of a peer: less than the time after which it closes an idle connection.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(4);
-/// Clocks that are further apart are worth a line: leases and logs become hard to understand.
+/// A larger difference of clocks is logged: it makes leases and logs hard to understand.
 const DRIFT_MAX: Duration = Duration::from_secs(1);
 
 /// The answer to a probe.
@@ -15,7 +15,7 @@ pub(crate) fn answer() -> String {
     format!("{{\"OK\":true,\"Now\":\"{}\"}}\n", logging::timestamp(SystemTime::now()))
 }
 
-/// How far a clock that showed `now` half a round trip ago is from ours, if that is too far.
+/// The difference between our clock and one that showed `now` half a round trip ago, if it is too large.
 pub(crate) fn drift(now: SystemTime, round_trip: Duration) -> Option<Duration> {
     let own = SystemTime::now().checked_sub(round_trip.checked_div(2)?)?;
     let drift = own.duration_since(now).or_else(|_| now.duration_since(own)).unwrap_or_default();

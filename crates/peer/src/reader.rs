@@ -27,10 +27,10 @@ const RETRY: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(1);
 /// A stream that was up for this long is dialled again without a pause.
 const SETTLED: Duration = Duration::from_secs(1);
-/// What is read of an answer that refuses a stream.
+/// Bytes that are read of an answer that refuses a stream.
 const REFUSAL_BYTES_MAX: usize = 4 * 1024;
 
-/// Why there is no stream, or no more.
+/// Why there is no stream, or why it has ended.
 #[derive(Debug, thiserror::Error)]
 enum End {
     #[error(transparent)]
@@ -68,7 +68,8 @@ impl Reader {
     fn run(&self) {
         let mut pause = RETRY;
         while !self.peer.is_stopped() {
-            // A peer that has come up since the attempt began is not kept waiting: until it has our stream, it posts.
+            // A peer that has started since the attempt began is dialled without a pause: until it has our stream, it
+            // must post.
             let (calls, doubts) = (self.peer.calls(), self.peer.doubts());
             match self.dial() {
                 Ok((wire, body)) => {
@@ -76,11 +77,11 @@ impl Reader {
                     let began = Instant::now();
                     self.follow(wire, body);
                     if self.peer.doubts() != doubts {
-                        // It would most likely say the same again at once.
+                        // The peer would most likely give the same answer again.
                         self.peer.pause(RETRY_MAX, self.peer.calls());
                         continue;
                     }
-                    // The loss of a peer must be known at once: configuration changes are decided by it.
+                    // The loss of a peer must be known at once, because the check of configuration changes uses it.
                     if began.elapsed() > SETTLED {
                         continue;
                     }
@@ -97,7 +98,7 @@ impl Reader {
         }
     }
 
-    /// Asks the peer for its stream.
+    /// Requests the peer's stream.
     fn dial(&self) -> Result<(Wire, Body), End> {
         let url = self.peer.urls.pick();
         let outcome = self.dial_url(&url);
@@ -130,7 +131,7 @@ impl Reader {
         }
     }
 
-    /// What a status other than 200 means. The texts are those etcd's members send.
+    /// The reason that a status other than 200 stands for. The texts are those etcd's members send.
     fn refusal(&self, head: &ResponseHead, wire: &mut Wire) -> End {
         let status = head.response.status();
         let body = wire.body(head.framing, REFUSAL_BYTES_MAX, after(ANSWER_TIMEOUT)).unwrap_or_default();
@@ -170,7 +171,7 @@ impl Reader {
             "lost TCP streaming connection with remote peer",
             &[reader, remote, ("error", Value::Shown(&end))],
         );
-        // A peer that closed its stream may have restarted or replaced it: dialling again finds out.
+        // A peer that closed its stream may have restarted or replaced it: the next dial shows that.
         if !matches!(end, End::Fault(Fault::Closed)) {
             self.peer.deactivate(self.kind.title(), "read", &end);
         }
@@ -212,8 +213,8 @@ impl Reader {
         }
     }
 
-    /// From this peer, to this member, and of a kind that streams carry. A member that no longer leads passes on what others
-    /// wanted of it, in their names.
+    /// Whether a message is from this peer, for this member, and of a kind that streams carry. A member that no longer
+    /// leads forwards proposals and read indexes of others in their names.
     fn is_meant(&self, message: &Message) -> bool {
         let passed_on = matches!(message.r#type(), MessageType::MsgProp | MessageType::MsgReadIndex);
         (message.from() == self.peer.id || passed_on)

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use telemetry::logging::{self, Pace, Value};
 
-/// Bytes of a request that is none of Raft's.
+/// Limit of the bytes of a request that is not Raft's.
 const CALL_BYTES_MAX: usize = 1 << 20;
 /// Answers one request.
 pub(crate) fn handle(
@@ -69,19 +69,19 @@ pub(crate) fn handle(
                 let waits = || !shared.is_stopping() && !stream::is_closed(descriptor);
                 let response = shared.handler.call(request, Caller { is_member: place.is_members(), waits: &waits });
                 place.end_call();
-                // Its body is read, also if the answer is a refusal.
+                // The request's body has been read, even if the answer is a refusal.
                 answer_and(head.keep_alive, shared, wire, response)
             }
         },
     }
 }
 
-/// Reads a body that means nothing.
+/// Reads and drops a body without meaning.
 fn end_body(wire: &mut Wire, head: &RequestHead) -> Result<(), Fault> {
     wire.body(head.framing, CALL_BYTES_MAX, after(BODY_TIMEOUT)).map(drop)
 }
 
-/// The stream that a peer asks for, or why it is refused.
+/// The stream that a peer requests, or the refusal.
 fn stream_of(shared: &Arc<Shared>, head: &RequestHead, stream: &str) -> Result<(Arc<Peer>, Kind), Refusal> {
     require(Method::GET, "GET", &head.request)?;
     let headers = head.request.headers();
@@ -163,7 +163,8 @@ fn message(
         return Ok(forbidden("cannot process message from removed member"));
     }
     if message.to() != shared.identity.member_id {
-        // etcd answers 403 here too, from which the sender concludes that it was removed itself: too much for a stale address.
+        // etcd answers 403 here too, from which the sender concludes that it was removed itself. A stale address is no
+        // reason for that.
         return Ok(refusal(StatusCode::PRECONDITION_FAILED, "cannot process message to mismatch member"));
     }
     if message.r#type() == MessageType::MsgSnap {

@@ -14,7 +14,7 @@ pub(crate) fn member(shared: &Shared, headers: &HeaderMap) -> Option<u64> {
     shared.peer(from).is_some_and(|peer| peer.is_dialled.load(Ordering::SeqCst)).then_some(from)
 }
 
-/// Refuses those of other clusters and of versions that are too far away.
+/// Refuses senders of other clusters and of incompatible versions.
 pub(crate) fn check(shared: &Shared, headers: &HeaderMap) -> Result<(), Refusal> {
     shared.identity.check(headers).map_err(|mismatch| {
         static PACE: Pace = Pace::new();

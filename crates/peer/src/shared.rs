@@ -20,17 +20,19 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use telemetry::logging::{self, Value};
 
-/// Members that are known from their requests only.
+/// Limit of peers that are known only from their requests.
 const REMOTES_MAX: usize = 16;
-/// A sender that has named itself once must do so again within this time: others cannot take all places between two heartbeats.
+/// A sender that has named itself once must do so again within this time, or it may lose its place: so invented senders
+/// cannot keep all places between two heartbeats.
 const REMOTE_TRIAL: Duration = Duration::from_secs(1);
-/// A sender that was silent for this long loses its place to another. A running member sends something with every heartbeat.
+/// A sender that was silent for this long may lose its place to another. A running member sends a message with every
+/// heartbeat.
 const REMOTE_SILENCE: Duration = Duration::from_secs(10);
 
 pub(crate) struct Shared {
     pub(crate) identity: Identity,
     pub(crate) connector: Connector,
-    /// What every request to a peer carries.
+    /// The headers of every request to a peer.
     pub(crate) headers: HeaderMap,
     pub(crate) timeouts: Timeouts,
     pub(crate) message_bytes_max: usize,
@@ -41,7 +43,7 @@ pub(crate) struct Shared {
     pub(crate) ledger: Ledger,
     pub(crate) exports: Exports,
     pub(crate) receiving: Receiving,
-    /// Of connections that others have dialled and that are not streams.
+    /// The places of connections that others have dialled and that are not streams.
     pub(crate) places: Arc<Places>,
     /// Bytes of bodies that are being received from members, and from non-members.
     body_bytes: [AtomicUsize; 2],
@@ -81,7 +83,7 @@ impl Shared {
         })
     }
 
-    /// A number that no other stream has.
+    /// A new number for a stream.
     pub(crate) fn next_serial(&self) -> u64 {
         self.serial.fetch_add(1, Ordering::Relaxed)
     }
@@ -100,7 +102,7 @@ impl Shared {
         self.peers.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// What is counted for a peer. What is counted of one that is no member yet, and never was, is shown once it becomes one.
+    /// The counters of a peer. Those of a sender that never was a member are shown once it becomes one.
     pub(crate) fn counters(&self, id: u64) -> Arc<Counters> {
         self.peer(id).map_or_else(|| self.ledger.known(id), |peer| peer.counters.clone())
     }
@@ -143,8 +145,8 @@ impl Shared {
         }
     }
 
-    /// Remembers a sender that this member does not know yet, so that it can be answered: after a restart from an old state, or
-    /// when this member has not heard of it yet.
+    /// Remembers a sender that this member does not know, so that it can be answered. That happens after a restart from
+    /// an old state, or when this member has not heard of the sender yet.
     pub(crate) fn set_remote(self: &Arc<Self>, id: u64, urls: &str) {
         if let Some(peer) = self.peer(id) {
             return peer.note_request();
@@ -181,7 +183,7 @@ impl Shared {
     }
 
     fn begin(self: &Arc<Self>, id: u64, urls: Vec<String>, is_dialled: bool) -> Arc<Peer> {
-        // A sender that merely names itself gets no counters: they stay for ever.
+        // A sender that merely names itself gets no counters, because counters stay forever.
         let counters = if is_dialled { self.ledger.of(id) } else { self.ledger.known(id) };
         let peer = Arc::new(Peer::new(id, urls, is_dialled, counters));
         pipeline::start(self, &peer);
@@ -192,7 +194,7 @@ impl Shared {
         let peer = self.peers.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
         if let Some(peer) = peer {
             peer.stop();
-            // It still waits for the sockets that were just closed.
+            // The flusher still waits for the sockets that were just closed.
             self.flusher.wake();
             logging::info("removed remote peer", &[("removed-remote-peer-id", Value::Shown(&format_args!("{id:x}")))]);
         }
@@ -205,7 +207,7 @@ impl Shared {
         }
     }
 
-    /// A peer says that this member was removed. Passed on once.
+    /// Passes on, once, that this member was removed, as a peer has said.
     pub(crate) fn tell_removed(&self, by: u64) {
         if !self.removal_told.swap(true, Ordering::SeqCst) {
             logging::warn(
@@ -229,7 +231,7 @@ impl Shared {
         self.flusher.wake();
     }
 
-    /// Sleeps, or until [`Shared::stop`].
+    /// Sleeps for `time`, or until [`Shared::stop`].
     pub(crate) fn pause(&self, time: Duration) {
         let deadline = after(time);
         let mut stopping = lock(&self.stopping.0);
@@ -243,16 +245,17 @@ impl Shared {
     }
 }
 
-/// Where a sender that is no member finds a place.
+/// The place for a sender that is no member.
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
     Free,
-    /// It takes that of this one.
+    /// The place of this sender, which loses it.
     Of(u64),
     None,
 }
 
-/// The place of one that has sent one request and no other goes first, then that of one which has been silent.
+/// Chooses a place. If all are taken, a sender of a single request loses its place first, then one that has been
+/// silent.
 fn place_for(peers: &BTreeMap<u64, Arc<Peer>>) -> Place {
     let remotes = || peers.values().filter(|peer| !peer.is_dialled.load(Ordering::SeqCst));
     if remotes().count() < REMOTES_MAX {
@@ -286,7 +289,7 @@ mod tests {
     fn invented_senders_keep_no_place() {
         let fifteen = |requests, silent| (1..16).map(move |id| (id, requests, silent));
         assert_eq!(place_for(&remotes(fifteen(1, 0))), Place::Free);
-        // A member that answers heartbeats stays, however many others were named once.
+        // A member that answers heartbeats keeps its place, however many others were named once.
         let real = [(99, 50, 3)];
         assert_eq!(place_for(&remotes(fifteen(1, 2).chain(real))), Place::Of(1));
         assert_eq!(place_for(&remotes(fifteen(1, 0).chain(real))), Place::None);

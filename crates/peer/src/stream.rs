@@ -6,29 +6,30 @@ use std::net::Shutdown;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
-/// Bytes both ways over a socket.
+/// A connection that carries bytes both ways.
 pub(crate) trait Duplex: Read + Write + Send {
-    /// The socket, to wait for it.
+    /// The socket's descriptor, to wait for it.
     fn descriptor(&self) -> RawFd;
-    /// How long a read may wait; `None` is for ever.
+    /// How long a read may wait; `None` means forever.
     fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()>;
-    /// How long a write may wait; `None` is for ever.
+    /// How long a write may wait; `None` means forever.
     fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()>;
-    /// Whether reads and writes return at once.
+    /// Sets whether reads and writes return at once.
     fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()>;
-    /// Says that nothing more will be written.
+    /// Tells the other side that nothing more will be written.
     fn finish(&mut self) -> io::Result<()>;
     /// A handle that ends the connection from another thread.
     fn breaker(&self) -> io::Result<Breaker>;
 }
 
-/// A connection over any of them.
+/// Any kind of connection.
 pub(crate) type Stream = Box<dyn Duplex>;
 
-/// Whether the other side has closed the connection, even if unread bytes are left. For the thread that serves it, which keeps it open.
+/// Whether the other side has closed the connection, even if unread bytes are left. To be called by the thread that
+/// serves the connection and keeps it open.
 pub(crate) fn is_closed(descriptor: RawFd) -> bool {
     let mut socket = libc::pollfd { fd: descriptor, events: libc::POLLRDHUP, revents: 0 };
-    // SAFETY: it points to one structure, which outlives the call.
+    // SAFETY: the pointer is to one structure, which outlives the call.
     let ready = unsafe { libc::poll(&raw mut socket, 1, 0) };
     ready > 0
 }
@@ -37,14 +38,14 @@ pub(crate) fn is_closed(descriptor: RawFd) -> bool {
 pub(crate) struct Breaker(Socket);
 
 impl Breaker {
-    /// For the connection over `socket`.
+    /// A breaker of the connection over `socket`.
     pub(crate) fn of(socket: &Socket) -> io::Result<Breaker> {
         Ok(Breaker(socket.try_clone()?))
     }
 
-    /// Reads and writes under way fail from here on.
+    /// Ends the connection: reads and writes under way fail.
     pub(crate) fn end(&self) {
-        // A connection that is already gone needs no end.
+        // An error does not matter: the connection is already gone.
         let _ = self.0.shutdown(Shutdown::Both);
     }
 }

@@ -2,18 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-/// How long peers are waited for.
+/// The time limits for peers.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
-    /// A connection may take this long to be established: a second more than an election, as etcd has it.
+    /// Connecting may take this long: a second more than an election timeout, as in etcd.
     pub dial: Duration,
-    /// A stream that is silent for so long is given up; heartbeats go out three times as often.
+    /// A stream that is silent for this long is given up; heartbeats are sent three times as often.
     pub read: Duration,
-    /// A stream that takes nothing for so long is given up.
+    /// A stream that takes nothing for this long is given up.
     pub write: Duration,
 }
 
-/// The moment so much later; a day later if the clock cannot represent it.
+/// The instant after `time` from now; after a day if the clock cannot represent it.
 pub(crate) fn after(time: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(time).or_else(|| now.checked_add(Duration::from_secs(24 * 3600))).unwrap_or(now)

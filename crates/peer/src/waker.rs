@@ -13,7 +13,7 @@ impl Waker {
         if descriptor < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: it was just opened, and no other code knows it.
+        // SAFETY: the descriptor was just opened, and no other code owns it.
         Ok(Waker(unsafe { OwnedFd::from_raw_fd(descriptor) }))
     }
 

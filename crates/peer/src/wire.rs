@@ -11,15 +11,15 @@ use http::{HeaderValue, Response, StatusCode, header};
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
 
-/// Bytes asked of the socket at once.
+/// Bytes read from the socket at once.
 const READ_BYTES: usize = 64 * 1024;
-/// A write that makes no progress for so long has failed.
+/// A write that makes no progress for this long has failed.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
-/// What is read, and for how long, from a peer that is being refused, so that it gets to see why.
+/// Bytes that are read from a refused peer, and for how long, so that it gets the reason.
 const LINGER_BYTES_MAX: usize = 1 << 20;
 const LINGER: Duration = Duration::from_millis(500);
 
-/// A connection, and the bytes it received that were not used yet.
+/// A connection, and its received bytes that were not used yet.
 pub(crate) struct Wire {
     stream: Stream,
     received: BytesMut,
@@ -41,7 +41,7 @@ impl Wire {
         &self.stream
     }
 
-    /// Nothing of a next message has arrived.
+    /// Whether no byte of a next message has arrived.
     pub(crate) fn is_idle(&self) -> bool {
         self.received.is_empty()
     }
@@ -54,7 +54,8 @@ impl Wire {
         }
     }
 
-    /// The next response. Interim ones (1xx) only say that the other side is alive: after each, another `patience` begins.
+    /// The next response. Interim responses (1xx) only show that the other side is alive: after each, another
+    /// `patience` begins.
     pub(crate) fn response(&mut self, patience: Duration) -> Result<ResponseHead, Fault> {
         loop {
             let head = self.head(after(patience), head::response)?;
@@ -67,8 +68,8 @@ impl Wire {
     fn head<T>(&mut self, deadline: Instant, parse: fn(&[u8]) -> Parsed<T>) -> Result<T, Fault> {
         let mut looked_at = 0usize;
         loop {
-            // Garbage is recognized by the first bytes. After that only the end is looked for: a head that comes byte by byte must
-            // not be parsed as often.
+            // Garbage is recognized by the first bytes. After that only the end is searched for: a head that comes byte
+            // by byte must not be parsed for each byte.
             let is_due = looked_at == 0 || ends(self.received.get(looked_at.saturating_sub(3)..).unwrap_or_default());
             if is_due && let Some((head, length)) = contain(|| parse(&self.received))?? {
                 self.received.advance(length);
@@ -103,7 +104,7 @@ impl Wire {
         }
     }
 
-    /// Takes what has come, or comes next, through `body` into `to`; false when the body is over.
+    /// Passes received bytes, or the next ones, through `body` into `to`. Returns false when the body is complete.
     pub(crate) fn receive(
         &mut self,
         body: &mut Body,
@@ -148,7 +149,7 @@ impl Wire {
 
     pub(crate) fn write_all(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         self.stream.write_all(bytes)?;
-        // Behind TLS some of it may wait.
+        // With TLS some bytes may still wait.
         Ok(self.stream.flush()?)
     }
 
@@ -168,7 +169,8 @@ impl Wire {
         self.write_all(&bytes)
     }
 
-    /// Ends a connection on which the other side may still be sending: closed at once, it would lose the answer.
+    /// Ends a connection on which the other side may still be sending. If it were closed at once, the answer would be
+    /// lost.
     pub(crate) fn linger(mut self) {
         let deadline = after(LINGER);
         let mut read = 0_usize;
@@ -184,7 +186,7 @@ impl Wire {
     }
 }
 
-/// The empty line after a head is somewhere in here.
+/// Whether `bytes` contain the empty line after a head.
 fn ends(bytes: &[u8]) -> bool {
     bytes.windows(2).any(|pair| pair == b"\n\n") || bytes.windows(3).any(|three| three == b"\n\r\n")
 }

@@ -23,9 +23,9 @@ struct Asked<R> {
 
 /// The reads that wait.
 pub struct ReadIndex<R> {
-    /// Without a read index yet.
+    /// Reads for which no read index is requested yet.
     asking: Vec<Waiting<R>>,
-    /// For the answer to a read index, by its number, oldest first.
+    /// Reads that wait for the answer to a read index, by its number, oldest first.
     asked: BTreeMap<u64, Asked<R>>,
     /// Reads that wait until the store has applied an index.
     applying: VecDeque<(u64, Waiting<R>)>,

@@ -5,7 +5,7 @@ use api::Message as _;
 use api::raftpb::{Entry, Message, MessageType};
 use bytes::{Buf, BytesMut};
 
-/// Why a stream cannot be read on.
+/// Why a stream cannot be read further.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum Error {
     #[error("a frame of {length} bytes; the bound is {bound}")]
@@ -18,11 +18,11 @@ pub(crate) enum Error {
     Index,
 }
 
-/// What a frame holds.
+/// The content of a frame.
 #[allow(clippy::large_enum_variant, reason = "nearly every frame is a message, and none is kept")]
 #[derive(Debug, PartialEq)]
 pub(crate) enum Frame {
-    /// The stream is alive, nothing else.
+    /// Only keeps the stream open.
     Heartbeat,
     Message(Message),
 }
@@ -30,7 +30,7 @@ pub(crate) enum Frame {
 /// Reads the frames of one stream.
 pub(crate) struct Decoder {
     kind: Kind,
-    /// The member that writes the stream, and this one.
+    /// The member that writes the stream, and the one that reads it.
     from: u64,
     to: u64,
     bytes_max: usize,
@@ -39,12 +39,12 @@ pub(crate) struct Decoder {
     state: State,
 }
 
-/// What is expected next.
+/// The part that is expected next.
 enum State {
     Start,
     /// A message of this length.
     Whole(usize),
-    /// How many entries follow.
+    /// The number of entries that follow.
     Count,
     Entries(Entries),
 }
@@ -53,15 +53,15 @@ enum State {
 #[derive(Default)]
 struct Entries {
     left: u64,
-    /// Bytes of the next entry, once they are known.
+    /// Length of the next entry, once it is known.
     next: Option<usize>,
     read: Vec<Entry>,
-    /// What `read` costs in memory.
+    /// Memory of `read`, in bytes.
     bytes: usize,
 }
 
 impl Decoder {
-    /// For what `from` sends to `to`; a frame may be at most `bytes_max` long.
+    /// A decoder of a stream from `from` to `to`. A frame may have at most `bytes_max` bytes.
     pub(crate) fn new(kind: Kind, from: u64, to: u64, bytes_max: usize) -> Decoder {
         Decoder { kind, from, to, bytes_max, term: 0, index: 0, state: State::Start }
     }
@@ -109,7 +109,7 @@ impl Decoder {
                         return Ok(None);
                     }
                     let left = input.get_u64();
-                    // Each costs at least its length word.
+                    // Each entry takes at least the eight bytes of its length.
                     let length = left.saturating_mul(8);
                     self.bound(length)?;
                     self.state = State::Entries(Entries { left, ..Entries::default() });

@@ -29,7 +29,7 @@ impl Encoder {
                     with_length(to, |to| encode_entry(entry, to));
                 }
                 to.put_u64(message.commit());
-                // As far as `continues` has looked at each of them.
+                // `continues` has checked that each entry has the next index.
                 self.index = self.index.saturating_add(message.entries.len() as u64);
             }
             Kind::MsgApp => {
@@ -52,8 +52,8 @@ impl Encoder {
         }
     }
 
-    /// The reader derives term and index of every entry itself. A rejection or a context would be lost, and entries that do
-    /// not follow each other would be given other indexes.
+    /// The reader derives term and index of every entry itself. A rejection or a context would be lost, and entries
+    /// without consecutive indexes would get wrong ones.
     fn continues(&self, message: &Message) -> bool {
         message.r#type() == MessageType::MsgApp
             && message.index() == self.index

@@ -11,14 +11,14 @@ pub(crate) use encoder::Encoder;
 /// Which of the two streams between a pair of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Appends only, most of them without what the stream already knows.
+    /// Only appends, most of them without the fields that follow from the preceding frame.
     MsgApp,
-    /// Everything else but snapshots.
+    /// All other messages except snapshots.
     Message,
 }
 
 impl Kind {
-    /// Both, in the order of [`Kind::of`].
+    /// Both kinds, in the order of [`Kind::of`].
     pub(crate) const ALL: [Kind; 2] = [Kind::MsgApp, Kind::Message];
 
     /// The last part of the stream's path.
@@ -29,7 +29,7 @@ impl Kind {
         }
     }
 
-    /// What the logs call it.
+    /// The name in log lines.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Kind::MsgApp => "stream MsgApp v2",
@@ -37,7 +37,7 @@ impl Kind {
         }
     }
 
-    /// The one of two that is for this kind.
+    /// The one of the two values that belongs to this kind.
     pub(crate) fn of<T>(self, [appends, others]: &mut [T; 2]) -> &mut T {
         match self {
             Kind::MsgApp => appends,

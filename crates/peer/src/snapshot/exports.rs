@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How long an export is kept after its transfer broke off, should the receiver come back for it.
+/// How long an export is kept after its transfer broke off, so that the receiver can continue.
 const KEPT: Duration = Duration::from_secs(60);
 
 struct Kept {
@@ -20,7 +20,7 @@ struct Kept {
     ended: Instant,
 }
 
-/// What can be fetched.
+/// The exports that receivers can fetch.
 #[derive(Default)]
 pub(crate) struct Exports {
     kept: Mutex<Vec<Kept>>,
@@ -29,7 +29,7 @@ pub(crate) struct Exports {
 }
 
 impl Exports {
-    /// Makes an export available; the same one always under the same id.
+    /// Makes an export available under an id. The same export always gets the same id.
     pub(super) fn begin(&self, export: &Arc<dyn Export>) -> u64 {
         self.forget_old();
         let mut kept = lock(&self.kept);
@@ -37,7 +37,7 @@ impl Exports {
             kept.users = kept.users.saturating_add(1);
             return kept.id;
         }
-        // Not repeated after a restart, so that no receiver fetches the rest of another snapshot.
+        // Ids are not repeated after a restart, so that no receiver fetches the rest of another snapshot.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
         let id = self.last.fetch_max(now, Ordering::SeqCst).max(now).saturating_add(1);
         self.last.store(id, Ordering::SeqCst);
@@ -45,7 +45,7 @@ impl Exports {
         id
     }
 
-    /// A transfer has ended.
+    /// Notes that a transfer has ended.
     pub(super) fn end(&self, id: u64, ok: bool) {
         let mut kept = lock(&self.kept);
         kept.retain_mut(|kept| {
@@ -63,7 +63,7 @@ impl Exports {
         lock(&self.kept).retain(|kept| kept.users > 0 || kept.ended.elapsed() < KEPT);
     }
 
-    /// The export of an id.
+    /// The export with this id.
     pub(super) fn get(&self, id: u64) -> Option<Arc<dyn Export>> {
         lock(&self.kept).iter().find(|kept| kept.id == id).map(|kept| kept.export.clone())
     }

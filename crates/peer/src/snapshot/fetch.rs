@@ -19,22 +19,22 @@ const STALL_MAX: Duration = Duration::from_secs(60);
 /// How long one connection may be silent.
 const PATIENCE: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_millis(500);
-/// What is read of an answer that says no.
+/// Bytes that are read of a refusal.
 const REFUSAL_BYTES_MAX: usize = 4 * 1024;
 
-/// Where a snapshot is fetched from.
+/// The source of a snapshot.
 pub(super) struct Fetch {
     pub(super) shared: Arc<Shared>,
     pub(super) from: u64,
     pub(super) urls: Vec<String>,
     pub(super) export: u64,
-    /// A newer offer wants this one's place.
+    /// Set when a newer offer replaces this transfer.
     pub(super) cancelled: Arc<AtomicBool>,
 }
 
-/// Why a piece did not come whole.
+/// Why a piece did not arrive completely.
 enum Break {
-    /// The connection failed: another may do.
+    /// The connection failed: another one may work.
     Connection(String),
     /// Trying again would not help.
     Final(String),
@@ -51,7 +51,7 @@ impl Fetch {
     pub(super) fn pieces(&self, pieces: &[Piece], intake: &mut dyn Intake) -> Result<(), String> {
         let mut connection = None;
         let mut url = 0_usize;
-        // What a peer says of its segments need not fit any.
+        // The lengths come from a peer and may overflow.
         let all = pieces.iter().try_fold(0_u64, |all, piece| {
             piece.from.checked_add(piece.length)?;
             all.checked_add(piece.length)
@@ -84,7 +84,8 @@ impl Fetch {
         Ok(())
     }
 
-    /// Fetches one piece, or as much of it as arrives; `left` is what is still to come of it, `behind` how much after it.
+    /// Fetches one piece, or as much of it as arrives; `left` is the number of its missing bytes, `behind` the number
+    /// of bytes in later pieces.
     fn piece(
         &self,
         connection: &mut Option<Connection>,
@@ -134,7 +135,7 @@ impl Fetch {
         while left.length > 0 {
             let outcome = wire.receive(&mut body, &mut part, Some(after(PATIENCE)));
             let complete = part.len() as u64 == left.length;
-            // What came before a break counts.
+            // Bytes that came before a break are kept.
             if part.len() >= PIECE_BYTES || complete || outcome.is_err() {
                 intake.write(left.segment, left.from, &part).map_err(Break::Final)?;
                 counters.received_bytes.fetch_add(part.len() as u64, Ordering::Relaxed);

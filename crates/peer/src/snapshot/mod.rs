@@ -30,7 +30,7 @@ use http::HeaderName;
 
 /// The paths of the pieces of an export.
 pub(crate) const PATH: &str = "/cairn/snapshot/";
-/// Names the export to be fetched. etcd sends a database image instead.
+/// The header with the id of the export to fetch. etcd sends a database image instead.
 const EXPORT: HeaderName = HeaderName::from_static("x-cairn-snapshot");
 /// Bytes read from an export or written to an intake at once: a fraction of a millisecond
 /// of work, so that others get the processor in between.
@@ -40,9 +40,9 @@ const PIECE_BYTES: usize = 128 << 10;
 pub trait Export: Send + Sync {
     /// Identifies this snapshot among those kept at the same time: a second offer of it continues where the first broke off.
     fn identity(&self) -> usize;
-    /// What it consists of, in the store's encoding. The first call may read all of it.
+    /// The checkpoint of the snapshot, in the store's encoding. The first call may read the whole snapshot.
     fn checkpoint(&self) -> Result<Bytes, String>;
-    /// Bytes of one of its segments; fewer than `length` only at the segment's end.
+    /// Reads bytes of a segment; fewer than `length` only at the segment's end.
     fn read(&self, segment: u32, offset: u64, length: usize) -> Result<Bytes, String>;
     /// The same as a database of etcd's, for a member that is not known to be Cairn's. It may be newer.
     fn image(&self) -> Result<OutgoingImage, String>;
@@ -65,13 +65,14 @@ pub struct Piece {
     pub segment: u32,
     /// The first byte.
     pub from: u64,
-    /// How many follow.
+    /// The number of bytes.
     pub length: u64,
 }
 
-/// A snapshot that is being received. Dropped half-way, it keeps what it has for the next attempt.
+/// A snapshot that is being received. If it is dropped before it is complete, the received bytes are kept for the next
+/// attempt.
 pub trait Intake: Send {
-    /// What it lacks.
+    /// The pieces that are missing.
     fn needed(&self) -> Vec<Piece>;
     /// Takes a part of a piece; parts of a piece come in order.
     fn write(&mut self, segment: u32, offset: u64, bytes: &[u8]) -> Result<(), String>;

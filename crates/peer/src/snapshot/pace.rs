@@ -6,23 +6,24 @@ use std::time::{Duration, Instant};
 
 /// Bytes per second, of all transfers together. A gigabyte takes ten seconds.
 const USUAL_RATE: u64 = 96 << 20;
-/// The share of the log's memory that may be in use when the snapshot has arrived: checking it takes a while, too.
+/// The share of the log's memory that may be in use when the snapshot has arrived, because checking the snapshot takes
+/// time, too.
 const LOG_SHARE: f64 = 0.75;
-/// How often the growth of the log is looked at.
+/// How often the growth of the log is measured.
 const LOOK: Duration = Duration::from_millis(250);
-/// Without a look for so long, what was seen before says nothing.
+/// A measurement older than this is not used.
 const FORGET: Duration = Duration::from_secs(2);
-/// A sleep that took too long is made up for, up to this much.
+/// A sleep that took too long is compensated up to this time.
 const LATE_MAX: Duration = Duration::from_millis(5);
 
-/// Says when the next bytes may go.
+/// Decides when the next bytes may be sent.
 #[derive(Default)]
 pub(super) struct Pace {
-    /// When what was sent so far is paid for.
+    /// The time at which the bytes sent so far are within the rate.
     free_at: Option<Instant>,
-    /// What the log took in memory, and when.
+    /// The last measurement of the log's memory, and its time.
     seen: Option<(Instant, u64)>,
-    /// Bytes per second that it grows by.
+    /// Growth of the log in bytes per second.
     growth: f64,
 }
 
@@ -37,7 +38,7 @@ impl Pace {
         begin.saturating_duration_since(now)
     }
 
-    /// Bytes per second.
+    /// The rate in bytes per second.
     fn rate(&self, left: u64, log: LogUsage) -> f64 {
         let room = log.max_bytes as f64 * LOG_SHARE - log.used_bytes as f64;
         let needed = if room > 0.0 { left as f64 * self.growth / room } else { f64::INFINITY };
@@ -52,7 +53,7 @@ impl Pace {
                     return;
                 }
                 let growth = log.used_bytes.saturating_sub(before) as f64 / passed.as_secs_f64();
-                // Loads come in waves.
+                // The average smooths a load that comes in waves.
                 self.growth = if self.growth == 0.0 { growth } else { 0.75 * self.growth + 0.25 * growth };
             }
             _ => self.growth = 0.0,
@@ -68,7 +69,8 @@ mod tests {
     const ROOM: u64 = 256 << 20;
     const PIECE: u64 = 128 << 10;
 
-    /// Sends `total` bytes while the log grows by so much per second; how long that takes, by a clock that only sleeping moves.
+    /// How long it takes to send `total` bytes while the log grows by `growth` bytes per second. Only the sleeps
+    /// advance the clock.
     fn seconds(total: u64, growth: f64) -> f64 {
         let (mut pace, begun) = (Pace::default(), Instant::now());
         let (mut now, mut left) = (begun, total);

@@ -26,7 +26,7 @@ use telemetry::logging::{self, Value};
 
 /// Bytes of an announcement: the message with the membership in it, and the checkpoint with its list of segments and its leases.
 const ANNOUNCEMENT_BYTES_MAX: usize = 128 << 20;
-/// How often the sender is told that the work continues.
+/// How often the sender is told that the transfer continues.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// `POST /raft/snapshot`.
 pub(crate) fn receive(shared: &Arc<Shared>, wire: &mut Wire, head: &RequestHead, address: &str) -> Result<Next, Fault> {
@@ -50,7 +50,7 @@ pub(crate) fn receive(shared: &Arc<Shared>, wire: &mut Wire, head: &RequestHead,
     )
 }
 
-/// What is offered: the message, the checkpoint, and the export's id.
+/// An offered snapshot: the message, the checkpoint, and the export's id.
 type Announcement = (Message, Bytes, u64);
 
 fn announced(
@@ -100,13 +100,13 @@ pub(super) fn checked(shared: &Shared, message: Bytes, address: &str) -> Result<
     Ok(message)
 }
 
-/// Eight bytes of length and what they announce.
+/// Takes a part: eight bytes of length, and that many bytes.
 fn part(rest: &mut Bytes) -> Option<Bytes> {
     let length = usize::try_from(rest.try_get_u64().ok()?).ok()?;
     (length <= rest.len()).then(|| rest.split_to(length))
 }
 
-/// Fetches and installs the snapshot on another thread, while this one tells the sender that the work continues.
+/// Fetches and installs the snapshot on another thread, while this one tells the sender that the transfer continues.
 fn transfer(
     shared: &Arc<Shared>,
     wire: &mut Wire,
@@ -187,7 +187,7 @@ pub(super) fn carry_out(
     }
 }
 
-/// Where the sender can be reached: as the membership has it, or as it says itself.
+/// The sender's URLs: those of the membership, or those that it names itself.
 fn urls(shared: &Shared, headers: &HeaderMap, from: u64) -> Vec<String> {
     let known = shared.peer(from).map(|peer| peer.urls.list()).filter(|list| !list.is_empty());
     let list = known.unwrap_or_else(|| identity::text(headers, &PEER_URLS).unwrap_or_default().to_string());

@@ -9,20 +9,20 @@ use std::time::{Duration, Instant};
 /// How long a newer offer waits for the older one's transfer to end.
 const REPLACE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The transfer under way: there is at most one. A new offer of a member ends it; one of a sender that is no member, as far as this
-/// member knows, waits for its end.
+/// The transfer under way: there is at most one. A new offer of a member ends it. An offer of a sender that this member
+/// does not know as a member waits for its end.
 #[derive(Default)]
 pub(crate) struct Receiving(Mutex<Option<Arc<AtomicBool>>>);
 
-/// A claim to be the one transfer; gives it up when dropped.
+/// The right to be the only transfer; given up when dropped.
 pub(super) struct Turn<'a> {
     receiving: &'a Receiving,
-    /// Set for a newer offer.
+    /// Set when a newer offer replaces this transfer.
     pub(super) cancelled: Arc<AtomicBool>,
 }
 
 impl Receiving {
-    /// Takes the place of the transfer under way, which a member's offer ends.
+    /// Waits for the transfer under way and takes its place. A member's offer ends that transfer.
     pub(super) fn begin(&self, is_members: bool) -> Option<Turn<'_>> {
         let deadline = after(REPLACE_TIMEOUT);
         loop {

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use telemetry::logging::{self, Value};
 
-/// A receiver that is silent for this long is taken for gone; it reports every second.
+/// A receiver that is silent for this long counts as gone; it reports every second.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A member of etcd says nothing until it has written and synced all of an image.
@@ -71,7 +71,7 @@ fn run(shared: &Arc<Shared>, message: &Message, export: &Arc<dyn Export>) {
         }
     }
     shared.handler.snapshot_sent(to, outcome.is_ok());
-    // After a break the sender that began last drops what the break left.
+    // Drops old exports that broken transfers have left.
     shared.exports.forget_old();
 }
 

@@ -12,8 +12,8 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// `GET /cairn/snapshot/<export>/segment/<id>?from=<offset>&length=<bytes>&left=<bytes>`; the last says how much the receiver needs
-/// in all.
+/// `GET /cairn/snapshot/<export>/segment/<id>?from=<offset>&length=<bytes>&left=<bytes>`; `left` is the number of bytes
+/// that the receiver still needs.
 pub(crate) fn serve(shared: &Arc<Shared>, wire: &mut Wire, head: &RequestHead, piece: &str) -> Result<Next, Fault> {
     let allowed = require(Method::GET, "GET", &head.request).and_then(|()| check(shared, head.request.headers()));
     if let Err(refusal) = allowed {
@@ -26,7 +26,7 @@ pub(crate) fn serve(shared: &Arc<Shared>, wire: &mut Wire, head: &RequestHead, p
         return answer(shared, wire, head, refusal(StatusCode::NOT_FOUND, "this snapshot is not offered (any more)"));
     };
     (shared.yield_cpu)();
-    // Read before the head is sent, so that a failure of the first read can still be answered.
+    // The first read precedes the head, so that its failure can still be answered.
     let mut bytes = match asked.read(&*export, 0) {
         Ok(bytes) => bytes,
         Err(error) => return answer(shared, wire, head, refusal(StatusCode::INTERNAL_SERVER_ERROR, error)),
@@ -39,7 +39,7 @@ pub(crate) fn serve(shared: &Arc<Shared>, wire: &mut Wire, head: &RequestHead, p
     let mut sent = 0_u64;
     while sent < asked.length {
         if bytes.is_empty() || shared.is_stopping() {
-            // Breaking off is the only way to say that the rest does not come.
+            // The connection is closed: there is no other way to report that the rest is missing.
             return Ok(Next::End);
         }
         let (length, left) = (bytes.len() as u64, asked.left.saturating_sub(sent));
@@ -54,14 +54,14 @@ pub(crate) fn serve(shared: &Arc<Shared>, wire: &mut Wire, head: &RequestHead, p
     Ok(if head.keep_alive { Next::Request } else { Next::End })
 }
 
-/// What is asked for.
+/// The requested piece.
 #[derive(Debug, PartialEq, Eq)]
 struct Asked {
     export: u64,
     segment: u32,
     from: u64,
     length: u64,
-    /// What is still to be asked for, this included.
+    /// Bytes that the receiver still needs, including this piece.
     left: u64,
 }
 
@@ -79,7 +79,7 @@ impl Asked {
         Some(Asked { export, segment, from, length, left })
     }
 
-    /// What follows the first `sent` bytes.
+    /// Reads the bytes that follow the first `sent` ones.
     fn read(&self, export: &dyn Export, sent: u64) -> Result<bytes::Bytes, String> {
         let length = usize::try_from(self.length.saturating_sub(sent)).unwrap_or(usize::MAX).min(PIECE_BYTES);
         if length == 0 {

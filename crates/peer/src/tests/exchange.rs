@@ -54,7 +54,7 @@ fn a_peer_that_comes_back_is_found_again() {
     a.meet(&b);
     let (address, since) = (b.address().to_string(), a.peers.active_since(2).expect("active"));
     drop(b);
-    // Messages meanwhile are lost and said to be.
+    // Messages sent meanwhile are lost and reported as lost.
     let deadline = std::time::Instant::now() + Duration::from_secs(10);
     while a.peers.active_since(2).is_some() {
         assert!(std::time::Instant::now() < deadline, "the loss is not noticed");
@@ -74,7 +74,7 @@ fn a_peer_that_is_hung_up_on_is_dialled_again() {
     let (a, b) = (Site::new(1), Site::new(2));
     a.meet(&b);
     a.peers.hang_up(2);
-    // What is written to the closed streams is lost.
+    // Messages written to the closed streams are lost.
     while lock(&b.recorder.seen).unreachable.is_empty() {
         b.peers.send(&[append(2, 1, 1, 10), message(MessageType::MsgHeartbeat, 2, 1, 1)]);
         std::thread::sleep(Duration::from_millis(20));
@@ -86,19 +86,19 @@ fn a_peer_that_is_hung_up_on_is_dialled_again() {
     let last = seen.messages.iter().zip(&seen.origins).find(|(message, _)| message.index() == 7);
     assert_eq!(last.map(|(_, origin)| *origin), Some(Origin::Stream));
     drop(seen);
-    // Nobody is hung up on that is not known.
+    // Hanging up on an unknown peer has no effect.
     a.peers.hang_up(9);
 }
 
 #[test]
 fn without_streams_messages_are_posted() {
     let (a, b) = (Site::new(1), Site::new(2));
-    // Only one of them knows the other: nobody dials a stream from b's side.
+    // Only one member knows the other: b dials no stream.
     a.peers.set(2, vec![b.url.clone()]);
     a.peers.send(&[message(MessageType::MsgVote, 1, 2, 1), append(1, 2, 2, 10)]);
     b.recorder.wait("posted messages", |seen| seen.messages.len() == 2);
     assert_eq!(lock(&b.recorder.seen).origins, [Origin::Request; 2]);
-    // The sender has told where it can be reached.
+    // The sender has named its URLs.
     b.peers.send(&[message(MessageType::MsgVoteResp, 2, 1, 1)]);
     a.recorder.wait("an answer", |seen| seen.messages.len() == 1);
 }
@@ -172,7 +172,7 @@ fn calls_that_follow_each_other_have_one_connection() {
         assert_eq!((ask("/leases"), ask("/nothing")), (200, 404));
         assert_eq!(a.peers.shared.places.taken().0, 1);
     }
-    // The other side has ended meanwhile, and begun again.
+    // The other side has restarted meanwhile.
     drop(a);
     let _again = Site::on(1, TcpListener::bind(address).expect("the same port"));
     assert_eq!((ask("/leases"), ask("/nothing")), (200, 404));
@@ -182,13 +182,13 @@ fn calls_that_follow_each_other_have_one_connection() {
 fn removed_peers_are_left_alone() {
     let (a, b) = (Site::new(1), Site::new(2));
     a.meet(&b);
-    // In this order: a member takes the change in before it parts with the peer. Otherwise the peer, which dials again at once, would be
-    // taken for one that this member has not heard of yet, and posted to.
+    // The order matters: a member applies the change before it removes the peer. Otherwise the peer, which dials again
+    // at once, would count as one that this member has not heard of yet, and be posted to.
     lock(&a.recorder.known).insert(2, crate::Known::Removed);
     a.peers.remove(2);
     assert!(a.peers.active_since(2).is_none());
     a.peers.send(&[append(1, 2, 1, 10)]);
-    // It dials again, and is told.
+    // The peer dials again, and is told of its removal.
     b.recorder.wait("the news", |seen| seen.removed == 1);
     assert!(lock(&b.recorder.seen).messages.is_empty());
 }

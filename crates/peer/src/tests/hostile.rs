@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const GROWTH_BYTES_MAX: usize = 128 << 20;
 
-/// The member still talks to its peers, and holds nothing for those it does not.
+/// Checks that the member still serves its peers, and keeps nothing for others.
 fn unharmed(a: &Site, before: usize) {
     let b = Site::new(2);
     a.meet(&b);
@@ -74,7 +74,7 @@ fn heads_without_end_and_without_haste() {
     let answered = a.raw(endless.as_bytes());
     assert!(answered.is_empty() || answered.starts_with("HTTP/1.1 4"), "{answered}");
     assert!(began.elapsed() < Duration::from_secs(3));
-    // Half a head, and one byte a second: the time is for the whole.
+    // Half a head, and one byte a second: the time limit is for the whole head.
     let mut half = a.dial();
     half.write_all(b"GET /raft/probing HT").expect("written");
     let mut slow = a.dial();
@@ -85,7 +85,7 @@ fn heads_without_end_and_without_haste() {
     let answered = answer(&mut half);
     assert!(answered.starts_with("HTTP/1.1 408 "), "{answered}");
     let mut rest = Vec::new();
-    // Refused for one reason or the other.
+    // The connection is refused for one reason or the other.
     let _ = slow.read_to_end(&mut rest);
     assert!(began.elapsed() < Duration::from_secs(10));
     unharmed(&a, before);
@@ -132,8 +132,8 @@ fn many_connections_are_bounded() {
     }
 }
 
-/// Two hosts that hold all the connections they get, use them, and dial again whenever they are hung up on, keep no member out: neither as
-/// nobody nor in the name of that member.
+/// Two hosts that keep and use all the connections they get, and dial again whenever one is closed, keep no member out,
+/// neither as non-members nor in the name of that member.
 #[test]
 fn non_members_do_not_keep_members_out() {
     let _alone = alone();
@@ -164,12 +164,12 @@ fn non_members_do_not_keep_members_out() {
                             }
                         }
                         let _ = tell.send(());
-                        // Sooner than an idle connection is closed.
+                        // Less than the time after which an idle connection is closed.
                         std::thread::sleep(Duration::from_millis(300));
                     }
                 });
             }
-            // Every one of them is at it.
+            // Every one of the threads has started.
             told.iter().take(8).for_each(drop);
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| unharmed(&a, before)));
             is_over.store(true, Ordering::SeqCst);

@@ -7,7 +7,7 @@ use contain::lock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// What a member has of a snapshot, over several attempts.
+/// The bytes of a snapshot that a member has received, over several attempts.
 type Disk = Arc<Mutex<Vec<Vec<u8>>>>;
 
 struct OnDisk {
@@ -65,7 +65,7 @@ fn a_snapshot_is_fetched_and_installed() {
     a.meet(&b);
     let disk = Disk::default();
     accepts(&b, &disk);
-    // The first segment is there already, and half of the second.
+    // The receiver already has the first segment and half of the second.
     let all = state().0;
     *lock(&disk) = vec![all[0].clone(), all[1][..1_000_000].to_vec()];
     a.peers.send_snapshot(snapshot(1, 2), Arc::new(state()));
@@ -73,7 +73,7 @@ fn a_snapshot_is_fetched_and_installed() {
     assert!(lock(&b.recorder.seen).installed == [(snapshot(1, 2), all.concat())]);
 }
 
-/// An export that fails after so many reads.
+/// An export whose reads fail again and again.
 struct Breaks {
     state: Memory,
     left: AtomicUsize,
@@ -89,7 +89,7 @@ impl Export for Breaks {
     }
 
     fn read(&self, segment: u32, offset: u64, length: usize) -> Result<Bytes, String> {
-        // Every other read fails, so that the transfer breaks off again and again.
+        // Every third read fails unless it is at offset 0, so that the transfer breaks off again and again.
         if self.left.fetch_add(1, Ordering::SeqCst) % 3 == 2 && offset > 0 {
             return Err("a bad sector".into());
         }
@@ -154,7 +154,7 @@ fn bad_announcements_are_refused() {
     assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
 }
 
-/// The body of an announcement of this message, of a checkpoint without segments.
+/// The body of an announcement with this message and a checkpoint without segments.
 fn announcement(message: &Message) -> Vec<u8> {
     let message = message.encode_to_vec();
     [&(message.len() as u64).to_be_bytes()[..], &message, &[0; 8]].concat()
@@ -212,9 +212,9 @@ impl Export for Waits {
     }
 
     fn read(&self, segment: u32, offset: u64, length: usize) -> Result<Bytes, String> {
-        // The test looks at the first only.
+        // The test uses only the first.
         let _ = self.begun.send(());
-        // Ends once the other side is dropped.
+        // Returns once the sender is dropped.
         let _ = lock(&self.goes_on).recv();
         self.state.read(segment, offset, length)
     }

@@ -5,7 +5,7 @@ use contain::lock;
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
-/// A peer that dials a stream and never reads it costs a bound and no more, and nobody waits for it.
+/// A peer that dials a stream and never reads it costs limited memory, and delays no other peer.
 #[test]
 fn a_peer_that_does_not_read_is_given_up() {
     let _alone = alone();

@@ -26,16 +26,16 @@ pub(super) fn alone() -> MutexGuard<'static, ()> {
     lock(&ALONE)
 }
 
-/// What a member was given.
+/// Everything that a member's handler was given.
 #[derive(Default)]
 pub(super) struct Seen {
     pub(super) messages: Vec<Message>,
-    /// How each of them came.
+    /// The origin of each message.
     pub(super) origins: Vec<Origin>,
     pub(super) unreachable: Vec<u64>,
     pub(super) snapshots: Vec<(u64, bool)>,
     pub(super) removed: usize,
-    /// Calls of `/wait`, whether members', and those whose caller has gone.
+    /// For each call of `/wait`, whether a member made it; and the number of calls whose caller has gone.
     pub(super) waiting: Vec<bool>,
     pub(super) gone: usize,
     pub(super) installed: Vec<(Message, Vec<u8>)>,
@@ -57,7 +57,7 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// Waits until what was seen is as wanted.
+    /// Waits until `wanted` holds.
     pub(super) fn wait(&self, what: &str, wanted: impl Fn(&Seen) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         let mut seen = lock(&self.seen);
@@ -185,10 +185,10 @@ impl Site {
         stream
     }
 
-    /// Sends raw bytes and returns all that is answered until the connection is closed.
+    /// Sends raw bytes and returns everything that is answered until the connection is closed.
     pub(super) fn raw(&self, bytes: &[u8]) -> String {
         let mut stream = self.dial();
-        // What is refused early is not read to its end.
+        // A request that is refused early is not read to its end.
         let _ = stream.write_all(bytes);
         answer(&mut stream)
     }
@@ -247,15 +247,15 @@ impl Credentials for NoCertificates {
     }
 }
 
-/// What comes until the connection is closed.
+/// Reads everything until the connection is closed.
 pub(super) fn answer(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
-    // A connection that is reset has said what it had to say.
+    // A connection that is reset has sent its answer before.
     let _ = stream.read_to_end(&mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The head of a request of member 2, with its good manners.
+/// The head of a request of member 2, with all headers that a member sends.
 pub(super) fn request(line: &str, more: &str) -> String {
     format!(
         "{line} HTTP/1.1\r\nHost: x\r\nX-Server-From: 2\r\nX-Server-Version: 3.7.3\r\nX-Min-Cluster-Version: 3.0.0\r\n\
