@@ -31,6 +31,7 @@ func TestSnapshotsOfBothKinds(t *testing.T) {
 
 	lead(t, cluster, 1)
 	fill(t, ours.Client(), "third")
+	settled()
 	theirs := cluster.Add(harness.Context(t), ours.Client(), harness.Etcd)
 	theirs.Run()
 	alike(t, cluster)
@@ -38,6 +39,7 @@ func TestSnapshotsOfBothKinds(t *testing.T) {
 		t.Errorf("no image came:\n%s", theirs.LogTail())
 	}
 	// Another member of Cairn gets what Cairn's members send to each other.
+	settled()
 	more := cluster.Add(harness.Context(t), ours.Client(), harness.Cairn)
 	more.Run()
 	alike(t, cluster)
@@ -53,6 +55,10 @@ func TestSnapshotsOfBothKinds(t *testing.T) {
 		alike(t, cluster)
 	}
 }
+
+// settled waits until a cluster of etcd's lets another member in: for five
+// seconds all others must have been there.
+func settled() { time.Sleep(6 * time.Second) }
 
 // fill writes some hundred entries of all kinds.
 func fill(t *testing.T, client *clientv3.Client, name string) {
