@@ -215,10 +215,10 @@ fn date_of(day: u64) -> String {
         (year, left) = (year.saturating_add(1), less);
     }
     let february = if is_leap(year) { 29 } else { 28 };
-    let mut month = 1;
+    let mut month = 1_u64;
     for days in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
         let Some(less) = left.checked_sub(days) else { break };
-        (month, left) = (month + 1, less);
+        (month, left) = (month.saturating_add(1), less);
     }
     format!("{year:04}{month:02}{:02}", left.saturating_add(1))
 }
