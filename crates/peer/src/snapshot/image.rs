@@ -1,6 +1,6 @@
 //! Taking the snapshot of a leader that is etcd: its message and a database image, in one body.
 
-use super::receive::{busy, carry_out, checked};
+use super::receive::{Answered, busy, carry_out, checked};
 use crate::answers::{forbidden, refusal};
 use crate::body::Body;
 use crate::fault::Fault;
@@ -12,7 +12,7 @@ use crate::shared::Shared;
 use crate::timeouts::after;
 use crate::wire::Wire;
 use bytes::{Buf, Bytes, BytesMut};
-use http::{Response, StatusCode};
+use http::StatusCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -31,14 +31,14 @@ pub(super) fn receive(
     wire: &mut Wire,
     head: &RequestHead,
     address: &str,
-) -> Result<Result<Response<Vec<u8>>, Response<Vec<u8>>>, Fault> {
+) -> Result<Answered, Fault> {
     let headers = head.request.headers();
     note_sender(shared, headers);
     // Only a member's: whoever sends one has this member write gigabytes.
     let from = identity::text(headers, &SERVER_FROM).and_then(identity::parse_id).unwrap_or_default();
     let Some(peer) = shared.peer(from) else {
         rejected(address, &"a database image of a sender that is no member");
-        return Ok(Err(forbidden("cannot process a snapshot of an unknown member")));
+        return Ok(Err(forbidden("cannot process a snapshot of an unknown member").into()));
     };
     let mut body = ImageBody { wire, body: Body::new(head.framing), bytes: BytesMut::new() };
     let message = match body.message()? {
@@ -46,13 +46,14 @@ pub(super) fn receive(
         None => {
             let text = "failed to decode raft message (its length is impossible)";
             rejected(address, &text);
-            return Ok(Err(refusal(StatusCode::BAD_REQUEST, text)));
+            return Ok(Err(refusal(StatusCode::BAD_REQUEST, text).into()));
         }
     };
     let mut message = match checked(shared, message, address) {
         Ok(message) if message.from() == from => message,
         Ok(_) => {
-            return Ok(Err(refusal(StatusCode::BAD_REQUEST, "the message is from another member than its sender")));
+            let text = "the message is from another member than its sender";
+            return Ok(Err(refusal(StatusCode::BAD_REQUEST, text).into()));
         }
         Err(refusal) => return Ok(Err(refusal)),
     };

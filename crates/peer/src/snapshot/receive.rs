@@ -4,7 +4,7 @@ use super::fetch::Fetch;
 use super::receiving::Turn;
 use super::{EXPORT, Intake, image};
 use crate::address::Address;
-use crate::answers::{Next, answer, forbidden, refusal, require};
+use crate::answers::{Next, Refusal, answer, forbidden, refusal, require};
 use crate::fault::Fault;
 use crate::handler::Known;
 use crate::head::RequestHead;
@@ -32,23 +32,22 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) fn receive(shared: &Arc<Shared>, wire: &mut Wire, head: &RequestHead, address: &str) -> Result<Next, Fault> {
     let headers = head.request.headers();
     let response = match require(Method::POST, "POST", &head.request).and_then(|()| check(shared, headers)) {
-        Err(refusal) => Err(*refusal),
+        Err(refusal) => Err(refusal),
         Ok(()) if headers.contains_key(&EXPORT) => match announced(shared, wire, head, address)? {
             Ok((message, checkpoint, export)) => Ok(transfer(shared, wire, headers, message, checkpoint, export)?),
             Err(refusal) => Err(refusal),
         },
         Ok(()) => image::receive(shared, wire, head, address)?,
     };
-    answer(
-        shared,
-        wire,
-        head,
-        response.unwrap_or_else(|refusal| {
-            shared.ledger.count_unknown();
-            refusal
-        }),
-    )
+    let response = response.unwrap_or_else(|refusal| {
+        shared.ledger.count_unknown();
+        *refusal
+    });
+    answer(shared, wire, head, response)
 }
+
+/// The answer to a snapshot that was taken, or why it was refused before any of it was.
+pub(super) type Answered = Result<Response<Vec<u8>>, Refusal>;
 
 /// An offered snapshot: the message, the checkpoint, and the export's id.
 type Announcement = (Message, Bytes, u64);
@@ -58,10 +57,10 @@ fn announced(
     wire: &mut Wire,
     head: &RequestHead,
     address: &str,
-) -> Result<Result<Announcement, Response<Vec<u8>>>, Fault> {
+) -> Result<Result<Announcement, Refusal>, Fault> {
     let bad = |text: &str| {
         rejected(address, &text);
-        Ok(Err(refusal(StatusCode::BAD_REQUEST, text)))
+        Ok(Err(refusal(StatusCode::BAD_REQUEST, text).into()))
     };
     let headers = head.request.headers();
     note_sender(shared, headers);
@@ -77,10 +76,10 @@ fn announced(
 }
 
 /// The message that a snapshot belongs to, if this member may take it.
-pub(super) fn checked(shared: &Shared, message: Bytes, address: &str) -> Result<Message, Response<Vec<u8>>> {
+pub(super) fn checked(shared: &Shared, message: Bytes, address: &str) -> Result<Message, Refusal> {
     let bad = |text: &str| {
         rejected(address, &text);
-        Err(refusal(StatusCode::BAD_REQUEST, text))
+        Err(refusal(StatusCode::BAD_REQUEST, text).into())
     };
     let message = match unread::decode::<Message>(message) {
         Ok(message) => message,
@@ -91,11 +90,11 @@ pub(super) fn checked(shared: &Shared, message: Bytes, address: &str) -> Result<
         return bad("wrong raft message type");
     }
     if shared.handler.knows(message.from()) == Known::Removed {
-        return Err(forbidden("cannot process message from removed member"));
+        return Err(forbidden("cannot process message from removed member").into());
     }
     if message.to() != shared.identity.member_id {
         let text = "cannot process message to mismatch member";
-        return Err(refusal(StatusCode::PRECONDITION_FAILED, text));
+        return Err(refusal(StatusCode::PRECONDITION_FAILED, text).into());
     }
     Ok(message)
 }
