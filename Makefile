@@ -138,7 +138,8 @@ reliability: build
 
 # What hostile requests do to the p99 of another client; needs an idle machine.
 neighbours: build
-	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 20m -run TestNeighbours ./reliability
+	$(CARGO) build --release --locked -p cairn-bench
+	cd conformance && CAIRN_BIN=$(BIN) CAIRN_BENCH=$(CARGO_TARGET_DIR)/release/cairn-bench go test -count=1 -v -timeout 20m -run TestNeighbours ./reliability
 
 # Each attack for a minute beside a good client, as the table of docs/reliability.md; needs an idle machine for 45 minutes.
 attacks: build
@@ -150,7 +151,8 @@ large-lists: build
 
 # The tests of reliability in the sizes of docs/reliability.md: 200 kills, a million keys, lists of 1 GiB.
 reliability-full: build
-	cd conformance && CAIRN_BIN=$(BIN) KILL_ROUNDS=200 SYNC_PUTS=500 SYNC_LOAD_PUTS=20000 NEIGHBOUR_KEYS=1000000 \
+	$(CARGO) build --release --locked -p cairn-bench
+	cd conformance && CAIRN_BIN=$(BIN) CAIRN_BENCH=$(CARGO_TARGET_DIR)/release/cairn-bench KILL_ROUNDS=200 SYNC_PUTS=500 SYNC_LOAD_PUTS=20000 NEIGHBOUR_KEYS=1000000 \
 		NEIGHBOUR_MS=5000 LIST_MB=1074 go test -count=1 -v -timeout 60m ./reliability
 
 # Cairn beside the genuine etcd, in turn, on this machine: ratios and CPU per request, about 20 minutes. ARGS=--quick: a first look.

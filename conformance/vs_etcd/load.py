@@ -86,7 +86,7 @@ class SameRequest:
 
 @dataclass(frozen=True)
 class ManyKeys:
-    """Our own generator: each request puts another key out of `keys`."""
+    """`cairn-bench`: each request puts another key out of `keys`, all over the key space. Keys have 16 digits, values 256 letters."""
 
     generator: Path
     keys: int
@@ -98,18 +98,18 @@ class ManyKeys:
     def run(self, ports: list[int], shares: list[int]) -> Outcome:
         """Sends one port its requests, the first with number `first`."""
         [port], [total] = ports, shares
-        command = [self.generator, "put", "--address", f"127.0.0.1:{port}", "--total", str(total)]
-        command += ["--first", str(self.first), "--keys", str(self.keys)]
+        command = [self.generator, "put", "--endpoints", f"127.0.0.1:{port}", "--requests", str(total)]
+        command += ["--key", "0" * 7, "--keys", str(self.keys), "--scattered", "true", "--first", str(self.first)]
         command += ["--connections", str(self.connections), "--streams", str(self.streams)]
         [text] = _run([[str(part) for part in command]])
         said = json.loads(text)
-        return Outcome(said["requests"] - said["failed"], said["rate"], said["data_bytes"])
+        return Outcome(said["succeeded"], said["rate"], said["data_bytes"])
 
 
 def measure(server: Server | Cluster, load: SameRequest | ManyKeys, total: int) -> Sample:
     """Runs a load and checks it from three sides.
 
-    The generators take a gRPC error for a success, so the count of successes proves nothing: the revision must have
+    `h2load` takes a gRPC error for a success, so its count of successes proves nothing: the revision must have
     moved by exactly the number of puts, the bytes received must be those of full answers, and the server's own
     counters must show these calls, with OK, and no other.
     """
@@ -174,9 +174,9 @@ def _run(commands: list[list[str]]) -> list[str]:
     pipe = subprocess.PIPE
     running = [subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) for command in commands]
     ended = [(process, *process.communicate()) for process in running]
-    for process, _, complaint in ended:
+    for process, said, complaint in ended:
         if process.returncode != 0:
-            raise NotCounted(f"{process.args[0]} ended with {process.returncode}: {complaint.strip()[-500:]}")
+            raise NotCounted(f"{process.args[0]} ended with {process.returncode}: {(said + complaint).strip()[-500:]}")
     return [said for _, said, _ in ended]
 
 

@@ -41,7 +41,7 @@ def small_rows(tools: Tools) -> list[Row]:
         Row("read-linearizable", "linearizable read", SameRequest(RANGE, read, 100, 10), 5.0, 0.10),
         Row("read-tls", "linearizable read over TLS", SameRequest(RANGE, read, 100, 10, secure=True), 2.0),
         Row("put", "put, one key", SameRequest(PUT, put, 100, 10), 5.0, 0.15),
-        Row("put-keys", "put, 100,000 keys", ManyKeys(tools.generator, keys=100_000), 5.0, 0.15),
+        Row("put-keys", "put, 100,000 keys", ManyKeys(tools.bench, keys=100_000), 5.0, 0.15),
         Row("put-one-client", "put, one client", SameRequest(PUT, put, 1, 1), 1.5),
         Row("put-3", "put, 3 members", SameRequest(PUT, put, 100, 10), 5.0, 0.15, "leader"),
         Row("put-3-all", "put, 3 members, sent to all", SameRequest(PUT, put, 99, 10), None, None, "all"),
@@ -96,7 +96,7 @@ def fill_rows(tools: Tools, keys: int) -> list[tuple[Row, int, int]]:
     for title, first, last in zip(titles, cuts, cuts[1:]):
         for mark, text in share.items():
             title = title.replace(mark, text)
-        load = ManyKeys(tools.generator, keys=keys, first=first)
+        load = ManyKeys(tools.bench, keys=keys, first=first)
         pieces.append((Row(f"fill-{first}", f"put {title}" if title else "", load), first, last - first))
     return pieces
 

@@ -13,12 +13,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Tools:
-    """Paths of the two servers and of the generators: ours for one client and what the machine costs (`generator`), ours for
-    everything else (`bench`), and etcd's (`benchmark`)."""
+    """Paths of the two servers and of the generators: ours (`bench`) and etcd's (`benchmark`)."""
 
     etcd: Path
     cairn: Path
-    generator: Path
     bench: Path
     benchmark: Path
 
@@ -29,7 +27,7 @@ def target_dir() -> Path:
 
 
 def find() -> Tools:
-    """ETCD_BIN, CAIRN_BIN, LOADGEN_BIN, BENCH_BIN and BENCHMARK_BIN name binaries; what is not named is built."""
+    """ETCD_BIN, CAIRN_BIN, BENCH_BIN and BENCHMARK_BIN name binaries; what is not named is built."""
     if shutil.which("h2load") is None:
         sys.exit("h2load is missing: install nghttp2-client")
     cache = target_dir() / "bench"
@@ -37,7 +35,6 @@ def find() -> Tools:
     return Tools(
         etcd=_named("ETCD_BIN") or _go(cache, "./etcd"),
         cairn=_named("CAIRN_BIN") or _cargo("cairn"),
-        generator=_named("LOADGEN_BIN") or _go(cache, "./loadgen"),
         bench=_named("BENCH_BIN") or _cargo("cairn-bench"),
         benchmark=_named("BENCHMARK_BIN") or _go(cache, "go.etcd.io/etcd/v3/tools/benchmark", "benchmark"),
     )

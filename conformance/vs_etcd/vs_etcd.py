@@ -207,7 +207,7 @@ class Run:
             self._results.reject(rows.full_row(self._options.keys), pair, server.name, f"list of all: {why}")
 
     def _base(self, pair: int, base: report.Base) -> None:
-        command = [self._programs.generator, "base", "--dir", self._work, "--seconds", self._options.seconds / 4]
+        command = [self._programs.bench, "base", "--dir", self._work, "--seconds", self._options.seconds / 4]
         command += ["--writers", base.writers]
         said = json.loads(subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, check=True).stdout)
         self._results.add_value(base.round_trip, pair, "machine", said["round_trip_us"]["median"])

@@ -5,7 +5,7 @@
 //! requests are some `work` (`plain`: `range`, `put`, `list`, made by `request`, checked by `answer` and `listing`), which `singles`
 //! has sent by `lane`s, one connection each, in a closed loop or at the times that `pacer` sets; `watch` and `keepalive` are loads of
 //! streams. `limits` says how much there may be of all that, `interrupt` when it is enough. What was measured is gathered in `meter`
-//! (with a `histogram`) and told by `report`.
+//! (with a `histogram`) and told by `report`. `base` measures the machine without any server.
 //!
 //! [`run_tool`] is etcd's `benchmark` on the same engine: `tool`.
 //!
@@ -14,6 +14,7 @@
 
 pub mod answer;
 mod arguments;
+mod base;
 mod cutter;
 mod histogram;
 mod interrupt;
@@ -80,26 +81,33 @@ pub enum BenchError {
 /// Runs the load that the arguments describe and prints its report as JSON. Returns the exit code: 0 if every request
 /// was answered correctly, 1 if not, 2 if nothing was measured.
 pub fn run(args: impl Iterator<Item = String>) -> i32 {
-    let plan = match plan::Plan::parse(args) {
-        Ok(plan) => plan,
-        Err(error) => {
-            flags::say!("{error}\n\n{}", plan::USAGE);
-            return 2;
+    let words: Vec<String> = args.collect();
+    let outcome = match base::run(&words) {
+        Some(outcome) => outcome.map(|json| (json, true)),
+        None => send(words.into_iter()).map(|report| (report.json(), report.is_clean())),
+    };
+    match outcome {
+        Ok((json, is_clean)) => {
+            say(&(json + "\n"));
+            i32::from(!is_clean)
         }
-    };
-    let measured = match plan.load {
-        plan::Load::Watch => watch::run(&plan),
-        plan::Load::KeepAlive => keepalive::run(&plan),
-        _ => singles::run(&plan),
-    };
-    match measured {
-        Ok(report) => {
-            say(&(report.json() + "\n"));
-            i32::from(!report.is_clean())
+        Err(BenchError::Usage(text)) => {
+            flags::say!("{text}\n\n{}", plan::USAGE);
+            2
         }
         Err(error) => {
             flags::say!("{error}");
             2
         }
+    }
+}
+
+/// Runs a load that sends requests.
+fn send(args: impl Iterator<Item = String>) -> Result<report::Report, BenchError> {
+    let plan = plan::Plan::parse(args)?;
+    match plan.load {
+        plan::Load::Watch => watch::run(&plan),
+        plan::Load::KeepAlive => keepalive::run(&plan),
+        _ => singles::run(&plan),
     }
 }

@@ -5,19 +5,25 @@ use std::time::Duration;
 
 use crate::BenchError;
 use crate::arguments::Arguments;
-use crate::request::KEY_PREFIX_BYTES_MAX;
+use crate::request::{KEY_PREFIX_BYTES_MAX, KEYS_MAX};
 
 /// The usage text of the program.
 pub(crate) const USAGE: &str = "\
 usage: cairn-bench <load> --endpoints host:port[,host:port...] [flags]
 
 loads
-  range             reads one key:        --key, --serializable true, --keys N (key-0 ... with --key as prefix), --value-bytes
-  put               writes:               --key, --keys N, --sequential true, --value-bytes, --first N
+  range             reads one key:        --key, --serializable true, --keys N (--key and nine digits), --value-bytes, ORDER
+  put               writes:               --key, --keys N, --value-bytes, --first N, ORDER
   list              reads many keys:      --key (prefix; empty: all), --limit, --expect N (keys of each answer), --serializable true
   watch             watches one key:      --watchers N, --streams S (altogether), --puts M, --put-streams P, --value-bytes
   authenticate      logs a user in:       --user, --password; the tokens are told, at most 1,000 different ones
   lease-keep-alive  renews leases:        --streams S (on each connection, one lease each), --ttl seconds
+  base              measures the machine: loopback to another process and back, and a write with fdatasync; it has these flags alone:
+                                          --dir PATH, --seconds S of each, --request-bytes N, --reply-bytes N, --writers N at once
+
+ORDER of the keys: at random, or
+  --sequential true    one after the other, each once before one comes again
+  --scattered true     each once, too, but all over the keys, so that no server profits from neighbours
 
 all loads
   --endpoints LIST     connections go round them
@@ -60,6 +66,27 @@ impl Load {
     }
 }
 
+/// In which order keys have their turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Random,
+    /// One after the other.
+    Sequential,
+    /// Each once before one comes again, but no neighbours.
+    Scattered,
+}
+
+impl Order {
+    fn take(flags: &mut Arguments) -> Result<Order, BenchError> {
+        match (flags.or("sequential", false)?, flags.or("scattered", false)?) {
+            (false, false) => Ok(Order::Random),
+            (true, false) => Ok(Order::Sequential),
+            (false, true) => Ok(Order::Scattered),
+            _ => Err(BenchError::Usage("only one of `--sequential` and `--scattered` can be there".into())),
+        }
+    }
+}
+
 /// A whole run.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -76,7 +103,7 @@ pub(crate) struct Plan {
     pub(crate) key: String,
     pub(crate) keys: u64,
     pub(crate) first: u64,
-    pub(crate) sequential: bool,
+    pub(crate) order: Order,
     pub(crate) serializable: bool,
     pub(crate) value_bytes: usize,
     pub(crate) limit: u64,
@@ -133,7 +160,7 @@ impl Plan {
             key: "benchkey".into(),
             keys: 1,
             first: 0,
-            sequential: false,
+            order: Order::Random,
             serializable: false,
             value_bytes: 256,
             limit: 0,
@@ -160,13 +187,13 @@ impl Plan {
         match self.load {
             Load::Range => {
                 self.keys = flags.count("keys", 1)? as u64;
-                self.sequential = flags.or("sequential", false)?;
+                self.order = Order::take(flags)?;
                 self.serializable = flags.or("serializable", false)?;
             }
             Load::Put => {
                 self.keys = flags.count("keys", 1)? as u64;
                 self.first = flags.or("first", 0)?;
-                self.sequential = flags.or("sequential", false)?;
+                self.order = Order::take(flags)?;
             }
             Load::List => {
                 self.limit = flags.or("limit", 0)?;
@@ -191,6 +218,9 @@ impl Plan {
         let fail = |text: &str| Err(BenchError::Usage(text.to_owned()));
         if self.key.len() > KEY_PREFIX_BYTES_MAX {
             return fail("`--key` is too long");
+        }
+        if self.keys > KEYS_MAX {
+            return Err(BenchError::Usage(format!("`--keys` must be no more than {KEYS_MAX}")));
         }
         if self.threads > 1 && matches!(self.load, Load::Watch | Load::KeepAlive) {
             return fail("loads of streams have one thread");
@@ -261,6 +291,11 @@ mod tests {
             (
                 "range --seconds 1 --streams 18446744073709551615",
                 "`--connections` times `--streams` must be no more than 1048576",
+            ),
+            ("range --seconds 1 --keys 1000000001", "`--keys` must be no more than 1000000000"),
+            (
+                "put --seconds 1 --sequential true --scattered true",
+                "only one of `--sequential` and `--scattered` can be there",
             ),
             ("range --seconds 1 --rate 0", "`--rate` must be more than 0"),
             ("watch --watchers 1 --streams 2", "there must be a watcher for each of `--streams`"),

@@ -1,6 +1,6 @@
 //! Requests of the loads of single requests, and the keys and values that they are about.
 
-use crate::plan::{Load, Plan};
+use crate::plan::{Load, Order, Plan};
 use api::varint::{put_nonempty, put_nonzero};
 
 /// Makes one request after the other.
@@ -10,7 +10,9 @@ pub(crate) struct Requests {
     key: Vec<u8>,
     keys: u64,
     value_bytes: usize,
-    sequential: bool,
+    order: Order,
+    /// From one key of a scattered order to the next.
+    stride: u64,
     serializable: bool,
     limit: u64,
     next: u64,
@@ -28,7 +30,8 @@ impl Requests {
             key: plan.key.clone().into_bytes(),
             keys: plan.keys,
             value_bytes: plan.value_bytes,
-            sequential: plan.sequential,
+            order: plan.order,
+            stride: stride(plan.keys),
             serializable: plan.serializable,
             limit: plan.limit,
             next: plan.first + thread as u64,
@@ -75,16 +78,30 @@ impl Requests {
         if self.keys == 1 {
             return 0;
         }
-        if self.sequential {
-            let number = self.next % self.keys;
-            self.next += step;
-            return number;
+        if self.order == Order::Random {
+            self.random ^= self.random << 13;
+            self.random ^= self.random >> 7;
+            self.random ^= self.random << 17;
+            return self.random % self.keys;
         }
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random % self.keys
+        let number = self.next % self.keys;
+        self.next += step;
+        match self.order {
+            Order::Scattered => number * self.stride % self.keys,
+            _ => number,
+        }
     }
+}
+
+/// About 0.618 of so many keys, without a divisor in common with them: in steps of that every key has its turn, and keys that follow one
+/// another are far apart.
+fn stride(keys: u64) -> u64 {
+    (keys * 618 / 1000..).find(|&stride| divisor(keys, stride) == 1).unwrap_or(1)
+}
+
+/// The greatest common divisor.
+fn divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { divisor(b, a % b) }
 }
 
 /// A key in place, without memory of its own.
@@ -97,6 +114,8 @@ pub(crate) struct KeyName {
 pub(crate) const KEY_PREFIX_BYTES_MAX: usize = 256;
 /// Digits of a key's number: all keys are equally long.
 const DIGITS: usize = 9;
+/// So many keys have different names.
+pub(crate) const KEYS_MAX: u64 = 1_000_000_000;
 const KEY_BYTES_MAX: usize = KEY_PREFIX_BYTES_MAX + DIGITS;
 
 impl KeyName {
@@ -155,16 +174,38 @@ mod tests {
         assert_eq!(prefix_range(b""), (b"\0".to_vec(), b"\0".to_vec()));
     }
 
+    fn plan(line: &str) -> Plan {
+        Plan::parse(line.split(' ').map(str::to_owned)).expect("a plan")
+    }
+
     #[test]
-    fn a_sequence_shared_by_threads_has_each_key_once() {
-        let line = "put --keys 100 --sequential true --requests 100 --threads 4 --endpoints 127.0.0.1:1";
-        let plan = Plan::parse(line.split(' ').map(str::to_owned)).expect("a plan");
-        let mut numbers = Vec::new();
-        for thread in 0..4 {
-            let mut requests = Requests::new(&plan, thread);
-            numbers.extend((0..25).map(|_| requests.make(4, &mut Vec::new())));
+    fn an_order_shared_by_threads_has_each_key_once() {
+        for order in ["sequential", "scattered"] {
+            let plan = plan(&format!("put --keys 100 --{order} true --first 7 --requests 100 --threads 4"));
+            let mut numbers = Vec::new();
+            for thread in 0..4 {
+                let mut requests = Requests::new(&plan, thread);
+                numbers.extend((0..25).map(|_| requests.make(4, &mut Vec::new())));
+            }
+            numbers.sort_unstable();
+            assert_eq!(numbers, (0..100).collect::<Vec<_>>(), "{order}");
         }
-        numbers.sort_unstable();
-        assert_eq!(numbers, (0..100).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_scattered_order_goes_all_over_the_keys() {
+        for keys in [2, 3, 10, 618, 1000, 4096, 100_000, KEYS_MAX] {
+            let plan = plan(&format!("range --keys {keys} --scattered true --requests 1"));
+            let mut requests = Requests::new(&plan, 0);
+            let count = keys.min(1000);
+            let mut numbers: Vec<u64> = (0..count).map(|_| requests.make(1, &mut Vec::new())).collect();
+            let quarters =
+                (0..4).filter(|part| numbers[..count.min(20) as usize].iter().any(|at| at * 4 / keys == *part));
+            assert_eq!(quarters.count() as u64, keys.min(4), "{keys} keys: {numbers:?}");
+            numbers.sort_unstable();
+            numbers.dedup();
+            assert_eq!(numbers.len() as u64, count, "{keys} keys");
+            assert!(numbers.last() < Some(&keys));
+        }
     }
 }
