@@ -3,7 +3,7 @@
 //! [`bolt`] reads a database file, page by page; [`Database`] knows what etcd keeps in it; [`Status`] and [`HashKv`] sum it up.
 //! [`SnapshotFile`] is a database with a checksum after it. [`log`] reads etcd's log, and ours, which has its framing. [`restore`] and
 //! [`migrate`] make data directories of Cairn: they write the store first and the log last, so that no member starts on half of one.
-//! [`adopt`] does so in place of etcd's own. [`store_of_image`] makes a store of the snapshot that a leader of etcd sends.
+//! [`adopt`] does so in place of etcd's own. [`store_of_image`] makes a store of the snapshot that a leader of etcd sends. [`export`] is the way back.
 
 #![cfg_attr(
     not(test),
@@ -15,6 +15,7 @@ pub mod bolt;
 mod contents;
 mod database;
 mod error;
+mod export;
 mod hash;
 mod image;
 pub mod log;
@@ -29,6 +30,7 @@ pub use adopt::{Adopted, adopt};
 pub use contents::Contents;
 pub use database::{Database, Record};
 pub use error::Error;
+pub use export::{Exported, export};
 pub use hash::HashKv;
 pub use image::store_of_image;
 pub use migrate::{Migrated, migrate};

@@ -1,6 +1,7 @@
 //! The commands of `etcdutl`, one file per group, and those of our own that work on files.
 
 mod defrag;
+mod export;
 mod hashkv;
 mod migrate;
 mod snapshot;
@@ -24,6 +25,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     version::COMMAND,
     completion::COMMAND_OF_UTIL,
     migrate::COMMAND,
+    export::COMMAND,
     store::COMMAND,
     wal::COMMAND,
 ];

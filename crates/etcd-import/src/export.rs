@@ -1,0 +1,161 @@
+//! The way back: a stopped member of Cairn becomes the same member of the same cluster as a data directory of etcd's.
+//!
+//! ```text
+//! <to>/member/snap/db                        the store, as of the entry that it has applied
+//! <to>/member/snap/<term>-<index>.snap       the same entry, with the members in the JSON of etcd's old store
+//! <to>/member/wal/0000000000000000-...wal    term, vote, commit index, and the entries after it
+//! ```
+
+use crate::target::check_apart;
+use crate::{Error, log};
+use api::Message;
+use api::etcdserverpb::Metadata;
+use api::raftpb::{Entry, Snapshot};
+use api::{snappb, walpb};
+use disk::data_dir::DataDir;
+use disk::{Disk, OsDisk};
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use wal::{Contents, EntryRef, Wal};
+
+/// Bytes of the database written at once.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// What was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exported {
+    /// The member.
+    pub member_id: u64,
+    /// Its cluster.
+    pub cluster_id: u64,
+    /// Revision of the database.
+    pub revision: i64,
+    /// The last entry of the log that is in the database.
+    pub index: u64,
+    /// Entries after it, which the member applies when it starts.
+    pub entries: usize,
+    /// Bytes of the database.
+    pub bytes: u64,
+}
+
+/// Writes the data of a stopped member into `to`, which must be empty or not there. A genuine etcd of the cluster's version starts on it.
+///
+/// # Errors
+/// If the member runs, its data is damaged, or `to` cannot be written; nothing is left in `to` then.
+pub fn export(data_dir: &Path, wal_dir: Option<&Path>, to: &Path) -> Result<Exported, Error> {
+    // Opening a directory that is none of Cairn's would make it one.
+    let sentinel = data_dir.join("member").join("snap");
+    if !sentinel.is_file() {
+        return Err(Error::Refused(format!("`{}` does not hold the data of a member of Cairn", data_dir.display())));
+    }
+    check_apart(data_dir, to)?;
+    wal_dir.map_or(Ok(()), |wal_dir| check_apart(wal_dir, to))?;
+    let made = Draft::begin(to)?;
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk { unsafe_no_sync: false });
+    let dir = DataDir::open(&*disk, data_dir, wal_dir)?;
+    let options = store::Options { learners_max: usize::MAX, ..store::Options::default() };
+    let mut opened = store::open(disk.clone(), &dir.store, options)
+        .map_err(|error| Error::Refused(format!("cannot open the store: {error}")))?;
+    let index = opened.applied.index;
+    if index == 0 {
+        return Err(Error::Refused("this member has not applied anything yet: there is nothing to export".into()));
+    }
+    let tail = log::read_tail(&dir.wal, index)?;
+    let identity = Metadata::decode(tail.metadata.as_slice())
+        .map_err(|error| Error::Refused(format!("the log does not say whose it is: {error}")))?;
+    let job = opened.applier.snapshot();
+    let (revision, snapshot) = (job.revision(), job.raft_snapshot());
+    let Some(mut image) = job.image() else {
+        return Err(Error::Refused("the store was replaced meanwhile".into()));
+    };
+    let snap = made.draft.join("snap");
+    let bytes = image.len();
+    write(&snap.join("db"), &mut || image.next(PIECE_BYTES).map(Vec::from))?;
+    let (term, conf_state) = snapshot.metadata.as_ref().map(|data| (data.term(), data.conf_state.clone())).unwrap_or_default();
+    let mut file = Some(snap_file(&snapshot));
+    write(&snap.join(format!("{term:016x}-{index:016x}.snap")), &mut || file.take())?;
+    sync(&snap)?;
+    let entries: Vec<&Entry> = tail.entries.iter().filter(|entry| entry.index() > index).collect();
+    let state = walpb::Snapshot { index: Some(index), term: Some(term), conf_state };
+    let hard_state = api::raftpb::HardState { commit: Some(tail.hard_state.commit().max(index)), ..tail.hard_state };
+    let mut refs = entries.iter().map(|entry| EntryRef {
+        term: entry.term(),
+        index: entry.index(),
+        kind: entry.r#type() as i32,
+        data: entry.data.as_deref().unwrap_or_default(),
+    });
+    let contents = Contents { state: &state, entries: &mut refs, hard_state: &hard_state };
+    Wal::create_with(disk, &made.draft.join("wal"), &tail.metadata, contents, wal::Options::default())?;
+    sync(&made.draft)?;
+    made.finish(to)?;
+    Ok(Exported {
+        member_id: identity.node_id(),
+        cluster_id: identity.cluster_id(),
+        revision,
+        index,
+        entries: entries.len(),
+        bytes,
+    })
+}
+
+/// What becomes `member/` once it is written whole: etcd would start on half of one.
+struct Draft {
+    draft: PathBuf,
+}
+
+impl Draft {
+    fn begin(to: &Path) -> Result<Draft, Error> {
+        match fs::read_dir(to) {
+            Ok(mut entries) if entries.next().is_none() => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                fs::create_dir(to).map_err(Error::io("create", to))?;
+            }
+            Ok(_) => return Err(Error::Refused(format!("`{}` is not empty", to.display()))),
+            Err(error) => return Err(Error::io("read", to)(error)),
+        }
+        let made = Draft { draft: to.join("exporting") };
+        let snap = made.draft.join("snap");
+        for dir in [&made.draft, &snap] {
+            fs::create_dir(dir).map_err(Error::io("create", dir))?;
+        }
+        for dir in [to, &made.draft, &snap] {
+            use std::os::unix::fs::PermissionsExt as _;
+            fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).map_err(Error::io("change", dir))?;
+        }
+        Ok(made)
+    }
+
+    fn finish(self, to: &Path) -> Result<(), Error> {
+        fs::rename(&self.draft, to.join("member")).map_err(Error::io("rename", &self.draft))?;
+        sync(to)?;
+        sync(to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")))
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // Gone if it was finished. An empty directory around it may be one that only another user can make: it stays.
+        let _ = fs::remove_dir_all(&self.draft);
+    }
+}
+
+/// etcd's file of a snapshot: a checksum and the snapshot.
+fn snap_file(snapshot: &Snapshot) -> Vec<u8> {
+    let data = snapshot.encode_to_vec();
+    snappb::Snapshot { crc: Some(crc32c::crc32c(&data)), data: Some(data.into()) }.encode_to_vec()
+}
+
+fn write(path: &Path, next: &mut dyn FnMut() -> Option<Vec<u8>>) -> Result<(), Error> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(path).map_err(Error::io("create", path))?;
+    while let Some(bytes) = next() {
+        file.write_all(&bytes).map_err(Error::io("write", path))?;
+    }
+    file.sync_all().map_err(Error::io("sync", path))
+}
+
+fn sync(dir: &Path) -> Result<(), Error> {
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(Error::io("sync", dir))
+}
