@@ -10,8 +10,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Flags with which a member that comes later needs a snapshot.
-var trimming = []string{"--snapshot-count=50", "--snapshot-catchup-entries=5"}
+// Flags with which a member that comes later needs a snapshot, and with which
+// members of both kinds look for differences between them.
+var trimming = []string{
+	"--snapshot-count=50", "--snapshot-catchup-entries=5",
+	"--feature-gates=InitialCorruptCheck=true,CompactHashCheck=true", "--compact-hash-check-time=2s", "--corrupt-check-time=2s",
+}
 
 // A leader that is etcd sends its database to a member of Cairn, and one that
 // is Cairn's sends one to a member of etcd. All of them have the same history,
@@ -52,7 +56,34 @@ func TestSnapshotsOfBothKinds(t *testing.T) {
 	for number := range cluster.Members {
 		lead(t, cluster, number)
 		fill(t, cluster.Client(), fmt.Sprint("leader ", number))
+		expire(t, cluster)
 		alike(t, cluster)
+	}
+	alarms, err := ours.Client().AlarmList(harness.Context(t))
+	if err != nil || len(alarms.Alarms) != 0 {
+		t.Errorf("alarms: %v, %v", alarms, err)
+	}
+}
+
+// expire waits for a lease to end on all members: its leader revokes it.
+func expire(t *testing.T, cluster *harness.Cluster) {
+	t.Helper()
+	ctx, client := harness.Context(t), cluster.Client()
+	lease, err := client.Grant(ctx, 2)
+	if err == nil {
+		_, err = client.Put(ctx, "short", "lived", clientv3.WithLease(lease.ID))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		got, err := client.Get(ctx, "short")
+		if err == nil && got.Count == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the lease of 2 s has not ended: %v, %v", got, err)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ use crate::timeouts::Timeouts;
 use crate::{flusher, metrics, snapshot};
 use api::raftpb::Message;
 use std::io;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use telemetry::metrics::Page;
@@ -97,6 +98,12 @@ impl Peers {
         let shared = &self.shared;
         let is_active = |id| shared.peer(id).is_some_and(|peer| peer.active_since().is_some());
         shared.places.render(page);
+        let name = "cairn_peer_is_cairn";
+        page.family(name, "gauge", "Whether a peer is known to be Cairn's: 1; 0: it is etcd's, or has not dialled this member yet.");
+        for peer in shared.peers().iter().filter(|peer| peer.is_dialled.load(Ordering::SeqCst)) {
+            let id = format!("{:x}", peer.id);
+            page.labelled(name, &[("Remote", &id)], u8::from(peer.is_cairn.load(Ordering::SeqCst)));
+        }
         metrics::render(&shared.ledger, shared.identity.member_id, is_active, page);
     }
 
