@@ -100,7 +100,7 @@ func TestPostedLengths(t *testing.T) {
 		conn.(*net.TCPConn).CloseWrite()
 	}
 	unharmed(t, server, func() {
-		for _, path := range []string{"/raft", "/raft/snapshot", "/leases", "/leases/internal", "/members/promote/1"} {
+		for _, path := range []string{"/raft", "/raft/snapshot", "/cairn/snapshot", "/leases", "/leases/internal", "/members/promote/1"} {
 			text := request("POST", path, cluster, "Content-Type: application/octet-stream", "Content-Length: "+huge)
 			for _, body := range []string{"", string(lengthWord(hugeBytes)), string(lengthWord(1 << 63)), string(lengthWord(512 << 20))} {
 				response := send(t, server, text+body, pour)

@@ -13,9 +13,9 @@
 use crate::migrate::take_over;
 use crate::{Database, Error, Migrated};
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::Write as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -43,7 +43,37 @@ pub fn adopt(
     let take = |own: &Database, from_wal: Option<&Path>, to: &Path, to_wal: Option<&PathBuf>| {
         take_over(data_dir, from_wal, own, to, to_wal, patience)
     };
-    Adoption { data_dir, wal_dir, steps: Steps::all() }.run(may_begin, || Database::open_unused(&path, patience), take)
+    let wal_dir = elsewhere(data_dir, wal_dir)?;
+    let adoption = Adoption { data_dir, wal_dir: wal_dir.as_deref(), steps: Steps::all() };
+    adoption.run(may_begin, || Database::open_unused(&path, patience), take)
+}
+
+/// The directory of the log, if it is not the usual one: that moves with `member/`.
+fn elsewhere(data_dir: &Path, wal_dir: Option<&Path>) -> Result<Option<PathBuf>, Error> {
+    let Some(wal_dir) = wal_dir else { return Ok(None) };
+    let (log, member) = (real(wal_dir)?, real(data_dir)?.join("member"));
+    if log == real(&member.join("wal"))? {
+        return Ok(None);
+    }
+    if log.starts_with(&member) {
+        let text = format!("--wal-dir `{}` is inside `{}`, which moves: choose another", wal_dir.display(), member.display());
+        return Err(Error::Refused(text));
+    }
+    Ok(Some(log))
+}
+
+/// A path without links, also if there is nothing at it for the moment.
+fn real(path: &Path) -> Result<PathBuf, Error> {
+    let mut path = std::path::absolute(path).map_err(Error::io("find", path))?;
+    for _ in 0..LINKS_MAX {
+        let Ok(target) = fs::read_link(&path) else { break };
+        path = path.parent().unwrap_or(Path::new("/")).join(target);
+    }
+    match (path.canonicalize(), path.parent().and_then(|parent| parent.canonicalize().ok()), path.file_name()) {
+        (Ok(found), ..) => Ok(found),
+        (Err(_), Some(parent), Some(name)) => Ok(parent.join(name)),
+        _ => Ok(path),
+    }
 }
 
 struct Adoption<'a> {
@@ -60,6 +90,8 @@ impl Adoption<'_> {
         open: impl FnOnce() -> Result<D, Error>,
         take: impl FnOnce(&D, Option<&Path>, &Path, Option<&PathBuf>) -> Result<Migrated, Error>,
     ) -> Result<Option<Adopted>, Error> {
+        // Held to the end: another process that adopts would remove what this one has made.
+        let Some(_lock) = self.lock()? else { return Ok(None) };
         let is_etcds = self.data_dir.join("member").join("snap").is_dir();
         if let Some(name) = self.backup_name()? {
             let backup = self.data_dir.join(&name);
@@ -86,7 +118,7 @@ impl Adoption<'_> {
                 database_path.display()
             )));
         }
-        self.check_file_systems()?;
+        self.check_mounts()?;
         let own = open()?;
         self.discard()?;
         let from_wal = self.wal_dir.filter(|dir| has_log(dir));
@@ -101,6 +133,19 @@ impl Adoption<'_> {
         self.steps.next()?;
         self.finish(&name)?;
         Ok(Some(Adopted { migrated: Some(migrated), backup }))
+    }
+
+    /// Locks the data directory. None: there is none.
+    fn lock(&self) -> Result<Option<File>, Error> {
+        let dir = match File::open(self.data_dir) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            dir => dir.map_err(Error::io("open", self.data_dir))?,
+        };
+        match dir.try_lock() {
+            Ok(()) => Ok(Some(dir)),
+            Err(TryLockError::WouldBlock) => Err(Error::InUse { path: self.data_dir.into() }),
+            Err(TryLockError::Error(error)) => Err(Error::io("lock", self.data_dir)(error)),
+        }
     }
 
     fn staging(&self) -> PathBuf {
@@ -118,20 +163,35 @@ impl Adoption<'_> {
     /// What the backup is called, if the new data is complete.
     fn backup_name(&self) -> Result<Option<String>, Error> {
         let path = self.ready();
-        match fs::read_to_string(&path) {
-            // The file gets its name once it is written whole.
-            Ok(name) if name.starts_with(BACKUP) && !name.contains('/') => Ok(Some(name)),
-            Ok(_) => Err(Error::Refused(format!("`{}` names no backup of etcd's", path.display()))),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::io("read", &path)(error)),
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::io("read", &path)(error)),
+        };
+        // The file gets its name once it is written whole.
+        let mut lines = text.splitn(2, |byte| *byte == b'\n');
+        let name = lines.next().and_then(|name| std::str::from_utf8(name).ok()).unwrap_or_default();
+        if !name.starts_with(BACKUP) || name.contains('/') {
+            return Err(Error::Refused(format!("`{}` names no backup of etcd's", path.display())));
         }
+        let wal_dir = lines.next().unwrap_or_default();
+        if wal_dir != self.wal_dir.map_or(&b""[..], |dir| dir.as_os_str().as_bytes()) {
+            return Err(Error::Refused(format!(
+                "`{}` was being adopted with another --wal-dir ({}): start with that one again",
+                self.data_dir.display(),
+                if wal_dir.is_empty() { "none".into() } else { String::from_utf8_lossy(wal_dir) }
+            )));
+        }
+        Ok(Some(name.into()))
     }
 
     fn set_ready(&self, name: &str) -> Result<(), Error> {
         let path = self.ready();
         let draft = path.with_extension("tmp");
+        let wal_dir = self.wal_dir.map_or(&b""[..], |dir| dir.as_os_str().as_bytes());
         let mut file = File::create(&draft).map_err(Error::io("create", &draft))?;
-        file.write_all(name.as_bytes()).and_then(|()| file.sync_all()).map_err(Error::io("write", &draft))?;
+        let text = [name.as_bytes(), b"\n", wal_dir].concat();
+        file.write_all(&text).and_then(|()| file.sync_all()).map_err(Error::io("write", &draft))?;
         fs::rename(&draft, &path).map_err(Error::io("rename", &draft))?;
         sync(&self.staging())?;
         sync(self.data_dir)
@@ -144,15 +204,18 @@ impl Adoption<'_> {
             rename(&staged, &self.data_dir.join("member"))?;
         }
         self.steps.next()?;
-        if let (Some(wal_dir), Some(staged)) = (self.wal_dir, self.staging_wal())
-            && staged.exists()
-        {
-            let backup = beside(wal_dir, &format!("-{name}"));
-            if wal_dir.exists() && !backup.exists() {
-                rename(wal_dir, &backup)?;
+        if let (Some(wal_dir), Some(staged)) = (self.wal_dir, self.staging_wal()) {
+            if staged.exists() {
+                let backup = beside(wal_dir, &format!("-{name}"));
+                if wal_dir.exists() && !backup.exists() {
+                    rename(wal_dir, &backup)?;
+                }
+                self.steps.next()?;
+                rename(&staged, wal_dir)?;
+            } else if !has_log(wal_dir) {
+                let text = format!("neither `{}` nor `{}` holds the new log", staged.display(), wal_dir.display());
+                return Err(Error::Refused(text));
             }
-            self.steps.next()?;
-            rename(&staged, wal_dir)?;
         }
         self.steps.next()?;
         let ready = self.ready();
@@ -180,16 +243,17 @@ impl Adoption<'_> {
         Ok(())
     }
 
-    /// A directory on which a file system is mounted cannot be renamed: said before any work.
-    fn check_file_systems(&self) -> Result<(), Error> {
+    /// A directory on which a file system is mounted cannot be renamed, and one in a directory that is renamed would come back at its
+    /// old place with the next boot: said before any work.
+    fn check_mounts(&self) -> Result<(), Error> {
         let member = self.data_dir.join("member");
-        let dirs = [Some((member.as_path(), Some(self.data_dir))), self.wal_dir.map(|dir| (dir, dir.parent()))];
-        for (dir, parent) in dirs.into_iter().flatten() {
-            let parent = parent.filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            let (Ok(own), Ok(around)) = (fs::metadata(dir), fs::metadata(parent)) else { continue };
-            if own.dev() != around.dev() {
+        let mounts = mount_points();
+        let dirs = [Some(member.join("wal")), Some(member.join("snap")), Some(member), self.wal_dir.map(Path::to_path_buf)];
+        for dir in dirs.into_iter().flatten() {
+            let Ok(real) = dir.canonicalize() else { continue };
+            if mounts.contains(&real) {
                 return Err(Error::Refused(format!(
-                    "`{}` is a file system of its own and cannot be renamed: take its data over with `cairn util migrate`",
+                    "a file system is mounted on `{}`, which cannot be renamed: take the data over with `cairn util migrate`",
                     dir.display()
                 )));
             }
@@ -197,6 +261,34 @@ impl Adoption<'_> {
         Ok(())
     }
 }
+
+/// Where file systems are mounted. Source: proc_pid_mountinfo(5).
+fn mount_points() -> Vec<PathBuf> {
+    let text = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    text.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b' ').nth(4)).map(unescaped).collect()
+}
+
+/// Spaces, tabs, line feeds and backslashes are written as a backslash and three octal digits.
+fn unescaped(mut text: &[u8]) -> PathBuf {
+    let mut bytes = Vec::new();
+    while let Some((&byte, rest)) = text.split_first() {
+        let number = rest.get(..3).filter(|_| byte == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        match number.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(number) => {
+                bytes.push(number);
+                text = rest.get(3..).unwrap_or_default();
+            }
+            None => {
+                bytes.push(byte);
+                text = rest;
+            }
+        }
+    }
+    OsString::from_vec(bytes).into()
+}
+
+/// Links followed one after the other, as the system does.
+const LINKS_MAX: usize = 40;
 
 const BACKUP: &str = "etcd-backup-";
 

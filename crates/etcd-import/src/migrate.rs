@@ -57,6 +57,7 @@ pub(crate) fn take_over(
     let mut contents = own.contents()?;
     let own_wal = from.join("member").join("wal");
     let tail = log::read_tail(from_wal.unwrap_or(&own_wal), contents.index)?;
+    check_reaches(&tail, from_wal.unwrap_or(&own_wal), contents.index)?;
     let received = match tail.votes.newest(tail.hard_state.commit()) {
         Some(snapshot) if snapshot.index() > contents.index => {
             let (path, database) = received(&database_path, snapshot, contents.index, patience)?;
@@ -95,6 +96,18 @@ pub(crate) fn take_over(
     let revision = target.write_store(database, |last| Ok(contents.checkpoint(last)))?;
     target.write_log(&metadata, behind, entries, &hard_state)?;
     Ok(Migrated { member_id: identity.node_id(), cluster_id: identity.cluster_id(), revision, index, entries: count })
+}
+
+/// A log that ends before its database is an old copy, or another member's: what this member voted and acknowledged since is not in it.
+fn check_reaches(tail: &log::Tail, dir: &Path, index: u64) -> Result<(), Error> {
+    if index == 0 || !tail.entries.is_empty() || tail.term_of(index).is_some() {
+        return Ok(());
+    }
+    Err(Error::Refused(format!(
+        "the log in `{}` ends before entry {index}, which the database has: it is not the log that this member has written last; \
+         name that one (--wal-dir, or --from-wal-dir)",
+        dir.display()
+    )))
 }
 
 /// The database that came with a snapshot of the leader, where the member's own is not yet replaced by it: the log continues after the

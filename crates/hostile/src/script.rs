@@ -55,6 +55,7 @@ const PEER_PAGES: [&str; 14] = [
     "/raft/stream/message/",
     "/raft/stream/msgapp/",
     "/raft/snapshot",
+    "/cairn/snapshot",
     "/cairn/snapshot/1/segment/0?from=0&length=4096&left=1",
     "/cairn/snapshot/0",
 ];
@@ -479,10 +480,10 @@ impl Play<'_, '_> {
             let id = if self.choices.chance(32) { self.choices.number() } else { self.stage.world.learner };
             path = format!("{path}{id:x}");
         }
-        let posts = path.starts_with("/leases") || path.starts_with("/members/promote") || path == "/raft/snapshot";
+        let posts = path.starts_with("/leases") || path.starts_with("/members/promote") || path.ends_with("/snapshot");
         let body = match posts {
             false => Vec::new(),
-            true if path == "/raft/snapshot" => {
+            true if path.ends_with("/snapshot") => {
                 let mut announced = raft::frame(false, &self.stage.world, &mut self.choices);
                 announced.extend(self.stage.world.bytes("data", &mut self.choices));
                 announced

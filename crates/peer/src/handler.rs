@@ -1,7 +1,7 @@
 //! The interface to the member behind the protocol.
 
 use crate::snapshot::{Image, Intake};
-use api::raftpb::Message;
+use api::raftpb::{Message, SnapshotMetadata};
 use http::{Request, Response};
 
 /// What this member knows about another one.
@@ -36,7 +36,7 @@ pub trait Handler: Send + Sync {
     /// A peer offers a snapshot, described by `checkpoint`; returns why it is not wanted, or takes it piece by piece.
     fn intake(&self, from: u64, checkpoint: &[u8]) -> Result<Box<dyn Intake>, String>;
     /// A member of etcd sends a snapshot; returns why it is not wanted, or takes it.
-    fn image(&self, from: u64) -> Result<Box<dyn Image>, String>;
+    fn image(&self, from: u64, snapshot: &SnapshotMetadata) -> Result<Box<dyn Image>, String>;
     /// The use of the log's memory.
     fn log_usage(&self) -> LogUsage;
     /// The state of a member, as far as this one knows.

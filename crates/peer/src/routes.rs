@@ -53,7 +53,8 @@ pub(crate) fn handle(
             end_body(wire, head)?;
             answer(shared, wire, head, response)
         }
-        "/raft/snapshot" => snapshot::receive(shared, wire, head, address),
+        snapshot::ANNOUNCEMENT => snapshot::receive(shared, wire, head, address),
+        "/raft/snapshot" => snapshot::receive_image(shared, wire, head, address),
         _ => match path.strip_prefix(snapshot::PATH) {
             Some(piece) => snapshot::serve(shared, wire, head, piece),
             None => {

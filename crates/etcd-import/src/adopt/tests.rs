@@ -135,12 +135,53 @@ fn only_etcds_data_is_adopted() {
     assert_eq!(scratch.attempt(false, true, usize::MAX).unwrap(), None, "no directory");
     write(&scratch.data_dir().join("member/snap"), "ours");
     assert_eq!(scratch.attempt(false, true, usize::MAX).unwrap(), None, "ours already");
-    write(&scratch.data_dir().join("adopting/ready"), "../elsewhere");
+    write(&scratch.data_dir().join("adopting/ready"), "../elsewhere\n");
     assert!(scratch.attempt(false, true, usize::MAX).unwrap_err().to_string().contains("names no backup"));
     let empty = Scratch::new("empty");
     fs::create_dir_all(empty.data_dir().join("member/snap")).unwrap();
     let error = empty.attempt(false, true, usize::MAX).unwrap_err().to_string();
     assert!(error.contains("was never started"), "{error}");
+}
+
+#[test]
+fn one_adoption_at_a_time_with_one_log() {
+    let scratch = Scratch::new("locked");
+    scratch.etcds(true);
+    let lock = File::open(scratch.data_dir()).unwrap();
+    lock.try_lock().unwrap();
+    assert!(matches!(scratch.attempt(true, true, usize::MAX), Err(Error::InUse { .. })));
+    drop(lock);
+    // Killed behind the renaming of `member`: the next start must name the same log.
+    assert!(scratch.attempt(true, true, 2).is_err());
+    let error = scratch.attempt(false, true, usize::MAX).unwrap_err().to_string();
+    assert!(error.contains("with another --wal-dir") && error.contains("log"), "{error}");
+    scratch.attempt(true, false, usize::MAX).unwrap().unwrap();
+    scratch.check_adopted(true);
+}
+
+#[test]
+fn a_log_inside_member_is_the_usual_one_or_refused() {
+    let scratch = Scratch::new("inside");
+    scratch.etcds(false);
+    let data_dir = scratch.data_dir();
+    let elsewhere = |wal_dir: &str| elsewhere(&data_dir, Some(&data_dir.join(wal_dir)));
+    assert_eq!(elsewhere("member/wal/").unwrap(), None);
+    assert_eq!(elsewhere("member/../member/wal").unwrap(), None);
+    assert!(elsewhere("member/snap").unwrap_err().to_string().contains("is inside"));
+    let log = real(&data_dir).unwrap().join("log");
+    assert_eq!(elsewhere("log").unwrap(), Some(log.clone()));
+    // A link is followed, whether there is something at its end or, for a moment, not.
+    std::os::unix::fs::symlink("log", data_dir.join("link")).unwrap();
+    assert_eq!(elsewhere("link").unwrap(), Some(log.clone()));
+    fs::create_dir(&log).unwrap();
+    assert_eq!(elsewhere("link").unwrap(), Some(log));
+}
+
+#[test]
+fn mount_points_are_read_as_they_are_named() {
+    assert!(mount_points().contains(&PathBuf::from("/proc")));
+    assert_eq!(unescaped(b"/a\\040b\\134"), Path::new("/a b\\"));
+    assert_eq!(unescaped(b"/a\\9"), Path::new("/a\\9"));
 }
 
 #[test]

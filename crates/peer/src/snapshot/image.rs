@@ -14,15 +14,15 @@ use crate::wire::Wire;
 use bytes::{Buf, Bytes, BytesMut};
 use http::StatusCode;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use telemetry::logging::{self, Value};
 
 /// Bytes of the message: the membership is in it.
-const MESSAGE_BYTES_MAX: u64 = 64 << 20;
+const MESSAGE_BYTES_MAX: u64 = 1 << 20;
 /// Bytes that gather before they are written.
 const BATCH_BYTES: usize = 1 << 20;
-/// A sender from which nothing comes for so long is gone.
+/// How long the message may take, and each batch.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Receives and installs it; an error is a refusal before anything was received.
@@ -34,8 +34,8 @@ pub(super) fn receive(
 ) -> Result<Answered, Fault> {
     let headers = head.request.headers();
     note_sender(shared, headers);
-    // Only a member's: whoever sends one has this member write gigabytes.
     let from = identity::text(headers, &SERVER_FROM).and_then(identity::parse_id).unwrap_or_default();
+    // A member that was down may not know yet who leads now: whoever can be reached may send one, but a member's goes first.
     let Some(peer) = shared.peer(from) else {
         rejected(address, &"a database image of a sender that is no member");
         return Ok(Err(forbidden("cannot process a snapshot of an unknown member").into()));
@@ -70,11 +70,12 @@ pub(super) fn receive(
         logging::warn("failed to save incoming database snapshot", &[("error", (&error).into())]);
         Ok(Ok(refusal(StatusCode::INTERNAL_SERVER_ERROR, format!("failed to save KV snapshot ({error})"))))
     };
-    let mut image = match shared.handler.image(from) {
+    let metadata = message.snapshot.as_ref().and_then(|snapshot| snapshot.metadata.clone()).unwrap_or_default();
+    let mut image = match shared.handler.image(from, &metadata) {
         Ok(image) => image,
         Err(error) => return failed(error),
     };
-    while let Some(bytes) = body.next()? {
+    while let Some(bytes) = body.next(&turn.cancelled)? {
         if turn.cancelled.load(Ordering::SeqCst) {
             return failed("a newer one is offered".into());
         }
@@ -106,8 +107,9 @@ struct ImageBody<'a> {
 impl ImageBody<'_> {
     /// Eight bytes of length, and the message. None: it is too long, or cut off.
     fn message(&mut self) -> Result<Option<Bytes>, Fault> {
+        let deadline = after(PATIENCE);
         while self.bytes.len() < 8 {
-            if !self.more()? {
+            if !self.more(deadline)? {
                 return Ok(None);
             }
         }
@@ -117,20 +119,21 @@ impl ImageBody<'_> {
         }
         let length = length as usize;
         while self.bytes.len() < length {
-            if !self.more()? {
+            if !self.more(deadline)? {
                 return Ok(None);
             }
         }
         Ok(Some(self.bytes.split_to(length).freeze()))
     }
 
-    /// The next bytes of the image; none at its end.
-    fn next(&mut self) -> Result<Option<BytesMut>, Fault> {
-        while self.bytes.len() < BATCH_BYTES && self.more()? {}
+    /// The next bytes of the image; none at its end. Fewer once they are not wanted any more.
+    fn next(&mut self, cancelled: &AtomicBool) -> Result<Option<BytesMut>, Fault> {
+        let deadline = after(PATIENCE);
+        while self.bytes.len() < BATCH_BYTES && !cancelled.load(Ordering::SeqCst) && self.more(deadline)? {}
         Ok(Some(self.bytes.split()).filter(|bytes| !bytes.is_empty()))
     }
 
-    fn more(&mut self) -> Result<bool, Fault> {
-        self.wire.receive(&mut self.body, &mut self.bytes, Some(after(PATIENCE)))
+    fn more(&mut self, deadline: Instant) -> Result<bool, Fault> {
+        self.wire.receive(&mut self.body, &mut self.bytes, Some(deadline))
     }
 }

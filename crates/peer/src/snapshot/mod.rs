@@ -2,7 +2,7 @@
 //! transfer continues where it was.
 //!
 //! ```text
-//! sender ──POST /raft/snapshot, X-Cairn-Snapshot: <export>──▶ receiver      MsgSnap and the checkpoint
+//! sender ──POST /cairn/snapshot, X-Cairn-Snapshot: <export>──▶ receiver     MsgSnap and the checkpoint
 //! sender ◀──GET /cairn/snapshot/<export>/segment/<id>?from=&length=&left=── receiver, as often as it needs
 //! sender ◀──102, every second while it works; at last 204────── receiver
 //! ```
@@ -19,7 +19,7 @@ mod send;
 mod serve;
 
 pub(crate) use exports::Exports;
-pub(crate) use receive::receive;
+pub(crate) use receive::{receive, receive_image};
 pub(crate) use receiving::Receiving;
 pub(crate) use send::send;
 pub(crate) use serve::serve;
@@ -28,6 +28,8 @@ use api::raftpb::{Message, Snapshot};
 use bytes::Bytes;
 use http::HeaderName;
 
+/// The path of an announcement. A member of etcd does not know it; it would take an announcement for its database.
+pub(crate) const ANNOUNCEMENT: &str = "/cairn/snapshot";
 /// The paths of the pieces of an export.
 pub(crate) const PATH: &str = "/cairn/snapshot/";
 /// The header with the id of the export to fetch. etcd sends a database image instead.

@@ -28,22 +28,38 @@ use telemetry::logging::{self, Value};
 const ANNOUNCEMENT_BYTES_MAX: usize = 128 << 20;
 /// How often the sender is told that the transfer continues.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
-/// `POST /raft/snapshot`.
+/// `POST /cairn/snapshot`: another member of Cairn's.
 pub(crate) fn receive(shared: &Arc<Shared>, wire: &mut Wire, head: &RequestHead, address: &str) -> Result<Next, Fault> {
     let headers = head.request.headers();
-    let response = match require(Method::POST, "POST", &head.request).and_then(|()| check(shared, headers)) {
+    let answered = match require(Method::POST, "POST", &head.request).and_then(|()| check(shared, headers)) {
         Err(refusal) => Err(refusal),
-        Ok(()) if headers.contains_key(&EXPORT) => match announced(shared, wire, head, address)? {
+        Ok(()) => match announced(shared, wire, head, address)? {
             Ok((message, checkpoint, export)) => Ok(transfer(shared, wire, headers, message, checkpoint, export)?),
             Err(refusal) => Err(refusal),
         },
+    };
+    answer(shared, wire, head, counted(shared, answered))
+}
+
+/// `POST /raft/snapshot`, as members of etcd send it.
+pub(crate) fn receive_image(
+    shared: &Arc<Shared>,
+    wire: &mut Wire,
+    head: &RequestHead,
+    address: &str,
+) -> Result<Next, Fault> {
+    let answered = match require(Method::POST, "POST", &head.request).and_then(|()| check(shared, head.request.headers())) {
+        Err(refusal) => Err(refusal),
         Ok(()) => image::receive(shared, wire, head, address)?,
     };
-    let response = response.unwrap_or_else(|refusal| {
+    answer(shared, wire, head, counted(shared, answered))
+}
+
+fn counted(shared: &Shared, answered: Answered) -> Response<Vec<u8>> {
+    answered.unwrap_or_else(|refusal| {
         shared.ledger.count_unknown();
         *refusal
-    });
-    answer(shared, wire, head, response)
+    })
 }
 
 /// The answer to a snapshot that was taken, or why it was refused before any of it was.

@@ -1,6 +1,6 @@
 //! Announcing a snapshot to a peer, and waiting until it has it.
 
-use super::{EXPORT, Export, OutgoingImage, PIECE_BYTES};
+use super::{ANNOUNCEMENT, EXPORT, Export, OutgoingImage, PIECE_BYTES};
 use crate::client::Connection;
 use crate::fault::Fault;
 use crate::peer::Peer;
@@ -9,7 +9,7 @@ use crate::shared::Shared;
 use api::Message as _;
 use api::raftpb::Message;
 use bytes::Bytes;
-use http::{HeaderValue, Request, header};
+use http::{HeaderValue, Request, StatusCode, header};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -78,6 +78,11 @@ fn run(shared: &Arc<Shared>, message: &Message, export: &Arc<dyn Export>) {
 /// Sends a database of etcd's. Cairn's members take it, too: for a peer that has not said what it is.
 fn post_image(shared: &Shared, peer: &Peer, message: &Message, export: &dyn Export) -> Result<(), String> {
     let OutgoingImage { snapshot, length, mut next } = export.image()?;
+    let metadata = snapshot.metadata.clone().unwrap_or_default();
+    let conf_state = metadata.conf_state.clone().unwrap_or_default();
+    if metadata.term() > message.term() || !conf_state.voters.iter().chain(&conf_state.learners).any(|id| *id == peer.id) {
+        return Err("the database has changes of another leader, or the member was removed meanwhile".into());
+    }
     let message = Message { snapshot: Some(snapshot), ..message.clone() }.encode_to_vec();
     logging::info(
         "the snapshot goes to a member that is not known to be Cairn's: sending a database image",
@@ -103,7 +108,7 @@ fn post_image(shared: &Shared, peer: &Peer, message: &Message, export: &dyn Expo
         Ok(piece)
     };
     let url = peer.urls.pick();
-    let request = request(shared).map_err(|error| error.to_string())?;
+    let request = request(shared, "/raft/snapshot").map_err(|error| error.to_string())?;
     let answer = Connection::open(&shared.connector, &url, shared.timeouts.dial)
         .and_then(|connection| connection.exchange_pieces(&request, all, piece, IMAGE_PATIENCE))
         .map_err(|error| error.to_string())
@@ -115,9 +120,9 @@ fn post_image(shared: &Shared, peer: &Peer, message: &Message, export: &dyn Expo
     answer
 }
 
-/// `POST /raft/snapshot` without a body.
-fn request(shared: &Shared) -> Result<Request<()>, http::Error> {
-    let mut request = Request::post("/raft/snapshot").body(())?;
+/// A POST without a body.
+fn request(shared: &Shared, path: &str) -> Result<Request<()>, http::Error> {
+    let mut request = Request::post(path).body(())?;
     *request.headers_mut() = shared.headers.clone();
     request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     Ok(request)
@@ -130,13 +135,19 @@ fn post(shared: &Shared, peer: &Peer, message: &Message, export: &dyn Export, id
         body.extend_from_slice(part);
     }
     let length = body.len() as u64;
-    let mut request = request(shared).map_err(|error| error.to_string())?.map(|()| body);
+    let mut request = request(shared, ANNOUNCEMENT).map_err(|error| error.to_string())?.map(|()| body);
     request.headers_mut().insert(EXPORT, crate::identity::hex(id));
     let url = peer.urls.pick();
     let answer = Connection::open(&shared.connector, &url, shared.timeouts.dial)
         .and_then(|mut connection| connection.exchange(&request, PATIENCE))
         .map_err(|error| error.to_string())
-        .and_then(|answer| judge(shared, peer, &answer))
+        .and_then(|answer| {
+            if answer.status() == StatusCode::NOT_FOUND {
+                // A member of etcd runs under this id by now: the next attempt sends a database.
+                peer.is_cairn.store(false, Ordering::SeqCst);
+            }
+            judge(shared, peer, &answer)
+        })
         .inspect_err(|_| peer.urls.failed(&url));
     if answer.is_ok() {
         peer.counters.sent_bytes.fetch_add(length, Ordering::Relaxed);

@@ -51,7 +51,7 @@ fn ten_gigabytes_are_refused_when_they_are_announced() {
 fn endless_bodies_end() {
     let _alone = alone();
     let (a, before) = (Site::new(1), resident_bytes());
-    for path in ["/raft", "/raft/snapshot", "/members"] {
+    for path in ["/raft", "/raft/snapshot", "/cairn/snapshot", "/members"] {
         let mut stream = a.dial();
         let head = request(&format!("POST {path}"), "Transfer-Encoding: chunked\r\nX-Cairn-Snapshot: 1\r\n");
         stream.write_all(head.as_bytes()).expect("written");

@@ -93,6 +93,7 @@ fn other_images_are_refused() {
         (body(&snapshot(MessageType::MsgSnap, 3, 1), b"x"), 400, "another member than its sender"),
         (body(&snapshot(MessageType::MsgSnap, 2, 9), b"x"), 412, "mismatch member"),
         (vec![0xff; 100], 400, "its length is impossible"),
+        ([&(2_u64 << 20).to_be_bytes()[..], &[0; 100]].concat(), 400, "its length is impossible"),
         ([&[0, 0, 0, 0, 0, 0, 0, 9][..], &[0xff; 9]].concat(), 400, "failed to decode raft message"),
         (vec![0; 3], 400, "its length is impossible"),
         (body(&good, b"")[..50].to_vec(), 400, "its length is impossible"),

@@ -147,7 +147,7 @@ fn bad_announcements_are_refused() {
         (framed(&snapshot(2, 1)), "500"),
     ] {
         let lines = format!("Content-Length: {}\r\nX-Cairn-Snapshot: 1\r\n", body.len());
-        let answer = a.raw(&[request("POST /raft/snapshot", &lines).as_bytes(), &body].concat());
+        let answer = a.raw(&[request("POST /cairn/snapshot", &lines).as_bytes(), &body].concat());
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
     }
     let answer = a.raw(request("GET /cairn/snapshot/1/segment/1?from=0&length=5", "").as_bytes());
@@ -166,7 +166,7 @@ fn invented_senders_are_not_counted_one_by_one() {
     for from in 1_000..1_100 {
         let body = announcement(&snapshot(from, 1));
         let lines = format!("Content-Length: {}\r\nX-Cairn-Snapshot: 1\r\n", body.len());
-        let answer = a.raw(&[request("POST /raft/snapshot", &lines).as_bytes(), &body].concat());
+        let answer = a.raw(&[request("POST /cairn/snapshot", &lines).as_bytes(), &body].concat());
         assert!(answer.starts_with("HTTP/1.1 500 "), "{answer}");
     }
     let mut page = telemetry::metrics::Page::default();
@@ -188,7 +188,7 @@ fn an_offer_of_a_non_member_ends_no_transfer() {
     begins.recv().expect("the transfer begins");
     let body = announcement(&snapshot(77, 2));
     let lines = format!("Content-Length: {}\r\nX-Cairn-Snapshot: 1\r\n", body.len());
-    let answer = b.raw(&[request("POST /raft/snapshot", &lines).as_bytes(), &body].concat());
+    let answer = b.raw(&[request("POST /cairn/snapshot", &lines).as_bytes(), &body].concat());
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
     drop(go_on);
     a.recorder.wait("the end", |seen| seen.snapshots == [(2, true)]);

@@ -15,8 +15,8 @@ use std::time::Instant;
 use telemetry::logging::{self, Value};
 
 /// The free bytes of the disk are looked at after so many.
-const LOOK_BYTES: u64 = 64 << 20;
-/// What must stay free: the Raft log goes on meanwhile.
+const LOOK_BYTES: u64 = 16 << 20;
+/// Bytes of the disk that must stay free: the Raft log goes on meanwhile.
 const FREE_BYTES_MIN: u64 = 256 << 20;
 
 /// An image that is being received. Its files go away with it.
@@ -25,7 +25,8 @@ pub(super) struct ReceivingImage {
     from: u64,
     began: Instant,
     dir: PathBuf,
-    file: File,
+    /// None once all of it has come.
+    file: Option<File>,
     bytes: u64,
     looked_at: u64,
 }
@@ -48,7 +49,18 @@ impl ReceivingImage {
         let told = |error: std::io::Error| format!("cannot write `{}`: {error}", dir.display());
         fs::create_dir(&dir).map_err(told)?;
         let file = File::create(dir.join("db")).map_err(told)?;
-        Ok(ReceivingImage { node, from, began: Instant::now(), dir, file, bytes: 0, looked_at: 0 })
+        let image = ReceivingImage { node, from, began: Instant::now(), dir, file: Some(file), bytes: 0, looked_at: 0 };
+        image.check_space(0)?;
+        Ok(image)
+    }
+
+    /// Whether so many bytes more leave enough of the disk free.
+    fn check_space(&self, bytes: u64) -> Result<(), String> {
+        let free = OsDisk { unsafe_no_sync: false }.free_bytes(&self.dir).map_err(|error| self.told(error))?;
+        if free >= bytes.saturating_add(FREE_BYTES_MIN) {
+            return Ok(());
+        }
+        Err(format!("no space left on the disk: {bytes} bytes more are needed, and {FREE_BYTES_MIN} must stay free of {free}"))
     }
 
     fn told(&self, error: impl std::fmt::Display) -> String {
@@ -64,14 +76,12 @@ impl Drop for ReceivingImage {
 
 impl Image for ReceivingImage {
     fn write(&mut self, bytes: &[u8]) -> Result<(), String> {
-        self.file.write_all(bytes).map_err(|error| self.told(error))?;
+        let Some(file) = &mut self.file else { return Err("it has come whole already".into()) };
+        file.write_all(bytes).map_err(|error| format!("`{}`: {error}", self.dir.display()))?;
         self.bytes = self.bytes.saturating_add(bytes.len() as u64);
         if self.bytes.saturating_sub(self.looked_at) >= LOOK_BYTES {
             self.looked_at = self.bytes;
-            let free = OsDisk { unsafe_no_sync: false }.free_bytes(&self.dir).map_err(|error| self.told(error))?;
-            if free < FREE_BYTES_MIN {
-                return Err(format!("no space left on the disk after {} bytes: {free} bytes are free", self.bytes));
-            }
+            self.check_space(0)?;
         }
         Ok(())
     }
@@ -103,7 +113,10 @@ impl Image for ReceivingImage {
 impl ReceivingImage {
     /// Makes a store of the image, and takes all of it as if another member sent it.
     fn intake(&mut self, metadata: &SnapshotMetadata) -> Result<(store::Intake, i64), String> {
+        // The copy need not survive anything: what is received from it is checked and synced.
         let disk: Arc<dyn Disk> = Arc::new(OsDisk { unsafe_no_sync: true });
+        self.file = None;
+        self.check_space(self.bytes)?;
         let (db, dir) = (self.dir.join("db"), self.dir.join("store"));
         let revision =
             etcd_import::store_of_image(disk.clone(), &db, &dir, metadata).map_err(|error| error.to_string())?;
@@ -117,6 +130,7 @@ impl ReceivingImage {
         };
         let mut opened = store::open(disk, &dir, options).map_err(|error| error.to_string())?;
         let export = opened.applier.export();
+        self.check_space(export.segment_bytes())?;
         let checkpoint = export.checkpoint().map_err(|error| error.to_string())?;
         let mut intake =
             store::Intake::begin(&self.node.store, self.from, &checkpoint).map_err(|error| error.to_string())?;

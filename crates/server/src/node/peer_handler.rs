@@ -7,11 +7,12 @@ use crate::cluster;
 use crate::cluster::calls::Hashing;
 use crate::yield_cpu::yield_to_others;
 use api::limits;
-use api::raftpb::Message;
+use api::raftpb::{Message, SnapshotMetadata};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use peer::{Caller, Handler, Image, Intake, Known, Listener, LogUsage, Origin, OutgoingImage, Peers, Piece, Timeouts};
 use std::io;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -86,8 +87,12 @@ impl Handler for Link {
         Ok(Box::new(Receiving { node, intake }))
     }
 
-    fn image(&self, from: u64) -> Result<Box<dyn Image>, String> {
+    fn image(&self, from: u64, snapshot: &SnapshotMetadata) -> Result<Box<dyn Image>, String> {
         let node = self.node.upgrade().ok_or("the member stops")?;
+        let applied = node.status.applied();
+        if snapshot.index() <= applied {
+            return Err(format!("it ends at entry {}, and this member has applied entry {applied}", snapshot.index()));
+        }
         Ok(Box::new(ReceivingImage::begin(node, from)?))
     }
 
@@ -172,7 +177,7 @@ impl peer::Export for Sending {
 
     fn image(&self) -> Result<OutgoingImage, String> {
         let node = self.node.upgrade().ok_or("the member stops")?;
-        let (snapshot, mut image) = node.snapshot(&|| true).map_err(|unread| format!("{unread:?}"))?;
+        let (snapshot, mut image) = node.snapshot(&|| !node.stopping.load(Ordering::Relaxed)).map_err(|unread| format!("{unread:?}"))?;
         Ok(OutgoingImage { snapshot, length: image.len(), next: Box::new(move |max| image.next(max)) })
     }
 }
