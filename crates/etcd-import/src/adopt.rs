@@ -56,7 +56,8 @@ fn elsewhere(data_dir: &Path, wal_dir: Option<&Path>) -> Result<Option<PathBuf>,
         return Ok(None);
     }
     if log.starts_with(&member) {
-        let text = format!("--wal-dir `{}` is inside `{}`, which moves: choose another", wal_dir.display(), member.display());
+        let text =
+            format!("--wal-dir `{}` is inside `{}`, which moves: choose another", wal_dir.display(), member.display());
         return Err(Error::Refused(text));
     }
     Ok(Some(log))
@@ -248,7 +249,8 @@ impl Adoption<'_> {
     fn check_mounts(&self) -> Result<(), Error> {
         let member = self.data_dir.join("member");
         let mounts = mount_points();
-        let dirs = [Some(member.join("wal")), Some(member.join("snap")), Some(member), self.wal_dir.map(Path::to_path_buf)];
+        let dirs =
+            [Some(member.join("wal")), Some(member.join("snap")), Some(member), self.wal_dir.map(Path::to_path_buf)];
         for dir in dirs.into_iter().flatten() {
             let Ok(real) = dir.canonicalize() else { continue };
             if mounts.contains(&real) {
@@ -265,7 +267,10 @@ impl Adoption<'_> {
 /// Where file systems are mounted. Source: proc_pid_mountinfo(5).
 fn mount_points() -> Vec<PathBuf> {
     let text = fs::read("/proc/self/mountinfo").unwrap_or_default();
-    text.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b' ').nth(4)).map(unescaped).collect()
+    text.split(|byte| *byte == b'\n')
+        .filter_map(|line| line.split(|byte| *byte == b' ').nth(4))
+        .map(unescaped)
+        .collect()
 }
 
 /// Spaces, tabs, line feeds and backslashes are written as a backslash and three octal digits.

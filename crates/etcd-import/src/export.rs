@@ -73,7 +73,8 @@ pub fn export(data_dir: &Path, wal_dir: Option<&Path>, to: &Path) -> Result<Expo
     let snap = made.draft.join("snap");
     let bytes = image.len();
     write(&snap.join("db"), &mut || image.next(PIECE_BYTES).map(Vec::from))?;
-    let (term, conf_state) = snapshot.metadata.as_ref().map(|data| (data.term(), data.conf_state.clone())).unwrap_or_default();
+    let (term, conf_state) =
+        snapshot.metadata.as_ref().map(|data| (data.term(), data.conf_state.clone())).unwrap_or_default();
     let mut file = Some(snap_file(&snapshot));
     write(&snap.join(format!("{term:016x}-{index:016x}.snap")), &mut || file.take())?;
     sync(&snap)?;
@@ -107,12 +108,12 @@ struct Draft {
 
 impl Draft {
     fn begin(to: &Path) -> Result<Draft, Error> {
-        match fs::read_dir(to) {
-            Ok(mut entries) if entries.next().is_none() => {}
+        match fs::read_dir(to).map(|mut entries| entries.next().is_none()) {
+            Ok(true) => {}
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 fs::create_dir(to).map_err(Error::io("create", to))?;
             }
-            Ok(_) => return Err(Error::Refused(format!("`{}` is not empty", to.display()))),
+            Ok(false) => return Err(Error::Refused(format!("`{}` is not empty", to.display()))),
             Err(error) => return Err(Error::io("read", to)(error)),
         }
         let made = Draft { draft: to.join("exporting") };
@@ -149,7 +150,8 @@ fn snap_file(snapshot: &Snapshot) -> Vec<u8> {
 
 fn write(path: &Path, next: &mut dyn FnMut() -> Option<Vec<u8>>) -> Result<(), Error> {
     use std::os::unix::fs::OpenOptionsExt as _;
-    let mut file = File::options().write(true).create_new(true).mode(0o600).open(path).map_err(Error::io("create", path))?;
+    let mut file =
+        File::options().write(true).create_new(true).mode(0o600).open(path).map_err(Error::io("create", path))?;
     while let Some(bytes) = next() {
         file.write_all(&bytes).map_err(Error::io("write", path))?;
     }

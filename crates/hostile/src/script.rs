@@ -42,7 +42,7 @@ const PAGES: [&str; 14] = [
     "/members",
 ];
 /// Paths of the peer port.
-const PEER_PAGES: [&str; 14] = [
+const PEER_PAGES: [&str; 15] = [
     "/members",
     "/version",
     "/raft/probing",

@@ -99,7 +99,11 @@ impl Peers {
         let is_active = |id| shared.peer(id).is_some_and(|peer| peer.active_since().is_some());
         shared.places.render(page);
         let name = "cairn_peer_is_cairn";
-        page.family(name, "gauge", "Whether a peer is known to be Cairn's: 1; 0: it is etcd's, or has not dialled this member yet.");
+        page.family(
+            name,
+            "gauge",
+            "Whether a peer is known to be Cairn's: 1; 0: it is etcd's, or has not dialled this member yet.",
+        );
         for peer in shared.peers().iter().filter(|peer| peer.is_dialled.load(Ordering::SeqCst)) {
             let id = format!("{:x}", peer.id);
             page.labelled(name, &[("Remote", &id)], u8::from(peer.is_cairn.load(Ordering::SeqCst)));

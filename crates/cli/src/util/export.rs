@@ -6,13 +6,17 @@ use crate::flags::text;
 use crate::print;
 use crate::raw;
 
-pub(crate) const COMMAND: Command =
-    command("export", "--data-dir <dir> --to <dir>", "Writes the data of a stopped member as a directory of etcd's", run)
-        .with(&[
-            text("data-dir", "", "data directory of the member"),
-            text("wal-dir", "", "directory of its log, if that is elsewhere"),
-            text("to", "", "where etcd's directory goes; must be empty or not there"),
-        ]);
+pub(crate) const COMMAND: Command = command(
+    "export",
+    "--data-dir <dir> --to <dir>",
+    "Writes the data of a stopped member as a directory of etcd's",
+    run,
+)
+.with(&[
+    text("data-dir", "", "data directory of the member"),
+    text("wal-dir", "", "directory of its log, if that is elsewhere"),
+    text("to", "", "where etcd's directory goes; must be empty or not there"),
+]);
 
 fn run(context: &Context) -> Outcome {
     let parsed = &context.parsed;

@@ -48,10 +48,11 @@ pub(crate) fn receive_image(
     head: &RequestHead,
     address: &str,
 ) -> Result<Next, Fault> {
-    let answered = match require(Method::POST, "POST", &head.request).and_then(|()| check(shared, head.request.headers())) {
-        Err(refusal) => Err(refusal),
-        Ok(()) => image::receive(shared, wire, head, address)?,
-    };
+    let answered =
+        match require(Method::POST, "POST", &head.request).and_then(|()| check(shared, head.request.headers())) {
+            Err(refusal) => Err(refusal),
+            Ok(()) => image::receive(shared, wire, head, address)?,
+        };
     answer(shared, wire, head, counted(shared, answered))
 }
 

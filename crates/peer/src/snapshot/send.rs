@@ -80,7 +80,9 @@ fn post_image(shared: &Shared, peer: &Peer, message: &Message, export: &dyn Expo
     let OutgoingImage { snapshot, length, mut next } = export.image()?;
     let metadata = snapshot.metadata.clone().unwrap_or_default();
     let conf_state = metadata.conf_state.clone().unwrap_or_default();
-    if metadata.term() > message.term() || !conf_state.voters.iter().chain(&conf_state.learners).any(|id| *id == peer.id) {
+    if metadata.term() > message.term()
+        || !conf_state.voters.iter().chain(&conf_state.learners).any(|id| *id == peer.id)
+    {
         return Err("the database has changes of another leader, or the member was removed meanwhile".into());
     }
     let message = Message { snapshot: Some(snapshot), ..message.clone() }.encode_to_vec();

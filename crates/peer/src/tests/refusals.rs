@@ -29,7 +29,13 @@ fn streams_are_refused_as_etcd_refuses_them() {
 #[test]
 fn non_members_are_refused_in_words_that_peers_compare() {
     let a = Site::new(1);
-    for path in ["GET /raft/stream/msgapp/2", "POST /raft", "POST /raft/snapshot", "POST /cairn/snapshot", "GET /cairn/snapshot/1/segment/1"] {
+    for path in [
+        "GET /raft/stream/msgapp/2",
+        "POST /raft",
+        "POST /raft/snapshot",
+        "POST /cairn/snapshot",
+        "GET /cairn/snapshot/1/segment/1",
+    ] {
         let other = request(path, "").replace("-Cluster-ID: c1", "-Cluster-ID: c2");
         let answer = a.raw(other.as_bytes());
         assert!(answer.starts_with("HTTP/1.1 412 ") && answer.ends_with("\r\n\r\ncluster ID mismatch\n"), "{answer}");

@@ -60,7 +60,9 @@ impl ReceivingImage {
         if free >= bytes.saturating_add(FREE_BYTES_MIN) {
             return Ok(());
         }
-        Err(format!("no space left on the disk: {bytes} bytes more are needed, and {FREE_BYTES_MIN} must stay free of {free}"))
+        Err(format!(
+            "no space left on the disk: {bytes} bytes more are needed, and {FREE_BYTES_MIN} must stay free of {free}"
+        ))
     }
 
     fn told(&self, error: impl std::fmt::Display) -> String {

@@ -177,7 +177,8 @@ impl peer::Export for Sending {
 
     fn image(&self) -> Result<OutgoingImage, String> {
         let node = self.node.upgrade().ok_or("the member stops")?;
-        let (snapshot, mut image) = node.snapshot(&|| !node.stopping.load(Ordering::Relaxed)).map_err(|unread| format!("{unread:?}"))?;
+        let (snapshot, mut image) =
+            node.snapshot(&|| !node.stopping.load(Ordering::Relaxed)).map_err(|unread| format!("{unread:?}"))?;
         Ok(OutgoingImage { snapshot, length: image.len(), next: Box::new(move |max| image.next(max)) })
     }
 }
