@@ -26,10 +26,14 @@ func TestExport(t *testing.T) {
 		t.Run(end, func(t *testing.T) {
 			from := harness.Start(t, harness.Cairn, "--snapshot-count=100")
 			write(t, from.Client(), 8)
+			if end == "stopped" {
+				settle(t, from)
+			}
 			want := observe(t, from)
 			if end == "stopped" {
 				from.Stop()
 			} else {
+				// Sooner than the first checkpoint: all of it is in the log.
 				from.Kill()
 			}
 			to := giveBack(t, from)

@@ -59,27 +59,31 @@ pub fn export(data_dir: &Path, wal_dir: Option<&Path>, to: &Path) -> Result<Expo
     let mut opened = store::open(disk.clone(), &dir.store, options)
         .map_err(|error| Error::Refused(format!("cannot open the store: {error}")))?;
     let index = opened.applied.index;
-    if index == 0 {
-        return Err(Error::Refused("this member has not applied anything yet: there is nothing to export".into()));
-    }
     let tail = log::read_tail(&dir.wal, index)?;
     let identity = Metadata::decode(tail.metadata.as_slice())
         .map_err(|error| Error::Refused(format!("the log does not say whose it is: {error}")))?;
-    let job = opened.applier.snapshot();
-    let (revision, snapshot) = (job.revision(), job.raft_snapshot());
-    let Some(mut image) = job.image() else {
-        return Err(Error::Refused("the store was replaced meanwhile".into()));
-    };
-    let snap = made.draft.join("snap");
-    let bytes = image.len();
-    write(&snap.join("db"), &mut || image.next(PIECE_BYTES).map(Vec::from))?;
-    let (term, conf_state) =
-        snapshot.metadata.as_ref().map(|data| (data.term(), data.conf_state.clone())).unwrap_or_default();
-    let mut file = Some(snap_file(&snapshot));
-    write(&snap.join(format!("{term:016x}-{index:016x}.snap")), &mut || file.take())?;
-    sync(&snap)?;
+    let (mut revision, mut bytes, mut state) = (1, 0, walpb::Snapshot::default());
+    // A member that has not written a checkpoint yet has all of it in its log.
+    if index > 0 {
+        let job = opened.applier.snapshot();
+        let snapshot = job.raft_snapshot();
+        revision = job.revision();
+        let Some(mut image) = job.image() else {
+            return Err(Error::Refused("the store was replaced meanwhile".into()));
+        };
+        bytes = image.len();
+        let snap = made.draft.join("snap");
+        write(&snap.join("db"), &mut || image.next(PIECE_BYTES).map(Vec::from))?;
+        let metadata = snapshot.metadata.clone().unwrap_or_default();
+        let mut file = Some(snap_file(&snapshot));
+        write(&snap.join(format!("{:016x}-{index:016x}.snap", metadata.term())), &mut || file.take())?;
+        sync(&snap)?;
+        state = walpb::Snapshot { index: Some(index), term: metadata.term, conf_state: metadata.conf_state };
+    }
     let entries: Vec<&Entry> = tail.entries.iter().filter(|entry| entry.index() > index).collect();
-    let state = walpb::Snapshot { index: Some(index), term: Some(term), conf_state };
+    if entries.first().is_some_and(|first| first.index() > index.saturating_add(1)) {
+        return Err(Error::Refused(format!("the log begins behind entry {index}, which the store ends with")));
+    }
     let hard_state = api::raftpb::HardState { commit: Some(tail.hard_state.commit().max(index)), ..tail.hard_state };
     let mut refs = entries.iter().map(|entry| EntryRef {
         term: entry.term(),

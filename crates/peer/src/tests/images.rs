@@ -134,6 +134,14 @@ fn a_peer_that_may_be_etcd_is_sent_an_image() {
         message.snapshot.as_ref().and_then(|snapshot| snapshot.metadata.as_ref()).map(|data| data.index()),
         Some(9)
     );
+    // One that is not in the configuration any more, or has a later term than the message, is not sent anything.
+    for (id, term) in [(3, 3), (1, 2)] {
+        a.peers.set(id, vec![b.url.clone()]);
+        let message = Message { to: Some(id), term: Some(term), ..snapshot(MessageType::MsgSnap, 2, 1) };
+        a.peers.send_snapshot(message, Arc::new(Memory(segments.clone())));
+        a.recorder.wait("the refusal", |seen| seen.snapshots.last() == Some(&(id, false)));
+        lock(&a.recorder.seen).snapshots.truncate(1);
+    }
     // One that has no space is tried again later.
     *lock(&b.recorder.image_opener) = None;
     a.peers.send_snapshot(snapshot(MessageType::MsgSnap, 2, 1), Arc::new(Memory(segments)));

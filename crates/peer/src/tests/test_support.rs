@@ -4,7 +4,7 @@ use crate::{
     Caller, Connector, Credentials, Export, Handler, Image, Intake, Known, Listener, LogUsage, Options, Origin,
     OutgoingImage, Peers, Timeouts,
 };
-use api::raftpb::{Entry, Message, MessageType, Snapshot, SnapshotMetadata};
+use api::raftpb::{ConfState, Entry, Message, MessageType, Snapshot, SnapshotMetadata};
 use bytes::Bytes;
 use contain::lock;
 use http::{Request, Response};
@@ -301,7 +301,8 @@ impl Export for Memory {
 
     /// The checkpoint is the message's data, and the segments are the image.
     fn image(&self) -> Result<OutgoingImage, String> {
-        let metadata = SnapshotMetadata { index: Some(9), term: Some(3), ..SnapshotMetadata::default() };
+        let conf_state = Some(ConfState { voters: vec![1, 2], ..ConfState::default() });
+        let metadata = SnapshotMetadata { index: Some(9), term: Some(3), conf_state };
         let snapshot = Snapshot { metadata: Some(metadata), data: Some(self.checkpoint()?) };
         let mut image = Bytes::from(self.0.concat());
         let length = image.len() as u64;
