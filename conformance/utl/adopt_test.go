@@ -19,7 +19,14 @@ import (
 // started.
 func adopt(t *testing.T, from *harness.Server, flags ...string) *harness.Server {
 	t.Helper()
-	to := harness.Prepare(t, harness.Cairn, from.DataDir, flags...)
+	return inPlaceOf(t, from, harness.Cairn, from.DataDir, flags...)
+}
+
+// inPlaceOf is another server for the same member, on another directory or the
+// same. It is not started.
+func inPlaceOf(t *testing.T, from *harness.Server, kind harness.Kind, dir string, flags ...string) *harness.Server {
+	t.Helper()
+	to := harness.Prepare(t, kind, dir, flags...)
 	to.Name, to.ClientPort, to.PeerPort, to.InitialCluster = from.Name, from.ClientPort, from.PeerPort, from.InitialCluster
 	return to
 }

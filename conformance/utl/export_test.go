@@ -13,8 +13,7 @@ import (
 // to, in its place. It is not started.
 func giveBack(t *testing.T, from *harness.Server, flags ...string) *harness.Server {
 	t.Helper()
-	to := harness.Prepare(t, harness.Etcd, filepath.Join(t.TempDir(), "etcd"), flags...)
-	to.Name, to.ClientPort, to.PeerPort, to.InitialCluster = from.Name, from.ClientPort, from.PeerPort, from.InitialCluster
+	to := inPlaceOf(t, from, harness.Etcd, filepath.Join(t.TempDir(), "etcd"), flags...)
 	t.Log(run(t, "export", "--data-dir", from.DataDir, "--to", to.DataDir))
 	return to
 }
@@ -89,6 +88,17 @@ func TestExportRefusals(t *testing.T) {
 	}
 	if found, _ := filepath.Glob(filepath.Join(to, "*")); len(found) != 0 {
 		t.Errorf("left: %v", found)
+	}
+	// A mark says that the log lost what was acknowledged.
+	mark := filepath.Join(server.DataDir, "member", "lost-log")
+	if err := os.WriteFile(mark, []byte("lost"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if text := refused(t, "export", "--data-dir", server.DataDir, "--to", to); !strings.Contains(text, "must not start again") {
+		t.Errorf("a member that lost its log: %s", text)
+	}
+	if err := os.Remove(mark); err != nil {
+		t.Fatal(err)
 	}
 	// What is left of an attempt that failed is not in the way of the next.
 	t.Log(run(t, "export", "--data-dir", server.DataDir, "--to", to))

@@ -16,8 +16,7 @@ import (
 func takeOver(t *testing.T, from *harness.Server) *harness.Server {
 	t.Helper()
 	before := fingerprint(t, from.DataDir)
-	to := harness.Prepare(t, harness.Cairn, filepath.Join(t.TempDir(), "data"))
-	to.Name, to.ClientPort, to.PeerPort, to.InitialCluster = from.Name, from.ClientPort, from.PeerPort, from.InitialCluster
+	to := inPlaceOf(t, from, harness.Cairn, filepath.Join(t.TempDir(), "data"))
 	t.Log(run(t, "migrate", "--from", from.DataDir, "--data-dir", to.DataDir))
 	if fingerprint(t, from.DataDir) != before {
 		t.Error("the source was written")

@@ -6,13 +6,14 @@
 //! <to>/member/wal/0000000000000000-...wal    term, vote, commit index, and the entries after it
 //! ```
 
+use crate::migrate::check_reaches;
 use crate::target::check_apart;
 use crate::{Error, log};
 use api::Message;
 use api::etcdserverpb::Metadata;
 use api::raftpb::{Entry, Snapshot};
 use api::{snappb, walpb};
-use disk::data_dir::DataDir;
+use disk::data_dir::{self, DataDir};
 use disk::{Disk, OsDisk};
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -55,11 +56,14 @@ pub fn export(data_dir: &Path, wal_dir: Option<&Path>, to: &Path) -> Result<Expo
     let made = Draft::begin(to)?;
     let disk: Arc<dyn Disk> = Arc::new(OsDisk { unsafe_no_sync: false });
     let dir = DataDir::open(&*disk, data_dir, wal_dir)?;
+    // A member that lost what it had acknowledged must not go on as etcd's either.
+    data_dir::check_lost_log(&*disk, data_dir, false)?;
     let options = store::Options { learners_max: usize::MAX, ..store::Options::default() };
     let mut opened = store::open(disk.clone(), &dir.store, options)
         .map_err(|error| Error::Refused(format!("cannot open the store: {error}")))?;
     let index = opened.applied.index;
     let tail = log::read_tail(&dir.wal, index)?;
+    check_reaches(&tail, &dir.wal, index)?;
     let identity = Metadata::decode(tail.metadata.as_slice())
         .map_err(|error| Error::Refused(format!("the log does not say whose it is: {error}")))?;
     let (mut revision, mut bytes, mut state) = (1, 0, walpb::Snapshot::default());

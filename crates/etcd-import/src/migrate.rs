@@ -99,7 +99,7 @@ pub(crate) fn take_over(
 }
 
 /// A log that ends before its database is an old copy, or another member's: what this member voted and acknowledged since is not in it.
-fn check_reaches(tail: &log::Tail, dir: &Path, index: u64) -> Result<(), Error> {
+pub(crate) fn check_reaches(tail: &log::Tail, dir: &Path, index: u64) -> Result<(), Error> {
     if index == 0 || !tail.entries.is_empty() || tail.term_of(index).is_some() {
         return Ok(());
     }
