@@ -49,18 +49,32 @@ struct Inbox {
     answered: Option<Instant>,
     /// The thread has looked and found nothing.
     asleep: bool,
+    /// The thread has ended.
+    closed: bool,
     waker: Waker,
 }
 
 impl Mailbox {
     pub(crate) fn new() -> Mailbox {
         Mailbox {
-            inbox: Mutex::new(Inbox { mail: Vec::new(), answered: None, asleep: false, waker: Waker::noop().clone() }),
+            inbox: Mutex::new(Inbox {
+                mail: Vec::new(),
+                answered: None,
+                asleep: false,
+                closed: false,
+                waker: Waker::noop().clone(),
+            }),
         }
     }
 
+    /// Adds mail. After the thread has ended, mail is dropped instead.
     pub(crate) fn post(&self, mail: Mail) {
         let mut inbox = self.lock();
+        if inbox.closed {
+            // What is dropped may post in turn.
+            drop(inbox);
+            return drop(mail);
+        }
         if inbox.answered.is_none() && matches!(mail, Mail::Answer(..)) {
             inbox.answered = Some(Instant::now());
         }
@@ -80,6 +94,16 @@ impl Mailbox {
         inbox.asleep = false;
         std::mem::swap(&mut inbox.mail, mail);
         inbox.answered.take()
+    }
+
+    /// The thread ends: drops all mail, now and from now on. A letter holds its mailbox, so what stayed in it would never be freed,
+    /// nor what it claims.
+    pub(crate) fn close(&self) {
+        let mut inbox = self.lock();
+        inbox.closed = true;
+        let left = std::mem::take(&mut inbox.mail);
+        drop(inbox);
+        drop(left);
     }
 
     /// The thread has nothing to do: `waker` is for the next mail. False if some has come meanwhile.
@@ -102,5 +126,40 @@ impl Mailbox {
     /// A poster that panicked left nothing half done: the box is a list.
     fn lock(&self) -> MutexGuard<'_, Inbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(all(test, not(feature = "schedules")))]
+mod tests {
+    use super::*;
+
+    /// A letter that posts another one when it is dropped, as a responder does that was never used.
+    struct Reply(Arc<Mailbox>, Arc<()>);
+
+    impl Drop for Reply {
+        fn drop(&mut self) {
+            let signal = Arc::new(Signal::new(self.0.clone(), 0));
+            let kept = self.1.clone();
+            self.0.post(Mail::Resume(signal, Box::new(move || drop(kept))));
+        }
+    }
+
+    fn letter(mailbox: &Arc<Mailbox>, kept: &Arc<()>) -> Mail {
+        let reply = Reply(mailbox.clone(), kept.clone());
+        Mail::Resume(Arc::new(Signal::new(mailbox.clone(), 0)), Box::new(move || drop(reply)))
+    }
+
+    #[test]
+    fn a_closed_mailbox_keeps_nothing() {
+        let (mailbox, kept) = (Arc::new(Mailbox::new()), Arc::new(()));
+        mailbox.post(letter(&mailbox, &kept));
+        assert!(Arc::strong_count(&kept) > 1, "an open one keeps its mail");
+        mailbox.close();
+        assert_eq!(Arc::strong_count(&kept), 1, "mail that was there, and what it posted");
+        mailbox.post(letter(&mailbox, &kept));
+        assert_eq!((Arc::strong_count(&kept), Arc::strong_count(&mailbox)), (1, 1), "mail that came later");
+        let mut mail = Vec::new();
+        mailbox.take(&mut mail);
+        assert!(mail.is_empty());
     }
 }

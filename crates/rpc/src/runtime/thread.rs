@@ -320,6 +320,7 @@ impl Future for RequestThread {
         if this.is_over() {
             let keys: Vec<usize> = this.connections.iter().map(|(key, _)| key).collect();
             keys.into_iter().for_each(|key| this.close(key));
+            this.shared.mailbox.close();
             return Poll::Ready(());
         }
         if this.due.is_empty() && !this.poll_timer(cx) && this.shared.mailbox.sleep(cx.waker()) {
