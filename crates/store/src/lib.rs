@@ -32,7 +32,7 @@ pub mod types;
 pub mod watch;
 
 pub use apply::quota::{LEASE_BYTES, Space, cost, put as put_cost, txn as txn_cost};
-pub use apply::{Applier, Fatal, Reservation, Response, Share, Sink, TxnAnswer, is_read_only, is_request};
+pub use apply::{Applier, Counts, Fatal, Reservation, Response, Share, Sink, TxnAnswer, is_read_only, is_request};
 pub use options::Options;
 pub use read::{Allowance, Kvs, RangeAnswer, RangeChunk, RangeEnd, RangeStream, Unread};
 pub use recovery::{

@@ -3,11 +3,14 @@
 
 use super::{plain, values};
 use crate::node::{Node, Weight};
-use api::etcdserverpb::AlarmType;
+use api::Error;
+use api::etcdserverpb::{AlarmType, RangeRequest};
+use bytes::Bytes;
 use http::StatusCode;
 use rpc::HttpResponder;
 use std::fmt::Write;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Check {
@@ -103,9 +106,18 @@ pub(super) fn answer(node: &Arc<Node>, asked: Asked, query: &str, responder: Htt
     let own = node.clone();
     node.linearize(Weight::NONE, move |allowed| {
         let mut found = found;
-        found.add(&own, asked.kind, Check::LinearizableRead, allowed.map_err(|error| error.to_string()));
+        let read = allowed.and_then(|()| read_first(&own));
+        found.add(&own, asked.kind, Check::LinearizableRead, read.map_err(|error| error.to_string()));
         found.send(verbose, responder);
     });
+}
+
+/// Reads the first key, as a probe. It counts as a range, as etcd counts it.
+pub(super) fn read_first(node: &Node) -> Result<(), Error> {
+    let all = Bytes::from_static(&[0]);
+    let first = RangeRequest { key: all.clone(), range_end: all, limit: 1, keys_only: true, ..RangeRequest::default() };
+    node.metrics.operations.ranges.fetch_add(1, Ordering::Relaxed);
+    node.store.range(&first).map(|_| ())
 }
 
 /// A check that does not wait.
@@ -116,8 +128,8 @@ fn look(node: &Node, check: Check) -> Result<(), String> {
             Err("alarm activated: CORRUPT".into())
         }
         Check::NonLearner if node.status.is_learner() => Err("member is a learner".into()),
-        // A member whose store cannot be read has ended.
-        Check::SerializableRead | Check::DataCorruption | Check::NonLearner | Check::LinearizableRead => Ok(()),
+        Check::SerializableRead => read_first(node).map_err(|error| error.to_string()),
+        Check::DataCorruption | Check::NonLearner | Check::LinearizableRead => Ok(()),
     }
 }
 

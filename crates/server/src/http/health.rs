@@ -1,5 +1,6 @@
 //! `/health`: etcd's oldest probe, one answer for everything.
 
+use super::checks::read_first;
 use super::{page, plain, values};
 use crate::node::{Node, Weight};
 use api::etcdserverpb::AlarmType;
@@ -24,9 +25,13 @@ pub(super) fn answer(node: &Arc<Node>, query: &str, responder: HttpResponder) {
     let own = node.clone();
     match failed {
         None if !serializable => node.linearize(Weight::NONE, move |allowed| {
-            let reason = allowed.err().map(|error| format!("RANGE ERROR:{error}"));
+            let reason = allowed.and_then(|()| read_first(&own)).err().map(|error| format!("RANGE ERROR:{error}"));
             send(&own, reason.as_deref(), responder);
         }),
+        None => {
+            let reason = read_first(node).err().map(|error| format!("RANGE ERROR:{error}"));
+            send(node, reason.as_deref(), responder);
+        }
         reason => send(node, reason, responder),
     }
 }

@@ -50,8 +50,6 @@ pub struct Metrics {
     pub(crate) slow: SlowLines,
     /// Applies that took longer than `--warning-apply-duration`.
     pub slow_applies: AtomicU64,
-    /// Bytes of the requests that put something.
-    pub(crate) put_bytes: AtomicU64,
     /// Snapshots of other members that are being installed.
     pub(crate) installing: AtomicI64,
     /// Proposals on their way.

@@ -1,7 +1,6 @@
 //! What was asked of the store, and how long it took.
 
 use api::RaftRequest;
-use api::etcdserverpb::{TxnResponse, response_op::Response};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use telemetry::metrics::{Histogram, Page};
@@ -11,6 +10,8 @@ use telemetry::metrics::{Histogram, Page};
 pub struct Operations {
     /// Puts, those inside transactions included.
     pub puts: AtomicU64,
+    /// Bytes of the keys and values put.
+    pub put_bytes: AtomicU64,
     /// Range deletions, those inside transactions included.
     pub deletes: AtomicU64,
     /// Ranges, those inside transactions included.
@@ -26,49 +27,41 @@ pub struct Operations {
 }
 
 impl Operations {
-    /// Counts what an applied request did.
-    pub(crate) fn count(&self, response: &store::Response) {
-        let counter = match response {
-            store::Response::Put(_) => &self.puts,
-            store::Response::DeleteRange(_) => &self.deletes,
-            store::Response::Range(_) => &self.ranges,
-            store::Response::LeaseGrant(grant) => {
-                self.lease_ttls.count(grant.ttl.max(0) as u64, 1);
-                &self.leases_granted
-            }
-            store::Response::LeaseRevoke(..) => &self.leases_revoked,
-            store::Response::Txn(txn) => return self.count_txn(txn),
-            _ => return,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts a transaction of so many ranges that went through no log.
-    pub(crate) fn count_read_txn(&self, ranges: usize) {
-        self.ranges.fetch_add(ranges as u64, Ordering::Relaxed);
-        self.txns.fetch_add(u64::from(ranges > 1), Ordering::Relaxed);
-    }
-
-    /// Counts the operations of a transaction, read-only ones included.
-    pub(crate) fn count_txn(&self, txn: &TxnResponse) {
-        let mut operations = 0;
-        let mut open = vec![txn];
-        while let Some(txn) = open.pop() {
-            for op in txn.responses.iter().filter_map(|op| op.response.as_ref()) {
-                let counter = match op {
-                    Response::ResponsePut(_) => &self.puts,
-                    Response::ResponseDeleteRange(_) => &self.deletes,
-                    Response::ResponseRange(_) => &self.ranges,
-                    Response::ResponseTxn(nested) => {
-                        open.push(nested);
-                        continue;
-                    }
-                };
-                counter.fetch_add(1, Ordering::Relaxed);
-                operations += 1;
+    /// Counts what applied entries did.
+    pub(crate) fn applied(&self, counts: &store::Counts) {
+        let adds = [
+            (&self.puts, counts.puts),
+            (&self.put_bytes, counts.put_bytes),
+            (&self.deletes, counts.deletes),
+            (&self.ranges, counts.ranges),
+            (&self.txns, counts.txns),
+        ];
+        for (counter, more) in adds {
+            if more > 0 {
+                counter.fetch_add(more, Ordering::Relaxed);
             }
         }
-        self.txns.fetch_add(u64::from(operations > 1), Ordering::Relaxed);
+    }
+
+    /// Counts the leases that an applied request began or ended.
+    pub(crate) fn count(&self, response: &store::Response) {
+        match response {
+            store::Response::LeaseGrant(grant) => {
+                self.lease_ttls.count(grant.ttl.max(0) as u64, 1);
+                self.leases_granted.fetch_add(1, Ordering::Relaxed);
+            }
+            store::Response::LeaseRevoke(..) => {
+                self.leases_revoked.fetch_add(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+
+    /// Counts a transaction that went through no log. Its conditions count as ranges, as etcd counts them.
+    pub(crate) fn count_read_txn(&self, answer: &store::TxnAnswer) {
+        let ranges = answer.compared.saturating_add(answer.ranges.len() as u64);
+        self.ranges.fetch_add(ranges, Ordering::Relaxed);
+        self.txns.fetch_add(u64::from(ranges > 1), Ordering::Relaxed);
     }
 }
 

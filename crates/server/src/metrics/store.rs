@@ -36,8 +36,8 @@ pub(super) fn write(page: &mut Page, node: &Node) {
     page.counter("etcd_mvcc_txn_total", "Transactions applied.", load(&operations.txns));
     page.gauge(
         "etcd_debugging_mvcc_total_put_size_in_bytes",
-        "Bytes of the requests that put something.",
-        load(&node.metrics.put_bytes),
+        "Bytes of the keys and values put.",
+        load(&operations.put_bytes),
     );
     page.gauge(
         "etcd_mvcc_db_open_read_transactions",

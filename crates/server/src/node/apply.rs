@@ -5,7 +5,7 @@
 use super::inbox::{Released, Waiter};
 use super::{Node, Outcome};
 use crate::metrics::{Answered, Operation, Written};
-use api::{Message, RaftRequest, raftpb};
+use api::{Message, raftpb};
 use contain::lock;
 use handover::SharedApplyQueue;
 use replica::{APPLY_IN_PLACE_ENTRIES_MAX, CheckpointDue, CheckpointPace};
@@ -346,9 +346,6 @@ impl<'a> Outcomes<'a> {
             node.metrics.applies.observe(operation, outcome.is_ok(), share);
             if let Ok(response) = &outcome {
                 self.note(response, share);
-                if matches!(operation, Operation::Request(RaftRequest::Put | RaftRequest::Txn)) {
-                    node.metrics.put_bytes.fetch_add(payload.len() as u64, Ordering::Relaxed);
-                }
             }
             if let Some(waiting) = waiting {
                 answered += 1;
@@ -395,6 +392,10 @@ impl<'a> Outcomes<'a> {
 }
 
 impl Sink for Outcomes<'_> {
+    fn counted(&mut self, counts: &store::Counts) {
+        self.node.metrics.operations.applied(counts);
+    }
+
     fn done(&mut self, index: u64, request_id: u64, outcome: Outcome) {
         // This must happen before the entry counts as applied: its token must be known by then.
         if let Ok(Response::Auth(_, event)) = &outcome {

@@ -166,7 +166,7 @@ fn answer_read_txn(terms: &Terms<'_>, request: &TxnRequest) -> Result<Reply, Sto
     }
     let is_whole = len <= WHOLE_BYTES_MAX;
     let claim = terms.claim(if is_whole { len } else { sum([held_bytes, PIECES_BYTES]) })?;
-    node.metrics.operations.count_read_txn(answer.ranges.len());
+    node.metrics.operations.count_read_txn(&answer);
     Ok(contain(|| encode_read_txn(answer, (&header, &inner), &lens, len, claim)).map_err(Status::from)?)
 }
 

@@ -1,5 +1,6 @@
 //! What comes out of applying: answers to entries, where they go, and why applying stops.
 
+use super::counts::Counts;
 use crate::log;
 use crate::state::auth::AuthEvent;
 use api::Error;
@@ -28,6 +29,8 @@ pub enum Response {
 
 /// Where the results of entries go. Called in entry order, once their effects are visible to readers.
 pub trait Sink {
+    /// What the entries since the last call did, before their results are told.
+    fn counted(&mut self, _counts: &Counts) {}
     /// The request with this id was applied, by the entry at `index`.
     fn done(&mut self, index: u64, request_id: u64, result: Result<Response, Error>);
     /// A configuration change was recorded, and Raft must be told. One that the cluster refuses comes with node id 0, which

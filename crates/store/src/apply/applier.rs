@@ -7,6 +7,7 @@
 
 use super::answer::{Fatal, Outcome, Response, Sink};
 use super::command::{Request, decode};
+use super::counts::Counts;
 use super::overlay::Overlay;
 use super::publish::Change;
 use super::staging::Staging;
@@ -30,6 +31,8 @@ pub struct Applier {
     pub(crate) overlay: Overlay,
     pub(crate) changes: Vec<Change>,
     pub(super) outcomes: Vec<Outcome>,
+    /// What the stride did.
+    pub(super) counts: Counts,
     /// The last revision written, published or not.
     pub(crate) revision: i64,
     /// Changes of the present entry.
@@ -61,6 +64,7 @@ impl Applier {
             overlay: Overlay::default(),
             changes: Vec::new(),
             outcomes: Vec::new(),
+            counts: Counts::default(),
             sub: 0,
             compactions: Vec::new(),
             index,
@@ -244,6 +248,7 @@ impl Applier {
         for revision in self.compactions.drain(..) {
             self.store.begin_compaction(revision);
         }
+        sink.counted(&std::mem::take(&mut self.counts));
         for outcome in self.outcomes.drain(..) {
             match outcome {
                 Outcome::Done { index, request_id, result } => sink.done(index, request_id, result),

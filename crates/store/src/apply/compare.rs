@@ -16,13 +16,34 @@ use std::ops::ControlFlow;
 pub(crate) struct Path {
     choices: Vec<bool>,
     next: usize,
+    /// How many conditions were looked at.
+    compared: u64,
 }
 
 impl Path {
     pub(crate) fn choose(view: &impl View, request: &TxnRequest) -> Path {
-        let mut choices = Vec::new();
-        choose(view, request, &mut choices);
-        Path { choices, next: 0 }
+        let mut path = Path { choices: Vec::new(), next: 0, compared: 0 };
+        path.extend(view, request);
+        path
+    }
+
+    /// How many conditions were looked at: of each transaction those up to the first that does not hold.
+    pub(crate) fn compared(&self) -> u64 {
+        self.compared
+    }
+
+    /// Recurses by nesting, at most `TXN_NESTING_MAX` deep.
+    fn extend(&mut self, view: &impl View, request: &TxnRequest) {
+        let succeeded = request.compare.iter().all(|compare| {
+            self.compared += 1;
+            holds(view, compare)
+        });
+        self.choices.push(succeeded);
+        for op in branch(request, succeeded) {
+            if let Some(Request::RequestTxn(nested)) = &op.request {
+                self.extend(view, nested);
+            }
+        }
     }
 
     /// The choice of the transaction that is met next.
@@ -41,17 +62,6 @@ impl Path {
 /// The operations of the branch taken.
 pub(crate) fn branch(request: &TxnRequest, succeeded: bool) -> &[RequestOp] {
     if succeeded { &request.success } else { &request.failure }
-}
-
-/// Recurses by nesting, at most `TXN_NESTING_MAX` deep.
-fn choose(view: &impl View, request: &TxnRequest, choices: &mut Vec<bool>) {
-    let succeeded = request.compare.iter().all(|compare| holds(view, compare));
-    choices.push(succeeded);
-    for op in branch(request, succeeded) {
-        if let Some(Request::RequestTxn(nested)) = &op.request {
-            choose(view, nested, choices);
-        }
-    }
 }
 
 /// Whether a condition holds for every key it names. Of keys that do not exist, all numbers are 0 and no value is anything.

@@ -13,6 +13,10 @@ use std::ops::ControlFlow;
 impl Applier {
     /// Deletes a range of keys, of its own or in a transaction.
     pub(crate) fn delete_range(&mut self, request: &DeleteRangeRequest) -> DeleteRangeResponse {
+        self.counts.delete();
+        if request.prev_kv {
+            self.counts.range();
+        }
         let found = self.find(KeyRange::new(&request.key, &request.range_end));
         let mut prev_kvs = Vec::new();
         let bytes = || found.iter().map(|(_, live)| live.loc.len as usize).sum();
@@ -45,6 +49,7 @@ impl Applier {
 
     /// Deletes one key if it exists.
     pub(crate) fn delete(&mut self, key: Bytes) {
+        self.counts.delete();
         if let Some(live) = self.staging().latest(&key).filter(|latest| !latest.is_tombstone()) {
             self.write_tombstone(key, &live);
         }

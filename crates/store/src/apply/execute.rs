@@ -81,6 +81,7 @@ impl Applier {
             Command::Auth(change) => self.store.auth.change(index, change).map(|event| self.changed_auth(event)),
             Command::Other => Ok(Response::None),
         };
+        self.counts.end_step();
         if over && result.is_ok() {
             self.outcomes.push(Outcome::NoSpace);
             return Ok(Err(Error::NoSpace));
@@ -147,6 +148,7 @@ impl Applier {
         }
         self.compact_revision = revision;
         self.compactions.push(revision);
+        self.counts.range();
         Ok(CompactionResponse { header: header(self.revision) })
     }
 

@@ -2,7 +2,7 @@
 //!
 //! [`command`] says what an entry asks for, and [`applier`] takes entries in strides. [`execute`] does what a command asks for ([`put`],
 //! [`delete`], [`txn`] with [`compare`]) against [`staging`] and its [`overlay`]; [`publish`] shows a stride to readers and watchers, and
-//! [`answer`] is what comes out. Before an entry is proposed, [`quota`] and [`delete_reserve`] ask whether there is room for it.
+//! [`answer`] is what comes out, and [`counts`] how much was done. Before an entry is proposed, [`quota`] and [`delete_reserve`] ask whether there is room for it.
 
 mod answer;
 mod applier;
@@ -12,6 +12,7 @@ mod applier;
 )]
 mod command;
 mod compare;
+mod counts;
 mod delete;
 mod delete_reserve;
 mod execute;
@@ -26,5 +27,6 @@ pub(crate) use answer::header;
 pub use answer::{Fatal, Response, Sink};
 pub use applier::Applier;
 pub use command::is_request;
+pub use counts::Counts;
 pub use delete_reserve::{Reservation, Share};
 pub use txn::{TxnAnswer, is_read_only};

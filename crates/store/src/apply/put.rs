@@ -36,6 +36,10 @@ impl Applier {
         let value = if request.ignore_value { old_value() } else { request.value };
         let lease = if request.ignore_lease { old.as_ref().map_or(0, |old| old.lease) } else { request.lease };
 
+        self.counts.put(&request.key, &value);
+        if reads {
+            self.counts.range();
+        }
         let rev = self.next_revision();
         let create = live.map_or(rev.main, |live| live.create);
         let version = live.map_or(0, |live| live.version) + 1;

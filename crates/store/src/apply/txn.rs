@@ -57,8 +57,7 @@ impl Store {
             if !live.is_overtaken() {
                 // Values are read without the index.
                 drop(live);
-                let (revision, succeeded, selected) = answer?;
-                return finish_txn(revision, succeeded, selected);
+                return answer?.finish();
             }
         }
     }
@@ -94,7 +93,8 @@ impl Store {
                 live.pin(range.revision);
             }
         }
-        let succeeded = Path::choose(live, request).step();
+        let mut path = Path::choose(live, request);
+        let succeeded = path.step();
         ranges(succeeded).try_for_each(|range| check_range(live, range))?;
         let mut selected = Vec::new();
         let mut left = bytes_max;
@@ -104,7 +104,7 @@ impl Store {
             left = left.saturating_sub(found.bytes());
             selected.push(found);
         }
-        Ok((live.current(), succeeded, selected))
+        Ok(SelectedTxn { revision: live.current(), succeeded, compared: path.compared(), selected })
     }
 
     /// Bytes of the pairs that a transaction would answer with now, in the longer of its branches, those nested in it included. An
@@ -211,15 +211,22 @@ impl Store {
     }
 }
 
-/// Revision, branch and pairs of a read-only transaction.
-type SelectedTxn<'a> = (i64, bool, Vec<Selected<'a>>);
+/// A read-only transaction whose pairs are found and not read yet.
+struct SelectedTxn<'a> {
+    revision: i64,
+    succeeded: bool,
+    compared: u64,
+    selected: Vec<Selected<'a>>,
+}
 
-fn finish_txn(revision: i64, succeeded: bool, selected: Vec<Selected<'_>>) -> Result<TxnAnswer, Unread> {
-    let ranges: Vec<RangeAnswer> = selected.into_iter().map(Selected::finish).collect();
-    if ranges.iter().map(|answer| answer.kvs.encoded_len()).fold(0, usize::saturating_add) > TXN_ANSWER_BYTES_MAX {
-        return Err(Error::TxnAnswerTooLarge.into());
+impl SelectedTxn<'_> {
+    fn finish(self) -> Result<TxnAnswer, Unread> {
+        let ranges: Vec<RangeAnswer> = self.selected.into_iter().map(Selected::finish).collect();
+        if ranges.iter().map(|answer| answer.kvs.encoded_len()).fold(0, usize::saturating_add) > TXN_ANSWER_BYTES_MAX {
+            return Err(Error::TxnAnswerTooLarge.into());
+        }
+        Ok(TxnAnswer { revision: self.revision, succeeded: self.succeeded, compared: self.compared, ranges })
     }
-    Ok(TxnAnswer { revision, succeeded, ranges })
 }
 
 /// The answer to a read-only transaction. Like those of ranges it refers to the log: values are copied when it is encoded.
@@ -229,6 +236,8 @@ pub struct TxnAnswer {
     pub revision: i64,
     /// Whether the conditions held.
     pub succeeded: bool,
+    /// How many conditions were looked at.
+    pub compared: u64,
     /// What the ranges of the branch taken have found, in their order.
     pub ranges: Vec<RangeAnswer>,
 }
@@ -264,9 +273,11 @@ impl Applier {
     /// Applies a transaction. An error changes nothing.
     pub(crate) fn txn(&mut self, request: TxnRequest) -> Result<Result<TxnResponse, Error>, LogError> {
         let mut path = Path::choose(&self.staging(), &request);
+        self.counts.ranges_read(path.compared());
         if let Err(error) = self.check(&request, &mut path) {
             return Ok(Err(error));
         }
+        self.counts.end_step();
         path.rewind();
         let mut response = self.execute(request, &mut path)?;
         response.header = header(self.current());
@@ -274,7 +285,7 @@ impl Applier {
     }
 
     /// Checks the branches that will be taken, against the state before the transaction.
-    fn check(&self, request: &TxnRequest, path: &mut Path) -> Result<(), Error> {
+    fn check(&mut self, request: &TxnRequest, path: &mut Path) -> Result<(), Error> {
         let succeeded = path.step();
         for op in branch(request, succeeded) {
             match &op.request {
@@ -287,7 +298,10 @@ impl Applier {
         Ok(())
     }
 
-    fn check_put(&self, request: &PutRequest) -> Result<(), Error> {
+    fn check_put(&mut self, request: &PutRequest) -> Result<(), Error> {
+        if request.prev_kv || request.ignore_value || request.ignore_lease {
+            self.counts.range();
+        }
         if request.key.is_empty() {
             return Err(Error::EmptyKey);
         }
@@ -327,6 +341,7 @@ impl Applier {
 
     /// A range that sees what the stride wrote before it.
     pub(crate) fn staged_range(&mut self, request: &RangeRequest) -> Result<RangeResponse, LogError> {
+        self.counts.range();
         let range = KeyRange::new(&request.key, &request.range_end);
         if self.overlay.range(range).next().is_some() {
             // Answers refer to flushed bytes.
