@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"cairn.dev/conformance/harness"
 	dto "github.com/prometheus/client_model/go"
@@ -62,6 +63,21 @@ func use(t *testing.T, client *clientv3.Client) {
 	must(client.Delete(ctx, "k1"))
 	must(client.Txn(ctx).Then(clientv3.OpPut("k2", "2"), clientv3.OpGet("k3")).Commit())
 	must(client.Txn(ctx).Then(clientv3.OpGet("k3")).Commit())
+	must(client.Put(ctx, "k2", "a value", clientv3.WithPrevKV()))
+	must(client.Put(ctx, "k2", "", clientv3.WithIgnoreValue()))
+	must(client.Delete(ctx, "none", clientv3.WithPrevKV()))
+	absent := clientv3.Compare(clientv3.Version("none"), "=", 0)
+	present := clientv3.Compare(clientv3.Version("none"), ">", 0)
+	must(client.Txn(ctx).If(absent).Then(clientv3.OpPut("k4", "four")).Commit())
+	must(client.Txn(ctx).If(present, absent).Then(clientv3.OpPut("k4", "four")).Else(clientv3.OpGet("k2")).Commit())
+	must(client.Txn(ctx).If(absent, absent).Then(clientv3.OpPut("k4", "", clientv3.WithIgnoreValue()), clientv3.OpDelete("k2", clientv3.WithPrevKV())).Commit())
+	must(client.Txn(ctx).If(absent, absent).Then(clientv3.OpGet("k2")).Commit())
+	must(client.Txn(ctx).If(absent).Then(clientv3.OpTxn([]clientv3.Cmp{absent, present}, nil, []clientv3.Op{clientv3.OpPut("k5", "five")}), clientv3.OpGet("k2")).Commit())
+	owned, err := client.Grant(ctx, 100)
+	must(owned, err)
+	must(client.Put(ctx, "owned1", "1", clientv3.WithLease(owned.ID)))
+	must(client.Put(ctx, "owned2", "2", clientv3.WithLease(owned.ID)))
+	must(client.Revoke(ctx, owned.ID))
 	lease, err := client.Grant(ctx, 100)
 	must(lease, err)
 	must(client.KeepAliveOnce(ctx, lease.ID))
@@ -133,7 +149,8 @@ func TestMetricValues(t *testing.T) {
 	}
 	want, got := pages[0], pages[1]
 	for _, name := range []string{
-		"etcd_mvcc_put_total", "etcd_mvcc_delete_total", "etcd_debugging_mvcc_keys_total",
+		"etcd_mvcc_put_total", "etcd_mvcc_delete_total", "etcd_mvcc_range_total", "etcd_mvcc_txn_total",
+		"etcd_debugging_mvcc_total_put_size_in_bytes", "etcd_debugging_mvcc_keys_total",
 		"etcd_debugging_mvcc_current_revision", "etcd_debugging_mvcc_compact_revision", "etcd_debugging_lease_granted_total",
 		"etcd_debugging_lease_revoked_total", "etcd_debugging_lease_renewed_total", "etcd_debugging_mvcc_events_total",
 		"etcd_server_has_leader", "etcd_server_is_leader", "etcd_server_is_learner", "etcd_server_quota_backend_bytes",
@@ -157,6 +174,66 @@ func TestMetricValues(t *testing.T) {
 			if histogram := metric.GetHistogram(); histogram.GetSampleCount() == 0 || histogram.GetSampleSum() <= 0 {
 				t.Errorf("%s: %v", name, metric)
 			}
+		}
+	}
+}
+
+// stages are the stages of requests, by operation and name.
+func stages(page map[string]*dto.MetricFamily) map[string]*dto.Histogram {
+	found := map[string]*dto.Histogram{}
+	for _, metric := range page["cairn_request_stage_duration_seconds"].Metric {
+		labels := map[string]string{}
+		for _, label := range metric.Label {
+			labels[label.GetName()] = label.GetValue()
+		}
+		found[labels["op"]+" "+labels["stage"]] = metric.GetHistogram()
+	}
+	return found
+}
+
+// A write that waits for the followers shows in the stage of replication, and in no other.
+func TestStageOfStoppedFollowers(t *testing.T) {
+	if harness.Subject() == harness.Etcd {
+		t.Skip("etcd does not have them")
+	}
+	const stopped = 400 * time.Millisecond
+	// They must not call an election.
+	cluster := harness.StartCluster(t, harness.Cairn, 3, nil, "--election-timeout=3000")
+	leader, client := 0, cluster.Client(0)
+	for i, member := range cluster.Members {
+		status, err := member.Client().Status(harness.Context(t), member.Endpoint())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status.Leader == status.Header.MemberId {
+			leader, client = i, member.Client()
+		}
+	}
+	before := stages(families(t, cluster.Members[leader]))
+	for i, member := range cluster.Members {
+		if i != leader {
+			member.Pause()
+			defer member.Resume()
+			time.AfterFunc(stopped, member.Resume)
+		}
+	}
+	began := time.Now()
+	if _, err := client.Put(harness.Context(t), "key", "value"); err != nil {
+		t.Fatal(err)
+	}
+	took := time.Since(began)
+	after := stages(families(t, cluster.Members[leader]))
+	spent := func(stage string) time.Duration {
+		name := "write " + stage
+		return time.Duration((after[name].GetSampleSum() - before[name].GetSampleSum()) * float64(time.Second))
+	}
+	// What is between the followers' stop and the put is not in it.
+	if replication := spent("replication"); replication < stopped/2 || replication > took {
+		t.Errorf("a put that took %v has %v of replication; the followers were stopped for %v", took, replication, stopped)
+	}
+	for _, stage := range []string{"queue", "log_sync", "apply"} {
+		if spent(stage) > took-spent("replication") {
+			t.Errorf("a put that took %v has %v of %s beside %v of replication", took, spent(stage), stage, spent("replication"))
 		}
 	}
 }
@@ -188,14 +265,7 @@ func TestStages(t *testing.T) {
 		}
 		group.Wait()
 		page := families(t, cluster.Members[0])
-		stages := map[string]*dto.Histogram{}
-		for _, metric := range page["cairn_request_stage_duration_seconds"].Metric {
-			labels := map[string]string{}
-			for _, label := range metric.Label {
-				labels[label.GetName()] = label.GetValue()
-			}
-			stages[labels["op"]+" "+labels["stage"]] = metric.GetHistogram()
-		}
+		stages := stages(page)
 		if send := stages["any send"]; send.GetSampleCount() == 0 || send.GetSampleSum() <= 0 {
 			t.Errorf("%d members: sending: %v", size, send)
 		}
