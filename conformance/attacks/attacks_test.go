@@ -32,6 +32,9 @@ const (
 // own; shorter runs share one.
 const quietMin = 10 * time.Second
 
+// waitMax bounds the p99 of a good client beside an attack.
+const waitMax = 2 * time.Second
+
 // TestAttacks runs one attack after the other, for ATTACK_MS each, and prints
 // the table: those whose names match the regular expression ATTACK, or all. The server is started anew for each, so that its memory is its own.
 func TestAttacks(t *testing.T) {
@@ -103,6 +106,11 @@ func judge(t *testing.T, attack attack, server *harness.Server, seen Experience,
 	}
 	if seen.Reads == 0 || seen.Puts == 0 {
 		complain("%s: the good client got %d reads and %d puts", attack.name, seen.Reads, seen.Puts)
+	}
+	for kind, us := range map[string]map[string]float64{"read": seen.ReadUs, "put": seen.PutUs} {
+		if took := time.Duration(us["p99"]) * time.Microsecond; took > waitMax {
+			complain("%s: of the good client's requests to %s one in a hundred takes more than %v, the bound is %v", attack.name, kind, took, waitMax)
+		}
 	}
 	if growthKB>>10 > attack.growthMB {
 		complain("%s: memory grew by %d MB, the bound is %d MB", attack.name, growthKB>>10, attack.growthMB)

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -119,7 +120,7 @@ func TestInitialCheck(t *testing.T) {
 	}
 }
 
-// A sound cluster passes every check.
+// A sound cluster passes every check, and every check is made.
 func TestSoundCluster(t *testing.T) {
 	cluster := harness.StartCluster(t, harness.Subject(), 3, nil, "--corrupt-check-time=500ms",
 		"--feature-gates=CompactHashCheck=true,InitialCorruptCheck=true", "--compact-hash-check-time=500ms")
@@ -130,7 +131,24 @@ func TestSoundCluster(t *testing.T) {
 	leader.MustCtl("compaction", "15")
 	cluster.Members[0].Stop()
 	cluster.Members[0].Run()
-	time.Sleep(2 * time.Second)
+	if log := cluster.Members[0].Log(); !strings.Contains(log, "initial corruption checking passed") {
+		t.Error("the restarted member does not tell of its check")
+	}
+	// The checks from now on have all members to ask, and a compaction to compare.
+	leader = leaderOf(t, cluster)
+	before := len(leader.Log())
+	leader.MustCtl("compaction", "20")
+	for _, line := range []string{
+		`finished peer corruption check.*"number-of-peers-checked": ?2`,
+		`finished compaction hash check.*"number-of-hashes-checked": ?1`,
+	} {
+		wanted := regexp.MustCompile(line)
+		for deadline := time.Now().Add(endMax); !wanted.MatchString(leader.Log()[before:]); time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("the leader's log has no line like %s", line)
+			}
+		}
+	}
 	if alarms := strings.TrimSpace(leaderOf(t, cluster).MustCtl("alarm", "list")); alarms != "" {
 		t.Errorf("alarms: %s", alarms)
 	}

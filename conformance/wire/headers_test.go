@@ -54,7 +54,10 @@ func runRaw(t *testing.T, cases []rawCase) {
 			if c.textOpen {
 				outcomes[i].Message = ""
 			}
-			if c.refused && outcomes[i].Code != "0" && outcomes[i].Messages == 0 {
+			if c.refused {
+				if outcomes[i].Code == "0" || outcomes[i].Messages != 0 {
+					t.Errorf("%s, %s: answered: %+v", c.name, server.Kind, outcomes[i])
+				}
 				outcomes[i] = outcome{}
 			}
 			if c.endOpen {

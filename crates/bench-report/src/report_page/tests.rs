@@ -148,7 +148,8 @@ fn comparisons_have_ratios() {
         }
     }
     let page = &pages(&run)[0];
-    assert!(page.contains("cairn beside etcd") || page.contains("8.00x"), "the ratio is there");
+    assert!(page.contains("cairn ÷ etcd"), "what is compared");
+    assert!(page.contains("8.00x"), "the ratio");
     assert!(page.matches("<figure>").count() >= 6 && !page.contains("<script"));
 }
 

@@ -67,7 +67,7 @@ fn a_slow_peer_is_waited_for() {
         assert!(read > 0, "closed after {total} bytes");
         total += read;
     }
-    assert!(!lock(&a.recorder.seen).unreachable.contains(&2) || total >= 20 << 20);
+    assert!(!lock(&a.recorder.seen).unreachable.contains(&2), "it was given up");
 }
 
 /// An idle stream carries heartbeats, so that its reader keeps it.
