@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -347,5 +348,31 @@ func TestDiscoveryKeys(t *testing.T) {
 	want := "/_etcd/registry/a-token/members/" + hex(t, server) + "\ndefault=" + server.PeerURL()
 	if got := registry.MustCtl("get", "/_etcd/registry/a-token/members", "--prefix"); strings.TrimSpace(got) != want {
 		t.Errorf("the registry has %q, not %q", got, want)
+	}
+}
+
+// A mistyped directory must not become an empty cluster of its own.
+func TestForceNeedsData(t *testing.T) {
+	if harness.Subject() == harness.Etcd {
+		t.Skip("etcd begins a new cluster")
+	}
+	server := harness.Prepare(t, harness.Cairn, filepath.Join(t.TempDir(), "data"))
+	server.SetFlags("--force-new-cluster")
+	if err := server.TryRun(20 * time.Second); err == nil {
+		t.Fatal("it starts")
+	}
+	if code, err := server.Wait(time.Second); err != nil || code != 1 {
+		t.Errorf("exit %d, %v", code, err)
+	}
+	if !strings.Contains(server.Log(), "--force-new-cluster goes on with the data of a member, and there is none in") {
+		t.Error(server.LogTail())
+	}
+	if _, err := os.Stat(server.DataDir); !os.IsNotExist(err) {
+		t.Errorf("it left %s behind: %v", server.DataDir, err)
+	}
+	server.SetFlags()
+	server.Run()
+	if log := server.Log(); !strings.Contains(log, "began with an empty data directory") || strings.Contains(log, "restored the member") {
+		t.Error(server.LogTail())
 	}
 }

@@ -194,3 +194,15 @@ func TestServe(t *testing.T) {
 		t.Errorf("an unknown flag of `cairn serve`: exit %d", result.Code)
 	}
 }
+
+// A mistyped flag or command is told of in a few lines, the reason last, where a terminal shows it.
+func TestMistypedFlag(t *testing.T) {
+	if harness.Subject() == harness.Etcd {
+		t.Skip("about Cairn only")
+	}
+	got := run(t, harness.Cairn, "--nmae=x")
+	lines := strings.Split(strings.TrimSpace(got.Stderr), "\n")
+	if got.Code != 2 || len(lines) > 5 || lines[len(lines)-1] != "flag provided but not defined: -nmae" || !strings.Contains(got.Stderr, "`cairn help`") {
+		t.Errorf("exit %d, %q", got.Code, got.Stderr)
+	}
+}

@@ -32,7 +32,7 @@ fn main() {
         Some("help") => tell(&mut std::io::stdout(), &server::usage()),
         None => tell(&mut std::io::stdout(), COMMANDS_PAGE),
         Some(other) if !other.starts_with('-') => {
-            tell(&mut std::io::stderr(), &format!("unknown command `{other}`\n{}", server::usage()));
+            tell(&mut std::io::stderr(), &format!("{COMMANDS_PAGE}\nunknown command `{other}`\n"));
             exit(2);
         }
         _ => exit(server::run(args)),

@@ -74,7 +74,7 @@ pub fn run(args: impl IntoIterator<Item = String>) -> i32 {
         }
         Ok(Asked::Serve(config)) => *config,
         Err(ConfigError::Flag(error)) => {
-            terminal::err(format_args!("{error}\n{}", usage()));
+            terminal::err(format_args!("Usage: cairn serve [flags]; `cairn help` shows all flags.\n{error}\n"));
             return 2;
         }
         Err(ConfigError::Value(error)) => {

@@ -53,7 +53,7 @@ pub fn run_local(args: impl IntoIterator<Item = String>) -> i32 {
             return 0;
         }
         Err(why) => {
-            terminal::err(format_args!("{why}\n{USAGE}"));
+            terminal::err(format_args!("{USAGE}\n{why}\n"));
             return 2;
         }
     };

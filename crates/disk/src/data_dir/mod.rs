@@ -82,6 +82,11 @@ impl DataDir {
     }
 }
 
+/// Whether a member has a Raft log here, ours or etcd's. Creates nothing.
+pub fn has_member(disk: &dyn Disk, dir: &Path, wal_dir: Option<&Path>) -> bool {
+    has_file(disk, wal_dir.unwrap_or(&dir.join("member").join("wal")), ".wal")
+}
+
 fn lock(disk: &dyn Disk, path: &Path) -> Result<Arc<dyn File>, DataDirError> {
     let file = match disk.open(path, Mode::Create) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => disk.open(path, Mode::Write),

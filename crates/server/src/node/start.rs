@@ -21,6 +21,7 @@ use disk::{Disk, OsDisk};
 use peer::{Connector, Listener};
 use replica::Member;
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread::JoinHandle;
@@ -64,6 +65,12 @@ pub enum StartError {
     Begin(#[from] BootstrapError),
     #[error(transparent)]
     Force(#[from] RemovedForGood),
+    #[error(
+        "--force-new-cluster goes on with the data of a member, and there is none in `{}`: look at --data-dir and --wal-dir, or leave \
+         the flag out to begin a new cluster",
+        dir.display()
+    )]
+    NothingToForce { dir: PathBuf },
     #[error(
         "the data directory was begun by a member with other URLs or another token; start with those, or remove it"
     )]
@@ -151,6 +158,9 @@ pub(crate) fn start_on(
     let server_name = config.srv.as_ref().filter(|_| config.tls_peer.trusted_ca_file.is_none());
     let connector =
         Connector::new(tls.peer.clone(), server_name.map(|srv| srv.domain.as_str())).bound_to(config.local_address());
+    if config.force_new_cluster && !data_dir::has_member(&*disk, &config.data_dir, config.wal_dir.as_deref()) {
+        return Err(StartError::NothingToForce { dir: config.data_dir });
+    }
     let dir = DataDir::open(&*disk, &config.data_dir, config.wal_dir.as_deref())?;
     if let Some(mode) = dir.open_to_others {
         logging::warn(
@@ -212,9 +222,15 @@ pub(crate) fn start_on(
         &opened.store.members().removed,
     )?;
     let restore::Opened { wal, identity, restored, remotes } = log;
+    let (what, dir_type) = if dir.initialised {
+        ("restored the member", "member")
+    } else {
+        ("began with an empty data directory", "empty")
+    };
     logging::info(
-        "restored the member",
+        what,
         &[
+            ("dir-type", dir_type.into()),
             ("applied-index", restored.applied.into()),
             ("entries-to-replay", restored.entries.len().into()),
             ("revision", opened.store.revision().into()),
