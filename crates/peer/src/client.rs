@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// Limit of the bytes of an answer.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// How long the receiver of a long body may take nothing of it, because its disk takes nothing.
+const DISK_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Why a call has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -164,7 +166,7 @@ impl Connection {
     }
 
     /// Sends a request whose body of `length` bytes comes in pieces, and waits for the answer to it, at most `patience` after the last
-    /// piece. A piece that is an error breaks the request off.
+    /// piece or interim answer. A piece may wait for [`DISK_PATIENCE`]; one that is an error breaks the request off.
     pub(crate) fn exchange_pieces(
         mut self,
         request: &Request<()>,
@@ -173,6 +175,7 @@ impl Connection {
         patience: Duration,
     ) -> Result<Response<Vec<u8>>, Error> {
         let mut exchange = || {
+            self.wire.set_write_timeout(DISK_PATIENCE)?;
             self.wire.write_all(&head::write_request_of(request, &self.host, length))?;
             while let Some(piece) = next()? {
                 self.wire.write_all(&piece)?;

@@ -35,8 +35,8 @@ pub trait Handler: Send + Sync {
     fn snapshot_sent(&self, id: u64, ok: bool);
     /// A peer offers a snapshot, described by `checkpoint`; returns why it is not wanted, or takes it piece by piece.
     fn intake(&self, from: u64, checkpoint: &[u8]) -> Result<Box<dyn Intake>, String>;
-    /// A member of etcd sends a snapshot; returns why it is not wanted, or takes it.
-    fn image(&self, from: u64, snapshot: &SnapshotMetadata) -> Result<Box<dyn Image>, String>;
+    /// A member of etcd sends a snapshot, and can be asked at `urls`; returns why it is not wanted, or takes it.
+    fn image(&self, from: u64, urls: Vec<String>, snapshot: &SnapshotMetadata) -> Result<Box<dyn Image>, String>;
     /// The use of the log's memory.
     fn log_usage(&self) -> LogUsage;
     /// The state of a member, as far as this one knows.

@@ -32,6 +32,11 @@ impl Wire {
         Ok(Wire { stream, received: BytesMut::new(), scratch: vec![0; READ_BYTES].into() })
     }
 
+    /// Lets writes make no progress for longer: the other side may wait for its disk.
+    pub(crate) fn set_write_timeout(&self, timeout: Duration) -> io::Result<()> {
+        self.stream.set_write_timeout(Some(timeout))
+    }
+
     /// The connection itself, once HTTP is over.
     pub(crate) fn into_stream(self) -> Stream {
         self.stream

@@ -1,11 +1,11 @@
 //! Taking the snapshot of a leader that is etcd: its message and a database image, in one body.
 
-use super::receive::{Answered, busy, carry_out, checked};
+use super::receive::{Answered, PROGRESS, busy, carry_out, checked, urls};
 use crate::answers::{forbidden, refusal};
 use crate::body::Body;
 use crate::fault::Fault;
 use crate::head::RequestHead;
-use crate::identity::{self, SERVER_FROM};
+use crate::identity::{self, CAIRN, SERVER_FROM};
 use crate::rejection::rejected;
 use crate::sender::note_sender;
 use crate::shared::Shared;
@@ -71,7 +71,7 @@ pub(super) fn receive(
         Ok(Ok(refusal(StatusCode::INTERNAL_SERVER_ERROR, format!("failed to save KV snapshot ({error})"))))
     };
     let metadata = message.snapshot.as_ref().and_then(|snapshot| snapshot.metadata.clone()).unwrap_or_default();
-    let mut image = match shared.handler.image(from, &metadata) {
+    let mut image = match shared.handler.image(from, urls(shared, headers, from), &metadata) {
         Ok(image) => image,
         Err(error) => return failed(error),
     };
@@ -84,7 +84,15 @@ pub(super) fn receive(
         }
     }
     let yield_cpu = shared.yield_cpu;
-    // Nothing is said meanwhile: clients of Go take five interim answers at most.
+    let ImageBody { wire, .. } = body;
+    let is_cairn = headers.contains_key(&CAIRN);
+    let tell_progress = move || {
+        // A member of etcd is told nothing: clients of Go take five interim answers at most.
+        if is_cairn {
+            // If the sender is gone, the image is installed all the same.
+            let _ = wire.write_all(PROGRESS);
+        }
+    };
     Ok(Ok(carry_out(
         shared,
         from,
@@ -93,7 +101,7 @@ pub(super) fn receive(
             yield_cpu();
             image.install(message)
         },
-        || {},
+        tell_progress,
     )))
 }
 

@@ -28,6 +28,9 @@ use telemetry::logging::{self, Value};
 const ANNOUNCEMENT_BYTES_MAX: usize = 128 << 20;
 /// How often the sender is told that the transfer continues.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+/// What it is told.
+pub(super) const PROGRESS: &[u8] = b"HTTP/1.1 102 Processing\r\n\r\n";
+
 /// `POST /cairn/snapshot`: another member of Cairn's.
 pub(crate) fn receive(shared: &Arc<Shared>, wire: &mut Wire, head: &RequestHead, address: &str) -> Result<Next, Fault> {
     let headers = head.request.headers();
@@ -143,7 +146,7 @@ fn transfer(
     };
     let tell_progress = || {
         // If the sender is gone it cannot be fetched from either; the transfer finds out by itself.
-        let _ = wire.write_all(b"HTTP/1.1 102 Processing\r\n\r\n");
+        let _ = wire.write_all(PROGRESS);
     };
     Ok(carry_out(shared, from, turn, move || install(&fetch, message, &checkpoint), tell_progress))
 }
@@ -204,7 +207,7 @@ pub(super) fn carry_out(
 }
 
 /// The sender's URLs: those of the membership, or those that it names itself.
-fn urls(shared: &Shared, headers: &HeaderMap, from: u64) -> Vec<String> {
+pub(super) fn urls(shared: &Shared, headers: &HeaderMap, from: u64) -> Vec<String> {
     let known = shared.peer(from).map(|peer| peer.urls.list()).filter(|list| !list.is_empty());
     let list = known.unwrap_or_else(|| identity::text(headers, &PEER_URLS).unwrap_or_default().to_string());
     list.split(',').filter(|url| Address::parse(url).is_ok()).map(str::to_string).collect()

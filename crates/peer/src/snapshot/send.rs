@@ -18,7 +18,7 @@ use telemetry::logging::{self, Value};
 /// A receiver that is silent for this long counts as gone; it reports every second.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A member of etcd says nothing until it has written and synced all of an image.
+/// A member of etcd says nothing until it has written and synced all of an image. One of Cairn's says every second that it goes on.
 const IMAGE_PATIENCE: Duration = Duration::from_secs(300);
 
 /// Sends a snapshot on a thread of its own.

@@ -8,11 +8,13 @@ use contain::lock;
 use std::io::Write as _;
 use std::net::Shutdown;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// An image in memory.
 struct InMemory {
     bytes: Vec<u8>,
     bytes_max: usize,
+    takes: Duration,
     recorder: Arc<Recorder>,
 }
 
@@ -23,6 +25,7 @@ impl Image for InMemory {
     }
 
     fn install(self: Box<Self>, message: Message) -> Result<(), String> {
+        std::thread::sleep(self.takes);
         lock(&self.recorder.seen).installed.push((message, self.bytes));
         Ok(())
     }
@@ -30,11 +33,17 @@ impl Image for InMemory {
 
 /// A member with a peer 2 that is etcd, and takes images of so many bytes.
 fn site(bytes_max: usize) -> Site {
+    site_that_takes(bytes_max, Duration::ZERO)
+}
+
+/// The same, which takes so long to install one.
+fn site_that_takes(bytes_max: usize, takes: Duration) -> Site {
     let site = Site::new(1);
     site.peers.set(2, vec!["http://127.0.0.1:1".into()]);
     let recorder = site.recorder.clone();
     let open = move || {
-        let image: Box<dyn Image> = Box::new(InMemory { bytes: Vec::new(), bytes_max, recorder: recorder.clone() });
+        let recorder = recorder.clone();
+        let image: Box<dyn Image> = Box::new(InMemory { bytes: Vec::new(), bytes_max, takes, recorder });
         Ok(image)
     };
     *lock(&site.recorder.image_opener) = Some(Box::new(open));
@@ -80,6 +89,19 @@ fn a_members_image_is_installed() {
         assert!(bytes == image, "{} bytes", bytes.len());
         let snapshot = message.snapshot.expect("kept");
         assert_eq!((snapshot.metadata.expect("kept").index(), snapshot.data), (9, None));
+    }
+}
+
+/// A sender of Cairn's is told that the work goes on, so that it waits for as long as that takes; one of etcd's is not.
+#[test]
+fn only_members_of_cairn_are_told_of_progress() {
+    let a = site_that_takes(usize::MAX, Duration::from_millis(2500));
+    let body = body(&snapshot(MessageType::MsgSnap, 2, 1), &[7; 1000]);
+    for (header, interim) in [("", 0), ("X-Cairn-Peer: 1\r\n", 2)] {
+        let more = format!("Content-Length: {}\r\n{header}", body.len());
+        let answer = a.raw(&[request("POST /raft/snapshot", &more).as_bytes(), &body].concat());
+        assert_eq!(answer.matches("HTTP/1.1 102 ").count(), interim, "{answer}");
+        assert!(answer.contains("HTTP/1.1 204 "), "{answer}");
     }
 }
 

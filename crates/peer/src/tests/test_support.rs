@@ -94,7 +94,7 @@ impl Handler for Recorder {
         lock(&self.opener).as_ref().map_or_else(|| Err("no room".into()), |open| open(checkpoint))
     }
 
-    fn image(&self, _: u64, _: &SnapshotMetadata) -> Result<Box<dyn Image>, String> {
+    fn image(&self, _: u64, _: Vec<String>, _: &SnapshotMetadata) -> Result<Box<dyn Image>, String> {
         lock(&self.image_opener).as_ref().map_or_else(|| Err("no space".into()), |open| open())
     }
 

@@ -62,6 +62,10 @@ pub struct Metrics {
     pub(crate) messages_refused: AtomicU64,
     /// Raft messages that claim, without proving it, that this member's log lost entries.
     pub(crate) claims_refused: AtomicU64,
+    /// Databases of etcd members whose hash was another than the sender's.
+    pub(crate) images_that_differ: AtomicU64,
+    /// Databases of etcd members for which the sender's hash could not be had.
+    pub(crate) images_not_compared: AtomicU64,
     /// Read indexes that nobody answered in time.
     pub slow_read_indexes: AtomicU64,
     /// Read indexes that a change of leader made void.

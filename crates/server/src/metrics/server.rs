@@ -68,6 +68,14 @@ pub(super) fn write(page: &mut Page, node: &Node) {
     for (reason, count) in [("malformed", &metrics.messages_refused), ("lost-log-claim", &metrics.claims_refused)] {
         page.labelled("cairn_raft_messages_refused_total", &[("reason", reason)], load(count));
     }
+    page.family(
+        "cairn_images_refused_total",
+        "counter",
+        "Databases of etcd members that were not installed, by reason: the hash differs from the sender's, or could not be compared.",
+    );
+    for (reason, count) in [("differs", &metrics.images_that_differ), ("not-compared", &metrics.images_not_compared)] {
+        page.labelled("cairn_images_refused_total", &[("reason", reason)], load(count));
+    }
     page.family("cairn_build_info", "gauge", "Cairn's own version.");
     page.labelled("cairn_build_info", &[("version", version::CAIRN)], 1);
     metrics.clients.write(page);

@@ -2,6 +2,7 @@
 
 use super::Node;
 use super::peer_handler::install;
+use crate::cluster::corruption::{self, Unequal};
 use crate::yield_cpu;
 use api::limits::SNAPSHOT_READ_BYTES_MAX;
 use api::raftpb::{Message, SnapshotMetadata};
@@ -11,6 +12,7 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 use telemetry::logging::{self, Value};
 
@@ -23,6 +25,8 @@ const FREE_BYTES_MIN: u64 = 256 << 20;
 pub(super) struct ReceivingImage {
     node: Arc<Node>,
     from: u64,
+    /// Where the sender can be asked.
+    urls: Vec<String>,
     began: Instant,
     dir: PathBuf,
     /// None once all of it has come.
@@ -43,13 +47,14 @@ fn dir_in(data_dir: &std::path::Path) -> PathBuf {
 
 impl ReceivingImage {
     /// Begins with an empty file. There is one at a time.
-    pub(super) fn begin(node: Arc<Node>, from: u64) -> Result<ReceivingImage, String> {
+    pub(super) fn begin(node: Arc<Node>, from: u64, urls: Vec<String>) -> Result<ReceivingImage, String> {
         let dir = dir_in(&node.config.data_dir);
         remove_leftovers(&node.config.data_dir);
         let told = |error: std::io::Error| format!("cannot write `{}`: {error}", dir.display());
         fs::create_dir(&dir).map_err(told)?;
         let file = File::create(dir.join("db")).map_err(told)?;
-        let image = ReceivingImage { node, from, began: Instant::now(), dir, file: Some(file), bytes: 0, looked_at: 0 };
+        let began = Instant::now();
+        let image = ReceivingImage { node, from, urls, began, dir, file: Some(file), bytes: 0, looked_at: 0 };
         image.check_space(0)?;
         Ok(image)
     }
@@ -113,6 +118,27 @@ impl Image for ReceivingImage {
 }
 
 impl ReceivingImage {
+    /// Refuses a store whose history is not the sender's ([ADR 0009](../../../../docs/adr/0009-comparing-an-image.md)).
+    fn compare(&self, staged: &store::Store) -> Result<(), String> {
+        let Err(unequal) = corruption::compare_image(&self.node, self.from, &self.urls, staged) else { return Ok(()) };
+        let metrics = &self.node.metrics;
+        let counter = match unequal {
+            Unequal::Differs { .. } => &metrics.images_that_differ,
+            Unequal::NotCompared(_) => &metrics.images_not_compared,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        logging::warn(
+            "refused the database of an etcd member: it is not proven to have the sender's history",
+            &[
+                ("from", Value::Shown(&format_args!("{:x}", self.from))),
+                ("revision", staged.revision().into()),
+                ("compact-revision", staged.compact_revision().into()),
+                ("error", Value::Shown(&unequal)),
+            ],
+        );
+        Err(unequal.to_string())
+    }
+
     /// Makes a store of the image, and takes all of it as if another member sent it.
     fn intake(&mut self, metadata: &SnapshotMetadata) -> Result<(store::Intake, i64), String> {
         // The copy need not survive anything: what is received from it is checked and synced.
@@ -131,6 +157,7 @@ impl ReceivingImage {
             ..store::Options::default()
         };
         let mut opened = store::open(disk, &dir, options).map_err(|error| error.to_string())?;
+        self.compare(&opened.store)?;
         let export = opened.applier.export();
         self.check_space(export.segment_bytes())?;
         let checkpoint = export.checkpoint().map_err(|error| error.to_string())?;

@@ -87,13 +87,13 @@ impl Handler for Link {
         Ok(Box::new(Receiving { node, intake }))
     }
 
-    fn image(&self, from: u64, snapshot: &SnapshotMetadata) -> Result<Box<dyn Image>, String> {
+    fn image(&self, from: u64, urls: Vec<String>, snapshot: &SnapshotMetadata) -> Result<Box<dyn Image>, String> {
         let node = self.node.upgrade().ok_or("the member stops")?;
         let applied = node.status.applied();
         if snapshot.index() <= applied {
             return Err(format!("it ends at entry {}, and this member has applied entry {applied}", snapshot.index()));
         }
-        Ok(Box::new(ReceivingImage::begin(node, from)?))
+        Ok(Box::new(ReceivingImage::begin(node, from, urls)?))
     }
 
     fn log_usage(&self) -> LogUsage {

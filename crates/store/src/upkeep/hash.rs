@@ -184,6 +184,24 @@ impl Store {
         Ok(self.answer(hash))
     }
 
+    /// The hash at the current revision, which it would be if the history were compacted to `compact_revision`; `None` if it is
+    /// compacted further already. Members that have compacted to different revisions can be compared by it. Reads everything.
+    pub fn hash_kv_compacted(&self, compact_revision: i64) -> Option<u32> {
+        let index = read(&self.index);
+        let (current, own) = (self.revision(), self.compact_revision());
+        if !(own..=current).contains(&compact_revision) {
+            return None;
+        }
+        let _pin = self.pins.pin(own);
+        drop(index);
+        let mut hasher = Hasher::new(compact_revision, current, Purpose::Request);
+        loop {
+            if let Some(hash) = hasher.step(self, SLICE_BYTES) {
+                return Some(hash.hash);
+            }
+        }
+    }
+
     /// The hashes of the last compactions, newest first.
     pub fn compaction_hashes(&self) -> Vec<HashKvResponse> {
         let mut hashes = lock(&self.hashes.hashes).clone();

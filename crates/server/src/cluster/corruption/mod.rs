@@ -1,12 +1,15 @@
 //! Comparing the members' data. Members apply the same log, so they have the same hash at a revision; a member with another hash has lost
 //! or changed something that no checksum caught.
 //!
-//! `initial` compares before a member serves, `periodic` compares everything now and then, `compaction` what each compaction left.
+//! `initial` compares before a member serves, `periodic` compares everything now and then, `compaction` what each compaction left, and
+//! `image` the database of an etcd member before it is installed.
 
 mod compaction;
+mod image;
 mod initial;
 mod periodic;
 
+pub(crate) use image::{Unequal, compare as compare_image};
 pub use initial::Inconsistent;
 pub(crate) use initial::check as check_initial;
 
