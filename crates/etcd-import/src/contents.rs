@@ -6,6 +6,7 @@ use api::Message;
 use api::authpb::{Role, User};
 use api::etcdserverpb::{AlarmMember, DowngradeInfo};
 use api::leasepb::Lease;
+use api::limits::{SNAPSHOT_ALARMS_MAX, SNAPSHOT_LISTED_LEASES_MAX, SNAPSHOT_MEMBERS_MAX};
 use api::raftpb::ConfState;
 use bytes::Bytes;
 use serde::Deserialize;
@@ -13,8 +14,15 @@ use std::collections::BTreeMap;
 use store::Member;
 use store::checkpoint::Checkpoint;
 
-/// Bytes of a bucket of settings, all of which is kept in memory. etcd keeps some dozens of bytes there.
+/// Bytes of a bucket that is kept in memory, apart from leases. etcd keeps some dozens of bytes of settings; of users and roles, 16 MiB
+/// are a hundred thousand.
 const TABLE_BYTES_MAX: usize = 16 << 20;
+/// Rows of a bucket of settings.
+const TABLE_ROWS_MAX: usize = 10_000;
+/// Leases: 24 bytes of memory each.
+const LEASES_MAX: usize = SNAPSHOT_LISTED_LEASES_MAX;
+/// Members that are no more: 8 bytes of memory each.
+const REMOVED_MAX: usize = 1 << 20;
 
 /// Everything in a database but the changes to keys.
 #[derive(Clone, Debug, Default)]
@@ -94,10 +102,13 @@ impl Database {
             }
         }
         self.walk("lease", &mut |_, value| {
+            if contents.leases.len() >= LEASES_MAX {
+                return Err(Error::contents("lease", format!("it has more than {LEASES_MAX} leases")));
+            }
             contents.leases.push(decode("lease", value)?);
             Ok(())
         })?;
-        self.walk("alarm", &mut |key, _| {
+        self.rows("alarm", SNAPSHOT_ALARMS_MAX, &mut |key, _| {
             contents.alarms.push(decode("alarm", key)?);
             Ok(())
         })?;
@@ -113,11 +124,11 @@ impl Database {
             let Downgrade { target_version, enabled } = parse("cluster", json)?;
             contents.downgrade = enabled.then_some(DowngradeInfo { enabled, target_version });
         }
-        self.walk("members", &mut |_, value| {
+        self.rows("members", SNAPSHOT_MEMBERS_MAX, &mut |_, value| {
             contents.members.push(parse("members", value)?);
             Ok(())
         })?;
-        self.walk("members_removed", &mut |key, _| {
+        self.rows("members_removed", REMOVED_MAX, &mut |key, _| {
             let id = std::str::from_utf8(key).ok().and_then(|key| u64::from_str_radix(key, 16).ok());
             contents.removed.push(id.ok_or_else(|| Error::contents("members_removed", "a key that is no id"))?);
             Ok(())
@@ -129,11 +140,11 @@ impl Database {
         let enabled = auth.get(&b"authEnabled"[..]).is_some_and(|value| value == &[1]);
         let revision = number(&auth, "auth", "authRevision")?.unwrap_or(1);
         let (mut users, mut roles): (Vec<User>, Vec<Role>) = (Vec::new(), Vec::new());
-        self.walk("authUsers", &mut |_, value| {
+        self.rows("authUsers", usize::MAX, &mut |_, value| {
             users.push(decode("authUsers", value)?);
             Ok(())
         })?;
-        self.walk("authRoles", &mut |_, value| {
+        self.rows("authRoles", usize::MAX, &mut |_, value| {
             roles.push(decode("authRoles", value)?);
             Ok(())
         })?;
@@ -145,14 +156,29 @@ impl Database {
     /// A bucket of a few rows.
     fn table(&self, name: &str) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Error> {
         let mut rows = BTreeMap::new();
-        let mut room = TABLE_BYTES_MAX;
-        self.walk(name, &mut |key, value| {
-            let left = room.checked_sub(key.len()).and_then(|left| left.checked_sub(value.len()));
-            room = left.ok_or_else(|| Error::contents(name, "it has more in it than etcd keeps there"))?;
+        self.rows(name, TABLE_ROWS_MAX, &mut |key, value| {
             rows.insert(key.to_vec(), value.to_vec());
             Ok(())
         })?;
         Ok(rows)
+    }
+
+    /// Goes through a bucket that is kept in memory: of so many rows at most, and of [`TABLE_BYTES_MAX`].
+    fn rows(
+        &self,
+        name: &str,
+        rows_max: usize,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let (mut bytes_left, mut rows_left) = (TABLE_BYTES_MAX, rows_max);
+        self.walk(name, &mut |key, value| {
+            let left = bytes_left.checked_sub(key.len()).and_then(|left| left.checked_sub(value.len()));
+            let too_large = || format!("it has more than {TABLE_BYTES_MAX} bytes");
+            bytes_left = left.ok_or_else(|| Error::contents(name, too_large()))?;
+            let too_many = || format!("it has more than {rows_max} rows");
+            rows_left = rows_left.checked_sub(1).ok_or_else(|| Error::contents(name, too_many()))?;
+            visit(key, value)
+        })
     }
 }
 

@@ -20,6 +20,10 @@ const DEPTH_MAX: usize = 64;
 const RUN_BYTES_MAX: u64 = 2 << 30;
 /// Bytes of the branches on the way from the root to a leaf. Those of etcd are single pages, but for keys of kilobytes.
 const WAY_BYTES_MAX: u64 = 64 << 20;
+/// Buckets of a database; etcd has a dozen.
+const BUCKETS_MAX: usize = 1000;
+/// Bytes of their names and of those that are kept beside their names.
+const BUCKETS_BYTES_MAX: usize = 16 << 20;
 /// How often a lock is asked for.
 const LOCK_STEP: Duration = Duration::from_millis(50);
 
@@ -102,10 +106,13 @@ impl Db {
     pub fn buckets(&self) -> Result<Vec<Bucket>, Error> {
         let mut buckets = Vec::new();
         let mut walk = self.begin();
+        let mut room = BUCKETS_BYTES_MAX;
         walk.tree(self.meta.root, 0, WAY_BYTES_MAX, &mut |name, value, is_bucket| {
             if !is_bucket {
                 return Err("a value where buckets are expected".into());
             }
+            let left = room.checked_sub(name.len()).and_then(|left| left.checked_sub(value.len()));
+            room = left.filter(|_| buckets.len() < BUCKETS_MAX).ok_or("there are more buckets than etcd ever has")?;
             let root = match page::bucket(value)? {
                 (0, rest) if rest.len() > page::PAGE_BYTES_MAX => {
                     return Err("a bucket in it is longer than a page".into());
