@@ -8,7 +8,7 @@ use crate::options::Options;
 use crate::read::{Allowance, Kvs, Plan, RangeAnswer, ReadView, Selected, Unpublished, Unread, View, read_revision};
 use crate::snapshot::transfer::Shelf;
 use crate::state::auth::Auth;
-use crate::state::{Alarms, Leases, Members};
+use crate::state::{Alarms, Leases, Members, is_known_alarm};
 use crate::types::Loc;
 use crate::upkeep::checkpoint::Checkpoints;
 use crate::upkeep::{HashCache, Maintenance, Pins};
@@ -193,18 +193,19 @@ impl Store {
         self.segments.live_bytes().saturating_add(leases).saturating_add(alarms)
     }
 
-    /// Refuses an alarm of an invented member, before it is proposed, if there are many already: they would stay for good, and are in
+    /// Refuses an alarm of an invented member or kind, before it is proposed, if there are many already: they would stay for good, and are in
     /// every checkpoint. As etcd, members apply what was proposed.
     pub fn alarm_check(&self, request: &AlarmRequest) -> Result<(), Error> {
         if request.action != AlarmAction::Activate as i32 {
             return Ok(());
         }
         let members = read(&self.members);
-        if members.members.contains_key(&request.member_id) {
+        let is_real = |id: u64, kind: i32| members.members.contains_key(&id) && is_known_alarm(kind);
+        if is_real(request.member_id, request.alarm) {
             return Ok(());
         }
         let on = read(&self.alarms).list(AlarmType::None as i32);
-        let invented = on.iter().filter(|alarm| !members.members.contains_key(&alarm.member_id)).count();
+        let invented = on.iter().filter(|alarm| !is_real(alarm.member_id, alarm.alarm)).count();
         if invented >= NON_MEMBER_ALARMS_MAX { Err(Error::TooManyAlarms) } else { Ok(()) }
     }
 

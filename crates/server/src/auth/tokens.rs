@@ -178,11 +178,11 @@ impl Tokens {
     }
 }
 
-/// The index of the entry that handed a token out, which the token ends with.
+/// The index of the entry that handed a token out: the token ends with that of the entry before it.
 fn index(token: &[u8]) -> Option<u64> {
     let token = std::str::from_utf8(token).ok()?;
     let (_, index) = token.split_once('.')?;
-    index.parse().ok()
+    index.parse().ok().map(|index: u64| index.saturating_add(1))
 }
 
 #[cfg(test)]
@@ -208,8 +208,8 @@ mod tests {
     #[test]
     fn tokens_of_later_entries_are_waited_for() {
         let tokens = Tokens::new(Duration::from_secs(10));
-        assert_eq!(tokens.find(b"abc.7", 6, 0), Found::Later);
-        assert_eq!(tokens.find(b"abc.7", 7, 0), Found::Nowhere);
+        assert_eq!(tokens.find(b"abc.7", 7, 0), Found::Later);
+        assert_eq!(tokens.find(b"abc.7", 8, 0), Found::Nowhere);
         assert_eq!(tokens.find(b"abc.18446744073709551615", 7, 0), Found::Later);
         for nonsense in [&b""[..], b".", b"abc", b"abc.-1", b"abc.x", b"\xff.9", b"abc.99999999999999999999999"] {
             assert_eq!(tokens.find(nonsense, 7, 0), Found::Nowhere);

@@ -90,7 +90,7 @@ impl Applier {
     }
 
     /// Whether the author of an entry may have what it asks for. Asked before it was proposed too, but users and permissions may
-    /// have changed since.
+    /// have changed since. This is exactly what etcd's members ask when they apply an entry: members of both kinds apply one log.
     fn permit(&self, author: &Author, command: &Command) -> Result<(), Error> {
         if !self.store.auth.is_enabled() {
             return Ok(());
@@ -100,16 +100,18 @@ impl Applier {
             Command::Put(request) => Ask::Put(request),
             Command::DeleteRange(request) => Ask::DeleteRange(request),
             Command::Txn(request) => Ask::Txn(request),
-            Command::Compaction(_) => Ask::Root,
             Command::LeaseRevoke(request) => Ask::Lease(request.id),
-            // Its password was checked under this revision.
-            Command::Auth(AuthChange::Authenticate(_)) if author.revision < self.store.auth.revision() => {
+            // Its password was checked under this revision. etcd's members do not write one.
+            Command::Auth(AuthChange::Authenticate(_))
+                if author.revision != 0 && author.revision < self.store.auth.revision() =>
+            {
                 return Err(Error::AuthOldRevision);
             }
             Command::Auth(AuthChange::Authenticate(_)) => return Ok(()),
             Command::Auth(_) => Ask::Root,
-            // Members ask for these themselves, or permit them before.
-            Command::LeaseGrant { .. }
+            // Members ask for these themselves, or permit them before. A member of etcd that compacts by itself names no user.
+            Command::Compaction(_)
+            | Command::LeaseGrant { .. }
             | Command::LeaseCheckpoint(_)
             | Command::Alarm(_)
             | Command::ClusterVersion(_)

@@ -5,7 +5,7 @@ pub(crate) mod auth;
 mod leases;
 mod members;
 
-pub(crate) use alarms::Alarms;
+pub(crate) use alarms::{Alarms, is_known as is_known_alarm};
 pub use leases::{Lease, Leases};
 pub(crate) use leases::{LeaseCapture, Reach};
 pub use members::{ConfChangeContext, Downgrade, Member, Members};

@@ -81,8 +81,11 @@ impl AuthState {
             Change::RoleGrantPermission(request) => self.grant(&request)?,
             Change::RoleRevokePermission(request) => {
                 let role = self.roles.get_mut(&request.role).ok_or(Error::RoleNotFound)?;
-                let at = position(role, &request.key, &request.range_end).ok_or(Error::PermissionNotGranted)?;
-                Arc::make_mut(role).key_permission.remove(at);
+                let is_other = |perm: &Permission| perm.key != request.key || perm.range_end != request.range_end;
+                if role.key_permission.iter().all(is_other) {
+                    return Err(Error::PermissionNotGranted);
+                }
+                Arc::make_mut(role).key_permission.retain(is_other);
             }
         }
         self.revision += 1;
@@ -106,7 +109,11 @@ impl AuthState {
         if !self.users.contains_key(&request.name) {
             return Err(Error::AuthFailed);
         }
-        Ok(AuthEvent::Token { user: request.name, token: format!("{}.{index}", request.simple_token) })
+        // Members of etcd name the entry before this one: the last that they have finished.
+        Ok(AuthEvent::Token {
+            user: request.name,
+            token: format!("{}.{}", request.simple_token, index.saturating_sub(1)),
+        })
     }
 
     fn add_user(&mut self, request: AuthUserAddRequest) -> Result<(), Error> {
@@ -148,7 +155,8 @@ impl AuthState {
         Ok(())
     }
 
-    /// The same range again takes the new kind.
+    /// The same range again takes the new kind. As with etcd, only the first of those ranges is found that begin at the same key;
+    /// another one is there twice afterwards, and counts with both kinds.
     fn grant(&mut self, request: &AuthRoleGrantPermissionRequest) -> Result<(), Error> {
         let permission = request.perm.as_ref().ok_or(Error::PermissionNotGiven)?;
         let (key, end) = (&permission.key[..], &permission.range_end[..]);
@@ -191,9 +199,9 @@ fn hash(encoded: &str, no_password: bool) -> Result<Bytes, Error> {
     super::base64::decode(encoded).map(Bytes::from).ok_or(Error::AuthFailed)
 }
 
-/// Where a role has the permission for exactly this range.
+/// Where a role has the permission for exactly this range, if it is the first that begins there.
 pub(super) fn position(role: &Role, key: &[u8], range_end: &[u8]) -> Option<usize> {
-    let from = role.key_permission.partition_point(|other| other.key[..] < *key);
-    let mut same = role.key_permission[from..].iter().take_while(|other| other.key[..] == *key);
-    same.position(|other| other.range_end[..] == *range_end).map(|at| from + at)
+    let at = role.key_permission.partition_point(|other| other.key[..] < *key);
+    let first = role.key_permission.get(at)?;
+    (first.key[..] == *key && first.range_end[..] == *range_end).then_some(at)
 }

@@ -76,10 +76,17 @@ impl Auth {
         Some(permissions)
     }
 
-    /// Decides what an entry asks for on behalf of its author.
+    /// Decides what an entry asks for on behalf of its author, as etcd's members do. Changes of users are decided by who is an administrator
+    /// now; what is about keys also by the auth revision under which it was proposed.
     pub(crate) fn decide(&self, author: &Author, ask: Ask<'_>, leases: &Leases) -> Result<(), Error> {
         if !self.is_enabled() {
             return Ok(());
+        }
+        match ask {
+            Ask::Root => return self.decide_root(author),
+            // A lease without keys is nobody's, and administrators may end all of them.
+            Ask::Lease(id) if leases.attached(id).0 == 0 || self.decide_root(author).is_ok() => return Ok(()),
+            _ => {}
         }
         if author.user.is_empty() {
             return if ask.is_for_all() { Ok(()) } else { Err(Error::UserEmpty) };
@@ -88,6 +95,14 @@ impl Auth {
             return Err(Error::AuthOldRevision);
         }
         self.permissions(&author.user).ok_or(Error::PermissionDenied)?.decide(ask, leases)
+    }
+
+    fn decide_root(&self, author: &Author) -> Result<(), Error> {
+        if author.user.is_empty() {
+            return Err(Error::UserEmpty);
+        }
+        let permissions = self.permissions(&author.user).ok_or(Error::UserNotFound)?;
+        if permissions.is_root { Ok(()) } else { Err(Error::PermissionDenied) }
     }
 
     /// Does what the entry at `index` says.

@@ -126,14 +126,16 @@ proptest! {
     #[test]
     fn agrees_with_the_model(granted in granted(), op in op()) {
         let is_valid = |(_, from, to): &&(i32, Vec<u8>, Vec<u8>)| !KeyRange::new(from, to).is_empty();
-        // The same range again in the same role takes the new kind: the model keeps to the last.
-        type Permission = (i32, Vec<u8>, Vec<u8>);
-        let mut kept: Vec<(usize, Permission)> = Vec::new();
+        // The same range again in the same role takes the new kind, if it is the first one that begins there.
+        let mut kept: [Vec<(i32, Vec<u8>, Vec<u8>)>; 2] = [Vec::new(), Vec::new()];
         for (number, one) in granted.iter().enumerate().filter(|(_, one)| is_valid(one)) {
-            kept.retain(|(role, other)| *role != number % 2 || (&other.1, &other.2) != (&one.1, &one.2));
-            kept.push((number % 2, one.clone()));
+            let role = &mut kept[number % 2];
+            match role.iter_mut().find(|other| other.1 == one.1) {
+                Some(first) if first.2 == one.2 => first.0 = one.0,
+                _ => role.push(one.clone()),
+            }
         }
-        let valid: Vec<_> = kept.into_iter().map(|(_, one)| one).collect();
+        let valid = kept.concat();
         let (auth, leases) = (auth(&granted), leases());
         let txn = TxnRequest { success: vec![op.clone()], ..Default::default() };
         let author = Author { user: "ann".into(), revision: auth.revision() };
@@ -195,6 +197,55 @@ fn leases_are_judged_by_all_their_keys() {
     assert!(may(&[(writes, "ab", "\0")], Ask::Lease(2)) && !may(&[(writes, "ab", "\0")], Ask::Lease(1)));
     assert!(!may(&[(writes, "ab", "c")], Ask::Lease(2)) && !may(&[(writes, "ab", "\0")], Ask::LeaseKeys(2)));
     assert!(may(&[], Ask::LeaseKeys(3)) && may(&[], Ask::Lease(3)) && !may(&[], Ask::AllLeases));
+}
+
+/// What etcd's members decide when they apply an entry.
+#[test]
+fn entries_are_judged_as_etcd_judges_them() {
+    let (auth, leases) = (auth(&[(1, b"a".to_vec(), Vec::new())]), leases());
+    let author = |user: &str, revision| Author { user: user.into(), revision };
+    let now = auth.revision();
+    // Users are changed by whoever is an administrator now, whatever has changed since the entry was proposed.
+    assert_eq!(auth.decide(&author(ROOT, 1), Ask::Root, &leases), Ok(()));
+    assert_eq!(auth.decide(&author("ann", now), Ask::Root, &leases), Err(Error::PermissionDenied));
+    assert_eq!(auth.decide(&author("bob", now), Ask::Root, &leases), Err(Error::UserNotFound));
+    assert_eq!(auth.decide(&Author::nobody(), Ask::Root, &leases), Err(Error::UserEmpty));
+    // `a` is on the first lease, `ab` and `c` on the second, nothing on the third; there is no fourth.
+    for id in [3, 4] {
+        assert_eq!(auth.decide(&Author::nobody(), Ask::Lease(id), &leases), Ok(()));
+        assert_eq!(auth.decide(&author("bob", 1), Ask::Lease(id), &leases), Ok(()));
+    }
+    assert_eq!(auth.decide(&Author::nobody(), Ask::Lease(1), &leases), Err(Error::UserEmpty));
+    assert_eq!(auth.decide(&author("ann", now), Ask::Lease(1), &leases), Ok(()));
+    assert_eq!(auth.decide(&author("ann", now - 1), Ask::Lease(1), &leases), Err(Error::AuthOldRevision));
+    assert_eq!(auth.decide(&author("ann", now), Ask::Lease(2), &leases), Err(Error::PermissionDenied));
+    assert_eq!(auth.decide(&author("bob", now), Ask::Lease(1), &leases), Err(Error::PermissionDenied));
+    assert_eq!(auth.decide(&author(ROOT, 1), Ask::Lease(2), &leases), Ok(()));
+}
+
+#[test]
+fn a_range_that_is_granted_again() {
+    let grants = |granted: &[(i32, &str, &str)]| {
+        let granted: Vec<_> =
+            granted.iter().map(|(kind, from, to)| (*kind, from.as_bytes().to_vec(), to.as_bytes().to_vec())).collect();
+        // Every second one is of the other role.
+        auth(&granted.iter().flat_map(|one| [one.clone(), one.clone()]).collect::<Vec<_>>())
+    };
+    let listed = |auth: &Auth| -> Vec<(i32, String)> {
+        let listed = auth.role("r0").unwrap().into_iter();
+        listed.map(|one| (one.perm_type, String::from_utf8(one.range_end.to_vec()).unwrap())).collect()
+    };
+    let auth = grants(&[(2, "a", "b"), (2, "a", "c"), (0, "a", "b")]);
+    assert_eq!(listed(&auth), [(0, "b".into()), (2, "c".into())]);
+    let auth = grants(&[(2, "a", "b"), (2, "a", "c"), (0, "a", "c")]);
+    assert_eq!(listed(&auth), [(2, "b".into()), (2, "c".into()), (0, "c".into())]);
+    let request = |range_end: &str| {
+        let (role, key, range_end) = ("r0".to_string(), "a".into(), range_end.as_bytes().to_vec().into());
+        Change::RoleRevokePermission(AuthRoleRevokePermissionRequest { role, key, range_end })
+    };
+    assert!(auth.change(1, request("c")).is_ok());
+    assert_eq!(listed(&auth), [(2, "b".into())]);
+    assert_eq!(auth.change(1, request("c")), Err(Error::PermissionNotGranted));
 }
 
 #[test]
