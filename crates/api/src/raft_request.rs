@@ -121,10 +121,13 @@ impl RaftRequest {
         if field > HEADER {
             varint::put_bytes(&mut data, field, request);
         }
-        if self == RaftRequest::LeaseGrant {
-            varint::put_number(&mut data, LEASE_TTL_IS_FINAL, 1);
-        }
         data
+    }
+
+    /// Adds to an encoded grant that its time is final. Only while every member is Cairn's: etcd's members raise it by their own flags,
+    /// and then all members are to do so.
+    pub fn mark_final(data: &mut Vec<u8>) {
+        varint::put_number(data, LEASE_TTL_IS_FINAL, 1);
     }
 
     /// What an entry asks for, from its first bytes.
@@ -194,13 +197,26 @@ mod tests {
         }
     }
 
+    /// etcd's members decode what ours propose, and write the same bytes: nothing of Cairn's own is among them.
+    #[test]
+    fn every_request_has_the_fields_of_etcd_alone() {
+        let header = RequestHeader { id: 7, username: "root".into(), auth_revision: 9 };
+        for request in RaftRequest::ALL {
+            let data = request.encode(&header, &[]);
+            let whole = InternalRaftRequest::decode(&data[..]).expect("a request of etcd's");
+            assert_eq!(whole.encode_to_vec(), data, "{request:?}");
+        }
+    }
+
     #[test]
     fn a_grant_says_that_its_time_is_final() {
         let grant = LeaseGrantRequest { ttl: 5, id: 7 };
         let header = RequestHeader { id: 9, ..Default::default() };
-        let data = RaftRequest::LeaseGrant.encode(&header, &grant.encode_to_vec());
-        // What others read is the same.
+        let mut data = RaftRequest::LeaseGrant.encode(&header, &grant.encode_to_vec());
         let whole = InternalRaftRequest { header: Some(header), lease_grant: Some(grant), ..Default::default() };
+        assert_eq!(InternalRaftRequest::decode(&data[..]), Ok(whole.clone()));
+        RaftRequest::mark_final(&mut data);
+        // What others read is the same.
         assert_eq!(InternalRaftRequest::decode(&data[..]), Ok(whole.clone()));
         assert_eq!(data.strip_prefix(&whole.encode_to_vec()[..]), Some(&[0x88, 0xe2, 0x09, 1][..]));
     }

@@ -11,6 +11,7 @@ use crate::timeouts::after;
 use api::Message as _;
 use api::raftpb::{Message, MessageType};
 use contain::lock;
+use std::borrow::Cow;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -95,7 +96,9 @@ impl Peer {
     pub(crate) fn send(&self, shared: &Shared, messages: &[Message]) {
         let mut links = lock(&self.links);
         let (mut sent_bytes, mut dropped) = (0_usize, 0_u64);
+        let is_cairn = self.is_cairn.load(Ordering::SeqCst);
         for message in messages.iter().filter(|message| message.to() == self.id) {
+            let message = &*if is_cairn { Cow::Borrowed(message) } else { without_our_own(message) };
             let kind = message.r#type();
             if kind == MessageType::MsgSnap {
                 continue;
@@ -314,6 +317,14 @@ fn flush(links: &mut [Option<Outgoing>; 2], shared: &Shared) -> [Option<io::Erro
         }
     }
     broken
+}
+
+/// A message as members of etcd write it: what Cairn's add goes to nobody who is not known to be one.
+fn without_our_own(message: &Message) -> Cow<'_, Message> {
+    if (message.commit_term, message.headroom, message.headroom_index) == (None, None, None) {
+        return Cow::Borrowed(message);
+    }
+    Cow::Owned(Message { commit_term: None, headroom: None, headroom_index: None, ..message.clone() })
 }
 
 #[cfg(test)]

@@ -85,6 +85,11 @@ impl Peers {
         self.shared.peer(id).and_then(|peer| peer.active_since())
     }
 
+    /// Whether the peer is known to be Cairn's: it has said so when it last dialled this member.
+    pub fn is_cairn(&self, id: u64) -> bool {
+        self.shared.peer(id).is_some_and(|peer| peer.is_cairn.load(Ordering::SeqCst))
+    }
+
     /// Ends the streams on which this peer sends, after a message that cannot be trusted. The peer is dialled again a
     /// little later.
     pub fn hang_up(&self, id: u64) {

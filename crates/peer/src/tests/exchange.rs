@@ -103,6 +103,29 @@ fn without_streams_messages_are_posted() {
     a.recorder.wait("an answer", |seen| seen.messages.len() == 1);
 }
 
+/// What is Cairn's own goes to members of Cairn only.
+#[test]
+fn own_fields_go_to_members_of_cairn() {
+    let (a, b) = (Site::new(1), Site::new(2));
+    let vote = api::raftpb::Message {
+        commit_term: Some(3),
+        headroom: Some(4),
+        headroom_index: Some(5),
+        ..message(MessageType::MsgVote, 1, 2, 1)
+    };
+    // It has not dialled this member yet: it may be etcd.
+    a.peers.set(2, vec![b.url.clone()]);
+    assert!(!a.peers.is_cairn(2) && !a.peers.is_cairn(9));
+    a.peers.send(std::slice::from_ref(&vote));
+    b.recorder.wait("a vote", |seen| seen.messages.len() == 1);
+    assert_eq!(lock(&b.recorder.seen).messages, [message(MessageType::MsgVote, 1, 2, 1)]);
+    a.meet(&b);
+    assert!(a.peers.is_cairn(2));
+    a.peers.send(std::slice::from_ref(&vote));
+    b.recorder.wait("another vote", |seen| seen.messages.len() == 2);
+    assert_eq!(lock(&b.recorder.seen).messages[1], vote);
+}
+
 #[test]
 fn all_urls_of_a_peer_are_tried() {
     let (a, b) = (Site::new(1), Site::new(2));

@@ -222,13 +222,22 @@ impl Node {
             return None;
         }
         let id = self.next_request.fetch_add(1, Ordering::Relaxed);
-        let data = entry::wrap(id, author, kind, request);
+        let mut data = entry::wrap(id, author, kind, request);
+        if kind == RaftRequest::LeaseGrant && self.are_all_cairn() {
+            RaftRequest::mark_final(&mut data);
+        }
         if data.len() > self.config.max_request_bytes {
             done.end(Err(Error::RequestTooLarge));
             return None;
         }
         self.metrics.proposals_pending.fetch_add(1, Ordering::Relaxed);
         Some(Proposal { id, data: data.into(), waiter: Waiter { done, class, since: Instant::now() }, term: None })
+    }
+
+    /// Whether every other member is known to run Cairn. One that is down since this member started is not.
+    fn are_all_cairn(&self) -> bool {
+        let mut others = self.store.members().members.into_keys().filter(|id| *id != self.member_id);
+        others.all(|id| self.peers.get().is_some_and(|peers| peers.is_cairn(id)))
     }
 
     fn enqueue(&self, proposal: Proposal) {
