@@ -43,7 +43,7 @@ func StartCluster(t testing.TB, kind Kind, size int, network Network, flags ...s
 		cluster.prepare(kind)
 	}
 	for _, member := range cluster.Members {
-		member.SetFlags(cluster.memberFlags("new")...)
+		member.SetFlags(cluster.MemberFlags("new")...)
 	}
 	cluster.RunAll()
 	return cluster
@@ -62,7 +62,9 @@ func (c *Cluster) prepare(kind Kind) *Server {
 	return server
 }
 
-func (c *Cluster) memberFlags(state string) []string {
+// MemberFlags are those of every member: who belongs to the cluster, and the
+// flags that it was started with.
+func (c *Cluster) MemberFlags(state string) []string {
 	var all []string
 	for _, member := range c.Members {
 		all = append(all, member.Name+"="+member.PeerURL())
@@ -97,7 +99,7 @@ func (c *Cluster) Twin(flags ...string) *Cluster {
 		twin.Members[number] = server
 	}
 	for _, member := range twin.Members {
-		member.SetFlags(twin.memberFlags("new")...)
+		member.SetFlags(twin.MemberFlags("new")...)
 	}
 	return twin
 }
@@ -110,7 +112,7 @@ func (c *Cluster) Add(ctx context.Context, client *clientv3.Client, kind Kind) *
 	if _, err := client.MemberAdd(ctx, []string{server.PeerURL()}); err != nil {
 		c.t.Fatalf("add a member: %v", err)
 	}
-	server.SetFlags(c.memberFlags("existing")...)
+	server.SetFlags(c.MemberFlags("existing")...)
 	return server
 }
 
