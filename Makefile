@@ -6,7 +6,7 @@ export CARGO_TARGET_DIR ?= $(CURDIR)/target
 BIN = $(CARGO_TARGET_DIR)/dist/cairn
 
 .PHONY: help run cluster test check tools build lint unit sim sim-short schedules conformance migrate-earlier pages bench-agreement clients published published-full published-tools faults failover auth-speed \
-	check-perf catch-up reliability neighbours attacks \
+	check-perf catch-up takeover reliability neighbours attacks \
 	large-lists reliability-full bench-vs-etcd deny fuzz fuzz-short
 
 # Shows the targets.
@@ -93,6 +93,10 @@ pages: build
 # Our `benchmark` and the genuine one measure the same server where the client is not the limit; needs an idle machine.
 bench-agreement: build
 	cd conformance && AGREEMENT=1 CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 30m -run TestAgreement ./bench
+
+# `cairn takeover` moves clusters of etcd to Cairn and back beside clients, ROUNDS (20) times each way; SEED=n: when it is killed.
+takeover: build
+	cd conformance && ROUNDS=$(or $(ROUNDS),20) CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 120m ./takeover
 
 # Client packages for Python, Java, Node and Rust, from their registries, against the release binary.
 clients: build

@@ -27,6 +27,7 @@ fn main() {
         Some("cluster") => exit(server::run_local(args.into_iter().skip(1))),
         Some("ctl") => exit(cli::run("cairn ctl", words.into_iter().skip(1))),
         Some("serve") => exit(server::run(args.into_iter().skip(1))),
+        Some("takeover") => exit(cli::run_takeover("cairn", words)),
         Some("util") => exit(cli::run_util("cairn util", words.into_iter().skip(1))),
         Some("version") => server::print_version(),
         Some("help") => tell(&mut std::io::stdout(), &server::usage()),
@@ -49,6 +50,9 @@ fn complete(words: Vec<OsString>) -> i32 {
     }
     if behind("util") {
         return cli::run_util("cairn util", ask(&rest[1..]));
+    }
+    if behind("takeover") {
+        return cli::run_takeover("cairn", ask(rest));
     }
     if behind("check") || behind("doctor") {
         return cli::run_checks("cairn", ask(rest));
@@ -75,6 +79,7 @@ cairn - a distributed key-value store that speaks the etcd v3 protocol
   cairn bench ...         etcd's benchmark, sweeps and comparisons
   cairn check ...         measures the disk, the network, a running cluster
   cairn doctor            looks at a machine and a cluster, and says what to change
+  cairn takeover          moves a running cluster from etcd to Cairn, or back
   cairn version           prints the version
   cairn help              lists the flags of a member
 
@@ -82,4 +87,5 @@ Under the names etcd, etcdctl, etcdutl and benchmark the binary is that program.
 ";
 
 /// What is proposed for the first word.
-const COMMANDS: [&str; 9] = ["bench", "check", "cluster", "ctl", "doctor", "help", "serve", "util", "version"];
+const COMMANDS: [&str; 10] =
+    ["bench", "check", "cluster", "ctl", "doctor", "help", "serve", "takeover", "util", "version"];

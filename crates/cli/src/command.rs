@@ -15,6 +15,8 @@ pub(crate) struct Command {
     pub(crate) usage: &'static str,
     pub(crate) help: &'static str,
     pub(crate) flags: &'static [Flag],
+    /// What the usage tells beside its flags; mostly nothing.
+    pub(crate) notes: &'static str,
     pub(crate) action: Action,
 }
 
@@ -31,18 +33,24 @@ pub(crate) const fn command(
     help: &'static str,
     run: fn(&Context) -> Outcome,
 ) -> Command {
-    Command { name, usage, help, flags: &[], action: Action::Run(run) }
+    Command { name, usage, help, flags: &[], notes: "", action: Action::Run(run) }
 }
 
 /// Commands under one name.
 pub(crate) const fn group(name: &'static str, help: &'static str, commands: &'static [Command]) -> Command {
-    Command { name, usage: "", help, flags: &[], action: Action::Group(commands) }
+    Command { name, usage: "", help, flags: &[], notes: "", action: Action::Group(commands) }
 }
 
 impl Command {
     /// The same command, with these flags.
     pub(crate) const fn with(mut self, flags: &'static [Flag]) -> Command {
         self.flags = flags;
+        self
+    }
+
+    /// The same command, with more to say in its usage.
+    pub(crate) const fn explained(mut self, notes: &'static str) -> Command {
+        self.notes = notes;
         self
     }
 }

@@ -14,6 +14,10 @@ pub(crate) mod code {
     pub(crate) const INTERRUPTED: i32 = 5;
     /// A file, or the terminal, failed.
     pub(crate) const IO: i32 = 6;
+    /// Members that should have the same have not.
+    pub(crate) const DIFFERENCE: i32 = 7;
+    /// Something that was waited for did not come in time.
+    pub(crate) const LATE: i32 = 8;
     /// Wrong arguments.
     pub(crate) const BAD_ARGS: i32 = 128;
 }

@@ -1,5 +1,5 @@
-//! The commands of `etcdctl` and `etcdutl`, under the names of `cairn ctl` and `cairn util` and under etcd's own; `cairn check` and
-//! `cairn doctor`.
+//! The commands of `etcdctl` and `etcdutl`, under the names of `cairn ctl` and `cairn util` and under etcd's own; `cairn check`,
+//! `cairn doctor` and `cairn takeover`.
 //!
 //! [`run`] finds the command in the table ([`commands`]), reads flags as Go's `pflag` does ([`mod@flags`]), and prints in etcd's forms
 //! ([`print`]); the work is done by the `client` crate.
@@ -16,6 +16,7 @@ mod print;
 mod progress;
 mod raw;
 mod suggest;
+mod takeover;
 mod terminal;
 mod tool;
 mod usage;
@@ -42,6 +43,11 @@ pub fn run_util(program: &str, args: impl IntoIterator<Item = OsString>) -> i32 
 /// Runs a command line of `cairn check` or `cairn doctor` (with that word, without the program's name); returns the exit code.
 pub fn run_checks(program: &str, args: impl IntoIterator<Item = OsString>) -> i32 {
     tool(program, &tool::CHECKS, args)
+}
+
+/// Runs a command line of `cairn takeover` (with that word, without the program's name); returns the exit code.
+pub fn run_takeover(program: &str, args: impl IntoIterator<Item = OsString>) -> i32 {
+    tool(program, &tool::TAKEOVER, args)
 }
 
 fn tool(program: &str, tool: &Tool, args: impl IntoIterator<Item = OsString>) -> i32 {
@@ -186,7 +192,7 @@ mod tests {
                 }
             }
         }
-        for tool in [tool::CTL, tool::UTIL, tool::CHECKS] {
+        for tool in [tool::CTL, tool::UTIL, tool::CHECKS, tool::TAKEOVER] {
             check(tool.flags, tool.commands);
         }
     }

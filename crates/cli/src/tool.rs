@@ -2,7 +2,7 @@
 
 use crate::command::Command;
 use crate::flags::Flag;
-use crate::{checks, commands, globals, util};
+use crate::{checks, commands, globals, takeover, util};
 
 /// A program.
 #[derive(Clone, Copy)]
@@ -35,3 +35,11 @@ pub(crate) const UTIL: Tool = Tool {
 /// `cairn check` and `cairn doctor`: whether machine, disk and network are good enough.
 pub(crate) const CHECKS: Tool =
     Tool { help: "Tests what a member needs", commands: checks::COMMANDS, flags: globals::FLAGS, has_variables: true };
+
+/// `cairn takeover`: moves a running cluster from etcd to Cairn, or back.
+pub(crate) const TAKEOVER: Tool = Tool {
+    help: "Moves a running cluster from etcd to Cairn, or back",
+    commands: takeover::COMMANDS,
+    flags: globals::FLAGS,
+    has_variables: true,
+};

@@ -29,6 +29,9 @@ pub(crate) fn of(tool: &Tool, program: &str, path: &[&'static Command]) -> Strin
                     let arguments =
                         if command.usage.is_empty() { String::new() } else { format!(" {}", command.usage) };
                     let _ = write!(out, "Usage:\n  {names}{arguments} [flags]\n\n");
+                    if !command.notes.is_empty() {
+                        let _ = writeln!(out, "{}", command.notes);
+                    }
                     flags(&mut out, "Flags", command.flags);
                     flags(&mut out, "Flags of all commands", tool.flags);
                 }

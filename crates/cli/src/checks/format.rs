@@ -23,7 +23,7 @@ fn digits(value: f64) -> String {
 }
 
 /// Bytes in powers of 1,024: `73.4 GiB`.
-pub(super) fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if count < 1024 {
         return format!("{count} B");
@@ -71,7 +71,7 @@ pub(super) fn columns(headings: &[&str], rows: &[Vec<String>]) -> String {
 
 /// How good something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Grade {
+pub(crate) enum Grade {
     Pass,
     Warn,
     Fail,
@@ -90,7 +90,7 @@ impl Grade {
     }
 
     /// Its name, in colour where a person looks.
-    pub(super) fn shown(self) -> String {
+    pub(crate) fn shown(self) -> String {
         let colour = match self {
             Grade::Pass => "32",
             Grade::Warn => "33",

@@ -2,7 +2,7 @@
 
 mod disk;
 mod doctor;
-mod format;
+pub(crate) mod format;
 mod network;
 mod times;
 mod watched;

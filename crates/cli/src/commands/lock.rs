@@ -87,20 +87,20 @@ pub(super) async fn stopped() {
 const TOGETHER: Duration = Duration::from_millis(300);
 
 /// Ctrl-C and SIGTERM, from when this is made on.
-pub(super) struct Signals {
+pub(crate) struct Signals {
     /// Without it, what was the system's way stays so.
     streams: Option<(Signal, Signal)>,
     last: Option<Instant>,
 }
 
 impl Signals {
-    pub(super) fn new() -> Signals {
+    pub(crate) fn new() -> Signals {
         let streams = signal(SignalKind::interrupt()).and_then(|one| Ok((one, signal(SignalKind::terminate())?))).ok();
         Signals { streams, last: None }
     }
 
     /// Waits for the next one that does not come with the one before.
-    pub(super) async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) {
         let Some((interrupt, terminate)) = &mut self.streams else { return std::future::pending().await };
         loop {
             tokio::select! {

@@ -13,7 +13,7 @@ mod endpoint;
 mod get;
 mod keys;
 mod lease;
-mod lock;
+pub(crate) mod lock;
 mod make_mirror;
 mod member;
 mod move_leader;

@@ -1,0 +1,104 @@
+package takeover
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"cairn.dev/conformance/harness"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// judge compares the watchers with each other, with the answers that writers
+// got, and with what is stored.
+func (c *crowd) judge(own *clientv3.Client, last int64) {
+	c.t.Helper()
+	content, told := map[string]event{}, map[place]event{}
+	before := c.first - 1
+	for _, one := range c.seen[0] {
+		if one.revision != before && one.revision != before+1 {
+			c.t.Fatalf("watcher 0 is told of revision %d after %d", one.revision, before)
+		}
+		if _, twice := told[one.place]; twice {
+			c.t.Fatalf("watcher 0 is told twice of %v", one.place)
+		}
+		before = one.revision
+		told[one.place] = one
+		if content[one.key] = one; one.deleted {
+			delete(content, one.key)
+		}
+		if begun, short := c.granted[one.key]; short && one.deleted {
+			if lived := one.at.Sub(begun); lived < shortTTL*time.Second || lived > shortTTL*time.Second+overdue {
+				c.t.Errorf("a lease of %d s has lived for %v", shortTTL, lived)
+			}
+		}
+	}
+	for number := 1; number < watchers; number++ {
+		same := slices.EqualFunc(c.seen[0], c.seen[number], func(a, b event) bool {
+			return a.place == b.place && a.value == b.value && a.deleted == b.deleted
+		})
+		if !same {
+			c.t.Errorf("watchers 0 and %d were told different things: %d and %d events", number, len(c.seen[0]), len(c.seen[number]))
+		}
+	}
+	for where, wanted := range c.acknowledged {
+		if found, ok := told[where]; where.revision >= c.first && (!ok || found.value != wanted.value || found.deleted != wanted.deleted) {
+			c.t.Errorf("acknowledged and lost: %+v (%+v)", wanted, found)
+		}
+	}
+	for _, prefix := range []string{c.prefix("writer"), c.prefix("short")} {
+		stored, err := own.Get(harness.Context(c.t), prefix, clientv3.WithPrefix(), clientv3.WithRev(last))
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		count := 0
+		for key := range content {
+			if strings.HasPrefix(key, prefix) {
+				count++
+			}
+		}
+		if len(stored.Kvs) != count {
+			c.t.Errorf("%d keys of %s are stored, the events make %d", len(stored.Kvs), prefix, count)
+		}
+		for _, kv := range stored.Kvs {
+			if found := content[string(kv.Key)]; found.revision != kv.ModRevision || found.value != string(kv.Value) {
+				c.t.Errorf("%s is %q of revision %d, the events make %+v", kv.Key, kv.Value, kv.ModRevision, found)
+			}
+		}
+	}
+	c.t.Logf("%d writes acknowledged, %d leases, %d events to each of %d watchers", len(c.acknowledged), len(c.granted), len(c.seen[0]), watchers)
+}
+
+// sameHistory compares the hashes of all members at a revision that all have.
+func sameHistory(t *testing.T, s *stage) {
+	t.Helper()
+	var last string
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		own := client(t, s.endpoints())
+		defer own.Close()
+		// One more revision than any compaction.
+		put, err := own.Put(harness.Context(t), "hash", "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		hashes := map[string]bool{}
+		for _, member := range s.members() {
+			direct := member.Client()
+			if _, err := direct.Get(harness.Context(t), "any"); err != nil {
+				t.Fatal(err)
+			}
+			hash, err := direct.HashKV(harness.Context(t), member.Endpoint(), put.Header.Revision)
+			if err != nil {
+				t.Fatal(err)
+			}
+			hashes[fmt.Sprintf("%x from %d", hash.Hash, hash.CompactRevision)] = true
+		}
+		if len(hashes) == 1 {
+			return
+		}
+		last = fmt.Sprint(hashes)
+	}
+	t.Errorf("the members have different histories: %s", last)
+}

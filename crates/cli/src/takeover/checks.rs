@@ -1,0 +1,207 @@
+//! The checks before each step.
+
+use super::settings::{Goal, Way};
+use super::view::{Kind, Seen, Told, View, plain};
+use crate::checks::format::{Grade, bytes};
+
+/// The result of a check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub(super) grade: Grade,
+    pub(super) name: &'static str,
+    pub(super) text: String,
+}
+
+/// Of its quota, what a member may have taken without a warning.
+const QUOTA_SHARE_MAX: f64 = 0.8;
+/// The quota that 0 means.
+const QUOTA_DEFAULT: i64 = 2 << 30;
+/// The versions of etcd beside which Cairn works: tried, and not tried.
+const TRIED: (u64, u64) = (3, 7);
+const UNTRIED: (u64, u64) = (3, 6);
+
+/// What is found out from what the members say of themselves. `alarms` are those that the cluster has.
+pub(super) fn findings(view: &View, goal: &Goal, alarms: &[String]) -> Vec<Finding> {
+    let mut findings = vec![members(view)];
+    findings.push(leader(view));
+    findings.extend(size(view, goal));
+    findings.extend(versions(view));
+    findings.push(raised(view, alarms));
+    findings.extend(view.members.iter().filter_map(|member| Some(space(member, member.told.as_ref().ok()?))));
+    findings.extend(names(view));
+    findings
+}
+
+fn found(grade: Grade, name: &'static str, text: impl Into<String>) -> Finding {
+    Finding { grade, name, text: text.into() }
+}
+
+fn members(view: &View) -> Finding {
+    let (voters, silent) = (view.voters().count(), view.silent().count());
+    let say = |member: &Seen| match &member.told {
+        Ok(told) => format!("{member} {} {}", told.kind, plain(&told.status.version)),
+        Err(why) => format!("{member} does not answer ({})", plain(why)),
+    };
+    let text = view.voters().map(say).collect::<Vec<_>>().join(", ");
+    match silent {
+        0 => found(Grade::Pass, "members", text),
+        // The one whose move was interrupted, or that has to be brought back before another one is touched.
+        1 if voters > 2 => found(Grade::Warn, "members", format!("{text}: it comes first")),
+        _ => found(Grade::Fail, "members", text),
+    }
+}
+
+fn leader(view: &View) -> Finding {
+    match view.leader() {
+        Some(leader) => found(Grade::Pass, "leader", leader.to_string()),
+        None => found(Grade::Fail, "leader", "the members do not agree on one that answers"),
+    }
+}
+
+fn size(view: &View, goal: &Goal) -> Option<Finding> {
+    match (goal.way, view.voters().count()) {
+        (_, 0) => Some(found(Grade::Fail, "size", "no member has a vote")),
+        (Way::EmptyDisk, count @ 1..=2) if goal.joining.is_empty() => {
+            let text = format!("{count} members: none can be removed; take --way=in-place or new-addresses");
+            Some(found(Grade::Fail, "size", text))
+        }
+        (Way::InPlace, count @ 1..=2) => {
+            Some(found(Grade::Warn, "size", format!("{count} members: the cluster stands still during each restart")))
+        }
+        _ => None,
+    }
+}
+
+fn versions(view: &View) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let told = || view.members.iter().filter_map(|member| Some((member, member.told.as_ref().ok()?)));
+    for (member, told) in told().filter(|(_, told)| told.kind == Kind::Etcd) {
+        let version = plain(&told.status.version);
+        match minor(&told.status.version) {
+            Some(TRIED) => {}
+            Some(UNTRIED) => {
+                let text =
+                    format!("{member} is etcd {version}: clusters of 3.6 have not been tried; 3.7 first is safer");
+                findings.push(found(Grade::Warn, "version", text));
+            }
+            _ => {
+                let text = format!("{member} is etcd {version}: bring it to 3.7 first");
+                findings.push(found(Grade::Fail, "version", text));
+            }
+        }
+    }
+    if let Some((member, _)) =
+        told().find(|(_, told)| told.status.downgrade_info.as_ref().is_some_and(|info| info.enabled))
+    {
+        findings.push(found(Grade::Fail, "version", format!("a downgrade is under way ({member} says)")));
+    }
+    let mut shared: Vec<&String> = told().filter_map(|(_, told)| told.cluster_version.as_ref()).collect();
+    shared.dedup();
+    match shared[..] {
+        [one] => findings.push(found(Grade::Pass, "version", format!("the cluster's is {}", plain(one)))),
+        [] => findings.push(found(Grade::Info, "version", "no member shows the cluster's")),
+        _ => findings.push(found(Grade::Fail, "version", "the members show different ones for the cluster")),
+    }
+    findings
+}
+
+/// The first two numbers of a version.
+fn minor(version: &str) -> Option<(u64, u64)> {
+    let mut parts = version.split('.');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+fn raised(view: &View, alarms: &[String]) -> Finding {
+    let errors = view.members.iter().filter_map(|member| Some((member, member.told.as_ref().ok()?)));
+    let errors =
+        errors.flat_map(|(member, told)| told.status.errors.iter().map(move |error| format!("{member}: {error}")));
+    let all: Vec<String> = alarms.iter().cloned().chain(errors).map(|text| plain(&text)).collect();
+    if all.is_empty() { found(Grade::Pass, "alarms", "none") } else { found(Grade::Fail, "alarms", all.join(", ")) }
+}
+
+fn space(member: &Seen, told: &Told) -> Finding {
+    let quota = Some(told.status.db_size_quota).filter(|quota| *quota > 0).unwrap_or(QUOTA_DEFAULT);
+    let (used, quota) = (told.status.db_size.max(0).unsigned_abs(), quota.unsigned_abs());
+    let share = used as f64 / quota as f64;
+    let text = format!(
+        "{member} has {} of {} ({:.0} %); its move takes as much of its disk again",
+        bytes(used),
+        bytes(quota),
+        share * 100.0
+    );
+    let grade = match share {
+        ..=QUOTA_SHARE_MAX => Grade::Pass,
+        ..1.0 => Grade::Warn,
+        _ => Grade::Fail,
+    };
+    found(grade, "space", text)
+}
+
+/// Names that `--initial-cluster` cannot hold.
+fn names(view: &View) -> Option<Finding> {
+    let bad = view.members.iter().find(|member| member.name.contains([',', '=']) || member.name.contains('\0'))?;
+    Some(found(Grade::Fail, "names", format!("{bad}: no name with a comma or `=` can stand in --initial-cluster")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::view::samples::{member, view};
+    use super::*;
+
+    const ETCD: Option<Kind> = Some(Kind::Etcd);
+
+    fn worst(members: &[Seen], way: Way, alarms: &[String]) -> Vec<&'static str> {
+        let goal = Goal { to: Kind::Cairn, way, joining: Vec::new() };
+        let all = findings(&view(members), &goal, alarms);
+        all.iter().filter(|finding| finding.grade == Grade::Fail).map(|finding| finding.name).collect()
+    }
+
+    fn three() -> Vec<Seen> {
+        vec![member(1, "a", ETCD, 1), member(2, "b", ETCD, 1), member(3, "c", ETCD, 1)]
+    }
+
+    fn with(change: impl Fn(&mut Told)) -> Vec<Seen> {
+        let mut members = three();
+        if let Ok(told) = &mut members[1].told {
+            change(told);
+        }
+        members
+    }
+
+    #[test]
+    fn a_sound_cluster_passes() {
+        assert_eq!(worst(&three(), Way::InPlace, &[]), [] as [&str; 0]);
+        assert_eq!(worst(&three(), Way::EmptyDisk, &[]), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn each_fault_is_found() {
+        let in_place = |members: &[Seen]| worst(members, Way::InPlace, &[]);
+        assert_eq!(worst(&three(), Way::InPlace, &["a: NOSPACE".into()]), ["alarms"]);
+        assert_eq!(in_place(&with(|told| told.status.errors.push("CORRUPT".into()))), ["alarms"]);
+        assert_eq!(in_place(&with(|told| told.status.version = "3.5.9".into())), ["version"]);
+        assert_eq!(in_place(&with(|told| told.status.version = "\x1b[2J".into())), ["version"]);
+        assert_eq!(in_place(&with(|told| told.status.db_size = 3 << 30)), ["space"]);
+        assert_eq!(in_place(&with(|told| told.cluster_version = Some("3.6".into()))), ["version"]);
+        assert_eq!(in_place(&with(|told| told.status.leader = 2)), ["leader"]);
+        let enabled = api::etcdserverpb::DowngradeInfo { enabled: true, ..Default::default() };
+        assert_eq!(in_place(&with(|told| told.status.downgrade_info = Some(enabled.clone()))), ["version"]);
+        let mut one_away = three();
+        one_away[2] = member(3, "c", None, 1);
+        assert_eq!(in_place(&one_away), [] as [&str; 0]);
+        one_away[1] = member(2, "b", None, 1);
+        assert_eq!(in_place(&one_away), ["members"]);
+        let named = [member(1, "a", ETCD, 1), member(2, "b=c", ETCD, 1), member(3, "c", ETCD, 1)];
+        assert_eq!(in_place(&named), ["names"]);
+        assert_eq!(worst(&three()[..2], Way::EmptyDisk, &[]), ["size"]);
+        assert!(in_place(&[]).contains(&"size"));
+    }
+
+    #[test]
+    fn clusters_of_36_are_warned_of() {
+        let members = with(|told| told.status.version = "3.6.8".into());
+        let goal = Goal { to: Kind::Cairn, way: Way::InPlace, joining: Vec::new() };
+        let all = findings(&view(&members), &goal, &[]);
+        assert!(all.iter().any(|finding| finding.grade == Grade::Warn && finding.text.contains("3.6.8")), "{all:?}");
+    }
+}

@@ -1,0 +1,210 @@
+//! The lines for a member's host, in the form that its operator works with.
+
+use super::host::Host;
+use super::view::{Kind, plain};
+use crate::failure::{Failure, Outcome};
+
+/// A form of the lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Shell,
+    Systemd,
+    Compose,
+    StaticPod,
+}
+
+/// How far the flags of a command are indented below it.
+const INDENT: &str = "  ";
+
+impl Form {
+    pub(super) fn parse(name: &str) -> Outcome<Form> {
+        match name {
+            "shell" => Ok(Form::Shell),
+            "systemd" => Ok(Form::Systemd),
+            "compose" => Ok(Form::Compose),
+            "static-pod" => Ok(Form::StaticPod),
+            _ => Err(Failure::args(format!("--print={name} is none of shell, systemd, compose and static-pod"))),
+        }
+    }
+
+    /// What starts this member as the new program, after it was stopped if it runs.
+    pub(super) fn lines(self, host: &Host) -> String {
+        let mut out = format!("# on the host of {}:\n", plain(&host.name));
+        let old = host.to.other().word();
+        let stop = match self {
+            Form::Shell | Form::Systemd => format!("systemctl stop {old}"),
+            Form::Compose => format!("docker compose stop {}", shell_word(&host.name)),
+            Form::StaticPod => {
+                format!("mv /etc/kubernetes/manifests/{old}.yaml /root/   # and wait until the container is gone")
+            }
+        };
+        if host.stops() {
+            out += &format!("{stop}\n");
+        }
+        if let Some(words) = host.conversion() {
+            let words: Vec<String> = words.iter().map(|word| shell_word(word)).collect();
+            out += &format!("{}\n", words.join(" "));
+        }
+        match self {
+            Form::Shell => shell(&mut out, host),
+            Form::Systemd => systemd(&mut out, host),
+            Form::Compose => compose(&mut out, host),
+            Form::StaticPod => static_pod(&mut out, host),
+        }
+        for remark in host.remarks() {
+            out += &format!("# {}\n", plain(&remark));
+        }
+        out
+    }
+}
+
+/// The program and what it is told to be.
+fn command(host: &Host) -> &'static [&'static str] {
+    match host.to {
+        Kind::Cairn => &["cairn", "serve"],
+        Kind::Etcd => &["etcd"],
+    }
+}
+
+fn shell(out: &mut String, host: &Host) {
+    let flags: String = host.flags().iter().map(|flag| format!(" \\\n{INDENT}{}", shell_word(flag))).collect();
+    *out += &format!("{}{flags}\n", command(host).join(" "));
+}
+
+fn systemd(out: &mut String, host: &Host) {
+    let unit = host.to.word();
+    let flags: String = host.flags().iter().map(|flag| format!(" \\\n{INDENT}{}", systemd_word(flag))).collect();
+    *out += &format!(
+        "# in /etc/systemd/system/{unit}.service, [Service]:\nExecStart=/usr/local/bin/{}{flags}\n# then:\nsystemctl daemon-reload\n",
+        command(host).join(" ")
+    );
+    if host.stops() {
+        *out += &format!("systemctl disable {}\n", host.to.other().word());
+    }
+    *out += &format!("systemctl enable --now {unit}\n");
+}
+
+fn compose(out: &mut String, host: &Host) {
+    *out += &format!("# in compose.yaml:\nservices:\n  {}:\n", yaml_word(&host.name));
+    // Cairn's image starts `etcd`, which is a name of the binary.
+    let program = match host.to {
+        Kind::Cairn => "    image: cairn\n    command:\n",
+        Kind::Etcd => "    image: gcr.io/etcd-development/etcd:v3.7.3\n    command:\n      - etcd\n",
+    };
+    *out += program;
+    out.extend(host.flags().iter().map(|flag| format!("      - {}\n", yaml_word(flag))));
+    *out += &format!("# then:\ndocker compose up -d {}\n", shell_word(&host.name));
+}
+
+fn static_pod(out: &mut String, host: &Host) {
+    let image = match host.to {
+        Kind::Cairn => "cairn",
+        Kind::Etcd => "registry.k8s.io/etcd:3.7.3-0",
+    };
+    *out += &format!(
+        "# in /etc/kubernetes/manifests/{}.yaml, the container (volumes and probes stay):\n    image: {image}\n    command:\n    - etcd\n",
+        host.to.word()
+    );
+    out.extend(host.flags().iter().map(|flag| format!("    - {}\n", yaml_word(flag))));
+}
+
+/// What all forms take as it is.
+fn is_simple(word: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,=@+[]".contains(c);
+    !word.is_empty() && word.chars().all(is_plain)
+}
+
+/// A word for a shell. Names come from the cluster: nothing in them may be run.
+fn shell_word(word: &str) -> String {
+    let has_no_pattern = !word.contains(['[', ']']);
+    if is_simple(word) && has_no_pattern { word.into() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+}
+
+/// A word of `ExecStart`.
+fn systemd_word(word: &str) -> String {
+    if is_simple(word) {
+        return word.into();
+    }
+    let escaped: String = word.escape_default().collect::<String>().replace('%', "%%").replace('$', "$$");
+    format!("\"{escaped}\"")
+}
+
+/// A scalar of YAML.
+fn yaml_word(word: &str) -> String {
+    let is_bare =
+        is_simple(word) && word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '-') && !word.contains(": ");
+    let is_list = word.contains(['[', ']', ',']) && !word.starts_with("--");
+    // Words that YAML reads as something else than text.
+    let is_special =
+        ["true", "false", "yes", "no", "on", "off", "null", "y", "n", "-"].contains(&&*word.to_lowercase());
+    if is_bare && !is_list && !is_special && !word.ends_with(':') { word.into() } else { format!("{word:?}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::host::tests::host;
+    use super::super::settings::Way;
+    use super::*;
+
+    #[test]
+    fn shells_get_a_whole_command() {
+        let lines = Form::Shell.lines(&host(Way::InPlace, Kind::Cairn));
+        let wanted =
+            "# on the host of b:\nsystemctl stop etcd\ncairn serve \\\n  --adopt-etcd-data \\\n  --name=b \\\n";
+        assert!(lines.starts_with(wanted), "{lines}");
+        assert!(
+            lines.ends_with("--initial-cluster-state=existing\n# and the other flags that this member's etcd has\n")
+        );
+        let lines = Form::Shell.lines(&host(Way::InPlace, Kind::Etcd));
+        assert!(lines.contains(
+            "systemctl stop cairn\ncairn util export --data-dir /var/lib/etcd --to /var/lib/cairn\netcd \\\n"
+        ));
+        let lines = Form::Shell.lines(&host(Way::NewAddresses, Kind::Cairn));
+        assert!(!lines.contains("stop") && lines.contains("/var/lib/cairn must be empty or not there"), "{lines}");
+    }
+
+    #[test]
+    fn other_forms_have_the_same_flags() {
+        let host = host(Way::InPlace, Kind::Cairn);
+        let lines = Form::Systemd.lines(&host);
+        assert!(lines.contains("ExecStart=/usr/local/bin/cairn serve \\\n  --adopt-etcd-data \\\n"), "{lines}");
+        assert!(lines.contains("systemctl disable etcd\nsystemctl enable --now cairn\n"), "{lines}");
+        let lines = Form::Compose.lines(&host);
+        let wanted = "services:\n  b:\n    image: cairn\n    command:\n      - --adopt-etcd-data\n      - --name=b\n";
+        assert!(lines.contains(wanted), "{lines}");
+        let lines = Form::StaticPod.lines(&host);
+        assert!(lines.contains("    command:\n    - etcd\n    - --adopt-etcd-data\n    - --name=b\n"), "{lines}");
+        for form in [Form::Shell, Form::Systemd, Form::Compose, Form::StaticPod] {
+            let lines = form.lines(&host);
+            assert!(host.flags().iter().all(|flag| lines.contains(flag)), "{lines}");
+        }
+    }
+
+    #[test]
+    fn names_of_the_cluster_run_nothing() {
+        let mut host = host(Way::InPlace, Kind::Cairn);
+        host.name = "x'; rm -rf /; '$(id)\n%n".into();
+        let lines = Form::Shell.lines(&host);
+        assert!(lines.contains("'--name=x'\\''; rm -rf /; '\\''$(id)\n%n'"), "{lines}");
+        assert!(lines.starts_with("# on the host of \"x'; rm -rf /; '$(id)\\n%n\":\n"), "{lines}");
+        let lines = Form::Systemd.lines(&host);
+        assert!(lines.contains("\"--name=x\\'; rm -rf /; \\'$$(id)\\n%%n\""), "{lines}");
+        let lines = Form::Compose.lines(&host);
+        assert!(lines.contains("- \"--name=x'; rm -rf /; '$(id)\\n%n\"\n"), "{lines}");
+    }
+
+    #[test]
+    fn words_of_yaml_stay_text() {
+        for (word, wanted) in [
+            ("m1", "m1"),
+            ("--name=m1", "--name=m1"),
+            ("1", "\"1\""),
+            ("no", "\"no\""),
+            ("[x]", "\"[x]\""),
+            ("", "\"\""),
+        ] {
+            assert_eq!(yaml_word(word), wanted);
+        }
+        assert_eq!(shell_word("--listen=http://[::1]:1"), "'--listen=http://[::1]:1'");
+    }
+}
