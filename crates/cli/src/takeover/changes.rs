@@ -48,7 +48,7 @@ pub(super) async fn add(cluster: &Cluster<'_>, screen: &Screen, joiner: &Joiner)
         match cluster.client().member_add(request).await {
             // The next look finds it in the list.
             Ok(_) => Ok(Look::NotYet("just added".into())),
-            Err(error) if error.is(api::Error::PeerUrlExist) => Ok(Look::NotYet("just added".into())),
+            Err(error) if error.is(api::Error::PeerUrlExist) => Ok(Look::NotYet(Failure::from(error).text)),
             Err(error) => judge(error),
         }
     };

@@ -71,7 +71,7 @@ pub(super) async fn history(cluster: &Cluster<'_>, screen: &Screen, members: &[&
         let mut answers = Vec::with_capacity(members.len());
         for member in members {
             let Ok(told) = &member.told else { continue };
-            let client = cluster.client_of(&told.endpoint)?;
+            let client = cluster.patient_client_of(&told.endpoint)?;
             match client.hash_kv(&told.endpoint, HashKvRequest { revision }).await {
                 Ok(answer) => answers.push((member.to_string(), answer)),
                 Err(error) => return passing(error),
@@ -148,7 +148,7 @@ pub(super) async fn keys(cluster: &Cluster<'_>, screen: &Screen, members: &[&See
         let mut first: Option<(&Seen, Contents)> = None;
         for member in members {
             let Ok(told) = &member.told else { continue };
-            let contents = match read(&cluster.client_of(&told.endpoint)?, revision).await {
+            let contents = match read(&cluster.patient_client_of(&told.endpoint)?, revision).await {
                 Ok(contents) => contents?,
                 Err(error) => return passing(error),
             };

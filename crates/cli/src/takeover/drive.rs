@@ -15,7 +15,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 /// How long a member may take to answer, or the cluster to elect a leader, before that is how things are.
-const GRACE: Duration = Duration::from_secs(15);
+const GRACE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(200);
 
 pub(super) struct Drive<'a> {
@@ -113,7 +113,7 @@ impl Drive<'_> {
                     self.away.set(view.silent().map(|member| member.id).next());
                     return Ok(view);
                 }
-                Err(failure) if is_over || failure.code == code::INVALID_INPUT => return Err(failure),
+                Err(failure) if is_over || failure.code != code::BAD_CONNECTION => return Err(failure),
                 Ok(view) if !is_said => {
                     is_said = true;
                     let why: Vec<String> = view.silent().map(|member| format!("{member} does not answer")).collect();

@@ -24,9 +24,21 @@ pub(super) fn next(view: &View, goal: &Goal) -> Result<Next, String> {
     if silent.len() > 1 {
         return Err(format!("{} do not answer; only one may be away", silent.join(" and ")));
     }
-    if let Some(next) = learner(view, goal)? {
-        return Ok(next);
+    let next = match learner(view, goal)? {
+        Some(next) => next,
+        None => voter(view, goal)?,
+    };
+    // While one is away, no other is touched.
+    match view.silent().next() {
+        Some(silent) if next != Next::Restart(silent.id) && next != Next::Remove(silent.id) => {
+            Err(format!("{silent} does not answer: it must be back first"))
+        }
+        _ => Ok(next),
     }
+}
+
+/// The next step if there is no learner.
+fn voter(view: &View, goal: &Goal) -> Result<Next, String> {
     let rest = remaining(view, goal);
     match goal.way {
         Way::InPlace => Ok(rest.first().map_or(Next::Nothing, |member| Next::Restart(member.id))),
@@ -105,7 +117,13 @@ pub(super) fn shown(view: &View, goal: &Goal) -> Vec<String> {
         );
     }
     let mut new = missing();
-    for member in remaining(view, goal) {
+    let mut rest = remaining(view, goal);
+    if goal.way == Way::NewAddresses && rest.len() > missing().count() + view.learners().count() {
+        // Its successor is there already.
+        let first = rest.remove(0);
+        lines.push(format!("remove {first}"));
+    }
+    for member in rest {
         let away = if member.told.is_err() { " (does not answer: it comes first)" } else { "" };
         let leads = if Some(member.id) == leader { "hand leadership over, " } else { "" };
         let program = goal.to;
@@ -188,6 +206,10 @@ mod tests {
         assert_eq!(step(&[&a, &c, &d]), Ok(Next::Remove(1)));
         let (c, d) = (member(11, "n11", CAIRN, 11), member(12, "n12", CAIRN, 11));
         assert_eq!(step(&[&c, &d]), Ok(Next::Nothing));
+        let away = member(11, "n11", None, 1);
+        assert_eq!(step(&[&a, &b, &away]), Err("n11 does not answer: it must be back first".into()));
+        assert_eq!(step(&[&a, &member(2, "b", None, 1), &c]), Ok(Next::Remove(2)));
+        assert_eq!(step(&[&a, &member(2, "b", None, 1)]), Err("b does not answer: it must be back first".into()));
         assert!(step(&[&a]).expect_err("refused").contains("2 named, 0 of them in the cluster, 1 to be replaced"));
         assert!(step(&[&a, &b, &learner(3, "x", CAIRN, 1)]).expect_err("refused").contains("does not name"));
         let wrong = step(&[&a, &b, &learner(11, "n11", ETCD, 1)]).expect_err("refused");
@@ -228,6 +250,10 @@ mod tests {
         );
         let lines = shown(&view(&members), &goal(Way::NewAddresses, &[11, 12]));
         assert_eq!(lines[0], "1. n11 for b: add it as a learner, start Cairn, promote it; remove b");
+        let joined = [members[0].clone(), members[1].clone(), member(11, "n11", CAIRN, 1)];
+        let lines = shown(&view(&joined), &goal(Way::NewAddresses, &[11, 12]));
+        assert_eq!(lines[0], "1. remove b");
+        assert!(lines[1].starts_with("2. n12 for a: "), "{lines:?}");
         let lines = shown(&view(&members), &goal(Way::EmptyDisk, &[]));
         assert_eq!(lines[0], "1. b: remove it, add it again as a learner, start Cairn, promote it");
     }

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 /// Time between two looks.
 const PAUSE: Duration = Duration::from_millis(200);
+/// Waits that are not longer are not told.
+const SOON: Duration = Duration::from_secs(1);
 
 /// What a look has brought.
 pub(super) enum Look<T> {
@@ -89,8 +91,8 @@ impl Screen {
                 );
                 return Err(Failure::new(code::LATE, text));
             }
-            // What is there at once needs no line.
-            if !is_said {
+            // What is there soon needs no line.
+            if !is_said && (started.elapsed() >= SOON || self.timeout <= SOON) {
                 self.say(&format!("waiting until {what}, for {} at most: {reason}", go::duration(self.timeout)))?;
                 is_said = true;
             }

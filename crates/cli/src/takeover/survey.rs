@@ -24,8 +24,8 @@ pub(super) struct Cluster<'a> {
     context: &'a Context,
     /// Those of `--endpoints`.
     given: Vec<Endpoint>,
-    /// One for each endpoint: each logs in once.
-    clients: RefCell<BTreeMap<String, Client>>,
+    /// By endpoint and the time of a call: each logs in once.
+    clients: RefCell<BTreeMap<(String, Option<Duration>), Client>>,
     /// Of all endpoints that are known.
     whole: RefCell<(Vec<Endpoint>, Client)>,
 }
@@ -44,13 +44,23 @@ impl<'a> Cluster<'a> {
         self.whole.borrow().1.clone()
     }
 
-    /// A client of one member.
+    /// A client of one member, for calls that are answered at once.
     pub(super) fn client_of(&self, endpoint: &Endpoint) -> Outcome<Client> {
-        if let Some(client) = self.clients.borrow().get(endpoint.as_str()) {
+        self.one(endpoint, Some(ANSWER_MAX))
+    }
+
+    /// A client of one member, for calls that take as long as its data is large: whoever waits sees to their end.
+    pub(super) fn patient_client_of(&self, endpoint: &Endpoint) -> Outcome<Client> {
+        self.one(endpoint, None)
+    }
+
+    fn one(&self, endpoint: &Endpoint, patience: Option<Duration>) -> Outcome<Client> {
+        let key = (endpoint.as_str().to_string(), patience);
+        if let Some(client) = self.clients.borrow().get(&key) {
             return Ok(client.clone());
         }
-        let client = globals::client(&self.context.parsed, vec![endpoint.clone()], Some(ANSWER_MAX))?;
-        self.clients.borrow_mut().insert(endpoint.as_str().into(), client.clone());
+        let client = globals::client(&self.context.parsed, vec![endpoint.clone()], patience)?;
+        self.clients.borrow_mut().insert(key, client.clone());
         Ok(client)
     }
 
@@ -63,10 +73,16 @@ impl<'a> Cluster<'a> {
                     return Err(Failure::new(code::INVALID_INPUT, "the list of members is empty"));
                 }
                 Ok(listed) => return Ok(listed),
-                Err(error) => last = Failure { code: code::BAD_CONNECTION, ..error.into() },
+                Err(error) => {
+                    let code = if is_away(&error) { code::BAD_CONNECTION } else { code::ERROR };
+                    last = Failure::new(code, format!("the list of members: {}", said(error)));
+                }
+            }
+            if last.code == code::ERROR {
+                break;
             }
         }
-        Err(Failure { text: format!("the list of members: {}", last.text), ..last })
+        Err(last)
     }
 
     /// All members, and what each says of itself.
@@ -138,6 +154,17 @@ impl<'a> Cluster<'a> {
     }
 }
 
+/// Whether nobody was reached, or nobody who could answer for the cluster.
+fn is_away(error: &client::Error) -> bool {
+    let codes = [api::Code::Unavailable, api::Code::DeadlineExceeded, api::Code::Canceled, api::Code::Internal];
+    error.code().is_some_and(|code| codes.contains(&code)) || error.is(api::Error::NotSupportedForLearner)
+}
+
+/// Why a call failed, with what it failed with last if its time was over.
+fn said(error: client::Error) -> String {
+    if error.code() == Some(api::Code::DeadlineExceeded) { error.to_string() } else { Failure::from(error).text }
+}
+
 fn endpoints(member: &Member) -> Vec<Endpoint> {
     member.client_ur_ls.iter().filter_map(|url| url.parse().ok()).collect()
 }
@@ -166,7 +193,7 @@ fn seen(member: Member, own: &[Endpoint], answers: &[(Endpoint, Result<Told, Str
 /// What a member says of itself, and which program it runs. One that is away is found out at once.
 async fn ask(client: &Client, endpoint: &Endpoint) -> Result<Told, String> {
     let mut pages = client.pages(endpoint).await.map_err(|error| error.to_string())?;
-    let status = client.status(endpoint, StatusRequest {}).await.map_err(|error| Failure::from(error).text)?;
+    let status = client.status(endpoint, StatusRequest {}).await.map_err(said)?;
     let page = pages.get("/metrics").await.map_err(|error| {
         format!("{endpoint}/metrics tells which program it is, and cannot be read: {}", plain(&error.to_string()))
     })?;
