@@ -322,7 +322,7 @@ func TestTLS(t *testing.T) {
 			t.Errorf("%s: exit %d:\n%s", kind, done.code, done.out)
 		}
 		done = tool(t, "", nil, "--endpoints="+client, "--dry-run", "--command-timeout=1s", "--timeout=1s")
-		if done.code != 2 || !strings.Contains(done.out, "certificate") {
+		if done.code != 2 || !strings.Contains(done.out, "handshake failed") {
 			t.Errorf("%s: exit %d:\n%s", kind, done.code, done.out)
 		}
 	}

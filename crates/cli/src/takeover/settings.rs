@@ -12,10 +12,7 @@ pub(super) const FLAGS: &[Flag] = &[
     switch("back", "from Cairn to etcd"),
     switch("dry-run", "check and show the plan, change nothing"),
     Flag { kind: Takes::List, ..text("new-members", "", "new-addresses: names and peer URLs, as name=URL,name=URL") },
-    Flag {
-        kind: Takes::List,
-        ..text("new-client-urls", "", "their client URLs, as name=URL (the replaced member's port)")
-    },
+    Flag { kind: Takes::List, ..text("new-client-urls", "", "their client URLs, as name=URL, for lines and commands") },
     text("print", "shell", "form of the lines for a host: shell, systemd, compose or static-pod"),
     text("data-dir", "", "data directory on the hosts, for the lines (/var/lib/etcd; with --back /var/lib/cairn)"),
     text("new-data-dir", "", "the other program's, if it is another (/var/lib/cairn; with --back /var/lib/etcd-new)"),
