@@ -34,13 +34,21 @@ func TestMain(m *testing.M) {
 }
 
 // Three members become Cairn's where they are, and etcd's again, beside clients
-// that lose nothing: ROUNDS.
+// that lose nothing: ROUNDS, with FILL_MB of data.
 func TestInPlace(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, harness.Etcd, trimming...)
+	own := s.running["m0"].Client()
+	for number := range harness.Number(t, "FILL_MB", 0) {
+		if _, err := own.Put(harness.Context(t), fmt.Sprintf("fill/%06d", number), strings.Repeat("x", 1<<20)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for round := range harness.Number(t, "ROUNDS", 1) {
 		crowd := gather(t, s.endpoints())
+		begun := time.Now()
 		out := s.move()
+		forth := time.Since(begun)
 		if round == 0 {
 			t.Log(out)
 		}
@@ -48,8 +56,10 @@ func TestInPlace(t *testing.T) {
 			t.Errorf("the members were not compared after each step:\n%s", out)
 		}
 		s.only(harness.Cairn, 3)
-		out = s.move("--back")
+		begun = time.Now()
+		s.move("--back")
 		s.only(harness.Etcd, 3)
+		t.Logf("to Cairn in %v, back in %v", forth.Round(time.Second), time.Since(begun).Round(time.Second))
 		crowd.finish(s)
 	}
 }
