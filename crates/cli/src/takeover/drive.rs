@@ -48,9 +48,15 @@ impl Drive<'_> {
                 if next == Next::Nothing { "Nothing is to be moved.\n" } else { "Nothing was changed (--dry-run).\n" };
             return self.screen.show(text);
         }
+        let mut last = None;
         loop {
             let view = self.sound().await?;
             let next = plan::next(&view, &self.settings.goal).map_err(|why| Failure::new(code::ERROR, why))?;
+            if last.as_ref() == Some(&next) {
+                let text = "the last step was done, and is needed again: look at the log of that member";
+                return Err(advice::after(Failure::new(code::ERROR, text), &self.settings));
+            }
+            last = Some(next.clone());
             match self.step(&view, next).await {
                 Ok(true) => {}
                 Ok(false) => return self.finish(&view),
