@@ -5,8 +5,8 @@ export CARGO_TARGET_DIR ?= $(CURDIR)/target
 # The release binary; its debug information lies beside it (.ci/split).
 BIN = $(CARGO_TARGET_DIR)/dist/cairn
 
-.PHONY: help run cluster test check tools build lint unit sim sim-short schedules conformance migrate-earlier pages bench-agreement clients published published-full published-tools faults failover auth-speed \
-	check-perf catch-up takeover reliability neighbours attacks \
+.PHONY: help run cluster test check tools build lint unit sim sim-short schedules conformance migrate-earlier pages bench-agreement clients published published-full published-tools robustness robustness-short faults failover auth-speed \
+	check-perf failpoints catch-up takeover reliability neighbours attacks \
 	large-lists reliability-full bench-vs-etcd deny fuzz fuzz-short
 
 # Shows the targets.
@@ -114,6 +114,20 @@ published-full: build
 published-tools: build
 	cd conformance/published && go run . -server $(BIN) -tools $(BIN) -suites common && go run . -server $(BIN) -tools $(BIN) -suites e2e -run "Ctl|utl"
 	cd conformance/published && go run . -tools $(BIN) -suites common && go run . -tools $(BIN) -suites e2e -run "Ctl|utl"
+
+# A server with failpoints, target/debug/cairn: a build for tests.
+FAILPOINTS_BIN = $(CARGO_TARGET_DIR)/debug/cairn
+failpoints:
+	$(CARGO) build --locked -p cairn --features failpoints
+
+# etcd's robustness suite against a server with failpoints: PASSES=n (25) of its 18 scenarios, about three minutes each, and the failpoint tests of e2e. Needs root.
+robustness: failpoints
+	cd conformance/published && go run . -server $(FAILPOINTS_BIN) -failpoints -suites e2e
+	cd conformance/published && go run . -server $(FAILPOINTS_BIN) -passes $(or $(PASSES),25)
+
+# Three minutes of that, as CI does.
+robustness-short: failpoints
+	cd conformance/published && go run . -server $(FAILPOINTS_BIN) -passes 1000 -for 3m
 
 # Three members in networks of their own that lose, delay and partition; needs root.
 faults: build

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -107,7 +108,7 @@ func buildSuites(module, to string) error {
 	if err := os.Mkdir(to, 0o700); err != nil {
 		return err
 	}
-	for _, suite := range suites {
+	for _, suite := range append(slices.Clone(suites), robustness) {
 		err := command(module, "go", "test", "-c", "-tags=e2e", "-o", filepath.Join(to, suite.name+".test"), suitesModule+"/"+suite.name)
 		if err != nil {
 			return err

@@ -7,4 +7,6 @@ package main
 import (
 	_ "go.etcd.io/etcd/tests/v3/common"
 	_ "go.etcd.io/etcd/tests/v3/e2e"
+	_ "go.etcd.io/etcd/tests/v3/robustness/scenarios"
+	_ "go.etcd.io/etcd/tests/v3/robustness/validate"
 )

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -13,11 +14,15 @@ var kinds = map[string]string{
 	"bbolt":     "opens the files of the server with etcd's own code, or starts it on files that etcdutl wrote",
 	"release":   "needs the binary of an earlier release, which no module holds",
 	"failpoint": "needs a server built with failpoints",
+	"design":    "asks that the server does not do what ours does",
 	"tools":     "is about something that etcd's own tool does to etcd's own files",
 	"proxy":     "is about the gateway and proxy programs inside etcd's binary, a later issue",
 	// Such a test, or some of its subtests; none may fail.
 	"itself": "skips itself, whatever the server",
 }
+
+// failpointKind is the kind of tests that need a server with failpoints.
+const failpointKind = "failpoint"
 
 // expectation is one line of a list: a test that does not pass, of which kind
 // its reason is, and the reason. The name of a test with subtests stands for
@@ -76,6 +81,15 @@ func kindOf(list []expectation, name string) string {
 		}
 	}
 	return ""
+}
+
+// wantsFailpoints says whether a test, or a subtest of it, is on the list
+// because it needs a server with failpoints.
+func wantsFailpoints(list []expectation, test string) bool {
+	return slices.ContainsFunc(list, func(line expectation) bool {
+		name, _, _ := strings.Cut(line.name, "/")
+		return line.kind == failpointKind && name == test
+	})
 }
 
 func (e expectation) covers(name string) bool {

@@ -25,6 +25,9 @@ func main() {
 		short   = flag.Bool("short", false, "leave out what takes long or is judged by time, and one shape of clusters: the form of CI")
 		jobs    = flag.Int("jobs", 3, "tests at a time, each in a network of its own; 1 without that privilege")
 		folder  = flag.String("cache", "", "folder for the built tools and suites")
+		points  = flag.Bool("failpoints", false, "the server was built with failpoints: only the tests of the suites that need them")
+		passes  = flag.Int("passes", 0, "run the scenarios of the robustness suite so many times, and no other suite")
+		limit   = flag.Duration("for", 0, "begin no scenario after this time")
 		verbose = flag.Bool("v", false, "print the log of each failed test")
 	)
 	flag.Parse()
@@ -39,7 +42,15 @@ func main() {
 	}
 	fmt.Printf("built in %v\n", time.Since(started).Round(time.Second))
 
-	good := runAll(chosen(*suites), &run{tools: tools, short: *short, pattern: pattern, jobs: *jobs, verbose: *verbose})
+	options := &run{tools: tools, short: *short, pattern: pattern, jobs: *jobs, verbose: *verbose, failpoints: *points}
+	good := false
+	if *passes > 0 {
+		if good, err = options.scenarioRuns(soak{*passes, *limit}); err != nil {
+			log.Print(err)
+		}
+	} else {
+		good = runAll(chosen(*suites), options)
+	}
 	tools.remove()
 	fmt.Printf("%v in all\n", time.Since(started).Round(time.Second))
 	if !good {
@@ -54,7 +65,7 @@ func runAll(suites []suite, options *run) bool {
 	for _, suite := range suites {
 		run := &run{
 			suite: suite, tools: options.tools, short: options.short, pattern: options.pattern,
-			jobs: options.jobs, verbose: options.verbose,
+			jobs: options.jobs, verbose: options.verbose, failpoints: options.failpoints,
 		}
 		results, err := run.everything()
 		if err != nil {

@@ -35,6 +35,8 @@ type run struct {
 	pattern *regexp.Regexp
 	jobs    int
 	verbose bool
+	// failpoints: the server was built with them, and only tests that need it run.
+	failpoints bool
 
 	// starting is held while a process is started or strays are sought.
 	starting sync.Mutex
@@ -120,6 +122,9 @@ func (r *run) tests() ([]string, error) {
 	}
 	var tests []string
 	for _, name := range strings.Fields(string(output)) {
+		if r.failpoints && !wantsFailpoints(known, name) {
+			continue
+		}
 		if strings.HasPrefix(name, "Test") && r.pattern.MatchString(name) && !(r.short && r.leftOut(known, name)) {
 			tests = append(tests, name)
 		}
@@ -131,6 +136,9 @@ func (r *run) tests() ([]string, error) {
 // judged by time or is known not to pass.
 func (r *run) leftOut(known []expectation, test string) bool {
 	kind := kindOf(known, test)
+	if r.failpoints && kind == failpointKind {
+		kind = ""
+	}
 	return r.suite.slow.MatchString(test) || r.suite.timed.MatchString(test) || kind != "" && kind != "itself"
 }
 
@@ -143,7 +151,7 @@ const leaked = "Unexpected goroutines running after all test(s)."
 // one runs a test to its end and keeps its log if something failed.
 func (r *run) one(test, logs string) []result {
 	started := time.Now()
-	output, err := r.process(test)
+	output, err := r.process("^" + test + "$")
 	if strings.Contains(output, "PASS\n"+leaked) {
 		err = nil
 	}
@@ -175,8 +183,9 @@ func (r *run) one(test, logs string) []result {
 
 func isFailure(result result) bool { return result.outcome == failed }
 
-// process runs the test binary for one test and returns what it printed.
-func (r *run) process(test string) (string, error) {
+// process runs the test binary for the tests that a pattern matches and
+// returns what it printed.
+func (r *run) process(tests string, variables ...string) (string, error) {
 	// The suites look for the fixtures beside their folder and for the sample
 	// above, and put sockets into it, whose paths must be short.
 	home, err := os.MkdirTemp("", "pub")
@@ -190,9 +199,9 @@ func (r *run) process(test string) (string, error) {
 		os.Symlink(filepath.Join(r.tools.sources, "fixtures"), filepath.Join(home, "t", "fixtures"))); err != nil {
 		return "", err
 	}
-	command := exec.Command(r.binary(), "-test.run", "^"+test+"$", "-test.v=test2json", "-test.timeout", testMax.String(), "--bin-dir", r.tools.bin)
+	command := exec.Command(r.binary(), "-test.run", tests, "-test.v=test2json", "-test.timeout", testMax.String(), "--bin-dir", r.tools.bin)
 	command.Dir = dir
-	command.Env = append(os.Environ(), "TMPDIR="+filepath.Join(home, "t"))
+	command.Env = append(append(os.Environ(), "TMPDIR="+filepath.Join(home, "t")), variables...)
 	if r.short {
 		// The suite's own word for fewer shapes of clusters: one member without
 		// TLS, three with it.
@@ -246,10 +255,15 @@ func (r *run) judge(results []result) bool {
 	}
 	fmt.Printf("%s: %d passed, %d failed, %d skipped\n", r.suite.name, count[passed], count[failed], count[skipped])
 	list, err := readList(r.suite.list())
-	if err == nil && r.tools.ours {
-		var more []expectation
-		more, err = readList(toolsList)
-		list = append(list, more...)
+	for file, applies := range map[string]bool{toolsList: r.tools.ours, failpointsList: r.failpoints} {
+		if err == nil && applies {
+			var more []expectation
+			more, err = readList(file)
+			list = append(list, more...)
+		}
+	}
+	if r.failpoints {
+		list = slices.DeleteFunc(list, func(line expectation) bool { return line.kind == failpointKind })
 	}
 	if err != nil {
 		log.Print(err)

@@ -21,6 +21,10 @@ type suite struct {
 // tools in the place of the genuine ones.
 const toolsList = "tools.txt"
 
+// failpointsList is the file with the tests that do not pass with failpoints
+// either.
+const failpointsList = "failpoints.txt"
+
 // list is the file with the tests that are known not to pass.
 func (s suite) list() string { return s.name + ".txt" }
 

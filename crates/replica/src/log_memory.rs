@@ -13,7 +13,8 @@ impl<C> Replica<C> {
         // Entries behind a snapshot that is being sent are kept: otherwise the follower would need another snapshot at
         // once.
         let sent = self.outgoing.keep_behind();
-        let needed = if is_due { self.furthest_behind(now).into_iter().chain(sent).min() } else { sent };
+        let active = || self.options.keeps_for_active.then(|| self.furthest_behind(now)).flatten();
+        let needed = if is_due { active().into_iter().chain(sent).min() } else { sent };
         let bytes_max = match needed {
             Some(_) => self.options.log_sending_bytes_max,
             None => self.options.log_bytes_max,

@@ -23,6 +23,8 @@ pub struct Options {
     pub catchup_entries: u64,
     /// Further applied entries that gather before they are trimmed.
     pub trim_entries: u64,
+    /// Whether more entries than these stay while a follower that answers still needs them.
+    pub keeps_for_active: bool,
     /// Limit of the bytes of entries in memory, however far followers lag.
     pub log_bytes_max: u64,
     /// The limit while a follower that answers, or receives a snapshot, still needs the entries.

@@ -51,6 +51,9 @@ impl<C> Replica<C> {
             Some(metadata) => Some(self.take_over(shell, metadata)?),
             None => None,
         };
+        if self.raft.status().role == Role::Leader {
+            failpoint::point!(RAFT_BEFORE_LEADER_SEND);
+        }
         // Followers write to their disks while this member does.
         self.send(shell, work.messages);
         let mut messages = work.persisted_messages;
@@ -166,7 +169,9 @@ impl<C> Replica<C> {
             unreachable!("Raft took a snapshot that was not there");
         };
         assert_eq!(install.prepared.index(), metadata.index(), "Raft took another snapshot than the one that came");
+        failpoint::point!(RAFT_BEFORE_APPLY_SNAP);
         shell.install(install.prepared, &metadata)?;
+        failpoint::point!(RAFT_AFTER_APPLY_SNAP);
         self.incoming.installed.push(install.source);
         Ok(walpb::Snapshot { index: metadata.index, term: metadata.term, conf_state: metadata.conf_state })
     }
@@ -199,8 +204,15 @@ impl<C> Replica<C> {
         self.syncing_since = None;
         let Some(last) = batch.work.last().map(|last| last.number) else { return };
         let installed = batch.work.iter().any(|work| work.snapshot.is_some());
+        if installed {
+            failpoint::point!(RAFT_AFTER_WAL_RELEASE);
+        }
+        if self.raft.status().role != Role::Leader {
+            failpoint::point!(RAFT_BEFORE_FOLLOWER_SEND);
+        }
         let messages: Vec<raftpb::Message> = batch.work.into_iter().flat_map(|work| work.messages).collect();
         self.send(shell, messages);
+        failpoint::point!(RAFT_BEFORE_ADVANCE);
         self.raft.persisted(last);
         self.backlog.persisted(last);
         if installed {

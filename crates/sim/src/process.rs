@@ -91,6 +91,8 @@ impl Process {
             election_head_start_ticks: if plan.pre_vote { plan.election_ticks.saturating_sub(2) } else { 0 },
             catchup_entries: plan.catchup_entries,
             trim_entries: TRIM_ENTRIES,
+            // Both are tried: with and without entries kept for those that answer.
+            keeps_for_active: plan.catchup_entries != 20,
             log_bytes_max: LOG_BYTES_MAX,
             log_sending_bytes_max: 4 * LOG_BYTES_MAX,
             reads_max: READS_MAX,

@@ -20,6 +20,9 @@ pub struct Options {
     /// Free disk space below which writes are refused, beyond what the revision log reserves for itself: for the Raft log and a
     /// checkpoint.
     pub reserve_bytes: u64,
+    /// `--compaction-batch-limit`: versions that one call of [`Store::maintain`](crate::Store::maintain) looks at for a compaction; 0 is
+    /// as many as its budget has.
+    pub compaction_batch_versions: usize,
     /// Called between the small parts of long work for a snapshot that is sent or received, by the thread that does it: a shell may let
     /// others go first.
     pub rest: fn(),
@@ -37,6 +40,7 @@ impl Default for Options {
             learners_max: 1,
             stream_chunk_bytes: limits::REQUEST_BYTES_MAX,
             reserve_bytes: 0,
+            compaction_batch_versions: 0,
             rest: || {},
             pause: || {},
         }

@@ -68,6 +68,7 @@ impl Wal {
         if self.poison.is_some() || index < self.snapshot.index() {
             return;
         }
+        failpoint::point!(RAFT_BEFORE_WAL_SAVE_SNAPSHOT);
         self.batch.push_snapshot(snapshot);
         self.snapshot = snapshot.clone();
         if index > self.last_index || self.terms.at(index).is_some_and(|known| known != term) {
@@ -100,10 +101,13 @@ impl Wal {
     fn write_batch(&mut self) -> Result<(), Error> {
         let name = self.tail();
         let bytes = self.batch.finish(name.sequence, self.offset);
+        failpoint::point!(WAL_BEFORE_WRITE);
         self.file
             .write_at(bytes, self.offset)
             .map_err(|error| Error::io("write", &self.dir.join(name.to_string()))(error))?;
+        failpoint::point!(WAL_BEFORE_SYNC);
         self.file.sync_data().map_err(|error| Error::io("sync", &self.dir.join(name.to_string()))(error))?;
+        failpoint::point!(WAL_AFTER_SYNC);
         self.offset = self.offset.saturating_add(bytes.len() as u64);
         self.batch.clear();
         Ok(())
@@ -121,7 +125,9 @@ impl Wal {
         }
         first.push_snapshot(&self.snapshot);
         let path = self.dir.join(name.to_string());
+        failpoint::point!(WAL_BEFORE_CUT);
         publish(&*self.disk, &self.dir, &prepared, first.finish(name.sequence, 0), &path)?;
+        failpoint::point!(WAL_AFTER_CUT);
         self.offset = first.len() as u64;
         first.clear();
         self.batch = first;

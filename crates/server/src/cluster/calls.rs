@@ -199,6 +199,8 @@ fn keep_alive(node: &Arc<Node>, body: &[u8]) -> Answer {
     if let Err(error) = node.wait_linearized(LEVEL_MAX) {
         return not_level(error);
     }
+    failpoint::point!(BEFORE_SERVE_HTTP_LEASE_RENEW);
+    failpoint::point!(BEFORE_CHECKPOINT_IN_LEASE_RENEW);
     match leases::renew_here(node, &[request.id]).as_deref() {
         None => text(StatusCode::BAD_REQUEST, remote::NOT_PRIMARY),
         Some([ttl]) if *ttl > 0 => {
@@ -220,6 +222,7 @@ fn time_to_live(node: &Arc<Node>, body: &[u8]) -> Answer {
     if let Err(error) = node.wait_linearized(LEVEL_MAX) {
         return not_level(error);
     }
+    failpoint::point!(BEFORE_LOOKUP_WHEN_FORWARD_LEASE_TIME_TO_LIVE);
     match leases::time_to_live_here(node, &request) {
         Ok(Some(mut found)) => {
             found.header = Some(ResponseHeader::default());

@@ -36,6 +36,20 @@ pub(crate) struct Keeper {
 /// Renews leases for which [`renew_at_once`] returned `None`. `done` is called once, on any thread, unless the client
 /// has gone.
 pub(crate) fn renew(node: &Arc<Node>, keeper: Keeper, leases: Vec<i64>, done: impl FnOnce(Renewed) + Send + 'static) {
+    if !failpoint::is_set!(BEFORE_CHECKPOINT_IN_LEASE_RENEW) {
+        return renew_now(node, keeper, leases, done);
+    }
+    let own = node.clone();
+    let held_up = move |done| {
+        failpoint::point!(BEFORE_CHECKPOINT_IN_LEASE_RENEW);
+        renew_now(&own, keeper, leases, done);
+    };
+    if let Err(done) = node.slow.try_give(done, held_up) {
+        done(Err(Error::TooManyRequests));
+    }
+}
+
+fn renew_now(node: &Arc<Node>, keeper: Keeper, leases: Vec<i64>, done: impl FnOnce(Renewed) + Send + 'static) {
     let forward = |node: &Arc<Node>, leases: Vec<i64>, done: DoneRenewing| {
         Renewal { keeper, renewed: Vec::with_capacity(leases.len()), leases, done }.begin(node);
     };
@@ -62,7 +76,9 @@ pub(crate) fn renew(node: &Arc<Node>, keeper: Keeper, leases: Vec<i64>, done: im
 /// Renews a lease if that needs neither other members nor the log. `None` if it needs them, or if the lease may be
 /// gone.
 pub(crate) fn renew_at_once(node: &Arc<Node>, lease: i64) -> Option<i64> {
-    if !node.status.is_leader() || !node.config.gates.is_on(Gate::FastLeaseKeepAlive) {
+    // A renewal that a failpoint holds up must not hold up its thread.
+    let is_held_up = failpoint::is_set!(BEFORE_CHECKPOINT_IN_LEASE_RENEW);
+    if !node.status.is_leader() || !node.config.gates.is_on(Gate::FastLeaseKeepAlive) || is_held_up {
         return None;
     }
     // A revoked lease leaves the store a little before its deadline is dropped.
@@ -176,6 +192,7 @@ pub(crate) fn time_to_live(
     let own = node.clone();
     node.linearize(Weight::NONE, move |allowed| {
         let keys = if request.keys { own.store.leases().keys_count(request.id) } else { 0 };
+        let is_held_up = failpoint::is_set!(BEFORE_LOOKUP_WHEN_LEASE_TIME_TO_LIVE);
         let look = move |node: &Arc<Node>, done: DoneAsking| match time_to_live_here(node, &request) {
             Ok(found) => done(Ok(found.unwrap_or_else(|| gone(&request)))),
             // This member has lost leadership in the meantime.
@@ -183,11 +200,15 @@ pub(crate) fn time_to_live(
             Err(error) => done(Err(error)),
         };
         match allowed {
-            Ok(()) if keys <= limits::INLINE_SORT_KEYS_MAX => look(&own, done),
+            Ok(()) if keys <= limits::INLINE_SORT_KEYS_MAX && !is_held_up => look(&own, done),
             // Consensus may wait for this thread, so a long list of keys is sorted elsewhere.
             Ok(()) => {
                 let node = own.clone();
-                if let Err(done) = own.slow.try_give(done, move |done| look(&node, done)) {
+                let look = move |done| {
+                    failpoint::point!(BEFORE_LOOKUP_WHEN_LEASE_TIME_TO_LIVE);
+                    look(&node, done);
+                };
+                if let Err(done) = own.slow.try_give(done, look) {
                     done(Err(Error::TooManyRequests));
                 }
             }

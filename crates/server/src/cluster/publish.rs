@@ -22,6 +22,7 @@ const STOP_CHECK: Duration = Duration::from_millis(200);
 
 /// Publishes the member. Retries until that succeeds or the member stops.
 pub(crate) fn publish(node: &Arc<Node>) -> Result<(), Error> {
+    failpoint::point!(BEFORE_PUBLISHING);
     let attributes =
         Attributes { name: node.config.name.clone(), client_urls: node.config.advertise_client_urls.clone() };
     let request = ClusterMemberAttrSetRequest { member_id: node.member_id, member_attributes: Some(attributes) };

@@ -127,6 +127,8 @@ pub struct Config {
     pub snapshot_count: u64,
     /// Entries kept in memory behind a checkpoint.
     pub catchup_entries: u64,
+    /// Whether that was asked for: then a follower that lags further gets a snapshot, as in etcd, even if it answers.
+    pub catchup_is_given: bool,
     /// Time between heartbeats: one tick.
     pub heartbeat: Duration,
     /// Time without a leader before an election.
@@ -157,6 +159,8 @@ pub struct Config {
     pub max_wals: usize,
     /// Pause before each slice of the work that a compaction leaves.
     pub compaction_pause: Duration,
+    /// Versions that a compaction looks at between two pauses; 0 is as many as a slice has.
+    pub compaction_batch_versions: usize,
     /// Applies slower than this are logged.
     pub warning_apply: Duration,
     /// Requests slower than this are logged.
@@ -361,6 +365,7 @@ fn build(mut values: Values) -> Result<Config, ConfigError> {
             count => count as u64,
         },
         catchup_entries: values.number("snapshot-catchup-entries", 0, i64::MAX)? as u64,
+        catchup_is_given: values.is_given("snapshot-catchup-entries"),
         heartbeat,
         election_timeout,
         pre_vote: values.is_on("pre-vote"),
@@ -382,6 +387,8 @@ fn build(mut values: Values) -> Result<Config, ConfigError> {
             segments => segments as usize,
         },
         compaction_pause: values.period("compaction-sleep-interval")?,
+        // etcd takes a limit below one for its default.
+        compaction_batch_versions: values.number("compaction-batch-limit", i32::MIN.into(), i32::MAX.into())?.max(0) as usize,
         warning_apply: values.period("warning-apply-duration")?,
         warning_unary_request: values.period_or("warning-unary-request-duration", Duration::from_millis(300))?,
         watch_progress_interval: values

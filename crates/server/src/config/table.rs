@@ -164,6 +164,7 @@ const CLUSTERING: &[Flag] = &[
     ),
     text("auto-compaction-mode", "periodic", "periodic or revision"),
     period("compaction-sleep-interval", "0", "pause before each slice of the work that a compaction leaves"),
+    signed("compaction-batch-limit", "0", "versions of such a slice; 0: as many as 4 MiB of work has"),
 ];
 
 const SECURITY: &[Flag] = &[
@@ -328,7 +329,6 @@ pub(super) const WITHOUT_EFFECT: &[Flag] = &[
     text("backend-bbolt-freelist-type", "map", "no such list"),
     period("backend-batch-interval", "0", "no such batches"),
     signed("backend-batch-limit", "0", "no such batches"),
-    signed("compaction-batch-limit", "0", "compaction never holds anything up"),
     unsigned("bootstrap-defrag-threshold-megabytes", "0", "Skipping defragmentation, since space comes back by itself"),
     flag(
         "v2-deprecation",

@@ -3,9 +3,7 @@
 
 use super::{plain, values};
 use crate::node::{Node, Weight};
-use api::Error;
 use api::etcdserverpb::{AlarmType, RangeRequest};
-use bytes::Bytes;
 use http::StatusCode;
 use rpc::HttpResponder;
 use std::fmt::Write;
@@ -104,23 +102,15 @@ pub(super) fn answer(node: &Arc<Node>, asked: Asked, query: &str, responder: Htt
         return found.send(verbose, responder);
     }
     let own = node.clone();
-    node.linearize(Weight::NONE, move |allowed| {
+    node.linearize_by_turn(Weight::NONE, move |allowed| {
         let mut found = found;
-        let read = allowed.and_then(|()| read_first(&own));
+        let read = allowed.and_then(|()| read_one(&own));
         found.add(&own, asked.kind, Check::LinearizableRead, read.map_err(|error| error.to_string()));
         found.send(verbose, responder);
     });
 }
 
-/// Reads the first key, as a probe. It counts as a range, as etcd counts it.
-pub(super) fn read_first(node: &Node) -> Result<(), Error> {
-    let all = Bytes::from_static(&[0]);
-    let first = RangeRequest { key: all.clone(), range_end: all, limit: 1, keys_only: true, ..RangeRequest::default() };
-    node.metrics.operations.ranges.fetch_add(1, Ordering::Relaxed);
-    node.store.range(&first).map(|_| ())
-}
-
-/// A check that does not wait.
+/// A check that waits for no other member.
 fn look(node: &Node, check: Check) -> Result<(), String> {
     let is_corrupt = |alarm: i32| AlarmType::try_from(alarm) == Ok(AlarmType::Corrupt);
     match check {
@@ -128,9 +118,17 @@ fn look(node: &Node, check: Check) -> Result<(), String> {
             Err("alarm activated: CORRUPT".into())
         }
         Check::NonLearner if node.status.is_learner() => Err("member is a learner".into()),
-        Check::SerializableRead => read_first(node).map_err(|error| error.to_string()),
+        Check::SerializableRead => read_one(node).map_err(|error| error.to_string()),
         Check::DataCorruption | Check::NonLearner | Check::LinearizableRead => Ok(()),
     }
+}
+
+/// Reads one key from this member's store, as etcd's probes do: a store that is stuck answers no probe. It counts as a range, as with
+/// etcd.
+pub(super) fn read_one(node: &Node) -> Result<(), api::Error> {
+    let request = RangeRequest { key: vec![0].into(), limit: 1, serializable: true, ..RangeRequest::default() };
+    node.metrics.operations.ranges.fetch_add(1, Ordering::Relaxed);
+    node.store.range(&request).map(drop)
 }
 
 #[cfg(test)]

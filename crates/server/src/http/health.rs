@@ -1,7 +1,6 @@
 //! `/health`: etcd's oldest probe, one answer for everything.
 
-use super::checks::read_first;
-use super::{page, plain, values};
+use super::{checks, page, plain, values};
 use crate::node::{Node, Weight};
 use api::etcdserverpb::AlarmType;
 use http::StatusCode;
@@ -24,15 +23,16 @@ pub(super) fn answer(node: &Arc<Node>, query: &str, responder: HttpResponder) {
     }
     let own = node.clone();
     match failed {
-        None if !serializable => node.linearize(Weight::NONE, move |allowed| {
-            let reason = allowed.and_then(|()| read_first(&own)).err().map(|error| format!("RANGE ERROR:{error}"));
+        None if !serializable => node.linearize_by_turn(Weight::NONE, move |allowed| {
+            let read = allowed.and_then(|()| checks::read_one(&own));
+            let reason = read.err().map(|error| format!("RANGE ERROR:{error}"));
             send(&own, reason.as_deref(), responder);
         }),
+        Some(reason) => send(node, Some(reason), responder),
         None => {
-            let reason = read_first(node).err().map(|error| format!("RANGE ERROR:{error}"));
+            let reason = checks::read_one(node).err().map(|error| format!("RANGE ERROR:{error}"));
             send(node, reason.as_deref(), responder);
         }
-        reason => send(node, reason, responder),
     }
 }
 

@@ -154,6 +154,8 @@ impl Applying {
         let (index, term) = (prepared.index(), prepared.term());
         let began = Instant::now();
         self.node.metrics.installing.fetch_add(1, Ordering::Relaxed);
+        logging::info("applySnapshot: opened snapshot backend", &[("snapshot-index", index.into())]);
+        failpoint::point!(APPLY_AFTER_OPEN_SNAPSHOT);
         if let Err(error) = self.applier.install(prepared) {
             logging::fatal("cannot install a snapshot; this member stops", &[("error", logging::Value::Shown(&error))]);
         }
@@ -217,6 +219,7 @@ impl Applying {
                 None => self.applier.keep_conf_state(),
             }
         }
+        failpoint::point!(AFTER_APPLY_ONE_CONF_CHANGE);
         self.is_awaited = self.node.status.set_applied(entry.index());
         outcomes.hand_out();
         self.checkpoint_if_due();

@@ -83,34 +83,9 @@ impl handover::Shell for Shell {
     }
 
     fn write(&self, batch: &LogBatch) {
-        let mut wal = lock(&self.wal);
-        let arrived = Instant::now();
-        batch.append_to(&mut wal);
-        if !batch.must_sync() {
-            return;
-        }
-        let began = Instant::now();
-        if let Err(error) = wal.commit(true) {
-            fail_log(&error);
-        }
-        let ended = Instant::now();
-        let took = ended - began;
-        let (before, now) = (self.sync_us.load(Ordering::Relaxed), took.as_micros() as u64);
-        let average = (before * (SYNCS_REMEMBERED - 1) + now) / SYNCS_REMEMBERED;
-        self.sync_us.store(average, Ordering::Relaxed);
-        let metrics = &self.node.metrics;
-        metrics.disk.wal_write.observe(began - arrived);
-        metrics.disk.wal_fsync.observe(took);
-        if let Some(last) = batch.last_index() {
-            metrics.disk.wal_bytes.fetch_add(batch.bytes() as u64, Ordering::Relaxed);
-            metrics.stages.synced(last, ended);
-        }
-        if took > SLOW_SYNC {
-            logging::warn(
-                "slow fdatasync",
-                &[("took", Value::Shown(&format_args!("{took:?}"))), ("expected-duration", "1s".into())],
-            );
-        }
+        failpoint::point!(RAFT_BEFORE_SAVE);
+        self.save(batch);
+        failpoint::point!(RAFT_AFTER_SAVE);
     }
 
     fn is_disk_quick(&self) -> bool {
@@ -183,6 +158,40 @@ impl handover::Shell for Shell {
         let patience_ms = self.node.config.election_timeout.as_millis() as u64;
         if !alone && self.node.now_ms().saturating_sub(self.free_ms.load(Ordering::Relaxed)) > patience_ms {
             self.node.status.lose_leader();
+        }
+    }
+}
+
+impl Shell {
+    /// Appends to the log, and waits for the disk if the batch must be synced.
+    fn save(&self, batch: &LogBatch) {
+        let mut wal = lock(&self.wal);
+        let arrived = Instant::now();
+        batch.append_to(&mut wal);
+        if !batch.must_sync() {
+            return;
+        }
+        let began = Instant::now();
+        if let Err(error) = wal.commit(true) {
+            fail_log(&error);
+        }
+        let ended = Instant::now();
+        let took = ended - began;
+        let (before, now) = (self.sync_us.load(Ordering::Relaxed), took.as_micros() as u64);
+        let average = (before * (SYNCS_REMEMBERED - 1) + now) / SYNCS_REMEMBERED;
+        self.sync_us.store(average, Ordering::Relaxed);
+        let metrics = &self.node.metrics;
+        metrics.disk.wal_write.observe(began - arrived);
+        metrics.disk.wal_fsync.observe(took);
+        if let Some(last) = batch.last_index() {
+            metrics.disk.wal_bytes.fetch_add(batch.bytes() as u64, Ordering::Relaxed);
+            metrics.stages.synced(last, ended);
+        }
+        if took > SLOW_SYNC {
+            logging::warn(
+                "slow fdatasync",
+                &[("took", Value::Shown(&format_args!("{took:?}"))), ("expected-duration", "1s".into())],
+            );
         }
     }
 }

@@ -35,7 +35,8 @@ impl Core {
             // disturbing it.
             election_head_start_ticks: if advances { config.election_ticks().saturating_sub(2) } else { 0 },
             catchup_entries: config.catchup_entries,
-            trim_entries: TRIM_ENTRIES,
+            trim_entries: TRIM_ENTRIES.min(config.snapshot_count),
+            keeps_for_active: !config.catchup_is_given,
             log_bytes_max: limits::LOG_MEMORY_BYTES_MAX,
             log_sending_bytes_max: limits::LOG_MEMORY_SENDING_BYTES_MAX,
             reads_max: config.queues.of(Class::Read),

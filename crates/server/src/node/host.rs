@@ -107,6 +107,7 @@ impl Shell for Host {
     }
 
     fn send_snapshot(&mut self, message: Message, export: Arc<Export>) {
+        failpoint::point!(SNAPSHOT_BEFORE_SEND);
         if let Some(peers) = self.node.peers.get() {
             let node = Arc::downgrade(&self.node);
             peers.send_snapshot(message, Arc::new(Sending { export, node }));
@@ -186,6 +187,7 @@ impl Shell for Host {
                 return None;
             }
         };
+        failpoint::point!(LEASE_BEFORE_EXPIRE);
         let id = node.next_request.fetch_add(1, Ordering::Relaxed);
         let request = api::etcdserverpb::LeaseRevokeRequest { id: lease };
         let data = entry::wrap(id, node.as_member(), RaftRequest::LeaseRevoke, &request.encode_to_vec()).into();

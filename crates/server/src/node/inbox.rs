@@ -147,6 +147,10 @@ impl Inbox {
     /// Queues messages of a peer. Waits while too many bytes of messages are queued, so that nothing more is read from
     /// the peer.
     pub(super) fn receive(&self, messages: Vec<raftpb::Message>, origin: Origin) {
+        failpoint::point!(RAFT_BEFORE_RECEIVE);
+        if origin == Origin::Stream && failpoint::fires!(RAFT_DROP_HEARTBEAT) {
+            return;
+        }
         let bytes: usize = messages.iter().map(message_bytes).sum();
         let has_room = |state: &State| {
             state.message_bytes == 0 || state.message_bytes + bytes <= limits::PEER_QUEUE_BYTES_MAX || state.closed

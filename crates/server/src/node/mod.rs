@@ -323,6 +323,16 @@ impl Node {
         if self.status.serves_local_reads() {
             return read(Ok(()));
         }
+        self.linearize_by_turn(weight, read);
+    }
+
+    /// Like [`Node::linearize`], but even on a sole member the read waits for a turn of consensus: a probe must not pass
+    /// while no thread can take one.
+    pub(crate) fn linearize_by_turn(
+        self: &Arc<Self>,
+        weight: Weight,
+        read: impl FnOnce(Result<(), Error>) + Send + 'static,
+    ) {
         if self.stopping.load(Ordering::Relaxed) {
             return read(Err(Error::Stopped));
         }

@@ -78,6 +78,7 @@ impl Handler for Link {
     }
 
     fn intake(&self, from: u64, checkpoint: &[u8]) -> Result<Box<dyn Intake>, String> {
+        failpoint::point!(SNAPSHOT_BEFORE_RECEIVE);
         let node = self.node.upgrade().ok_or("the member stops")?;
         let intake = store::Intake::begin(&node.store, from, checkpoint).map_err(|error| error.to_string())?;
         logging::info(

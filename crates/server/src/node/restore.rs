@@ -61,7 +61,7 @@ pub(super) fn open(
         );
     } else if recovered.restarted {
         logging::info(
-            "the Raft log goes on behind a snapshot that it was not told of before the last stop",
+            "Recovering from snapshot backend: the Raft log goes on behind a snapshot that it was not told of before the last stop",
             &[("snapshot-index", applied.index.into())],
         );
     }

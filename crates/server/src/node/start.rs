@@ -202,6 +202,7 @@ pub(crate) fn start_on(
         learners_max: usize::MAX,
         // One segment of the Raft log, and a checkpoint.
         reserve_bytes: segment_bytes + (1 << 20),
+        compaction_batch_versions: config.compaction_batch_versions,
         rest: yield_cpu::rest,
         pause: yield_cpu::pause,
     };

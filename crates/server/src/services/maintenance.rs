@@ -1,6 +1,6 @@
 //! `etcdserverpb.Maintenance`.
 
-use super::kv::{propose, run_slowly};
+use super::kv::{propose, run_slowly, run_slowly_with};
 use super::reply::{complete, encode, refuse, unanswered};
 use crate::auth::Permitted;
 use crate::auth::rules::{Alarms, Root, User};
@@ -72,6 +72,27 @@ pub(super) fn move_leader(
 /// Space comes back without defragmenting. This call only waits until the last compaction is finished: a client that
 /// compacts, defragments and disarms the alarm expects room in the quota then.
 pub(super) fn defragment(node: &Arc<Node>, _call: Call, _: Permitted<Root, DefragmentRequest>, responder: Responder) {
+    if failpoint::ENABLED {
+        // A thread that a failpoint holds up serves nobody else.
+        run_slowly_with(node, responder, |node, responder| match defragment_fails() {
+            Ok(()) => wait_compacted(node, responder),
+            Err(text) => refuse(responder, Status::new(api::Code::Unknown, text)),
+        });
+    } else {
+        wait_compacted(node, responder);
+    }
+}
+
+/// The points of etcd's defragmentation, in its order.
+fn defragment_fails() -> Result<(), String> {
+    failpoint::text!(DEFRAG_OPEN_FILE_ERROR, |text| Err(text));
+    failpoint::point!(DEFRAG_BEFORE_COPY);
+    failpoint::text!(DEFRAGDB_FAIL, |text| Err(text));
+    failpoint::point!(DEFRAG_BEFORE_RENAME);
+    Ok(())
+}
+
+fn wait_compacted(node: &Arc<Node>, responder: Responder) {
     let compacted = node.store.compact_revision();
     let (own, began) = (node.clone(), Instant::now());
     node.metrics.disk.defrags.fetch_add(1, Ordering::Relaxed);

@@ -72,6 +72,7 @@ struct Responses<'a, 'b>(&'a mut Outbound<'b>, &'a mut Meter);
 
 impl Sink for Responses<'_, '_> {
     fn response(&mut self, len: usize) -> &mut BytesMut {
+        failpoint::point!(BEFORE_SEND_WATCH_RESPONSE);
         self.1.began.get_or_insert_with(Instant::now);
         self.0.message(len)
     }

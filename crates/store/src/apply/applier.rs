@@ -124,6 +124,7 @@ impl Applier {
             return Err(Fatal::Failed);
         }
         let mut stride = 0;
+        failpoint::point!(BEFORE_START_DB_TXN);
         for entry in entries {
             let found = entry.index();
             if found <= self.index {
@@ -135,6 +136,9 @@ impl Applier {
             self.stage_entry(entry, sink)?;
             (self.index, self.term) = (found, entry.term());
             stride += 1;
+            if stride == 1 {
+                failpoint::point!(AFTER_START_DB_TXN);
+            }
             if stride >= APPLY_STRIDE_OPS || self.changes.len() >= APPLY_STRIDE_OPS {
                 self.commit(sink)?;
                 stride = 0;
@@ -153,6 +157,7 @@ impl Applier {
             // A new leader's first entry.
             raftpb::EntryType::EntryNormal if data.is_empty() => {}
             raftpb::EntryType::EntryNormal => {
+                failpoint::point!(BEFORE_APPLY_ONE_ENTRY_NORMAL);
                 let Request { id: request_id, author, command } = decode(&data).map_err(undecodable)?;
                 let result = self.command(index, &author, command, sink)?;
                 if self.sub > 0 {
@@ -180,6 +185,7 @@ impl Applier {
     }
 
     fn conf_change(&mut self, index: u64, mut change: raftpb::ConfChange) {
+        failpoint::point!(BEFORE_APPLY_ONE_CONF_CHANGE);
         let request_id = change.id();
         let result = write(&self.store.members).change(&change, self.store.options.learners_max);
         if result.is_err() {
@@ -239,14 +245,18 @@ impl Applier {
 
     /// Ends a stride.
     pub(super) fn commit(&mut self, sink: &mut dyn Sink) -> Result<(), Fatal> {
+        failpoint::point!(BEFORE_COMMIT);
         self.log.flush()?;
+        failpoint::point!(AFTER_COMMIT);
         if !self.changes.is_empty() {
             self.publish_changes();
             self.overlay.clear();
             self.changes.clear();
         }
         for revision in self.compactions.drain(..) {
+            failpoint::point!(COMPACT_BEFORE_COMMIT_SCHEDULED_COMPACT);
             self.store.begin_compaction(revision);
+            failpoint::point!(COMPACT_AFTER_COMMIT_SCHEDULED_COMPACT);
         }
         sink.counted(&std::mem::take(&mut self.counts));
         for outcome in self.outcomes.drain(..) {

@@ -157,6 +157,7 @@ impl Applier {
     fn grant(&mut self, request: &LeaseGrantRequest, ttl_is_final: bool) -> Result<LeaseGrantResponse, Error> {
         // Members with other flags raise what etcd's members propose by other figures, as those do among themselves.
         let ttl_min = if ttl_is_final { 1 } else { self.store.options.lease_ttl_seconds_min };
+        failpoint::point!(LEASE_BEFORE_GRANT);
         let ttl = self.store.leases.grant(request.id, request.ttl, ttl_min)?;
         Ok(LeaseGrantResponse { header: header(self.revision), id: request.id, ttl, error: String::new() })
     }
@@ -164,6 +165,7 @@ impl Applier {
     /// Deletes the keys of a lease, in key order so that all members agree on the sub revisions, and the lease.
     fn revoke(&mut self, id: i64) -> Result<LeaseRevokeResponse, Error> {
         let Some(Lease { id, .. }) = self.store.leases.get(id) else { return Err(Error::LeaseNotFound) };
+        failpoint::point!(LEASE_BEFORE_REVOKE);
         for key in self.store.leases.keys(id) {
             self.delete(key);
         }

@@ -50,6 +50,7 @@ impl Applier {
             let published = if is_split { last - 1 } else { last };
             let publication = (published > self.store.revision()).then(|| self.store.hub.begin());
             let mut index = write(&self.store.index);
+            failpoint::point!(BEFORE_WRITEBACK_BUF);
             for change in chunk {
                 index.push(&change.key, change.version);
             }
@@ -59,6 +60,7 @@ impl Applier {
                 self.store.unpublished.set(None);
             }
             self.store.revision.store(published, Ordering::Release);
+            failpoint::point!(AFTER_WRITEBACK_BUF);
             drop(index);
             if let Some(publication) = publication {
                 let end = self.changes.partition_point(|change| change.version.rev.main <= published);

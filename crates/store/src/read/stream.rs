@@ -127,6 +127,7 @@ impl RangeStream {
     }
 
     fn chunk(&mut self) -> Result<RangeChunk, Error> {
+        failpoint::point!(BEFORE_RANGE_STREAM_CHUNK);
         let wanted = self.left.min(self.chunk_keys);
         let kvs = match wanted {
             0 => Kvs::none(),

@@ -210,7 +210,9 @@ impl Store {
             let part = left.min(SLICE_PART_BYTES);
             let work = desk.slice(self, part)?;
             left -= part;
-            if work != Work::Busy || left == 0 || self.maintenance.halting.load(Ordering::Acquire) {
+            let ends_batch = self.options.compaction_batch_versions > 0 && desk.is_pruning();
+            let is_halting = self.maintenance.halting.load(Ordering::Acquire);
+            if work != Work::Busy || left == 0 || ends_batch || is_halting {
                 break work;
             }
         };
@@ -248,6 +250,11 @@ impl Store {
 }
 
 impl Desk {
+    /// Whether a compaction is dropping versions.
+    fn is_pruning(&self) -> bool {
+        self.compaction.as_ref().is_some_and(|job| matches!(job.phase, Phase::Prune { .. }))
+    }
+
     /// Gives up unfinished work: a snapshot is about to be installed.
     pub(crate) fn abandon(&mut self, store: &Store) {
         self.compaction = None;
@@ -324,24 +331,37 @@ impl Job {
             }
             Phase::Prune { hash, after } => {
                 let mut dead: Vec<Loc> = Vec::new();
+                // What is left of a batch, if there are batches.
+                let mut left = store.options.compaction_batch_versions;
                 for _ in 0..(budget_bytes / PRUNE_STRIDE_BYTES).max(1) {
+                    let stride = if left == 0 { PRUNE_STRIDE_VERSIONS } else { left.min(PRUNE_STRIDE_VERSIONS) };
                     let mut index = write(&store.index);
                     // Readers pin while they hold the index: a pin that is not there now will be above the watermark.
                     if store.pins.oldest().is_some_and(|oldest| oldest < revision) {
                         return Work::Waiting;
                     }
-                    let next =
-                        index.prune(revision, after.as_deref(), PRUNE_STRIDE_VERSIONS, &mut |loc| dead.push(loc));
+                    failpoint::point!(COMPACT_AFTER_ACQUIRED_BATCH_TX_LOCK);
+                    let next = index.prune(revision, after.as_deref(), stride, &mut |loc| dead.push(loc));
                     drop(index);
+                    if next.is_some() {
+                        failpoint::point!(COMPACT_BEFORE_COMMIT_BATCH);
+                    }
                     store.maintenance.dropped.fetch_add(dead.len() as u64, Ordering::Relaxed);
                     dead.drain(..).for_each(|loc| store.segments.mark_dead(loc));
                     *after = next;
                     if after.is_none() {
+                        failpoint::point!(COMPACT_BEFORE_SET_FINISHED_COMPACT);
                         if let Some(hash) = *hash {
                             store.hashes.insert(hash);
                         }
                         store.maintenance.finished.store(revision, Ordering::Release);
+                        failpoint::point!(COMPACT_AFTER_SET_FINISHED_COMPACT);
                         return Work::Idle;
+                    }
+                    failpoint::point!(COMPACT_AFTER_COMMIT_BATCH);
+                    left = left.saturating_sub(stride);
+                    if store.options.compaction_batch_versions > 0 && left == 0 {
+                        break;
                     }
                 }
                 Work::Busy

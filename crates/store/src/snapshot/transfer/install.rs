@@ -38,8 +38,11 @@ impl Applier {
         self.failed = true;
         let mut desk = store.maintenance.halt();
         let mut checkpoints = lock(&store.checkpoints);
+        failpoint::point!(RAFT_BEFORE_SAVE_SNAP);
         checkpoints.install(&ready.checkpoint, &ready.content)?;
         ready.is_installed = true;
+        failpoint::point!(RAFT_AFTER_SAVE_SNAP);
+        failpoint::point!(APPLY_BEFORE_OPEN_SNAPSHOT);
         desk.abandon(&store);
         let publication = store.hub.begin();
         self.swap(&mut ready);

@@ -73,6 +73,11 @@ pub(super) fn prepare(
         name(store, part)?;
     }
     let checkpoint = write_checkpoint(store, &content)?;
+    failpoint::point!(SNAP_DB_RENAME_BEFORE_DIR_SYNC);
+    failpoint::text!(SNAP_DB_DIR_SYNC_ERROR, |text| {
+        store.disk.remove(&checkpoint).ok();
+        Err(Error::io("sync", &store.dir)(std::io::Error::other(text)).into())
+    });
     store.disk.sync_dir(&store.dir).map_err(Error::io("sync", &store.dir))?;
     let live_bytes = shares.iter().map(|share| share.live).sum();
     let segments = sources.into_iter().zip(&shares).map(|(source, share)| segment(store, source, share));

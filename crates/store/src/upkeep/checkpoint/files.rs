@@ -68,6 +68,7 @@ impl Checkpoints {
         if let Some(contradiction) = content.contradiction() {
             panic!("this member's own state makes no checkpoint: {contradiction}");
         }
+        failpoint::point!(COMMIT_BEFORE_PRE_COMMIT_HOOK);
         listing.sync()?;
         let bytes = encode_checkpoint(&content);
         assert!(decode_checkpoint(&bytes).is_ok(), "a checkpoint that reads back as it was written");
@@ -75,6 +76,7 @@ impl Checkpoints {
         let name = newest.map_or(CheckpointName::first(content.applied_index), |name| name.next(content.applied_index));
         assert!(newest.is_none_or(|newest| name > newest), "checkpoint {name} after {newest:?}");
         self.write_file(name, &bytes)?;
+        failpoint::point!(COMMIT_AFTER_PRE_COMMIT_HOOK);
         let ids = content.segments.iter().map(|entry| entry.id).collect();
         self.keep(Kept { name, ids, bytes: bytes.len() as u64 })?;
         self.settle_doubts(name)?;
@@ -130,6 +132,7 @@ impl Checkpoints {
             self.disk.remove(&temporary).ok();
             return Err(error);
         }
+        failpoint::point!(CHECKPOINT_AFTER_RENAME);
         self.disk.sync_dir(&self.dir).map_err(Error::fatal("sync", &self.dir))
     }
 
@@ -141,6 +144,7 @@ impl Checkpoints {
         let file = self.disk.open(temporary, Mode::Create).map_err(Error::io("create", temporary))?;
         file.write_at(bytes, 0).map_err(Error::io("write", temporary))?;
         file.sync_data().map_err(Error::io("sync", temporary))?;
+        failpoint::point!(CHECKPOINT_BEFORE_RENAME);
         self.disk.rename(temporary, path).map_err(Error::io("rename", temporary))
     }
 

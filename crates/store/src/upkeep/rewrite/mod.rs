@@ -114,6 +114,7 @@ impl Rewriter {
 
     /// Makes the finished copy known, if there is anything in it.
     fn place(&self, copying: Copying) -> Result<(State, Step), Error> {
+        failpoint::point!(REWRITE_BEFORE_PLACE);
         let Copied { sources, target } = copying.finish(self.segments.disk())?;
         let Some(target) = target else {
             self.segments.replace(&sources, None);
@@ -153,7 +154,9 @@ impl Rewriter {
         if (moving.offset as u64) < target.len() {
             return Ok((State::Moving(moving), Step::Working));
         }
+        failpoint::point!(REWRITE_BEFORE_REPLACE);
         self.segments.replace(&moving.sources, Some(target));
+        failpoint::point!(REWRITE_AFTER_REPLACE);
         Ok((State::Idle, Step::Finished))
     }
 }

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// robustness is etcd's suite that makes traffic, draws a failpoint, and checks
+// what clients and watchers saw against a model. Its scenarios are subtests,
+// which no list of tests names.
+var robustness = suite{name: "robustness"}
+
+// scenarios are those of the suite without binaries of an earlier release.
+func scenarios() []string {
+	var names []string
+	for _, traffic := range []string{"EtcdHighTraffic", "EtcdTrafficDeleteLeases", "KubernetesHighTraffic", "KubernetesLowTraffic"} {
+		for _, size := range []string{"ClusterOfSize1", "ClusterOfSize3"} {
+			names = append(names, "TestRobustnessExploratory/"+traffic+"/"+size)
+		}
+	}
+	for _, issue := range []string{"14370", "14685", "13766", "15220", "17529", "17780", "19179", "18089", "20221", "15271"} {
+		names = append(names, "TestRobustnessRegression/Issue"+issue)
+	}
+	return names
+}
+
+// tally counts the runs of one failpoint, or of one scenario.
+type tally struct{ runs, passed int }
+
+// soak is how often, or how long, the scenarios are to run.
+type soak struct {
+	passes int
+	limit  time.Duration
+}
+
+// scenarioRuns runs each scenario in a process of its own, pass by pass, until
+// the passes are done or the time is over. It says whether all runs passed.
+func (r *run) scenarioRuns(soak soak) (bool, error) {
+	if err := adoptOrphans(); err != nil {
+		return false, err
+	}
+	r.suite, r.own, r.isolated = robustness, map[int]bool{}, canIsolate()
+	if !r.isolated {
+		return false, errors.New("the scenarios need networks of their own: root")
+	}
+	logs, err := os.MkdirTemp("", "published-robustness-")
+	if err != nil {
+		return false, err
+	}
+	defer os.Remove(logs)
+	var chosen []string
+	for _, name := range scenarios() {
+		if r.pattern.MatchString(name) {
+			chosen = append(chosen, name)
+		}
+	}
+	fmt.Printf("robustness: %d scenarios, %d at a time, logs and reports of failures in %s\n", len(chosen), r.jobs, logs)
+	queue, ended := make(chan string), time.Now().Add(soak.limit)
+	go func() {
+		defer close(queue)
+		for pass := 0; pass < soak.passes; pass++ {
+			rand.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })
+			for _, name := range chosen {
+				if soak.limit > 0 && time.Now().After(ended) {
+					return
+				}
+				queue <- name
+			}
+		}
+	}()
+	var guard sync.Mutex
+	byPoint, byScenario := map[string]tally{}, map[string]tally{}
+	var workers sync.WaitGroup
+	for range r.jobs {
+		workers.Go(func() {
+			for name := range queue {
+				point, passed := r.scenario(name, logs)
+				guard.Lock()
+				count(byPoint, point, passed)
+				count(byScenario, name, passed)
+				guard.Unlock()
+			}
+		})
+	}
+	workers.Wait()
+	show(byScenario)
+	show(byPoint)
+	var all tally
+	for _, one := range byScenario {
+		all.runs, all.passed = all.runs+one.runs, all.passed+one.passed
+	}
+	fmt.Printf("robustness: %d of %d runs passed\n", all.passed, all.runs)
+	return all.runs > 0 && all.passed == all.runs, nil
+}
+
+func count(tallies map[string]tally, name string, passed bool) {
+	one := tallies[name]
+	one.runs++
+	if passed {
+		one.passed++
+	}
+	tallies[name] = one
+}
+
+func show(tallies map[string]tally) {
+	for _, name := range slices.SortedFunc(maps.Keys(tallies), cmp.Compare[string]) {
+		fmt.Printf("  %-75s %3d of %3d\n", name, tallies[name].passed, tallies[name].runs)
+	}
+}
+
+// scenario runs one to its end: the failpoint that it drew, and whether it
+// passed. Of one that did not, log and report are kept.
+func (r *run) scenario(name, logs string) (point string, passed bool) {
+	started := time.Now()
+	results, err := os.MkdirTemp(logs, "run-")
+	if err != nil {
+		log.Print(err)
+		return "none", false
+	}
+	output, err := r.process(pattern(name), "RESULTS_DIR="+results)
+	if strings.Contains(output, "PASS\n"+leaked) {
+		err = nil
+	}
+	found := parse(output)
+	// The suite goes on without the log of a member that it cannot read.
+	unread := strings.Contains(output, "Failed to read WAL")
+	passed = err == nil && !unread && len(found) == 1 && found[0].outcome == outcome("passed")
+	point = "fixed by " + name
+	for _, result := range found {
+		if rest, is := strings.CutPrefix(result.name, name+"/"); is {
+			point = rest
+		}
+	}
+	if passed {
+		os.RemoveAll(results)
+	} else if writeErr := os.WriteFile(filepath.Join(results, "log"), []byte(output), 0o600); writeErr != nil {
+		log.Print(writeErr)
+	}
+	verdict := "passed"
+	if !passed {
+		verdict = "FAILED, see " + results
+	}
+	fmt.Printf("  %-55s %-45s %6.1f s  %s\n", strings.TrimPrefix(name, "TestRobustness"), point, time.Since(started).Seconds(), verdict)
+	return point, passed
+}
+
+// pattern matches a subtest and all below it.
+func pattern(name string) string {
+	return "^" + strings.ReplaceAll(name, "/", "$/^") + "$"
+}
