@@ -37,7 +37,7 @@ func (t tools) remove() {
 
 // build builds the genuine tools and the suites, unless the cache has them,
 // and links the server beside the tools under the name `etcd`.
-func build(cache, server, ctl string) (tools, error) {
+func build(cache, server, ctl string, patient bool) (tools, error) {
 	module, err := moduleFolder()
 	if err != nil {
 		return tools{}, err
@@ -83,6 +83,9 @@ func build(cache, server, ctl string) (tools, error) {
 		return tools{}, err
 	}
 	bin, err := binFolder(genuine, server, ctl)
+	if err == nil && patient && bin != genuine {
+		err = makePatient(bin)
+	}
 	return tools{bin: bin, suites: binaries, sources: sources, genuine: server == "", ours: ctl != ""}, err
 }
 
@@ -163,6 +166,25 @@ func binFolder(genuine, server, ctl string) (string, error) {
 		}
 	}
 	return bin, nil
+}
+
+// makePatient puts a script in the place of the server, which lets it wait for
+// silent peers. The suites blackhole one direction of a member's traffic until
+// it is behind by more than the log holds. Ours closes a stream on which
+// nothing came for five seconds, the other side then posts its answers, and the
+// member stays level for good. etcd writes into the black hole as long as it is
+// there, and so does ours with this flag.
+func makePatient(bin string) error {
+	server := filepath.Join(bin, "server")
+	if err := os.Mkdir(server, 0o700); err != nil {
+		return err
+	}
+	// The server looks at the name that it is started under.
+	if err := os.Rename(filepath.Join(bin, "etcd"), filepath.Join(server, "etcd")); err != nil {
+		return err
+	}
+	script := "#!/bin/sh\nexec \"${0%/*}/server/etcd\" --raft-read-timeout=10m \"$@\"\n"
+	return os.WriteFile(filepath.Join(bin, "etcd"), []byte(script), 0o700)
 }
 
 // moduleFolder is the folder of this module's go.mod.

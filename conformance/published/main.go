@@ -36,7 +36,7 @@ func main() {
 		log.Fatalf("-run: %v", err)
 	}
 	started := time.Now()
-	tools, err := build(*folder, *server, *ctl)
+	tools, err := build(*folder, *server, *ctl, *points || *passes > 0)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -68,7 +68,7 @@ mod tests {
             ("(-3)", Value::Number(-3), 4),
             ("(true)", Value::Truth(true), 6),
             ("(\"1s\")", text("1s"), 6),
-            (r#"("a \"b\" \\ )")"#, text("a \"b\" \\ )"), 15),
+            (r#"("a \"b\" \\ )")"#, text("a \"b\" \\ )"), 16),
         ] {
             assert_eq!(Value::read(written), Some((value, length)), "{written}");
         }

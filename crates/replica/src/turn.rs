@@ -51,7 +51,7 @@ impl<C> Replica<C> {
             Some(metadata) => Some(self.take_over(shell, metadata)?),
             None => None,
         };
-        if self.raft.status().role == Role::Leader {
+        if failpoint::ENABLED && self.raft.status().role == Role::Leader {
             failpoint::point!(RAFT_BEFORE_LEADER_SEND);
         }
         // Followers write to their disks while this member does.
@@ -207,7 +207,7 @@ impl<C> Replica<C> {
         if installed {
             failpoint::point!(RAFT_AFTER_WAL_RELEASE);
         }
-        if self.raft.status().role != Role::Leader {
+        if failpoint::ENABLED && self.raft.status().role != Role::Leader {
             failpoint::point!(RAFT_BEFORE_FOLLOWER_SEND);
         }
         let messages: Vec<raftpb::Message> = batch.work.into_iter().flat_map(|work| work.messages).collect();
