@@ -96,7 +96,7 @@ bench-agreement: build
 
 # `cairn takeover` moves clusters of etcd to Cairn and back beside clients, ROUNDS (20) times each way; SEED=n: when it is killed.
 takeover: build
-	cd conformance && ROUNDS=$(or $(ROUNDS),20) CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 120m ./takeover
+	cd conformance && PORTS=20000-31999 ROUNDS=$(or $(ROUNDS),20) CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 120m ./takeover
 
 # Client packages for Python, Java, Node and Rust, from their registries, against the release binary.
 clients: build
