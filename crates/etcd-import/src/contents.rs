@@ -1,6 +1,6 @@
 //! The contents of an etcd database apart from the keys.
 
-use crate::database::revision;
+use crate::database::{Visit, revision};
 use crate::{Database, Error};
 use api::Message;
 use api::authpb::{Role, User};
@@ -164,12 +164,7 @@ impl Database {
     }
 
     /// Goes through a bucket that is kept in memory: of so many rows at most, and of [`TABLE_BYTES_MAX`].
-    fn rows(
-        &self,
-        name: &str,
-        rows_max: usize,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    fn rows(&self, name: &str, rows_max: usize, visit: &mut Visit<'_>) -> Result<(), Error> {
         let (mut bytes_left, mut rows_left) = (TABLE_BYTES_MAX, rows_max);
         self.walk(name, &mut |key, value| {
             let left = bytes_left.checked_sub(key.len()).and_then(|left| left.checked_sub(value.len()));

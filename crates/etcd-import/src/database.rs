@@ -12,7 +12,7 @@ pub(crate) const KEYS: &str = "key";
 const REVISION_BYTES: usize = 17;
 
 /// Told of keys and values.
-type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), Error> + 'a;
+pub(crate) type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), Error> + 'a;
 
 /// A database file, opened for reading.
 pub struct Database {

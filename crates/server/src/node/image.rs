@@ -118,7 +118,7 @@ impl Image for ReceivingImage {
 }
 
 impl ReceivingImage {
-    /// Refuses a store whose history is not the sender's ([ADR 0009](../../../../docs/adr/0009-comparing-an-image.md)).
+    /// Refuses a store whose history is not the sender's (`docs/adr/0009-comparing-an-image.md`).
     fn compare(&self, staged: &store::Store) -> Result<(), String> {
         let Err(unequal) = corruption::compare_image(&self.node, self.from, &self.urls, staged) else { return Ok(()) };
         let metrics = &self.node.metrics;

@@ -1,7 +1,7 @@
 //! The comparison before the database of an etcd member is installed: its hash with the sender's.
 //!
 //! The body of a snapshot has no checksum, and bbolt's pages have none. What is not proven equal is not installed
-//! ([ADR 0009](../../../../../docs/adr/0009-comparing-an-image.md)).
+//! (`docs/adr/0009-comparing-an-image.md`).
 
 use super::super::remote::{self, CallError};
 use crate::node::Node;
