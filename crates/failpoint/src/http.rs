@@ -165,7 +165,10 @@ mod tests {
         let delete = format!("DELETE /{name} HTTP/1.1\r\n\r\n");
         assert_eq!(ask(&delete).map(|(status, _)| status), Some("204 No Content"));
         assert_eq!(ask(&delete).map(|(status, _)| status), Some("400 Bad Request"));
-        assert_eq!(put("failpoints", "defragBeforeCopy=off;beforePublishing=1*print").map(|(status, _)| status), Some("204 No Content"));
+        assert_eq!(
+            put("failpoints", "defragBeforeCopy=off;beforePublishing=1*print").map(|(status, _)| status),
+            Some("204 No Content")
+        );
         assert_eq!(get("defragBeforeCopy"), "200 OK: off\n");
         assert_eq!(get("beforePublishing"), "200 OK: 1*print\n");
         for wrong in ["nothing=off", "defragBeforeCopy"] {

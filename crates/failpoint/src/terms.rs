@@ -172,8 +172,25 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_refused_whole() {
         for wrong in [
-            "", "x", "panic->", "panic-", "->panic", "panic panic", "2panic", "2*", "%panic", "1.2.3%panic", "1.5*panic",
-            "sleep", "sleep()", "sleep(-1)", "sleep(10s)", r#"sleep("10")"#, "return(x)", "panic(1", "99999999999999999999*off",
+            "",
+            "x",
+            "panic->",
+            "panic-",
+            "->panic",
+            "panic panic",
+            "2panic",
+            "2*",
+            "%panic",
+            "1.2.3%panic",
+            "1.5*panic",
+            "sleep",
+            "sleep()",
+            "sleep(-1)",
+            "sleep(10s)",
+            r#"sleep("10")"#,
+            "return(x)",
+            "panic(1",
+            "99999999999999999999*off",
         ] {
             assert_eq!(Terms::read(wrong), None, "{wrong}");
         }

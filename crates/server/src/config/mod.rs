@@ -388,7 +388,8 @@ fn build(mut values: Values) -> Result<Config, ConfigError> {
         },
         compaction_pause: values.period("compaction-sleep-interval")?,
         // etcd takes a limit below one for its default.
-        compaction_batch_versions: values.number("compaction-batch-limit", i32::MIN.into(), i32::MAX.into())?.max(0) as usize,
+        compaction_batch_versions: values.number("compaction-batch-limit", i32::MIN.into(), i32::MAX.into())?.max(0)
+            as usize,
         warning_apply: values.period("warning-apply-duration")?,
         warning_unary_request: values.period_or("warning-unary-request-duration", Duration::from_millis(300))?,
         watch_progress_interval: values

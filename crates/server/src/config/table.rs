@@ -265,7 +265,11 @@ const FEATURES: &[Flag] = &[
     ),
     signed("max-learners", "1", "learners the cluster may have"),
     period("downgrade-check-time", "5s", "time between looks whether a downgrade is done"),
-    unsigned("snapshot-catchup-entries", "5000", "entries kept in memory for slow followers; if it is not given, more for those that answer"),
+    unsigned(
+        "snapshot-catchup-entries",
+        "5000",
+        "entries kept in memory for slow followers; if it is not given, more for those that answer",
+    ),
 ];
 
 const UNSAFE: &[Flag] = &[

@@ -127,7 +127,8 @@ proptest! {
     fn agrees_with_the_model(granted in granted(), op in op()) {
         let is_valid = |(_, from, to): &&(i32, Vec<u8>, Vec<u8>)| !KeyRange::new(from, to).is_empty();
         // The same range again in the same role takes the new kind, if it is the first one that begins there.
-        let mut kept: [Vec<(i32, Vec<u8>, Vec<u8>)>; 2] = [Vec::new(), Vec::new()];
+        type Permission = (i32, Vec<u8>, Vec<u8>);
+        let mut kept: [Vec<Permission>; 2] = [Vec::new(), Vec::new()];
         for (number, one) in granted.iter().enumerate().filter(|(_, one)| is_valid(one)) {
             let role = &mut kept[number % 2];
             match role.iter_mut().find(|other| other.1 == one.1) {
