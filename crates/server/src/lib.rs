@@ -56,7 +56,6 @@ pub const LOG_LOST_EXIT_CODE: i32 = 65;
 
 /// Runs the server with a command line (without the program's name); returns the exit code.
 pub fn run(args: impl IntoIterator<Item = String>) -> i32 {
-    failpoint::start();
     let mut args = args.into_iter().peekable();
     if let Some(proxy) = args.peek().filter(|word| matches!(word.as_str(), "gateway" | "grpc-proxy")) {
         terminal::err(format_args!(
@@ -93,6 +92,8 @@ pub fn run(args: impl IntoIterator<Item = String>) -> i32 {
             return 1;
         }
     };
+    // It starts a thread.
+    failpoint::start();
     if let Err(error) = logging::start(&config.logs) {
         logging::start_plain();
         logging::warn("failed to verify flags", &[("error", (&error).into())]);

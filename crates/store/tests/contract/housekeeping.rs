@@ -368,3 +368,30 @@ fn a_deletion_that_the_disk_has_no_room_for_is_refused_before_it_is_proposed() {
     assert_eq!(node.store.delete_cost_bytes(KeyRange::Span(b"z", b"a")), 0);
     assert_eq!(node.store.delete_cost_bytes(KeyRange::One(b"none")), 0);
 }
+
+/// `--compaction-batch-limit`: one call drops no more than that, and in the end the same is left.
+#[test]
+fn a_batch_bounds_what_one_call_drops() {
+    let mut nodes = [0, 10].map(|compaction_batch_versions| {
+        let mut node = Node::with(Options { compaction_batch_versions, ..small_segments() });
+        for at in 0..100 {
+            node.apply(put(&format!("key{:02}", at % 30), &format!("{at}")).raft()).unwrap();
+        }
+        node.apply(compact(101)).unwrap();
+        node
+    });
+    let [whole, batched] = &mut nodes;
+    whole.settle();
+    let mut calls = 0;
+    while batched.store.compacted() < 101 {
+        let before = batched.store.dropped_versions();
+        batched.store.maintain(4 << 20).unwrap();
+        assert!(batched.store.dropped_versions() - before <= 10);
+        calls += 1;
+    }
+    // The hash, then a hundred versions by ten; a key that a batch ends in is looked at twice.
+    assert!((10..=14).contains(&calls), "{calls} calls");
+    assert_eq!(batched.store.dropped_versions(), 70);
+    assert_eq!(batched.store.hash_kv(101).unwrap().hash, whole.store.hash_kv(101).unwrap().hash);
+    assert_eq!(batched.store.usage().live_bytes, whole.store.usage().live_bytes);
+}
