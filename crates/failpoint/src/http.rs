@@ -19,7 +19,7 @@ const LINE_BYTES_MAX: u64 = 8 << 10;
 const LINES_MAX: usize = 100;
 const BODY_BYTES_MAX: usize = 64 << 10;
 /// A client that is silent for longer loses its connection, so that others get their turn.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 static ANSWERING: Mutex<()> = Mutex::new(());
 
