@@ -242,7 +242,6 @@ fn what_is_kept_in_memory_is_bounded() {
 
 /// Writes some hundred megabytes.
 #[test]
-#[ignore = "takes a minute in a debug build"]
 fn leases_are_bounded() {
     let parts = Parts { leases: (8 << 20) + 1, ..WHOLE };
     assert_eq!(why(Scratch::new().take(&parts.bytes())), "bucket `lease`: it has more than 8388608 leases");
