@@ -13,8 +13,12 @@ impl<C> Replica<C> {
         // Entries behind a snapshot that is being sent are kept: otherwise the follower would need another snapshot at
         // once.
         let sent = self.outgoing.keep_behind();
-        let active = || self.options.keeps_for_active.then(|| self.furthest_behind(now)).flatten();
-        let needed = if is_due { active().into_iter().chain(sent).min() } else { sent };
+        // A member that has just taken a snapshot still lacks what was written meanwhile.
+        let lagging = || match self.options.keeps_for_active {
+            true => self.furthest_behind(now),
+            false => self.outgoing.taken_lately(now),
+        };
+        let needed = if is_due { lagging().into_iter().chain(sent).min() } else { sent };
         let bytes_max = match needed {
             Some(_) => self.options.log_sending_bytes_max,
             None => self.options.log_bytes_max,

@@ -16,6 +16,9 @@ use store::{Export, Prepared};
 const OFFER_MAX: Duration = Duration::from_secs(10);
 /// How long a member that needs a newer snapshot waits while others are being sent the current one.
 const SHARED_FOR: Duration = Duration::from_secs(60);
+/// How long the entries behind a snapshot stay after a member took it, where they would not stay for members that answer: it has to
+/// catch up with what was written meanwhile. As long as etcd's stay.
+const RELEASE_DELAY: Duration = Duration::from_secs(30);
 
 /// A snapshot that came from another member, complete and checked.
 pub struct Install<C> {
@@ -67,6 +70,8 @@ impl<C> Default for Incoming<C> {
 pub(crate) struct Outgoing {
     export: Option<(Arc<Export>, Duration)>,
     to: BTreeSet<u64>,
+    /// The last entry of a snapshot that was taken, and when.
+    taken: Option<(u64, Duration)>,
     /// Members that should have been sent a snapshot that is no longer offered.
     unsent: Vec<u64>,
     retries: Retries,
@@ -121,6 +126,9 @@ impl Outgoing {
         shell.note(Note::SnapshotSent { to, ok });
         // Raft tries again as soon as it is told of a failure.
         if ok {
+            if let Some((export, _)) = &self.export {
+                self.taken = Some((export.index(), now.at));
+            }
             self.retries.succeeded(to);
             raft.report_snapshot(to, true);
         } else {
@@ -156,6 +164,7 @@ impl Outgoing {
     /// Forgets all transfers: without leadership there are no followers to send to. Those under way end by themselves.
     pub(crate) fn lost_leadership(&mut self, raft: &mut Member) {
         self.withdraw(raft);
+        self.taken = None;
         self.to.clear();
         self.retries.clear();
     }
@@ -163,5 +172,23 @@ impl Outgoing {
     /// The index from which the log in memory is needed for the snapshot to be usable.
     pub(crate) fn keep_behind(&self) -> Option<u64> {
         self.export.as_ref().map(|(export, _)| export.index())
+    }
+
+    /// The index from which it is needed for a snapshot that was taken lately.
+    pub(crate) fn taken_lately(&self, now: Now) -> Option<u64> {
+        self.taken.filter(|(_, at)| now.at.saturating_sub(*at) < RELEASE_DELAY).map(|(index, _)| index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_behind_a_snapshot_stay_for_a_while() {
+        let now = |at| Now { at: Duration::from_secs(at), ms: 0 };
+        let outgoing = Outgoing { taken: Some((7, Duration::from_secs(10))), ..Outgoing::default() };
+        assert_eq!([10, 39, 40].map(|at| outgoing.taken_lately(now(at))), [Some(7), Some(7), None]);
+        assert_eq!(Outgoing::default().taken_lately(now(10)), None);
     }
 }
