@@ -120,7 +120,9 @@ impl Image for ReceivingImage {
 impl ReceivingImage {
     /// Refuses a store whose history is not the sender's (`docs/adr/0009-comparing-an-image.md`).
     fn compare(&self, staged: &store::Store) -> Result<(), String> {
-        let Err(unequal) = corruption::compare_image(&self.node, self.from, &self.urls, staged) else { return Ok(()) };
+        let Err(unequal) = corruption::compare_image(&self.node, self.from, &self.urls, staged, self.bytes) else {
+            return Ok(());
+        };
         let metrics = &self.node.metrics;
         let counter = match unequal {
             Unequal::Differs { .. } => &metrics.images_that_differ,

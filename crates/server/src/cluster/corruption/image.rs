@@ -13,8 +13,10 @@ use std::time::{Duration, Instant};
 use store::Store;
 use telemetry::logging::{self, Value};
 
-/// How long one question may take: the sender reads its whole history for the answer.
+/// How long one question may take, and so much longer for each second that the sender reads its history at the slowest pace.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
+/// The slowest pace, in bytes of the image per second.
+const READ_BYTES_MIN: u64 = 20 << 20;
 /// How long a sender that cannot be reached is asked again.
 const ASK_MAX: Duration = Duration::from_secs(60);
 /// Time between two attempts.
@@ -42,10 +44,10 @@ pub(crate) enum Unequal {
     NotCompared(String),
 }
 
-/// Compares `staged`, which was made of a database that `from` has sent, with the history of `from`, which answers at `urls`.
-pub(crate) fn compare(node: &Node, from: u64, urls: &[String], staged: &Store) -> Result<(), Unequal> {
-    let deadline = Instant::now() + ASK_MAX;
-    let ask = |revision| ask(node, from, urls, revision, deadline);
+/// Compares `staged`, which was made of a database of `bytes` bytes that `from` has sent, with the history of `from`, which answers at
+/// `urls`.
+pub(crate) fn compare(node: &Node, from: u64, urls: &[String], staged: &Store, bytes: u64) -> Result<(), Unequal> {
+    let ask = |revision| ask(node, from, urls, revision, answer_max(bytes));
     let revision = staged.revision();
     // The sender works at the same time.
     let (own, told) = thread::scope(|scope| {
@@ -98,12 +100,18 @@ fn compared(
     Err(Unequal::Differs { revision, compact_revision, own: hash, theirs: told.hash })
 }
 
+/// How long the sender of an image may take for an answer: it reads its whole history.
+fn answer_max(bytes: u64) -> Duration {
+    ANSWER_MAX + Duration::from_secs(bytes / READ_BYTES_MIN)
+}
+
 /// The sender's hash at a revision. It may be gone for a moment; an answer that is a refusal is final.
-fn ask(node: &Node, from: u64, urls: &[String], revision: i64, deadline: Instant) -> Result<HashKvResponse, String> {
+fn ask(node: &Node, from: u64, urls: &[String], revision: i64, patience: Duration) -> Result<HashKvResponse, String> {
+    let deadline = Instant::now() + ASK_MAX;
     let mut why = "none of its URLs is known".to_string();
     loop {
         for url in urls {
-            let error = match remote::hash_kv(&node.connector, url, node.cluster_id, revision, ANSWER_MAX) {
+            let error = match remote::hash_kv(&node.connector, url, node.cluster_id, revision, patience) {
                 Ok(told) => return Ok(told),
                 Err(error) => error,
             };
@@ -134,6 +142,11 @@ mod tests {
 
     fn hash(hash: u32, compact_revision: i64, hash_revision: i64) -> HashKvResponse {
         HashKvResponse { header: None, hash, compact_revision, hash_revision }
+    }
+
+    #[test]
+    fn large_histories_take_longer() {
+        assert_eq!([0, 8 << 30].map(answer_max), [60, 60 + 409].map(Duration::from_secs));
     }
 
     #[test]
