@@ -38,7 +38,7 @@ func TestPrintedLines(t *testing.T) {
 		}
 		// The program takes the place of the shell, so that its process is known.
 		lines = strings.Replace(strings.Replace(lines, "\ncairn serve", "\nexec cairn serve", 1), "\netcd ", "\nexec etcd ", 1)
-		shell := exec.Command("sh", "-e", "-c", lines)
+		shell := exec.Command("sh", "-c", lines)
 		shell.Env = append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"))
 		shell.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		log, err := os.Create(filepath.Join(programs, "log"))
@@ -79,5 +79,45 @@ func TestPrintedLines(t *testing.T) {
 	if found, _ := filepath.Glob(filepath.Join(server.DataDir, "etcd-backup-*")); len(found) != 1 {
 		t.Errorf("etcd's files: %v", found)
 	}
-	move("--back", "--data-dir="+server.DataDir, "--new-data-dir="+filepath.Join(t.TempDir(), "it's new"))
+	back := []string{"--back", "--data-dir=" + server.DataDir, "--new-data-dir=" + filepath.Join(t.TempDir(), "it's new")}
+	notStarted(t, server, back)
+	move(back...)
+}
+
+// notStarted runs the lines of the way back, in all forms that a shell can run,
+// with an export that fails: nothing may be started after it.
+func notStarted(t *testing.T, server *harness.Server, back []string) {
+	t.Helper()
+	for _, form := range []string{"shell", "systemd", "compose", "static-pod"} {
+		done := tool(t, "", nil, append(back, "--print="+form, "--endpoints="+server.Endpoint(), "--timeout=1s")...)
+		_, lines, found := strings.Cut(done.out, "# on the host of default:\n")
+		if _, commands, inFile := strings.Cut(lines, "# then:\n"); inFile {
+			lines = commands
+		}
+		lines, _, _ = strings.Cut(lines, "\n# and the other flags")
+		if !found || done.code != 8 || !strings.Contains(lines, "cairn util export") {
+			t.Fatalf("%s: exit %d:\n%s", form, done.code, done.out)
+		}
+		programs := t.TempDir()
+		ran := filepath.Join(programs, "ran")
+		for _, name := range []string{"cairn", "etcd", "systemctl", "docker", "mv"} {
+			script := fmt.Sprintf("#!/bin/sh\necho %s \"$@\" >>%s\n", name, ran)
+			if name == "cairn" {
+				script += "exit 1\n"
+			}
+			if err := os.WriteFile(filepath.Join(programs, name), []byte(script), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		shell := exec.Command("sh", "-c", lines)
+		shell.Env = append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"))
+		if out, err := shell.CombinedOutput(); err == nil {
+			t.Errorf("%s: the export failed, and the lines did not:\n%s\n%s", form, lines, out)
+		}
+		log, _ := os.ReadFile(ran)
+		all := strings.Split(strings.TrimSpace(string(log)), "\n")
+		if len(all) != 2 || !strings.HasPrefix(all[1], "cairn util export") {
+			t.Errorf("%s: after the export that failed: %q\n%s", form, all, lines)
+		}
+	}
 }

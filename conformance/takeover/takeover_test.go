@@ -249,7 +249,8 @@ func TestRefusals(t *testing.T) {
 	refused(0, "Nothing was changed (--dry-run)", "--dry-run")
 	refused(0, "hand leadership over, stop etcd, start Cairn on its data", "--dry-run")
 	refused(0, "WARNING: from its removal to its promotion", "--dry-run", "--way=empty-disk")
-	refused(0, "Nothing is to be moved.", "--dry-run", "--back")
+	refused(0, "Nothing is to be moved.", "--dry-run", "--back", "--data-dir=/var/lib/etcd")
+	refused(128, "needs --data-dir", "--back")
 	refused(128, "needs --new-members", "--way=new-addresses")
 	refused(1, "1 named, 0 of them in the cluster, 3 to be replaced", "--way=new-addresses", "--new-members=a=http://127.0.0.1:1")
 	// Without commands the lines are printed and waited for.

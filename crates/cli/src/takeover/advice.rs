@@ -10,7 +10,14 @@ pub(super) fn after(failure: Failure, settings: &Settings) -> Failure {
         return failure;
     }
     let (to, from) = (settings.goal.to, settings.goal.to.other());
-    let back = if to == Kind::Cairn { "with --back" } else { "without --back" };
+    let back = match (settings.goal.way, to) {
+        // Cairn is where etcd was.
+        (Way::InPlace, Kind::Cairn) if settings.hooks.is_none() => {
+            format!("with --back --data-dir={}", settings.dirs.old)
+        }
+        (_, Kind::Cairn) => "with --back".into(),
+        (_, Kind::Etcd) => "without --back".into(),
+    };
     let on = match failure.code {
         code::DIFFERENCE => "Do not go on. Find out which member differs (the odd one out), and remove it",
         _ => "To go on: mend that, and start the same command again; it goes on where it stopped",
@@ -62,8 +69,12 @@ mod tests {
     fn failures_say_how_to_go_on_and_back() {
         let said = |line: &str, code: i32| after(Failure::new(code, "what"), &settings(line)).text;
         let forth = said("", code::LATE);
-        assert!(forth.starts_with("what\nTo go on: ") && forth.contains("the same command with --back"), "{forth}");
-        assert!(said("--back", code::ERROR).contains("the same command without --back"));
+        assert!(
+            forth.starts_with("what\nTo go on: ")
+                && forth.contains("the same command with --back --data-dir=/var/lib/etcd;"),
+            "{forth}"
+        );
+        assert!(said("--back --data-dir=/d", code::ERROR).contains("the same command without --back"));
         assert!(said("", code::DIFFERENCE).contains("Do not go on"));
         assert_eq!(after(Failure::new(code::ERROR, ""), &settings("")).text, "");
     }

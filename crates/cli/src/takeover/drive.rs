@@ -11,7 +11,7 @@ use super::view::{Seen, View, plain};
 use super::{advice, changes, hooks};
 use crate::checks::format::Grade;
 use crate::failure::{Failure, Outcome, code};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
 /// How long a member may take to answer, or the cluster to elect a leader, before that is how things are.
@@ -24,11 +24,13 @@ pub(super) struct Drive<'a> {
     settings: Settings,
     /// The member that is known to be away: the move was interrupted there.
     away: Cell<Option<u64>>,
+    /// The members that were moved in this run.
+    moved: RefCell<Vec<u64>>,
 }
 
 impl<'a> Drive<'a> {
     pub(super) fn new(cluster: &'a Cluster<'a>, screen: &'a Screen, settings: Settings) -> Drive<'a> {
-        Drive { cluster, screen, settings, away: Cell::new(None) }
+        Drive { cluster, screen, settings, away: Cell::new(None), moved: RefCell::default() }
     }
 }
 
@@ -37,7 +39,7 @@ impl Drive<'_> {
     pub(super) async fn run(&mut self) -> Outcome {
         let view = self.checked().await?;
         let steps = plan::shown(&view, &self.settings.goal);
-        let next = plan::next(&view, &self.settings.goal).map_err(|why| Failure::new(code::ERROR, why))?;
+        let next = plan::next(&view, &self.settings.goal, &[]).map_err(|why| Failure::new(code::ERROR, why))?;
         let goal = &self.settings.goal;
         if next != Next::Nothing {
             self.screen.show(&format!("Plan: to {}, {}.\n", goal.to, goal.way.guarantee()))?;
@@ -51,7 +53,8 @@ impl Drive<'_> {
         let mut last = None;
         loop {
             let view = self.sound().await?;
-            let next = plan::next(&view, &self.settings.goal).map_err(|why| Failure::new(code::ERROR, why))?;
+            let next = plan::next(&view, &self.settings.goal, &self.moved.borrow())
+                .map_err(|why| advice::after(Failure::new(code::ERROR, why), &self.settings))?;
             if last.as_ref() == Some(&next) {
                 let text = "the last step was done, and is needed again: look at the log of that member";
                 return Err(advice::after(Failure::new(code::ERROR, text), &self.settings));
@@ -172,7 +175,7 @@ impl Drive<'_> {
     /// In place: the same member, run by the other program.
     async fn restart(&self, view: &View, member: &Seen) -> Outcome {
         self.begin(view, &member.to_string());
-        self.hand_over(view, member).await?;
+        self.spare(view, member).await?;
         let host = Host::new(view, member, None, &self.settings.goal, &self.settings.dirs);
         self.exchange(&host, Some(member)).await?;
         let to = self.settings.goal.to;
@@ -187,6 +190,7 @@ impl Drive<'_> {
             Err(why) => Ok(Look::NotYet(why)),
         };
         self.screen.until(&format!("{member} answers as {to}"), look).await?;
+        self.moved.borrow_mut().push(member.id);
         self.level(member).await?;
         self.agreed(&format!("runs {to}")).await
     }
@@ -195,6 +199,9 @@ impl Drive<'_> {
     async fn remove(&mut self, view: &View, member: &Seen) -> Outcome {
         if self.settings.goal.way == Way::EmptyDisk {
             self.begin(view, &member.to_string());
+        }
+        self.spare(view, member).await?;
+        if self.settings.goal.way == Way::EmptyDisk {
             let joiner = Joiner {
                 name: if member.name.is_empty() { format!("{:x}", member.id) } else { member.name.clone() },
                 peer_urls: member.peer_urls.clone(),
@@ -206,7 +213,6 @@ impl Drive<'_> {
             ))?;
             self.settings.goal.joining.push(joiner);
         }
-        self.hand_over(view, member).await?;
         changes::remove(self.cluster, self.screen, member).await?;
         self.screen.say(&format!("{member} is removed"))?;
         if self.settings.goal.way == Way::EmptyDisk {
@@ -255,7 +261,33 @@ impl Drive<'_> {
         let same = compare::keys(self.cluster, self.screen, &[&leader, &found]).await?;
         self.screen.say(&format!("the learner has the leader's {same}"))?;
         changes::promote(self.cluster, self.screen, &found).await?;
+        self.moved.borrow_mut().push(found.id);
         self.agreed("has its vote").await
+    }
+
+    /// The others can do without this member: it hands over if it leads, and what they say after that decides, for things may have
+    /// changed since `view`.
+    async fn spare(&self, view: &View, member: &Seen) -> Outcome {
+        let started = Instant::now();
+        let mut view = view.clone();
+        loop {
+            self.hand_over(&view, member).await?;
+            let why = match self.cluster.view().await {
+                Ok(fresh) => match plan::hindrance(&fresh, member.id) {
+                    None => return Ok(()),
+                    Some(why) => {
+                        view = fresh;
+                        why
+                    }
+                },
+                Err(failure) if failure.code == code::INVALID_INPUT => return Err(failure),
+                Err(failure) => failure.text,
+            };
+            if started.elapsed() >= GRACE {
+                return Err(Failure::new(code::ERROR, format!("{member} is not stopped now: {why}")));
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 
     /// A leader that goes hands over first.

@@ -28,29 +28,39 @@ impl Form {
     }
 
     /// What starts this member as the new program, after it was stopped if it runs.
+    ///
+    /// What is to be written into a file comes first. The commands after it are one for a shell: whatever fails, nothing after it runs.
     pub(super) fn lines(self, host: &Host) -> String {
         let mut out = format!("# on the host of {}:\n", plain(&host.name));
-        let old = host.to.other().word();
-        let stop = match self {
-            Form::Shell | Form::Systemd => format!("systemctl stop {old}"),
-            Form::Compose => format!("docker compose stop {}", shell_word(&host.name)),
+        let (to, old) = (host.to.word(), host.to.other().word());
+        let (file, stop, starts) = match self {
+            Form::Shell => (String::new(), format!("systemctl stop {old}"), vec![shell(host)]),
+            Form::Systemd => {
+                let mut starts = vec!["systemctl daemon-reload".into()];
+                starts.extend(host.stops().then(|| format!("systemctl disable {old}")));
+                starts.push(format!("systemctl enable --now {to}"));
+                (systemd(host), format!("systemctl stop {old}"), starts)
+            }
+            Form::Compose => {
+                let name = shell_word(&host.name);
+                (compose(host), format!("docker compose stop {name}"), vec![format!("docker compose up -d {name}")])
+            }
             Form::StaticPod => {
-                format!("mv /etc/kubernetes/manifests/{old}.yaml /root/   # and wait until the container is gone")
+                let starts = vec![format!("mv /root/{to}.yaml /etc/kubernetes/manifests/")];
+                (static_pod(host), format!("mv /etc/kubernetes/manifests/{old}.yaml /root/"), starts)
             }
         };
-        if host.stops() {
-            out += &format!("{stop}\n");
+        out += &file;
+        let mut commands: Vec<String> = host.stops().then_some(stop).into_iter().collect();
+        if self == Form::StaticPod && host.stops() {
+            out += &format!("{}\n# wait until the container is gone, then:\n", commands.join(""));
+            commands.clear();
         }
         if let Some(words) = host.conversion() {
-            let words: Vec<String> = words.iter().map(|word| shell_word(word)).collect();
-            out += &format!("{}\n", words.join(" "));
+            commands.push(words.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" "));
         }
-        match self {
-            Form::Shell => shell(&mut out, host),
-            Form::Systemd => systemd(&mut out, host),
-            Form::Compose => compose(&mut out, host),
-            Form::StaticPod => static_pod(&mut out, host),
-        }
+        commands.extend(starts);
+        out += &format!("{}\n", commands.join(" && \\\n"));
         for remark in host.remarks() {
             out += &format!("# {}\n", plain(&remark));
         }
@@ -66,46 +76,46 @@ fn command(host: &Host) -> &'static [&'static str] {
     }
 }
 
-fn shell(out: &mut String, host: &Host) {
+fn shell(host: &Host) -> String {
     let flags: String = host.flags().iter().map(|flag| format!(" \\\n{INDENT}{}", shell_word(flag))).collect();
-    *out += &format!("{}{flags}\n", command(host).join(" "));
+    format!("{}{flags}", command(host).join(" "))
 }
 
-fn systemd(out: &mut String, host: &Host) {
+fn systemd(host: &Host) -> String {
     let unit = host.to.word();
     let flags: String = host.flags().iter().map(|flag| format!(" \\\n{INDENT}{}", systemd_word(flag))).collect();
-    *out += &format!(
-        "# in /etc/systemd/system/{unit}.service, [Service]:\nExecStart=/usr/local/bin/{}{flags}\n# then:\nsystemctl daemon-reload\n",
+    format!(
+        "# in /etc/systemd/system/{unit}.service, [Service]:\nExecStart=/usr/local/bin/{}{flags}\n# then:\n",
         command(host).join(" ")
-    );
-    if host.stops() {
-        *out += &format!("systemctl disable {}\n", host.to.other().word());
-    }
-    *out += &format!("systemctl enable --now {unit}\n");
+    )
 }
 
-fn compose(out: &mut String, host: &Host) {
-    *out += &format!("# in compose.yaml:\nservices:\n  {}:\n", yaml_word(&host.name));
+fn compose(host: &Host) -> String {
+    let mut out = format!("# in compose.yaml:\nservices:\n  {}:\n", yaml_word(&host.name));
     // Cairn's image starts `etcd`, which is a name of the binary.
     let program = match host.to {
         Kind::Cairn => "    image: cairn\n    command:\n",
         Kind::Etcd => "    image: gcr.io/etcd-development/etcd:v3.7.3\n    command:\n      - etcd\n",
     };
-    *out += program;
+    out += program;
     out.extend(host.flags().iter().map(|flag| format!("      - {}\n", yaml_word(flag))));
-    *out += &format!("# then:\ndocker compose up -d {}\n", shell_word(&host.name));
+    out += "# then:\n";
+    out
 }
 
-fn static_pod(out: &mut String, host: &Host) {
+/// The kubelet starts what lies in its directory, so the file is made elsewhere.
+fn static_pod(host: &Host) -> String {
     let image = match host.to {
         Kind::Cairn => "cairn",
         Kind::Etcd => "registry.k8s.io/etcd:3.7.3-0",
     };
-    *out += &format!(
-        "# in /etc/kubernetes/manifests/{}.yaml, the container (volumes and probes stay):\n    image: {image}\n    command:\n    - etcd\n",
+    let mut out = format!(
+        "# in /root/{}.yaml, the container (all else as in the manifest that the member has):\n    image: {image}\n    command:\n    - etcd\n",
         host.to.word()
     );
     out.extend(host.flags().iter().map(|flag| format!("    - {}\n", yaml_word(flag))));
+    out += "# then:\n";
+    out
 }
 
 /// What all forms take as it is.
@@ -150,14 +160,12 @@ mod tests {
     fn shells_get_a_whole_command() {
         let lines = Form::Shell.lines(&host(Way::InPlace, Kind::Cairn));
         let wanted =
-            "# on the host of b:\nsystemctl stop etcd\ncairn serve \\\n  --adopt-etcd-data \\\n  --name=b \\\n";
+            "# on the host of b:\nsystemctl stop etcd && \\\ncairn serve \\\n  --adopt-etcd-data \\\n  --name=b \\\n";
         assert!(lines.starts_with(wanted), "{lines}");
-        assert!(
-            lines.ends_with("--initial-cluster-state=existing\n# and the other flags that this member's etcd has\n")
-        );
+        assert!(lines.ends_with("--initial-cluster-state=new\n# and the other flags that this member's etcd has\n"));
         let lines = Form::Shell.lines(&host(Way::InPlace, Kind::Etcd));
         assert!(lines.contains(
-            "systemctl stop cairn\ncairn util export --data-dir /var/lib/etcd --to /var/lib/cairn\netcd \\\n"
+            "systemctl stop cairn && \\\ncairn util export --data-dir /var/lib/etcd --to /var/lib/cairn && \\\netcd \\\n"
         ));
         let lines = Form::Shell.lines(&host(Way::NewAddresses, Kind::Cairn));
         assert!(!lines.contains("stop") && lines.contains("/var/lib/cairn must be empty or not there"), "{lines}");
@@ -168,7 +176,8 @@ mod tests {
         let host = host(Way::InPlace, Kind::Cairn);
         let lines = Form::Systemd.lines(&host);
         assert!(lines.contains("ExecStart=/usr/local/bin/cairn serve \\\n  --adopt-etcd-data \\\n"), "{lines}");
-        assert!(lines.contains("systemctl disable etcd\nsystemctl enable --now cairn\n"), "{lines}");
+        let wanted = "# then:\nsystemctl stop etcd && \\\nsystemctl daemon-reload && \\\nsystemctl disable etcd && \\\nsystemctl enable --now cairn\n";
+        assert!(lines.contains(wanted), "{lines}");
         let lines = Form::Compose.lines(&host);
         let wanted = "services:\n  b:\n    image: cairn\n    command:\n      - --adopt-etcd-data\n      - --name=b\n";
         assert!(lines.contains(wanted), "{lines}");
@@ -177,6 +186,21 @@ mod tests {
         for form in [Form::Shell, Form::Systemd, Form::Compose, Form::StaticPod] {
             let lines = form.lines(&host);
             assert!(host.flags().iter().all(|flag| lines.contains(flag)), "{lines}");
+        }
+    }
+
+    #[test]
+    fn nothing_runs_after_a_failed_export() {
+        let host = host(Way::InPlace, Kind::Etcd);
+        let export = "cairn util export --data-dir /var/lib/etcd --to /var/lib/cairn && \\\n";
+        for (form, before, start) in [
+            (Form::Shell, "systemctl stop cairn && \\\n", "etcd \\\n"),
+            (Form::Systemd, "systemctl stop cairn && \\\n", "systemctl daemon-reload && \\\n"),
+            (Form::Compose, "docker compose stop b && \\\n", "docker compose up -d b\n"),
+            (Form::StaticPod, "is gone, then:\n", "mv /root/etcd.yaml /etc/kubernetes/manifests/\n"),
+        ] {
+            let lines = form.lines(&host);
+            assert!(lines.contains(&format!("{before}{export}{start}")), "{lines}");
         }
     }
 

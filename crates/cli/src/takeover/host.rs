@@ -13,6 +13,8 @@ pub(super) struct Host {
     pub(super) client_urls: Vec<String>,
     /// `--initial-cluster`: all members, this one included.
     pub(super) initial_cluster: String,
+    /// Whether it has no other beside it.
+    is_alone: bool,
     pub(super) to: Kind,
     pub(super) way: Way,
     pub(super) dirs: Dirs,
@@ -35,6 +37,7 @@ impl Host {
         });
         Host {
             initial_cluster: pairs.collect::<Vec<_>>().join(","),
+            is_alone: view.members.iter().all(|other| other.id == member.id),
             id: member.id,
             peer_urls: member.peer_urls.clone(),
             client_urls: known(&member.client_urls, joiner.map(|joiner| &joiner.client_urls)),
@@ -53,7 +56,7 @@ impl Host {
             ("CAIRN_PEER_URLS", self.peer_urls.join(",")),
             ("CAIRN_CLIENT_URLS", self.client_urls.join(",")),
             ("CAIRN_INITIAL_CLUSTER", self.initial_cluster.clone()),
-            ("CAIRN_INITIAL_CLUSTER_STATE", "existing".into()),
+            ("CAIRN_INITIAL_CLUSTER_STATE", self.initial_state().into()),
             ("CAIRN_TAKEOVER_TO", self.to.word().into()),
             ("CAIRN_TAKEOVER_WAY", self.way.word().into()),
         ]
@@ -66,6 +69,13 @@ impl Host {
             (Way::InPlace, Kind::Cairn) => &self.dirs.old,
             _ => &self.dirs.new,
         }
+    }
+
+    /// `--initial-cluster-state`. In place the data is there, and this is not looked at. Should the directory be empty by mistake, `new` is
+    /// refused, for the others know the member, and `existing` would make it one that has forgotten its log. A member that is alone has
+    /// nobody who knows it: there `existing` is what is refused.
+    fn initial_state(&self) -> &'static str {
+        if self.way == Way::InPlace && !self.is_alone { "new" } else { "existing" }
     }
 
     /// What must be run between stop and start.
@@ -96,7 +106,7 @@ impl Host {
         set("listen-client-urls", &listened(&self.client_urls));
         set("advertise-client-urls", &self.client_urls.join(","));
         set("initial-cluster", &self.initial_cluster);
-        set("initial-cluster-state", "existing");
+        set("initial-cluster-state", self.initial_state());
         flags
     }
 
@@ -167,9 +177,23 @@ pub(super) mod tests {
                 "--listen-client-urls=http://10.0.0.2:2379",
                 "--advertise-client-urls=http://10.0.0.2:2379",
                 "--initial-cluster=a=http://10.0.0.1:2380,b=http://10.0.0.2:2380",
-                "--initial-cluster-state=existing",
+                "--initial-cluster-state=new",
             ]
         );
+        let state = |host: Host| {
+            let variables = host.variables();
+            let (_, state) = variables.into_iter().find(|(name, _)| name.ends_with("_STATE")).expect("a state");
+            assert_eq!(host.flags().last(), Some(&format!("--initial-cluster-state={state}")));
+            state
+        };
+        for to in [Kind::Cairn, Kind::Etcd] {
+            assert_eq!(state(host(Way::InPlace, to)), "new");
+            assert_eq!(state(host(Way::EmptyDisk, to)), "existing");
+            assert_eq!(state(host(Way::NewAddresses, to)), "existing");
+            let alone = view(&[member(1, "a", Some(Kind::Etcd), 1)]);
+            let goal = Goal { to, way: Way::InPlace, joining: Vec::new() };
+            assert_eq!(state(Host::new(&alone, &alone.members[0], None, &goal, &dirs())), "existing");
+        }
         let back = host(Way::InPlace, Kind::Etcd);
         assert_eq!(back.flags()[1], "--data-dir=/var/lib/cairn");
         let words = back.conversion().expect("a conversion").join(" ");

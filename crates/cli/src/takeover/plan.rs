@@ -3,6 +3,9 @@
 use super::settings::{Goal, Joiner, Way};
 use super::view::{Seen, View};
 
+/// Of fewer voters none is removed before its successor is there: two tolerate no failure, and one is all there is.
+const EMPTY_DISK_VOTERS_MIN: usize = 3;
+
 /// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
@@ -18,8 +21,8 @@ pub(super) enum Next {
     Promote(u64),
 }
 
-/// The next step from `view` to `goal`, or why there is none.
-pub(super) fn next(view: &View, goal: &Goal) -> Result<Next, String> {
+/// The next step from `view` to `goal`, or why there is none. `moved` are the members that were moved before, as far as it is known.
+pub(super) fn next(view: &View, goal: &Goal, moved: &[u64]) -> Result<Next, String> {
     let silent: Vec<String> = view.silent().map(Seen::to_string).collect();
     if silent.len() > 1 {
         return Err(format!("{} do not answer; only one may be away", silent.join(" and ")));
@@ -28,6 +31,13 @@ pub(super) fn next(view: &View, goal: &Goal) -> Result<Next, String> {
         Some(next) => next,
         None => voter(view, goal)?,
     };
+    // Its data has been written since, so what was moved is not moved again from what it had before.
+    if let Next::Restart(id) | Next::Remove(id) = next
+        && moved.contains(&id)
+    {
+        let member = view.member(id).map_or(format!("{id:x}"), Seen::to_string);
+        return Err(format!("{member} was moved just now and does not answer as {}: it must be back first", goal.to));
+    }
     // While one is away, no other is touched.
     match view.silent().next() {
         Some(silent) if next != Next::Restart(silent.id) && next != Next::Remove(silent.id) => {
@@ -48,7 +58,14 @@ fn voter(view: &View, goal: &Goal) -> Result<Next, String> {
             if let Some(missing) = goal.joining.iter().find(is_missing) {
                 return Ok(Next::Add(missing.clone()));
             }
-            Ok(rest.first().map_or(Next::Nothing, |member| Next::Remove(member.id)))
+            let count = view.voters().count();
+            match rest.first() {
+                None => Ok(Next::Nothing),
+                Some(first) if count < EMPTY_DISK_VOTERS_MIN => Err(format!(
+                    "{count} members have a vote: {first} cannot be removed; take --way=in-place or new-addresses"
+                )),
+                Some(first) => Ok(Next::Remove(first.id)),
+            }
         }
         Way::NewAddresses => {
             let joined = view.voters().filter(|member| goal.joining.iter().any(|joiner| member.is(joiner))).count();
@@ -96,6 +113,16 @@ pub(super) fn remaining<'a>(view: &'a View, goal: &Goal) -> Vec<&'a Seen> {
     let mut rest: Vec<&Seen> = view.voters().filter(is_ours).collect();
     rest.sort_by_key(|member| (member.told.is_ok(), Some(member.id) == leader, member.name.clone(), member.id));
     rest
+}
+
+/// Why the cluster cannot do without this member now: the others must all answer, and have the leader among them.
+pub(super) fn hindrance(view: &View, leaving: u64) -> Option<String> {
+    let others = View { members: view.members.iter().filter(|member| member.id != leaving).cloned().collect() };
+    if let Some(silent) = others.silent().next() {
+        return Some(format!("{silent} does not answer"));
+    }
+    let is_led = others.voters().next().is_none() || others.leader().is_some();
+    (!is_led).then(|| "the other members do not have the leader among them".into())
 }
 
 /// To whom the leader hands over before it goes: a member of the new kind if there is one.
@@ -180,15 +207,15 @@ mod tests {
             (vec![member(1, "a", CAIRN, 1), member(2, "b", CAIRN, 1)], Ok(Next::Nothing)),
         ];
         for (members, wanted) in cases {
-            assert_eq!(next(&view(&members), &in_place), wanted);
+            assert_eq!(next(&view(&members), &in_place, &[]), wanted);
         }
         let two_away = [member(1, "a", None, 3), member(2, "b", None, 3), member(3, "c", ETCD, 3)];
         assert_eq!(
-            next(&view(&two_away), &in_place).expect_err("refused"),
+            next(&view(&two_away), &in_place, &[]).expect_err("refused"),
             "a and b do not answer; only one may be away"
         );
         let with_learner = [member(1, "a", ETCD, 1), learner(2, "b", ETCD, 1)];
-        assert!(next(&view(&with_learner), &in_place).expect_err("refused").contains("b is a learner"));
+        assert!(next(&view(&with_learner), &in_place, &[]).expect_err("refused").contains("b is a learner"));
     }
 
     #[test]
@@ -197,7 +224,7 @@ mod tests {
         let (a, b) = (member(1, "a", ETCD, 1), member(2, "b", ETCD, 1));
         let (c, d) = (member(11, "n11", CAIRN, 1), member(12, "n12", CAIRN, 1));
         let step =
-            |members: &[&Seen]| next(&view(&members.iter().map(|one| (*one).clone()).collect::<Vec<_>>()), &goal);
+            |members: &[&Seen]| next(&view(&members.iter().map(|one| (*one).clone()).collect::<Vec<_>>()), &goal, &[]);
         assert_eq!(step(&[&a, &b]), Ok(Next::Add(goal.joining[0].clone())));
         assert_eq!(step(&[&a, &b, &learner(11, "", None, 1)]), Ok(Next::Promote(11)));
         assert_eq!(step(&[&a, &b, &learner(11, "n11", CAIRN, 1)]), Ok(Next::Promote(11)));
@@ -220,14 +247,51 @@ mod tests {
     fn with_empty_disks_one_is_missing_at_a_time() {
         let (a, b, c) = (member(1, "a", ETCD, 1), member(2, "b", ETCD, 1), member(3, "c", ETCD, 1));
         let step = |members: &[&Seen], joining: &[u64]| {
-            next(&view(&members.iter().map(|one| (*one).clone()).collect::<Vec<_>>()), &goal(Way::EmptyDisk, joining))
+            let members: Vec<Seen> = members.iter().map(|one| (*one).clone()).collect();
+            next(&view(&members), &goal(Way::EmptyDisk, joining), &[])
         };
         assert_eq!(step(&[&a, &b, &c], &[]), Ok(Next::Remove(2)));
         assert_eq!(step(&[&a, &c], &[2]), Ok(Next::Add(goal(Way::EmptyDisk, &[2]).joining[0].clone())));
         assert_eq!(step(&[&a, &learner(2, "", None, 1), &c], &[2]), Ok(Next::Promote(2)));
         assert_eq!(step(&[&a, &member(2, "b", CAIRN, 1), &c], &[2]), Ok(Next::Remove(3)));
         assert!(step(&[&a, &learner(2, "", None, 1), &c], &[]).is_err());
+        // Whatever is named as the one that is missing: of two none goes.
+        let why = "2 members have a vote: b cannot be removed; take --way=in-place or new-addresses";
+        assert_eq!(step(&[&a, &b], &[]), Err(why.into()));
+        assert_eq!(step(&[&a, &b], &[1]), Err(why.into()));
+        assert!(step(&[&a], &[1]).is_err());
         assert_eq!(step(&[&member(1, "a", CAIRN, 1)], &[]), Ok(Next::Nothing));
+    }
+
+    #[test]
+    fn who_was_moved_is_not_moved_again() {
+        let (in_place, empty) = (goal(Way::InPlace, &[]), goal(Way::EmptyDisk, &[]));
+        for kind in [None, ETCD] {
+            let view = view(&[member(1, "a", ETCD, 1), member(2, "b", kind, 1), member(3, "c", ETCD, 1)]);
+            assert_eq!(next(&view, &in_place, &[]), Ok(Next::Restart(2)));
+            for goal in [&in_place, &empty] {
+                let why = next(&view, goal, &[2]).expect_err("refused");
+                assert_eq!(why, "b was moved just now and does not answer as Cairn: it must be back first");
+            }
+        }
+    }
+
+    #[test]
+    fn none_leaves_unless_the_others_can_do_without_it() {
+        let (a, b, c) = (member(1, "a", ETCD, 1), member(2, "b", ETCD, 1), member(3, "c", ETCD, 1));
+        let away = |id, name| member(id, name, None, 1);
+        let why = |members: &[Seen], leaving| hindrance(&view(members), leaving);
+        assert_eq!(why(&[a.clone(), b.clone(), c.clone()], 2), None);
+        assert_eq!(why(&[a.clone(), away(2, "b"), c.clone()], 2), None);
+        assert_eq!(why(&[a.clone(), b.clone(), away(3, "c")], 2).as_deref(), Some("c does not answer"));
+        let leads = "the other members do not have the leader among them";
+        assert_eq!(why(&[a.clone(), b.clone(), c.clone()], 1).as_deref(), Some(leads));
+        assert_eq!(why(&[a.clone(), b, member(3, "c", ETCD, 0)], 2).as_deref(), Some(leads));
+        assert_eq!(why(&[a.clone(), away(2, "b")], 1).as_deref(), Some("b does not answer"));
+        // Alone it has nobody to lead.
+        assert_eq!(why(std::slice::from_ref(&a), 1), None);
+        // A learner has no part in it.
+        assert_eq!(why(&[a, c, learner(4, "", None, 1)], 3), None);
     }
 
     #[test]

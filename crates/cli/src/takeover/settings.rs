@@ -14,7 +14,7 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag { kind: Takes::List, ..text("new-members", "", "new-addresses: names and peer URLs, as name=URL,name=URL") },
     Flag { kind: Takes::List, ..text("new-client-urls", "", "their client URLs, as name=URL, for lines and commands") },
     text("print", "shell", "form of the lines for a host: shell, systemd, compose or static-pod"),
-    text("data-dir", "", "data directory on the hosts, for the lines (/var/lib/etcd; with --back /var/lib/cairn)"),
+    text("data-dir", "", "data directory on the hosts, for the lines (/var/lib/etcd; --back in place needs it named)"),
     text("new-data-dir", "", "the other program's, if it is another (/var/lib/cairn; with --back /var/lib/etcd-new)"),
     text("stop-command", "", "command that stops a member, run by sh with CAIRN_MEMBER_NAME, _ID and others set"),
     text("start-command", "", "command that starts it as the other program; returns while that runs"),
@@ -146,6 +146,12 @@ impl Settings {
             }
             (stop, start) => Some(Hooks { stop: stop.into(), start: start.into() }),
         };
+        // Cairn may be where etcd was, or in a directory of its own: a wrong guess would start a member without its data.
+        if to == Kind::Etcd && way == Way::InPlace && hooks.is_none() && parsed.text("data-dir").is_empty() {
+            return Err(Failure::args(
+                "--back in place needs --data-dir, the directory that Cairn runs on (/var/lib/etcd if it took that over), or commands",
+            ));
+        }
         let timeout = parsed.duration("timeout");
         if timeout.is_zero() {
             return Err(Failure::args("--timeout must be more than 0"));
@@ -219,6 +225,11 @@ mod tests {
         assert!(refused("--way=new-addresses").contains("needs --new-members"));
         assert!(refused("--new-members=a=http://h:1").contains("in place"));
         assert!(refused("--stop-command=x").contains("belong together"));
+        assert!(refused("--back").contains("needs --data-dir"));
+        assert!(refused("--back --dry-run").contains("needs --data-dir"));
+        for line in ["--back --stop-command=x --start-command=y", "--back --way=empty-disk"] {
+            assert!(read(line).is_ok(), "{line}");
+        }
         assert!(refused("--timeout=0s").contains("more than 0"));
         assert!(refused("--print=tape").contains("--print=tape"));
         assert!(refused("--way=new-addresses --new-members=a=h:1").contains("URL scheme"));
