@@ -28,7 +28,7 @@ pub(super) fn findings(view: &View, goal: &Goal, alarms: &[String]) -> Vec<Findi
     findings.extend(versions(view));
     findings.push(raised(view, alarms));
     findings.extend(view.members.iter().filter_map(|member| Some(space(member, member.told.as_ref().ok()?))));
-    findings.extend(names(view));
+    findings.extend(names(view, goal));
     findings
 }
 
@@ -66,7 +66,11 @@ fn size(view: &View, goal: &Goal) -> Option<Finding> {
             Some(found(Grade::Fail, "size", text))
         }
         (Way::InPlace, count @ 1..=2) => {
-            Some(found(Grade::Warn, "size", format!("{count} members: the cluster stands still during each restart")))
+            let text = format!(
+                "{count} members: the cluster stands still during each restart; if this is interrupted between stop and start, \
+                 start the stopped member by hand"
+            );
+            Some(found(Grade::Warn, "size", text))
         }
         _ => None,
     }
@@ -137,15 +141,34 @@ fn space(member: &Seen, told: &Told) -> Finding {
     found(grade, "space", text)
 }
 
-/// Names that `--initial-cluster` cannot hold.
-fn names(view: &View) -> Option<Finding> {
-    let bad = view.members.iter().find(|member| member.name.contains([',', '=']) || member.name.contains('\0'))?;
-    Some(found(Grade::Fail, "names", format!("{bad}: no name with a comma or `=` can stand in --initial-cluster")))
+/// Names that `--initial-cluster` cannot hold, that the operator's commands might take for an option, or that mean two members.
+fn names(view: &View, goal: &Goal) -> Option<Finding> {
+    let named = view.members.iter().map(|member| member.name.as_str()).filter(|name| !name.is_empty());
+    // Those of the list that are in the cluster are members already.
+    let new = goal.joining.iter().filter(|joiner| !view.members.iter().any(|member| member.is(joiner)));
+    let mut all: Vec<&str> = named.chain(new.map(|joiner| joiner.name.as_str())).collect();
+    all.sort_unstable();
+    let wrong = |name: &str| {
+        let why = match name {
+            _ if name.contains(char::is_control) => "a name with control characters is no name for a command",
+            _ if name.starts_with('-') => "a name that begins with `-` looks like an option to a command",
+            _ if name.contains([',', '=']) => "no name with a comma or `=` can stand in --initial-cluster",
+            _ => return None,
+        };
+        Some(format!("{}: {why}", plain(name)))
+    };
+    let twice = || {
+        let two = all.windows(2).find(|two| two[0] == two[1])?;
+        Some(format!("two members are called {}: each needs a name of its own", plain(two[0])))
+    };
+    let text = all.iter().find_map(|name| wrong(name)).or_else(twice)?;
+    Some(found(Grade::Fail, "names", text))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::view::samples::{member, view};
+    use super::super::settings::Joiner;
+    use super::super::view::samples::{learner, member, view};
     use super::*;
 
     const ETCD: Option<Kind> = Some(Kind::Etcd);
@@ -193,8 +216,46 @@ mod tests {
         assert_eq!(in_place(&one_away), ["members"]);
         let named = [member(1, "a", ETCD, 1), member(2, "b=c", ETCD, 1), member(3, "c", ETCD, 1)];
         assert_eq!(in_place(&named), ["names"]);
+        for name in ["-oProxyCommand=x", "--", "b\n", "\u{7f}", "\u{85}", "a"] {
+            let named = [member(1, "a", ETCD, 1), member(2, name, ETCD, 1), member(3, "c", ETCD, 1)];
+            assert_eq!(in_place(&named), ["names"], "{name:?}");
+        }
         assert_eq!(worst(&three()[..2], Way::EmptyDisk, &[]), ["size"]);
         assert!(in_place(&[]).contains(&"size"));
+    }
+
+    #[test]
+    fn names_of_new_members_are_checked_too() {
+        let joiner = |name: &str, id: u64| Joiner {
+            name: name.into(),
+            peer_urls: vec![format!("http://10.0.0.{id}:2380")],
+            client_urls: Vec::new(),
+        };
+        let of =
+            |joining: Vec<Joiner>| names(&view(&three()), &Goal { to: Kind::Cairn, way: Way::NewAddresses, joining });
+        let text = |joining| of(joining).map(|finding| finding.text);
+        assert_eq!(text(vec![joiner("n", 11), joiner("o", 12)]), None);
+        assert_eq!(text(vec![joiner("a", 1)]), None, "it is in the cluster already");
+        let twice = "two members are called a: each needs a name of its own";
+        assert_eq!(text(vec![joiner("a", 11)]).as_deref(), Some(twice));
+        assert!(text(vec![joiner("-n", 11)]).is_some_and(|text| text.starts_with("-n: a name that begins with")));
+        assert!(text(vec![joiner("n\r", 11)]).is_some_and(|text| text.starts_with("\"n\\r\": a name with control")));
+        // One that has not started has none yet.
+        let mut unnamed = three();
+        unnamed.extend([learner(4, "", None, 1), learner(5, "", None, 1)]);
+        let goal = Goal { to: Kind::Cairn, way: Way::NewAddresses, joining: Vec::new() };
+        assert_eq!(names(&view(&unnamed), &goal), None);
+    }
+
+    #[test]
+    fn small_clusters_are_told_that_they_cannot_be_resumed() {
+        let goal = Goal { to: Kind::Cairn, way: Way::InPlace, joining: Vec::new() };
+        let finding = size(&view(&three()[..2]), &goal).expect("a warning");
+        assert!(
+            finding.grade == Grade::Warn && finding.text.contains("start the stopped member by hand"),
+            "{finding:?}"
+        );
+        assert_eq!(size(&view(&three()), &goal), None);
     }
 
     #[test]

@@ -12,7 +12,8 @@ use sha2::{Digest, Sha256};
 
 /// How often members that cannot be compared by their hashes are asked before their keys are read.
 const INCOMPARABLE_MAX: u32 = 10;
-/// How often hashes must differ, each time at another revision, before the members do.
+/// How often hashes must differ before the members do. They are asked for again at the revision that is the last one then, which is the
+/// same if nothing is written.
 const DIFFERENT_MIN: u32 = 2;
 /// Bytes of a page of keys, roughly.
 const PAGE_BYTES: usize = 2 << 20;

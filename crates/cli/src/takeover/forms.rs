@@ -98,7 +98,7 @@ fn compose(host: &Host) -> String {
         Kind::Etcd => "    image: gcr.io/etcd-development/etcd:v3.7.3\n    command:\n      - etcd\n",
     };
     out += program;
-    out.extend(host.flags().iter().map(|flag| format!("      - {}\n", yaml_word(flag))));
+    out.extend(host.flags().iter().map(|flag| format!("      - {}\n", flag_word(flag))));
     out += "# then:\n";
     out
 }
@@ -113,7 +113,7 @@ fn static_pod(host: &Host) -> String {
         "# in /root/{}.yaml, the container (all else as in the manifest that the member has):\n    image: {image}\n    command:\n    - etcd\n",
         host.to.word()
     );
-    out.extend(host.flags().iter().map(|flag| format!("    - {}\n", yaml_word(flag))));
+    out.extend(host.flags().iter().map(|flag| format!("    - {}\n", flag_word(flag))));
     out += "# then:\n";
     out
 }
@@ -135,8 +135,25 @@ fn systemd_word(word: &str) -> String {
     if is_simple(word) {
         return word.into();
     }
-    let escaped: String = word.escape_default().collect::<String>().replace('%', "%%").replace('$', "$$");
-    format!("\"{escaped}\"")
+    quoted(&word.replace('%', "%%").replace('$', "$$"))
+}
+
+/// In double quotes, as both systemd and YAML read them: control characters by their numbers, other text as it is.
+fn quoted(word: &str) -> String {
+    // What YAML takes for the end of a line, or for no text.
+    let is_odd = |c: char| matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}');
+    let escape = |c: char| match c {
+        '"' | '\\' => format!("\\{c}"),
+        _ if c.is_ascii_control() => format!("\\x{:02x}", u32::from(c)),
+        _ if c.is_control() || is_odd(c) => format!("\\u{:04x}", u32::from(c)),
+        _ => c.to_string(),
+    };
+    format!("\"{}\"", word.chars().map(escape).collect::<String>())
+}
+
+/// A flag in a file that is searched for variables before it is YAML: compose takes `$x`, Kubernetes `$(x)`, and both `$$` for one `$`.
+fn flag_word(flag: &str) -> String {
+    yaml_word(&flag.replace('$', "$$"))
 }
 
 /// A scalar of YAML.
@@ -147,7 +164,7 @@ fn yaml_word(word: &str) -> String {
     // Words that YAML reads as something else than text.
     let is_special =
         ["true", "false", "yes", "no", "on", "off", "null", "y", "n", "-"].contains(&&*word.to_lowercase());
-    if is_bare && !is_list && !is_special && !word.ends_with(':') { word.into() } else { format!("{word:?}") }
+    if is_bare && !is_list && !is_special && !word.ends_with(':') { word.into() } else { quoted(word) }
 }
 
 #[cfg(test)]
@@ -212,9 +229,11 @@ mod tests {
         assert!(lines.contains("'--name=x'\\''; rm -rf /; '\\''$(id)\n%n'"), "{lines}");
         assert!(lines.starts_with("# on the host of \"x'; rm -rf /; '$(id)\\n%n\":\n"), "{lines}");
         let lines = Form::Systemd.lines(&host);
-        assert!(lines.contains("\"--name=x\\'; rm -rf /; \\'$$(id)\\n%%n\""), "{lines}");
-        let lines = Form::Compose.lines(&host);
-        assert!(lines.contains("- \"--name=x'; rm -rf /; '$(id)\\n%n\"\n"), "{lines}");
+        assert!(lines.contains("\"--name=x'; rm -rf /; '$$(id)\\x0a%%n\""), "{lines}");
+        for form in [Form::Compose, Form::StaticPod] {
+            let lines = form.lines(&host);
+            assert!(lines.contains("- \"--name=x'; rm -rf /; '$$(id)\\x0a%n\"\n"), "{lines}");
+        }
     }
 
     #[test]
@@ -226,9 +245,13 @@ mod tests {
             ("no", "\"no\""),
             ("[x]", "\"[x]\""),
             ("", "\"\""),
+            ("é\u{85}\t\u{2028}", "\"é\\u0085\\x09\\u2028\""),
+            ("a\\\"b", "\"a\\\\\\\"b\""),
         ] {
             assert_eq!(yaml_word(word), wanted);
         }
+        assert_eq!(systemd_word("--name=é$x%\u{1b}"), "\"--name=é$$x%%\\x1b\"");
+        assert_eq!(flag_word("--name=$$(x)"), "\"--name=$$$$(x)\"");
         assert_eq!(shell_word("--listen=http://[::1]:1"), "'--listen=http://[::1]:1'");
     }
 }

@@ -7,18 +7,19 @@ use crate::print::go;
 use crate::raw;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// Time between two looks at a command that runs.
 const STEP: Duration = Duration::from_millis(50);
 
-/// Runs `text` to its end, without our input. It may be run again for the same member if this process is interrupted: it is not ended then.
+/// Runs `text` to its end, without our input. If this process is interrupted, it is not ended: a Ctrl-C goes to our process group, and it
+/// has one of its own. It may be run again for the same member then, and while it still runs.
 pub(super) async fn run(screen: &Screen, what: &str, text: &str, host: &Host) -> Outcome {
     let line = OsString::from_vec(raw::bytes(text).to_vec());
     let mut command = Command::new("sh");
-    command.arg("-c").arg(line).stdin(Stdio::null()).envs(host.variables());
+    command.arg("-c").arg(line).stdin(Stdio::null()).process_group(0).envs(host.variables());
     let failed = |why: String| Failure::new(code::ERROR, format!("the {what} command for {}: {why}", host.name));
     let mut child = command.spawn().map_err(|error| failed(go::io(&error)))?;
     let started = Instant::now();
@@ -59,6 +60,8 @@ mod tests {
         let all = "test \"$CAIRN_MEMBER_NAME $CAIRN_MEMBER_ID $CAIRN_TAKEOVER_TO $CAIRN_TAKEOVER_WAY\" = 'b 2 cairn in-place'";
         assert_eq!(run(&screen, "stop", all, &host).await, Ok(()));
         assert_eq!(run(&screen, "stop", "test -n \"$CAIRN_INITIAL_CLUSTER\"", &host).await, Ok(()));
+        // It leads a group of its own, so that no Ctrl-C ends it.
+        assert_eq!(run(&screen, "stop", "kill -0 -$$", &host).await, Ok(()));
         let refused = run(&screen, "stop", "exit 3", &host).await.expect_err("it fails");
         assert_eq!((refused.code, refused.text.as_str()), (code::ERROR, "the stop command for b: exit status 3"));
         let killed = run(&screen, "start", "kill -9 $$", &host).await.expect_err("it is killed");

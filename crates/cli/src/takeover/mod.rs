@@ -37,7 +37,8 @@ pub(crate) const COMMANDS: &[Command] =
 const NOTES: &str = "\
 It checks the cluster, then moves one member after the other, the leader last, and compares all of them (HashKV) after each.
 What the API can do, it does; what must be done on a host, it prints and waits for, or has --stop-command and --start-command do.
-It stops at the first failure or difference. Started again, it goes on where it stopped: commands may run twice for a member.
+It stops at the first failure or difference. Started again, it goes on where it stopped: commands may run twice for a member, even
+at the same time (let them take a lock).
 
 Ways:
   in-place       the same members, data and addresses: stop etcd, start Cairn with --adopt-etcd-data and the flags that etcd
@@ -49,7 +50,8 @@ Ways:
                  tolerates less than before.
 
 Commands are run by sh with CAIRN_MEMBER_NAME, CAIRN_MEMBER_ID, CAIRN_PEER_URLS, CAIRN_CLIENT_URLS, CAIRN_INITIAL_CLUSTER,
-CAIRN_INITIAL_CLUSTER_STATE, CAIRN_TAKEOVER_TO (cairn or etcd) and CAIRN_TAKEOVER_WAY. In place the start command converts, too.
+CAIRN_INITIAL_CLUSTER_STATE, CAIRN_TAKEOVER_TO (cairn or etcd) and CAIRN_TAKEOVER_WAY. In place the start command converts, too;
+with --back it exports only if the new directory has no member/. Lines for --back in place need --data-dir.
 
 Exit codes: 0 all moved (--dry-run: could be), 1 a check or a step failed, 2 the cluster cannot be reached, 3 an answer makes no
 sense, 5 interrupted, 7 members differ, 8 a wait was too long, 128 wrong flags.
