@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"cairn.dev/conformance/harness"
 )
@@ -102,4 +103,16 @@ func TestExportRefusals(t *testing.T) {
 	}
 	// What is left of an attempt that failed is not in the way of the next.
 	t.Log(run(t, "export", "--data-dir", server.DataDir, "--to", to))
+	// etcd may go on from it now, so the source is not exported or started again by mistake.
+	if text := refused(t, "export", "--data-dir", server.DataDir, "--to", filepath.Join(t.TempDir(), "again")); !strings.Contains(text, "it was exported to `"+to) {
+		t.Errorf("exported twice: %s", text)
+	}
+	if err := server.TryRun(20 * time.Second); err == nil {
+		t.Fatal("a member that was exported starts")
+	}
+	if code, err := server.Wait(time.Second); err != nil || code != 65 || !strings.Contains(server.Log(), "it was exported to") {
+		t.Errorf("exit %d, %v\n%s", code, err, server.LogTail())
+	}
+	server.SetFlags("--unsafe-ignore-lost-log")
+	server.Run()
 }

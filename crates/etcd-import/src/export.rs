@@ -42,6 +42,7 @@ pub struct Exported {
 }
 
 /// Writes the data of a stopped member into `to`, which must be empty or not there. A genuine etcd of the cluster's version starts on it.
+/// The source is marked then, so that it does not start again beside it.
 ///
 /// # Errors
 /// If the member runs, its data is damaged, or `to` cannot be written; nothing is left in `to` then.
@@ -96,9 +97,15 @@ pub fn export(data_dir: &Path, wal_dir: Option<&Path>, to: &Path) -> Result<Expo
         data: entry.data.as_deref().unwrap_or_default(),
     });
     let contents = Contents { state: &state, entries: &mut refs, hard_state: &hard_state };
-    Wal::create_with(disk, &made.draft.join("wal"), &tail.metadata, contents, wal::Options::default())?;
+    Wal::create_with(disk.clone(), &made.draft.join("wal"), &tail.metadata, contents, wal::Options::default())?;
     sync(&made.draft)?;
     made.finish(to)?;
+    // Two copies of one member must not both go on: what etcd acknowledges from here on is not in this one.
+    let text = format!(
+        "it was exported to `{}`, and etcd may have gone on there as the same member; what it has acknowledged since is not here",
+        to.display()
+    );
+    data_dir::mark_lost_log(&*disk, data_dir, &text)?;
     Ok(Exported {
         member_id: identity.node_id(),
         cluster_id: identity.cluster_id(),
