@@ -1,4 +1,4 @@
-//! The mark of a data directory whose Raft log is proven to have lost what it acknowledged.
+//! The mark of a data directory whose Raft log is proven to have lost what it acknowledged, or was exported and may have been left behind.
 
 use super::error::{DataDirError, failed};
 use crate::{Disk, File, Mode};

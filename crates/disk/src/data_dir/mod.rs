@@ -3,7 +3,8 @@
 //! ```text
 //! <data-dir>/member/lock      held while a member runs
 //! <data-dir>/member/snap      a regular file with one sentence; where etcd would have a directory, so that etcd refuses
-//! <data-dir>/member/lost-log  there once a leader has proven that the log lost what was acknowledged: says what, and how to go on
+//! <data-dir>/member/lost-log  there once a leader has proven that the log lost what was acknowledged, or once the member was exported to
+//!                             etcd: says what, and how to go on
 //! <data-dir>/member/wal/      the Raft log (or --wal-dir)
 //! <data-dir>/member/store/    the revision log and its checkpoints
 //! ```
