@@ -13,6 +13,7 @@ import (
 // although its sender remembers the hash from before; also when every key is
 // deleted.
 func TestImageOfCompactedHistory(t *testing.T) {
+	t.Parallel()
 	cluster := harness.StartCluster(t, harness.Etcd, 1, nil, "--snapshot-count=50", "--snapshot-catchup-entries=5")
 	for number, prepare := range []func(*clientv3.Client) error{
 		func(*clientv3.Client) error { return nil },

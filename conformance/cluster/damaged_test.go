@@ -133,6 +133,7 @@ func said(t *testing.T, server *harness.Server, from int, text string) {
 // nothing yet, and by one that lags, which keeps what it has, through a kill
 // too. The next whole image is installed.
 func TestDamagedImages(t *testing.T) {
+	t.Parallel()
 	cluster, ours, tamper := trimmed(t, filepath.Join(t.TempDir(), "data"))
 	etcd, client := cluster.Members[0], cluster.Client(0)
 	put := func(value string) {
@@ -261,6 +262,7 @@ func promote(t *testing.T, client *clientv3.Client, id uint64) {
 // A disk that has no room for an image in the middle of it: it is refused, the
 // member goes on with its old data, and takes the image once there is room.
 func TestImageOnFullDisk(t *testing.T) {
+	t.Parallel()
 	disk := t.TempDir()
 	size := func(megabytes int) string { return fmt.Sprintf("size=%dm", megabytes) }
 	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, size(460)); err != nil {

@@ -21,6 +21,7 @@ var trimming = []string{
 // is Cairn's sends one to a member of etcd. All of them have the same history,
 // leases, users and members then, and go on together.
 func TestSnapshotsOfBothKinds(t *testing.T) {
+	t.Parallel()
 	cluster := harness.StartCluster(t, harness.Etcd, 1, nil, trimming...)
 	client := cluster.Client()
 	fill(t, client, "first")

@@ -37,6 +37,7 @@ func clusterVersion(t *testing.T, in *insider, version string) {
 // A downgrade is enabled and cancelled through members of both kinds, while
 // each of them leads: the version of the cluster follows on all.
 func TestDowngradeOfBothKinds(t *testing.T) {
+	t.Parallel()
 	cluster := mixed(t)
 	in := newInsider(t, cluster)
 	clusterVersion(t, in, "3.7.0")
@@ -90,6 +91,7 @@ func fillSome(t *testing.T, client *clientv3.Client, name string) {
 // One member of etcd, and one of Cairn, runs out of its quota, which is
 // smaller than the others': it raises the alarm for all, and all refuse.
 func TestQuotaOfOneMember(t *testing.T) {
+	t.Parallel()
 	cluster := mixed(t, "--quota-backend-bytes=1000000000")
 	in := newInsider(t, cluster)
 	for number, member := range cluster.Members[:2] {
@@ -170,6 +172,7 @@ func of[T any](_ T, err error) error { return err }
 // A member of each kind is started under another name and with other client
 // URLs: it says so in the log, and all know it.
 func TestAttributesOfBothKinds(t *testing.T) {
+	t.Parallel()
 	cluster := mixed(t)
 	in := newInsider(t, cluster)
 	for leader := range 2 {

@@ -58,6 +58,7 @@ type one struct {
 // that is none), and a put without a key, which no member proposes and Cairn's
 // members refuse.
 func TestEveryRequest(t *testing.T) {
+	t.Parallel()
 	cluster := mixed(t)
 	in := newInsider(t, cluster)
 	members, err := in.clients[0].MemberList(in.context())
