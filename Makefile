@@ -6,7 +6,7 @@ export CARGO_TARGET_DIR ?= $(CURDIR)/target
 BIN = $(CARGO_TARGET_DIR)/dist/cairn
 
 .PHONY: help run cluster test check tools build lint unit sim sim-short schedules conformance migrate-earlier pages bench-agreement clients published published-full published-tools robustness robustness-short faults failover auth-speed \
-	check-perf failpoints catch-up takeover reliability neighbours attacks \
+	check-perf failpoints catch-up takeover nightly reliability neighbours attacks \
 	large-lists reliability-full bench-vs-etcd deny fuzz fuzz-short
 
 # Shows the targets.
@@ -27,6 +27,10 @@ cluster: build
 # Everything CI runs; the stages joined by `+` run beside each other. docs/ci.md has their times.
 test:
 	@.ci/stages tools unit+build fuzz-short+sim-short conformance+clients+lint published+faults reliability
+
+# What CI does not run, one stage after the other, and to the end although one fails: SEEDS=n (100,000) fresh ones of the simulator, else as each target has it. docs/ci.md has what each needs.
+nightly:
+	@SEEDS=$(or $(SEEDS),100000) FROM=$(or $(FROM),$$(date +%s)000000) .ci/stages --keep-going tools deny migrate-earlier sim schedules fuzz takeover robustness published-tools published-full
 
 # What the tests need beside compilers and interpreters; installs it on Debian, as root.
 tools:
