@@ -211,7 +211,7 @@ pub(crate) fn judge(shared: &Shared, peer: &Peer, answer: &Response<Vec<u8>>) ->
         StatusCode::NO_CONTENT => Ok(()),
         // The same status answers a message for the member's predecessor: only the text distinguishes them.
         StatusCode::FORBIDDEN if text.contains("removed") => {
-            shared.tell_removed(peer.id);
+            shared.tell_removed(peer);
             Err("this member has been permanently removed from the cluster".into())
         }
         status => Err(format!("the peer answered {status}: {}", text.trim_end())),

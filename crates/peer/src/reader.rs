@@ -124,7 +124,7 @@ impl Reader {
                 Ok((wire, Body::new(head.framing)))
             }
             StatusCode::GONE => {
-                self.shared.tell_removed(self.peer.id);
+                self.shared.tell_removed(&self.peer);
                 Err(End::Removed)
             }
             _ => Err(self.refusal(&head, &mut wire)),

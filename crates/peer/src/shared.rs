@@ -207,12 +207,13 @@ impl Shared {
         }
     }
 
-    /// Passes on, once, that this member was removed, as a peer has said.
-    pub(crate) fn tell_removed(&self, by: u64) {
-        if !self.removal_told.swap(true, Ordering::SeqCst) {
+    /// Passes on, once, that this member was removed, as a configured peer has said. A sender that has merely named
+    /// itself is not believed: anyone who reaches the port can be one, and this ends the member.
+    pub(crate) fn tell_removed(&self, by: &Peer) {
+        if by.is_dialled.load(Ordering::SeqCst) && !self.removal_told.swap(true, Ordering::SeqCst) {
             logging::warn(
                 "a peer says that this member has been removed from the cluster",
-                &[("remote-peer-id", Value::Shown(&format_args!("{by:x}")))],
+                &[("remote-peer-id", Value::Shown(&format_args!("{:x}", by.id)))],
             );
             self.handler.removed();
         }

@@ -3,6 +3,8 @@ use crate::Known;
 use api::Message as _;
 use api::raftpb::MessageType;
 use contain::lock;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 
 fn post(path: &str, body: &[u8]) -> Vec<u8> {
     let head = request(&format!("POST {path}"), &format!("Content-Length: {}\r\n", body.len()));
@@ -64,6 +66,30 @@ fn posted_messages() {
     assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
     assert!(a.raw(request("GET /raft", "").as_bytes()).starts_with("HTTP/1.1 405 "));
     assert_eq!(lock(&a.recorder.seen).messages.len(), 1);
+}
+
+/// Who reaches the port can name itself as a sender, and is answered where it says. Its word that this member was
+/// removed must not end it.
+#[test]
+fn strangers_remove_nobody() {
+    let a = Site::new(1);
+    let stranger = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("http://{}", stranger.local_addr().expect("bound"));
+    let answers = std::thread::spawn(move || {
+        let (mut socket, _) = stranger.accept().expect("a connection");
+        // What the request says does not matter: only that it came.
+        assert!(socket.read(&mut [0; 4096]).expect("a request") > 0);
+        let text = "the member has been permanently removed from the cluster";
+        write!(socket, "HTTP/1.1 403 Forbidden\r\nContent-Length: {}\r\n\r\n{text}", text.len()).expect("read");
+    });
+    let body = message(MessageType::MsgHeartbeat, 2, 1, 0).encode_to_vec();
+    let head = request("POST /raft", &format!("X-PeerURLs: {url}\r\nContent-Length: {}\r\n", body.len()));
+    let answer = a.raw(&[head.as_bytes(), &body].concat());
+    assert!(answer.starts_with("HTTP/1.1 204 "), "{answer}");
+    a.peers.send(&[message(MessageType::MsgAppResp, 1, 2, 0)]);
+    a.recorder.wait("the refusal", |seen| seen.unreachable == [2]);
+    answers.join().expect("it answered");
+    assert_eq!(lock(&a.recorder.seen).removed, 0);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Proof that this member's log has lost entries that it acknowledged: the only message of a peer that ends a member.
+//! Proof that this member's log has lost entries that it acknowledged: the only Raft message of a peer that ends a member.
 //!
 //! A member that has forgotten what it acknowledged can help to elect a leader that lacks it too; then it is lost. The sender counts:
 //! - A leader of this member's term or a later one, from this member's configuration, knows up to where this member has acknowledged its
