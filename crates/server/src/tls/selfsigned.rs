@@ -78,7 +78,13 @@ fn make(dir: &Path, files: &Files, hosts: &[String], years: u32) -> Result<(), S
 /// Replaces a file as a whole.
 fn write(path: &Path, bytes: &[u8], mode: u32) -> std::io::Result<()> {
     let new = path.with_extension("new");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&new)?;
+    // A file that is left of an interrupted start keeps its mode, and whoever opened it keeps it open.
+    if let Err(error) = std::fs::remove_file(&new)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        return Err(error);
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&new)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     std::fs::rename(&new, path)
