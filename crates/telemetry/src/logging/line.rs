@@ -45,6 +45,7 @@ pub(super) fn line(
             Value::Number(value) => drop(write!(text, "{value}")),
             Value::Id(value) => drop(write!(text, "\"{value:x}\"")),
             Value::Flag(value) => drop(write!(text, "{value}")),
+            Value::List(values) => list(&mut text, values),
         }
     }
     match format {
@@ -54,6 +55,18 @@ pub(super) fn line(
     }
     text.push('\n');
     text
+}
+
+/// Appends a list of JSON strings.
+fn list(text: &mut String, values: &[String]) {
+    text.push('[');
+    for (place, value) in values.iter().enumerate() {
+        if place > 0 {
+            text.push(',');
+        }
+        quote(text, value);
+    }
+    text.push(']');
 }
 
 /// Appends `value` as a JSON string.
@@ -98,10 +111,22 @@ mod tests {
 
     #[test]
     fn json_lines() {
-        let fields = [("path", Value::from("a\"b\n")), ("n", Value::from(3u64)), ("ok", Value::from(true))];
+        let urls = ["a".to_string(), "b\"".to_string()];
+        let fields = [
+            ("path", Value::from("a\"b\n")),
+            ("n", Value::from(3u64)),
+            ("ok", Value::from(true)),
+            ("urls", Value::List(&urls)),
+            ("none", Value::List(&[])),
+        ];
         let text = line(Format::Json, Level::Info, "hello", &fields, Location::caller());
         assert!(text.starts_with("{\"level\":\"info\",\"ts\":\"20"));
-        assert!(text.ends_with("\"msg\":\"hello\",\"path\":\"a\\\"b\\n\",\"n\":3,\"ok\":true}\n"), "{text}");
+        assert!(
+            text.ends_with(
+                "\"msg\":\"hello\",\"path\":\"a\\\"b\\n\",\"n\":3,\"ok\":true,\"urls\":[\"a\",\"b\\\"\"],\"none\":[]}\n"
+            ),
+            "{text}"
+        );
     }
 
     #[test]

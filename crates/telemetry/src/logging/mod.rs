@@ -9,12 +9,16 @@ mod options;
 mod output;
 mod pace;
 mod rotation;
+mod size;
 
 pub use line::{quote, timestamp};
 pub use options::{Options, Output, Rotation};
 pub use pace::Pace;
+pub use size::size;
 
 use contain::Fate;
+pub(crate) use output::append;
+
 use line::line;
 use output::Sink;
 use std::io::Write as _;
@@ -95,6 +99,8 @@ pub enum Value<'a> {
     Id(u64),
     /// True or false.
     Flag(bool),
+    /// Texts, each quoted.
+    List(&'a [String]),
 }
 
 impl<'a> From<&'a str> for Value<'a> {
@@ -146,6 +152,8 @@ enum Line {
     Text(Level, String),
     /// Answered once everything before it is written.
     Flush(SyncSender<()>),
+    /// Has files opened anew; answered with what could not be.
+    Reopen(SyncSender<Vec<String>>),
 }
 
 static LOGGER: OnceLock<Logger> = OnceLock::new();
@@ -207,6 +215,10 @@ fn write(queue: Receiver<Line>, mut sinks: Vec<Sink>) {
                 }
             }
             Line::Flush(done) => drop(done.send(())),
+            Line::Reopen(done) => {
+                let failed = sinks.iter_mut().filter_map(|sink| sink.reopen().err()).collect();
+                drop(done.send(failed));
+            }
         }
     }
 }
@@ -220,18 +232,29 @@ fn count_dropped() {
 
 /// Waits until every line so far is written, at most a second.
 pub fn flush() {
-    if let Some(logger) = LOGGER.get() {
-        // A log without a reader must not keep a failing process alive.
-        let deadline = Instant::now() + Duration::from_secs(1);
-        while Instant::now() < deadline {
-            let (done, finished) = sync_channel(1);
-            if logger.lines.try_send(Line::Flush(done)).is_ok() {
-                let _ = finished.recv_timeout(deadline.saturating_duration_since(Instant::now()));
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+    ask(Line::Flush);
+}
+
+/// Opens log files anew, which another process may have moved away; returns what could not be opened and goes on as it was.
+pub fn reopen() -> Vec<String> {
+    match ask(Line::Reopen) {
+        Some(failed) => failed,
+        None => vec!["the log is not written: its reader does not take lines".into()],
     }
+}
+
+/// Puts a question to the writer and waits for the answer, at most a second: a log without a reader must not keep a process that ends.
+fn ask<T>(question: impl Fn(SyncSender<T>) -> Line) -> Option<T> {
+    let logger = LOGGER.get()?;
+    let deadline = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < deadline {
+        let (done, finished) = sync_channel(1);
+        if logger.lines.try_send(question(done)).is_ok() {
+            return finished.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    None
 }
 
 /// Logs at level debug.

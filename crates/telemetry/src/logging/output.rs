@@ -3,16 +3,16 @@
 use super::journal::Journal;
 use super::rotation::Rotating;
 use super::{Level, Options, Output};
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 /// One open place.
 pub(super) enum Sink {
     Stderr,
     Stdout,
-    File(File),
+    File(PathBuf, File),
     Rotating(Rotating),
     Journal(Journal),
 }
@@ -25,7 +25,9 @@ pub(super) fn open(options: &Options) -> Result<Vec<Sink>, String> {
         (Output::Journal, _) => {
             Journal::open().map(Sink::Journal).map_err(|error| format!("cannot reach the journal of systemd: {error}"))
         }
-        (Output::File(path), None) => append(path).map(Sink::File).map_err(|error| unusable(path, &error)),
+        (Output::File(path), None) => {
+            append(path).map(|file| Sink::File(path.clone(), file)).map_err(|error| unusable(path, &error))
+        }
         (Output::File(path), Some(rotation)) => {
             Rotating::open(path, rotation).map(Sink::Rotating).map_err(|error| unusable(path, &error))
         }
@@ -40,9 +42,15 @@ fn unusable(path: &Path, error: &io::Error) -> String {
 /// The mode of a new log file: only its owner may read and write it, because it holds keys and names of users.
 pub(super) const MODE: u32 = 0o600;
 
-/// Opens a file so that another process may truncate it. An existing file keeps its mode: an operator who lets others read the log
-/// says so there.
-pub(super) fn append(path: &Path) -> io::Result<File> {
+/// The mode of a folder that is made for one.
+const FOLDER_MODE: u32 = 0o700;
+
+/// Opens a file so that another process may truncate it, in a folder that is made if it is missing. An existing file keeps its mode: an
+/// operator who lets others read the log says so there.
+pub(crate) fn append(path: &Path) -> io::Result<File> {
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder)?;
+    }
     File::options().create(true).append(true).mode(MODE).open(path)
 }
 
@@ -56,9 +64,18 @@ impl Sink {
                 out.write_all(line.as_bytes())?;
                 out.flush()
             }
-            Sink::File(file) => file.write_all(line.as_bytes()),
+            Sink::File(_, file) => file.write_all(line.as_bytes()),
             Sink::Rotating(file) => file.write(line.as_bytes()),
             Sink::Journal(journal) => journal.write(level, line),
+        }
+    }
+
+    /// Opens a file anew, which another process may have moved away. One that cannot be opened goes on as it was.
+    pub(super) fn reopen(&mut self) -> Result<(), String> {
+        match self {
+            Sink::Stderr | Sink::Stdout | Sink::Journal(_) => Ok(()),
+            Sink::File(path, file) => append(path).map(|new| *file = new).map_err(|error| unusable(path, &error)),
+            Sink::Rotating(file) => file.reopen().map_err(|error| unusable(file.path(), &error)),
         }
     }
 }

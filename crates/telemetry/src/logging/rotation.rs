@@ -50,6 +50,18 @@ impl Rotating {
         Ok(())
     }
 
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens the file anew.
+    pub(super) fn reopen(&mut self) -> io::Result<()> {
+        let file = append(&self.path)?;
+        self.bytes = file.metadata()?.len();
+        self.file = file;
+        Ok(())
+    }
+
     fn rotate(&mut self) -> io::Result<()> {
         let mut now = SystemTime::now();
         let mut aside = backup(&self.path, now, self.rotation.local_time);
