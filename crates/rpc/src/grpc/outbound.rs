@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use api::Code;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
 
@@ -58,6 +59,11 @@ impl<'a> Outbound<'a> {
     /// Begins an HTTP response, whose body is sent like messages.
     pub(crate) fn begin(&mut self, status: StatusCode, headers: HeaderMap) {
         self.flow.begin(status, headers);
+    }
+
+    /// The code that the stream ends with after what is queued, once that is known.
+    pub fn end_code(&self) -> Option<Code> {
+        self.flow.end_code()
     }
 
     /// Ends the stream after what is queued; the handler is dropped afterwards. The first status counts.

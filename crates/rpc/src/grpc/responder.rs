@@ -107,10 +107,16 @@ impl Responder {
         (Responder { to: Some(To::Caller(sender)), told: None, reviewer: None }, LocalReply(receiver))
     }
 
-    /// Has `told` called when the answer is given, on the thread that gives it.
+    /// Has `told` called when the answer is given, on the thread that gives it, after what an earlier call of this asked for.
     #[must_use]
     pub fn notify(mut self, told: impl FnOnce(Code) + Send + 'static) -> Responder {
-        self.told = Some(Box::new(told));
+        self.told = Some(match self.told.take() {
+            None => Box::new(told),
+            Some(before) => Box::new(move |code| {
+                before(code);
+                told(code);
+            }),
+        });
         self
     }
 
