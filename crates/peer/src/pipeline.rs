@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use telemetry::logging::{self, Value};
 
 /// Limit of waiting messages, as in etcd.
 const QUEUE_MAX: usize = 64;
@@ -20,6 +21,8 @@ const QUEUE_MAX: usize = 64;
 const QUEUE_BYTES_MAX: usize = 16 << 20;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Time between two lines about a peer whose probes fail: etcd's monitor looks as often.
+const UNHEALTHY_LINES: Duration = Duration::from_secs(30);
 
 #[derive(Default)]
 struct State {
@@ -91,7 +94,7 @@ impl Pipeline {
 /// Starts the thread.
 pub(crate) fn start(shared: &Arc<Shared>, peer: &Arc<Peer>) {
     let (shared, sending_peer) = (shared.clone(), peer.clone());
-    let run = move || Round { shared, peer: sending_peer, connection: None }.run();
+    let run = move || Round { shared, peer: sending_peer, connection: None, unhealthy_at: None }.run();
     if let Err(error) = std::thread::Builder::new().name("peer-post".into()).spawn(run) {
         peer.complain(&format!("cannot start a thread: {error}"));
     }
@@ -102,6 +105,8 @@ struct Round {
     peer: Arc<Peer>,
     /// The open connection, with its URL.
     connection: Option<(String, Connection)>,
+    /// When the log last said that a probe failed.
+    unhealthy_at: Option<Instant>,
 }
 
 impl Round {
@@ -148,14 +153,30 @@ impl Round {
         let began = Instant::now();
         let now = match self.exchange(&request) {
             Ok(answer) if answer.status() == StatusCode::OK => probe::read(answer.body()),
-            Ok(answer) => return self.peer.complain(&format!("a probe was answered with {}", answer.status())),
-            Err(error) => return self.peer.complain(&error.to_string()),
+            Ok(answer) => return self.unhealthy(&format!("a probe was answered with {}", answer.status())),
+            Err(error) => return self.unhealthy(&error.to_string()),
         };
         let took = began.elapsed();
         self.peer.counters.round_trip.observe(took);
         if let Some(drift) = now.and_then(|now| probe::drift(now, took)) {
             self.peer.complain(&format!("prober found high clock drift: {drift:?}"));
         }
+    }
+
+    /// A probe has failed: the line that etcd writes then, now and then.
+    fn unhealthy(&mut self, error: &str) {
+        if self.unhealthy_at.is_some_and(|at| at.elapsed() < UNHEALTHY_LINES) {
+            return;
+        }
+        self.unhealthy_at = Some(Instant::now());
+        logging::warn(
+            "prober detected unhealthy status",
+            &[
+                ("round-tripper-name", "ROUND_TRIPPER_RAFT_MESSAGE".into()),
+                ("remote-peer-id", Value::Shown(&format_args!("{:x}", self.peer.id))),
+                ("error", error.into()),
+            ],
+        );
     }
 
     fn request(&self, method: Method, uri: Uri, body: Vec<u8>) -> Request<Vec<u8>> {

@@ -140,6 +140,12 @@ impl<R> ReadIndex<R> {
         Late { reads: late.into_iter().map(|waiting| waiting.read).collect(), is_unasked }
     }
 
+    /// When the oldest read came that waits for a leader or its answer.
+    pub fn unanswered_since_ms(&self) -> Option<u64> {
+        let asked = self.asked.values().next().and_then(|asked| asked.reads.first());
+        [self.asking.first(), asked].into_iter().flatten().map(|waiting| waiting.since_ms).min()
+    }
+
     /// Takes all reads.
     pub fn take_all(&mut self) -> Vec<R> {
         let ReadIndex { asking, asked, applying, .. } = std::mem::take(self);
