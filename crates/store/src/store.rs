@@ -49,6 +49,9 @@ pub struct Store {
     /// Counts the snapshots that were installed: each replaces everything. Changes under the write lock of the index.
     pub(crate) generation: AtomicU64,
     pub(crate) disk_is_low: AtomicBool,
+    /// Free bytes of the disk, and those below which it is low, as of the last look.
+    pub(crate) disk_free_bytes: AtomicU64,
+    pub(crate) disk_reserve_bytes: AtomicU64,
     /// Free bytes that not even deletions may use, see [`Store::look_at_disk`].
     pub(crate) disk_floor: AtomicU64,
     /// What requests under way may add, see [`Store::claim_quota`].
@@ -219,6 +222,11 @@ impl Store {
     /// Whether the disk has no free space beyond the reserve.
     pub fn disk_is_low(&self) -> bool {
         self.disk_is_low.load(Ordering::Relaxed)
+    }
+
+    /// Free bytes of the disk, and those below which writes are refused, as of the last [`Store::look_at_disk`].
+    pub fn disk_bytes(&self) -> (u64, u64) {
+        (self.disk_free_bytes.load(Ordering::Relaxed), self.disk_reserve_bytes.load(Ordering::Relaxed))
     }
 
     /// Refuses a request that would exceed the quota, before it is proposed. The refused caller raises the alarm.

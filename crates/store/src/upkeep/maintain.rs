@@ -242,6 +242,8 @@ impl Store {
         self.headroom_bytes.store(self.headroom_of(free), Ordering::Release);
         // Released reservations that were used before this look are no longer free on the disk.
         self.released_bytes.fetch_sub(released, Ordering::AcqRel);
+        self.disk_free_bytes.store(free, Ordering::Relaxed);
+        self.disk_reserve_bytes.store(needed, Ordering::Relaxed);
         let is_low = free < needed;
         if !self.disk_is_low.swap(is_low, Ordering::Relaxed) && is_low {
             self.maintenance.wants_checkpoints();
