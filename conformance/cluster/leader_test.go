@@ -121,6 +121,13 @@ func TestWithoutQuorum(t *testing.T) {
 	if code, body := get(t, left.URL("/health?serializable=true")); code != 200 {
 		t.Errorf("/health?serializable=true: %d %s", code, body)
 	}
+	for _, line := range []string{
+		"lost leader", "serving /health false; no leader", "prober detected unhealthy status",
+		"waiting for ReadIndex response took too long, retrying",
+		"timed out waiting for read index response (local node might have slow network)",
+	} {
+		left.AwaitLog(t, line)
+	}
 	left.Kill()
 	if err := left.TryRun(5 * time.Second); err == nil {
 		t.Error("a member without a quorum says that it is ready")

@@ -72,7 +72,7 @@ func TestRotation(t *testing.T) {
 // Where the log cannot go, the member does not start.
 func TestRefusedOutputs(t *testing.T) {
 	for _, flags := range [][]string{
-		{"--log-outputs=/no/such/directory/log"},
+		{"--log-outputs=/proc/none/log"},
 		{"--log-outputs=default,stdout"},
 		{"--enable-log-rotation"},
 		{"--enable-log-rotation", "--log-outputs=a,b"},

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -142,12 +143,19 @@ func (s *Server) AwaitStorageVersion() {
 // or the time is over (an error, and it is killed).
 func (s *Server) TryRun(wait time.Duration) error {
 	s.t.Helper()
+	return s.AwaitReady(s.Launch(), wait)
+}
+
+// Launch starts the process and does not wait for it; what it returns is for
+// AwaitReady.
+func (s *Server) Launch() (seen int) {
+	s.t.Helper()
 	log, err := os.OpenFile(s.logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	defer log.Close()
-	seen := len(s.Log())
+	seen = len(s.Log())
 	command := exec.Command(s.binary, s.allFlags()...)
 	command.Env = append(plainEnvironment(), s.env...)
 	command.Dir = filepath.Dir(s.logPath)
@@ -175,16 +183,21 @@ func (s *Server) TryRun(wait time.Duration) error {
 		}
 		s.Stop()
 	})
+	return seen
+}
 
+// AwaitReady waits until a launched process is ready, like TryRun.
+func (s *Server) AwaitReady(seen int, wait time.Duration) error {
+	s.t.Helper()
 	deadline := time.After(wait)
 	for {
 		if bytes.Contains([]byte(s.Log()[seen:]), []byte(readyText)) {
 			return nil
 		}
 		select {
-		case <-exited:
+		case <-s.exited:
 			s.stopped = true
-			return fmt.Errorf("the server ended: %v\n%s", command.ProcessState, s.LogTail())
+			return fmt.Errorf("the server ended: %v\n%s", s.process.ProcessState, s.LogTail())
 		case <-deadline:
 			s.Kill()
 			return fmt.Errorf("the server is not ready after %v\n%s", wait, s.LogTail())
@@ -295,6 +308,17 @@ func (s *Server) running() bool {
 	default:
 		return true
 	}
+}
+
+// AwaitLog waits until the process has printed a text.
+func (s *Server) AwaitLog(t testing.TB, text string) {
+	t.Helper()
+	for deadline := time.Now().Add(startMax); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if strings.Contains(s.Log(), text) {
+			return
+		}
+	}
+	t.Fatalf("the log does not say %q:\n%s", text, s.LogTail())
 }
 
 // Log is everything that the process has printed.

@@ -51,7 +51,7 @@ func TestMetricsTable(t *testing.T) {
 	if harness.Subject() == harness.Etcd {
 		t.Skip("the table is not etcd's")
 	}
-	cluster := harness.StartCluster(t, harness.Cairn, 3, nil, "--metrics=extensive", "--enable-distributed-tracing",
+	cluster := harness.StartCluster(t, harness.Cairn, 3, nil, "--metrics=extensive", "--enable-distributed-tracing", "--audit-log=/dev/null",
 		fmt.Sprintf("--distributed-tracing-address=127.0.0.1:%d", harness.Port(t)))
 	use(t, cluster.Client(0))
 	page := families(t, cluster.Members[0])

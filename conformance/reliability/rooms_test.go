@@ -143,6 +143,7 @@ func TestLeaseOfManyKeysOnAFullDisk(t *testing.T) {
 	keys := fillLease(t, client, lease.ID)
 	t.Logf("NOSPACE after %d keys; %d MB of the disk are free", keys, freeBytes(t, disk)>>20)
 	if harness.Subject() == harness.Cairn {
+		server.AwaitLog(t, `"msg":"no space left on the disk: raising the NOSPACE alarm","space":"disk"`)
 		if err := soon(func(ctx context.Context) error {
 			_, err := client.Revoke(ctx, lease.ID)
 			return err

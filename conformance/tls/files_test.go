@@ -7,11 +7,27 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"cairn.dev/conformance/harness"
 )
+
+// SIGHUP has certificates read anew, even if their files do not look changed.
+func TestHangupReadsCertificates(t *testing.T) {
+	t.Parallel()
+	if harness.Subject() == harness.Etcd {
+		t.Skip("SIGHUP ends etcd")
+	}
+	own := newAuthority(t, "authority").server("server")
+	server := start(t, harness.Subject(), "--cert-file="+own.cert, "--key-file="+own.key)
+	if err := syscall.Kill(server.Pid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	server.AwaitLog(t, "read certificates, keys and authorities anew")
+	server.AwaitLog(t, "received SIGHUP")
+}
 
 // What was revoked stays out, everywhere, from the moment the list says so.
 func TestRevocation(t *testing.T) {

@@ -1,13 +1,14 @@
 //! A member as a value, for tests that attack it from outside in their own process: on any disk, at free ports of loopback, and with a
 //! clock that can be put forward. Between the sockets and the disk it runs the same code as the binary.
 
+use crate::cluster;
 use crate::config::{self, Asked};
 use crate::listening::Listening;
 use crate::node::{self, Node, Running};
 use crate::services::{self, METHODS, Services};
+use crate::serving::transport_options;
 use crate::system::End;
 use crate::tls::Tls;
-use crate::{cluster, transport_options};
 use api::schema;
 use disk::Disk;
 use rpc::{Acceptor, Kind};

@@ -7,10 +7,13 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 #![allow(unreachable_pub, reason = "modules of the shell are private, their items are named as the crate sees them")]
 
+mod announce;
+mod audit;
 mod auth;
 mod cluster;
 mod config;
 mod door;
+mod hangup;
 #[cfg(feature = "test-support")]
 pub mod harness;
 mod http;
@@ -23,6 +26,7 @@ mod overload;
 #[cfg(test)]
 mod planted;
 mod services;
+mod serving;
 mod system;
 mod terminal;
 #[cfg(test)]
@@ -37,19 +41,16 @@ pub use local::run_local;
 pub use node::{Node, Running, StartError};
 
 use disk::data_dir::DataDirError;
+use hangup::Hangup;
 use listening::Listening;
-use monitoring::Monitoring;
-use services::Services;
+use serving::Serving;
+use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::time::Duration;
 use system::End;
 use system::socket_file::SocketFile;
 use telemetry::logging::{self, Value};
-
-/// How long open calls and streams may take to end when the member stops; answers on their way get the time of a request.
-const GRACE: Duration = Duration::from_millis(500);
 
 /// The exit code of a member whose log is proven to have lost what it acknowledged: starting it again is of no use.
 pub const LOG_LOST_EXIT_CODE: i32 = 65;
@@ -85,7 +86,7 @@ pub fn run(args: impl IntoIterator<Item = String>) -> i32 {
         }
     };
     // Before the first thread: one that does not hold the signals back would be ended by them, and the process with it.
-    let signals = match system::Signals::block() {
+    let signals = match system::Signals::block(&[libc::SIGHUP]) {
         Ok(signals) => signals,
         Err(error) => {
             terminal::err(format_args!("cannot hold back signals: {error}\n"));
@@ -101,10 +102,14 @@ pub fn run(args: impl IntoIterator<Item = String>) -> i32 {
         return 1;
     }
     contain::install(logging::panicked);
+    let data_dir = config.data_dir.clone();
     match serve(config, signals) {
         Ok(()) => 0,
         Err(error) => {
-            logging::error("cannot start the member", &[("error", Value::Shown(&error))]);
+            let way_back = error.downcast_ref().and_then(|error: &StartError| error.way_back(&data_dir));
+            let mut fields = vec![("error", Value::Shown(&error))];
+            fields.extend(way_back.as_ref().map(|text| ("what-to-do", text.into())));
+            logging::error("cannot start the member", &fields);
             logging::flush();
             match error.downcast_ref() {
                 Some(StartError::DataDir(DataDirError::LogLost { .. }) | StartError::LogLost(_)) => LOG_LOST_EXIT_CODE,
@@ -138,12 +143,25 @@ fn arch() -> &'static str {
     }
 }
 
-/// Waits for a signal on a thread of its own. Before the member is ready it just ends the process: nothing was promised yet.
-fn wait_for_signal(signals: system::Signals, ready: Arc<AtomicBool>, tell: Sender<End>) -> std::io::Result<()> {
+/// Waits for signals on a thread of its own. Before the member is ready one that ends it just ends the process: nothing was promised
+/// yet. SIGHUP ends a member that was started in a terminal, since the terminal is gone then.
+fn wait_for_signal(
+    signals: system::Signals,
+    ready: Arc<AtomicBool>,
+    hangup: Arc<Hangup>,
+    tell: Sender<End>,
+) -> std::io::Result<()> {
+    let has_terminal = std::io::stdin().is_terminal();
     std::thread::Builder::new().name("signals".into()).spawn(move || {
-        let signal = signals.wait();
+        let signal = loop {
+            match signals.wait() {
+                libc::SIGHUP if !has_terminal => hangup.received(),
+                signal => break signal,
+            }
+        };
         if !ready.load(Ordering::SeqCst) {
             logging::info("received signal before the member was ready", &[("signal", i64::from(signal).into())]);
+            hangup.flush();
             logging::flush();
             signals.reraise(signal);
         }
@@ -153,54 +171,36 @@ fn wait_for_signal(signals: system::Signals, ready: Arc<AtomicBool>, tell: Sende
     Ok(())
 }
 
-/// What the transport of clients is bounded by.
-fn transport_options(config: &Config) -> rpc::Options {
-    let bounds = &config.transport;
-    rpc::Options {
-        threads: config.threads,
-        message_bytes_max: config.max_request_bytes + api::limits::GRPC_OVERHEAD_BYTES,
-        connections_max: bounds.connections_max.unwrap_or_else(system::connections_max),
-        held_bytes_max: usize::try_from(bounds.held_bytes_max / 2).unwrap_or(usize::MAX),
-        // Base64 makes bytes a third longer.
-        body_bytes_max: 2 * (config.max_request_bytes + api::limits::GRPC_OVERHEAD_BYTES),
-        concurrent_streams_max: config.max_concurrent_streams,
-        header_list_bytes_max: bounds.header_bytes_max,
-        rates: bounds.rates,
-        handshake_timeout: bounds.handshake_timeout,
-        header_timeout: bounds.header_timeout,
-        body_timeout: bounds.body_timeout,
-        write_timeout: bounds.write_timeout,
-        ping_interval_min: config.keepalive_min_time,
-        keepalive_interval: config.keepalive_interval,
-        keepalive_timeout: config.keepalive_timeout,
-        times: config.metrics_extensive,
-        ..Default::default()
+/// Publishes the member on a thread of its own, and calls `early` once if that takes longer than an election: then there is no quorum.
+/// Returns whether the member is published; it is not if it has to stop before.
+fn publish(node: &Arc<Node>, early: impl FnOnce() -> std::io::Result<()>) -> std::io::Result<bool> {
+    let (tell, told) = channel();
+    let own = node.clone();
+    std::thread::Builder::new().name("publish".into()).spawn(move || {
+        // Received by the thread that started this one.
+        let _ = tell.send(cluster::publish::publish(&own).is_ok());
+    })?;
+    match told.recv_timeout(node.config.election_timeout) {
+        Ok(published) => return Ok(published),
+        Err(_) => {
+            early()?;
+            if !node.opening.is_published() {
+                serving::tell_early(&node.config);
+            }
+        }
     }
+    Ok(told.recv().unwrap_or(false))
 }
 
 fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::error::Error>> {
     let ready = Arc::new(AtomicBool::new(false));
     let (tell, told) = channel();
-    wait_for_signal(signals, ready.clone(), tell.clone())?;
-    for note in &config.notes {
-        logging::info(note, &[]);
-    }
-    for warning in &config.warnings {
-        logging::warn(warning, &[]);
-    }
-    logging::info(
-        "starting Cairn",
-        &[
-            ("version", api::version::CAIRN.into()),
-            ("etcd-version", api::version::ETCD.into()),
-            ("name", (&config.name).into()),
-            ("data-dir", Value::Shown(&config.data_dir.display())),
-            ("snapshot-catchup-entries", config.catchup_entries.into()),
-            // There is no v2 store to do more with.
-            ("v2-deprecation", "write-only".into()),
-            ("threads", config.threads.into()),
-        ],
-    );
+    let hangup = Arc::new(Hangup::default());
+    wait_for_signal(signals, ready.clone(), hangup.clone(), tell.clone())?;
+    announce::sources(&config);
+    let is_initialized =
+        disk::data_dir::has_member(&disk::OsDisk::default(), &config.data_dir, config.wal_dir.as_deref());
+    announce::starting(&config, is_initialized);
     if config.unsafe_no_fsync {
         logging::warn("--unsafe-no-fsync: acknowledged writes are lost on a power cut", &[]);
     }
@@ -219,46 +219,31 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
         system::check_disk_priority(priority)?;
     }
     disk::sigbus::install();
+    announce::listeners(&config);
     // Before the data is touched: a port in use and a wrong file are the most common mistakes.
     let tls = tls::Tls::start(&config)?;
+    hangup.set_tls(&tls);
     let mut listening = Listening::bind(&config, &tls)?;
     let socket_files = listening.take_files();
-    let options = transport_options(&config);
     let urls = config.listen_client.iter().map(|listen| listen.url.clone()).collect::<Vec<_>>().join(",");
     let running = node::start(config, listening.peers, tls)?;
+    hangup.set_audit(running.node.audit.as_ref());
     // It is set nowhere else.
     let _ = running.node.retired.set(tell);
-    if cluster::publish::publish(&running.node).is_err() {
+    let mut serving = Serving::start(&running.node, listening.metrics, listening.clients)?;
+    announce::serving(&running.node.config, running.node.member_id);
+    if !publish(&running.node, || serving.open(io_priority))? {
         logging::info("stopped before the member was published", &[]);
+        let closed = serving.close();
         running.stop();
+        closed.join();
         logging::flush();
         return match told.try_recv() {
             Ok(End::Estranged(text)) => Err(text.into()),
             _ => Ok(()),
         };
     }
-    let services = Services::new(running.node.clone());
-    if let Some(priority) = io_priority {
-        // Request threads take turns at the log; they have the priority of the thread that starts them.
-        system::set_disk_priority(priority)?;
-    }
-    let monitoring = match listening.metrics.is_empty() {
-        true => None,
-        false => {
-            let options = rpc::Options { threads: 1, ..options.clone() };
-            Some(rpc::Server::start(listening.metrics, Arc::new(Monitoring(services.clone())), options)?)
-        }
-    };
-    let transport = rpc::Server::start(listening.clients, services.clone(), options)?;
-    services.set_stats(transport.stats());
-    let node = running.node.clone();
-    let progress = std::thread::Builder::new().name("progress".into()).spawn(move || services::run_progress(&node))?;
-    let exporter = match running.node.tracer.clone() {
-        Some(tracer) => Some(std::thread::Builder::new().name("traces".into()).spawn(move || tracing::run(&tracer))?),
-        None => None,
-    };
-    let own = services.clone();
-    let lock_queue = std::thread::Builder::new().name("lock-queue".into()).spawn(move || own.run_lock_queue())?;
+    serving.open(io_priority)?;
     listening::announce(&running.node.config);
     logging::info("ready to serve client requests", &[("address", (&urls).into())]);
     ready.store(true, Ordering::SeqCst);
@@ -269,19 +254,13 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
         logging::info("received signal; shutting down", &[("signal", i64::from(*signal).into())]);
         cluster::handover::before_stopping(&running.node);
     }
-    services.close_lock_queue();
-    let tracer = running.node.tracer.clone();
-    transport.shutdown(GRACE, running.node.config.request_timeout());
-    drop(monitoring);
+    let node = running.node.clone();
+    announce::closing(&node.config, "closing etcd server");
+    let closed = serving.close();
     socket_files.into_iter().for_each(SocketFile::remove);
     running.stop();
-    let _ = lock_queue.join();
-    if let (Some(tracer), Some(exporter)) = (tracer, exporter) {
-        tracer.stop();
-        let _ = exporter.join();
-    }
-    let _ = progress.join();
-    logging::info("closed the member", &[]);
+    closed.join();
+    announce::closing(&node.config, "closed etcd server");
     logging::flush();
     match end {
         End::Signal(signals, signal) => signals.reraise(signal),

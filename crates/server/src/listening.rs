@@ -157,6 +157,10 @@ pub(crate) fn announce(config: &Config) {
             }
         }
     }
+}
+
+/// Says where metrics and health are told.
+pub(crate) fn announce_metrics(config: &Config) {
     for listen in &config.listen_metrics {
         logging::info("serving metrics", &[("address", (&listen.url).into())]);
     }

@@ -129,7 +129,7 @@ impl Plan {
 }
 
 fn run(plan: &Plan) -> io::Result<i32> {
-    let signals = Signals::block()?;
+    let signals = Signals::block(&[])?;
     fs::create_dir_all(&plan.data_dir)?;
     let (tell, told) = channel();
     let mut members = Vec::new();

@@ -7,6 +7,7 @@ use api::Error;
 use rpc::{Call, StreamCall};
 use std::marker::PhantomData;
 use std::sync::Arc;
+use telemetry::logging::{self, Pace};
 
 /// The caller of a method with the rule `R`. A request is decided only when it has become a [`Permitted`].
 pub(crate) struct Asking<R> {
@@ -146,12 +147,25 @@ pub(crate) fn awaits_token(node: &Arc<Node>, call: &StreamCall, caught_up: impl 
     is_awaited
 }
 
+/// A line about a token that is not valid, without the token. Clients cause it, so there are only so many.
+fn tell_invalid(identity: &Identity) {
+    static PACE: Pace = Pace::new();
+    if let Some(left_out) = PACE.line() {
+        let from = identity.address().map(|address| address.to_string()).unwrap_or_default();
+        logging::warn("invalid auth token", &[("remote-addr", (&from).into()), ("lines-left-out", left_out.into())]);
+    }
+}
+
 impl Node {
     /// Finds the principal with the entries that this member has applied so far.
-    fn principal(&self, identity: &Identity) -> Result<Principal, Unknown> {
+    pub(super) fn principal(&self, identity: &Identity) -> Result<Principal, Unknown> {
         // The applied index is read before the tokens: every entry up to that index has already added its token.
         let applied = self.status.applied();
-        self.auth.principal(&self.store, identity, applied, self.now_ms())
+        let found = self.auth.principal(&self.store, identity, applied, self.now_ms());
+        if matches!(found, Err(Unknown::Refused(Error::InvalidAuthToken))) {
+            tell_invalid(identity);
+        }
+        found
     }
 
     /// Like [`Node::principal`], after the member has caught up.

@@ -1,7 +1,7 @@
 //! What a call says of who makes it.
 
 use crate::node::Weight;
-use rpc::{Call, Metadata, Peer, StreamCall};
+use rpc::{Address, Call, Metadata, Peer, StreamCall};
 use std::fmt;
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use std::sync::Arc;
 pub(super) struct Identity {
     metadata: Metadata,
     common_name: Option<Arc<str>>,
+    address: Option<Address>,
     /// The bytes of the call that are kept while it waits.
     weight: Weight,
 }
@@ -21,6 +22,7 @@ impl Identity {
         Identity {
             metadata: metadata.clone(),
             common_name: peer.common_name.clone(),
+            address: Some(peer.address),
             weight: Weight::of(bytes, peer.address),
         }
     }
@@ -52,6 +54,11 @@ impl Identity {
         Some(token.strip_prefix(b"Bearer ").unwrap_or(token))
     }
 
+    /// Where the call comes from, for a line about it.
+    pub(super) fn address(&self) -> Option<Address> {
+        self.address
+    }
+
     pub(super) fn common_name(&self) -> Option<&str> {
         self.common_name.as_deref()
     }
@@ -69,7 +76,6 @@ impl fmt::Debug for Identity {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rpc::Address;
 
     fn of(pairs: &[(&str, &str)]) -> Identity {
         Identity::new(&pairs.iter().copied().collect(), &Peer::unknown(Address::Unix))

@@ -14,9 +14,12 @@ use ring::rand::{SecureRandom, SystemRandom};
 use rpc::{Address, Origin, Status};
 use std::sync::Arc;
 use store::{Author, Password};
+use telemetry::logging::{self, Pace, Value};
 
 /// How often one login is tried, because users or permissions have changed meanwhile.
 const TRIES_MAX: usize = 10;
+/// etcd's words for a login that is refused before its password is looked at.
+const INVALID: &str = "invalid authentication was requested";
 const LETTERS: &[u8; 52] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 const TOKEN_LETTERS: usize = 16;
 /// The largest multiple of the number of letters in a byte. Bytes from there on are dropped: they would make some
@@ -57,10 +60,12 @@ impl Login {
         }
         let (stored, revision) = users.password(&self.credential.name);
         if stored == Password::None {
+            refused_line(INVALID, &self.credential.name, self.client, "the user has no password, or does not exist");
             let text = "auth: authentication failed, password was given for no password user";
             return self.fail(Status::new(Code::Unknown, text));
         }
         let (credential, origin) = (self.credential.clone(), Origin::of(self.client.ip()));
+        let client = self.client;
         if auth.credentials.is_known(&credential.name, &credential.tag, revision) {
             return self.issue(node, revision);
         }
@@ -69,6 +74,7 @@ impl Login {
             return;
         }
         if !auth.failures.take(&credential.name, origin, node.now_ms()) {
+            refused_line(INVALID, &credential.name, client, Error::TooManyFailures.message());
             return settle(auth.checking.leave(&key), Error::TooManyFailures);
         }
         let own = node.clone();
@@ -141,6 +147,22 @@ fn settle(logins: Vec<Login>, error: Error) {
     logins.into_iter().for_each(|login| login.fail(error));
 }
 
+/// A line about a login that was refused. Clients cause it, so there are only so many.
+fn refused_line(text: &str, user: &str, client: Address, error: &str) {
+    static PACE: Pace = Pace::new();
+    if let Some(left_out) = PACE.line() {
+        logging::info(
+            text,
+            &[
+                ("user-name", user.into()),
+                ("remote-addr", Value::Shown(&client)),
+                ("error", error.into()),
+                ("lines-left-out", left_out.into()),
+            ],
+        );
+    }
+}
+
 /// Proposes a new token for a user, for all logins that wait for it.
 fn propose(node: &Arc<Node>, name: String, revision: u64, key: (String, u64)) {
     let Some(simple_token) = letters() else {
@@ -197,6 +219,12 @@ impl Auth {
             self.failures.give_back(name, origin);
         }
         let logins = self.checking.leave(&(*tag, revision));
+        if found == Ok(false) {
+            for login in &logins {
+                // etcd's words.
+                refused_line("invalid password", name, login.client, Error::AuthFailed.message());
+            }
+        }
         match found {
             Ok(true) => logins.into_iter().for_each(|login| login.issue(node, revision)),
             Ok(false) => settle(logins, Error::AuthFailed),

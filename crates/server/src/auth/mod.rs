@@ -13,6 +13,7 @@
 )]
 
 mod admission;
+mod caller;
 mod credentials;
 mod failures;
 mod guard;
@@ -28,6 +29,7 @@ mod tokens;
 mod waiting;
 
 pub(crate) use admission::{Asking, awaits_token};
+pub(crate) use caller::Caller;
 pub(crate) use guard::{CatchUp, Handler, Opens, Request};
 pub(crate) use hashing::HashError;
 pub(crate) use jwt::OptionsError;

@@ -105,7 +105,8 @@ fn shown(founders: &Founders) -> String {
 }
 
 fn own<'a>(config: &Config, founders: &'a Founders) -> Result<&'a [String], BootstrapError> {
-    let own = founders.iter().find(|founder| founder.0 == config.name);
+    // As with etcd, an empty name is none, even if `--initial-cluster` stands for it.
+    let own = founders.iter().find(|founder| founder.0 == config.name && !config.name.is_empty());
     own.map(|founder| founder.1.as_slice()).ok_or_else(|| BootstrapError::NotAFounder(config.name.clone()))
 }
 

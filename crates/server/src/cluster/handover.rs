@@ -38,7 +38,7 @@ fn transfer(node: &Arc<Node>, target: u64, patience: Duration) -> bool {
     node.transfer_leader(target);
     while node.status.leader() != target {
         if began.elapsed() > patience {
-            logging::warn("leadership transfer took too long", &[("transferee-member-id", Value::Id(target))]);
+            logging::warn("leadership transfer failed", &[("transferee-member-id", Value::Id(target))]);
             return false;
         }
         std::thread::sleep(LOOK);
@@ -53,11 +53,17 @@ fn transfer(node: &Arc<Node>, target: u64, patience: Duration) -> bool {
 /// Called before the member stops: a leader transfers leadership to the voter to which it has been connected for
 /// longest.
 pub(crate) fn before_stopping(node: &Arc<Node>) {
+    let ids =
+        [("local-member-id", Value::Id(node.member_id)), ("current-leader-member-id", Value::Id(node.status.leader()))];
     if !node.status.is_leader() {
-        return;
+        return logging::info("skipped leadership transfer; local server is not leader", &ids);
     }
     let voters = super::change::members(node).into_iter().filter(|member| !member.is_learner);
     let others = voters.filter(|member| member.id != node.member_id);
+    let mut others = others.peekable();
+    if others.peek().is_none() {
+        return logging::info("skipped leadership transfer for single voting member cluster", &ids);
+    }
     let connected = others.filter_map(|member| Some((node.active_since(member.id)?, member.id)));
     match connected.min() {
         Some((_, target)) => {

@@ -1,5 +1,5 @@
-//! Publishing a member's name and client URLs to the cluster. Until that is in the log, the member serves no clients: one that was started
-//! without a quorum waits.
+//! Publishing a member's name and client URLs to the cluster. Until that is in the log, the member is not ready: one that was started
+//! without a quorum waits, and serves what needs none (`services::early`).
 
 use crate::node::{self, Node};
 use api::membershippb::{Attributes, ClusterMemberAttrSetRequest, ClusterVersionSetRequest};
@@ -48,6 +48,8 @@ pub(crate) fn publish(node: &Arc<Node>) -> Result<(), Error> {
     if node.status.serves_local_reads() && node.store.cluster_version().is_empty() {
         decide_alone(node)?;
     }
+    node.opening.publish();
+    logging::info("grpc service status changed", &[("service", "".into()), ("status", "SERVING".into())]);
     await_version(node);
     Ok(())
 }

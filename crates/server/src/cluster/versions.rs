@@ -128,8 +128,8 @@ fn set(node: &Arc<Node>, version: Minor) {
     let ver = shown(version);
     let request = ClusterVersionSetRequest { ver: ver.clone() };
     match publish::propose_and_wait(node, RaftRequest::ClusterVersionSet, &request.encode_to_vec()) {
-        Ok(()) => logging::info("set the cluster version", &[("cluster-version", (&ver).into())]),
-        Err(error) => logging::warn("cannot set the cluster version", &[("error", error.message().into())]),
+        Ok(()) => logging::info("cluster version is updated", &[("cluster-version", (&ver).into())]),
+        Err(error) => logging::warn("failed to update cluster version", &[("error", error.message().into())]),
     }
 }
 

@@ -120,8 +120,14 @@ pub(super) fn add_environment(
                      unset environment variable or disable flag))"
                 )));
             }
-            Some(Named::Flag(flag)) => values.set(flag, value, &origin)?,
-            Some(Named::Old(meaning)) => values.set_old(&name, meaning, value, origin)?,
+            Some(Named::Flag(flag)) => {
+                values.set(flag, value, &origin)?;
+                values.variables.push((variable, shown));
+            }
+            Some(Named::Old(meaning)) => {
+                values.set_old(&name, meaning, value, origin)?;
+                values.variables.push((variable, shown));
+            }
         }
     }
     Ok(())

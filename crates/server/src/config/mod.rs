@@ -1,5 +1,6 @@
 //! The configuration of a member: flags, environment and file, checked and typed.
 
+mod audit;
 mod auth;
 mod corruption;
 mod discovery;
@@ -22,6 +23,7 @@ mod url;
 mod values;
 mod yaml;
 
+pub use audit::Audit;
 pub use auth::Auth;
 pub use corruption::Corruption;
 pub use discovery::{Discovery, Srv};
@@ -30,7 +32,7 @@ pub use gates::{Gate, Gates};
 pub use http::Http;
 pub use priority::IoPriority;
 pub use security::{Tls, TlsVersion};
-pub(crate) use shown::command_line;
+pub(crate) use shown::{command_line, value as shown_value};
 pub use transport::Transport;
 pub use url::{Listen, Place};
 pub(crate) use url::{members as parse_members, peer_urls};
@@ -99,6 +101,8 @@ pub struct Config {
     pub advertise_client_urls: Vec<String>,
     /// URLs told to peers.
     pub advertise_peer_urls: Vec<String>,
+    /// `--initial-cluster` or `--initial-cluster-token` was given.
+    pub initial_is_given: bool,
     /// Founding members: name and peer URLs. Empty when DNS names them.
     pub initial_cluster: Vec<(String, Vec<String>)>,
     /// Another cluster in which the founding members find each other.
@@ -169,6 +173,8 @@ pub struct Config {
     pub watch_progress_interval: Duration,
     /// The log of what happens (not of what is stored).
     pub logs: telemetry::logging::Options,
+    /// The audit log, if there is one.
+    pub audit: Option<Audit>,
     /// How the disk treats the thread that writes the Raft log.
     pub io_priority: Option<IoPriority>,
     /// Keep all of the process in memory.
@@ -183,6 +189,8 @@ pub struct Config {
     pub warnings: Vec<String>,
     /// What to tell then.
     pub notes: Vec<String>,
+    /// Variables of the environment that were used, with their values as they may be shown.
+    pub variables: Vec<(String, String)>,
 }
 
 /// What the command line asks for.
@@ -246,6 +254,7 @@ fn build(mut values: Values) -> Result<Config, ConfigError> {
     let gates = gates::read(&mut values)?;
     let logs = logs::read(&values)?;
     let auth = auth::read(&mut values)?;
+    let audit = audit::read(&mut values);
     let optional = |flag: &str| match values.get(flag) {
         "" => Ok(Vec::new()),
         text => url::listen(flag, text),
@@ -344,6 +353,7 @@ fn build(mut values: Values) -> Result<Config, ConfigError> {
         gates,
         advertise_client_urls,
         advertise_peer_urls,
+        initial_is_given: values.is_given("initial-cluster") || values.is_given("initial-cluster-token"),
         initial_cluster,
         join_existing: values.get("initial-cluster-state") == "existing",
         adopt_etcd_data: values.is_on("adopt-etcd-data"),
@@ -396,6 +406,7 @@ fn build(mut values: Values) -> Result<Config, ConfigError> {
             .period_or("watch-progress-notify-interval", Duration::from_secs(600))?
             .max(Duration::from_millis(100)),
         logs,
+        audit,
         io_priority: priority::read(&values)?,
         memory_lock: values.is_on("memory-mlock"),
         threads,
@@ -403,9 +414,10 @@ fn build(mut values: Values) -> Result<Config, ConfigError> {
         unsafe_no_fsync: values.is_on("unsafe-no-fsync"),
         warnings: Vec::new(),
         notes: Vec::new(),
+        variables: Vec::new(),
         name,
     };
-    (config.warnings, config.notes) = (values.warnings, values.notes);
+    (config.warnings, config.notes, config.variables) = (values.warnings, values.notes, values.variables);
     Ok(config)
 }
 

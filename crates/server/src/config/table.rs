@@ -239,6 +239,12 @@ const LOGGING: &[Flag] = &[
         r#"{"maxsize": 100, "maxage": 0, "maxbackups": 0, "localtime": false, "compress": false}"#,
         "when, and what becomes of old ones: size in MB, age in days and number (0: no limit), local time in names, gzip",
     ),
+    text(
+        "audit-log",
+        "",
+        "file (or stderr) that gets a JSON line for each write, login, and request of operators: who, from where, what, how it ended",
+    ),
+    switch("audit-log-reads", "reads are in the audit log too"),
     period("warning-apply-duration", "100ms", "applies slower than this are logged"),
     period("warning-unary-request-duration", "300ms", "requests slower than this are logged (0: the default)"),
 ];

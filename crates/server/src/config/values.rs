@@ -51,6 +51,8 @@ pub(super) struct Values {
     pub(super) warnings: Vec<String>,
     /// What is worth telling then.
     pub(super) notes: Vec<String>,
+    /// Variables that were used, with their values as they may be shown.
+    pub(super) variables: Vec<(String, String)>,
     /// A word on the command line that is no flag.
     pub(super) extra: Option<String>,
     /// Everything comes from a configuration file.

@@ -5,6 +5,10 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode, header};
 use rpc::HttpResponder;
+use telemetry::logging::{self, Pace};
+
+/// Letters of a host's name in a line.
+const HOST_CHARS_MAX: usize = 256;
 
 /// The rules.
 #[derive(Debug)]
@@ -50,6 +54,14 @@ impl Access {
         let host = host_of(named);
         if allowed.iter().any(|allowed| allowed == host) {
             return None;
+        }
+        static PACE: Pace = Pace::new();
+        if let Some(left_out) = PACE.line() {
+            let shown: String = host.chars().take(HOST_CHARS_MAX).collect();
+            logging::warn(
+                "rejecting HTTP request to prevent DNS rebinding attacks",
+                &[("host", (&shown).into()), ("lines-left-out", left_out.into())],
+            );
         }
         let text = format!(
             "The Host header of this request names {host:?}, which is none of the names that this server goes by.\n\n\

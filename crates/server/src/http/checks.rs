@@ -9,6 +9,7 @@ use rpc::HttpResponder;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use telemetry::logging::{self, Pace, Value};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Check {
@@ -74,7 +75,15 @@ impl Found {
         };
     }
 
-    fn send(self, verbose: bool, responder: HttpResponder) {
+    fn send(self, kind: &str, verbose: bool, responder: HttpResponder) {
+        static PACE: Pace = Pace::new();
+        if self.failed
+            && let Some(left_out) = PACE.line()
+        {
+            let fields =
+                [("path", kind.into()), ("reason", Value::from(&self.text)), ("lines-left-out", left_out.into())];
+            logging::error("Health check error", &fields);
+        }
         let response = match self.failed {
             // Go ends an error with a line end of its own.
             true => plain(StatusCode::SERVICE_UNAVAILABLE, self.text + "\n"),
@@ -99,14 +108,14 @@ pub(super) fn answer(node: &Arc<Node>, asked: Asked, query: &str, responder: Htt
         }
     }
     if !waits {
-        return found.send(verbose, responder);
+        return found.send(asked.kind, verbose, responder);
     }
     let own = node.clone();
     node.linearize_by_turn(Weight::NONE, move |allowed| {
         let mut found = found;
         let read = allowed.and_then(|()| read_one(&own));
         found.add(&own, asked.kind, Check::LinearizableRead, read.map_err(|error| error.to_string()));
-        found.send(verbose, responder);
+        found.send(asked.kind, verbose, responder);
     });
 }
 

@@ -6,6 +6,7 @@ use api::etcdserverpb::AlarmType;
 use http::StatusCode;
 use rpc::HttpResponder;
 use std::sync::Arc;
+use telemetry::logging::{self, Pace, Value};
 
 /// Alarms first, then the leader, then a read; `exclude=NOSPACE` and `serializable=true` as etcd has them.
 pub(super) fn answer(node: &Arc<Node>, query: &str, responder: HttpResponder) {
@@ -36,7 +37,24 @@ pub(super) fn answer(node: &Arc<Node>, query: &str, responder: HttpResponder) {
     }
 }
 
+/// A line about a failure, with etcd's text. Whoever asks causes it, so there are only so many.
+fn tell(reason: &str) {
+    static PACE: Pace = Pace::new();
+    let Some(left_out) = PACE.line() else { return };
+    let left_out = ("lines-left-out", Value::from(left_out));
+    if let Some(alarm) = reason.strip_prefix("ALARM ") {
+        logging::warn("serving /health false due to an alarm", &[("alarm", alarm.into()), left_out]);
+    } else if let Some(error) = reason.strip_prefix("RANGE ERROR:") {
+        logging::warn("serving /health false; Range fails", &[("error", error.into()), left_out]);
+    } else {
+        logging::warn("serving /health false; no leader", &[left_out]);
+    }
+}
+
 fn send(node: &Node, reason: Option<&str>, responder: HttpResponder) {
+    if let Some(reason) = reason {
+        tell(reason);
+    }
     node.metrics.health.answered(reason.is_none());
     let (status, healthy) = match reason {
         None => (StatusCode::OK, "true"),

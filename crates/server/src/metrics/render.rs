@@ -23,6 +23,9 @@ pub(crate) fn render(node: &Node, stats: Option<&rpc::Stats>) -> String {
     }
     node.tls.render(stats, &mut page);
     node.auth.render(&mut page);
+    if let Some(audit) = &node.audit {
+        audit.render(&mut page);
+    }
     if let Some(tracer) = &node.tracer {
         let [sent, dropped] = tracer.counts();
         page.counter("cairn_trace_spans_sent_total", "Spans that the collector has taken.", sent);

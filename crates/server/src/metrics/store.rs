@@ -20,6 +20,9 @@ pub(super) fn write(page: &mut Page, node: &Node) {
         "Bytes of the store's files, with what is not rewritten yet.",
         usage.file_bytes,
     );
+    let (free, reserve) = node.store.disk_bytes();
+    page.gauge("cairn_disk_free_bytes", "Free bytes on the disk of the data directory.", free);
+    page.gauge("cairn_disk_reserve_bytes", "Free bytes below which writes are refused.", reserve);
     let own = node.headroom.own_bytes();
     page.gauge("cairn_disk_room_bytes", "Disk space that deletions and ends of leases may take.", own);
     page.gauge(

@@ -3,7 +3,7 @@
 //! A few entries are applied by the thread that takes the turn of consensus, more by the apply thread ([`SharedApplyQueue`]).
 
 use super::inbox::{Released, Waiter};
-use super::{Node, Outcome};
+use super::{Node, Outcome, trail};
 use crate::metrics::{Answered, Operation, Written};
 use api::{Message, raftpb};
 use contain::lock;
@@ -404,6 +404,9 @@ impl Sink for Outcomes<'_> {
         if let Ok(Response::Auth(_, event)) = &outcome {
             self.node.auth.note(event, self.node.now_ms());
         }
+        if matches!(outcome, Ok(Response::Auth(..) | Response::Alarm(_))) {
+            trail::tell(self.node, index, self.payload(index));
+        }
         self.ready.push((request_id, (index, outcome)));
         if self.ready.len() >= OUTCOMES_MAX {
             self.hand_out();
@@ -415,6 +418,6 @@ impl Sink for Outcomes<'_> {
     }
 
     fn raise_no_space(&mut self) {
-        self.node.raise_no_space();
+        self.node.raise_no_space(0);
     }
 }

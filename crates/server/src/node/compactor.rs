@@ -7,7 +7,7 @@ use api::{Message, RaftRequest};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use telemetry::logging;
+use telemetry::logging::{self, Value};
 
 /// Decides when to compact, and to which revision. The time and the current revision are inputs.
 pub(super) struct Compactor {
@@ -59,6 +59,22 @@ impl Compactor {
     }
 }
 
+/// The lines of one compaction, in etcd's words.
+fn lines(mode: AutoCompaction) -> [&'static str; 3] {
+    match mode {
+        AutoCompaction::Revisions(_) => [
+            "starting auto revision compaction",
+            "completed auto revision compaction",
+            "failed auto revision compaction",
+        ],
+        AutoCompaction::Off | AutoCompaction::Periodic(_) => [
+            "starting auto periodic compaction",
+            "completed auto periodic compaction",
+            "failed auto periodic compaction",
+        ],
+    }
+}
+
 /// Runs until the member stops.
 pub(super) fn run(node: &Arc<Node>) {
     let mut compactor = Compactor::new(node.config.auto_compaction, Instant::now());
@@ -68,14 +84,20 @@ pub(super) fn run(node: &Arc<Node>) {
         let due = compactor.due(Instant::now(), node.store.revision()).filter(|to| *to > last);
         if let Some(revision) = due.filter(|_| node.status.is_leader()) {
             last = revision;
-            logging::info("starting auto compaction", &[("revision", revision.into())]);
+            let began = Instant::now();
+            let [starting, completed, failed] = lines(node.config.auto_compaction);
+            logging::info(starting, &[("revision", revision.into())]);
             let request = CompactionRequest { revision, physical: false };
-            let done = move |outcome: super::Outcome| match outcome {
-                Ok(_) => logging::info("completed auto compaction", &[("revision", revision.into())]),
-                Err(error) => logging::warn(
-                    "failed auto compaction",
-                    &[("revision", revision.into()), ("error", error.message().into())],
-                ),
+            let done = move |outcome: super::Outcome| {
+                let took = format!("{:?}", began.elapsed());
+                let fields = [("revision", revision.into()), ("took", Value::from(&took))];
+                match outcome {
+                    Ok(_) => logging::info(completed, &fields),
+                    Err(error) => {
+                        let [revision, took] = fields;
+                        logging::warn(failed, &[revision, took, ("error", error.message().into())]);
+                    }
+                }
             };
             node.propose(node.as_member(), RaftRequest::Compaction, &request.encode_to_vec(), Box::new(done));
         }

@@ -19,7 +19,7 @@ use contain::lock;
 use handover::StandIn;
 use replica::{LogBatch, Member, Stall};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use telemetry::logging::{self, Value};
@@ -31,6 +31,8 @@ const SLOW_SYNC: Duration = Duration::from_secs(1);
 const QUICK_SYNC_US: u64 = 1_000;
 /// The moving average of the sync time spans about this many syncs.
 const SYNCS_REMEMBERED: u64 = 8;
+/// Time without entries after which the commit index is written on its own.
+const COMMIT_IDLE_MS: u64 = 500;
 /// A value of [`Shell::reading_since_ms`]: the consensus thread is not answering reads.
 const NOT_READING: u64 = u64::MAX;
 
@@ -40,10 +42,14 @@ pub(super) type Consensus = handover::Consensus<Shell>;
 /// The parts around the core: the log, the inbox of the node, and measured times.
 pub(super) struct Shell {
     node: Arc<Node>,
-    /// Locked only by the thread that has the turn.
+    /// Locked only by the thread that has the turn, and by the one that calls [`Shell::write_commit`].
     wal: Mutex<Wal>,
     /// Moving average of the time of a sync, in microseconds.
     sync_us: AtomicU64,
+    /// The log was given a higher commit index that is not on the disk.
+    is_commit_unwritten: AtomicBool,
+    /// When the log was last synced, by the node's clock.
+    synced_ms: AtomicU64,
     /// When the core was last seen to be free, by the node's clock.
     free_ms: AtomicU64,
     /// Since when the consensus thread has been answering reads, by the node's clock, or [`NOT_READING`].
@@ -57,6 +63,8 @@ pub(super) fn new(node: Arc<Node>, member: Member, wal: Wal, apply: Apply) -> Co
         node,
         wal: Mutex::new(wal),
         sync_us: AtomicU64::new(QUICK_SYNC_US),
+        is_commit_unwritten: AtomicBool::new(false),
+        synced_ms: AtomicU64::new(0),
         reading_since_ms: AtomicU64::new(NOT_READING),
     };
     Consensus::new(shell, core)
@@ -163,14 +171,35 @@ impl handover::Shell for Shell {
 }
 
 impl Shell {
+    /// Writes the index of the last committed entry, which else waits for the next entries, once there have been none for a while: a
+    /// member that is killed then knows at its next start that its last entries are committed, and shows them without a quorum.
+    /// Called by a thread that takes no turns, which a stalled disk may hold up: a turn that has something to write then waits for the
+    /// log as it would for the disk.
+    pub(super) fn write_commit(&self) {
+        let idle_ms = self.node.now_ms().saturating_sub(self.synced_ms.load(Ordering::Relaxed));
+        if idle_ms < COMMIT_IDLE_MS || !self.is_commit_unwritten.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let mut wal = lock(&self.wal);
+        let began = Instant::now();
+        if let Err(error) = wal.commit(true) {
+            fail_log(&error);
+        }
+        self.node.metrics.disk.wal_fsync.observe(began.elapsed());
+        self.synced_ms.store(self.node.now_ms(), Ordering::Relaxed);
+    }
+
     /// Appends to the log, and waits for the disk if the batch must be synced.
     fn save(&self, batch: &LogBatch) {
         let mut wal = lock(&self.wal);
         let arrived = Instant::now();
         batch.append_to(&mut wal);
         if !batch.must_sync() {
+            self.is_commit_unwritten.store(true, Ordering::Relaxed);
             return;
         }
+        self.is_commit_unwritten.store(false, Ordering::Relaxed);
+        self.synced_ms.store(self.node.now_ms(), Ordering::Relaxed);
         let began = Instant::now();
         if let Err(error) = wal.commit(true) {
             fail_log(&error);

@@ -31,11 +31,13 @@ pub(super) struct Host {
     waiting_leases: u64,
     /// At least one of these leases needs more than the whole headroom.
     is_headroom_missing: bool,
+    /// The leader that was told of last; 0 for none.
+    leader: u64,
 }
 
 impl Host {
     pub(super) fn new(node: Arc<Node>, apply: Apply) -> Host {
-        Host { node, apply, refused: 0, refused_line_ms: 0, waiting_leases: 0, is_headroom_missing: false }
+        Host { node, apply, refused: 0, refused_line_ms: 0, waiting_leases: 0, is_headroom_missing: false, leader: 0 }
     }
 }
 
@@ -211,16 +213,22 @@ impl Shell for Host {
     fn note(&mut self, note: Note<'_>) {
         let metrics = &self.node.metrics;
         match note {
-            Note::Leader { leader, term } => logging::info(
-                if leader == 0 { "lost the leader" } else { "found a leader" },
-                &[
-                    ("leader", Value::Shown(&format_args!("{leader:x}"))),
-                    ("term", term.into()),
-                    ("local-member-id", Value::Shown(&format_args!("{:x}", self.node.member_id))),
-                ],
-            ),
+            Note::Leader { leader, term } => {
+                let before = std::mem::replace(&mut self.leader, leader);
+                let text = leader_line(self.node.member_id, before, leader, term);
+                logging::info(
+                    &text,
+                    &[
+                        ("leader", Value::Shown(&format_args!("{leader:x}"))),
+                        ("term", term.into()),
+                        ("local-member-id", Value::Shown(&format_args!("{:x}", self.node.member_id))),
+                    ],
+                );
+            }
             Note::Leads { leads, term } => {
-                logging::info(if leads { "became leader" } else { "no longer leader" }, &[("term", term.into())]);
+                let role = if leads { "leader" } else { "follower" };
+                let text = format!("{:x} became {role} at term {term}", self.node.member_id);
+                logging::info(&text, &[("term", term.into())]);
             }
             Note::ForwardRefused => self.refused += 1,
             Note::ForwardedChangeRefused(error) => logging::warn(
@@ -273,6 +281,15 @@ impl Shell for Host {
     }
 }
 
+/// What etcd says when another member leads, or none does.
+fn leader_line(own: u64, before: u64, leader: u64, term: u64) -> String {
+    match (before, leader) {
+        (before, 0) => format!("raft.node: {own:x} lost leader {before:x} at term {term}"),
+        (0, leader) => format!("raft.node: {own:x} elected leader {leader:x} at term {term}"),
+        (before, leader) => format!("raft.node: {own:x} changed leader from {before:x} to {leader:x} at term {term}"),
+    }
+}
+
 impl Host {
     /// Logs how many leases cannot end for lack of headroom, after each batch of them.
     fn tell_of_waiting_leases(&mut self) {
@@ -287,7 +304,7 @@ impl Host {
             );
         }
         if std::mem::take(&mut self.is_headroom_missing) {
-            self.node.raise_no_space();
+            self.node.raise_no_space(0);
         }
     }
 }

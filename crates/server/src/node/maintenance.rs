@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use store::Work;
-use telemetry::logging;
+use telemetry::logging::{self, Value};
 
 /// Bytes read or moved in one slice.
 const SLICE_BYTES: u64 = 4 << 20;
@@ -20,6 +20,9 @@ pub(super) fn run(node: &Arc<Node>) {
     let disk = &node.metrics.disk;
     // When a compaction was first seen to be unfinished.
     let mut compacting = None;
+    // When work on the compaction began whose end is told next.
+    let mut compaction_began: Option<Instant> = None;
+    let mut dropped = node.store.dropped_versions();
     let mut compacted = node.store.compacted();
     if compacted < node.store.compact_revision() {
         let revision = node.store.compact_revision();
@@ -33,6 +36,7 @@ pub(super) fn run(node: &Arc<Node>) {
         let began = Instant::now();
         if is_compacting {
             compacting.get_or_insert(began);
+            compaction_began.get_or_insert(began);
         }
         let progress = match node.store.maintain(SLICE_BYTES) {
             Ok(progress) => progress,
@@ -54,10 +58,15 @@ pub(super) fn run(node: &Arc<Node>) {
             node.checkpoint_wanted.store(true, Ordering::Relaxed);
         }
         if node.store.disk_is_low() {
-            node.raise_no_space();
+            node.raise_no_space(0);
         }
         if std::mem::replace(&mut compacted, progress.compacted) < progress.compacted {
-            logging::info("finished scheduled compaction", &[("compact-revision", progress.compacted.into())]);
+            let took = compaction_began.take().unwrap_or(began).elapsed();
+            let keys = node
+                .store
+                .dropped_versions()
+                .saturating_sub(std::mem::replace(&mut dropped, node.store.dropped_versions()));
+            tell_compacted(node, progress.compacted, took, keys);
         }
         answer_compactions(node, progress.compacted);
         match progress.work {
@@ -68,6 +77,26 @@ pub(super) fn run(node: &Arc<Node>) {
     // A compaction that is not finished is in the log and continues at the next start, so its waiters get their answer
     // now.
     answer_compactions(node, i64::MAX);
+}
+
+/// What etcd says of a compaction. The sizes are those that the quota compares: files shrink later.
+fn tell_compacted(node: &Node, revision: i64, took: Duration, keys: u64) {
+    let usage = node.store.usage();
+    let (live, file) = (logging::size(usage.live_bytes), logging::size(usage.file_bytes));
+    logging::info(
+        "finished scheduled compaction",
+        &[
+            ("compact-revision", revision.into()),
+            ("took", Value::Shown(&format_args!("{took:?}"))),
+            ("number-of-keys-compacted", keys.into()),
+            ("current-db-size-bytes", usage.live_bytes.into()),
+            ("current-db-size", (&live).into()),
+            ("current-db-size-in-use-bytes", usage.live_bytes.into()),
+            ("current-db-size-in-use", (&live).into()),
+            ("file-bytes", usage.file_bytes.into()),
+            ("file-size", (&file).into()),
+        ],
+    );
 }
 
 /// Sleeps for `pause`. Returns early with false when the member stops.

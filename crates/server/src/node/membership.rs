@@ -4,6 +4,7 @@ use super::Node;
 use api::raftpb::{ConfChange, ConfChangeType};
 use std::sync::Arc;
 use std::time::Duration;
+use store::ConfChangeContext;
 use telemetry::logging::{self, Value};
 
 /// How long the connections to a removed member stay open.
@@ -16,11 +17,20 @@ pub(super) fn changed(node: &Arc<Node>, change: &ConfChange) {
     if id == 0 {
         return;
     }
+    let peer_urls = node.store.members().members.remove(&id).map(|member| member.peer_urls).unwrap_or_default();
     let removed = change.r#type() == ConfChangeType::ConfChangeRemoveNode;
+    let is_promotion = || ConfChangeContext::of(change).is_ok_and(|context| context.is_promote);
     logging::info(
-        if removed { "removed member" } else { "added or changed member" },
+        match change.r#type() {
+            _ if removed => "removed member",
+            ConfChangeType::ConfChangeUpdateNode => "updated member",
+            ConfChangeType::ConfChangeAddNode if is_promotion() => "promote member",
+            _ => "added member",
+        },
         &[
             ("member-id", Value::Shown(&format_args!("{id:x}"))),
+            ("cluster-id", Value::Id(node.cluster_id)),
+            ("peer-urls", Value::List(&peer_urls)),
             ("change", change.r#type().as_str_name().into()),
             ("local-member-id", Value::Shown(&format_args!("{:x}", node.member_id))),
         ],

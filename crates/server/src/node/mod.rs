@@ -22,6 +22,8 @@ mod late_reads;
 mod lost_log;
 mod maintenance;
 mod membership;
+mod no_space;
+mod opening;
 mod overload;
 mod peer_handler;
 mod pending;
@@ -31,6 +33,7 @@ mod slow;
 mod start;
 mod status;
 mod timer;
+mod trail;
 mod waits;
 mod weight;
 
@@ -41,10 +44,12 @@ pub use start::{Running, StartError};
 pub use status::SharedStatus;
 
 pub(crate) use headroom::Claim;
+pub(crate) use opening::Opening;
 pub(crate) use slow::SlowPool;
 pub(crate) use waits::{For, Waits};
 pub(crate) use weight::Weight;
 
+use crate::audit::Audit;
 use crate::auth::Auth;
 use crate::cluster::cluster_mismatch::ClusterMismatch;
 use crate::cluster::forward_pool::ForwardPool;
@@ -55,7 +60,7 @@ use crate::overload::{Class, Refusals};
 use crate::services::{ProgressStreams, Shares};
 use crate::system::End;
 use crate::tls::Tls;
-use api::etcdserverpb::{AlarmRequest, AlarmType, ResponseHeader, alarm_request::AlarmAction};
+use api::etcdserverpb::ResponseHeader;
 use api::{Error, RaftRequest, raftpb};
 use budget::Budget;
 use clock::Clock;
@@ -72,7 +77,6 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use store::{Author, Store, Unread};
-use telemetry::logging;
 use telemetry::tracing::Tracer;
 
 /// The outcome of a proposal.
@@ -99,6 +103,8 @@ pub struct Node {
     pub metrics: Metrics,
     /// Authentication and authorization of calls.
     pub(crate) auth: Auth,
+    /// The audit log, if there is one.
+    pub(crate) audit: Option<Arc<Audit>>,
     pub(crate) lessor: SharedLessor,
     pub(crate) slow: SlowPool,
     /// Threads for calls to other members; such calls block.
@@ -121,12 +127,16 @@ pub struct Node {
     pub(crate) retiring: AtomicBool,
     cluster_mismatch: Mutex<ClusterMismatch>,
     pub(crate) stopping: AtomicBool,
+    /// Whether this member is published, and what it may show until then.
+    pub(crate) opening: Opening,
     /// The memory that clients may make the member hold.
     pub(crate) budget: Arc<Budget>,
     /// Client snapshots being sent.
     pub(crate) snapshots: AtomicUsize,
     inbox: Inbox,
     reads: Reads,
+    /// When the log last said that reads wait for the leader.
+    reads_told_ms: AtomicU64,
     /// Reads that may run, and wait for the thread of their connection.
     reads_posted: Arc<AtomicUsize>,
     /// The disk space that deletions may fill, on the fullest disk of the members.
@@ -281,38 +291,9 @@ impl Node {
     pub(crate) fn claim_space(self: &Arc<Self>, cost: u64) -> Result<store::Space, Error> {
         self.store.claim_quota(cost).inspect_err(|error| {
             if *error == Error::NoSpace {
-                self.raise_no_space();
+                self.raise_no_space(cost);
             }
         })
-    }
-
-    /// Raises the NOSPACE alarm of this member through the log, once until it is disarmed.
-    pub(crate) fn raise_no_space(self: &Arc<Self>) {
-        // Held until the alarm is proposed: a client that is refused for lack of space must find the alarm when it then
-        // lists alarms.
-        let _raising = lock(&self.raising);
-        let own = |alarm: &api::etcdserverpb::AlarmMember| {
-            alarm.member_id == self.member_id && alarm.alarm == AlarmType::Nospace as i32
-        };
-        if self.store.alarms().iter().any(own) || self.no_space_raised.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        logging::warn(
-            "no space left: raising the NOSPACE alarm",
-            &[("live-bytes", self.store.usage().live_bytes.into())],
-        );
-        let request = AlarmRequest {
-            action: AlarmAction::Activate as i32,
-            member_id: self.member_id,
-            alarm: AlarmType::Nospace as i32,
-        };
-        let node = Arc::downgrade(self);
-        let done = move |outcome: Outcome| {
-            if let Some(node) = node.upgrade().filter(|_| outcome.is_err()) {
-                node.no_space_raised.store(false, Ordering::Relaxed);
-            }
-        };
-        self.propose(self.as_member(), RaftRequest::Alarm, &api::Message::encode_to_vec(&request), Box::new(done));
     }
 
     /// Runs `read` once this member's state holds everything that was acknowledged so far. A leader that is the only

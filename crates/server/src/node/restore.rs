@@ -132,7 +132,7 @@ fn ids(first_start: &FirstStart) -> (u64, u64) {
 
 /// The identity of a member with data comes from its data. Flags that contradict it are ignored with a warning.
 fn tell_ignored(config: &Config, identity: &Metadata) {
-    if config.join_existing || config.srv.is_some() {
+    if config.join_existing || config.srv.is_some() || (config.discovery.is_none() && !config.initial_is_given) {
         return;
     }
     if config.discovery.is_some() {

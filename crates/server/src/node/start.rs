@@ -4,7 +4,8 @@ use super::apply::Apply;
 use super::clock::Clock;
 use super::inbox::Inbox;
 use super::pending::Pending;
-use super::{Node, SlowPool, compactor, consensus, maintenance, peer_handler, restore, timer};
+use super::{Node, Opening, SlowPool, compactor, consensus, maintenance, peer_handler, restore, timer};
+use crate::audit::Audit;
 use crate::auth::Auth;
 use crate::cluster::force::RemovedForGood;
 use crate::cluster::forward_pool::ForwardPool;
@@ -21,9 +22,9 @@ use disk::{Disk, OsDisk};
 use peer::{Connector, Listener};
 use replica::Member;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use telemetry::logging::{self, Value};
@@ -57,6 +58,8 @@ pub enum StartError {
     Store(#[from] store::OpenError),
     #[error("{0}")]
     Auth(String),
+    #[error("{0}")]
+    Audit(String),
     #[error("cannot start consensus: {0}")]
     Member(#[from] replica::Error),
     #[error("the identity record of the Raft log cannot be read: {0}")]
@@ -79,6 +82,29 @@ pub enum StartError {
     Inconsistent(#[from] cluster::Inconsistent),
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+impl StartError {
+    /// What an operator can do about files that are damaged or gone; none for other errors.
+    pub(crate) fn way_back(&self, dir: &Path) -> Option<String> {
+        let is_damage = match self {
+            StartError::Wal(error) => !matches!(error, wal::Error::Io { .. } | wal::Error::Exists(_)),
+            StartError::Store(store::OpenError::Corrupt { .. })
+            | StartError::Metadata(_)
+            | StartError::Member(_)
+            | StartError::DataDir(DataDirError::Half { .. }) => true,
+            _ => false,
+        };
+        is_damage.then(|| {
+            format!(
+                "keep a copy of `{dir}`. If the other members have a quorum, join again: `etcdctl member remove` this member, empty the \
+                 directory, `etcdctl member add` it, and start it with --initial-cluster-state=existing. If this was the only member, or no \
+                 other one can be started: restore the last snapshot into another directory with `etcdutl snapshot restore`. See \
+                 docs/operations.md, \"When a file is damaged\"",
+                dir = dir.display()
+            )
+        })
+    }
 }
 
 /// A started member; stops when told to.
@@ -155,6 +181,7 @@ pub(crate) fn start_on(
     tls: Tls,
 ) -> Result<Running, StartError> {
     let auth = Auth::start(&config).map_err(|error| StartError::Auth(error.to_string()))?;
+    let audit = config.audit.as_ref().map(Audit::open).transpose().map_err(StartError::Audit)?.map(Arc::new);
     let server_name = config.srv.as_ref().filter(|_| config.tls_peer.trusted_ca_file.is_none());
     let connector =
         Connector::new(tls.peer.clone(), server_name.map(|srv| srv.domain.as_str())).bound_to(config.local_address());
@@ -223,6 +250,7 @@ pub(crate) fn start_on(
         &opened.store.members().removed,
     )?;
     let restore::Opened { wal, identity, restored, remotes } = log;
+    let opening = Opening::new(restored.hard_state.commit(), &restored.entries);
     let (what, dir_type) = if dir.initialised {
         ("restored the member", "member")
     } else {
@@ -283,11 +311,14 @@ pub(crate) fn start_on(
         retiring: AtomicBool::new(false),
         cluster_mismatch: Mutex::default(),
         stopping: AtomicBool::new(false),
+        opening,
         budget: Budget::new(config.transport.held_bytes_max, config.request_timeout()),
         snapshots: AtomicUsize::new(0),
         auth,
+        audit,
         inbox: Inbox::default(),
         reads: Default::default(),
+        reads_told_ms: AtomicU64::new(0),
         reads_posted: Arc::default(),
         headroom: Default::default(),
         refusals: Default::default(),
@@ -342,7 +373,8 @@ fn first_request_id(member_id: u64, since_epoch: Duration) -> u64 {
     member_id << 48 | (since_epoch.as_millis() as u64 & 0xff_ffff_ffff) << 8
 }
 
-/// Keeps the next segment of both logs ready, so that no write waits for space to be allocated.
+/// Keeps the next segment of both logs ready, so that no write waits for space to be allocated, and has the commit index of an idle
+/// member written.
 fn prepare_spares(node: &Arc<Node>, log: &wal::Spare, store: &store::log::Spare) {
     while !node.stopping.load(Ordering::Relaxed) {
         let prepared = log
@@ -355,7 +387,10 @@ fn prepare_spares(node: &Arc<Node>, log: &wal::Spare, store: &store::log::Spare)
         node.store.look_at_disk();
         node.headroom.note_own(node.store.headroom_bytes(), applied);
         if node.store.disk_is_low() {
-            node.raise_no_space();
+            node.raise_no_space(0);
+        }
+        if let Some(consensus) = node.consensus.get().and_then(Weak::upgrade) {
+            consensus.shell().write_commit();
         }
         if let Err(error) = prepared {
             // A write that needs the segment tries again, and ends the member if that fails.

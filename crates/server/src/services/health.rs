@@ -12,11 +12,17 @@ const SERVING: &[u8] = &[0x08, 0x01];
 /// `HealthCheckResponse { status: SERVICE_UNKNOWN }`.
 const SERVICE_UNKNOWN: &[u8] = &[0x08, 0x03];
 
+/// `HealthCheckResponse { status: NOT_SERVING }`: the member is not published yet.
+const NOT_SERVING: &[u8] = &[0x08, 0x02];
+
 /// `HealthListResponse { statuses: { "": SERVING } }`.
 const ALL_SERVING: &[u8] = &[0x0a, 0x06, 0x0a, 0x00, 0x12, 0x02, 0x08, 0x01];
+/// `HealthListResponse { statuses: { "": NOT_SERVING } }`.
+const NONE_SERVING: &[u8] = &[0x0a, 0x06, 0x0a, 0x00, 0x12, 0x02, 0x08, 0x02];
 
-pub(super) fn list(_: &Arc<Node>, _call: Call, responder: Responder) {
-    responder.send(Ok(Reply::Whole(Bytes::from_static(ALL_SERVING))));
+pub(super) fn list(node: &Arc<Node>, _call: Call, responder: Responder) {
+    let statuses = if node.opening.is_published() { ALL_SERVING } else { NONE_SERVING };
+    responder.send(Ok(Reply::Whole(Bytes::from_static(statuses))));
 }
 
 /// Whether a `HealthCheckRequest` (one string field) names the whole server.
@@ -24,9 +30,10 @@ fn names_server(message: &[u8]) -> bool {
     message.is_empty() || message == [0x0a, 0x00]
 }
 
-pub(super) fn check(_: &Arc<Node>, call: Call, responder: Responder) {
+pub(super) fn check(node: &Arc<Node>, call: Call, responder: Responder) {
     if names_server(&call.message) {
-        responder.send(Ok(Reply::Whole(Bytes::from_static(SERVING))));
+        let status = if node.opening.is_published() { SERVING } else { NOT_SERVING };
+        responder.send(Ok(Reply::Whole(Bytes::from_static(status))));
     } else {
         refuse(responder, Status::new(Code::NotFound, "unknown service"));
     }

@@ -15,6 +15,7 @@ use rpc::{Call, Reply, Responder, Status};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
+use telemetry::logging::{self, Value};
 
 pub(super) fn alarm(node: &Arc<Node>, call: Call, request: Permitted<Alarms, AlarmRequest>, responder: Responder) {
     match node.store.alarm_check(&request) {
@@ -95,10 +96,13 @@ fn defragment_fails() -> Result<(), String> {
 fn wait_compacted(node: &Arc<Node>, responder: Responder) {
     let compacted = node.store.compact_revision();
     let (own, began) = (node.clone(), Instant::now());
+    logging::info("starting defragment", &[("compact-revision", compacted.into())]);
     node.metrics.disk.defrags.fetch_add(1, Ordering::Relaxed);
     let answer = move || {
         own.metrics.disk.defrags.fetch_sub(1, Ordering::Relaxed);
-        own.metrics.disk.defrag.observe(began.elapsed());
+        let took = began.elapsed();
+        own.metrics.disk.defrag.observe(took);
+        logging::info("finished defragment", &[("took", Value::Shown(&format_args!("{took:?}")))]);
         responder.send(encode(&DefragmentResponse::default()));
     };
     if node.store.compacted() >= compacted { answer() } else { node.when_compacted(compacted, Box::new(answer)) }

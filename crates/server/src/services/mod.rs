@@ -6,10 +6,12 @@
     allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
 )]
 
+mod audited;
 mod auth;
 mod auth_retry;
 mod cluster;
 mod downgrade;
+mod early;
 mod election;
 mod health;
 mod kv;
@@ -120,6 +122,22 @@ impl Services {
         }
         Ok(())
     }
+
+    fn begin_stream(&self, rpc: Rpc, path: &'static str, call: StreamCall) -> Result<Box<dyn StreamHandler>, Status> {
+        let node = &self.node;
+        if node.status.is_learner() && !is_for_learners(rpc, &Bytes::new()) {
+            return Err(api::Error::NotSupportedForLearner.into());
+        }
+        early::admit(node, rpc, &Bytes::new())?;
+        self.admit(&call.metadata)?;
+        let begin = begin(rpc).ok_or_else(|| Status::new(Code::Internal, "a unary method was called as a stream"))?;
+        let span = node.tracer.as_ref().and_then(|tracer| tracing::stream(tracer, path, &call));
+        let handler = leaderless::guard(node, call, |call| token_wait::hold(node, call, |call| begin(node, call)));
+        Ok(match span {
+            Some(span) => Box::new(traced::Traced::new(handler, span)),
+            None => handler,
+        })
+    }
 }
 
 impl Service for Services {
@@ -135,8 +153,12 @@ impl Service for Services {
             Some(tracer) => tracing::unary(tracer, path, &call, responder),
             None => responder,
         };
+        let responder = audited::unary(node, path, &call, responder);
         if node.status.is_learner() && !is_for_learners(rpc, &call.message) {
             return responder.send(Err(api::Error::NotSupportedForLearner.into()));
+        }
+        if let Err(error) = early::admit(node, rpc, &call.message) {
+            return responder.send(Err(error.into()));
         }
         if let Err(status) = self.admit(&call.metadata) {
             return responder.send(Err(status));
@@ -157,17 +179,19 @@ impl Service for Services {
         self.node.metrics.count_client(&call.metadata, "stream");
         let node = &self.node;
         let (rpc, path) = find(method).ok_or_else(no_such_method)?;
-        if node.status.is_learner() && !is_for_learners(rpc, &Bytes::new()) {
-            return Err(api::Error::NotSupportedForLearner.into());
+        let record = audited::stream(node, path, &call);
+        match self.begin_stream(rpc, path, call) {
+            Ok(inner) => Ok(match record {
+                Some(stream) => Box::new(audited::Audited { inner, stream }),
+                None => inner,
+            }),
+            Err(status) => {
+                if let Some(record) = record {
+                    record.refused(status.code);
+                }
+                Err(status)
+            }
         }
-        self.admit(&call.metadata)?;
-        let begin = begin(rpc).ok_or_else(|| Status::new(Code::Internal, "a unary method was called as a stream"))?;
-        let span = node.tracer.as_ref().and_then(|tracer| tracing::stream(tracer, path, &call));
-        let handler = leaderless::guard(node, call, |call| token_wait::hold(node, call, |call| begin(node, call)));
-        Ok(match span {
-            Some(span) => Box::new(traced::Traced::new(handler, span)),
-            None => handler,
-        })
     }
 
     fn http(&self, request: ::http::Request<Bytes>, responder: HttpResponder) {

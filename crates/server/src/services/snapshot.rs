@@ -8,12 +8,13 @@ use api::etcdserverpb::{SnapshotRequest, SnapshotResponse};
 use api::{Error, Message, limits};
 use bytes::Bytes;
 use contain::lock;
-use rpc::{Outbound, Status, StreamCall, StreamHandler, StreamWaker};
+use rpc::{Address, Outbound, Status, StreamCall, StreamHandler, StreamWaker};
 use sha2::{Digest, Sha256};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use store::Image;
+use telemetry::logging::{self, Value};
 
 /// Bytes of the file in one message, as etcd cuts it.
 const BLOB_BYTES: usize = 32 * 1024;
@@ -32,6 +33,38 @@ pub(super) struct Snapshot {
     /// Taken once the caller is permitted, so that a client without permission cannot take the places of others.
     _place: Place,
     began: Instant,
+    client: Address,
+    is_sent: bool,
+}
+
+/// A line about a snapshot.
+fn tell(text: &str, client: Address, bytes: u64, took: Option<Duration>) {
+    let size = logging::size(bytes);
+    let took = took.map(|took| format!("{took:?}"));
+    let mut fields = vec![
+        ("total-bytes", bytes.into()),
+        ("size", (&size).into()),
+        ("remote-addr", Value::Shown(&client)),
+        ("storage-version", api::version::STORAGE.into()),
+    ];
+    fields.extend(took.as_ref().map(|took| ("took", took.into())));
+    logging::info(text, &fields);
+}
+
+impl Drop for Snapshot {
+    /// The client has gone, or the data could not be read.
+    fn drop(&mut self) {
+        if let Some(sending) = self.image.as_ref().filter(|_| !self.is_sent) {
+            logging::warn(
+                "the database snapshot was not sent to its end",
+                &[
+                    ("total-bytes", sending.total.into()),
+                    ("remaining-bytes", sending.remaining.into()),
+                    ("remote-addr", Value::Shown(&self.client)),
+                ],
+            );
+        }
+    }
 }
 
 /// One of the [`limits::SNAPSHOTS_MAX`] places for snapshots that are sent at the same time.
@@ -55,6 +88,7 @@ impl Drop for Place {
 struct Sending {
     image: Image,
     hash: Sha256,
+    total: u64,
     remaining: u64,
     rest: Bytes,
 }
@@ -73,6 +107,8 @@ impl Snapshot {
             image: None,
             _place: place,
             began: Instant::now(),
+            client: call.peer.address,
+            is_sent: false,
         };
         if snapshot.plan() { Ok(snapshot) } else { Err(Error::TooManyRequests.into()) }
     }
@@ -92,7 +128,8 @@ impl Snapshot {
         if let Some(planned) = lock(&self.planned).take() {
             let image = planned?;
             let remaining = image.len();
-            self.image = Some(Sending { image, hash: Sha256::new(), remaining, rest: Bytes::new() });
+            tell("sending database snapshot to client", self.client, remaining, None);
+            self.image = Some(Sending { image, hash: Sha256::new(), total: remaining, remaining, rest: Bytes::new() });
         }
         let Some(sending) = &mut self.image else { return Ok(()) };
         for _ in 0..BLOBS_PER_TURN {
@@ -100,7 +137,10 @@ impl Snapshot {
                 return Ok(());
             }
             if !sending.send_blob(out) {
-                self.node.metrics.disk.snapshot.observe(self.began.elapsed());
+                let took = self.began.elapsed();
+                self.node.metrics.disk.snapshot.observe(took);
+                self.is_sent = true;
+                tell("successfully sent database snapshot to client", self.client, sending.total, Some(took));
                 return Ok(());
             }
         }

@@ -28,4 +28,8 @@ impl StreamHandler for Traced {
     fn ready(&mut self, out: &mut Outbound<'_>) {
         self.inner.ready(out);
     }
+
+    fn held_bytes(&self) -> usize {
+        self.inner.held_bytes()
+    }
 }

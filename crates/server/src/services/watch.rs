@@ -1,12 +1,13 @@
 //! `etcdserverpb.Watch`.
 
+use super::audited::Watches;
 use super::reply::decode;
 use crate::auth::Asking;
 use crate::auth::rules::Keys;
 use crate::metrics::Reads;
 use crate::node::Node;
 use api::etcdserverpb::{WatchCreateRequest, WatchRequest, watch_request::RequestUnion};
-use api::limits;
+use api::{Code, limits};
 use bytes::{Bytes, BytesMut};
 use rpc::{Outbound, StreamCall, StreamHandler, StreamWaker};
 use std::sync::Arc;
@@ -21,6 +22,8 @@ pub(super) struct Watch {
     stream: WatchStream,
     waker: StreamWaker,
     progress_due: Arc<AtomicBool>,
+    /// Records the watches, if that is wanted.
+    watches: Option<Watches>,
 }
 
 impl Watch {
@@ -30,11 +33,18 @@ impl Watch {
         stream.limit(node.watches.of(call.peer.address));
         let progress_due = Arc::new(AtomicBool::new(false));
         node.progress_streams.add(&progress_due, call.waker.clone());
-        Watch { node: node.clone(), asking, stream, waker: call.waker, progress_due }
+        let watches = Watches::of(node, &call);
+        Watch { node: node.clone(), asking, stream, waker: call.waker, progress_due, watches }
     }
 
     fn create(&mut self, request: WatchCreateRequest) {
-        match self.asking.decide(&self.node, request) {
+        let named = self.watches.as_ref().map(|watches| (watches, request.clone()));
+        let decided = self.asking.decide(&self.node, request);
+        if let Some((watches, request)) = named {
+            let code = decided.as_ref().err().map_or(Code::Ok, |error| error.code());
+            watches.record(&self.node, &request, code);
+        }
+        match decided {
             Ok(request) => self.stream.create(request.into_parts().0),
             // The text has the form in which Go prints a status: clients look for its end.
             Err(error) => {

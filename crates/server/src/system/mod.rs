@@ -107,20 +107,23 @@ pub(crate) enum End {
     Estranged(String),
 }
 
-/// SIGINT and SIGTERM, held back from every thread and waited for by one.
+/// SIGINT and SIGTERM, which end a process, and others, held back from every thread and waited for by one.
 pub(crate) struct Signals {
     set: libc::sigset_t,
 }
 
 impl Signals {
     /// Holds the signals back in this thread and all it starts; to be called before any is started.
-    pub(crate) fn block() -> io::Result<Signals> {
+    pub(crate) fn block(others: &[i32]) -> io::Result<Signals> {
         // SAFETY: a signal set is plain data, and all pointers are valid for the calls.
         let set = unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&mut set);
             libc::sigaddset(&mut set, libc::SIGINT);
             libc::sigaddset(&mut set, libc::SIGTERM);
+            for other in others {
+                libc::sigaddset(&mut set, *other);
+            }
             set
         };
         // SAFETY: as above.

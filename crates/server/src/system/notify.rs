@@ -22,9 +22,13 @@ pub(crate) fn stopping() {
 
 fn tell(state: &str) {
     let Some(socket) = std::env::var_os(VARIABLE).filter(|name| !name.is_empty()) else { return };
-    if let Err(error) = send(&socket, state) {
-        let fields = [("socket", Value::Shown(&socket.display())), ("error", Value::Shown(&error))];
-        logging::warn("cannot tell the service manager", &fields);
+    logging::info("notifying init daemon", &[("state", state.into())]);
+    match send(&socket, state) {
+        Ok(()) => logging::info("successfully notified init daemon", &[]),
+        Err(error) => {
+            let fields = [("socket", Value::Shown(&socket.display())), ("error", Value::Shown(&error))];
+            logging::error("failed to notify systemd for readiness", &fields);
+        }
     }
 }
 

@@ -82,6 +82,12 @@ impl Keeper {
         self.refreshed().material.clone()
     }
 
+    /// Reads the files again, whether or not they look changed.
+    pub(super) fn reread(&self) {
+        lock(&self.state).stamps.clear();
+        drop(self.refreshed());
+    }
+
     fn refreshed(&self) -> MutexGuard<'_, State> {
         let files = files(&self.options);
         if files.is_empty() {

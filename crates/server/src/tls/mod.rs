@@ -106,6 +106,12 @@ impl Tls {
         })
     }
 
+    /// Reads all files again. The log says what came of it.
+    pub(crate) fn reread(&self) {
+        self.client.reread();
+        self.peer.reread();
+    }
+
     /// Appends the metrics about certificates, their files, and handshakes.
     pub(crate) fn render(&self, stats: Option<&rpc::Stats>, page: &mut Page) {
         keeper::render(&[&self.client, &self.peer], page);

@@ -1,0 +1,172 @@
+package cluster
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"cairn.dev/conformance/harness"
+)
+
+const patience = 30 * time.Second
+
+// page waits until a URL is answered at all.
+func page(t *testing.T, url string) (int, string) {
+	t.Helper()
+	client := http.Client{Timeout: 3 * time.Second}
+	var last error
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		response, err := client.Get(url)
+		if err != nil {
+			last = err
+			continue
+		}
+		body, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode, string(body)
+	}
+	t.Fatalf("%s is not answered: %v", url, last)
+	return 0, ""
+}
+
+// probed checks what probes are told by a member that waits for a quorum.
+func probed(t *testing.T, base string) {
+	t.Helper()
+	if code, body := page(t, base+"/livez"); code != 200 {
+		t.Errorf("/livez: %d %s", code, body)
+	}
+	if code, body := page(t, base+"/health"); code != 503 || !strings.Contains(body, "RAFT NO LEADER") {
+		t.Errorf("/health: %d %s", code, body)
+	}
+	if code, body := page(t, base+"/metrics"); code != 200 || !strings.Contains(body, "\netcd_server_has_leader 0\n") {
+		t.Errorf("/metrics: %d, without etcd_server_has_leader 0", code)
+	}
+}
+
+// syncs is how often a member has synced its log.
+func syncs(t *testing.T, member *harness.Server) string {
+	t.Helper()
+	_, body := page(t, member.URL("/metrics"))
+	for line := range strings.Lines(body) {
+		if count, ok := strings.CutPrefix(line, "etcd_disk_wal_fsync_duration_seconds_count "); ok {
+			return strings.TrimSpace(count)
+		}
+	}
+	t.Fatal("syncs are not counted")
+	return ""
+}
+
+// writeAndRest writes, and waits until the member has its commit index on the
+// disk: it syncs once more by itself.
+func writeAndRest(t *testing.T, cluster *Cluster, member *harness.Server) {
+	t.Helper()
+	for range 20 {
+		cluster.MustCtl("put", "a", "value")
+		cluster.AwaitLevel()
+		before := syncs(t, member)
+		for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+			if syncs(t, member) != before {
+				return
+			}
+		}
+	}
+	t.Fatal("the commit index is not written")
+}
+
+// A new member that waits for the others of its cluster answers probes, on the
+// client port too, and tells clients that there is no leader.
+func TestProbesBeforeTheFirstQuorum(t *testing.T) {
+	t.Parallel()
+	server := harness.Prepare(t, harness.Subject(), t.TempDir()+"/data")
+	metrics := fmt.Sprintf("http://127.0.0.1:%d", harness.Port(t))
+	server.InitialCluster = fmt.Sprintf("default=%s,other=http://127.0.0.1:%d", server.PeerURL(), harness.Port(t))
+	server.SetFlags("--listen-metrics-urls=" + metrics)
+	server.Launch()
+	probed(t, metrics)
+	if server.Kind == harness.Etcd {
+		return
+	}
+	probed(t, server.URL(""))
+	for _, args := range [][]string{{"put", "a", "1"}, {"get", "a", "--consistency=s"}, {"endpoint", "status"}} {
+		result := server.Ctl(append([]string{"--command-timeout=3s"}, args...)...)
+		if result.Code == 0 || !strings.Contains(result.Stdout+result.Stderr, "etcdserver: no leader") {
+			t.Errorf("%v: exit %d\n%s%s", args, result.Code, result.Stdout, result.Stderr)
+		}
+	}
+	if strings.Contains(server.Log(), "ready to serve client requests") {
+		t.Error("the member says that it is ready")
+	}
+}
+
+// A member that was restarted while the others are down answers what needs no
+// quorum: probes, serializable reads, its status, a snapshot. It is ready once
+// there is a quorum.
+func TestRestartedAlone(t *testing.T) {
+	t.Parallel()
+	if harness.Subject() == harness.Etcd {
+		t.Skip("etcd takes no clients before there is a quorum")
+	}
+	cluster := start(t, harness.Subject(), 3)
+	alone := cluster.Members[1]
+	writeAndRest(t, cluster, alone)
+	for _, member := range cluster.Members {
+		member.Kill()
+	}
+	seen := alone.Launch()
+	probed(t, alone.URL(""))
+	if got := alone.MustCtl("get", "a", "--consistency=s"); !strings.Contains(got, "value") {
+		t.Errorf("read %q", got)
+	}
+	if got := alone.MustCtl("endpoint", "status"); !strings.Contains(got, "no leader") {
+		t.Errorf("status %q", got)
+	}
+	alone.MustCtl("snapshot", "save", t.TempDir()+"/snapshot")
+	for _, args := range [][]string{{"put", "b", "1"}, {"member", "list"}, {"lease", "grant", "9"}} {
+		result := alone.Ctl(append([]string{"--command-timeout=3s"}, args...)...)
+		if result.Code == 0 || !strings.Contains(result.Stdout+result.Stderr, "etcdserver: no leader") {
+			t.Errorf("%v: exit %d\n%s%s", args, result.Code, result.Stdout, result.Stderr)
+		}
+	}
+	log := alone.Log()[seen:]
+	if strings.Contains(log, "ready to serve client requests") || !strings.Contains(log, "no quorum yet") {
+		t.Errorf("the log of a member that waits:\n%s", log)
+	}
+	cluster.Members[0].Launch()
+	if err := alone.AwaitReady(seen, patience); err != nil {
+		t.Fatal(err)
+	}
+	alone.MustCtl("put", "b", "1")
+}
+
+// Users and permissions guard the data of a member that waits for a quorum.
+func TestRestartedAloneWithUsers(t *testing.T) {
+	t.Parallel()
+	if harness.Subject() == harness.Etcd {
+		t.Skip("etcd takes no clients before there is a quorum")
+	}
+	cluster := start(t, harness.Subject(), 3)
+	cluster.MustCtl("put", "a", "value")
+	cluster.MustCtl("user", "add", "root:pw")
+	cluster.MustCtl("user", "grant-role", "root", "root")
+	cluster.MustCtl("auth", "enable")
+	for _, member := range cluster.Members {
+		member.Kill()
+	}
+	alone := cluster.Members[0]
+	alone.Launch()
+	probed(t, alone.URL(""))
+	for _, args := range [][]string{{"get", "a", "--consistency=s"}, {"endpoint", "status"}} {
+		result := alone.Ctl(args...)
+		// Whether the member knows already that its users are in force is a matter of time.
+		said := result.Stdout + result.Stderr
+		if result.Code == 0 || !strings.Contains(said, "user name is empty") && !strings.Contains(said, "etcdserver: no leader") {
+			t.Errorf("%v: exit %d\n%s", args, result.Code, said)
+		}
+	}
+}
