@@ -63,7 +63,9 @@ impl Serving {
         let monitoring = match metrics.is_empty() {
             true => None,
             false => {
-                let options = rpc::Options { threads: 1, ..transport_options(&node.config) };
+                let options = transport_options(&node.config);
+                let connections_max = options.connections_max.min(system::monitoring_connections_max());
+                let options = rpc::Options { threads: 1, connections_max, ..options };
                 let server = rpc::Server::start(metrics, Arc::new(Monitoring(services.clone())), options)?;
                 listening::announce_metrics(&node.config);
                 Some(server)

@@ -20,7 +20,7 @@ use handover::StandIn;
 use replica::{LogBatch, Member, Stall};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 use telemetry::logging::{self, Value};
 use wal::Wal;
@@ -107,7 +107,15 @@ impl handover::Shell for Shell {
     /// Frees the part of the log that a checkpoint covers.
     fn turn_ends(&self, core: &mut Core) {
         let Some(released) = core.release.take() else { return };
-        let mut wal = lock(&self.wal);
+        // Only `write_commit` can have the log now. A disk that holds it up must not hold up the core: the next turn releases.
+        let mut wal = match self.wal.try_lock() {
+            Ok(wal) => wal,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                core.release = Some(released);
+                return;
+            }
+        };
         wal.save_snapshot(&released.snapshot);
         // Followers that are far behind get a snapshot instead of the log: a full disk has no room to wait for them.
         let is_low = self.node.store.disk_is_low();

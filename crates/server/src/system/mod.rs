@@ -45,6 +45,12 @@ pub(crate) fn connections_max() -> u64 {
     (limit - limit / 4).max(1)
 }
 
+/// Connections that the listeners of `--listen-metrics-urls` may have beside those: probes and scrapers are few, and both ports together
+/// must leave descriptors for the files.
+pub(crate) fn monitoring_connections_max() -> u64 {
+    (open_files_limit() / 16).clamp(1, 1024)
+}
+
 /// The command line as it may be shown to others: without passwords. Words that are no text are shown as far as they are.
 pub(crate) fn command_line() -> Vec<String> {
     crate::config::command_line(std::env::args_os().map(|word| word.to_string_lossy().into_owned()))
