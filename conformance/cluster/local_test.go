@@ -119,3 +119,59 @@ func TestLocalCluster(t *testing.T) {
 	again.command.Process.Signal(os.Interrupt)
 	<-again.ended
 }
+
+// localFails is a run of `cairn cluster` that ends by itself.
+func localFails(t *testing.T, args ...string) harness.Result {
+	t.Helper()
+	if harness.Subject() == harness.Etcd {
+		t.Skip("about Cairn only")
+	}
+	return harness.Command{Path: harness.CairnBinary(t), Args: append([]string{"cluster"}, args...), Max: startMax}.Run(t)
+}
+
+// A directory has the cluster that it was made with: members that its own
+// members know nothing of would never become ready, and leave data behind.
+func TestLocalClusterOfAnotherSize(t *testing.T) {
+	port := harness.PortWith(t, 1, 10, 11, 20, 21, 30, 31, 40, 41)
+	dir := filepath.Join(t.TempDir(), "local")
+	if harness.Subject() == harness.Etcd {
+		t.Skip("about Cairn only")
+	}
+	run := startLocal(t, dir, port)
+	run.command.Process.Signal(os.Interrupt)
+	<-run.ended
+	before, _ := os.ReadDir(dir)
+	for _, size := range []string{"5", "1"} {
+		result := localFails(t, "--size="+size, "--data-dir="+dir, fmt.Sprintf("--client-port=%d", port))
+		if result.Code != 1 || !strings.Contains(result.Stderr, "holds a cluster of 3 members, not of "+size) || !strings.Contains(result.Stderr, "--size 3") {
+			t.Errorf("--size %s: %+v", size, result)
+		}
+	}
+	if after, _ := os.ReadDir(dir); len(after) != len(before) {
+		t.Errorf("in the directory: %v, before %v", after, before)
+	}
+	again := startLocal(t, dir, port)
+	again.command.Process.Signal(os.Interrupt)
+	<-again.ended
+}
+
+// What went wrong is said where the command was given, and last.
+func TestLocalClusterSaysWhyItFails(t *testing.T) {
+	port := harness.PortWith(t, 1)
+	taken := harness.Start(t, harness.Cairn)
+	for _, c := range []struct {
+		flags []string
+		want  string
+	}{
+		{[]string{"--nonsense=1"}, "flag provided but not defined: -nonsense"},
+		{[]string{"--heartbeat-interval=5000"}, "--election-timeout"},
+		{[]string{"--listen-metrics-urls=" + taken.URL("")}, "address already in use"},
+	} {
+		args := append([]string{"--size=1", "--data-dir=" + filepath.Join(t.TempDir(), "local"), fmt.Sprintf("--client-port=%d", port), "--"}, c.flags...)
+		result := localFails(t, args...)
+		lines := strings.Split(strings.TrimSpace(result.Stderr), "\n")
+		if result.Code != 1 || !strings.Contains(strings.ToLower(lines[len(lines)-1]), c.want) || len(lines) > 6 {
+			t.Errorf("%v: exit %d, said\n%s", c.flags, result.Code, result.Stderr)
+		}
+	}
+}

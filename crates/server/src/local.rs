@@ -4,10 +4,13 @@ use crate::system::{self, Signals};
 use crate::terminal;
 use std::fs::{self, File};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
+
+mod founded;
+mod reason;
 
 /// Ports between one member and the next.
 const PORT_STEP: u16 = 10;
@@ -53,7 +56,9 @@ pub fn run_local(args: impl IntoIterator<Item = String>) -> i32 {
             return 0;
         }
         Err(why) => {
-            terminal::err(format_args!("{USAGE}\n{why}\n"));
+            terminal::err(format_args!(
+                "Usage: cairn cluster [flags]; `cairn cluster --help` shows all flags.\n{why}\n"
+            ));
             return 2;
         }
     };
@@ -129,8 +134,13 @@ impl Plan {
 }
 
 fn run(plan: &Plan) -> io::Result<i32> {
+    if let Some(refusal) = founded::refusal(&plan.data_dir, plan.size) {
+        terminal::err(format_args!("{refusal}\n"));
+        return Ok(1);
+    }
     let signals = Signals::block(&[])?;
     fs::create_dir_all(&plan.data_dir)?;
+    founded::note(&plan.data_dir, plan.size)?;
     let (tell, told) = channel();
     let mut members = Vec::new();
     for number in 0..plan.size {
@@ -190,10 +200,10 @@ fn await_ready(members: &mut [Running], told: &Receiver<Event>) -> bool {
         }
         if let Some((member, why)) = members.iter().find_map(|member| Some((member, member.ended.as_ref()?))) {
             terminal::err(format_args!(
-                "member {} did not start ({why}). The end of {}:\n{}\n",
+                "member {} did not start ({why}); its log is {}. The reason:\n{}\n",
                 member.name,
                 member.log.display(),
-                tail(&member.log)
+                reason::of(&member.log)
             ));
             return false;
         }
@@ -204,12 +214,6 @@ fn await_ready(members: &mut [Running], told: &Receiver<Event>) -> bool {
     }
     terminal::err(format_args!("the members are not ready after {READY_MAX:?}; see their logs\n"));
     false
-}
-
-fn tail(log: &Path) -> String {
-    let text = fs::read_to_string(log).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(5)..].join("\n")
 }
 
 fn tell_how(plan: &Plan, members: &[Running]) {
