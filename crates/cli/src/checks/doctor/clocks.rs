@@ -7,6 +7,10 @@ use std::time::Duration;
 /// Clocks of members that are further apart are worth a warning, as members think too.
 const APART_MAX_SECONDS: f64 = 1.0;
 
+/// What wrong clocks cost.
+const WHY: &str = "the validity of certificates and tokens is judged by the clock, and log lines are put in order by it; run chrony or \
+                   another NTP client";
+
 /// The findings about them.
 pub(super) fn findings(report: &Report) -> Vec<Finding> {
     let mut findings = vec![own()];
@@ -25,8 +29,12 @@ pub(super) fn findings(report: &Report) -> Vec<Finding> {
             trip.target,
             shown(clock.error_seconds)
         );
-        let grade = if apart - clock.error_seconds > APART_MAX_SECONDS { Grade::Warn } else { Grade::Pass };
-        findings.push(Finding::new("clocks", grade, text));
+        findings.push(if apart - clock.error_seconds > APART_MAX_SECONDS {
+            let text = format!("{text}, more than {}: {WHY}", shown(APART_MAX_SECONDS));
+            Finding::new("clocks", Grade::Warn, text)
+        } else {
+            Finding::new("clocks", Grade::Pass, text)
+        });
     }
     findings
 }
@@ -46,11 +54,7 @@ fn own() -> Finding {
         );
     }
     if state == libc::TIME_ERROR || found.status & libc::STA_UNSYNC != 0 {
-        return Finding::new(
-            "clock",
-            Grade::Warn,
-            "not synchronised, says the kernel: run chrony or another NTP client",
-        );
+        return Finding::new("clock", Grade::Warn, format!("not synchronised, says the kernel: {WHY}"));
     }
     let error = Duration::from_micros(u64::try_from(found.maxerror).unwrap_or_default());
     Finding::new("clock", Grade::Pass, format!("synchronised, at most {} wrong", time(error)))

@@ -83,7 +83,11 @@ impl Told {
             return Finding::new(
                 "quota",
                 Grade::Warn,
-                format!("{endpoint} has none: only the disk ends what {} are now", bytes(used)),
+                format!(
+                    "{endpoint} has none (--quota-backend-bytes is negative): only a full disk ends what {} are now, and a member needs \
+                     room to compact",
+                    bytes(used)
+                ),
             );
         };
         let share = used as f64 / quota as f64;
@@ -91,18 +95,35 @@ impl Told {
         if share <= QUOTA_SHARE_MAX {
             return Finding::new("quota", Grade::Pass, text);
         }
-        Finding::new("quota", Grade::Warn, format!("{text}: compact the history, or raise --quota-backend-bytes"))
+        let text = format!(
+            "{text}, more than {:.0} %: at 100 % all writes are refused (NOSPACE); compact the history, or raise --quota-backend-bytes",
+            QUOTA_SHARE_MAX * 100.0
+        );
+        Finding::new("quota", Grade::Warn, text)
     }
 
     fn alarms(&self) -> Option<Finding> {
         let errors = self.status.errors.join(", ");
-        (!errors.is_empty()).then(|| Finding::new("alarms", Grade::Fail, format!("{}: {errors}", self.endpoint)))
+        (!errors.is_empty()).then(|| {
+            let text = format!(
+                "{}: {errors}; the alarm stays until its cause is gone and `cairn ctl alarm disarm` was run",
+                self.endpoint
+            );
+            Finding::new("alarms", Grade::Fail, text)
+        })
     }
 
     fn files(&self) -> Option<Finding> {
         let most = metric(&self.metrics, "process_max_fds")?;
         let open = metric(&self.metrics, "process_open_fds").unwrap_or_default();
-        let text = format!("{} has {} of {} open", self.endpoint, number(open), number(most));
+        let text = format!(
+            "{} has {} of {} open, and {} are usual: each connection takes one, and new ones are refused when they are used up; raise \
+             the hard limit (with systemd LimitNOFILE)",
+            self.endpoint,
+            number(open),
+            number(most),
+            number(OPEN_FILES_MIN as f64)
+        );
         (most < OPEN_FILES_MIN as f64).then(|| Finding::new("open files", Grade::Warn, text))
     }
 
@@ -134,10 +155,12 @@ impl Told {
                 share(part)
             )
         };
+        let why =
+            "fewer than 99 %: every write waits for a sync; give the log a faster disk, or one of its own (--wal-dir)";
         Some(match () {
             () if share(fast) >= 99.0 => Finding::new("log", Grade::Pass, text(8, fast)),
-            () if share(slow) >= 99.0 => Finding::new("log", Grade::Warn, text(8, fast)),
-            () => Finding::new("log", Grade::Fail, text(16, slow)),
+            () if share(slow) >= 99.0 => Finding::new("log", Grade::Warn, format!("{}, {why}", text(8, fast))),
+            () => Finding::new("log", Grade::Fail, format!("{}, {why}", text(16, slow))),
         })
     }
 
@@ -152,7 +175,11 @@ impl Told {
             );
             Finding::new("history", Grade::Pass, text)
         } else if revision > HISTORY_MAX {
-            let text = format!("all of {} revisions are kept: nothing has ever been compacted", number(revision));
+            let text = format!(
+                "all of {} revisions are kept, nothing has ever been compacted: history grows until the quota ends all writes; set \
+                 --auto-compaction-retention, or compact",
+                number(revision)
+            );
             Finding::new("history", Grade::Warn, text)
         } else {
             Finding::new("history", Grade::Pass, format!("{} revisions, nothing is compacted yet", number(revision)))
@@ -193,6 +220,21 @@ mod tests {
         assert_eq!(kept(&[told(1, 0, 50_000, compacted)]), Some(1000));
         assert_eq!((kept(&[told(1, 0, 9, never)]), kept(&[])), (None, None));
         assert_eq!(history(50_000, "etcd_debugging_mvcc_compact_revision 49000\n"), Some(Grade::Pass));
+    }
+
+    #[test]
+    fn warnings_say_why() {
+        let metrics = "etcd_debugging_mvcc_compact_revision -1\nprocess_max_fds 1024\nprocess_open_fds 9\n\
+                       etcd_disk_wal_fsync_duration_seconds_bucket{le=\"0.008\"} 900\n\
+                       etcd_disk_wal_fsync_duration_seconds_bucket{le=\"0.016\"} 995\n\
+                       etcd_disk_wal_fsync_duration_seconds_count 1000\n";
+        let found = findings(&[told(99, 100, 10_001, metrics), told(99, -1, 10_001, metrics)]);
+        let warned: Vec<_> = found.iter().filter(|finding| finding.grade == Grade::Warn).collect();
+        assert_eq!(warned.len(), 7, "{found:?}");
+        for finding in warned {
+            let why = finding.text.split_once(": ").map(|(_, why)| why.len());
+            assert!(why > Some(20), "{finding:?}");
+        }
     }
 
     #[test]

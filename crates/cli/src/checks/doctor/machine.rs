@@ -128,7 +128,7 @@ fn processors(machine: &Machine) -> Finding {
         1 => Finding::new(
             "processors",
             Grade::Warn,
-            "1: requests, log and peers share it, and a burst of one delays heartbeats",
+            "only 1: requests, log and peers share it, and a burst of one delays heartbeats",
         ),
         count => Finding::new("processors", Grade::Pass, count.to_string()),
     }
@@ -141,7 +141,11 @@ fn memory(machine: &Machine) -> Finding {
     let available = machine.available_bytes.map(|available| format!(", {} of it available", bytes(available)));
     let amount = bytes(all) + &available.unwrap_or_default();
     if all < MEMORY_MIN {
-        return Finding::new("memory", Grade::Warn, format!("{amount}: little for more than a trial"));
+        return Finding::new(
+            "memory",
+            Grade::Warn,
+            format!("{amount}, less than {}: all keys are kept in memory, so this is for a trial", bytes(MEMORY_MIN)),
+        );
     }
     match machine.swap_bytes {
         None => Finding::new("memory", Grade::Pass, amount),
@@ -169,7 +173,9 @@ fn files(machine: &Machine) -> Finding {
     let shown = if hard == libc::RLIM_INFINITY { "any number".to_string() } else { hard.to_string() };
     if hard < OPEN_FILES_MIN {
         let connections = hard - hard / 4;
-        let text = format!("{shown} may be open: {connections} connections, and {OPEN_FILES_MIN} are usual");
+        let text = format!(
+            "{shown} may be open, and {OPEN_FILES_MIN} are usual: a member takes {connections} connections then, and refuses further ones"
+        );
         return Finding::new("open files", Grade::Warn, text);
     }
     let raised = if soft < hard { format!(", which a member raises its limit of {soft} to") } else { String::new() };
@@ -220,9 +226,11 @@ mod tests {
             Machine { processors: 1, memory_bytes: Some(1 << 29), open_files: (1024, 4096), io_class: Some(3), ..good };
         let warned = findings(&bad).iter().filter(|finding| finding.grade == Grade::Warn).count();
         assert_eq!(warned, 4);
+        let says_why = |finding: &Finding| finding.grade != Grade::Warn || finding.text.contains(": ");
+        assert!(findings(&bad).iter().all(says_why), "{:?}", findings(&bad));
         let unknown = memory(&Machine { memory_bytes: None, available_bytes: None, swap_bytes: None, ..bad.clone() });
         assert_eq!(unknown.grade, Grade::Info, "{unknown:?}");
         assert!(!unknown.text.contains("0 B"), "{unknown:?}");
-        assert!(files(&bad).text.starts_with("4096 may be open: 3072 connections"), "{:?}", files(&bad));
+        assert!(files(&bad).text.contains("takes 3072 connections then"), "{:?}", files(&bad));
     }
 }

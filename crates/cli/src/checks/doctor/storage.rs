@@ -19,7 +19,13 @@ pub(super) fn findings(report: &Report, is_named: bool) -> Vec<Finding> {
     };
     let room = match place.free_bytes() {
         free if free < FREE_BYTES_MIN => {
-            Finding::new("disk space", Grade::Warn, format!("{} are free in {}", bytes(free), place.shown()))
+            let text = format!(
+                "{} are free in {}, less than {}: a member whose disk is full raises the alarm NOSPACE and takes no writes",
+                bytes(free),
+                place.shown(),
+                bytes(FREE_BYTES_MIN)
+            );
+            Finding::new("disk space", Grade::Warn, text)
         }
         _ => Finding::new("disk space", Grade::Pass, place.shown()),
     };
@@ -36,6 +42,12 @@ pub(super) fn findings(report: &Report, is_named: bool) -> Vec<Finding> {
 
 fn speed(steady: &Steady) -> String {
     let (p99, iops) = (time(steady.syncs.p99()), number(steady.iops()));
-    let side = if steady.grade() == Grade::Pass { "<" } else { "is not <" };
-    format!("fdatasync p99 {p99} {side} {}, {iops} synced writes a second", time(SYNC_MAX))
+    let bound = time(SYNC_MAX);
+    if steady.grade() == Grade::Pass {
+        return format!("fdatasync p99 {p99} < {bound}, {iops} synced writes a second");
+    }
+    format!(
+        "fdatasync p99 {p99} is not < {bound}, {iops} synced writes a second: every write waits for a sync, and heartbeats behind it may \
+         come too late; give the log a faster disk, or one of its own (--wal-dir)"
+    )
 }

@@ -65,9 +65,13 @@ impl Rule {
     pub(super) fn verdict(self, trip: Duration) -> String {
         let (p99, heartbeat, election) = (time(trip), self.heartbeat_ms, self.election_ms);
         if trip * TRIPS_OF_ELECTION > self.election() {
-            format!("ten round trips (p99 {p99}) take longer than the election timeout of {election} ms")
+            format!(
+                "ten round trips (p99 {p99}) take longer than the election timeout of {election} ms: a delay costs the leader its place"
+            )
         } else if trip > self.heartbeat() * 2 {
-            format!("a heartbeat interval of {heartbeat} ms is less than half a round trip (p99 {p99})")
+            format!(
+                "a heartbeat interval of {heartbeat} ms is less than half a round trip (p99 {p99}): answers come after the next heartbeat is sent"
+            )
         } else {
             format!("p99 {p99} for a heartbeat interval of {heartbeat} ms and an election timeout of {election} ms")
         }
