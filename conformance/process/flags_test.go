@@ -206,3 +206,30 @@ func TestMistypedFlag(t *testing.T) {
 		t.Errorf("exit %d, %q", got.Code, got.Stderr)
 	}
 }
+
+// So are those of the tools.
+func TestMistypedFlagOfTools(t *testing.T) {
+	if harness.Subject() == harness.Etcd {
+		t.Skip("about Cairn only")
+	}
+	for _, c := range []struct{ line, reason, help string }{
+		{"ctl put --prefx k v", "unknown flag: --prefx", "`cairn ctl put --help`"},
+		{"ctl --nonsense", "unknown flag: --nonsense", "`cairn ctl --help`"},
+		{"ctl pit k", "unknown command \"pit\"", "cairn ctl --help"},
+		{"util hashkv --rve 5 f", "unknown flag: --rve", "`cairn util hashkv --help`"},
+		{"util snapshot restore f --dta-dir x", "unknown flag: --dta-dir", "`cairn util snapshot restore --help`"},
+		{"bench put --clinets 5", "unknown flag: --clinets", "`cairn bench put --help`"},
+		{"bench sweep --out x --nonsense 5", "`--nonsense` is not known", "`cairn bench sweep --help`"},
+		{"bench compare --peer-endpoints x --nonsense 5", "`--nonsense` is not known", "`cairn bench compare --help`"},
+		{"check disk --nonsense", "unknown flag: --nonsense", "`cairn check disk --help`"},
+		{"doctor --nonsense", "unknown flag: --nonsense", "`cairn doctor --help`"},
+		{"takeover --nonsense", "unknown flag: --nonsense", "`cairn takeover --help`"},
+		{"cluster --nonsense", "flag provided but not defined: --nonsense", "`cairn cluster --help`"},
+	} {
+		got := harness.Command{Path: harness.CairnBinary(t), Args: strings.Fields(c.line)}.Run(t)
+		lines := strings.Split(strings.TrimSpace(got.Stderr), "\n")
+		if got.Code == 0 || got.Stdout != "" || len(lines) > 7 || !strings.Contains(got.Stderr, c.reason) || !strings.Contains(got.Stderr, c.help) {
+			t.Errorf("%s: exit %d, %q", c.line, got.Code, got.Stderr)
+		}
+	}
+}

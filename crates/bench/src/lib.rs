@@ -92,7 +92,7 @@ pub fn run(args: impl Iterator<Item = String>) -> i32 {
             i32::from(!is_clean)
         }
         Err(BenchError::Usage(text)) => {
-            flags::say!("{text}\n\n{}", plan::USAGE);
+            flags::say!("{}\n\n{text}", plan::USAGE);
             2
         }
         Err(error) => {

@@ -82,7 +82,7 @@ fn tool(program: &str, tool: &Tool, args: impl IntoIterator<Item = OsString>) ->
         flags::say_bytes(&raw::message(&format!("Error: {}\n", failure.text)));
     }
     if failure.shows_usage {
-        flags::say_part!("{}", usage::brief(tool, program, &path));
+        flags::say_part!("{}", usage::brief(program, &path));
     }
     failure.code
 }

@@ -41,14 +41,16 @@ pub(crate) fn of(tool: &Tool, program: &str, path: &[&'static Command]) -> Strin
     out
 }
 
-/// What follows an error in the command line: the usage of the command at the end of `path`, and its own flags.
-pub(crate) fn brief(tool: &Tool, program: &str, path: &[&'static Command]) -> String {
-    let Some(command) = path.last() else { return of(tool, program, path) };
+/// What follows an error in the command line: one line, so that the error stays in sight.
+pub(crate) fn brief(program: &str, path: &[&'static Command]) -> String {
     let names: Vec<&str> = std::iter::once(program).chain(path.iter().map(|command| command.name)).collect();
-    let arguments = if command.usage.is_empty() { String::new() } else { format!(" {}", command.usage) };
-    let mut out = format!("Usage:\n  {}{arguments} [flags]\n\n", names.join(" "));
-    flags(&mut out, "Flags", command.flags);
-    out
+    let names = names.join(" ");
+    let behind = match path.last() {
+        Some(Command { action: Action::Run(_), usage: "", .. }) => " [flags]".to_string(),
+        Some(Command { action: Action::Run(_), usage, .. }) => format!(" {usage} [flags]"),
+        _ => " [command]".to_string(),
+    };
+    format!("Usage: {names}{behind}; `{names} --help` shows all flags.\n")
 }
 
 /// What `options` says.

@@ -20,7 +20,7 @@ pub(crate) fn run(args: impl Iterator<Item = String>) -> i32 {
     match options::Options::parse(&args).and_then(|options| course::run(&options)) {
         Ok(code) => code,
         Err(BenchError::Usage(text)) => {
-            flags::say!("{text}\n\n{}", options::usage());
+            flags::say!("Usage: cairn bench compare [flags]; `cairn bench compare --help` shows all flags.\n{text}");
             2
         }
         Err(error) => {

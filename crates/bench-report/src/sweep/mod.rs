@@ -35,7 +35,7 @@ pub(crate) fn run(args: impl Iterator<Item = String>) -> i32 {
     match outcome {
         Ok(code) => code,
         Err(BenchError::Usage(text)) => {
-            flags::say!("{text}\n\n{}", options::usage());
+            flags::say!("Usage: cairn bench sweep [flags]; `cairn bench sweep --help` shows all flags.\n{text}");
             NOT_BEGUN
         }
         Err(error) => {

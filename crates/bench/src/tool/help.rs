@@ -26,6 +26,17 @@ pub(crate) fn page(program: Program<'_>, path: &[&'static Command]) -> String {
     format!("{}\n\n{}", path.last().map_or(LONG, |command| command.long), usage(program, path))
 }
 
+/// What is told of the usage where a command line cannot be read.
+pub(crate) fn brief(program: Program<'_>, path: &[&'static Command]) -> String {
+    let names: Vec<&str> = std::iter::once(program.name).chain(path.iter().map(|command| command.name)).collect();
+    let names = names.join(" ");
+    let arguments = match path.last() {
+        Some(Command { action: Action::Run(_), arguments, .. }) => format!("{arguments} [flags]"),
+        _ => " [command]".to_owned(),
+    };
+    format!("Usage:\n  {names}{arguments}\n`{names} --help` shows all flags.\n")
+}
+
 /// How the sub-command is used.
 pub(crate) fn usage(program: Program<'_>, path: &[&'static Command]) -> String {
     let names: Vec<&str> = std::iter::once(program.name).chain(path.iter().map(|command| command.name)).collect();

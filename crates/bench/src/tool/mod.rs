@@ -48,12 +48,12 @@ pub(crate) fn run(program: Program<'_>, words: &[String]) -> i32 {
         }
     };
     let Err(failure) = outcome else { return 0 };
-    // As in etcd's tool, the error is printed before the usage and again behind it, so that it is seen.
+    // As in etcd's tool, the error is printed before the usage and again behind it; all of the usage would push it out of sight.
     if failure.shows_usage {
         if !failure.text.is_empty() {
             flags::say!("Error: {}", failure.text);
         }
-        flags::say_part!("{}", help::usage(program, &path));
+        flags::say_part!("{}", help::brief(program, &path));
     }
     if !failure.text.is_empty() {
         flags::say!("{}", failure.text);
