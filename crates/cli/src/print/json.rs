@@ -46,7 +46,7 @@ pub(crate) fn text(out: &mut String, text: &str) {
 }
 
 /// One value as it came over the wire.
-enum Value<'a> {
+pub(super) enum Value<'a> {
     Number(u64),
     Bytes(&'a [u8]),
 }
@@ -132,7 +132,7 @@ fn value(out: &mut String, field: &Field, value: &Value<'_>, style: Style) {
 }
 
 /// The fields of a message. What we have encoded ourselves is well formed.
-struct Fields<'a>(&'a [u8]);
+pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
 impl<'a> Iterator for Fields<'a> {
     type Item = (u32, Value<'a>);
@@ -153,7 +153,7 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-struct Varints<'a>(&'a [u8]);
+pub(super) struct Varints<'a>(pub(super) &'a [u8]);
 
 impl Iterator for Varints<'_> {
     type Item = u64;

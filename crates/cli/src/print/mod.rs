@@ -5,6 +5,7 @@ pub(crate) mod go;
 pub(crate) mod json;
 pub(crate) mod simple;
 pub(crate) mod table;
+pub(crate) mod text;
 
 use crate::failure::{Failure, Outcome, code};
 use api::Message;

@@ -49,24 +49,24 @@ fn line(record: &Record) -> String {
     }
 }
 
-/// What a request asks for, without all that it does not.
-fn asked(request: &InternalRaftRequest) -> String {
-    let text = format!("{request:?}");
-    let is_said = |part: &&str| !part.trim_end_matches(" }").ends_with(": None");
-    let text = text.split(", ").filter(is_said).collect::<Vec<_>>().join(", ");
-    text.strip_prefix("InternalRaftRequest { ").unwrap_or(&text).to_string()
-}
-
 fn contents(entry: &Entry) -> String {
     let data = entry.data.clone().unwrap_or_default();
     let text = match entry.r#type() {
         EntryType::EntryNormal if data.is_empty() => "nothing".into(),
         EntryType::EntryNormal => match InternalRaftRequest::decode(data.clone()) {
-            Ok(request) => asked(&request),
+            Ok(request) => print::text::message("etcdserverpb.InternalRaftRequest", &request),
             Err(_) => go::quote(&data),
         },
         EntryType::EntryConfChange => match ConfChange::decode(data.clone()) {
-            Ok(change) => format!("{:?} {:x} {}", change.r#type(), change.node_id(), go::quote(change.context())),
+            Ok(change) => {
+                let (method, id) = (change.r#type().as_str_name(), change.node_id());
+                let context = if change.context().is_empty() {
+                    String::new()
+                } else {
+                    format!(" {}", go::quote(change.context()))
+                };
+                format!("method={method} id={id:x}{context}")
+            }
             Err(_) => go::quote(&data),
         },
         EntryType::EntryConfChangeV2 => format!("ConfChangeV2 {}", go::quote(&data)),
