@@ -10,12 +10,12 @@ use rpc::client::Channel;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
+use crate::backoff;
 use crate::security::Guard;
 use crate::{Endpoint, EndpointError, Options, OptionsError};
 
-/// How long a member that could not be reached is left alone at first, and at most.
-const ABSENCE_MIN: Duration = Duration::from_millis(100);
-const ABSENCE_MAX: Duration = Duration::from_secs(5);
+/// How long a call waits at most before it looks again whether there is a connection.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The members that are connected, in turn. Connections are made beside the calls: a member that cannot be reached, or that does not
 /// speak, holds nobody up for as long as there is another.
@@ -51,8 +51,8 @@ struct Dialling {
     is_under_way: bool,
     /// Failed attempts since the member was last reached.
     failures: u32,
-    /// When the last attempt failed.
-    failed_at: Option<Instant>,
+    /// When the next attempt may begin, after one that failed.
+    due: Option<Instant>,
 }
 
 impl Balancer {
@@ -119,28 +119,27 @@ impl Balancer {
             // What happens from here on is heard of.
             changed.as_mut().enable();
             let connected: Vec<_> = self.members.iter().filter(|member| member.channel.is_connected()).collect();
-            let (now, is_waited_for) = (Instant::now(), connected.is_empty());
+            let now = Instant::now();
             if connected.len() < self.members.len() {
                 let (before, after) = self.members.split_at(turn.wrapping_rem(self.members.len()));
-                after.iter().chain(before).for_each(|member| member.dial(now, is_waited_for, &self.news));
+                after.iter().chain(before).for_each(|member| member.dial(now, &self.news));
             }
             if let Some(member) = connected.get(turn.wrapping_rem(connected.len().max(1))) {
                 return Arc::clone(member);
             }
             // Then some member may be dialled again.
-            let _ = timeout_at(now + ABSENCE_MIN, changed).await;
+            let due = self.members.iter().filter_map(|member| member.due()).min();
+            let _ = timeout_at(due.unwrap_or(now + LOOK).min(now + LOOK), changed).await;
         }
     }
 }
 
 impl Member {
-    /// Has the connection made, unless there is one, or it is too early for another attempt. A member that calls wait for is not left
-    /// alone for long.
-    fn dial(self: &Arc<Self>, now: Instant, is_waited_for: bool, news: &Arc<News>) {
+    /// Has the connection made, unless there is one, or it is too early for another attempt.
+    fn dial(self: &Arc<Self>, now: Instant, news: &Arc<News>) {
         {
             let mut dialling = self.dialling.lock();
-            let absence = if is_waited_for { ABSENCE_MIN } else { absence(dialling.failures) };
-            let is_early = dialling.failed_at.is_some_and(|at| now < at + absence);
+            let is_early = dialling.due.is_some_and(|due| now < due);
             if dialling.is_under_way || is_early || self.channel.is_connected() {
                 return;
             }
@@ -152,23 +151,24 @@ impl Member {
             let mut dialling = attempt.member.dialling.lock();
             match connected {
                 Ok(()) => {
-                    (dialling.failures, dialling.failed_at) = (0, None);
+                    (dialling.failures, dialling.due) = (0, None);
                     *attempt.news.failure.lock() = None;
                     *attempt.news.unreached.lock() = None;
                 }
                 Err(status) => {
-                    (dialling.failures, dialling.failed_at) =
-                        (dialling.failures.saturating_add(1), Some(Instant::now()));
+                    dialling.failures = dialling.failures.saturating_add(1);
+                    dialling.due = Some(Instant::now() + backoff::after(dialling.failures));
                     *attempt.news.unreached.lock() = Some(status.message.to_string());
                 }
             }
         });
     }
-}
 
-/// How long a member is left alone that could not be reached so often.
-fn absence(failures: u32) -> Duration {
-    (ABSENCE_MIN * (1 << failures.saturating_sub(1).min(10))).min(ABSENCE_MAX)
+    /// When another attempt to reach it may begin, unless one is under way.
+    fn due(&self) -> Option<Instant> {
+        let dialling = self.dialling.lock();
+        dialling.due.filter(|_| !dialling.is_under_way)
+    }
 }
 
 /// An attempt to reach a member. Its end is told however it came, even with the runtime that it was made on.

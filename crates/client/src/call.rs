@@ -8,6 +8,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backoff;
 use crate::balancer::Member;
 use crate::client::Client;
 use crate::credentials::{Secret, Ticket};
@@ -181,8 +182,11 @@ pub(crate) async fn to_member<A: Message + Default>(
     let call = async {
         let ticket = client.ticket(None).await?;
         // A member that cannot be reached may only be starting.
+        let mut failures = 0;
         while let Err(status) = member.channel.connect().await {
-            client.pause(u32::try_from(client.inner.balancer.len()).unwrap_or(1), &status).await;
+            client.inner.balancer.failed(&status.message);
+            failures += 1;
+            tokio::time::sleep(backoff::after(failures)).await;
         }
         let first = member.channel.unary(path, &ticket.metadata, message.clone(), options.call_timeout).await;
         match first {

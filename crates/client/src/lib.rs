@@ -10,6 +10,7 @@
 //!
 //! Everything runs on the tokio runtime it is called from; one thread is enough.
 
+mod backoff;
 mod balancer;
 mod cached_prefix;
 mod call;

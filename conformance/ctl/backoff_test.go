@@ -1,0 +1,93 @@
+package ctl
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"math/big"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"cairn.dev/conformance/harness"
+)
+
+// doorbell is a server whose handshakes fail; it counts who comes.
+func doorbell(t *testing.T) (endpoint string, rings *atomic.Int32) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	config := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, NextProtos: []string{"h2"}}
+	rings = new(atomic.Int32)
+	go func() {
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			rings.Add(1)
+			go func() {
+				defer connection.Close()
+				tls.Server(connection, config).Handshake()
+			}()
+		}
+	}()
+	return listener.Addr().String(), rings
+}
+
+// A member whose handshakes fail is tried as often as the genuine tool tries
+// it: at once, after a second, and then less and less often.
+func TestBackoffOfFailedHandshakes(t *testing.T) {
+	for name, tool := range map[string]string{"genuine": harness.Tool(t, "etcdctl"), "ours": ours(t)} {
+		for _, words := range [][]string{{"get", "a"}, {"endpoint", "status"}, {"endpoint", "health"}} {
+			t.Run(name+" "+words[0]+" "+words[1], func(t *testing.T) {
+				t.Parallel()
+				endpoint, rings := doorbell(t)
+				args := append([]string{"--endpoints=https://" + endpoint, "--command-timeout=5s", "--dial-timeout=5s"}, words...)
+				result := harness.Command{Path: tool, Args: args}.Run(t)
+				// The pauses of 5 s add up to two or three; a command may begin twice.
+				if count := rings.Load(); result.Code == 0 || count < 1 || count > 6 {
+					t.Errorf("exit %d, %d connections\n%s", result.Code, count, result.Stderr)
+				}
+			})
+		}
+	}
+}
+
+// Another member is tried at once, however long the first is left alone.
+func TestBackoffHoldsNobodyUp(t *testing.T) {
+	server := harness.Start(t, harness.Subject())
+	dead, rings := doorbell(t)
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	for range 5 {
+		args := []string{"--endpoints=https://" + dead + "," + silent.Addr().String() + "," + server.Endpoint(), "--insecure-skip-tls-verify=false", "put", "a", "b"}
+		began := time.Now()
+		result := harness.Command{Path: ours(t), Args: args}.Run(t)
+		// A call that waits for another attempt at a dead one takes a second and more.
+		if took := time.Since(began); result.Code != 0 || took > 800*time.Millisecond {
+			t.Errorf("exit %d after %v\n%s", result.Code, took, result.Stderr)
+		}
+	}
+	if count := rings.Load(); count > 5 {
+		t.Errorf("%d connections of 5 commands", count)
+	}
+}
