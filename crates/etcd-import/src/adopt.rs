@@ -56,11 +56,18 @@ fn elsewhere(data_dir: &Path, wal_dir: Option<&Path>) -> Result<Option<PathBuf>,
         return Ok(None);
     }
     if log.starts_with(&member) {
-        let text =
-            format!("--wal-dir `{}` is inside `{}`, which moves: choose another", wal_dir.display(), member.display());
-        return Err(Error::Refused(text));
+        return Err(Error::WalDir { wal_dir: wal_dir.into(), member: data_dir.join("member") });
     }
     Ok(Some(log))
+}
+
+/// Refuses a directory of the log within the member's own that is not the usual one: there are other files in it, and it is renamed when
+/// a member is taken over.
+///
+/// # Errors
+/// [`Error::WalDir`], or if the directories cannot be looked at.
+pub fn check_wal_dir(data_dir: &Path, wal_dir: Option<&Path>) -> Result<(), Error> {
+    elsewhere(data_dir, wal_dir).map(drop)
 }
 
 /// A path without links, also if there is nothing at it for the moment.

@@ -57,6 +57,20 @@ pub enum Error {
         /// What is wrong.
         what: String,
     },
+    /// A directory of the log where the member has other files.
+    #[error(
+        "--wal-dir `{}` is in `{}`, where the member keeps its other files: leave --wal-dir out, and the log is in `{}`; or name a directory \
+         outside of it",
+        wal_dir.display(),
+        member.display(),
+        member.join("wal").display()
+    )]
+    WalDir {
+        /// What was named.
+        wal_dir: PathBuf,
+        /// The member's own directory.
+        member: PathBuf,
+    },
     /// Anything that is wrong with what was asked for.
     #[error("{0}")]
     Refused(String),

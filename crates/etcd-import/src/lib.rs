@@ -4,6 +4,7 @@
 //! [`SnapshotFile`] is a database with a checksum after it. [`log`] reads etcd's log, and ours, which has its framing. [`restore`] and
 //! [`migrate`] make data directories of Cairn: they write the store first and the log last, so that no member starts on half of one.
 //! [`adopt`] does so in place of etcd's own. [`store_of_image`] makes a store of the snapshot that a leader of etcd sends. [`export`] is the way back.
+//! [`save`] gives the snapshot of a stopped member of Cairn.
 
 #![cfg_attr(
     not(test),
@@ -20,13 +21,15 @@ mod hash;
 mod image;
 pub mod log;
 mod migrate;
+mod overlay;
 mod restore;
+mod save;
 mod snapshot;
 mod status;
 mod target;
 mod votes;
 
-pub use adopt::{Adopted, adopt};
+pub use adopt::{Adopted, adopt, check_wal_dir};
 pub use contents::Contents;
 pub use database::{Database, Record};
 pub use error::Error;
@@ -35,5 +38,6 @@ pub use hash::HashKv;
 pub use image::store_of_image;
 pub use migrate::{Migrated, migrate};
 pub use restore::{Restore, restore};
+pub use save::{Saved, save};
 pub use snapshot::SnapshotFile;
 pub use status::Status;

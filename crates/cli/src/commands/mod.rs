@@ -20,7 +20,7 @@ mod move_leader;
 mod options;
 mod put;
 mod role;
-mod snapshot;
+pub(crate) mod snapshot;
 mod txn;
 mod user;
 mod version;

@@ -85,7 +85,7 @@ async fn within<T>(patience: Option<Duration>, work: impl Future<Output = Outcom
 }
 
 /// The file while it is not whole: removed again unless it is finished.
-struct Part {
+pub(crate) struct Part {
     file: File,
     path: PathBuf,
     target: PathBuf,
@@ -93,7 +93,7 @@ struct Part {
 }
 
 impl Part {
-    fn create(target: &Path) -> Outcome<Part> {
+    pub(crate) fn create(target: &Path) -> Outcome<Part> {
         let mut path = target.as_os_str().to_owned();
         path.push(".part");
         let path = PathBuf::from(path);
@@ -108,14 +108,14 @@ impl Part {
         Ok(Part { file, path, target: target.into(), is_finished: false })
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Outcome {
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Outcome {
         self.file.write_all(bytes).map_err(|error| {
             let why = format!("could not write snapshot: write {}: {}", self.path.display(), go::io(&error));
             Failure::new(code::INTERRUPTED, why)
         })
     }
 
-    fn finish(&mut self) -> Outcome {
+    pub(crate) fn finish(&mut self) -> Outcome {
         let (path, target) = (self.path.display(), self.target.display());
         let failed = |what: String, why: String| Failure::new(code::INTERRUPTED, format!("could not {what}: {why})"));
         self.file.sync_all().map_err(|error| failed(format!("fsync snapshot (fsync {path}"), go::io(&error)))?;

@@ -1,6 +1,7 @@
 //! `snapshot`.
 
 use crate::command::{Command, Context, command, group};
+use crate::commands::snapshot::Part;
 use crate::failure::{Failure, Outcome, code};
 use crate::flags::{int, switch, text, uint};
 use crate::print::fields::Lines;
@@ -8,6 +9,7 @@ use crate::print::json::Object;
 use crate::print::{self, Format, go, table};
 use crate::raw;
 use etcd_import::Restore;
+use sha2::{Digest, Sha256};
 
 pub(crate) const COMMAND: Command = group(
     "snapshot",
@@ -30,6 +32,16 @@ pub(crate) const COMMAND: Command = group(
             int("initial-memory-map-size", "0", "of no meaning here"),
             uint("bump-revision", "0", "move the revision on by so much"),
             switch("mark-compacted", "compact everything, so that clients begin anew"),
+        ]),
+        command(
+            "save",
+            "<file> --data-dir <dir>",
+            "Saves the database of a stopped member of Cairn, as it would itself",
+            save,
+        )
+        .with(&[
+            text("data-dir", "", "directory of the member's data, which is only read"),
+            text("wal-dir", "", "directory of its log, if that is elsewhere"),
         ]),
         command("status", "<file>", "Sums a database file up", status),
     ],
@@ -64,6 +76,43 @@ fn status(context: &Context) -> Outcome {
         }
         Format::Protobuf => Err(printer.unsupported()),
     }
+}
+
+/// The same file that `snapshot save` gets of a member that runs: the database, then its SHA-256.
+fn save(context: &Context) -> Outcome {
+    let [file] = context.args() else {
+        return Err(Failure::args("snapshot save expects one argument <filename>"));
+    };
+    let parsed = &context.parsed;
+    let data_dir = super::data_dir(parsed)?;
+    let wal_dir = Some(parsed.text("wal-dir")).filter(|dir| !dir.is_empty()).map(raw::path);
+    let target = raw::path(file);
+    let mut part = Part::create(&target)?;
+    let mut scratch = target.into_os_string();
+    scratch.push(format!(".scratch-{}", std::process::id()));
+    let (mut hash, mut failed) = (Sha256::new(), None);
+    let saved = etcd_import::save(&data_dir, wal_dir.as_deref(), scratch.as_ref(), &mut |piece| {
+        hash.update(piece);
+        part.write(piece).map_err(|failure| {
+            failed = Some(failure.clone());
+            etcd_import::Error::Refused(failure.text)
+        })
+    });
+    let saved = saved.map_err(|error| failed.unwrap_or_else(|| error.into()))?;
+    part.write(&hash.finalize())?;
+    part.finish()?;
+    let etcd_import::Saved { member_id, cluster_id, revision, index, uncommitted, .. } = saved;
+    let more = match uncommitted {
+        0 => String::new(),
+        1 => "; 1 entry after it is not known to be committed, and not in the file".into(),
+        count => format!("; {count} entries after it are not known to be committed, and not in the file"),
+    };
+    let text = format!(
+        "Snapshot saved at {file}\nServer version {}\n\
+         member {member_id:x} of cluster {cluster_id:x}: revision {revision}, entry {index} of the log{more}\n",
+        api::version::STORAGE
+    );
+    print::out(&raw::bytes(&text))
 }
 
 fn restore(context: &Context) -> Outcome {

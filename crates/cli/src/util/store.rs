@@ -44,7 +44,8 @@ fn verify(context: &Context) -> Outcome {
             let object = object.raw("records", found.records).raw("bytes", found.bytes);
             let object = object.raw("liveBytes", found.live_bytes).raw("leases", found.leases);
             let object = object.raw("damagedCheckpoints", found.damaged.len());
-            let object = object.raw("logFirstIndex", log.first).raw("logLastIndex", log.last);
+            let object =
+                object.raw("logFirstIndex", log.first).raw("logLastIndex", log.last).raw("logLastTerm", log.last_term);
             printer.json(&object.raw("logRecords", log.records).end())?;
         }
         _ => return Err(printer.unsupported()),
@@ -61,6 +62,8 @@ struct Log {
     records: u64,
     first: u64,
     last: u64,
+    /// Term of the last entry: of two logs the one with the higher term has more, and of one term the longer one.
+    last_term: u64,
 }
 
 /// Reads all of a log, which checks it.
@@ -70,7 +73,7 @@ fn check_log(dir: &Path) -> Outcome<Log> {
         log.records += 1;
         if let Record::Entry(entry) = record {
             log.first = if log.first == 0 { entry.index() } else { log.first.min(entry.index()) };
-            log.last = entry.index();
+            (log.last, log.last_term) = (entry.index(), entry.term());
         }
     })?;
     Ok(log)
@@ -80,7 +83,12 @@ impl Log {
     fn told(&self) -> String {
         match self.last {
             0 => format!("log: {} records, no entries\n", self.records),
-            last => format!("log: {} records, entries {} to {last}\n", self.records, self.first),
+            last => {
+                format!(
+                    "log: {} records, entries {} to {last}, the last of term {}\n",
+                    self.records, self.first, self.last_term
+                )
+            }
         }
     }
 }
