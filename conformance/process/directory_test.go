@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -119,4 +120,28 @@ func TestTwoProcesses(t *testing.T) {
 	first.Kill()
 	first.Run()
 	first.MustCtl("get", "key4")
+}
+
+// The member's own directory has a place for the log; nothing is made of one
+// beside it.
+func TestLogInTheMembersDirectory(t *testing.T) {
+	if harness.Subject() == harness.Etcd {
+		t.Skip("about Cairn only")
+	}
+	for _, inside := range []string{"member", "member/snap", "member/store", "member/other"} {
+		data := filepath.Join(t.TempDir(), "data")
+		server := harness.Prepare(t, harness.Cairn, data, "--wal-dir="+filepath.Join(data, inside))
+		if err := server.TryRun(endMax); err == nil {
+			t.Errorf("%s: it starts", inside)
+			continue
+		}
+		if log := server.Log(); !strings.Contains(log, "leave --wal-dir out") || strings.Contains(log, "take over") {
+			t.Errorf("%s: %s", inside, server.LogTail())
+		}
+		if _, err := os.Stat(data); !os.IsNotExist(err) {
+			t.Errorf("%s: the directory was made: %v", inside, err)
+		}
+	}
+	data := filepath.Join(t.TempDir(), "data")
+	harness.Prepare(t, harness.Cairn, data, "--wal-dir="+filepath.Join(data, "member", "wal")).Run()
 }

@@ -198,6 +198,10 @@ func TestRefusedFiles(t *testing.T) {
 	empty, nonsense := file("empty", nil), file("nonsense", []byte("nonsense"))
 	half := file("half", mustRead(t, own.cert)[:200])
 	missing := filepath.Join(dir, "missing")
+	// As openssl writes keys with a passphrase, now and before PKCS #8.
+	locked := file("locked", bytes.ReplaceAll(mustRead(t, own.key), []byte(" PRIVATE"), []byte(" ENCRYPTED PRIVATE")))
+	lockedBefore := file("locked-before", bytes.Replace(bytes.ReplaceAll(mustRead(t, own.key), []byte(" PRIVATE"), []byte(" EC PRIVATE")),
+		[]byte("KEY-----\n"), []byte("KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00112233445566778899AABBCCDDEEFF\n\n"), 1))
 	certificate := "--cert-file=" + own.cert
 	pair := []string{certificate, "--key-file=" + own.key}
 	for _, test := range []struct {
@@ -214,6 +218,8 @@ func TestRefusedFiles(t *testing.T) {
 		{[]string{"--cert-file=" + late.cert, "--key-file=" + late.key}, []string{"--cert-file", late.cert, "expired"}},
 		{[]string{certificate, "--key-file=" + other.key}, []string{"--key-file", other.key, "private key does not match public key"}},
 		{[]string{certificate, "--key-file=" + empty}, []string{"--key-file", empty, "failed to find any PEM data in key input"}},
+		{[]string{certificate, "--key-file=" + locked}, []string{"--key-file", locked, "encrypted with a passphrase"}},
+		{[]string{certificate, "--key-file=" + lockedBefore}, []string{"--key-file", lockedBefore, "encrypted with a passphrase"}},
 		{append(pair, "--trusted-ca-file="+empty), []string{"--trusted-ca-file", empty}},
 		{append(pair, "--trusted-ca-file="+missing), []string{"--trusted-ca-file", missing}},
 		{append(pair, "--trusted-ca-file="+other.cert), []string{"--trusted-ca-file", other.cert, "authority"}},

@@ -203,3 +203,20 @@ func TestMigrateRefusals(t *testing.T) {
 	}
 	absent(t, target)
 }
+
+// What is Cairn's already is called that, and stays as it is.
+func TestMigrateFromCairn(t *testing.T) {
+	server := harness.Start(t, harness.Subject())
+	if harness.Subject() == harness.Etcd {
+		t.Skip("about Cairn only")
+	}
+	server.Stop()
+	before, target := fingerprint(t, server.DataDir), filepath.Join(t.TempDir(), "target")
+	if text := refused(t, "migrate", "--from", server.DataDir, "--data-dir", target); !strings.Contains(text, "holds the data of a member of Cairn already") {
+		t.Errorf("said: %s", text)
+	}
+	absent(t, target)
+	if fingerprint(t, server.DataDir) != before {
+		t.Error("the source was changed")
+	}
+}

@@ -175,7 +175,7 @@ func TestSaveRefuses(t *testing.T) {
 	etcd := harness.Start(t, harness.Etcd)
 	etcd.Stop()
 	for name, c := range map[string]struct{ dir, want string }{
-		"segment": {spoil("store/*.seg"), "damaged"}, "checkpoint": {spoil("store/*.ckpt"), "damaged"}, "log": {spoil("wal/*.wal"), "damaged"},
+		"segment": {spoil("store/*.seg"), "damaged"}, "checkpoint": {spoil("store/*.ckpt"), "damaged"}, "log": {spoil("wal/*.wal"), "/member/wal"},
 		"marked": {marked, "must not start again"}, "etcd's": {etcd.DataDir, "does not hold the data of a member of Cairn"},
 		"none": {t.TempDir(), "does not hold the data of a member of Cairn"},
 	} {

@@ -52,6 +52,23 @@ fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     all.map_err(|error| format!("tls: malformed PEM in certificate input: {error}"))
 }
 
+/// Whether a file in PEM has a private key that only a passphrase opens: as PKCS #8 has it, or as older programs wrote it, with a header.
+fn is_encrypted(pem: &[u8]) -> bool {
+    let mut lines = pem.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    while let Some(line) = lines.next() {
+        if line == b"-----BEGIN ENCRYPTED PRIVATE KEY-----" {
+            return true;
+        }
+        let begins_key = line.starts_with(b"-----BEGIN ") && line.ends_with(b" PRIVATE KEY-----");
+        if begins_key
+            && lines.next().is_some_and(|header| header.starts_with(b"Proc-Type:") && header.ends_with(b"ENCRYPTED"))
+        {
+            return true;
+        }
+    }
+    false
+}
+
 /// Reads a certificate and its key, which must belong together. Whether it is still valid is not looked at.
 ///
 /// # Errors
@@ -70,6 +87,11 @@ pub fn pair(cert: &Path, key: &Path) -> Result<Pair, PairError> {
     });
     let chain = chain.map_err(bad_cert)?;
     let bytes = read(key).map_err(bad_key)?;
+    if is_encrypted(&bytes) {
+        let text = "tls: failed to parse private key: it is encrypted with a passphrase, and nobody is asked for one: write it without \
+                    (`openssl pkey -in FILE -out NEW`), readable by its owner only";
+        return Err(bad_key(text.into()));
+    }
     let key = PrivateKeyDer::from_pem_slice(&bytes)
         .map_err(|_| bad_key("tls: failed to find any PEM data in key input".into()))?;
     for own in chain.iter().take(1) {
@@ -122,4 +144,24 @@ pub fn system_authorities() -> Result<Vec<CertificateDer<'static>>, String> {
         }
     }
     Err("no file of authorities is named, and the system has none".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_need_a_passphrase_are_found() {
+        for pem in [
+            "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIIF\n-----END ENCRYPTED PRIVATE KEY-----\n",
+            "-----BEGIN ENCRYPTED PRIVATE KEY-----\r\nMIIF\r\n",
+            "-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\nMIIF\n",
+            "-----BEGIN EC PARAMETERS-----\nBggq\n-----END EC PARAMETERS-----\n-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n",
+        ] {
+            assert!(is_encrypted(pem.as_bytes()), "{pem}");
+        }
+        for pem in ["", "-----BEGIN PRIVATE KEY-----\nMIIF\n", "-----BEGIN PRIVATE KEY-----", "ENCRYPTED PRIVATE KEY"] {
+            assert!(!is_encrypted(pem.as_bytes()), "{pem}");
+        }
+    }
 }

@@ -71,12 +71,7 @@ fn add(context: &Context) -> Outcome {
     let simple = || {
         let kind = if is_learner { " as learner" } else { "" };
         let mut out = format!("Member {:16x} added{kind} to cluster {cluster:16x}\n", added.id);
-        let mut peers: Vec<Vec<u8>> = Vec::new();
-        for member in &answer.members {
-            let name = if member.id == added.id { &name[..] } else { member.name.as_bytes() };
-            peers.extend(member.peer_ur_ls.iter().map(|url| [name, b"=", url.as_bytes()].concat()));
-        }
-        let (name, peers) = (go::quote(&name), go::quote(&peers.join(&b',')));
+        let (name, peers) = (go::quote(&name), go::quote(&initial_cluster(&name, &answer)));
         go::put(&mut out, format_args!("\nETCD_NAME={name}\nETCD_INITIAL_CLUSTER={peers}\n"));
         let own = go::quote(added.peer_ur_ls.join(",").as_bytes());
         go::put(&mut out, format_args!("ETCD_INITIAL_ADVERTISE_PEER_URLS={own}\n"));
@@ -89,7 +84,59 @@ fn add(context: &Context) -> Outcome {
         member(&mut lines, &added);
         lines.end()
     };
-    printer.answer("etcdserverpb.MemberAddResponse", &answer, Some(&simple), Some(&fields))
+    printer.answer("etcdserverpb.MemberAddResponse", &answer, Some(&simple), Some(&fields))?;
+    if printer.format == Format::Simple {
+        // Beside what etcd's tool prints, which scripts read.
+        flags::say_bytes(&start_line(&name, &answer, &added));
+    }
+    Ok(())
+}
+
+/// Names and peer URLs of all members, of which the added one has this name.
+fn initial_cluster(name: &[u8], answer: &MemberAddResponse) -> Vec<u8> {
+    let added = answer.member.as_ref().map_or(0, |member| member.id);
+    let mut peers: Vec<Vec<u8>> = Vec::new();
+    for member in &answer.members {
+        let name = if member.id == added { name } else { member.name.as_bytes() };
+        peers.extend(member.peer_ur_ls.iter().map(|url| [name, b"=", url.as_bytes()].concat()));
+    }
+    peers.join(&b',')
+}
+
+/// The command that starts the added member: all in flags, since a variable and the flag of its name are refused together.
+fn start_line(name: &[u8], answer: &MemberAddResponse, added: &Member) -> Vec<u8> {
+    let own = added.peer_ur_ls.join(",").into_bytes();
+    let flags: [(&str, &[u8]); 5] = [
+        ("name", name),
+        ("initial-cluster-state", b"existing"),
+        ("initial-cluster", &initial_cluster(name, answer)),
+        ("initial-advertise-peer-urls", &own),
+        ("listen-peer-urls", &own),
+    ];
+    let mut line = b"\nTo start it, either set these variables or paste this, with --listen-client-urls and --advertise-client-urls:\ncairn serve".to_vec();
+    for (flag, value) in flags {
+        line.extend_from_slice(format!(" --{flag}=").as_bytes());
+        line.extend(shell_word(value));
+    }
+    line.push(b'\n');
+    line
+}
+
+/// A word for a shell. Names are chosen by others: nothing in them may be run.
+fn shell_word(word: &[u8]) -> Vec<u8> {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_./:,=@+".contains(byte);
+    if !word.is_empty() && word.iter().all(is_plain) {
+        return word.to_vec();
+    }
+    let mut quoted = vec![b'\''];
+    for byte in word {
+        match byte {
+            b'\'' => quoted.extend_from_slice(b"'\\''"),
+            byte => quoted.push(*byte),
+        }
+    }
+    quoted.push(b'\'');
+    quoted
 }
 
 fn list(context: &Context) -> Outcome {

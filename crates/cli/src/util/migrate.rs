@@ -1,7 +1,7 @@
 //! `migrate`: takes over the data of a stopped etcd.
 
 use crate::command::{Command, Context, command};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, code};
 use crate::flags::{switch, text};
 use crate::print;
 use crate::raw;
@@ -25,6 +25,15 @@ fn run(context: &Context) -> Outcome {
     let Some(from) = optional("from") else {
         return Err(Failure::usage("required flag(s) \"from\" not set"));
     };
+    // A member of Cairn has a file where etcd has a directory.
+    if from.join("member").join("snap").is_file() {
+        let shown = raw::word(from.as_os_str());
+        let text = format!(
+            "`{shown}` holds the data of a member of Cairn already: start it with --data-dir {shown}; `cairn util export` makes a directory \
+             of etcd's of it"
+        );
+        return Err(Failure::new(code::ERROR, text));
+    }
     super::exists(&from.join("member").join("snap").join("db"))?;
     let (from_wal, wal_dir) = (optional("from-wal-dir"), optional("wal-dir"));
     let patience = parsed.duration("timeout");

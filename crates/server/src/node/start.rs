@@ -60,6 +60,8 @@ pub enum StartError {
     Auth(String),
     #[error("{0}")]
     Audit(String),
+    #[error(transparent)]
+    WalDir(etcd_import::Error),
     #[error("cannot start consensus: {0}")]
     Member(#[from] replica::Error),
     #[error("the identity record of the Raft log cannot be read: {0}")]
@@ -140,6 +142,7 @@ const ADOPT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Starts a member. It serves once its name is published (`cluster::publish`).
 pub(crate) fn start(config: Config, listeners: Vec<Listener>, tls: Tls) -> Result<Running, StartError> {
+    etcd_import::check_wal_dir(&config.data_dir, config.wal_dir.as_deref()).map_err(StartError::WalDir)?;
     adopt(&config)?;
     let disk = Arc::new(OsDisk { unsafe_no_sync: config.unsafe_no_fsync });
     start_on(disk, config, listeners, tls)
