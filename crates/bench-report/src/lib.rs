@@ -31,3 +31,8 @@ pub fn run(program: &str, args: impl IntoIterator<Item = String>) -> i32 {
         _ => bench::run_tool(bench::Program { name: program, others: &STUDIES }, &words),
     }
 }
+
+/// The page of `cairn bench`.
+pub fn page() -> flags::Page {
+    bench::page(bench::Program { name: "cairn bench", others: &STUDIES })
+}

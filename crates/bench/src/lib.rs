@@ -53,7 +53,7 @@ pub use meter::{Cost, Meter};
 pub use request::prefix_range;
 pub use singles::{Attended, Course, drive};
 pub use socket::Socket;
-pub use tool::{Program, say};
+pub use tool::{Program, page, say};
 pub use utc::utc_now;
 pub use work::{Request, Work};
 

@@ -1,5 +1,7 @@
 //! The one binary: subcommands, or, started under the name of one of etcd's programs, that program.
 
+mod pages;
+
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
@@ -13,7 +15,10 @@ fn main() {
     let name = Path::new(&program).file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let words: Vec<_> = words.collect();
     let args: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let asks = args.first().is_some_and(|word| word.starts_with("__complete"));
     match name {
+        "benchmark" if asks => exit(propose(&bench_report::page(), &args)),
+        "etcd" if asks => exit(propose(&server::page(), &args)),
         "benchmark" => exit(bench_report::run(name, args)),
         "etcd" => exit(server::run(args)),
         "etcdctl" => exit(cli::run(name, words)),
@@ -22,14 +27,16 @@ fn main() {
     }
     match args.first().map(String::as_str) {
         Some("bench") => exit(bench_report::run("cairn bench", args.into_iter().skip(1))),
-        Some("__complete") => exit(complete(words)),
+        Some("__complete" | "__completeNoDesc") => exit(complete(words, &args)),
         Some("check" | "doctor") => exit(cli::run_checks("cairn", words)),
         Some("cluster") => exit(server::run_local(args.into_iter().skip(1))),
+        Some("completion") => exit(completion(args.get(1..).unwrap_or_default())),
         Some("ctl") => exit(cli::run("cairn ctl", words.into_iter().skip(1))),
         Some("serve") => exit(server::run(args.into_iter().skip(1))),
         Some("takeover") => exit(cli::run_takeover("cairn", words)),
         Some("util") => exit(cli::run_util("cairn util", words.into_iter().skip(1))),
         Some("version") => server::print_version(),
+        Some("help") if args.len() > 1 => exit(help(&args[1..])),
         Some("help") => tell(&mut std::io::stdout(), &server::usage()),
         None => tell(&mut std::io::stdout(), COMMANDS_PAGE),
         Some(other) if !other.starts_with('-') => {
@@ -41,7 +48,7 @@ fn main() {
 }
 
 /// Answers a shell that asks what may stand in the place of the last word: the commands of the programs in here know theirs.
-fn complete(words: Vec<OsString>) -> i32 {
+fn complete(words: Vec<OsString>, args: &[String]) -> i32 {
     let (asked, rest) = words.split_at(1);
     let behind = |known: &str| rest.len() > 1 && rest[0] == known;
     let ask = |words: &[OsString]| asked.iter().chain(words).cloned().collect::<Vec<_>>();
@@ -57,9 +64,49 @@ fn complete(words: Vec<OsString>) -> i32 {
     if behind("check") || behind("doctor") {
         return cli::run_checks("cairn", ask(rest));
     }
-    let begun = rest.last().filter(|_| rest.len() == 1).and_then(|word| word.to_str());
-    let found = COMMANDS.iter().filter(|name| begun.is_some_and(|begun| name.starts_with(begun)));
-    tell(&mut std::io::stdout(), &format!("{}:4\n", found.map(|name| format!("{name}\n")).collect::<String>()));
+    propose(&pages::whole(), args)
+}
+
+/// The same for what has a page and no more.
+fn propose(page: &flags::Page, args: &[String]) -> i32 {
+    let describes = args.first().is_some_and(|word| word == "__complete");
+    tell(&mut std::io::stdout(), &flags::complete(page, args.get(1..).unwrap_or_default(), describes));
+    0
+}
+
+/// Prints the scripts that have a shell ask.
+fn completion(args: &[String]) -> i32 {
+    let script = match args {
+        [shell] => cli::script_of_all(shell),
+        _ => None,
+    };
+    match script {
+        Some(script) => tell(&mut std::io::stdout(), &script),
+        None => {
+            tell(&mut std::io::stderr(), "Usage: cairn completion bash|zsh|fish|powershell\n");
+            return 2;
+        }
+    }
+    0
+}
+
+/// `help --man DIR`.
+fn help(args: &[String]) -> i32 {
+    let [flag, dir] = args else {
+        tell(&mut std::io::stderr(), "Usage: cairn help [--man DIR]\n");
+        return 2;
+    };
+    if flag != "--man" {
+        tell(&mut std::io::stderr(), &format!("Usage: cairn help [--man DIR]\nunknown flag: {flag}\n"));
+        return 2;
+    }
+    match pages::write_manual(Path::new(dir)) {
+        Ok(count) => tell(&mut std::io::stdout(), &format!("{count} man pages are in {dir}\n")),
+        Err(error) => {
+            tell(&mut std::io::stderr(), &format!("cannot write the man pages: {error}\n"));
+            return 1;
+        }
+    }
     0
 }
 
@@ -80,12 +127,9 @@ cairn - a distributed key-value store that speaks the etcd v3 protocol
   cairn check ...         measures the disk, the network, a running cluster
   cairn doctor            looks at a machine and a cluster, and says what to change
   cairn takeover          moves a running cluster from etcd to Cairn, or back
+  cairn completion SHELL  prints completions for bash, zsh, fish or powershell
   cairn version           prints the version
-  cairn help              lists the flags of a member
+  cairn help              lists the flags of a member; help --man DIR writes man pages
 
 Under the names etcd, etcdctl, etcdutl and benchmark the binary is that program.
 ";
-
-/// What is proposed for the first word.
-const COMMANDS: [&str; 10] =
-    ["bench", "check", "cluster", "ctl", "doctor", "help", "serve", "takeover", "util", "version"];

@@ -12,6 +12,7 @@ mod command;
 mod commands;
 mod failure;
 mod globals;
+mod pages;
 mod print;
 mod progress;
 mod raw;
@@ -21,6 +22,9 @@ mod terminal;
 mod tool;
 mod usage;
 mod util;
+
+pub use commands::completion::script_of_all;
+pub use pages::pages;
 
 pub(crate) use ::flags;
 use command::{Action, Command, Context};

@@ -2,10 +2,12 @@
 //! `=`; flags and arguments may be mixed; `--` ends the flags; repeats are allowed and the last one wins.
 
 mod duration;
+mod page;
 mod prompt;
 mod say;
 
 pub use duration::{duration_text, parse_duration, parse_nanoseconds};
+pub use page::{Entry, Page, complete, man};
 pub use prompt::password;
 pub use say::say_bytes;
 

@@ -36,8 +36,8 @@ mod tracing;
 mod yield_cpu;
 
 pub use cluster::BootstrapError;
-pub use config::{Asked, Config, ConfigError, Gate, TlsVersion, parse, usage};
-pub use local::run_local;
+pub use config::{Asked, Config, ConfigError, Gate, TlsVersion, page, parse, usage};
+pub use local::{page as local_page, run_local};
 pub use node::{Node, Running, StartError};
 
 use disk::data_dir::DataDirError;

@@ -47,6 +47,30 @@ struct Running {
     ended: Option<String>,
 }
 
+/// The page of `cairn cluster`.
+pub fn page() -> flags::Page {
+    let flag = |name: &str, default: &str, help: &str| flags::Entry {
+        name: name.into(),
+        short: None,
+        takes_value: name != "help",
+        default: default.into(),
+        help: help.into(),
+    };
+    flags::Page {
+        name: "cluster".into(),
+        arguments: "[flags] [-- flags of every member]".into(),
+        help: "Starts a cluster on this machine".into(),
+        notes: USAGE.into(),
+        flags: vec![
+            flag("size", "3", "members"),
+            flag("data-dir", "cairn-cluster", "directory of data and logs"),
+            flag("client-port", "2379", "port of the first member's clients"),
+            flag("help", "", "print the usage and exit"),
+        ],
+        commands: Vec::new(),
+    }
+}
+
 /// Runs `cairn cluster` with its arguments; returns the exit code.
 pub fn run_local(args: impl IntoIterator<Item = String>) -> i32 {
     let plan = match parse(args) {

@@ -9,7 +9,7 @@ use super::globals;
 use super::table::COMMANDS;
 
 /// What the tool is for.
-const LONG: &str =
+pub(crate) const LONG: &str =
     "Measures a cluster that speaks the etcd v3 protocol: etcd's benchmark, on a generator that costs little itself";
 
 /// The program that the tool is part of.

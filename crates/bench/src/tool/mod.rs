@@ -12,6 +12,7 @@ mod keys;
 mod lease_keepalive;
 mod mvcc;
 mod output;
+mod pages;
 mod put;
 mod range;
 mod session;
@@ -30,6 +31,7 @@ use command::Action;
 use failure::{Failure, Outcome};
 pub use help::Program;
 pub use output::say;
+pub use pages::page;
 
 /// Runs a command line of the tool, without the program's name; returns the exit code.
 pub(crate) fn run(program: Program<'_>, words: &[String]) -> i32 {

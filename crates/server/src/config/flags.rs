@@ -133,6 +133,25 @@ pub(super) fn add_environment(
     Ok(())
 }
 
+/// The page of `cairn serve`.
+pub fn page() -> ::flags::Page {
+    let flags = table::GROUPS.iter().flat_map(|(_, flags)| flags.iter()).map(|flag| ::flags::Entry {
+        name: flag.name.into(),
+        short: None,
+        takes_value: !flag.is_switch(),
+        default: flag.default.into(),
+        help: flag.help.into(),
+    });
+    ::flags::Page {
+        name: "serve".into(),
+        arguments: "[flags]".into(),
+        help: "Starts a member".into(),
+        notes: "Each flag may be given as a variable ETCD_<NAME>, and as a key of --config-file.".into(),
+        flags: flags.collect(),
+        commands: Vec::new(),
+    }
+}
+
 /// The usage text.
 pub fn usage() -> String {
     let mut text = String::from(

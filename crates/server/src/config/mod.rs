@@ -27,7 +27,7 @@ pub use audit::Audit;
 pub use auth::Auth;
 pub use corruption::Corruption;
 pub use discovery::{Discovery, Srv};
-pub use flags::{FlagError, usage};
+pub use flags::{FlagError, page, usage};
 pub use gates::{Gate, Gates};
 pub use http::Http;
 pub use priority::IoPriority;
