@@ -39,7 +39,11 @@ fn run_util(context: &Context) -> Outcome {
 /// A script for each of the names under which the binary is a program, if the shell is known: they ask the program that is called.
 pub fn script_of_all(shell: &str) -> Option<String> {
     let (_, script) = SHELLS.iter().find(|(name, _)| *name == shell)?;
-    Some(["cairn", "etcd", "etcdctl", "etcdutl", "benchmark"].map(|program| script.replace("etcdctl", program)).join("\n"))
+    Some(
+        ["cairn", "etcd", "etcdctl", "etcdutl", "benchmark"]
+            .map(|program| script.replace("etcdctl", program))
+            .join("\n"),
+    )
 }
 
 /// The scripts are written for `etcdctl`; where the commands are those of the one binary, they are registered under its name.

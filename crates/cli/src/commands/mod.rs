@@ -22,6 +22,7 @@ mod put;
 mod role;
 pub(crate) mod snapshot;
 mod txn;
+mod usage;
 mod user;
 mod version;
 mod watch;
@@ -55,4 +56,5 @@ pub(crate) const COMMANDS: &[Command] = &[
     completion::COMMAND,
     downgrade::COMMAND,
     options::COMMAND,
+    usage::COMMAND,
 ];
