@@ -34,6 +34,7 @@ fn main() {
         Some("ctl") => exit(cli::run("cairn ctl", words.into_iter().skip(1))),
         Some("serve") => exit(server::run(args.into_iter().skip(1))),
         Some("takeover") => exit(cli::run_takeover("cairn", words)),
+        Some("top") => exit(cli::run_top("cairn", words)),
         Some("util") => exit(cli::run_util("cairn util", words.into_iter().skip(1))),
         Some("version") => server::print_version(),
         Some("help") if args.len() > 1 => exit(help(&args[1..])),
@@ -63,6 +64,9 @@ fn complete(words: Vec<OsString>, args: &[String]) -> i32 {
     }
     if behind("check") || behind("doctor") {
         return cli::run_checks("cairn", ask(rest));
+    }
+    if behind("top") {
+        return cli::run_top("cairn", ask(rest));
     }
     propose(&pages::whole(), args)
 }
@@ -127,6 +131,7 @@ cairn - a distributed key-value store that speaks the etcd v3 protocol
   cairn check ...         measures the disk, the network, a running cluster
   cairn doctor            looks at a machine and a cluster, and says what to change
   cairn takeover          moves a running cluster from etcd to Cairn, or back
+  cairn top               shows what a cluster does, as it does it
   cairn completion SHELL  prints completions for bash, zsh, fish or powershell
   cairn version           prints the version
   cairn help              lists the flags of a member; help --man DIR writes man pages

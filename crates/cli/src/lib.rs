@@ -20,6 +20,7 @@ mod suggest;
 mod takeover;
 mod terminal;
 mod tool;
+mod top;
 mod usage;
 mod util;
 
@@ -52,6 +53,11 @@ pub fn run_checks(program: &str, args: impl IntoIterator<Item = OsString>) -> i3
 /// Runs a command line of `cairn takeover` (with that word, without the program's name); returns the exit code.
 pub fn run_takeover(program: &str, args: impl IntoIterator<Item = OsString>) -> i32 {
     tool(program, &tool::TAKEOVER, args)
+}
+
+/// Runs a command line of `cairn top` (with that word, without the program's name); returns the exit code.
+pub fn run_top(program: &str, args: impl IntoIterator<Item = OsString>) -> i32 {
+    tool(program, &tool::TOP, args)
 }
 
 fn tool(program: &str, tool: &Tool, args: impl IntoIterator<Item = OsString>) -> i32 {
@@ -196,7 +202,7 @@ mod tests {
                 }
             }
         }
-        for tool in [tool::CTL, tool::UTIL, tool::CHECKS, tool::TAKEOVER] {
+        for tool in [tool::CTL, tool::UTIL, tool::CHECKS, tool::TAKEOVER, tool::TOP] {
             check(tool.flags, tool.commands);
         }
     }

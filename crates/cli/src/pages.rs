@@ -2,12 +2,12 @@
 
 use crate::command::{Action, Command};
 use crate::flags::{Entry, Page};
-use crate::tool::{CHECKS, CTL, TAKEOVER, Tool, UTIL};
+use crate::tool::{CHECKS, CTL, TAKEOVER, TOP, Tool, UTIL};
 
 /// The pages of `cairn ctl`, `util`, `check`, `doctor` and `takeover`.
 pub fn pages() -> Vec<Page> {
     let mut all = vec![of_tool("ctl", &CTL), of_tool("util", &UTIL)];
-    for tool in [&CHECKS, &TAKEOVER] {
+    for tool in [&CHECKS, &TAKEOVER, &TOP] {
         // They are commands of `cairn` itself.
         all.extend(tool.commands.iter().map(|command| {
             let mut page = of(command);

@@ -2,7 +2,7 @@
 
 use crate::command::Command;
 use crate::flags::Flag;
-use crate::{checks, commands, globals, takeover, util};
+use crate::{checks, commands, globals, takeover, top, util};
 
 /// A program.
 #[derive(Clone, Copy)]
@@ -43,3 +43,7 @@ pub(crate) const TAKEOVER: Tool = Tool {
     flags: globals::FLAGS,
     has_variables: true,
 };
+
+/// `cairn top`: a page about a running cluster.
+pub(crate) const TOP: Tool =
+    Tool { help: "Shows what a cluster does", commands: top::COMMANDS, flags: globals::FLAGS, has_variables: true };

@@ -35,7 +35,7 @@ pub(crate) fn bytes(count: u64) -> String {
 }
 
 /// A whole number with commas between the thousands.
-pub(super) fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut out = String::new();
     for (place, digit) in digits.chars().enumerate() {

@@ -163,6 +163,7 @@ pub fn usage() -> String {
          cairn check              test the disk, the network to other members, and a cluster under load\n  \
          cairn doctor             look at the machine, say what it is good for and which flags to set\n  \
          cairn takeover           move a running cluster from etcd to Cairn, or back\n  \
+         cairn top                show what a cluster does, as it does it\n  \
          cairn version            show the version\n\nFlags (each also as ETCD_<NAME>, and as a key of --config-file):\n",
     );
     for (title, flags) in table::GROUPS {
