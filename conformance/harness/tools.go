@@ -19,6 +19,7 @@ var tools = map[string][2]string{
 	"etcdctl":   {".", "go.etcd.io/etcd/etcdctl/v3"},
 	"etcdutl":   {".", "go.etcd.io/etcd/etcdutl/v3"},
 	"benchmark": {"benchmark", "go.etcd.io/etcd/v3/tools/benchmark"},
+	"promtool":  {"promtool", "github.com/prometheus/prometheus/cmd/promtool"},
 }
 
 // Tool is the path of a genuine etcd program, built once into
