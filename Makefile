@@ -5,7 +5,7 @@ export CARGO_TARGET_DIR ?= $(CURDIR)/target
 # The release binary; its debug information lies beside it (.ci/split).
 BIN = $(CARGO_TARGET_DIR)/dist/cairn
 
-.PHONY: help run cluster test check tools build lint unit sim sim-short schedules conformance migrate-earlier pages bench-agreement clients published published-full published-tools robustness robustness-short faults failover auth-speed \
+.PHONY: help run cluster test check tools alerts build lint unit sim sim-short schedules conformance migrate-earlier pages bench-agreement clients published published-full published-tools robustness robustness-short faults failover auth-speed \
 	check-perf failpoints catch-up takeover nightly reliability neighbours attacks \
 	large-lists reliability-full bench-vs-etcd deny fuzz fuzz-short
 
@@ -30,7 +30,7 @@ test:
 
 # What CI does not run, one stage after the other, and to the end although one fails: SEEDS=n (100,000) fresh ones of the simulator, else as each target has it. docs/ci.md has what each needs.
 nightly:
-	@SEEDS=$(or $(SEEDS),100000) FROM=$(or $(FROM),$$(date +%s)000000) .ci/stages --keep-going tools deny migrate-earlier sim schedules fuzz takeover robustness published-tools published-full
+	@SEEDS=$(or $(SEEDS),100000) FROM=$(or $(FROM),$$(date +%s)000000) .ci/stages --keep-going tools deny alerts migrate-earlier sim schedules fuzz takeover robustness published-tools published-full
 
 # What the tests need beside compilers and interpreters; installs it on Debian, as root.
 tools:
@@ -97,6 +97,10 @@ pages: build
 # Our `benchmark` and the genuine one measure the same server where the client is not the limit; needs an idle machine.
 bench-agreement: build
 	cd conformance && AGREEMENT=1 CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 30m -run TestAgreement ./bench
+
+# Each alert rule by Prometheus' promtool, and the alerts that real members can be brought to raise; builds promtool once, which takes minutes.
+alerts: build
+	cd conformance && ALERTS=1 CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 30m -run 'Alert' ./process
 
 # `cairn takeover` moves clusters of etcd to Cairn and back beside clients, ROUNDS (20) times each way; SEED=n: when it is killed.
 takeover: build
