@@ -20,7 +20,8 @@ pub(crate) enum Class {
 }
 
 impl Class {
-    /// The class of a method, by its path. A transaction that only reads and a list of alarms are reads: see [`super::of_message`].
+    /// The class of a method, by its path. A transaction that only reads and a list of alarms are reads: see
+    /// [`super::Audit::names`].
     pub(crate) fn of(path: &str) -> Class {
         let (service, method) = path.rsplit_once('/').unwrap_or_default();
         match (service, method) {

@@ -16,9 +16,12 @@ mod text;
 
 pub(crate) use class::Class;
 pub(crate) use record::Record;
-pub(crate) use request::{Named, of_message};
+pub(crate) use request::Named;
 
 use crate::config;
+use bytes::Bytes;
+#[cfg(test)]
+use request::of_message;
 use rpc::Peer;
 use telemetry::audit::Trail;
 use telemetry::metrics::Page;
@@ -44,6 +47,11 @@ impl Audit {
             Class::Read => self.reads,
             Class::Write | Class::Auth | Class::Login | Class::Cluster | Class::Maintenance => true,
         }
+    }
+
+    /// The class of a request, and what it names.
+    pub(crate) fn names(&self, path: &str, message: &Bytes) -> (Class, Named) {
+        request::of_message(path, message, self.reads)
     }
 
     /// Begins the record of a request that has just arrived.

@@ -9,14 +9,20 @@ use api::v3electionpb::{CampaignRequest, LeaderRequest, ProclaimRequest, ResignR
 use api::v3lockpb::{LockRequest, UnlockRequest};
 use bytes::Bytes;
 use contain::contain;
+use std::fmt;
 
-/// Key ranges of one request that are named.
-pub(super) const KEYS_MAX: usize = 16;
+/// Key ranges of one request that are named: all of a transaction whose branches have as many as the default of `--max-txn-ops` lets
+/// them have.
+const KEYS_MAX: usize = 2 * 128;
+/// The levels of transactions inside each other that are told apart.
+const LEVELS_MAX: u8 = 8;
 
 /// A range of keys and what is done with it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Keys {
     pub(super) op: &'static str,
+    /// Of a transaction's.
+    pub(super) branch: Option<Branch>,
     pub(super) key: Bytes,
     pub(super) end: Bytes,
 }
@@ -33,18 +39,14 @@ pub(super) enum Field {
 #[derive(Debug, Default)]
 pub(crate) struct Named {
     pub(super) keys: Vec<Keys>,
-    /// Key ranges beyond those.
-    pub(super) more: usize,
+    /// How many key ranges are not among those, by what is done with them.
+    pub(super) more: Vec<(&'static str, usize)>,
     pub(super) fields: Vec<(&'static str, Field)>,
 }
 
 impl Named {
     fn key(&mut self, op: &'static str, key: Bytes, end: Bytes) {
-        if self.keys.len() < KEYS_MAX {
-            self.keys.push(Keys { op, key, end });
-        } else {
-            self.more = self.more.saturating_add(1);
-        }
+        self.keys.push(Keys { op, branch: None, key, end });
     }
 
     fn text(&mut self, name: &'static str, text: impl Into<Bytes>) {
@@ -66,31 +68,97 @@ impl Named {
         named
     }
 
-    /// Adds the operations of a transaction; returns whether one of them writes.
-    fn txn(&mut self, txn: TxnRequest) -> bool {
-        let mut writes = false;
+    /// Names the operations of a transaction, deletions first: reads that are put before them must not hide them. Returns whether one of
+    /// them writes.
+    fn txn(&mut self, txn: TxnRequest, reads: bool) -> bool {
+        let [mut deletes, mut puts, mut ranges] = ["delete", "put", "range"].map(Listed::new);
         // A stack instead of recursion.
-        let mut waiting = vec![txn];
-        while let Some(txn) = waiting.pop() {
-            for op in txn.success.into_iter().chain(txn.failure).filter_map(|op| op.request) {
-                writes |= !matches!(op, Op::RequestRange(_) | Op::RequestTxn(_));
+        let mut waiting = vec![(txn, Branch::default())];
+        while let Some((txn, branch)) = waiting.pop() {
+            let of = |ops: Vec<RequestOp>, branch: Branch| ops.into_iter().map(move |op| (op.request, branch));
+            for (op, branch) in of(txn.success, branch.success()).chain(of(txn.failure, branch.failure())) {
                 match op {
-                    Op::RequestRange(range) => self.key("range", range.key, range.range_end),
-                    Op::RequestPut(put) => self.key("put", put.key, Bytes::new()),
-                    Op::RequestDeleteRange(delete) => self.key("delete", delete.key, delete.range_end),
-                    Op::RequestTxn(inner) => waiting.push(inner),
+                    Some(Op::RequestRange(range)) => ranges.add(branch, range.key, range.range_end),
+                    Some(Op::RequestPut(put)) => puts.add(branch, put.key, Bytes::new()),
+                    Some(Op::RequestDeleteRange(delete)) => deletes.add(branch, delete.key, delete.range_end),
+                    Some(Op::RequestTxn(inner)) => waiting.push((inner, branch)),
+                    None => {}
                 }
             }
+        }
+        let writes = deletes.count > 0 || puts.count > 0;
+        for listed in [Some(deletes), Some(puts), reads.then_some(ranges)].into_iter().flatten() {
+            listed.name(self);
         }
         writes
     }
 }
 
-/// The class of a request, and what it names. A message that cannot be read names nothing: its handler refuses it.
-pub(crate) fn of_message(path: &str, message: &Bytes) -> (Class, Named) {
+/// The operations of one kind in a transaction.
+struct Listed {
+    op: &'static str,
+    /// The first ones.
+    keys: Vec<Keys>,
+    count: usize,
+}
+
+impl Listed {
+    fn new(op: &'static str) -> Listed {
+        Listed { op, keys: Vec::new(), count: 0 }
+    }
+
+    fn add(&mut self, branch: Branch, key: Bytes, end: Bytes) {
+        self.count = self.count.saturating_add(1);
+        if self.keys.len() < KEYS_MAX {
+            self.keys.push(Keys { op: self.op, branch: Some(branch), key, end });
+        }
+    }
+
+    fn name(self, named: &mut Named) {
+        let room = KEYS_MAX.saturating_sub(named.keys.len()).min(self.keys.len());
+        named.keys.extend(self.keys.into_iter().take(room));
+        if self.count > room {
+            named.more.push((self.op, self.count.saturating_sub(room)));
+        }
+    }
+}
+
+/// A branch of a transaction, which may be one of another: `success/failure` is what the inner one does if its comparison fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Branch {
+    levels: u8,
+    /// A bit for each level; one is set for the failure.
+    failures: u8,
+}
+
+impl Branch {
+    fn success(self) -> Branch {
+        Branch { levels: self.levels.saturating_add(1), ..self }
+    }
+
+    fn failure(self) -> Branch {
+        let bit = 1_u8.checked_shl(self.levels.into()).unwrap_or_default();
+        Branch { failures: self.failures | bit, ..self.success() }
+    }
+}
+
+impl fmt::Display for Branch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for level in 0..self.levels.min(LEVELS_MAX) {
+            let is_failure = self.failures >> level & 1 == 1;
+            let name = if is_failure { "failure" } else { "success" };
+            write!(f, "{}{name}", if level > 0 { "/" } else { "" })?;
+        }
+        if self.levels > LEVELS_MAX { f.write_str("/...") } else { Ok(()) }
+    }
+}
+
+/// The class of a request, and what it names: of a transaction that writes, what it reads only with `reads`. A message that cannot be
+/// read names nothing: its handler refuses it.
+pub(super) fn of_message(path: &str, message: &Bytes, reads: bool) -> (Class, Named) {
     let (mut class, mut named) = (Class::of(path), Named::default());
     // What was read before a mistake is kept.
-    let _ = read(path, message.clone(), &mut class, &mut named);
+    let _ = read(path, message.clone(), reads, &mut class, &mut named);
     (class, named)
 }
 
@@ -99,7 +167,7 @@ fn decode<M: api::Message + Default>(message: Bytes) -> Option<M> {
     unread::decode(message).ok()
 }
 
-fn read(path: &str, message: Bytes, class: &mut Class, named: &mut Named) -> Option<()> {
+fn read(path: &str, message: Bytes, reads: bool, class: &mut Class, named: &mut Named) -> Option<()> {
     match path {
         "/etcdserverpb.KV/Range" | "/etcdserverpb.KV/RangeStream" => {
             let range: RangeRequest = decode(message)?;
@@ -118,7 +186,7 @@ fn read(path: &str, message: Bytes, class: &mut Class, named: &mut Named) -> Opt
         }
         "/etcdserverpb.KV/Txn" => {
             let txn = contain(|| api::decode::txn(message)).ok()?.ok()?;
-            if !named.txn(txn) {
+            if !named.txn(txn, reads) {
                 *class = Class::Read;
             }
         }

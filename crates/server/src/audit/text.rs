@@ -2,19 +2,16 @@
 
 use std::fmt::Write;
 
-/// Bytes of a key or name that are shown.
-pub(super) const SHOWN_BYTES_MAX: usize = 256;
-
-/// The bytes as text. What is no text, and control characters, become `\xNN`; a backslash becomes two, so that it stays clear which of
-/// them were there.
-pub(super) fn escaped(bytes: &[u8]) -> String {
-    let shown = bytes.get(..SHOWN_BYTES_MAX).unwrap_or(bytes);
+/// The first bytes as text. What is no text, and what is not seen or changes how its neighbours are seen, becomes `\xNN`; a backslash
+/// becomes two, so that it stays clear which of them were there.
+pub(super) fn escaped(bytes: &[u8], bytes_max: usize) -> String {
+    let shown = bytes.get(..bytes_max).unwrap_or(bytes);
     let mut text = String::with_capacity(shown.len());
     for chunk in shown.utf8_chunks() {
         for character in chunk.valid().chars() {
             match character {
                 '\\' => text.push_str("\\\\"),
-                control if control.is_control() => {
+                control if is_unseen(control) => {
                     let mut encoded = [0; 4];
                     hex(&mut text, control.encode_utf8(&mut encoded).as_bytes());
                 }
@@ -24,6 +21,15 @@ pub(super) fn escaped(bytes: &[u8]) -> String {
         hex(&mut text, chunk.invalid());
     }
     text
+}
+
+/// Control characters, ends of lines, characters without a width, and those that turn the direction of writing.
+fn is_unseen(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+        )
 }
 
 fn hex(text: &mut String, bytes: &[u8]) {
@@ -46,8 +52,17 @@ mod tests {
             ("\u{e9}\u{85}".as_bytes(), "\u{e9}\\xc2\\x85"),
             (b"", ""),
         ] {
-            assert_eq!(escaped(bytes), shown);
+            assert_eq!(escaped(bytes, 256), shown);
         }
-        assert_eq!(escaped(&[b'k'; 5000]).len(), SHOWN_BYTES_MAX);
+        assert_eq!(escaped(&[b'k'; 5000], 40).len(), 40);
+    }
+
+    #[test]
+    fn lines_and_directions_cannot_be_turned() {
+        assert_eq!(
+            escaped("a\u{202e}b\u{2028}c\u{2066}".as_bytes(), 256),
+            "a\\xe2\\x80\\xaeb\\xe2\\x80\\xa8c\\xe2\\x81\\xa6"
+        );
+        assert_eq!(escaped("\u{5d0}\u{fc}".as_bytes(), 256), "\u{5d0}\u{fc}");
     }
 }

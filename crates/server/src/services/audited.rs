@@ -1,10 +1,11 @@
 //! Calls with a record in the audit log, which is written when they end.
 
-use crate::audit::{Audit, Class, Named, Record, of_message};
+use crate::audit::{Audit, Class, Named, Record};
 use crate::auth::Caller;
-use crate::node::Node;
+use crate::node::{Node, Weight};
 use api::Code;
 use api::etcdserverpb::WatchCreateRequest;
+use budget::Claim;
 use bytes::Bytes;
 use rpc::{Call, Outbound, Peer, Responder, StreamCall, StreamHandler};
 use std::sync::Arc;
@@ -14,6 +15,8 @@ struct Entry {
     node: Arc<Node>,
     record: Record,
     caller: Caller,
+    /// Counts a record of a long request; short ones are counted with their requests.
+    _held: Option<Claim>,
 }
 
 impl Entry {
@@ -22,17 +25,27 @@ impl Entry {
     }
 }
 
-/// Has the answer to a unary call recorded.
-pub(super) fn unary(node: &Arc<Node>, path: &str, call: &Call, responder: Responder) -> Responder {
+/// Has the answer to a unary call recorded. A call whose record finds no room in memory is refused: none goes unrecorded.
+pub(super) fn unary(node: &Arc<Node>, path: &str, call: &Call, responder: Responder) -> Option<Responder> {
     // A message can only turn out to be less than its method says.
-    let Some(audit) = node.audit.as_ref().filter(|audit| audit.wants(Class::of(path))) else { return responder };
-    let (class, named) = of_message(path, &call.message);
+    let Some(audit) = node.audit.as_ref().filter(|audit| audit.wants(Class::of(path))) else { return Some(responder) };
+    let (class, named) = audit.names(path, &call.message);
     if !audit.wants(class) {
-        return responder;
+        return Some(responder);
     }
     let record = audit.begin(node.member_id, &call.peer, path, class, &named);
-    let (entry, audit) = (Entry { node: node.clone(), record, caller: Caller::of(node, call) }, audit.clone());
-    responder.notify(move |code| entry.end(&audit, code))
+    let held = Weight::of(record.held_bytes(), call.peer.address).claim(&node.budget);
+    let (held, refusal) = held.map_or_else(|error| (None, Some(error)), |held| (held, None));
+    let entry = Entry { node: node.clone(), record, caller: Caller::of(node, call), _held: held };
+    let own = audit.clone();
+    let responder = responder.notify(move |code| entry.end(&own, code));
+    match refusal {
+        None => Some(responder),
+        Some(error) => {
+            responder.send(Err(error.into()));
+            None
+        }
+    }
 }
 
 /// The record of a stream.
@@ -53,7 +66,7 @@ pub(super) fn stream(node: &Arc<Node>, path: &'static str, call: &StreamCall) ->
         return None;
     }
     let record = audit.begin(node.member_id, &call.peer, path, class, &Named::default());
-    let entry = Entry { node: node.clone(), record, caller: Caller::of_stream(node, call) };
+    let entry = Entry { node: node.clone(), record, caller: Caller::of_stream(node, call), _held: None };
     Some(Stream { audit: audit.clone(), entry: Some(entry), path, has_message: false, code: None })
 }
 
@@ -67,7 +80,7 @@ impl Stream {
         if !std::mem::replace(&mut self.has_message, true)
             && let Some(entry) = &mut self.entry
         {
-            entry.record.add(&of_message(self.path, message).1);
+            entry.record.add(&self.audit.names(self.path, message).1);
         }
     }
 }

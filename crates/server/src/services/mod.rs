@@ -153,7 +153,7 @@ impl Service for Services {
             Some(tracer) => tracing::unary(tracer, path, &call, responder),
             None => responder,
         };
-        let responder = audited::unary(node, path, &call, responder);
+        let Some(responder) = audited::unary(node, path, &call, responder) else { return };
         if node.status.is_learner() && !is_for_learners(rpc, &call.message) {
             return responder.send(Err(api::Error::NotSupportedForLearner.into()));
         }
