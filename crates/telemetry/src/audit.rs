@@ -10,8 +10,8 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
 
 /// Lines that may wait.
 const QUEUE_LINES: usize = 16_384;
@@ -21,6 +21,8 @@ const QUEUE_BYTES: usize = 16 << 20;
 const BATCH_BYTES: usize = 64 << 10;
 /// How long the end waits for the last lines.
 const END: Duration = Duration::from_secs(2);
+/// How often it looks whether a full queue has room.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// Where the lines go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,10 +94,29 @@ impl Trail {
 
     /// Waits a moment until every line so far is written.
     pub fn flush(&self) {
+        self.flush_until(Instant::now() + END);
+    }
+
+    fn flush_until(&self, deadline: Instant) {
         let (done, finished) = sync_channel(1);
-        if self.items.try_send(Item::Flush(done)).is_ok() {
-            let _ = finished.recv_timeout(END);
+        let mut flush = Item::Flush(done);
+        // The writer makes room in a full queue.
+        while let Err(TrySendError::Full(back)) = self.items.try_send(flush) {
+            if Instant::now() >= deadline {
+                return self.left_behind();
+            }
+            flush = back;
+            std::thread::sleep(LOOK);
         }
+        if finished.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_err() {
+            self.left_behind();
+        }
+    }
+
+    /// The last lines were not written in time.
+    fn left_behind(&self) {
+        let bytes = self.shared.waiting_bytes.load(Ordering::Relaxed);
+        logging::error("the audit log did not take its last lines in time", &[("waiting-bytes", bytes.into())]);
     }
 
     /// Lines written since the start, and lines dropped.
@@ -287,6 +308,42 @@ mod tests {
         drop(queue);
         trail.record("y".repeat(QUEUE_BYTES + 1));
         assert_eq!((trail.counts(), trail.shared.waiting_bytes.load(Ordering::Relaxed)), ([0, 7], 4 * 2));
+    }
+
+    #[test]
+    fn the_end_waits_for_room_in_the_queue() {
+        let (items, queue) = sync_channel(1);
+        let trail = Trail { items, shared: Arc::default() };
+        trail.record("last".into());
+        let writer = std::thread::spawn(move || {
+            // It is slow: the queue is full while the end begins.
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(matches!(queue.recv(), Ok(Item::Line(_))));
+            let Ok(Item::Flush(done)) = queue.recv() else { panic!("the end does not wait") };
+            done.send(()).expect("the end waits");
+        });
+        trail.flush_until(Instant::now() + Duration::from_secs(60));
+        writer.join().expect("asked to finish");
+    }
+
+    #[test]
+    fn a_pipe_needs_a_reader() {
+        let path = place("pipe");
+        let folder = path.parent().expect("its folder");
+        fs::create_dir_all(folder).expect("a folder");
+        let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).expect("no zero");
+        // SAFETY: the pointer is valid for the call.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        let error = Trail::open(Target::File(path.clone())).expect_err("nobody reads it");
+        assert!(error.contains("a pipe that has no reader"), "{error}");
+        let mut reader = File::options().read(true).write(true).open(&path).expect("both ends");
+        let trail = Trail::open(Target::File(path.clone())).expect("it has a reader");
+        trail.record("one".into());
+        trail.flush();
+        let mut read = [0; 4];
+        io::Read::read_exact(&mut reader, &mut read).expect("a line");
+        assert_eq!(&read, b"one\n");
+        drop(fs::remove_dir_all(folder.parent().expect("its own")));
     }
 
     #[test]

@@ -254,7 +254,7 @@ fn build(mut values: Values) -> Result<Config, ConfigError> {
     let gates = gates::read(&mut values)?;
     let logs = logs::read(&values)?;
     let auth = auth::read(&mut values)?;
-    let audit = audit::read(&mut values);
+    let audit = audit::read(&mut values)?;
     let optional = |flag: &str| match values.get(flag) {
         "" => Ok(Vec::new()),
         text => url::listen(flag, text),

@@ -5,7 +5,8 @@ use super::rotation::Rotating;
 use super::{Level, Options, Output};
 use std::fs::{DirBuilder, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// One open place.
@@ -46,12 +47,33 @@ pub(super) const MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 
 /// Opens a file so that another process may truncate it, in a folder that is made if it is missing. An existing file keeps its mode: an
-/// operator who lets others read the log says so there.
+/// operator who lets others read the log says so there. A pipe must have a reader: to wait for one would hold up the start of the member,
+/// or its log.
 pub(crate) fn append(path: &Path) -> io::Result<File> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder)?;
     }
-    File::options().create(true).append(true).mode(MODE).open(path)
+    let opened = File::options().create(true).append(true).mode(MODE).custom_flags(libc::O_NONBLOCK).open(path);
+    let file = opened.map_err(|error| match error.raw_os_error() {
+        Some(libc::ENXIO) => io::Error::other("it is a socket, or a pipe that has no reader"),
+        _ => error,
+    })?;
+    if file.metadata()?.file_type().is_block_device() {
+        return Err(io::Error::other("it is a disk"));
+    }
+    wait_for_writes(&file)?;
+    Ok(file)
+}
+
+/// Has writes to a pipe wait for its reader.
+fn wait_for_writes(file: &File) -> io::Result<()> {
+    // SAFETY: no pointers are passed, and the descriptor is open.
+    let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
+    // SAFETY: as above.
+    if flags < 0 || unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags & !libc::O_NONBLOCK) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 impl Sink {
