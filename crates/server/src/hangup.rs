@@ -20,11 +20,9 @@ impl Hangup {
     }
 
     /// The audit log to open.
-    pub(crate) fn set_audit(&self, audit: Option<&Arc<Audit>>) {
-        if let Some(audit) = audit {
-            // As above.
-            let _ = self.audit.set(audit.clone());
-        }
+    pub(crate) fn set_audit(&self, audit: &Arc<Audit>) {
+        // As above.
+        let _ = self.audit.set(audit.clone());
     }
 
     /// Waits a moment for the last lines of the audit log.

@@ -80,7 +80,7 @@ impl Member {
         let clients = listening.clients.iter().filter_map(address).collect();
         let peers = listening.peers.iter().filter_map(peer::Listener::address).collect();
         let options = transport_options(&config);
-        let running = node::start_on(disk, *config, listening.peers, tls)?;
+        let running = node::start_on(disk, *config, listening.peers, tls, None)?;
         let (tell, told) = channel();
         // It is set nowhere else.
         let _ = running.node.retired.set(tell);

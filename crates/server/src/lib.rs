@@ -40,14 +40,15 @@ pub use config::{Asked, Config, ConfigError, Gate, TlsVersion, page, parse, usag
 pub use local::{page as local_page, run_local};
 pub use node::{Node, Running, StartError};
 
+use audit::Audit;
 use disk::data_dir::DataDirError;
 use hangup::Hangup;
 use listening::Listening;
 use serving::Serving;
 use std::io::IsTerminal;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, OnceLock};
 use system::End;
 use system::socket_file::SocketFile;
 use telemetry::logging::{self, Value};
@@ -143,27 +144,42 @@ fn arch() -> &'static str {
     }
 }
 
-/// Waits for signals on a thread of its own. Before the member is ready one that ends it just ends the process: nothing was promised
-/// yet. SIGHUP ends a member that was started in a terminal, since the terminal is gone then.
+/// How far the start of a member is.
+#[derive(Default)]
+struct Start {
+    ready: AtomicBool,
+    /// Set when clients are served before the member is ready.
+    early: OnceLock<Arc<Node>>,
+}
+
+/// Waits for signals on a thread of its own. Before clients are served one that ends the member just ends the process: nothing was
+/// promised yet. SIGHUP ends a member that was started in a terminal, since the terminal is gone then; but not one whose parent had it
+/// ignore the signal, as nohup does.
 fn wait_for_signal(
     signals: system::Signals,
-    ready: Arc<AtomicBool>,
+    start: Arc<Start>,
     hangup: Arc<Hangup>,
     tell: Sender<End>,
 ) -> std::io::Result<()> {
-    let has_terminal = std::io::stdin().is_terminal();
+    let ends_with_terminal = std::io::stdin().is_terminal() && !system::is_ignored(libc::SIGHUP);
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         let signal = loop {
             match signals.wait() {
-                libc::SIGHUP if !has_terminal => hangup.received(),
+                libc::SIGHUP if !ends_with_terminal => hangup.received(),
                 signal => break signal,
             }
         };
-        if !ready.load(Ordering::SeqCst) {
+        if !start.ready.load(Ordering::SeqCst) {
             logging::info("received signal before the member was ready", &[("signal", i64::from(signal).into())]);
-            hangup.flush();
-            logging::flush();
-            signals.reraise(signal);
+            match start.early.get() {
+                // The main thread waits for the member to be published; it closes what is open.
+                Some(node) => node.stopping.store(true, Ordering::Relaxed),
+                None => {
+                    hangup.flush();
+                    logging::flush();
+                    signals.reraise(signal);
+                }
+            }
         }
         // Received by the main thread, which waits for nothing else.
         let _ = tell.send(End::Signal(signals, signal));
@@ -193,10 +209,10 @@ fn publish(node: &Arc<Node>, early: impl FnOnce() -> std::io::Result<()>) -> std
 }
 
 fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::error::Error>> {
-    let ready = Arc::new(AtomicBool::new(false));
+    let start = Arc::<Start>::default();
     let (tell, told) = channel();
     let hangup = Arc::new(Hangup::default());
-    wait_for_signal(signals, ready.clone(), hangup.clone(), tell.clone())?;
+    wait_for_signal(signals, start.clone(), hangup.clone(), tell.clone())?;
     announce::sources(&config);
     let is_initialized =
         disk::data_dir::has_member(&disk::OsDisk::default(), &config.data_dir, config.wal_dir.as_deref());
@@ -226,13 +242,22 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
     let mut listening = Listening::bind(&config, &tls)?;
     let socket_files = listening.take_files();
     let urls = config.listen_client.iter().map(|listen| listen.url.clone()).collect::<Vec<_>>().join(",");
-    let running = node::start(config, listening.peers, tls)?;
-    hangup.set_audit(running.node.audit.as_ref());
+    // A start can take long, and the file may be moved away meanwhile.
+    let audit = config.audit.as_ref().map(Audit::open).transpose()?.map(Arc::new);
+    if let Some(audit) = &audit {
+        hangup.set_audit(audit);
+    }
+    let running = node::start(config, listening.peers, tls, audit)?;
     // It is set nowhere else.
     let _ = running.node.retired.set(tell);
     let mut serving = Serving::start(&running.node, listening.metrics, listening.clients)?;
     announce::serving(&running.node.config, running.node.member_id);
-    if !publish(&running.node, || serving.open(io_priority))? {
+    let open_early = || {
+        // Set once, before the first client.
+        let _ = start.early.set(running.node.clone());
+        serving.open(io_priority)
+    };
+    if !publish(&running.node, open_early)? {
         logging::info("stopped before the member was published", &[]);
         let closed = serving.close();
         running.stop();
@@ -240,13 +265,14 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
         logging::flush();
         return match told.try_recv() {
             Ok(End::Estranged(text)) => Err(text.into()),
+            Ok(End::Signal(signals, signal)) => signals.reraise(signal),
             _ => Ok(()),
         };
     }
     serving.open(io_priority)?;
     listening::announce(&running.node.config);
     logging::info("ready to serve client requests", &[("address", (&urls).into())]);
-    ready.store(true, Ordering::SeqCst);
+    start.ready.store(true, Ordering::SeqCst);
     system::notify::ready();
     let end = told.recv()?;
     system::notify::stopping();

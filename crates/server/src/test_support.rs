@@ -65,7 +65,7 @@ impl Rig {
         let Ok(Asked::Serve(config)) = config::parse(args, []) else { panic!("these are flags") };
         logging::start(&config.logs).expect("standard error");
         let tls = Tls::start(&config).expect("no files");
-        let running = node::start_on(Arc::new(SimDisk::new()), *config, Vec::new(), tls).expect("a member");
+        let running = node::start_on(Arc::new(SimDisk::new()), *config, Vec::new(), tls, None).expect("a member");
         assert!(cluster::publish::publish(&running.node).is_ok(), "nobody stops it");
         let services = Services::new(running.node.clone());
         let own = services.clone();

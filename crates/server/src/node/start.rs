@@ -58,8 +58,6 @@ pub enum StartError {
     Store(#[from] store::OpenError),
     #[error("{0}")]
     Auth(String),
-    #[error("{0}")]
-    Audit(String),
     #[error(transparent)]
     WalDir(etcd_import::Error),
     #[error("cannot start consensus: {0}")]
@@ -141,11 +139,16 @@ impl Running {
 const ADOPT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Starts a member. It serves once its name is published (`cluster::publish`).
-pub(crate) fn start(config: Config, listeners: Vec<Listener>, tls: Tls) -> Result<Running, StartError> {
+pub(crate) fn start(
+    config: Config,
+    listeners: Vec<Listener>,
+    tls: Tls,
+    audit: Option<Arc<Audit>>,
+) -> Result<Running, StartError> {
     etcd_import::check_wal_dir(&config.data_dir, config.wal_dir.as_deref()).map_err(StartError::WalDir)?;
     adopt(&config)?;
     let disk = Arc::new(OsDisk { unsafe_no_sync: config.unsafe_no_fsync });
-    start_on(disk, config, listeners, tls)
+    start_on(disk, config, listeners, tls, audit)
 }
 
 /// Takes over the data of an etcd, if the flag says so, or an earlier start has begun to.
@@ -182,9 +185,9 @@ pub(crate) fn start_on(
     config: Config,
     listeners: Vec<Listener>,
     tls: Tls,
+    audit: Option<Arc<Audit>>,
 ) -> Result<Running, StartError> {
     let auth = Auth::start(&config).map_err(|error| StartError::Auth(error.to_string()))?;
-    let audit = config.audit.as_ref().map(Audit::open).transpose().map_err(StartError::Audit)?.map(Arc::new);
     let server_name = config.srv.as_ref().filter(|_| config.tls_peer.trusted_ca_file.is_none());
     let connector =
         Connector::new(tls.peer.clone(), server_name.map(|srv| srv.domain.as_str())).bound_to(config.local_address());
@@ -338,6 +341,8 @@ pub(crate) fn start_on(
         config,
     });
     node.status.set_applied(opened.applied.index);
+    // The metrics that are served from now on have what is free.
+    node.store.look_at_disk();
     peer_handler::start(&node, listeners, remotes)?;
     let apply = Apply::start(node.clone(), opened.applier)?;
     let core = Arc::new(consensus::new(node.clone(), member, wal, apply));

@@ -103,6 +103,15 @@ pub(crate) fn signal(pid: u32, signal: i32) {
     unsafe { libc::kill(pid as libc::pid_t, signal) };
 }
 
+/// Whether this process ignores a signal, as a parent may have it do.
+pub(crate) fn is_ignored(signal: i32) -> bool {
+    // SAFETY: the action is plain data, and all pointers are valid for the call.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &mut action) == 0 && action.sa_sigaction == libc::SIG_IGN
+    }
+}
+
 /// Why a member ends.
 pub(crate) enum End {
     /// A signal; the process ends by it.
@@ -156,5 +165,20 @@ impl Signals {
             libc::raise(signal);
         }
         std::process::exit(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ignored_signals_are_known() {
+        assert!(!is_ignored(libc::SIGWINCH));
+        // SAFETY: no handler is run, and no other test is about this signal.
+        unsafe { libc::signal(libc::SIGWINCH, libc::SIG_IGN) };
+        assert!(is_ignored(libc::SIGWINCH));
+        // SAFETY: as above.
+        unsafe { libc::signal(libc::SIGWINCH, libc::SIG_DFL) };
     }
 }
