@@ -3,12 +3,15 @@ package process
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"cairn.dev/conformance/harness"
 )
@@ -112,17 +115,89 @@ func TestAudit(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the mode of the audit log: %v %v", info.Mode(), err)
 	}
-	log := server.Log()
 	for _, line := range []string{
 		"added a user", "granted a role to a user", "enabled authentication", "invalid password",
 		"sending database snapshot to client", "successfully sent database snapshot to client",
 	} {
-		if !strings.Contains(log, `"msg":"`+line) {
-			t.Errorf("the log does not say %q", line)
-		}
+		server.AwaitLog(t, `"msg":"`+line)
 	}
+	log := server.Log()
 	if strings.Contains(log, "the-password") || strings.Contains(log, "wrong-password") {
 		t.Error("the log has a password")
+	}
+}
+
+// What a transaction writes is in its record, whatever it reads before, and in
+// whichever branch it is.
+func TestAuditOfTransactions(t *testing.T) {
+	t.Parallel()
+	if harness.Subject() == harness.Etcd {
+		t.Skip("etcd has no audit log")
+	}
+	path := filepath.Join(t.TempDir(), "audit.log")
+	server := harness.Start(t, harness.Subject(), "--audit-log="+path)
+	reads := make([]clientv3.Op, 100)
+	for i := range reads {
+		reads[i] = clientv3.OpGet(fmt.Sprint("harmless", i))
+	}
+	write := append(append([]clientv3.Op{}, reads...), clientv3.OpDelete("victim"))
+	if _, err := server.Client().Txn(t.Context()).Then(reads...).Else(write...).Commit(); err != nil {
+		t.Fatal(err)
+	}
+	keys := fmt.Sprint(records(t, path, 1)[0]["keys"])
+	if keys != "[map[branch:failure key:victim op:delete]]" {
+		t.Errorf("the keys of the record: %s", keys)
+	}
+}
+
+// A token that is not valid has one line in the log, with an audit log as
+// without.
+func TestInvalidTokenIsToldOnce(t *testing.T) {
+	t.Parallel()
+	if harness.Subject() == harness.Etcd {
+		t.Skip("etcd has no audit log")
+	}
+	server := harness.Start(t, harness.Subject(), "--bcrypt-cost=4", "--audit-log="+filepath.Join(t.TempDir(), "audit.log"))
+	server.MustCtl("user", "add", "root:pw")
+	server.MustCtl("user", "grant-role", "root", "root")
+	server.MustCtl("auth", "enable")
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL("/v3/kv/put"), strings.NewReader(`{"key":"YQ=="}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "nonsense.1")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	server.MustCtl("--user=root:pw", "role", "add", "later")
+	server.AwaitLog(t, "created a role")
+	if count := strings.Count(server.Log(), `"msg":"invalid auth token"`); response.StatusCode == http.StatusOK || count != 1 {
+		t.Errorf("status %d, %d lines", response.StatusCode, count)
+	}
+}
+
+// Names that a client chose do not fill the log.
+func TestLongNamesInTheLog(t *testing.T) {
+	t.Parallel()
+	if harness.Subject() == harness.Etcd {
+		t.Skip("etcd writes names of any length")
+	}
+	server := harness.Start(t, harness.Subject(), "--bcrypt-cost=4")
+	name := strings.Repeat("u", 5_000)
+	server.MustCtl("user", "add", "root:pw")
+	server.MustCtl("user", "add", name+":pw")
+	for _, user := range []string{"root", name} {
+		server.MustCtl("user", "grant-role", user, "root")
+	}
+	server.MustCtl("auth", "enable")
+	server.MustCtl("--user="+name+":pw", "role", "add", "reader")
+	server.AwaitLog(t, "created a role")
+	server.Ctl("--user="+name+":wrong", "get", "a")
+	server.AwaitLog(t, `"msg":"invalid password"`)
+	if log := server.Log(); strings.Contains(log, name[:300]) || !strings.Contains(log, `"requested-by":"`+name[:256]+`"`) {
+		t.Error("the log has a long name, or nothing of it")
 	}
 }
 
@@ -174,6 +249,64 @@ func TestAuditThatCannotBeWritten(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("dropped records are not counted: %v", family)
 		}
+	}
+}
+
+// A pipe that nobody reads, and words that are no file, refuse the start.
+func TestAuditLogThatIsNoFile(t *testing.T) {
+	t.Parallel()
+	if harness.Subject() == harness.Etcd {
+		t.Skip("etcd has no audit log")
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for value, said := range map[string]string{pipe: "a pipe that has no reader", "stdout": "it must be a file, or stderr"} {
+		refused := harness.Prepare(t, harness.Subject(), t.TempDir()+"/data", "--audit-log="+value)
+		if err := refused.TryRun(20 * time.Second); err == nil || !strings.Contains(err.Error(), said) {
+			t.Errorf("%s: %v", value, err)
+		}
+	}
+}
+
+// A SIGHUP that comes while the member is still starting opens the audit log
+// anew, too.
+func TestHangupDuringTheStart(t *testing.T) {
+	t.Parallel()
+	if harness.Subject() == harness.Etcd {
+		t.Skip("SIGHUP ends etcd")
+	}
+	dir := t.TempDir()
+	key, audit := filepath.Join(dir, "key"), filepath.Join(dir, "audit.log")
+	// The start waits for someone to write the key.
+	if err := syscall.Mkfifo(key, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server := harness.Prepare(t, harness.Subject(), dir+"/data", "--audit-log="+audit, "--auth-token=jwt,sign-method=HS256,priv-key="+key)
+	seen := server.Launch()
+	// It opens once the member reads.
+	writer, err := os.OpenFile(key, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(audit, audit+".1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(server.Pid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	server.AwaitLog(t, "opened the audit log anew")
+	if _, err := writer.WriteString(strings.Repeat("k", 64)); err != nil {
+		t.Fatal(err)
+	}
+	writer.Close()
+	if err := server.AwaitReady(seen, 30*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	server.MustCtl("put", "a", "1")
+	if found := records(t, audit, 1); len(found) != 1 {
+		t.Errorf("the new audit log: %v", found)
 	}
 }
 

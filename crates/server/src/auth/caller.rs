@@ -25,7 +25,8 @@ impl Caller {
     }
 
     fn new(node: &Node, identity: Identity) -> Caller {
-        Caller(match node.principal(&identity) {
+        // The call itself tells the log of a token that is not valid.
+        Caller(match node.principal_untold(&identity) {
             Ok(principal) => Who::Known(principal),
             Err(Unknown::NotYet) => Who::Later(identity),
             Err(Unknown::Refused(_)) => Who::Refused,
@@ -36,7 +37,7 @@ impl Caller {
     pub(crate) fn user(&self, node: &Node) -> String {
         match &self.0 {
             Who::Known(principal) => principal.author().user,
-            Who::Later(identity) => node.principal(identity).map(|who| who.author().user).unwrap_or_default(),
+            Who::Later(identity) => node.principal_untold(identity).map(|who| who.author().user).unwrap_or_default(),
             Who::Refused => String::new(),
         }
     }

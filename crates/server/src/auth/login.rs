@@ -154,7 +154,7 @@ fn refused_line(text: &str, user: &str, client: Address, error: &str) {
         logging::info(
             text,
             &[
-                ("user-name", user.into()),
+                ("user-name", logging::shortened(user).into()),
                 ("remote-addr", Value::Shown(&client)),
                 ("error", error.into()),
                 ("lines-left-out", left_out.into()),

@@ -8,9 +8,6 @@ use api::etcdserverpb::{AlarmType, InternalRaftRequest};
 use api::{Message, RaftRequest};
 use telemetry::logging::{self, Value};
 
-/// Bytes of a name or key in a line.
-const SHOWN_BYTES_MAX: usize = 256;
-
 /// Writes the line of an entry that was applied, if it has one.
 pub(super) fn tell(node: &Node, index: u64, payload: &[u8]) {
     let kind = RaftRequest::of_entry(payload);
@@ -25,7 +22,7 @@ pub(super) fn tell(node: &Node, index: u64, payload: &[u8]) {
     let Some((text, fields)) = line(request) else { return };
     let mut values: Vec<(&str, Value<'_>)> = fields.iter().map(|(name, value)| (*name, Value::from(value))).collect();
     if !user.is_empty() {
-        values.push(("requested-by", Value::from(&user)));
+        values.push(("requested-by", logging::shortened(&user).into()));
     }
     // The entry was committed before the start: the line may have been written before.
     if index <= node.opening.committed() {
@@ -103,7 +100,7 @@ fn line(request: InternalRaftRequest) -> Option<(&'static str, Fields)> {
 
 /// As much of it as a line may have.
 fn shown(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_BYTES_MAX)]).into_owned()
+    logging::shortened(&String::from_utf8_lossy(bytes)).to_string()
 }
 
 #[cfg(test)]

@@ -86,6 +86,14 @@ pub fn quote(text: &mut String, value: &str) {
     text.push('"');
 }
 
+/// The beginning of a name or key that a client chose, as much of it as a line may have.
+pub fn shortened(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(SHOWN_BYTES_MAX)).unwrap_or(text)
+}
+
+/// Bytes of a name or key in a line.
+const SHOWN_BYTES_MAX: usize = 256;
+
 /// UTC in the form `2026-08-20T12:00:00.123456Z`.
 pub fn timestamp(now: SystemTime) -> String {
     let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -108,6 +116,14 @@ pub fn timestamp(now: SystemTime) -> String {
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    #[test]
+    fn long_names_are_cut_off() {
+        assert_eq!(shortened("ann"), "ann");
+        assert_eq!(shortened(&"a".repeat(30_000)).len(), 256);
+        // No character is cut in two.
+        assert_eq!(shortened(&format!("a{}", "\u{e9}".repeat(200))).len(), 255);
+    }
 
     #[test]
     fn json_lines() {

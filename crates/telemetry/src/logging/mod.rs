@@ -11,7 +11,7 @@ mod pace;
 mod rotation;
 mod size;
 
-pub use line::{quote, timestamp};
+pub use line::{quote, shortened, timestamp};
 pub use options::{Options, Output, Rotation};
 pub use pace::Pace;
 pub use size::size;
