@@ -1,10 +1,14 @@
 package cluster
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -70,13 +74,42 @@ func writeAndRest(t *testing.T, cluster *Cluster, member *harness.Server) {
 		cluster.MustCtl("put", "a", "value")
 		cluster.AwaitLevel()
 		before := syncs(t, member)
-		for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-			if syncs(t, member) != before {
-				return
-			}
+		if awaits(func() bool { return syncs(t, member) != before }) {
+			return
 		}
 	}
 	t.Fatal("the commit index is not written")
+}
+
+// awaits is whether something becomes so within three seconds.
+func awaits(isSo func() bool) bool {
+	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if isSo() {
+			return true
+		}
+	}
+	return false
+}
+
+// post makes a call by JSON.
+func post(t *testing.T, url, body, token string) (answer map[string]any) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		request.Header.Set("Authorization", token)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		t.Fatal(err)
+	}
+	return answer
 }
 
 // A new member that waits for the others of its cluster answers probes, on the
@@ -127,6 +160,9 @@ func TestRestartedAlone(t *testing.T) {
 		t.Errorf("status %q", got)
 	}
 	alone.MustCtl("snapshot", "save", t.TempDir()+"/snapshot")
+	if got := alone.MustCtl("member", "list", "--consistency=s"); strings.Count(got, "\n") != 3 {
+		t.Errorf("members %q", got)
+	}
 	for _, args := range [][]string{{"put", "b", "1"}, {"member", "list"}, {"lease", "grant", "9"}} {
 		result := alone.Ctl(append([]string{"--command-timeout=3s"}, args...)...)
 		if result.Code == 0 || !strings.Contains(result.Stdout+result.Stderr, "etcdserver: no leader") {
@@ -137,6 +173,15 @@ func TestRestartedAlone(t *testing.T) {
 	if strings.Contains(log, "ready to serve client requests") || !strings.Contains(log, "no quorum yet") {
 		t.Errorf("the log of a member that waits:\n%s", log)
 	}
+	// It has answered clients: it closes as a member that is ready does.
+	alone.Signal(syscall.SIGTERM)
+	if _, err := alone.Wait(patience); err != nil {
+		t.Fatal(err)
+	}
+	if log := alone.Log()[seen:]; !strings.Contains(log, "stopped before the member was published") {
+		t.Errorf("the end:\n%s", log)
+	}
+	seen = alone.Launch()
 	cluster.Members[0].Launch()
 	if err := alone.AwaitReady(seen, patience); err != nil {
 		t.Fatal(err)
@@ -150,17 +195,37 @@ func TestRestartedAloneWithUsers(t *testing.T) {
 	if harness.Subject() == harness.Etcd {
 		t.Skip("etcd takes no clients before there is a quorum")
 	}
-	cluster := start(t, harness.Subject(), 3)
-	cluster.MustCtl("put", "a", "value")
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte(strings.Repeat("k", 64)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cluster := start(t, harness.Subject(), 3, "--auth-token=jwt,sign-method=HS256,priv-key="+key+",ttl=1h")
 	cluster.MustCtl("user", "add", "root:pw")
 	cluster.MustCtl("user", "grant-role", "root", "root")
 	cluster.MustCtl("auth", "enable")
+	alone := cluster.Members[0]
+	login := post(t, alone.URL("/v3/auth/authenticate"), `{"name":"root","password":"pw"}`, "")
+	token, _ := login["token"].(string)
+	// "YQ==" is a. A write makes the member know that what came before is committed.
+	for range 20 {
+		post(t, alone.URL("/v3/kv/put"), `{"key":"YQ==","value":"YQ=="}`, token)
+		before := syncs(t, alone)
+		if awaits(func() bool { return syncs(t, alone) != before }) {
+			break
+		}
+	}
 	for _, member := range cluster.Members {
 		member.Kill()
 	}
-	alone := cluster.Members[0]
 	alone.Launch()
 	probed(t, alone.URL(""))
+	// A token that the member can check alone still says who reads.
+	if got := post(t, alone.URL("/v3/kv/range"), `{"key":"YQ==","serializable":true}`, token); got["count"] != "1" {
+		t.Errorf("a read with a token: %v", got)
+	}
+	if got := post(t, alone.URL("/v3/auth/authenticate"), `{"name":"root","password":"pw"}`, ""); !strings.Contains(fmt.Sprint(got), "etcdserver: no leader") {
+		t.Errorf("a login: %v", got)
+	}
 	for _, args := range [][]string{{"get", "a", "--consistency=s"}, {"endpoint", "status"}} {
 		result := alone.Ctl(args...)
 		// Whether the member knows already that its users are in force is a matter of time.

@@ -55,6 +55,10 @@ func TestRunbookOfLostQuorum(t *testing.T) {
 	}
 	cluster.Members[1].Kill()
 	cluster.Members[2].Kill()
+	// The commands work after a restart, too, once its port is open.
+	left.Kill()
+	left.Launch()
+	page(t, left.URL("/health"))
 	tools := t.TempDir()
 	for name, target := range map[string]string{
 		"cairn": harness.CairnBinary(t), "etcdctl": harness.Tool(t, "etcdctl"), "etcdutl": harness.Tool(t, "etcdutl"),
