@@ -3,10 +3,14 @@ package ctl
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"cairn.dev/conformance/harness"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -139,4 +143,53 @@ func utl(t *testing.T, args ...string) string {
 		t.Fatalf("etcdutl %v: exit %d\n%s%s", args, result.Code, result.Stdout, result.Stderr)
 	}
 	return result.Stdout
+}
+
+// Nothing is left of a snapshot that is interrupted.
+func TestSnapshotInterrupted(t *testing.T) {
+	if harness.Subject() == harness.Etcd {
+		t.Skip("about our tool only")
+	}
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		file := filepath.Join(t.TempDir(), "saved.db")
+		interrupted(t, file, signal, ours(t), "--endpoints="+silent.Addr().String(), "snapshot", "save", file)
+	}
+}
+
+// interrupted sends a tool that makes a file the signal once it has begun, and
+// wants nothing left.
+func interrupted(t *testing.T, file string, signal syscall.Signal, tool string, args ...string) {
+	t.Helper()
+	command := exec.Command(tool, args...)
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var said strings.Builder
+	command.Stderr = &said
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer time.AfterFunc(time.Minute, func() { command.Process.Kill() }).Stop()
+	left := func() []string {
+		found, err := filepath.Glob(file + "*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	for end := time.Now().Add(time.Minute); len(left()) < 1; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			command.Process.Kill()
+			command.Wait()
+			t.Fatalf("it never began: %s", said.String())
+		}
+	}
+	command.Process.Signal(signal)
+	command.Wait()
+	if found := left(); command.ProcessState.ExitCode() != 5 || len(found) > 0 || !strings.Contains(said.String(), "interrupted") {
+		t.Errorf("%v: exit %d, left %v\n%s", signal, command.ProcessState.ExitCode(), found, said.String())
+	}
 }

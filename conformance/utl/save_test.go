@@ -7,7 +7,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"cairn.dev/conformance/harness"
 )
@@ -186,5 +188,65 @@ func TestSaveRefuses(t *testing.T) {
 		if left, _ := filepath.Glob(file + "*"); len(left) > 0 {
 			t.Errorf("%s: left behind: %v", name, left)
 		}
+	}
+}
+
+// Nothing is left of what is interrupted: it holds the values.
+func TestSaveInterrupted(t *testing.T) {
+	if harness.Subject() == harness.Etcd {
+		t.Skip("about Cairn only")
+	}
+	server := harness.Start(t, harness.Cairn)
+	something(server)
+	server.Stop()
+	logs, err := filepath.Glob(filepath.Join(server.DataDir, "member", "wal", "*.wal"))
+	if err != nil || len(logs) == 0 {
+		t.Fatal(err, logs)
+	}
+	// Opening a pipe without a writer waits for one.
+	for _, log := range logs {
+		if err := os.Remove(log); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Mkfifo(log, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		file := filepath.Join(t.TempDir(), "saved.db")
+		interrupted(t, file, signal, ours(t), "snapshot", "save", file, "--data-dir", server.DataDir)
+	}
+}
+
+// interrupted sends a tool that makes a file the signal once it has begun, and
+// wants nothing left.
+func interrupted(t *testing.T, file string, signal syscall.Signal, tool string, args ...string) {
+	t.Helper()
+	command := exec.Command(tool, args...)
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var said strings.Builder
+	command.Stderr = &said
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer time.AfterFunc(time.Minute, func() { command.Process.Kill() }).Stop()
+	left := func() []string {
+		found, err := filepath.Glob(file + "*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	for end := time.Now().Add(time.Minute); len(left()) < 2; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			command.Process.Kill()
+			command.Wait()
+			t.Fatalf("it never began: %s", said.String())
+		}
+	}
+	command.Process.Signal(signal)
+	command.Wait()
+	if found := left(); command.ProcessState.ExitCode() != 5 || len(found) > 0 || !strings.Contains(said.String(), "interrupted") {
+		t.Errorf("%v: exit %d, left %v\n%s", signal, command.ProcessState.ExitCode(), found, said.String())
 	}
 }

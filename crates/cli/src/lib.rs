@@ -16,6 +16,7 @@ mod pages;
 mod print;
 mod progress;
 mod raw;
+mod signals;
 mod suggest;
 mod takeover;
 mod terminal;

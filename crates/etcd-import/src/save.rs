@@ -8,7 +8,7 @@ use api::etcdserverpb::Metadata;
 use api::raftpb::{self, ConfChange, Entry, EntryType};
 use disk::data_dir::{self, DataDirError};
 use disk::{Disk, File, Mode, OsDisk};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use store::{Applier, Response, Sink};
 
@@ -32,8 +32,8 @@ pub struct Saved {
     pub bytes: u64,
 }
 
-/// Gives `write` the database of a stopped member piece by piece. Nothing in its directory is changed; `scratch`, a directory that is not
-/// there yet, takes what must be written meanwhile, and is removed again.
+/// Gives `write` the database of a stopped member piece by piece. Nothing in its directory is changed; `scratch`, an empty directory, takes
+/// what must be written meanwhile. It holds values, and is the caller's to remove.
 ///
 /// # Errors
 /// If the member runs, must not start again, or its data is damaged; or what `write` says.
@@ -53,9 +53,8 @@ pub fn save(
     data_dir::check_lost_log(&disk, data_dir, false)?;
     let store_dir = member.join("store");
     check_whole(&disk, &store_dir)?;
-    let scratch = Scratch::create(scratch)?;
     let options = store::Options { learners_max: usize::MAX, ..store::Options::default() };
-    let mut opened = store::open(Arc::new(Overlay::new(&scratch.0)), &store_dir, options)
+    let mut opened = store::open(Arc::new(Overlay::new(scratch)), &store_dir, options)
         .map_err(|error| Error::Refused(format!("cannot open the store: {error}")))?;
     let tail = log::read_tail(&wal_dir, opened.applied.index)?;
     check_reaches(&tail, &wal_dir, opened.applied.index)?;
@@ -147,23 +146,5 @@ fn lock(path: &Path) -> Result<Arc<dyn File>, Error> {
             Err(DataDirError::Locked { path: path.into() }.into())
         }
         Err(error) => Err(Error::io("lock", path)(error)),
-    }
-}
-
-/// A directory that goes again.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn create(path: &Path) -> Result<Scratch, Error> {
-        use std::os::unix::fs::DirBuilderExt as _;
-        // The values in it are not for everybody.
-        std::fs::DirBuilder::new().mode(0o700).create(path).map_err(Error::io("create", path))?;
-        Ok(Scratch(path.into()))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -3,10 +3,10 @@
 use crate::command::Context;
 use crate::failure::{Failure, Outcome, code};
 use crate::progress::Bar;
+use crate::signals::Signals;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How often a waiting thread looks.
 const STEP: Duration = Duration::from_millis(100);
@@ -26,27 +26,6 @@ impl Progress {
 
     fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// Ctrl-C, SIGTERM and the end of the terminal, held back while this lives.
-pub(super) struct Signals([Signal; 3]);
-
-impl Signals {
-    /// Must be called within the runtime.
-    pub(super) fn new() -> Outcome<Signals> {
-        let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
-        let [interrupt, terminate, hangup] = kinds.map(signal);
-        Ok(Signals([interrupt?, terminate?, hangup?]))
-    }
-
-    async fn any(&mut self) {
-        let [interrupt, terminate, hangup] = &mut self.0;
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
-        }
     }
 }
 

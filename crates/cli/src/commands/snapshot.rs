@@ -6,14 +6,15 @@ use crate::globals;
 use crate::print::{self, go};
 use crate::progress::Bar;
 use crate::raw;
+use crate::signals::Signals;
 use api::Message;
 use api::etcdserverpb::SnapshotResponse;
 use sha2::{Digest, Sha256};
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::Write;
+use std::fs::{File, Metadata};
+use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -43,11 +44,16 @@ fn save(context: &Context) -> Outcome {
 
 fn fetch(context: &Context, client: &client::Client, file: &str) -> Outcome {
     let target = PathBuf::from(OsString::from_vec(raw::bytes(file).to_vec()));
+    // A file that is not whole is removed before a signal ends the command.
+    let mut signals = {
+        let _guard = context.enter();
+        Signals::new()?
+    };
     let mut part = Part::create(&target)?;
     let mut bar = Bar::new();
     // It takes as long as it takes, unless that was said.
     let patience = context.parsed.is_given("command-timeout").then(|| context.patience());
-    let (version, size) = context.wait(within(patience, async {
+    let copied = within(patience, async {
         let mut snapshot = client.snapshot().await?;
         let (mut version, mut size) = (String::new(), 0_u64);
         let mut tail = Tail::default();
@@ -64,7 +70,13 @@ fn fetch(context: &Context, client: &client::Client, file: &str) -> Outcome {
             bar.draw(size, total, &go::bytes(total));
         }
         tail.check(size).map(|()| (version, size))
-    }))?;
+    });
+    let (version, size) = context.wait(async {
+        tokio::select! {
+            outcome = copied => outcome,
+            () = signals.any() => Err(Failure::new(code::INTERRUPTED, "snapshot interrupted")),
+        }
+    })?;
     part.finish()?;
     bar.end(&format!("{} saved", go::bytes(size)));
     print::out(&[b"Snapshot saved at ", &raw::bytes(file)[..], b"\n"].concat())?;
@@ -103,9 +115,25 @@ impl Part {
                 format!("could not open {} (open {}: {})", path.display(), path.display(), print::go::io(&error)),
             )
         };
-        // Only the owner may read it: it may hold secrets.
-        let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&path).map_err(named)?;
+        // Only the owner may read it: it may hold secrets. What an earlier attempt left, or somebody else put there, may be open to others,
+        // or lead to another file.
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(named(error)),
+            _ => {}
+        }
+        let file = File::options().write(true).create_new(true).mode(0o600).open(&path).map_err(named)?;
         Ok(Part { file, path, target: target.into(), is_finished: false })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether its name still leads to it: another command may save to the same file.
+    fn has_its_name(&self) -> bool {
+        let same = |one: &Metadata, other: &Metadata| (one.dev(), one.ino()) == (other.dev(), other.ino());
+        let named = std::fs::symlink_metadata(&self.path);
+        named.is_ok_and(|named| self.file.metadata().is_ok_and(|own| same(&named, &own)))
     }
 
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Outcome {
@@ -119,6 +147,9 @@ impl Part {
         let (path, target) = (self.path.display(), self.target.display());
         let failed = |what: String, why: String| Failure::new(code::INTERRUPTED, format!("could not {what}: {why})"));
         self.file.sync_all().map_err(|error| failed(format!("fsync snapshot (fsync {path}"), go::io(&error)))?;
+        if !self.has_its_name() {
+            return Err(failed(format!("rename {path} to {target} (rename {path} {target}"), "it was replaced".into()));
+        }
         std::fs::rename(&self.path, &self.target).map_err(|error| {
             // Go looks for directories before it renames.
             let why = if self.target.is_dir() { "file exists".into() } else { go::io(&error) };
@@ -134,7 +165,7 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        if !self.is_finished {
+        if !self.is_finished && self.has_its_name() {
             // The file is useless; if it cannot be removed, its name says that it is not whole.
             let _ = std::fs::remove_file(&self.path);
         }
@@ -162,5 +193,55 @@ impl Tail {
             return Ok(());
         }
         Err(Failure::new(code::ERROR, format!("sha256 checksum not found [bytes: {size}]")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// A directory of this test.
+    fn dir(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("cairn-part-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).expect("room");
+        dir
+    }
+
+    #[test]
+    fn a_file_that_was_put_there_is_not_taken_over() {
+        let dir = dir("taken");
+        let (target, other) = (dir.join("file"), dir.join("other"));
+        std::fs::write(&other, "other").expect("room");
+        std::os::unix::fs::symlink(&other, dir.join("file.part")).expect("room");
+        for content in ["first", "second"] {
+            let mut part = Part::create(&target).expect("room");
+            part.write(content.as_bytes()).expect("room");
+            part.finish().expect("a whole file");
+            assert_eq!(std::fs::read_to_string(&target).ok().as_deref(), Some(content));
+            let found = std::fs::symlink_metadata(&target).expect("it is there");
+            assert!(found.is_file() && found.permissions().mode() & 0o777 == 0o600, "{found:?}");
+            std::fs::write(dir.join("file.part"), "left").expect("room");
+            let open = std::fs::Permissions::from_mode(0o666);
+            std::fs::set_permissions(dir.join("file.part"), open).expect("ours");
+        }
+        assert_eq!(std::fs::read_to_string(&other).ok().as_deref(), Some("other"));
+        std::fs::remove_dir_all(&dir).expect("ours");
+    }
+
+    #[test]
+    fn what_another_writes_gets_no_whole_name() {
+        let dir = dir("two");
+        let target = dir.join("file");
+        let (mut one, mut other) = (Part::create(&target).expect("room"), Part::create(&target).expect("room"));
+        one.write(b"whole").expect("room");
+        assert!(one.finish().is_err_and(|failure| failure.text.ends_with("it was replaced)")));
+        drop(one);
+        assert!(!target.exists());
+        other.write(b"whole").expect("room");
+        other.finish().expect("its file is still there");
+        assert_eq!(std::fs::read(&target).ok().as_deref(), Some(&b"whole"[..]));
+        std::fs::remove_dir_all(&dir).expect("ours");
     }
 }

@@ -8,8 +8,11 @@ use crate::print::fields::Lines;
 use crate::print::json::Object;
 use crate::print::{self, Format, go, table};
 use crate::raw;
+use crate::signals::Signals;
 use etcd_import::Restore;
 use sha2::{Digest, Sha256};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
 
 pub(crate) const COMMAND: Command = group(
     "snapshot",
@@ -87,21 +90,36 @@ fn save(context: &Context) -> Outcome {
     let data_dir = super::data_dir(parsed)?;
     let wal_dir = Some(parsed.text("wal-dir")).filter(|dir| !dir.is_empty()).map(raw::path);
     let target = raw::path(file);
+    // What is left behind holds values: a signal has to wait until it is removed.
+    let mut signals = {
+        let _guard = context.enter();
+        Signals::new()?
+    };
     let mut part = Part::create(&target)?;
     let mut scratch = target.into_os_string();
     scratch.push(format!(".scratch-{}", std::process::id()));
-    let (mut hash, mut failed) = (Sha256::new(), None);
-    let saved = etcd_import::save(&data_dir, wal_dir.as_deref(), scratch.as_ref(), &mut |piece| {
-        hash.update(piece);
-        part.write(piece).map_err(|failure| {
-            failed = Some(failure.clone());
-            etcd_import::Error::Refused(failure.text)
-        })
+    let scratch = Scratch::create(scratch.into())?;
+    let (part_path, scratch_path) = (part.path().to_owned(), scratch.0.clone());
+    let saved = signals.unless(context, "snapshot interrupted", move || {
+        let (mut hash, mut failed) = (Sha256::new(), None);
+        let saved = etcd_import::save(&data_dir, wal_dir.as_deref(), &scratch_path, &mut |piece| {
+            hash.update(piece);
+            part.write(piece).map_err(|failure| {
+                failed = Some(failure.clone());
+                etcd_import::Error::Refused(failure.text)
+            })
+        });
+        let saved = saved.map_err(|error| failed.unwrap_or_else(|| error.into()))?;
+        part.write(&hash.finalize())?;
+        part.finish()?;
+        Ok(saved)
     });
-    let saved = saved.map_err(|error| failed.unwrap_or_else(|| error.into()))?;
-    part.write(&hash.finalize())?;
-    part.finish()?;
-    let etcd_import::Saved { member_id, cluster_id, revision, index, uncommitted, .. } = saved;
+    if saved.is_err() {
+        // The thread that writes it may not have ended: the file must not get its whole name any more.
+        let _ = std::fs::remove_file(part_path);
+    }
+    drop(scratch);
+    let etcd_import::Saved { member_id, cluster_id, revision, index, uncommitted, .. } = saved?;
     let more = match uncommitted {
         0 => String::new(),
         1 => "; 1 entry after it is not known to be committed, and not in the file".into(),
@@ -113,6 +131,30 @@ fn save(context: &Context) -> Outcome {
         api::version::STORAGE
     );
     print::out(&raw::bytes(&text))
+}
+
+/// A directory that goes again.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn create(path: PathBuf) -> Outcome<Scratch> {
+        // The values in it are not for everybody.
+        let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
+        let failed = |error| Failure::new(code::IO, format!("cannot make `{}`: {}", path.display(), go::io(&error)));
+        made.map_err(failed)?;
+        Ok(Scratch(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // A thread that still makes files in it does not find it any more.
+        let mut gone = self.0.clone().into_os_string();
+        gone.push(".gone");
+        let gone = PathBuf::from(gone);
+        let last = if std::fs::rename(&self.0, &gone).is_ok() { &gone } else { &self.0 };
+        let _ = std::fs::remove_dir_all(last);
+    }
 }
 
 fn restore(context: &Context) -> Outcome {

@@ -8,13 +8,14 @@ mod steady;
 
 use super::format::{Grade, bytes, columns, number, time};
 use super::times::{PERCENTILES, Times};
-use super::watched::{self, Signals};
+use super::watched;
 use super::{DATA_DIR, JSON, wants_json};
 use crate::command::{Command, Context, command};
 use crate::failure::{Failure, Outcome, code};
 use crate::flags::{int, switch, text};
 use crate::print;
 use crate::print::json::Object;
+use crate::signals::Signals;
 use mixed::Mixed;
 pub(super) use place::Place;
 use std::time::Duration;
