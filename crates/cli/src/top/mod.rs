@@ -11,9 +11,11 @@ use crate::command::{Command, Context, command};
 use crate::failure::{Failure, Outcome};
 use crate::flags::{duration, switch, text};
 use crate::print::{self, Format};
+use crate::signals::Signals;
 use ask::Members;
 use hot::Hot;
 use screen::Screen;
+use std::io::IsTerminal;
 use std::time::Duration;
 use view::View;
 
@@ -49,13 +51,24 @@ fn run(context: &Context) -> Outcome {
     };
     let interval = parsed.duration("interval").max(INTERVAL_MIN);
     let is_once = parsed.switch("once");
+    let has_screen = !wants_json && !is_once;
+    if has_screen && !std::io::stdout().is_terminal() {
+        let text =
+            "top draws itself in a terminal, and the output is none: --once prints one page, --json a line per look";
+        return Err(Failure::args(text));
+    }
     let mut members = Members::find(context)?;
     let mut hot = (!parsed.switch("no-keys")).then(|| Hot::new(context, parsed.text("separator"))).transpose()?;
     let mut view = View::default();
-    view.take(context.wait(members.look()), &Default::default());
-    let mut screen = (!wants_json && !is_once).then(Screen::open).transpose()?;
+    view.take(context.wait(members.look(context))?, &Default::default());
+    // From here on there is a terminal to put back. What comes while a page is drawn ends the next wait.
+    let mut signals = {
+        let _guard = context.enter();
+        Signals::new()?
+    };
+    let mut screen = has_screen.then(Screen::open).transpose()?;
     loop {
-        let ended = context.wait(async {
+        let ended: Outcome<bool> = context.wait(async {
             let work = async {
                 let pause = tokio::time::sleep(interval);
                 let hottest = match &mut hot {
@@ -63,14 +76,15 @@ fn run(context: &Context) -> Outcome {
                     None => Default::default(),
                 };
                 pause.await;
-                view.take(members.look().await, &hottest);
+                view.take(members.look(context).await?, &hottest);
+                Ok(false)
             };
             tokio::select! {
-                () = work => false,
-                _ = tokio::signal::ctrl_c() => true,
+                outcome = work => outcome,
+                () = signals.any() => Ok(true),
             }
         });
-        if ended {
+        if ended? {
             return Ok(());
         }
         match &mut screen {

@@ -75,7 +75,7 @@ const ROLE_WIDTH: usize = 9;
 pub(super) fn lines(view: &View, width: usize, height: usize) -> Vec<String> {
     let mut out = vec![title(view)];
     if !view.alarms.is_empty() {
-        out.push(format!("ALARMS: {}", view.alarms.join(", ")));
+        out.push(format!("ALARMS: {}", plain(&view.alarms.join(", "))));
     }
     out.push(String::new());
     members(&mut out, view, width, height.saturating_sub(10).max(1));
@@ -246,6 +246,7 @@ mod tests {
     #[test]
     fn an_old_terminal_has_what_matters() {
         let mut view = view(3, 40);
+        view.alarms = vec!["NOSPACE\x1b]0;title\x07".into(), "CORRUPT".into()];
         view.members[2] =
             Row { name: "m2".into(), role: "down", error: Some("refused\x1b[2J".into()), ..Row::default() };
         let page = lines(&view, 80, 24);
@@ -261,6 +262,7 @@ mod tests {
             "8.0ms",
             "123M",
             "refused?[2J",
+            "ALARMS: NOSPACE?]0;title?, CORRUPT",
             "log_sync",
             "250us",
             "100.0 %  \"/registry/0/\"",

@@ -97,8 +97,8 @@ impl View {
         self.alarms = alarms;
         self.hottest = hottest.clone();
         self.members.clear();
-        for (place, answer) in now.iter().enumerate() {
-            let before = self.before.get(place);
+        for answer in &now {
+            let before = self.before.iter().find(|before| before.endpoint == answer.endpoint);
             let seconds = before.map_or(0.0, |before| answer.at.duration_since(before.at).as_secs_f64());
             if seconds > 0.0 {
                 self.seconds = seconds;
