@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rpc::Status;
 use rpc::client::Channel;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
@@ -111,6 +112,16 @@ impl Balancer {
         *self.news.failure.lock() = Some(why.into());
     }
 
+    /// Connects to this member, however early that is for another attempt. Calls that wait for a connection are told.
+    pub(crate) async fn connect(&self, member: &Member) -> Result<(), Status> {
+        member.channel.connect().await?;
+        if member.reached() {
+            self.news.reached();
+            self.news.changed.notify_waiters();
+        }
+        Ok(())
+    }
+
     /// A member that is connected, the next in turn. Waits for as long as there is none.
     pub(crate) async fn pick(&self) -> Arc<Member> {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
@@ -134,7 +145,22 @@ impl Balancer {
     }
 }
 
+impl News {
+    fn reached(&self) {
+        *self.failure.lock() = None;
+        *self.unreached.lock() = None;
+    }
+}
+
 impl Member {
+    /// It is connected: attempts that failed before are forgotten. Tells whether there were any.
+    fn reached(&self) -> bool {
+        let mut dialling = self.dialling.lock();
+        let failures = std::mem::take(&mut dialling.failures);
+        dialling.due = None;
+        failures > 0
+    }
+
     /// Has the connection made, unless there is one, or it is too early for another attempt.
     fn dial(self: &Arc<Self>, now: Instant, news: &Arc<News>) {
         {
@@ -147,15 +173,13 @@ impl Member {
         }
         let attempt = Attempt { member: self.clone(), news: news.clone() };
         tokio::spawn(async move {
-            let connected = attempt.member.channel.connect().await;
-            let mut dialling = attempt.member.dialling.lock();
-            match connected {
+            match attempt.member.channel.connect().await {
                 Ok(()) => {
-                    (dialling.failures, dialling.due) = (0, None);
-                    *attempt.news.failure.lock() = None;
-                    *attempt.news.unreached.lock() = None;
+                    attempt.member.reached();
+                    attempt.news.reached();
                 }
                 Err(status) => {
+                    let mut dialling = attempt.member.dialling.lock();
                     dialling.failures = dialling.failures.saturating_add(1);
                     dialling.due = Some(Instant::now() + backoff::after(dialling.failures));
                     *attempt.news.unreached.lock() = Some(status.message.to_string());
@@ -181,5 +205,56 @@ impl Drop for Attempt {
     fn drop(&mut self) {
         self.member.dialling.lock().is_under_way = false;
         self.news.changed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Client;
+    use api::etcdserverpb::StatusRequest;
+    use bytes::Bytes;
+    use rpc::{Call, HttpResponder, Kind, Method, Reply, Responder, Server, Service, StreamCall, StreamHandler};
+    use std::net::TcpListener;
+
+    /// A member that tells how it is.
+    struct Told;
+
+    impl Service for Told {
+        fn methods(&self) -> &'static [Method] {
+            &[Method { path: "/etcdserverpb.Maintenance/Status", kind: Kind::Unary }]
+        }
+
+        fn unary(&self, _method: usize, _call: Call, responder: Responder) {
+            responder.send(Ok(Reply::Whole(Bytes::new())));
+        }
+
+        fn stream(&self, _method: usize, _call: StreamCall) -> Result<Box<dyn StreamHandler>, Status> {
+            unreachable!("there is no such method")
+        }
+
+        fn http(&self, _request: http::Request<Bytes>, _responder: HttpResponder) {}
+    }
+
+    #[tokio::test]
+    async fn a_member_that_was_asked_by_name_is_there_for_all() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let endpoint: Endpoint = listener.local_addr().expect("an address").to_string().parse().expect("an endpoint");
+        let options = rpc::Options { threads: 1, ..rpc::Options::default() };
+        let _server = Server::start(vec![listener], Arc::new(Told), options).expect("a server");
+        let client = Client::new(Options { endpoints: vec![endpoint.clone()], ..Options::default() }).expect("options");
+        let balancer = &client.inner.balancer;
+        let member = balancer.members()[0].clone();
+        {
+            let mut dialling = member.dialling.lock();
+            dialling.failures = 10;
+            dialling.due = Some(Instant::now() + Duration::from_secs(3600));
+        }
+        let mut picked = std::pin::pin!(balancer.pick());
+        assert!(timeout_at(Instant::now(), &mut picked).await.is_err(), "it is too early for another attempt");
+        client.status(&endpoint, StatusRequest {}).await.expect("it is up");
+        assert_eq!(member.due(), None);
+        assert_eq!(member.dialling.lock().failures, 0);
+        assert!(timeout_at(Instant::now(), &mut picked).await.is_ok(), "told at once, not at the next look");
     }
 }

@@ -183,7 +183,7 @@ pub(crate) async fn to_member<A: Message + Default>(
         let ticket = client.ticket(None).await?;
         // A member that cannot be reached may only be starting.
         let mut failures = 0;
-        while let Err(status) = member.channel.connect().await {
+        while let Err(status) = client.inner.balancer.connect(member).await {
             client.inner.balancer.failed(&status.message);
             failures += 1;
             tokio::time::sleep(backoff::after(failures)).await;
