@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"cairn.dev/conformance/harness"
 )
 
 // usageReport is what `keys usage -w json` prints.
 type usageReport struct {
-	Exact           bool
+	Exact, MovedOn  bool
 	Revision        int64
 	CompactRevision *int64
 	Total           usageLevel
@@ -101,6 +102,31 @@ func TestKeysUsage(t *testing.T) {
 			server.MustCtl("compact", fmt.Sprint(exact.Revision))
 			if after := report(); after.CompactRevision == nil || *after.CompactRevision != exact.Revision || after.Total.HistoryVersionsAtMost != 0 {
 				t.Errorf("after a compaction: %+v", after)
+			}
+			// It goes on where history is compacted beneath it.
+			ended, stopped := make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(stopped)
+				for {
+					select {
+					case <-ended:
+						return
+					default:
+					}
+					if response, err := client.Put(t.Context(), "/else", "x"); err == nil {
+						client.Compact(t.Context(), response.Header.Revision)
+					}
+				}
+			}()
+			moved := report("--pause=300ms")
+			// On a busy machine nothing may have been compacted meanwhile.
+			for end := time.Now().Add(time.Minute); !moved.MovedOn && time.Now().Before(end); {
+				moved = report("--pause=1s")
+			}
+			close(ended)
+			<-stopped
+			if !moved.MovedOn || moved.Total.Keys != 704 || moved.Revision <= exact.Revision {
+				t.Errorf("compacted on the way: %+v", moved)
 			}
 			text := harness.Command{Path: ours(t), Args: []string{"--endpoints=" + server.Endpoint(), "keys", "usage", "--depth=2", "--top=2"}}.Run(t)
 			for _, part := range []string{`705 keys under ""`, `"/r/pods/"`, "(all others)", "(together)", "Written most often", "--exact reads them all"} {

@@ -37,9 +37,11 @@ pub(crate) const COMMAND: Command = group(
         )],
 );
 
-/// Keys in a page without values. A page holds as many keys as that, whatever their length.
+/// Keys in the first page: nothing is known yet of their size.
+const FIRST_KEYS: i64 = 16;
+/// In any page.
 const PAGE_KEYS: i64 = 500;
-/// With values: as many as make about this.
+/// A page has as many keys as make about this.
 const PAGE_BYTES: usize = 1 << 20;
 /// One key of so many has its value read.
 const SAMPLE_STEP: u64 = 100;
@@ -121,12 +123,14 @@ struct Walk<'a> {
     pause: Duration,
     revision: i64,
     moved: bool,
+    /// Keys that were seen.
+    keys: u64,
 }
 
 impl Walk<'_> {
     fn new<'a>(context: &Context, source: &'a Source) -> Walk<'a> {
         let (is_exact, pause) = (context.parsed.switch("exact"), context.parsed.duration("pause"));
-        Walk { client: &source.client, is_exact, pause, revision: 0, moved: false }
+        Walk { client: &source.client, is_exact, pause, revision: 0, moved: false, keys: 0 }
     }
 
     async fn all(mut self, prefix: &Bytes, tally: &mut Tally) -> Outcome<Walked> {
@@ -134,7 +138,7 @@ impl Walk<'_> {
         if from.is_empty() {
             from = Bytes::from_static(b"\0");
         }
-        let mut limit = if self.is_exact { 16 } else { PAGE_KEYS };
+        let mut limit = FIRST_KEYS;
         loop {
             let began = Instant::now();
             let page = self.page(&from, &end, limit).await?;
@@ -145,11 +149,9 @@ impl Walk<'_> {
             }
             if !self.is_exact {
                 self.sample(&page, tally).await?;
-            } else if bytes < PAGE_BYTES / 2 {
-                limit = (limit * 2).min(PAGE_KEYS);
-            } else if bytes > PAGE_BYTES * 2 {
-                limit = (limit / 2).max(1);
             }
+            self.keys += page.kvs.len() as u64;
+            limit = next_limit(limit, page.kvs.len(), bytes);
             let Some(last) = page.kvs.last().filter(|_| page.more) else { break };
             from = [&last.key[..], b"\0"].concat().into();
             // Others come first: no more than half of the time is spent at the member.
@@ -184,8 +186,8 @@ impl Walk<'_> {
 
     /// Reads the values of a few keys of the page.
     async fn sample(&self, page: &RangeResponse, tally: &mut Tally) -> Outcome {
-        for (place, kv) in page.kvs.iter().enumerate() {
-            if !tally.wants_value(&kv.key) && !(place as u64).is_multiple_of(SAMPLE_STEP) {
+        for (place, kv) in (self.keys..).zip(&page.kvs) {
+            if !tally.wants_value(&kv.key) && !place.is_multiple_of(SAMPLE_STEP) {
                 continue;
             }
             let request = RangeRequest { key: kv.key.clone(), serializable: true, ..RangeRequest::default() };
@@ -197,9 +199,19 @@ impl Walk<'_> {
     }
 }
 
+/// How many keys the next page should have, after one that was to have `limit` and has so many keys and bytes: keys of the same size make a
+/// page of the wanted size. More are asked for step by step only, for the next may be larger.
+fn next_limit(limit: i64, keys: usize, bytes: usize) -> i64 {
+    let fitting = keys.saturating_mul(PAGE_BYTES) / bytes.max(1);
+    i64::try_from(fitting).unwrap_or(PAGE_KEYS).clamp(1, limit.saturating_mul(2).min(PAGE_KEYS))
+}
+
 /// A key for people, cut where it is very long.
 fn shown_key(key: &[u8]) -> String {
     const SHOWN_MAX: usize = 96;
     let quoted = go::quote(&key[..key.len().min(SHOWN_MAX)]);
     if key.len() > SHOWN_MAX { format!("{quoted}... ({} bytes)", key.len()) } else { quoted }
 }
+
+#[cfg(test)]
+mod tests;

@@ -119,6 +119,22 @@ fn group(name: &str, group: &Sum) -> String {
 fn text(key: &[u8]) -> String {
     match std::str::from_utf8(key) {
         Ok(text) => text.into(),
-        Err(_) => go::quote(key).trim_matches('"').into(),
+        Err(_) => {
+            let quoted = go::quote(key);
+            // The key may end with an escaped quote, which stays.
+            let inner = quoted.strip_prefix('"').and_then(|quoted| quoted.strip_suffix('"'));
+            inner.unwrap_or(&quoted).into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_shown_whole() {
+        assert_eq!(text(b"\"a\""), "\"a\"");
+        assert_eq!(text(b"\"a\xff\""), "\\\"a\\xff\\\"");
     }
 }
