@@ -130,6 +130,20 @@ func TestRunbook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The lines that it sends people to look for are those that there are.
+	lines, err := os.ReadFile("../../docs/logs.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile("the log for `([^`]+)`|`([^`]+)` in the log").FindAllSubmatch(runbook, -1)
+	if len(named) < 2 {
+		t.Errorf("%d log lines in the runbook", len(named))
+	}
+	for _, match := range named {
+		if line := string(match[1]) + string(match[2]); !strings.Contains(string(lines), line) {
+			t.Errorf("docs/runbook.md names a log line that docs/logs.md lacks: %s", line)
+		}
+	}
 	names := regexp.MustCompile(`(?m)^ *- alert: (\w+)$`).FindAllSubmatch(content, -1)
 	if len(names) == 0 || len(names) != strings.Count(string(runbook), "\n## ") {
 		t.Errorf("%d rules, %d sections", len(names), strings.Count(string(runbook), "\n## "))
