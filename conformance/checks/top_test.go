@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -211,7 +212,7 @@ func TestTopInTerminal(t *testing.T) {
 
 // inTerminal runs the binary in a terminal of its own. It is sent the signal
 // when it has drawn two pages.
-func inTerminal(t *testing.T, columns, lines uint16, signal syscall.Signal, args ...string) (text string, code int) {
+func inTerminal(t *testing.T, columns, lines uint16, sent syscall.Signal, args ...string) (text string, code int) {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -231,6 +232,10 @@ func inTerminal(t *testing.T, columns, lines uint16, signal syscall.Signal, args
 	command := exec.Command(harness.CairnBinary(t), args...)
 	command.Stdin, command.Stdout, command.Stderr = slave, slave, slave
 	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Pdeathsig: syscall.SIGKILL}
+	// One that is ignored here, as under nohup, would be there, too; one that is caught is not.
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, sent)
+	defer signal.Stop(caught)
 	must(command.Start())
 	slave.Close()
 	defer time.AfterFunc(time.Minute, func() { command.Process.Kill() }).Stop()
@@ -244,7 +249,7 @@ func inTerminal(t *testing.T, columns, lines uint16, signal syscall.Signal, args
 		text += string(piece[:count])
 		if !isSent && strings.Count(text, "\x1b[H") >= 2 {
 			isSent = true
-			command.Process.Signal(signal)
+			command.Process.Signal(sent)
 		}
 	}
 	command.Wait()
