@@ -7,17 +7,24 @@
 //! survives as names. Everything else may be lost in any subset of 512-byte sectors and names. After a failed write or sync the
 //! caller must not use the file again.
 //!
+//! Nothing large is to happen to a disk at once, because the syncs of all other files wait for it: [`Reaper`] gives files back in small steps,
+//! and [`WriteBack`] brings what is written to the disk while it is written.
+//!
 //! [`data_dir`] is the layout of a member's data directory, its locks, and the mark that keeps a member from starting.
 
 pub mod data_dir;
 mod mapping;
 mod os;
+mod reaper;
 pub mod sigbus;
 #[cfg(feature = "sim")]
 pub mod sim;
+mod write_back;
 
 pub use mapping::Mapping;
 pub use os::OsDisk;
+pub use reaper::{REAP_STEP_BYTES, ReapError, Reaped, Reaper, Users, Waiting};
+pub use write_back::{WriteBack, write_behind};
 
 use std::io;
 use std::path::Path;
@@ -66,10 +73,15 @@ pub trait File: Send + Sync {
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
     /// Makes contents and length durable (`fdatasync`).
     fn sync_data(&self) -> io::Result<()>;
+    /// Starts to write the pages of a range to the disk, or also waits until they are there. This makes nothing durable: it only leaves less to
+    /// do to the next [`File::sync_data`]. An error is as bad as one of a sync, and may be told only once.
+    fn write_back(&self, offset: u64, len: u64, waits: bool) -> io::Result<()>;
     /// Reserves space for `len` bytes and makes the file at least that long; new bytes read as zeros.
     fn allocate(&self, len: u64) -> io::Result<()>;
     /// Sets the length. Never below a length that a live mapping's reader still uses.
     fn truncate(&self, len: u64) -> io::Result<()>;
+    /// Whether the file has other names, so that its bytes belong to somebody else too.
+    fn is_shared(&self) -> io::Result<bool>;
     /// Maps the first `len` bytes (at most the file's length) for reading. Later writes through `write_at` show in it.
     fn map(&self, len: u64) -> io::Result<Mapping>;
     /// Takes the advisory lock of the file, without waiting; `WouldBlock` when another process has it. Held until closed.

@@ -24,7 +24,6 @@ use names::{Directory, Inode, Node};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The recording disk. Clones share it. It has the directories `/` and the current one; all others need
@@ -93,6 +92,23 @@ impl SimDisk {
         self.state().faults.fail_sync_after(syncs, libc::ENOSPC);
     }
 
+    /// Fails one write-back with EIO after `write_backs` more have succeeded. What it should have sent is not made durable by a later sync,
+    /// which knows of no error.
+    pub fn fail_write_back_after(&self, write_backs: u64) {
+        self.state().faults.fail_write_back_after(write_backs);
+    }
+
+    /// Makes every attempt to cut or remove a file fail with this error of the operating system. `None` ends that.
+    pub fn fail_shrinking(&self, code: Option<i32>) {
+        self.state().faults.shrink_error = code;
+    }
+
+    /// From now on it panics when a file is cut that is mapped beyond its new end: a reader of it would end the process. Disks after a power
+    /// cut do the same. Mappings that were made before are those of an earlier process, and do not count.
+    pub fn guard_mappings(&self) {
+        self.state().faults.guard += 1;
+    }
+
     /// Limits the sum of the lengths of all files; what would go beyond fails with ENOSPC. `None` lifts the limit.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.state().faults.capacity_bytes = bytes;
@@ -108,7 +124,9 @@ impl SimDisk {
         for root in [Path::new("/"), Path::new("")] {
             survivors.directory(&state, root);
         }
-        SimDisk::of(survivors.directories)
+        let after = SimDisk::of(survivors.directories);
+        after.state().faults.guard = state.faults.guard;
+        after
     }
 
     /// The bytes of a file.
@@ -129,7 +147,7 @@ impl SimDisk {
         let mut contents = Contents::new()?;
         contents.write(bytes, 0)?;
         contents.sync();
-        let inode = Inode { contents: Mutex::new(contents), locked: AtomicBool::new(false) };
+        let inode = Inode::new(contents);
         state.directory(&dir)?.link(name, Node::File(Arc::new(inode)));
         for dir in dir.ancestors() {
             state.directory(dir)?.sync();
@@ -216,7 +234,7 @@ impl Survivors {
         }
         let after = lock(&old.contents).after_cut(&self.odds, &mut self.random);
         let contents = after.unwrap_or_else(|error| panic!("no memory for a simulated file: {error}"));
-        let inode = Arc::new(Inode { contents: Mutex::new(contents), locked: AtomicBool::new(false) });
+        let inode = Arc::new(Inode::new(contents));
         self.inodes.insert(address, inode.clone());
         inode
     }
@@ -235,7 +253,7 @@ impl Disk for SimDisk {
         if directory.names.contains_key(name) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        let inode = Arc::new(Inode { contents: Mutex::new(Contents::new()?), locked: AtomicBool::new(false) });
+        let inode = Arc::new(Inode::new(Contents::new()?));
         directory.link(name, Node::File(inode.clone()));
         power.finish()?;
         Ok(Arc::new(SimFile::new(self.clone(), inode, mode)))
@@ -261,6 +279,7 @@ impl Disk for SimDisk {
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         let mut state = self.state();
+        state.faults.check_shrink()?;
         let power = state.faults.begin()?;
         state.file(path)?;
         let (dir, name) = split(path)?;

@@ -11,6 +11,11 @@ pub(super) struct Faults {
     pub(super) capacity_bytes: Option<u64>,
     writes_until_error: Option<u64>,
     syncs_until_error: Option<u64>,
+    write_backs_until_error: Option<u64>,
+    /// Counts the processes whose mappings are guarded; 0 if none is.
+    pub(super) guard: u64,
+    /// What cutting or removing a file says, if it fails.
+    pub(super) shrink_error: Option<i32>,
     /// What a failing sync says.
     sync_error: i32,
 }
@@ -47,6 +52,19 @@ impl Faults {
     pub(super) fn fail_sync_after(&mut self, syncs: u64, code: i32) {
         self.syncs_until_error = Some(syncs);
         self.sync_error = code;
+    }
+
+    pub(super) fn fail_write_back_after(&mut self, write_backs: u64) {
+        self.write_backs_until_error = Some(write_backs);
+    }
+
+    pub(super) fn write_back_fails(&mut self) -> bool {
+        falls_due(&mut self.write_backs_until_error)
+    }
+
+    /// Fails when no file can be made shorter or removed.
+    pub(super) fn check_shrink(&self) -> io::Result<()> {
+        self.shrink_error.map_or(Ok(()), |code| Err(os_error(code)))
     }
 
     pub(super) fn write_fails(&mut self) -> bool {

@@ -72,6 +72,17 @@ impl File for SimFile {
         power.finish()
     }
 
+    fn write_back(&self, _offset: u64, _len: u64, _waits: bool) -> io::Result<()> {
+        let mut state = self.disk.state();
+        let power = state.faults.begin()?;
+        if state.faults.write_back_fails() {
+            // Told once: a later sync succeeds without these pages.
+            lock(&self.inode.contents).fail_sync();
+            return Err(os_error(libc::EIO));
+        }
+        power.finish()
+    }
+
     fn allocate(&self, len: u64) -> io::Result<()> {
         if self.len()? >= len {
             self.check_writable()?;
@@ -81,18 +92,32 @@ impl File for SimFile {
     }
 
     fn truncate(&self, len: u64) -> io::Result<()> {
+        let state = self.disk.state();
+        let guard = state.faults.guard;
+        let is_used = guard > 0 && self.inode.mapped_bytes(guard) > len;
+        state.faults.check_shrink()?;
+        drop(state);
+        assert!(!is_used, "a file is cut to {len} bytes while more of it are mapped");
         self.set_length(len)
     }
 
+    fn is_shared(&self) -> io::Result<bool> {
+        Ok(false)
+    }
+
     fn map(&self, len: u64) -> io::Result<Mapping> {
-        self.disk.state().faults.check_power()?;
+        let state = self.disk.state();
+        state.faults.check_power()?;
+        let guard = state.faults.guard;
+        drop(state);
         let contents = lock(&self.inode.contents);
         if len > contents.length() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let memory = contents.memory();
+        let start = memory.start();
         // SAFETY: the memory never moves and lives as long as its owner.
-        Ok(unsafe { Mapping::new(memory.start(), len as usize, memory) })
+        Ok(unsafe { Mapping::new(start, len as usize, self.inode.map(memory, len, guard)) })
     }
 
     fn lock(&self) -> io::Result<()> {

@@ -1,15 +1,49 @@
 //! The names in a directory, and which changes of them are not durable yet.
 
 use super::contents::{Contents, Odds};
+use super::lock;
+use super::memory::Memory;
 use super::random::Random;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 /// A file, whatever its names.
 pub(super) struct Inode {
     pub(super) contents: Mutex<Contents>,
     pub(super) locked: AtomicBool,
+    /// Mappings, some of which may be gone.
+    mapped: Mutex<Vec<Weak<Region>>>,
+}
+
+/// A mapping of the first `bytes` of a file.
+pub(super) struct Region {
+    _memory: Arc<Memory>,
+    bytes: u64,
+    /// The guard under which it was made.
+    guard: u64,
+}
+
+impl Inode {
+    pub(super) fn new(contents: Contents) -> Inode {
+        Inode { contents: Mutex::new(contents), locked: AtomicBool::new(false), mapped: Mutex::default() }
+    }
+
+    /// Notes a mapping, which lasts as long as what is returned.
+    pub(super) fn map(&self, memory: Arc<Memory>, bytes: u64, guard: u64) -> Arc<Region> {
+        let region = Arc::new(Region { _memory: memory, bytes, guard });
+        let mut mapped = lock(&self.mapped);
+        mapped.retain(|region| region.strong_count() > 0);
+        mapped.push(Arc::downgrade(&region));
+        region
+    }
+
+    /// Bytes that a reader of the process under this guard may still look at.
+    pub(super) fn mapped_bytes(&self, guard: u64) -> u64 {
+        let mapped = lock(&self.mapped);
+        let regions = mapped.iter().filter_map(Weak::upgrade).filter(|region| region.guard == guard);
+        regions.map(|region| region.bytes).max().unwrap_or(0)
+    }
 }
 
 #[derive(Clone)]

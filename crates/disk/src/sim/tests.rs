@@ -151,3 +151,14 @@ fn a_lock_is_held_until_the_file_is_closed() {
     drop(file);
     other.lock().unwrap();
 }
+
+#[test]
+fn a_failed_write_back_is_told_once_and_its_pages_are_lost() {
+    let (disk, file) = disk_with_file("/f", &[1; 16]);
+    file.write_at(&[2; 16], 0).unwrap();
+    disk.fail_write_back_after(0);
+    assert!(file.write_back(0, 16, false).is_err());
+    file.sync_data().unwrap();
+    let lost = (0..SEEDS).any(|seed| disk.after_cut(seed).contents(Path::new("/f")).unwrap() == [1; 16]);
+    assert!(lost, "the sync after it made the pages durable");
+}
