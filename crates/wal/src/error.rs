@@ -85,6 +85,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// True when the disk is full.
+    pub(crate) fn is_out_of_space(&self) -> bool {
+        matches!(self, Error::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull)
+    }
+
     /// For `map_err` around an operation on `path`.
     pub(crate) fn io(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
         let path = path.to_path_buf();

@@ -7,7 +7,7 @@ use crate::terms::Terms;
 use crate::{EntryRef, Error, Options, Spare};
 use api::{raftpb, walpb};
 use bytes::Bytes;
-use disk::{Disk, File};
+use disk::{Disk, File, Reaper};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -139,6 +139,11 @@ impl Wal {
     /// The handle for preparing the next segment on another thread.
     pub fn spare(&self) -> Spare {
         self.spare.clone()
+    }
+
+    /// What gives back the files that [`Wal::release`] and opening the log have put aside: to be stepped by another thread.
+    pub fn reaper(&self) -> Arc<Reaper> {
+        self.spare.reaper()
     }
 
     /// Segments that the log consists of.

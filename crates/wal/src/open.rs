@@ -86,16 +86,19 @@ impl Wal {
         // last batch and the disk does not, and a sync alone reports success. So it is written again. Only one batch is ever unsynced.
         file.write_at(&last_batch.bytes, last_batch.offset).map_err(Error::io("write", &tail_path))?;
         file.sync_data().map_err(Error::io("sync", &tail_path))?;
-        for name in leftovers.iter().map(SegmentName::to_string).chain(temporary) {
-            let path = dir.join(name);
-            disk.remove(&path).map_err(Error::io("remove", &path))?;
+        let spare = Spare::new(disk.clone(), dir, options.segment_bytes);
+        spare.adopt(temporary);
+        for leftover in leftovers {
+            let (path, retired) = (dir.join(leftover.to_string()), spare.name_for_retired());
+            disk.rename(&path, &retired).map_err(Error::io("rename", &path))?;
+            spare.retire(retired);
         }
         disk.sync_dir(dir).map_err(Error::io("sync", dir))?;
 
         let Replay { last_index, terms, metadata, hard_state, snapshot, entries, .. } = replay;
         let metadata = metadata.unwrap_or_default();
         let mut wal = Wal {
-            spare: Spare::new(disk.clone(), dir, options.segment_bytes),
+            spare,
             disk,
             dir: dir.into(),
             options,

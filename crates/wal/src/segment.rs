@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::name::SegmentName;
-use disk::{Disk, File, Mode};
+use disk::{Disk, File, Mode, REAP_STEP_BYTES};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,13 +27,21 @@ pub(crate) fn allocate(disk: &dyn Disk, path: PathBuf, segment_bytes: u64) -> Re
     Ok(Prepared { file, path })
 }
 
-/// Makes an old segment, already renamed to `path`, ready to be used again: zeros, synced.
+/// Makes an old segment, already renamed to `path`, ready to be used again: zeros, synced. No byte of it is then left that could be taken for
+/// a part of the log.
 pub(crate) fn recycle(disk: &dyn Disk, dir: &Path, path: PathBuf, segment_bytes: u64) -> Result<Prepared, Error> {
     // The removal of the old name must be durable before its bytes are overwritten.
     disk.sync_dir(dir).map_err(Error::io("sync", dir))?;
     let file = disk.open(&path, Mode::Write).map_err(Error::io("open", &path))?;
-    if file.len().map_err(Error::io("read", &path))? > segment_bytes {
-        file.truncate(segment_bytes).map_err(Error::io("truncate", &path))?;
+    if file.is_shared().map_err(Error::io("look at", &path))? {
+        // Somebody made a copy of the directory by hard links: its bytes are not ours to overwrite.
+        disk.remove(&path).map_err(Error::io("remove", &path))?;
+        return allocate(disk, path, segment_bytes);
+    }
+    let mut len = file.len().map_err(Error::io("read", &path))?;
+    while len > segment_bytes {
+        len = len.saturating_sub(REAP_STEP_BYTES).max(segment_bytes);
+        file.truncate(len).map_err(Error::io("truncate", &path))?;
     }
     zero(&*file, 0).map_err(Error::io("clear", &path))?;
     file.allocate(segment_bytes).map_err(Error::io("allocate", &path))?;

@@ -1,11 +1,23 @@
-//! The next segment, prepared before it is needed.
+//! The next segments, prepared before they are needed.
 
 use crate::Error;
 use crate::name::TEMPORARY;
 use crate::segment::{self, Prepared};
-use disk::Disk;
+use disk::{Disk, Reaper};
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Freed segments that wait to be reused, at most, however many a release frees.
+pub(crate) const RECYCLED_MAX: usize = 8;
+
+/// The pool takes at most this part of what is free on the disk, but one segment.
+const FREE_SHARE: u64 = 8;
+
+/// What the names of segments begin with that are being prepared, or were freed to be reused.
+const SPARE: &str = "spare-";
+/// And of those that are given back.
+const RETIRED: &str = "retired-";
 
 /// A handle with which a slow thread prepares the log's next segment, so that beginning it costs a rename. When none is
 /// ready in time the log prepares one itself.
@@ -18,21 +30,48 @@ struct Shared {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     segment_bytes: u64,
+    reaper: Arc<Reaper>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     ready: Option<Prepared>,
-    recycled: Option<PathBuf>,
+    /// Freed segments that keep their space until they are overwritten with zeros and used again.
+    recycled: VecDeque<PathBuf>,
+    /// How many of these are worth their space.
+    wanted: usize,
     preparing: bool,
     names_given: u64,
 }
 
 impl Spare {
     pub(crate) fn new(disk: Arc<dyn Disk>, dir: &Path, segment_bytes: u64) -> Spare {
-        let state = Mutex::default();
-        Spare { shared: Arc::new(Shared { disk, dir: dir.into(), segment_bytes, state }) }
+        let state = Mutex::new(State { wanted: 1, ..State::default() });
+        let reaper = Arc::new(Reaper::new(disk.clone(), dir));
+        Spare { shared: Arc::new(Shared { disk, dir: dir.into(), segment_bytes, reaper, state }) }
+    }
+
+    /// Takes up the temporary files that an earlier process left in the directory: its spares are overwritten and used again as far as the pool
+    /// goes, all others are given back. None of them has been part of the log since.
+    pub(crate) fn adopt(&self, names: Vec<String>) {
+        let mut found = Vec::new();
+        let mut state = self.state();
+        for name in names {
+            let number = number_in(&name);
+            let next = number.map_or(0, |number| number.saturating_add(1));
+            state.names_given = state.names_given.max(next);
+            let path = self.shared.dir.join(&name);
+            let is_spare = number.is_some() && name.starts_with(SPARE);
+            if is_spare && state.recycled.len() < RECYCLED_MAX {
+                state.recycled.push_back(path);
+            } else {
+                found.push(path);
+            }
+        }
+        state.wanted = state.wanted.max(state.recycled.len());
+        drop(state);
+        found.into_iter().for_each(|path| self.shared.reaper.retire_found(path));
     }
 
     /// True when [`Spare::prepare`] has something to do.
@@ -49,18 +88,17 @@ impl Spare {
             return Ok(());
         }
         state.preparing = true;
-        let recycled = state.recycled.take();
-        let fresh = self.give_name(&mut state);
+        let recycled = state.recycled.pop_front();
+        let fresh = self.give_name(&mut state, SPARE);
         drop(state);
-        let Shared { disk, dir, segment_bytes, .. } = &*self.shared;
         let path = recycled.clone().unwrap_or_else(|| fresh.clone());
         let prepared = match recycled {
-            Some(path) => segment::recycle(&**disk, dir, path, *segment_bytes),
-            None => segment::allocate(&**disk, fresh, *segment_bytes),
+            Some(path) => self.reuse(path),
+            None => segment::allocate(&*self.shared.disk, fresh, self.shared.segment_bytes),
         };
         if prepared.is_err() {
             // A leftover would only take space: the next attempt starts from nothing.
-            let _ = disk.remove(&path);
+            self.retire(path);
         }
         let mut state = self.state();
         state.preparing = false;
@@ -74,29 +112,73 @@ impl Spare {
         if let Some(ready) = state.ready.take() {
             return Ok(ready);
         }
-        let path = self.give_name(&mut state);
+        let path = self.give_name(&mut state, SPARE);
         drop(state);
-        segment::allocate(&*self.shared.disk, path, self.shared.segment_bytes)
+        let full = match segment::allocate(&*self.shared.disk, path.clone(), self.shared.segment_bytes) {
+            Err(error) if error.is_out_of_space() => error,
+            allocated => return allocated,
+        };
+        // A file that could not get its space stays in the way of nothing, and may have a part of it.
+        self.retire(path);
+        // A freed segment has its space already, which is worth the wait.
+        let Some(recycled) = self.take_recycled() else { return Err(full) };
+        self.reuse(recycled.clone()).inspect_err(|_| self.retire(recycled))
     }
 
-    /// The name under which a freed segment waits to be reused; `None` when one waits already.
+    fn reuse(&self, path: PathBuf) -> Result<Prepared, Error> {
+        let Shared { disk, dir, segment_bytes, .. } = &*self.shared;
+        segment::recycle(&**disk, dir, path, *segment_bytes)
+    }
+
+    /// Makes the pool as large as the log is likely to need: what one release frees was filled since the release before. It shrinks slowly
+    /// when less is freed, and at once if the disk is full.
+    pub(crate) fn expect(&self, freed: usize, reuses: bool) {
+        let Shared { disk, dir, segment_bytes, .. } = &*self.shared;
+        // A disk that does not say how much is free is found full by a write, if it is.
+        let free = disk.free_bytes(dir).unwrap_or(u64::MAX);
+        let room = free.checked_div(segment_bytes.saturating_mul(FREE_SHARE)).unwrap_or(u64::MAX);
+        let bound = usize::try_from(room).unwrap_or(usize::MAX).clamp(1, RECYCLED_MAX);
+        let mut state = self.state();
+        let shrunk = state.wanted.saturating_sub(1).max(1);
+        state.wanted = if reuses { freed.max(shrunk).min(bound) } else { 0 };
+        let kept = state.wanted.min(state.recycled.len());
+        let surplus = state.recycled.split_off(kept);
+        drop(state);
+        surplus.into_iter().for_each(|path| self.retire(path));
+    }
+
+    /// The name under which a freed segment waits to be reused; `None` when enough wait already.
     pub(crate) fn name_for_recycled(&self) -> Option<PathBuf> {
         let mut state = self.state();
-        if state.recycled.is_some() { None } else { Some(self.give_name(&mut state)) }
+        if state.recycled.len() >= state.wanted { None } else { Some(self.give_name(&mut state, SPARE)) }
+    }
+
+    /// The name under which a freed segment waits to be given back.
+    pub(crate) fn name_for_retired(&self) -> PathBuf {
+        self.give_name(&mut self.state(), RETIRED)
     }
 
     /// Takes a freed segment that has been renamed to `path`.
     pub(crate) fn recycle(&self, path: PathBuf) {
-        self.state().recycled = Some(path);
+        self.state().recycled.push_back(path);
     }
 
-    /// Takes the freed segment that waits to be reused.
-    pub(crate) fn take_recycled(&self) -> Option<PathBuf> {
-        self.state().recycled.take()
+    /// Has a file given back that is not part of the log.
+    pub(crate) fn retire(&self, path: PathBuf) {
+        self.shared.reaper.retire(path, self.shared.segment_bytes, None);
     }
 
-    fn give_name(&self, state: &mut State) -> PathBuf {
-        let name = format!("spare-{}{TEMPORARY}", state.names_given);
+    /// What gives back the files.
+    pub(crate) fn reaper(&self) -> Arc<Reaper> {
+        self.shared.reaper.clone()
+    }
+
+    fn take_recycled(&self) -> Option<PathBuf> {
+        self.state().recycled.pop_front()
+    }
+
+    fn give_name(&self, state: &mut State, what: &str) -> PathBuf {
+        let name = format!("{what}{}{TEMPORARY}", state.names_given);
         state.names_given = state.names_given.wrapping_add(1);
         self.shared.dir.join(name)
     }
@@ -105,4 +187,10 @@ impl Spare {
         // Nothing that holds the lock can panic half-way through a change.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The number in a name that this module has given.
+fn number_in(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix(SPARE).or_else(|| name.strip_prefix(RETIRED))?.strip_suffix(TEMPORARY)?;
+    digits.parse().ok()
 }

@@ -439,53 +439,6 @@ fn a_log_that_ends_before_what_was_committed_is_refused() {
 }
 
 #[test]
-fn on_a_full_disk_release_gives_everything_back() {
-    let (disk, mut wal) = new_log(SMALL);
-    let last = fill(&mut wal, 6);
-    let files = || disk.list(dir()).unwrap().into_iter().filter(|name| name != "lock").count();
-    // One waits to be reused.
-    wal.release(last / 2).unwrap();
-    assert_eq!(files(), wal.segments() + 1);
-    let before = wal.segments();
-    wal.release_all(1).unwrap();
-    assert_eq!((wal.segments(), files()), (before, before), "what is needed stays, what waited goes");
-    wal.release_all(u64::MAX).unwrap();
-    assert_eq!((wal.segments(), files()), (1, 1));
-    let last = fill(&mut wal, 3);
-    drop(wal);
-    let (_, recovered) = Wal::open(Arc::new(disk), dir(), &at(last - 1, 1), SMALL).unwrap();
-    assert_eq!(indexes(&recovered.entries), [last]);
-}
-
-#[test]
-fn release_keeps_what_is_asked_for_and_reuses_one_segment() {
-    let (disk, mut wal) = new_log(SMALL);
-    let last = fill(&mut wal, 6);
-    wal.release(1).unwrap();
-    assert_eq!(wal.segments(), 6);
-    wal.release(last / 2).unwrap();
-    let left = wal.segments();
-    assert!(left > 2 && left < 6, "{left}");
-    wal.release(u64::MAX).unwrap();
-    assert_eq!(wal.segments(), 2);
-    let temporary = || disk.list(dir()).unwrap().into_iter().filter(|name| name.ends_with(".tmp")).count();
-    assert_eq!(temporary(), 1);
-    let spare = wal.spare();
-    assert!(spare.needed());
-    spare.prepare().unwrap();
-    assert!(!spare.needed() && temporary() == 1);
-    let before = disk.operations();
-    let last = fill(&mut wal, 3);
-    assert!(spare.needed() && temporary() == 0, "the reused segment was taken");
-    assert!(disk.operations() > before);
-    drop(wal);
-    let (_, recovered) = Wal::open(Arc::new(disk.clone()), dir(), &at(last - 1, 1), SMALL).unwrap();
-    assert_eq!(indexes(&recovered.entries), [last]);
-    let error = Wal::open(Arc::new(disk), dir(), &at(1, 1), SMALL).err().unwrap();
-    assert!(matches!(error, Error::Behind { from_index: 1, .. }), "{error}");
-}
-
-#[test]
 fn a_missing_segment_is_named_unless_nobody_needs_it() {
     let (disk, mut wal) = new_log(SMALL);
     let last = fill(&mut wal, 5);
@@ -497,6 +450,7 @@ fn a_missing_segment_is_named_unless_nobody_needs_it() {
     assert_eq!(error.to_string(), "segment 0000000000000002 is missing from `/member/wal`");
     let (wal, _) = Wal::open(Arc::new(disk.clone()), dir(), &at(last, 1), SMALL).unwrap();
     assert_eq!(wal.segments(), 2);
+    wal.reaper().finish().unwrap();
     assert_eq!(disk.list(dir()).unwrap(), names[3..]);
 }
 
@@ -608,6 +562,7 @@ fn ops(len: usize) -> impl Strategy<Value = Vec<Op>> {
         1 => Just(Op::Advance),
         1 => Just(Op::Checkpoint),
         1 => Just(Op::Prepare),
+        1 => Just(Op::Reap),
         1 => Just(Op::Reopen),
     ];
     prop::collection::vec(op, 1..len)

@@ -24,6 +24,7 @@ fn history(random: &mut Random) -> Vec<Op> {
             1 | 2 => Op::Prepare,
             3 => Op::Reopen,
             4 => Op::Advance,
+            5 | 6 => Op::Reap,
             _ => {
                 let sizes = (0..1 + random.below(5)).map(|_| {
                     let size_max = if random.chance(10) { 4000 } else { 500 };

@@ -1,6 +1,7 @@
 //! Random histories of a log, and the plain list that they should leave.
 
 use api::{raftpb, walpb};
+use disk::ReapError;
 use wal::{EntryRef, Error, Recovered, Wal};
 
 /// One step of a history.
@@ -14,6 +15,8 @@ pub(crate) enum Op {
     Checkpoint,
     /// The slow thread prepares a segment.
     Prepare,
+    /// Another thread gives back a part of a freed segment.
+    Reap,
     /// The process is restarted.
     Reopen,
 }
@@ -69,6 +72,12 @@ impl Model {
                 wal.release(self.applied)
             }
             Op::Prepare => wal.spare().prepare(),
+            Op::Reap => {
+                let step = wal.reaper().step(3000);
+                let reaped =
+                    step.map_err(|ReapError { operation, path, source }| Error::Io { operation, path, source });
+                reaped.map(|_| ())
+            }
             Op::Reopen => Ok(()),
         }
     }
