@@ -23,8 +23,8 @@ pub struct Options {
     /// `--compaction-batch-limit`: versions that one call of [`Store::maintain`](crate::Store::maintain) looks at for a compaction; 0 is
     /// as many as its budget has.
     pub compaction_batch_versions: usize,
-    /// Called between the small parts of long work for a snapshot that is sent or received, by the thread that does it: a shell may let
-    /// others go first.
+    /// Called between the small parts of long work (housekeeping, and a snapshot that is sent or received), by the thread that does it: a shell
+    /// may let others go first. The thread holds no lock that a request waits for.
     pub rest: fn(),
     /// Called by a read between two strides of keys, while it holds no lock: a shell may let others have the processor.
     pub pause: fn(),

@@ -46,6 +46,22 @@ pub(crate) fn segment_name(id: u32) -> String {
     format!("{id:016x}.seg")
 }
 
+/// What follows a segment's or a checkpoint's name in that of a file that is no data: one that another member sends, or one that is given back
+/// (`disk::Reaper`). A start of this version, and of those before, removes it.
+pub(crate) const INTAKE_SUFFIX: &str = ".intake";
+
+/// Name of the file of a checkpoint that is no data, by a number of [`Segments::new_id`](super::Segments::new_id).
+pub(crate) fn intake_checkpoint_name(number: u32) -> String {
+    format!("{number:016x}.ckpt{INTAKE_SUFFIX}")
+}
+
+/// The number in the name of a file that is no data, if it is one that could be given to another such file.
+pub(crate) fn parse_intake_name(name: &str) -> Option<u32> {
+    let stem = name.strip_suffix(INTAKE_SUFFIX)?;
+    let digits = stem.strip_suffix(".seg").or_else(|| stem.strip_suffix(".ckpt"))?;
+    u32::from_str_radix(digits, 16).ok().filter(|number| *number < u32::MAX / 2 - 1)
+}
+
 /// The id in a segment file's name; `None` for any other name.
 pub fn parse_segment_name(name: &str) -> Option<u32> {
     let digits = name.strip_suffix(".seg")?;

@@ -7,7 +7,8 @@ use super::layout::{
 };
 use super::{Error, SegmentEntry};
 use crate::types::Revision;
-use disk::{Disk, File, Mapping, Mode};
+use disk::{Disk, File, Mapping, Mode, WriteBack};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -31,6 +32,8 @@ pub struct Segment {
     sealed: AtomicBool,
     /// How much of it is known to be durable.
     synced: AtomicU64,
+    /// Held while something waits for the disk: an error of [`Segment::send`] is not told to a later sync.
+    sending: Mutex<Sending>,
     /// Bytes of records that were not marked dead.
     live: AtomicU64,
     /// Bytes of dead tombstones that a rewrite had to keep, see `upkeep::rewrite`.
@@ -40,6 +43,13 @@ pub struct Segment {
     track: RwLock<Track>,
     /// CRC-32C of the bytes after the header up to this length, as far as it was computed.
     summed: Mutex<(u64, u32)>,
+}
+
+/// What was sent to the disk.
+#[derive(Debug, Default)]
+struct Sending {
+    back: WriteBack,
+    has_failed: bool,
 }
 
 /// What the records of a segment span.
@@ -136,6 +146,7 @@ impl Segment {
             len: AtomicU64::new(SEGMENT_HEADER_BYTES as u64),
             sealed: AtomicBool::new(matches!(origin, Origin::Sealed)),
             synced: AtomicU64::new(0),
+            sending: Mutex::default(),
             live: AtomicU64::new(0),
             graves: AtomicU64::new(0),
             held: AtomicU32::new(0),
@@ -312,10 +323,27 @@ impl Segment {
     /// Makes the first `len` bytes durable.
     pub(crate) fn sync(&self, len: u64) -> Result<(), Error> {
         if self.synced.load(Relaxed) < len {
-            self.file.sync_data().map_err(Error::fatal("sync", &self.path))?;
+            let mut sending = lock(&self.sending);
+            sending.attempt(|_| self.file.sync_data()).map_err(Error::fatal("sync", &self.path))?;
             self.mark_synced(len);
         }
         Ok(())
+    }
+
+    /// Sends what was written to the disk, a part of it at a time and but for the last part. Nothing is durable by that.
+    pub(crate) fn send(&self) -> Result<(), Error> {
+        // A sync under way sends all of it.
+        let Ok(mut sending) = self.sending.try_lock() else { return Ok(()) };
+        let (file, len) = (&*self.file, self.len());
+        sending.back.skip_to(self.synced.load(Relaxed));
+        sending.attempt(|back| back.advance(file, len)).map_err(Error::fatal("write back", &self.path))
+    }
+
+    /// Whether nothing is left for [`Segment::send`] now, nor later.
+    pub(crate) fn is_sent(&self) -> bool {
+        let len = self.len();
+        let is_level = self.synced.load(Relaxed) >= len || !lock(&self.sending).back.is_behind(len);
+        self.is_sealed() && is_level
     }
 
     /// Notes that the first `len` bytes are durable.
@@ -333,6 +361,16 @@ impl Segment {
 
     pub(crate) fn is_held(&self) -> bool {
         self.held.load(Acquire) > 0
+    }
+}
+
+impl Sending {
+    /// Nothing is known of the disk after an attempt that failed.
+    fn attempt(&mut self, attempt: impl FnOnce(&mut WriteBack) -> io::Result<()>) -> io::Result<()> {
+        if self.has_failed {
+            return Err(io::Error::other("an earlier write or sync of it failed"));
+        }
+        attempt(&mut self.back).inspect_err(|_| self.has_failed = true)
     }
 }
 

@@ -2,11 +2,13 @@
 
 use super::guard::RwLock;
 use super::guard::{lock, read, write};
-use super::layout::{RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, record_bytes, segment_name};
+use super::layout::{
+    INTAKE_SUFFIX, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, intake_checkpoint_name, record_bytes, segment_name,
+};
 use super::table::Table;
 use super::{Error, Listing, Scan, Segment, Value};
 use crate::types::Loc;
-use disk::Disk;
+use disk::{Disk, Reaper, Users};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU32;
@@ -44,12 +46,15 @@ pub struct Segments {
     live_bytes: AtomicU64,
     /// Counts [`Segments::mark_dead`]: tells a rewrite that something died while it worked.
     deaths: AtomicU64,
+    /// Gives back the files that are not needed any more.
+    reaper: Reaper,
 }
 
 impl Segments {
     /// A log without segments in `dir`, whose first segment gets the id `next_id`.
     pub(crate) fn new(disk: Arc<dyn Disk>, dir: &Path, options: Options, next_id: u32) -> Segments {
         Segments {
+            reaper: Reaper::new(Arc::clone(&disk), dir),
             disk,
             dir: dir.to_path_buf(),
             options,
@@ -150,7 +155,7 @@ impl Segments {
         Listing::new(Arc::clone(&self.disk), self.dir.clone(), table.order())
     }
 
-    /// Removes the files of replaced segments that no kept checkpoint (`kept`: the ids they list) and no [`Listing`] refers to,
+    /// Gives back the files of replaced segments that no kept checkpoint (`kept`: the ids they list) and no [`Listing`] refers to,
     /// and that were replaced before the last sweep: a reader may have taken a location from the index just before. Open
     /// mappings stay valid.
     pub(crate) fn sweep(&self, kept: &HashSet<u32>) -> Result<usize, Error> {
@@ -165,23 +170,56 @@ impl Segments {
     }
 
     fn remove_unneeded(&self, kept: &HashSet<u32>, settles: bool) -> Result<usize, Error> {
-        let mut swept: Vec<u32> = Vec::new();
+        let mut leftovers: Vec<u32> = Vec::new();
         lock(&self.leftovers).retain(|id| {
             let keep = kept.contains(id);
             if !keep {
-                swept.push(*id);
+                leftovers.push(*id);
             }
             keep
         });
-        {
-            let mut table = write(&self.table);
-            swept.extend(table.forget_retired(settles, |segment| !kept.contains(&segment.id()) && !segment.is_held()));
+        let may_go = |segment: &Segment| !kept.contains(&segment.id()) && !segment.is_held();
+        let swept = write(&self.table).forget_retired(settles, may_go);
+        let count = leftovers.len() + swept.len();
+        for id in leftovers {
+            self.retire(id, self.segment_bytes(), None)?;
         }
-        for id in &swept {
-            let path = self.dir.join(segment_name(*id));
-            self.disk.remove(&path).map_err(Error::io("remove", &path))?;
+        for segment in swept {
+            self.retire(segment.id(), segment.capacity(), Some(segment))?;
         }
-        Ok(swept.len())
+        Ok(count)
+    }
+
+    /// Takes a segment's name from its file, which no checkpoint lists, and has it given back once it has no readers. Costs a rename.
+    pub(crate) fn retire(&self, id: u32, bytes: u64, segment: Option<Arc<Segment>>) -> Result<(), Error> {
+        let path = self.dir.join(segment_name(id));
+        let retired = self.dir.join(segment_name(id) + INTAKE_SUFFIX);
+        self.disk.rename(&path, &retired).map_err(Error::io("rename", &path))?;
+        self.reaper.retire(retired, bytes, segment.map(|segment| segment as Users));
+        Ok(())
+    }
+
+    /// Has the file `name` given back, which no start must take for data. It gets the name of a received checkpoint, under a number that nothing
+    /// else has: its own name may be used again before it is gone.
+    pub(crate) fn retire_named(&self, name: &str) -> Result<(), Error> {
+        let path = self.dir.join(name);
+        let retired = self.dir.join(intake_checkpoint_name(self.new_id()));
+        self.disk.rename(&path, &retired).map_err(Error::io("rename", &path))?;
+        self.reaper.retire(retired, 0, None);
+        Ok(())
+    }
+
+    /// What gives back the files that are not needed any more: to be stepped by a thread that nobody waits for.
+    pub fn reaper(&self) -> &Reaper {
+        &self.reaper
+    }
+
+    /// Sends what was written to the disk, but for the last part of it, so that the checkpoint that syncs it waits for little. For a thread
+    /// that nobody waits for. An error is as bad as one of a checkpoint: the member must end.
+    pub fn write_back(&self) -> Result<(), Error> {
+        // Those before one that needs no more are level too: each was the last one once.
+        let order = self.order();
+        order.iter().rev().take_while(|segment| !segment.is_sent()).try_for_each(|segment| segment.send())
     }
 
     /// Takes over the files of segments that only an older checkpoint lists, to be swept with it.

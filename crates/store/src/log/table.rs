@@ -94,18 +94,19 @@ impl Table {
         self.order = new;
     }
 
-    /// Forgets the retired segments that `may_go`, but for those that no call that `settles` has seen before. Returns their ids.
-    pub(crate) fn forget_retired(&mut self, settles: bool, may_go: impl Fn(&Segment) -> bool) -> Vec<u32> {
-        let mut gone = Vec::new();
+    /// Forgets the retired segments that `may_go`, but for those that no call that `settles` has seen before. Returns them: what is the last
+    /// reference to one unmaps its file, which must not happen under the lock of the table.
+    pub(crate) fn forget_retired(&mut self, settles: bool, may_go: impl Fn(&Segment) -> bool) -> Vec<Arc<Segment>> {
+        let mut gone: Vec<Arc<Segment>> = Vec::new();
         self.retired.retain_mut(|retired| {
             let goes = retired.is_settled && may_go(&retired.segment);
             if goes {
-                gone.push(retired.segment.id());
+                gone.push(Arc::clone(&retired.segment));
             }
             retired.is_settled |= settles;
             !goes
         });
-        self.by_id.retain(|segment| !gone.contains(&segment.id()));
+        self.by_id.retain(|segment| !gone.iter().any(|gone| gone.id() == segment.id()));
         gone
     }
 }

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::types::{Loc, Revision};
-use disk::Disk;
 use disk::sim::SimDisk;
+use disk::{Disk, Reaped};
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -184,10 +184,58 @@ fn replaced_segments_are_removed_when_nothing_refers_to_them() {
     drop(listing);
     assert_eq!(segments.sweep(&HashSet::from([first.id()])).unwrap(), 0, "a checkpoint lists it");
     assert_eq!(*segments.read(locs[0]), *value);
+    let before = disk.operations();
     assert_eq!(segments.sweep(&HashSet::new()).unwrap(), 1);
-    assert!(!disk.list(Path::new(DIR)).unwrap().contains(&segment_name(first.id())));
+    assert_eq!(disk.operations(), before + 1, "a sweep only renames");
+    let has = |suffix: &str| disk.list(Path::new(DIR)).unwrap().contains(&(segment_name(first.id()) + suffix));
+    assert!(!has("") && has(INTAKE_SUFFIX));
+    // While anything of it may be read, the file stays as it is.
+    disk.guard_mappings();
+    assert_eq!(segments.reaper().step(1000).unwrap(), Reaped::Waiting);
     assert_eq!(KvView::parse(&value).unwrap().value, [1; 300]);
-    assert_eq!(segments.scan(0).next().unwrap().rev.main, 2 + first.entry().records as i64);
+    let id = first.id();
+    let records = first.entry().records;
+    drop((first, value));
+    segments.reaper().finish().unwrap();
+    assert!(!disk.list(Path::new(DIR)).unwrap().contains(&(segment_name(id) + INTAKE_SUFFIX)));
+    assert_eq!(segments.scan(0).next().unwrap().rev.main, 2 + records as i64);
+}
+
+#[test]
+fn what_was_written_is_sent_to_the_disk_but_for_the_last_part() {
+    let (disk, mut log) = new_log(64 << 20);
+    let segments = Arc::clone(log.segments());
+    let sent = |log: &mut Log, main: std::ops::Range<i64>| {
+        for main in main {
+            put(log, main, "k", &[1; 100_000]);
+        }
+        log.flush().unwrap();
+        let before = disk.operations();
+        segments.write_back().unwrap();
+        disk.operations() - before
+    };
+    assert_eq!(sent(&mut log, 2..8), 0, "600 KB wait for more");
+    assert_eq!(sent(&mut log, 8..30), 2, "2.8 MB are two steps");
+    assert_eq!(sent(&mut log, 30..31), 0);
+    log.listing().sync().unwrap();
+    assert_eq!(sent(&mut log, 31..37), 0, "what was synced is not sent again");
+    assert!(sent(&mut log, 37..90) >= 4);
+    assert!(segments.count() > 1 && segments.order().iter().rev().skip(1).all(|segment| segment.is_sent()));
+}
+
+#[test]
+fn after_a_failed_write_back_no_sync_succeeds() {
+    let (disk, mut log) = new_log(64 << 20);
+    for main in 2..30 {
+        put(&mut log, main, "k", &[1; 100_000]);
+    }
+    log.flush().unwrap();
+    disk.fail_write_back_after(0);
+    let error = log.segments().write_back().unwrap_err();
+    assert!(error.to_string().starts_with("cannot write back `"), "{error}");
+    // The disk has told once, and would not say it again.
+    assert!(log.listing().sync().is_err());
+    assert!(log.segments().write_back().is_err());
 }
 
 #[test]

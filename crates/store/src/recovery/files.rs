@@ -1,8 +1,7 @@
 //! The files in the directory of a store.
 
 use super::OpenError;
-use crate::log::{parse_segment_name, segment_name};
-use crate::snapshot::transfer::INTAKE_SUFFIX;
+use crate::log::{INTAKE_SUFFIX, parse_intake_name, parse_segment_name, segment_name};
 use crate::upkeep::checkpoint::{Checkpoint, CheckpointName, KEPT, TEMPORARY_SUFFIX, decode_checkpoint};
 use disk::{Disk, Mode};
 use std::path::{Path, PathBuf};
@@ -100,7 +99,9 @@ impl Files {
     /// An id that no segment here or in a checkpoint has.
     pub(super) fn next_id(&self, kept: &[Stored]) -> Result<u32, OpenError> {
         let listed = kept.iter().flat_map(|stored| stored.content.segments.iter().map(|entry| entry.id));
-        let last = listed.chain(self.segments.iter().copied()).max().unwrap_or(0);
+        // A file that is still to be given back has its name until then.
+        let leftovers = self.unfinished.iter().filter_map(|name| parse_intake_name(name));
+        let last = listed.chain(self.segments.iter().copied()).chain(leftovers).max().unwrap_or(0);
         // Ids count up by one: half of the range is out of reach, and the other half remains for this store.
         let next = last.checked_add(1).filter(|next| *next < u32::MAX / 2);
         next.ok_or_else(|| OpenError::Corrupt {
@@ -130,4 +131,21 @@ fn is_unfinished(name: &str) -> bool {
     let is_segment = |stem| parse_segment_name(stem).is_some();
     name.strip_suffix(TEMPORARY_SUFFIX).is_some_and(is_checkpoint)
         || name.strip_suffix(INTAKE_SUFFIX).is_some_and(|stem| is_checkpoint(stem) || is_segment(stem))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_unfinished;
+    use crate::log::{INTAKE_SUFFIX, intake_checkpoint_name, parse_intake_name, segment_name};
+
+    #[test]
+    fn what_is_given_back_has_names_that_every_version_removes() {
+        for number in [0, 7, 0xabcd_ef01] {
+            let names = [segment_name(number) + INTAKE_SUFFIX, intake_checkpoint_name(number)];
+            for name in names {
+                assert!(is_unfinished(&name), "{name}");
+                assert_eq!(parse_intake_name(&name), Some(number).filter(|number| *number < u32::MAX / 2 - 1));
+            }
+        }
+    }
 }

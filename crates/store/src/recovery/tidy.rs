@@ -3,7 +3,7 @@
 use super::files::{Files, Found, Stored};
 use super::rebuild::Share;
 use super::{OpenError, Source};
-use crate::log::{Origin, Segment, Segments, segment_name};
+use crate::log::{INTAKE_SUFFIX, Origin, Segment, Segments};
 use crate::upkeep::checkpoint::{Doubted, KEPT, Kept};
 use disk::Disk;
 use std::collections::HashSet;
@@ -22,7 +22,7 @@ pub(super) struct Tidied {
 }
 
 impl Files {
-    /// Removes what no kept checkpoint refers to. While one is damaged it may be the one that lists a segment: then all stay.
+    /// Has given back what no kept checkpoint refers to. While one is damaged it may be the one that lists a segment: then all stay.
     pub(super) fn tidy(&self, disk: &dyn Disk, found: Found, segments: &Segments) -> Result<Tidied, OpenError> {
         // The newest checkpoint's name may not be durable yet. It must be before anything goes that an older one needs.
         disk.sync_dir(&self.dir).map_err(OpenError::io("sync", &self.dir))?;
@@ -36,7 +36,9 @@ impl Files {
         let mut useless: Vec<String> = found.old.iter().map(ToString::to_string).collect();
         useless.extend(self.unfinished.iter().cloned());
         if found.damaged.is_empty() {
-            useless.extend(orphans.iter().map(|id| segment_name(*id)));
+            for id in &orphans {
+                segments.retire(*id, segments.segment_bytes(), None).map_err(OpenError::Log)?;
+            }
             tidied.checkpoints_due = u32::from(!leftovers.is_empty());
         } else {
             let (names, passed_over) = found.damaged.into_iter().unzip();
@@ -46,9 +48,13 @@ impl Files {
             segments.adopt(orphans);
         }
         segments.adopt(leftovers);
+        // Large files take long to remove. They only lose their names: what is given back has one that nothing else will get.
         for name in useless {
-            let path = self.dir.join(name);
-            disk.remove(&path).map_err(OpenError::io("remove", &path))?;
+            if name.ends_with(INTAKE_SUFFIX) {
+                segments.reaper().retire_found(self.dir.join(name));
+            } else {
+                segments.retire_named(&name).map_err(OpenError::Log)?;
+            }
         }
         Ok(tidied)
     }

@@ -16,8 +16,8 @@ use crate::recovery::{self, OpenError, Recovered};
 use crate::types::{Revision, Version};
 use crate::upkeep::checkpoint::Checkpoint;
 use crate::upkeep::rewrite::{Rewriter, Step};
-use disk::Disk;
 use disk::sim::Random;
+use disk::{Disk, ReapError};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -118,6 +118,7 @@ impl Rig {
     pub(crate) fn maintain(&mut self, random: &mut Random) -> Result<(), Error> {
         match random.below(100) {
             0..15 if self.store.log.spare().needed() => self.store.log.spare().prepare(),
+            0..15 => self.reap(1 + random.below(9000)),
             15..45 => {
                 self.prune(1 + random.below(12) as usize);
                 Ok(())
@@ -130,6 +131,11 @@ impl Rig {
             93..100 => self.write_checkpoint(),
             _ => Ok(()),
         }
+    }
+
+    /// Gives back a part of a file.
+    fn reap(&mut self, bytes: u64) -> Result<(), Error> {
+        self.store.segments.reaper().step(bytes).map(|_| ()).map_err(unreaped)
     }
 
     /// One slice of pruning. False when there is nothing left.
@@ -175,7 +181,7 @@ impl Rig {
             self.capture();
             self.write_checkpoint()?;
         }
-        Ok(())
+        self.store.segments.reaper().finish().map_err(unreaped)
     }
 
     /// Checks the index and every value against the model, which must have applied the same entries. `is_pruned`: nothing that
@@ -207,6 +213,10 @@ impl Rig {
             assert!(scan.any(|found| found == rev), "the scan does not yield {rev:?}");
         }
     }
+}
+
+fn unreaped(error: ReapError) -> Error {
+    Error::io(error.operation, &error.path)(error.source)
 }
 
 impl std::fmt::Debug for Rig {

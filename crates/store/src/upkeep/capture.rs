@@ -96,7 +96,7 @@ impl CheckpointJob {
         checkpoints.write(content, listing)?;
         store.oldest_checkpoint.store(checkpoints.oldest_applied_index(), Ordering::Release);
         drop(checkpoints);
-        store.shelf.age(&*store.disk);
+        store.shelf.age(store.segments.reaper());
         store.maintenance.checkpointed(rewrites);
         Ok(())
     }

@@ -14,8 +14,8 @@ use std::sync::Mutex;
 
 /// Hashes of finished compactions that are kept, as many as etcd keeps: members compare them.
 const CACHED_MAX: usize = 10;
-/// Bytes read between two looks whether the hash of a request is still wanted.
-const SLICE_BYTES: u64 = 4 << 20;
+/// Bytes read between two looks whether the hash of a request is still wanted, and whether others should go first.
+const SLICE_BYTES: u64 = 256 << 10;
 /// Every key.
 const ALL: KeyRange<'static> = KeyRange::From(&[]);
 
@@ -199,6 +199,7 @@ impl Store {
             if let Some(hash) = hasher.step(self, SLICE_BYTES) {
                 return Some(hash.hash);
             }
+            (self.options.rest)();
         }
     }
 
@@ -246,6 +247,7 @@ impl Store {
             if let Some(hash) = hasher.step(self, SLICE_BYTES) {
                 return Ok(hash);
             }
+            (self.options.rest)();
         }
         Err(Unread::Unwanted)
     }

@@ -212,6 +212,7 @@ impl Store {
             left -= part;
             let ends_batch = self.options.compaction_batch_versions > 0 && desk.is_pruning();
             let is_halting = self.maintenance.halting.load(Ordering::Acquire);
+            (self.options.rest)();
             if work != Work::Busy || left == 0 || ends_batch || is_halting {
                 break work;
             }
@@ -290,8 +291,9 @@ impl Desk {
             self.compaction = None;
             return Ok(Work::Busy);
         }
-        // The reserve is for one copy: the next has to wait until checkpoints have freed what the last one replaced.
-        if store.disk_is_low() && self.rewriter.is_idle() && store.maintenance.checkpoints_due() {
+        // The reserve is for one copy: the next has to wait until what the last one replaced is free again.
+        let is_coming_back = || store.maintenance.checkpoints_due() || store.segments.reaper().has_work();
+        if store.disk_is_low() && self.rewriter.is_idle() && is_coming_back() {
             return Ok(Work::Idle);
         }
         match self.rewriter.step(&store.index, store.revision(), store.disk_is_low(), budget_bytes) {

@@ -395,3 +395,65 @@ fn a_batch_bounds_what_one_call_drops() {
     assert_eq!(batched.store.hash_kv(101).unwrap().hash, whole.store.hash_kv(101).unwrap().hash);
     assert_eq!(batched.store.usage().live_bytes, whole.store.usage().live_bytes);
 }
+
+/// A store whose history was compacted, and which has given back a part of what that freed.
+fn half_given_back() -> Node {
+    let mut node = overwritten(400);
+    let revision = node.store.revision();
+    node.apply(compact(revision)).unwrap();
+    for _ in 0..3 {
+        idle(&mut node);
+        node.checkpoint();
+    }
+    assert!(node.store.segments().reaper().waiting().files > 1);
+    node.store.segments().reaper().step(5000).unwrap();
+    node
+}
+
+fn leftovers(node: &Node) -> Vec<String> {
+    let names = node.disk.list(Path::new(DIR)).unwrap();
+    names.into_iter().filter(|name| name.ends_with(".intake")).collect()
+}
+
+#[test]
+fn half_of_a_file_that_was_given_back_is_no_data_after_a_start() {
+    let mut node = half_given_back();
+    let before = leftovers(&node);
+    assert!(before.len() > 1);
+    node.reopen();
+    assert_eq!(node.range(&all()).unwrap().kvs.len(), 1);
+    // They wait again, whoever put them there, and no number in their names is given again.
+    assert!(node.store.segments().reaper().waiting().files >= before.len());
+    for at in 0..200 {
+        node.apply(put("b", &format!("{at:0300}")).raft()).unwrap();
+        node.checkpoint();
+        node.store.segments().reaper().step(2000).unwrap();
+    }
+    node.reap();
+    assert_eq!(leftovers(&node), Vec::<String>::new());
+    node.reopen();
+    assert_eq!(node.range(&all()).unwrap().kvs.len(), 2);
+}
+
+#[test]
+fn a_disk_that_gives_nothing_back_stops_nothing() {
+    // EIO and EROFS.
+    for code in [5, 30] {
+        let mut node = half_given_back();
+        node.disk.fail_shrinking(Some(code));
+        let before = leftovers(&node).len();
+        for at in 0..100 {
+            node.apply(put("b", &format!("{at:0300}")).raft()).unwrap();
+            node.store.maintain(64 << 10).unwrap();
+            let error = node.store.segments().reaper().step(1000).unwrap_err();
+            assert_eq!(error.source.raw_os_error(), Some(code));
+            assert!(!error.path.to_string_lossy().ends_with(".seg"), "{error}");
+        }
+        assert!(leftovers(&node).len() >= before);
+        node.disk.fail_shrinking(None);
+        node.reap();
+        assert_eq!(leftovers(&node), Vec::<String>::new());
+        node.reopen();
+        assert_eq!(node.range(&all()).unwrap().kvs.len(), 2);
+    }
+}

@@ -136,6 +136,7 @@ fn only_what_the_snapshot_needs_is_left_on_disk() {
         transfer(&mut sender, &mut receiver).unwrap();
         assert_eq!(files(&receiver.disk, ".ckpt").len(), 1, "those of the replaced state go at once");
         receiver.store.maintain(0).unwrap();
+        receiver.reap();
         let export = sender.applier.export();
         let listed = store::checkpoint::decode_checkpoint(&export.checkpoint().unwrap()).unwrap().segments.len();
         assert_eq!(files(&receiver.disk, ".seg").len(), listed + usize::from(!receiver.applier.spare().needed()));
@@ -159,6 +160,7 @@ fn a_broken_transfer_leaves_whole_segments_to_the_next_one() {
     assert_eq!((lacking[0].0, lacking[0].1, lacking.len()), (all[3].0, 3001, all.len() - 3));
     let error = intake.finish().unwrap_err();
     assert!(matches!(error, IntakeError::Incomplete { segment, .. } if segment == all[3].0), "{error}");
+    receiver.reap();
     assert_eq!(files(&receiver.disk, ".intake").len(), 3);
 
     // The sender goes on; what it exports now begins with the same segments.
@@ -193,9 +195,11 @@ fn leftovers_of_a_broken_transfer_go() {
         receiver.apply(put("own", "work").raft()).unwrap();
         receiver.checkpoint();
     }
+    receiver.reap();
     assert!(files(&receiver.disk, ".intake").is_empty());
     broken(&receiver);
     receiver.reopen();
+    receiver.reap();
     assert!(files(&receiver.disk, ".intake").is_empty());
 }
 

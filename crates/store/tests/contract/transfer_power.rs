@@ -17,6 +17,7 @@ fn run(store: &Arc<Store>, applier: &mut Applier, entries: &[raftpb::Entry], exp
     for (at, part) in before.chunks(10).enumerate() {
         applier.apply(part, &mut Told::default()).ok()?;
         store.maintain(4 << 10).ok()?;
+        store.segments().reaper().step(3000).ok()?;
         if at % 4 == 2 {
             applier.checkpoint().write().ok()?;
         }
@@ -27,6 +28,9 @@ fn run(store: &Arc<Store>, applier: &mut Applier, entries: &[raftpb::Entry], exp
     applier.install(ready).ok()?;
     stale.write().ok()?;
     store.maintain(4 << 10).ok()?;
+    for _ in 0..10 {
+        store.segments().reaper().step(3000).ok()?;
+    }
     let after = &rest[export.index() as usize - 150..];
     applier.apply(after, &mut Told::default()).ok()?;
     applier.checkpoint().write().ok()?;
@@ -73,6 +77,7 @@ fn the_old_state_or_the_snapshot_survives_every_cut() {
         run(&store, &mut applier, &node.entries, &export).unwrap();
         for cut in 1..whole.operations() {
             let disk = SimDisk::new();
+            disk.guard_mappings();
             disk.cut_at(cut);
             let what = format!("seed {seed} cut {cut}");
             let opened = store::open(Arc::new(disk.clone()), Path::new(DIR), small_segments());
@@ -81,6 +86,7 @@ fn the_old_state_or_the_snapshot_survives_every_cut() {
             }
             let found = disk.after_cut(seed ^ cut);
             let Opened { store, mut applier, applied, .. } = open(&found);
+            store.segments().reaper().finish().unwrap();
             check_files(&found, &what);
             let Applied { index, .. } = applied;
             assert!(index <= 150 || index == export.index() || index == node.entries.len() as u64, "{what}: {index}");
@@ -92,6 +98,7 @@ fn the_old_state_or_the_snapshot_survives_every_cut() {
             if cut % 7 == 0 {
                 let again = node.applier.export();
                 if again.index() > index {
+                    drop((store, applier));
                     let Opened { store, mut applier, .. } = open(&found);
                     let ready = receive(&again, &store).unwrap();
                     applier.install(ready).unwrap();

@@ -89,6 +89,11 @@ impl Node {
         while self.store.maintain(64 << 10).unwrap().work != Work::Idle {}
     }
 
+    /// Gives back what nobody uses any more.
+    pub fn reap(&self) {
+        self.store.segments().reaper().finish().unwrap();
+    }
+
     pub fn checkpoint(&mut self) {
         self.applier.checkpoint().write().unwrap();
     }

@@ -42,6 +42,7 @@ fn nothing_that_a_checkpoint_covers_is_lost() {
     for seed in 0..RUNS {
         let mut random = Random::new(seed);
         let mut disk = SimDisk::new();
+        disk.guard_mappings();
         let (mut captured, mut durable) = (vec![0], 0);
         for _ in 0..CUTS_PER_RUN {
             // Some cuts fall into recovery, some into the end of the run.

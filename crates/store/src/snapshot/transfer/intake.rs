@@ -46,7 +46,7 @@ impl Intake {
         // Dropped on the way out, it gives back what it took.
         let leases = content.lease_table.map(Incoming::new);
         let intake = Intake { store: Arc::clone(store), from, number, content, parts, leases };
-        store.shelf.clear(&*store.disk);
+        store.shelf.clear(store.segments.reaper());
         intake.check_room(checkpoint.len() as u64)?;
         Ok(intake)
     }
@@ -105,7 +105,7 @@ impl Intake {
         };
         let written = part.write(&self.store.segments, offset, bytes);
         if written.is_err() {
-            part.discard(&*self.store.disk);
+            part.discard(self.store.segments.reaper());
         }
         written
     }
@@ -134,7 +134,7 @@ impl Intake {
 
 impl Drop for Intake {
     fn drop(&mut self) {
-        self.store.shelf.put(&*self.store.disk, self.parts.drain(..));
+        self.store.shelf.put(self.store.segments.reaper(), self.parts.drain(..));
     }
 }
 

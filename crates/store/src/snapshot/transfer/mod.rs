@@ -30,5 +30,4 @@ pub use intake::Intake;
 pub use prepared::Prepared;
 pub(crate) use shelf::Shelf;
 
-/// The suffix of a file that is being received.
-pub(crate) const INTAKE_SUFFIX: &str = ".intake";
+use crate::log::INTAKE_SUFFIX;

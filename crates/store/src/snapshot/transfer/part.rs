@@ -2,7 +2,7 @@
 
 use super::{INTAKE_SUFFIX, IntakeError};
 use crate::log::{Error, SEGMENT_HEADER_BYTES, SegmentEntry, Segments, check_header, segment_header, segment_name};
-use disk::{Disk, File, Mode};
+use disk::{File, Mode, Reaper};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -41,10 +41,10 @@ impl Part {
     }
 
     /// Forgets what was received.
-    pub(super) fn discard(&mut self, disk: &dyn Disk) {
+    pub(super) fn discard(&mut self, reaper: &Reaper) {
         if let Some(file) = self.file.take() {
-            // If it stays, the next open removes it.
-            disk.remove(&file.path).ok();
+            // Whatever its name is by now: no checkpoint lists it, so that the next open removes it if it is left.
+            reaper.retire(file.path, self.entry.length, None);
         }
         *self = Part::new(self.entry);
     }

@@ -1,14 +1,14 @@
 //! A received snapshot, checked and rebuilt beside the running one.
 
+use super::IntakeError;
 use super::part::{Part, PartFile};
-use super::{INTAKE_SUFFIX, IntakeError};
 use crate::index::Index;
-use crate::log::{Error, Origin, Segment, SegmentEntry, parse, segment_name};
+use crate::log::{Error, Origin, Segment, SegmentEntry, intake_checkpoint_name, parse, segment_name};
 use crate::recovery::{OpenError, Rebuilt, Share, Source, attach, rebuild};
 use crate::state::Leases;
 use crate::store::Store;
 use crate::types::Loc;
-use crate::upkeep::checkpoint::{Checkpoint, CheckpointName, encode_checkpoint};
+use crate::upkeep::checkpoint::{Checkpoint, encode_checkpoint};
 use crate::upkeep::saved;
 use api::raftpb::ConfState;
 use disk::Mode;
@@ -63,7 +63,7 @@ pub(super) fn prepare(
                 damaged.map(|part| {
                     let segment = part.entry.id;
                     // The sender's checksum was right, so this is what it has. It may have something else next time.
-                    part.discard(&*store.disk);
+                    part.discard(store.segments.reaper());
                     segment
                 }),
             )
@@ -142,10 +142,10 @@ fn name(store: &Store, part: &mut Part) -> Result<(), IntakeError> {
 /// Writes the checkpoint under a name that nothing else has.
 fn write_checkpoint(store: &Store, content: &Checkpoint) -> Result<PathBuf, IntakeError> {
     let number = store.segments.new_id();
-    let path = store.dir.join(CheckpointName::first(u64::from(number)).to_string() + INTAKE_SUFFIX);
+    let path = store.dir.join(intake_checkpoint_name(number));
     let write = || {
         let file = store.disk.open(&path, Mode::Create).map_err(Error::io("create", &path))?;
-        file.write_at(&encode_checkpoint(content), 0).map_err(Error::io("write", &path))?;
+        disk::write_behind(&*file, &encode_checkpoint(content)).map_err(Error::io("write", &path))?;
         file.sync_data().map_err(Error::io("sync", &path))
     };
     match write() {
@@ -199,8 +199,9 @@ impl Prepared {
 impl Drop for Prepared {
     fn drop(&mut self) {
         if !self.is_installed {
-            self.store.disk.remove(&self.checkpoint).ok();
-            self.store.shelf.put(&*self.store.disk, self.parts.drain(..));
+            let reaper = self.store.segments.reaper();
+            reaper.retire(self.checkpoint.clone(), 0, None);
+            self.store.shelf.put(reaper, self.parts.drain(..));
         }
     }
 }

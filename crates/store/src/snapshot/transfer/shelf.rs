@@ -3,7 +3,7 @@
 use super::part::Part;
 use crate::log::{SegmentEntry, lock};
 use crate::upkeep::checkpoint::KEPT;
-use disk::Disk;
+use disk::Reaper;
 use std::sync::Mutex;
 
 /// Whole segments of broken transfers. They are in temporary files, and go after as many checkpoints as are kept: a member that
@@ -44,22 +44,22 @@ impl Shelf {
     }
 
     /// Keeps whole segments of a broken transfer, and removes the files of the others.
-    pub(super) fn put(&self, disk: &dyn Disk, parts: impl IntoIterator<Item = Part>) {
+    pub(super) fn put(&self, reaper: &Reaper, parts: impl IntoIterator<Item = Part>) {
         let (whole, broken) = parts.into_iter().partition::<Vec<Part>, _>(Part::is_whole);
-        remove(disk, broken);
+        retire(reaper, broken);
         let mut state = lock(&self.state);
         state.checkpoints = 0;
         state.parts.extend(whole);
     }
 
     /// Removes everything.
-    pub(super) fn clear(&self, disk: &dyn Disk) {
+    pub(super) fn clear(&self, reaper: &Reaper) {
         let parts = std::mem::take(&mut lock(&self.state).parts);
-        remove(disk, parts);
+        retire(reaper, parts);
     }
 
     /// A checkpoint was written.
-    pub(crate) fn age(&self, disk: &dyn Disk) {
+    pub(crate) fn age(&self, reaper: &Reaper) {
         let mut state = lock(&self.state);
         state.checkpoints += 1;
         if state.checkpoints < KEPT {
@@ -67,13 +67,11 @@ impl Shelf {
         }
         let parts = std::mem::take(&mut state.parts);
         drop(state);
-        remove(disk, parts);
+        retire(reaper, parts);
     }
 }
 
-/// Removes files. One that stays is removed by the next open.
-fn remove(disk: &dyn Disk, parts: Vec<Part>) {
-    for file in parts.into_iter().filter_map(|part| part.file) {
-        disk.remove(&file.path).ok();
-    }
+/// Has files given back. Their names are those of leftovers, or no checkpoint lists them.
+fn retire(reaper: &Reaper, parts: Vec<Part>) {
+    parts.into_iter().for_each(|mut part| part.discard(reaper));
 }

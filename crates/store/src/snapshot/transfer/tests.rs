@@ -87,9 +87,12 @@ impl State {
     /// Sends it and returns why it is refused. Nothing is left of it.
     fn refused(&self) -> IntakeError {
         let (disk, opened) = receiver();
+        let reaper = opened.store.segments.reaper();
+        reaper.finish().unwrap();
         let before = disk.list(Path::new(DIR)).unwrap();
         let error = self.send(&opened.store).unwrap_err();
-        opened.store.shelf.clear(&disk);
+        opened.store.shelf.clear(reaper);
+        reaper.finish().unwrap();
         assert_eq!(disk.list(Path::new(DIR)).unwrap(), before, "{error}");
         error
     }

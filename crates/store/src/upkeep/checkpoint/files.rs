@@ -142,7 +142,7 @@ impl Checkpoints {
             _ => {}
         }
         let file = self.disk.open(temporary, Mode::Create).map_err(Error::io("create", temporary))?;
-        file.write_at(bytes, 0).map_err(Error::io("write", temporary))?;
+        disk::write_behind(&*file, bytes).map_err(Error::io("write", temporary))?;
         file.sync_data().map_err(Error::io("sync", temporary))?;
         failpoint::point!(CHECKPOINT_BEFORE_RENAME);
         self.disk.rename(temporary, path).map_err(Error::io("rename", temporary))
@@ -171,9 +171,9 @@ impl Checkpoints {
         Ok(())
     }
 
+    /// Takes the checkpoint's name from its file, which may be large, and has it given back.
     fn remove(&self, name: CheckpointName) -> Result<(), Error> {
-        let path = self.dir.join(name.to_string());
-        self.disk.remove(&path).map_err(Error::io("remove", &path))
+        self.segments.retire_named(&name.to_string())
     }
 
     /// Segments whose files must stay.

@@ -6,7 +6,6 @@ use crate::index::Index;
 use crate::log::RwLock;
 use crate::log::{Damage, Error, SEGMENT_HEADER_BYTES, Segment, Segments, Walk, read};
 use crate::types::{Loc, Revision};
-use disk::Disk;
 use std::sync::Arc;
 
 /// A run of neighbours that is being copied.
@@ -87,15 +86,15 @@ impl Copying {
     }
 
     /// Makes the new segment, if anything was kept, durable. All of it was written by the last step. An error removes the file.
-    pub(super) fn finish(self, disk: &dyn Disk) -> Result<Copied, Error> {
-        let target = self.draft.map(|draft| draft.finish(disk)).transpose()?;
+    pub(super) fn finish(self, segments: &Segments) -> Result<Copied, Error> {
+        let target = self.draft.map(|draft| draft.finish(segments)).transpose()?;
         Ok(Copied { sources: self.sources, target })
     }
 
     /// Removes the new file.
     pub(super) fn abandon(self, segments: &Segments) {
         if let Some(draft) = self.draft {
-            draft.abandon(segments.disk());
+            draft.abandon(segments);
         }
     }
 

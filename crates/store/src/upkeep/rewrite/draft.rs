@@ -4,7 +4,7 @@ use crate::log::{
     Batch, Error, Origin, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Segment, Segments, segment_header, segment_name,
 };
 use crate::types::Revision;
-use disk::{Disk, File, Mode};
+use disk::{File, Mode, WriteBack};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ pub(super) struct Draft {
     file: Arc<dyn File>,
     buffer: Vec<u8>,
     written: u64,
+    back: WriteBack,
     batch: Batch,
     graves: u64,
 }
@@ -28,7 +29,8 @@ impl Draft {
         let path = segments.dir().join(segment_name(id));
         let file = segments.disk().open(&path, Mode::Create).map_err(Error::io("create", &path))?;
         let buffer = segment_header(id).to_vec();
-        Ok(Draft { id, path, file, buffer, written: 0, batch: Batch::default(), graves: 0 })
+        let back = WriteBack::default();
+        Ok(Draft { id, path, file, buffer, written: 0, back, batch: Batch::default(), graves: 0 })
     }
 
     /// Appends a whole record.
@@ -46,14 +48,14 @@ impl Draft {
 
     /// Makes what was written durable, and a segment of it none of whose records is live yet.
     /// An error removes the file.
-    pub(super) fn finish(self, disk: &dyn Disk) -> Result<Arc<Segment>, Error> {
+    pub(super) fn finish(self, segments: &Segments) -> Result<Arc<Segment>, Error> {
         assert!(self.buffer.is_empty(), "a draft is written before it is finished");
         let synced = self.file.sync_data().map_err(Error::io("sync", &self.path));
         let mapped = synced.and_then(|()| self.file.map(self.written).map_err(Error::io("map", &self.path)));
         let mapping = match mapped {
             Ok(mapping) => mapping,
             Err(error) => {
-                self.abandon(disk);
+                self.abandon(segments);
                 return Err(error);
             }
         };
@@ -66,10 +68,10 @@ impl Draft {
         Ok(Arc::new(segment))
     }
 
-    /// Removes the file.
-    pub(super) fn abandon(self, disk: &dyn Disk) {
+    /// Has the file given back.
+    pub(super) fn abandon(self, segments: &Segments) {
         // If it stays, recovery removes it: no checkpoint lists it.
-        disk.remove(&self.path).ok();
+        segments.retire(self.id, self.written, None).ok();
     }
 
     /// Writes what has gathered.
@@ -77,7 +79,8 @@ impl Draft {
         self.file.write_at(&self.buffer, self.written).map_err(Error::io("write", &self.path))?;
         self.written += self.buffer.len() as u64;
         self.buffer.clear();
-        Ok(())
+        // The last sync then has little to do.
+        self.back.advance(&*self.file, self.written).map_err(Error::io("write back", &self.path))
     }
 }
 

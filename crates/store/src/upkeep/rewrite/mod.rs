@@ -115,7 +115,7 @@ impl Rewriter {
     /// Makes the finished copy known, if there is anything in it.
     fn place(&self, copying: Copying) -> Result<(State, Step), Error> {
         failpoint::point!(REWRITE_BEFORE_PLACE);
-        let Copied { sources, target } = copying.finish(self.segments.disk())?;
+        let Copied { sources, target } = copying.finish(&self.segments)?;
         let Some(target) = target else {
             self.segments.replace(&sources, None);
             return Ok((State::Idle, Step::Finished));

@@ -109,6 +109,7 @@ fn a_full_disk_only_delays_a_rewrite() {
     for _ in 0..50 {
         if let Err(error) = rig.rewrite(1000) {
             assert!(error.is_out_of_space());
+            rig.store.segments.reaper().finish().unwrap();
             assert_eq!(disk.list(Path::new(DIR)).unwrap(), names);
             failures += 1;
         }
@@ -137,6 +138,7 @@ fn a_disk_that_is_full_when_the_copy_is_synced_only_delays_a_rewrite() {
         }
     };
     assert!(error.is_out_of_space(), "{error}");
+    rig.store.segments.reaper().finish().unwrap();
     assert_eq!(disk.list(Path::new(DIR)).unwrap(), names, "the copy is gone");
     rig.settle().unwrap();
     assert!(rig.rewrites > 0);
