@@ -92,6 +92,8 @@ impl Host {
         if self.disk.is_cut() {
             self.disk = self.disk.after_cut(env.random.next_u64());
         }
+        // A file that is cut while a reader has it mapped would end the process.
+        self.disk.guard_mappings();
         self.boots += 1;
         match self.open(env) {
             Ok(process) => self.process = Some(process),

@@ -326,6 +326,8 @@ impl Process {
     /// Runs compaction, rewriting and the preparation of spare segments, as the slow threads do.
     pub(crate) fn maintain(&mut self, env: &mut Env) -> Result<(), PowerCut> {
         self.machine.maintain(env)?;
+        let bytes = env.plan.wal_segment_bytes / 3 + 1;
+        disk_result(&self.machine.disk, self.wal.reaper().step(bytes))?;
         if env.random.chance(50) {
             disk_result(&self.machine.disk, self.wal.spare().prepare())?;
         }

@@ -153,6 +153,9 @@ impl Machine {
     pub(super) fn maintain(&mut self, env: &mut Env) -> Result<(), PowerCut> {
         let budget_bytes = 1 + env.random.below(60_000);
         disk_result(&self.disk, self.store.maintain(budget_bytes))?;
+        // As the thread that gives files back.
+        disk_result(&self.disk, self.store.segments().write_back())?;
+        disk_result(&self.disk, self.store.segments().reaper().step(1 + budget_bytes / 4))?;
         if env.random.chance(50) {
             disk_result(&self.disk, self.applier.spare().prepare())?;
         }
