@@ -27,6 +27,12 @@ pub(crate) struct Disk {
     pub(crate) compaction: Histogram<14, 100_000_000, 1_000_000>,
     /// When the last compaction was finished, in seconds since the epoch.
     pub(crate) compacted_at: AtomicU64,
+    /// Bytes of files that are not needed any more and still take space.
+    pub(crate) retired_bytes: AtomicU64,
+    /// Bytes of such files that were given back.
+    pub(crate) reaped_bytes: AtomicU64,
+    /// Attempts at it that failed.
+    pub(crate) reap_failures: AtomicU64,
 }
 
 /// Appends the families; `dropped_versions` by compactions.
@@ -54,6 +60,21 @@ pub(super) fn write(page: &mut Page, disk: &Disk, dropped_versions: u64) {
         page,
         "etcd_debugging_mvcc_db_compaction_total_duration_milliseconds",
         "From a compaction to its last slice.",
+    );
+    page.gauge(
+        "cairn_disk_retired_bytes",
+        "Bytes of files that are not needed any more and wait to be given back to the disk.",
+        load(&disk.retired_bytes),
+    );
+    page.counter(
+        "cairn_disk_given_back_bytes_total",
+        "Bytes of files that were not needed any more and were given back to the disk.",
+        load(&disk.reaped_bytes),
+    );
+    page.counter(
+        "cairn_disk_give_back_failures_total",
+        "Attempts to give back a part of a file that failed.",
+        load(&disk.reap_failures),
     );
     let last = load(&disk.compacted_at);
     page.gauge("etcd_debugging_mvcc_db_compaction_last", "When the last compaction was finished.", last);

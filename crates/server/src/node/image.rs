@@ -6,12 +6,11 @@ use crate::cluster::corruption::{self, Unequal};
 use crate::yield_cpu;
 use api::limits::SNAPSHOT_READ_BYTES_MAX;
 use api::raftpb::{Message, SnapshotMetadata};
-use disk::{Disk, OsDisk};
+use disk::{Disk, File, Mode, OsDisk, REAP_STEP_BYTES, WriteBack};
 use peer::Image;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::PathBuf;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -31,7 +30,8 @@ pub(super) struct ReceivingImage {
     began: Instant,
     dir: PathBuf,
     /// None once all of it has come.
-    file: Option<File>,
+    file: Option<Arc<dyn File>>,
+    back: WriteBack,
     bytes: u64,
     looked_at: u64,
 }
@@ -53,9 +53,10 @@ impl ReceivingImage {
         remove_leftovers(&node.config.data_dir);
         let told = |error: std::io::Error| format!("cannot write `{}`: {error}", dir.display());
         DirBuilder::new().mode(0o700).create(&dir).map_err(told)?;
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(dir.join("db")).map_err(told)?;
-        let began = Instant::now();
-        let image = ReceivingImage { node, from, urls, began, dir, file: Some(file), bytes: 0, looked_at: 0 };
+        // Of mode 0600.
+        let file = OsDisk::default().open(&dir.join("db"), Mode::Create).map_err(told)?;
+        let (began, back) = (Instant::now(), WriteBack::default());
+        let image = ReceivingImage { node, from, urls, began, dir, file: Some(file), back, bytes: 0, looked_at: 0 };
         image.check_space(0)?;
         Ok(image)
     }
@@ -78,15 +79,41 @@ impl ReceivingImage {
 
 impl Drop for ReceivingImage {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.dir);
+        remove(&self.dir);
     }
+}
+
+/// Removes a directory with its files. Each is cut step by step before, so that the log does not wait for all of it at once; nobody has one
+/// of them open or mapped any more.
+fn remove(dir: &Path) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => remove(&entry.path()),
+            Ok(kind) if kind.is_file() => remove_file(&entry.path()),
+            _ => {}
+        }
+    }
+    // What cannot be removed is in the way of the next image, which says so.
+    let _ = fs::remove_dir_all(dir);
+}
+
+fn remove_file(path: &Path) {
+    if let Ok(file) = OsDisk::default().open(path, Mode::Write) {
+        let mut left = file.len().unwrap_or(0);
+        while left > REAP_STEP_BYTES && file.truncate(left - REAP_STEP_BYTES).is_ok() {
+            left -= REAP_STEP_BYTES;
+        }
+    }
+    let _ = fs::remove_file(path);
 }
 
 impl Image for ReceivingImage {
     fn write(&mut self, bytes: &[u8]) -> Result<(), String> {
         let Some(file) = &mut self.file else { return Err("it has come whole already".into()) };
-        file.write_all(bytes).map_err(|error| format!("`{}`: {error}", self.dir.display()))?;
-        self.bytes = self.bytes.saturating_add(bytes.len() as u64);
+        let end = self.bytes.saturating_add(bytes.len() as u64);
+        let written = file.write_at(bytes, self.bytes).and_then(|()| self.back.advance(&**file, end));
+        written.map_err(|error| format!("`{}`: {error}", self.dir.display()))?;
+        self.bytes = end;
         if self.bytes.saturating_sub(self.looked_at) >= LOOK_BYTES {
             self.looked_at = self.bytes;
             self.check_space(0)?;
@@ -102,7 +129,7 @@ impl Image for ReceivingImage {
         );
         let (intake, revision) = self.intake(&metadata)?;
         // The copy is not needed any more, and the store may want its space.
-        let _ = fs::remove_dir_all(&self.dir);
+        remove(&self.dir);
         install(&self.node, intake, message)?;
         logging::info(
             "installed the database of an etcd member",
@@ -152,7 +179,7 @@ impl ReceivingImage {
         let revision =
             etcd_import::store_of_image(disk.clone(), &db, &dir, metadata).map_err(|error| error.to_string())?;
         // Its pages are in the store now.
-        let _ = fs::remove_file(&db);
+        remove_file(&db);
         let options = store::Options {
             learners_max: usize::MAX,
             rest: yield_cpu::rest,

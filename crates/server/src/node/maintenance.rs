@@ -9,9 +9,11 @@ use store::Work;
 use telemetry::logging::{self, Value};
 
 /// Bytes read or moved in one slice.
-const SLICE_BYTES: u64 = 4 << 20;
-/// Pause after a slice, so that background work takes at most a part of the disk and of a core.
-const PAUSE: Duration = Duration::from_millis(2);
+const SLICE_BYTES: u64 = 1 << 20;
+/// Least and longest pause after a slice. In between it is as long as the slice took, so that background work takes at most half of a core, and
+/// less of a disk that is slow. A full disk waits for it: then the pause is the least one.
+const PAUSE: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_millis(20);
 /// Time between rounds without work.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -70,7 +72,8 @@ pub(super) fn run(node: &Arc<Node>) {
         }
         answer_compactions(node, progress.compacted);
         match progress.work {
-            Work::Busy => std::thread::sleep(PAUSE),
+            Work::Busy if node.store.disk_is_low() => std::thread::sleep(PAUSE),
+            Work::Busy => std::thread::sleep(began.elapsed().clamp(PAUSE, PAUSE_MAX)),
             Work::Idle | Work::Waiting => wait(node),
         }
     }

@@ -28,6 +28,7 @@ mod overload;
 mod peer_handler;
 mod pending;
 mod reads;
+mod reaper;
 mod restore;
 mod slow;
 mod start;

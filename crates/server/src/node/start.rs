@@ -4,7 +4,7 @@ use super::apply::Apply;
 use super::clock::Clock;
 use super::inbox::Inbox;
 use super::pending::Pending;
-use super::{Node, Opening, SlowPool, compactor, consensus, maintenance, peer_handler, restore, timer};
+use super::{Node, Opening, SlowPool, compactor, consensus, maintenance, peer_handler, reaper, restore, timer};
 use crate::audit::Audit;
 use crate::auth::Auth;
 use crate::cluster::force::RemovedForGood;
@@ -296,6 +296,8 @@ pub(crate) fn start_on(
         restored,
     )?;
     let spare = wal.spare();
+    let log_reaper = wal.reaper();
+    reaper::begin(&opened.store, &log_reaper);
     let log_spare = opened.applier.spare();
     let node = Arc::new(Node {
         member_id: identity.node_id(),
@@ -359,6 +361,8 @@ pub(crate) fn start_on(
     background.push(spawn("maintenance", move || maintenance::run(&own))?);
     let own = node.clone();
     background.push(spawn("compactor", move || compactor::run(&own))?);
+    let own = node.clone();
+    background.push(spawn("reaper", move || reaper::run(&own, &log_reaper))?);
     let own = node.clone();
     background.push(spawn("spares", move || prepare_spares(&own, &spare, &log_spare))?);
     let own = node.clone();
