@@ -7,7 +7,7 @@ BIN = $(CARGO_TARGET_DIR)/dist/cairn
 
 .PHONY: help run cluster test check tools alerts build lint unit sim sim-short schedules conformance migrate-earlier pages bench-agreement clients published published-full published-tools robustness robustness-short faults failover auth-speed \
 	check-perf failpoints catch-up takeover nightly reliability neighbours attacks \
-	large-lists reliability-full bench-vs-etcd deny fuzz fuzz-short
+	large-lists reliability-full bench-vs-etcd bench-tails deny fuzz fuzz-short
 
 # Shows the targets.
 help:
@@ -184,6 +184,10 @@ reliability-full: build
 # Cairn beside the genuine etcd, in turn, on this machine: ratios and CPU per request, about 20 minutes. ARGS=--quick: a first look.
 bench-vs-etcd: build
 	CAIRN_BIN=$(BIN) python3 conformance/vs_etcd/vs_etcd.py $(ARGS)
+
+# The slowest puts of Cairn and of etcd while a large store is filled, compacted, saved, listed and hashed; needs an idle machine. ARGS=--quick shows whether it works.
+bench-tails: build
+	CAIRN_BIN=$(BIN) python3 conformance/vs_etcd/tails.py $(ARGS)
 
 # Licences, sources and bans of all dependencies (installs cargo-deny if it is missing).
 deny:

@@ -103,16 +103,25 @@ def _literal(name: bytes, value: str) -> bytes:
 _HANDLED = re.compile(r"^grpc_server_handled_total\{(.*)\} (\S+)$", re.MULTILINE)
 
 
-def handled(port: int) -> dict[tuple[str, str], int]:
-    """Calls the server has finished, by (method, code), from its own counters."""
+def gauge(port: int, name: str) -> int | None:
+    """A metric without labels; None if the server has none of this name."""
+    found = re.search(rf"^{name} (\S+)$", _metrics(port), re.MULTILINE)
+    return int(float(found[1])) if found else None
+
+
+def _metrics(port: int) -> str:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     try:
         connection.request("GET", "/metrics")
-        text = connection.getresponse().read().decode()
+        return connection.getresponse().read().decode()
     finally:
         connection.close()
+
+
+def handled(port: int) -> dict[tuple[str, str], int]:
+    """Calls the server has finished, by (method, code), from its own counters."""
     counts = {}
-    for labels, count in _HANDLED.findall(text):
+    for labels, count in _HANDLED.findall(_metrics(port)):
         label = dict(re.findall(r'(\w+)="([^"]*)"', labels))
         counts[label["grpc_method"], label["grpc_code"]] = int(float(count))
     return counts

@@ -40,6 +40,18 @@ def find() -> Tools:
     )
 
 
+def etcd() -> Path:
+    """The genuine server alone."""
+    cache = target_dir() / "bench"
+    cache.mkdir(parents=True, exist_ok=True)
+    return _named("ETCD_BIN") or _go(cache, "./etcd")
+
+
+def cairn() -> Path:
+    """Cairn alone, which is also the generator of `bench`."""
+    return _named("CAIRN_BIN") or _cargo("cairn")
+
+
 def certificate(directory: Path) -> tuple[Path, Path]:
     """A certificate for 127.0.0.1 that signs itself, and its key: of P-256, so that neither server is slowed down by RSA."""
     cert, key = directory / "server.crt", directory / "server.key"
