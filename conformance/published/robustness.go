@@ -193,7 +193,7 @@ func (r *run) afterTimeout(results string) outcome {
 
 // fileGone is what the suite prints when a file that it listed is not there any
 // more when it copies it: members run on.
-var fileGone = regexp.MustCompile(` main_test\.go:[0-9]+: open member/store/[0-9a-f.]+ckpt\.tmp: no such file or directory`)
+var fileGone = regexp.MustCompile(` main_test\.go:[0-9]+: open member/(store|wal)/[0-9a-z.-]+\.(tmp|intake): no such file or directory`)
 
 // hasOtherError says whether the suite names more than too few requests.
 func hasOtherError(output string) bool {
