@@ -23,7 +23,7 @@ mod write_back;
 
 pub use mapping::Mapping;
 pub use os::OsDisk;
-pub use reaper::{REAP_STEP_BYTES, ReapError, Reaped, Reaper, Users, Waiting};
+pub use reaper::{REAP_STEP_BYTES, ReapError, Reaped, Reaper, Users, Waiting, is_full, remove_in_steps};
 pub use write_back::{WriteBack, write_behind};
 
 use std::io;
@@ -37,6 +37,9 @@ pub enum Mode {
     Read,
     /// Must exist; reads and writes.
     Write,
+    /// As [`Mode::Write`], for a file that is to be cut or overwritten because its name says that it is not needed: only a regular file, and no
+    /// symbolic link to one.
+    Own,
     /// Must not exist; reads and writes. Mode 0600.
     Create,
 }
@@ -82,6 +85,8 @@ pub trait File: Send + Sync {
     fn truncate(&self, len: u64) -> io::Result<()>;
     /// Whether the file has other names, so that its bytes belong to somebody else too.
     fn is_shared(&self) -> io::Result<bool>;
+    /// What tells the file from all others that exist now, whatever its names.
+    fn identity(&self) -> io::Result<(u64, u64)>;
     /// Maps the first `len` bytes (at most the file's length) for reading. Later writes through `write_at` show in it.
     fn map(&self, len: u64) -> io::Result<Mapping>;
     /// Takes the advisory lock of the file, without waiting; `WouldBlock` when another process has it. Held until closed.

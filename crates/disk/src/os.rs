@@ -36,7 +36,12 @@ impl Disk for OsDisk {
             .write(mode != Mode::Read)
             .create_new(mode == Mode::Create)
             .mode(0o600)
+            // A pipe would wait for its other end.
+            .custom_flags(if mode == Mode::Own { libc::O_NOFOLLOW | libc::O_NONBLOCK } else { 0 })
             .open(path)?;
+        if mode == Mode::Own && !file.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
         Ok(Arc::new(OsFile { file, path: path.into(), unsafe_no_sync: self.unsafe_no_sync }))
     }
 
@@ -126,6 +131,11 @@ impl File for OsFile {
 
     fn is_shared(&self) -> io::Result<bool> {
         Ok(self.file.metadata()?.nlink() > 1)
+    }
+
+    fn identity(&self) -> io::Result<(u64, u64)> {
+        let metadata = self.file.metadata()?;
+        Ok((metadata.dev(), metadata.ino()))
     }
 
     fn map(&self, len: u64) -> io::Result<Mapping> {

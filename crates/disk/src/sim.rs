@@ -103,6 +103,26 @@ impl SimDisk {
         self.state().faults.shrink_error = code;
     }
 
+    /// Makes every rename to a name that ends with `end` fail with this error of the operating system. `None` ends that.
+    pub fn fail_renames(&self, error: Option<(&'static str, i32)>) {
+        self.state().faults.fail_renames(error);
+    }
+
+    /// Gives a file a second name in the directory of the first, durably. Not an operation.
+    pub fn link(&self, path: &Path, other: &str) -> io::Result<()> {
+        let mut state = self.state();
+        let inode = state.file(path)?;
+        let directory = state.directory(&split(path)?.0)?;
+        directory.link(other, Node::File(inode));
+        directory.sync();
+        Ok(())
+    }
+
+    /// Has every file seem to have one name, as after a power cut on a file system without a journal that was not checked since.
+    pub fn miscount_names(&self) {
+        self.state().faults.miscounts_names = true;
+    }
+
     /// From now on it panics when a file is cut that is mapped beyond its new end: a reader of it would end the process. Disks after a power
     /// cut do the same. Mappings that were made before are those of an earlier process, and do not count.
     pub fn guard_mappings(&self) {
@@ -172,6 +192,11 @@ impl State {
             Some(Node::Directory) => Err(io::ErrorKind::IsADirectory.into()),
             None => Err(io::ErrorKind::NotFound.into()),
         }
+    }
+
+    fn names_of(&self, inode: &Arc<Inode>) -> usize {
+        let nodes = self.directories.values().flat_map(|directory| directory.names.values());
+        nodes.filter(|node| matches!(node, Node::File(other) if Arc::ptr_eq(other, inode))).count()
     }
 
     fn create_dir(&mut self, path: &Path) -> io::Result<()> {
@@ -261,6 +286,7 @@ impl Disk for SimDisk {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut state = self.state();
+        state.faults.check_rename(&to.to_string_lossy())?;
         let power = state.faults.begin()?;
         let inode = state.file(from)?;
         let ((from_dir, from_name), (to_dir, to_name)) = (split(from)?, split(to)?);
@@ -304,6 +330,7 @@ impl Disk for SimDisk {
         let mut state = self.state();
         let power = state.faults.begin()?;
         if let Some(error) = state.faults.sync_error() {
+            state.directory(&normal(dir))?.fail_sync();
             return Err(error);
         }
         let directory = state.directory(&normal(dir))?;

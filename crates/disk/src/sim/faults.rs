@@ -16,6 +16,10 @@ pub(super) struct Faults {
     pub(super) guard: u64,
     /// What cutting or removing a file says, if it fails.
     pub(super) shrink_error: Option<i32>,
+    /// What a rename to a name with this end says, if it fails.
+    rename_error: Option<(&'static str, i32)>,
+    /// Files seem to have one name, however many they have.
+    pub(super) miscounts_names: bool,
     /// What a failing sync says.
     sync_error: i32,
 }
@@ -65,6 +69,17 @@ impl Faults {
     /// Fails when no file can be made shorter or removed.
     pub(super) fn check_shrink(&self) -> io::Result<()> {
         self.shrink_error.map_or(Ok(()), |code| Err(os_error(code)))
+    }
+
+    pub(super) fn fail_renames(&mut self, error: Option<(&'static str, i32)>) {
+        self.rename_error = error;
+    }
+
+    pub(super) fn check_rename(&self, to: &str) -> io::Result<()> {
+        match self.rename_error {
+            Some((end, code)) if to.ends_with(end) => Err(os_error(code)),
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn write_fails(&mut self) -> bool {

@@ -52,6 +52,7 @@ pub(super) enum Node {
     Directory,
 }
 
+#[derive(Clone)]
 enum Change {
     Link(String, Node),
     Unlink(String),
@@ -88,7 +89,13 @@ impl Directory {
     }
 
     pub(super) fn sync(&mut self) {
-        self.durable = self.names.clone();
+        for change in self.pending.drain(..) {
+            change.apply(&mut self.durable);
+        }
+    }
+
+    /// A sync failed: the changes before it never become durable, and no later sync says so.
+    pub(super) fn fail_sync(&mut self) {
         self.pending.clear();
     }
 
@@ -96,22 +103,27 @@ impl Directory {
     pub(super) fn after_cut(&self, odds: &Odds, random: &mut Random) -> BTreeMap<String, Node> {
         let mut names = self.durable.clone();
         for change in &self.pending {
-            if !odds.keeps(random) {
-                continue;
-            }
-            match change {
-                Change::Link(name, node) => {
-                    names.insert(name.clone(), node.clone());
-                }
-                Change::Unlink(name) => {
-                    names.remove(name);
-                }
-                Change::Rename { from, to, node } => {
-                    names.remove(from);
-                    names.insert(to.clone(), node.clone());
-                }
+            if odds.keeps(random) {
+                change.clone().apply(&mut names);
             }
         }
         names
+    }
+}
+
+impl Change {
+    fn apply(self, names: &mut BTreeMap<String, Node>) {
+        match self {
+            Change::Link(name, node) => {
+                names.insert(name, node);
+            }
+            Change::Unlink(name) => {
+                names.remove(&name);
+            }
+            Change::Rename { from, to, node } => {
+                names.remove(&from);
+                names.insert(to, node);
+            }
+        }
     }
 }

@@ -75,7 +75,7 @@ impl Model {
             Op::Reap => {
                 let step = wal.reaper().step(3000);
                 let reaped =
-                    step.map_err(|ReapError { operation, path, source }| Error::Io { operation, path, source });
+                    step.map_err(|ReapError { operation, path, source, .. }| Error::Io { operation, path, source });
                 reaped.map(|_| ())
             }
             Op::Reopen => Ok(()),
