@@ -13,6 +13,7 @@
 //! [`data_dir`] is the layout of a member's data directory, its locks, and the mark that keeps a member from starting.
 
 pub mod data_dir;
+mod known;
 mod mapping;
 mod os;
 mod reaper;
@@ -21,6 +22,7 @@ pub mod sigbus;
 pub mod sim;
 mod write_back;
 
+pub use known::KnownFiles;
 pub use mapping::Mapping;
 pub use os::OsDisk;
 pub use reaper::{REAP_STEP_BYTES, ReapError, Reaped, Reaper, Users, Waiting, is_full, remove_in_steps};

@@ -36,6 +36,8 @@ pub struct Reaper {
     names_lost: Mutex<Option<String>>,
     /// Others whose files take space of the same disk.
     neighbours: Mutex<Vec<Weak<Reaper>>>,
+    /// Retires what the owner only keeps to use it again.
+    on_need: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
     freed_bytes: AtomicU64,
 }
 
@@ -104,6 +106,7 @@ impl Reaper {
             ended: Condvar::new(),
             names_lost: Mutex::default(),
             neighbours: Mutex::default(),
+            on_need: Mutex::default(),
             freed_bytes: AtomicU64::new(0),
         }
     }
@@ -122,6 +125,11 @@ impl Reaper {
     pub fn share_disk_with(self: &Arc<Self>, other: &Arc<Reaper>) {
         locked(&self.neighbours).push(Arc::downgrade(other));
         locked(&other.neighbours).push(Arc::downgrade(self));
+    }
+
+    /// Has `retire_kept` called when a neighbour needs room and nothing is retired: it should retire what is only kept to be used again.
+    pub fn on_need(&self, retire_kept: impl Fn() + Send + Sync + 'static) {
+        *locked(&self.on_need) = Some(Arc::new(retire_kept));
     }
 
     /// Takes the name `from` from a file that is not needed any more, and gives it the name `to`. A disk that is too full even for that removes
@@ -207,8 +215,16 @@ impl Reaper {
     pub fn make_room(&self) -> bool {
         self.free_one() || {
             let neighbours = locked(&self.neighbours).clone();
-            neighbours.iter().filter_map(Weak::upgrade).any(|neighbour| neighbour.free_one())
+            neighbours.iter().filter_map(Weak::upgrade).any(|neighbour| neighbour.free_one() || neighbour.free_kept())
         }
+    }
+
+    fn free_kept(&self) -> bool {
+        let on_need = locked(&self.on_need).clone();
+        on_need.is_some_and(|retire_kept| {
+            retire_kept();
+            self.free_one()
+        })
     }
 
     fn free_one(&self) -> bool {

@@ -305,9 +305,9 @@ impl Disk for SimDisk {
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         let mut state = self.state();
+        state.file(path)?;
         state.faults.check_shrink()?;
         let power = state.faults.begin()?;
-        state.file(path)?;
         let (dir, name) = split(path)?;
         state.directory(&dir)?.unlink(name);
         power.finish()
