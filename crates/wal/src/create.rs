@@ -88,7 +88,7 @@ impl Wal {
         let hard_state = Some(contents.hard_state).filter(|state| **state != raftpb::HardState::default());
         wal.append(contents.entries, hard_state);
         let first = wal.batch.finish(name.sequence, 0);
-        publish(&*wal.disk, dir, &prepared, first, &dir.join(name.to_string()))?;
+        publish(&*wal.disk, &wal.spare.reaper(), &prepared, first, &dir.join(name.to_string()))?;
         wal.offset = first.len() as u64;
         wal.batch.clear();
         Ok(wal)

@@ -85,9 +85,9 @@ pub enum Error {
 }
 
 impl Error {
-    /// True when the disk is full.
+    /// True when the disk, or the user's share of it, is full.
     pub(crate) fn is_out_of_space(&self) -> bool {
-        matches!(self, Error::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull)
+        matches!(self, Error::Io { source, .. } if disk::is_full(source))
     }
 
     /// For `map_err` around an operation on `path`.

@@ -36,6 +36,7 @@ pub use open::Recovered;
 pub use options::Options;
 pub use reader::{Break, Tail, decode_segment};
 pub use record::{EntryRef, Record};
+pub use segment::leftover_bytes;
 pub use spare::Spare;
 
 #[cfg(test)]

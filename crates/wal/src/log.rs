@@ -102,9 +102,13 @@ impl Wal {
         let name = self.tail();
         let bytes = self.batch.finish(name.sequence, self.offset);
         failpoint::point!(WAL_BEFORE_WRITE);
-        self.file
-            .write_at(bytes, self.offset)
-            .map_err(|error| Error::io("write", &self.dir.join(name.to_string()))(error))?;
+        // The last batch of a segment may go beyond it. On a full disk it gets the room of what waits to be given back; until all of it is
+        // written and synced, nothing of it counts.
+        while let Err(error) = self.file.write_at(bytes, self.offset) {
+            if !disk::is_full(&error) || !self.spare.reaper().make_room() {
+                return Err(Error::io("write", &self.dir.join(name.to_string()))(error));
+            }
+        }
         failpoint::point!(WAL_BEFORE_SYNC);
         self.file.sync_data().map_err(|error| Error::io("sync", &self.dir.join(name.to_string()))(error))?;
         failpoint::point!(WAL_AFTER_SYNC);
@@ -126,7 +130,7 @@ impl Wal {
         first.push_snapshot(&self.snapshot);
         let path = self.dir.join(name.to_string());
         failpoint::point!(WAL_BEFORE_CUT);
-        publish(&*self.disk, &self.dir, &prepared, first.finish(name.sequence, 0), &path)?;
+        publish(&*self.disk, &self.spare.reaper(), &prepared, first.finish(name.sequence, 0), &path)?;
         failpoint::point!(WAL_AFTER_CUT);
         self.offset = first.len() as u64;
         first.clear();
@@ -165,7 +169,7 @@ impl Wal {
 /// Writes the first batch of a segment, then gives the file its name, durably.
 pub(crate) fn publish(
     disk: &dyn Disk,
-    dir: &Path,
+    names: &Reaper,
     prepared: &segment::Prepared,
     first: &[u8],
     path: &Path,
@@ -174,5 +178,5 @@ pub(crate) fn publish(
     prepared.file.sync_data().map_err(Error::io("sync", &prepared.path))?;
     segment::lock(&*prepared.file, path)?;
     disk.rename(&prepared.path, path).map_err(Error::io("rename", &prepared.path))?;
-    disk.sync_dir(dir).map_err(Error::io("sync", dir))
+    names.sync_names().map_err(Error::io("sync", path))
 }

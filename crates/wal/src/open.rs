@@ -7,7 +7,7 @@ use crate::replay::{Misfit, Replay};
 use crate::{Cut, Error, Options, Record, Spare, Wal, segment, torn};
 use api::{raftpb, walpb};
 use bytes::Bytes;
-use disk::{Disk, File, Mode};
+use disk::{Disk, File, KnownFiles, Mode};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -87,13 +87,16 @@ impl Wal {
         file.write_at(&last_batch.bytes, last_batch.offset).map_err(Error::io("write", &tail_path))?;
         file.sync_data().map_err(Error::io("sync", &tail_path))?;
         let spare = Spare::new(disk.clone(), dir, options.segment_bytes);
-        spare.adopt(temporary);
+        let segments = names.iter().map(|name| dir.join(name.to_string()));
+        spare.adopt(temporary, &KnownFiles::of(&*disk, segments));
         for leftover in leftovers {
             let (path, retired) = (dir.join(leftover.to_string()), spare.name_for_retired());
-            disk.rename(&path, &retired).map_err(Error::io("rename", &path))?;
-            spare.retire(retired);
+            if spare.reaper().put_aside(&path, &retired).map_err(Error::io("rename", &path))? {
+                spare.retire(retired);
+            }
         }
-        disk.sync_dir(dir).map_err(Error::io("sync", dir))?;
+        spare.reaper().sync_names().map_err(Error::io("sync", dir))?;
+        spare.clear_low_disk()?;
 
         let Replay { last_index, terms, metadata, hard_state, snapshot, entries, .. } = replay;
         let metadata = metadata.unwrap_or_default();

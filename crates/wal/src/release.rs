@@ -36,9 +36,10 @@ impl Wal {
             let path = self.dir.join(oldest.to_string());
             let spare = self.spare.name_for_recycled();
             let name = spare.clone().unwrap_or_else(|| self.spare.name_for_retired());
-            self.disk.rename(&path, &name).map_err(Error::io("rename", &path))?;
+            let is_there = self.spare.reaper().put_aside(&path, &name).map_err(Error::io("rename", &path))?;
             self.segments.pop_front();
             match spare {
+                _ if !is_there => {}
                 Some(name) => self.spare.recycle(name),
                 None => self.spare.retire(name),
             }

@@ -28,16 +28,17 @@ pub(crate) fn allocate(disk: &dyn Disk, path: PathBuf, segment_bytes: u64) -> Re
 }
 
 /// Makes an old segment, already renamed to `path`, ready to be used again: zeros, synced. No byte of it is then left that could be taken for
-/// a part of the log.
-pub(crate) fn recycle(disk: &dyn Disk, dir: &Path, path: PathBuf, segment_bytes: u64) -> Result<Prepared, Error> {
-    // The removal of the old name must be durable before its bytes are overwritten.
-    disk.sync_dir(dir).map_err(Error::io("sync", dir))?;
-    let file = disk.open(&path, Mode::Write).map_err(Error::io("open", &path))?;
-    if file.is_shared().map_err(Error::io("look at", &path))? {
-        // Somebody made a copy of the directory by hard links: its bytes are not ours to overwrite.
-        disk.remove(&path).map_err(Error::io("remove", &path))?;
-        return allocate(disk, path, segment_bytes);
-    }
+/// a part of the log. The removal of its old name must be durable before.
+pub(crate) fn recycle(disk: &dyn Disk, path: PathBuf, segment_bytes: u64) -> Result<Prepared, Error> {
+    let is_shared = |file: &dyn File| file.is_shared().map_err(Error::io("look at", &path));
+    let file = match disk.open(&path, Mode::Own) {
+        Ok(file) if !is_shared(&*file)? => file,
+        // Somebody made a copy of the directory by hard links, or the name is none of a file: its bytes are not ours to overwrite.
+        _ => {
+            disk.remove(&path).map_err(Error::io("remove", &path))?;
+            return allocate(disk, path, segment_bytes);
+        }
+    };
     let mut len = file.len().map_err(Error::io("read", &path))?;
     while len > segment_bytes {
         len = len.saturating_sub(REAP_STEP_BYTES).max(segment_bytes);
@@ -93,6 +94,14 @@ pub(crate) fn read(file: &dyn File, path: &Path, rest: fn()) -> Result<Vec<u8>, 
         Ok(bytes)
     };
     read().map_err(Error::io("read", path))
+}
+
+/// Bytes of the files in the directory `dir` of a log that are no part of it: an opened log gives them back, or uses them again.
+pub fn leftover_bytes(disk: &dyn Disk, dir: &Path) -> u64 {
+    let (_, temporary) = list(disk, dir).unwrap_or_default();
+    let lengths =
+        temporary.iter().filter_map(|name| disk.open(&dir.join(name), Mode::Own).and_then(|file| file.len()).ok());
+    lengths.fold(0, u64::saturating_add)
 }
 
 /// The segments in a directory by sequence number, and the names of temporary files.

@@ -3,10 +3,10 @@
 use crate::Error;
 use crate::name::TEMPORARY;
 use crate::segment::{self, Prepared};
-use disk::{Disk, Reaper};
+use disk::{Disk, KnownFiles, ReapError, Reaper};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Freed segments that wait to be reused, at most, however many a release frees.
 pub(crate) const RECYCLED_MAX: usize = 8;
@@ -32,6 +32,8 @@ struct Shared {
     segment_bytes: u64,
     reaper: Arc<Reaper>,
     state: Mutex<State>,
+    /// Told when `State::preparing` ends.
+    prepared: Condvar,
 }
 
 #[derive(Default)]
@@ -49,21 +51,33 @@ impl Spare {
     pub(crate) fn new(disk: Arc<dyn Disk>, dir: &Path, segment_bytes: u64) -> Spare {
         let state = Mutex::new(State { wanted: 1, ..State::default() });
         let reaper = Arc::new(Reaper::new(disk.clone(), dir));
-        Spare { shared: Arc::new(Shared { disk, dir: dir.into(), segment_bytes, reaper, state }) }
+        let prepared = Condvar::new();
+        let shared = Arc::new(Shared { disk, dir: dir.into(), segment_bytes, reaper, state, prepared });
+        let weak = Arc::downgrade(&shared);
+        shared.reaper.on_need(move || {
+            if let Some(shared) = weak.upgrade() {
+                Spare { shared }.give_up_freed();
+            }
+        });
+        Spare { shared }
     }
 
     /// Takes up the temporary files that an earlier process left in the directory: its spares are overwritten and used again as far as the pool
-    /// goes, all others are given back. None of them has been part of the log since.
-    pub(crate) fn adopt(&self, names: Vec<String>) {
+    /// goes, all others are given back. None of them has been part of the log since, but for second names of its `segments`, which stay.
+    pub(crate) fn adopt(&self, names: Vec<String>, segments: &KnownFiles) {
         let mut found = Vec::new();
+        let bound = self.bound();
         let mut state = self.state();
         for name in names {
             let number = number_in(&name);
             let next = number.map_or(0, |number| number.saturating_add(1));
             state.names_given = state.names_given.max(next);
             let path = self.shared.dir.join(&name);
+            if segments.has_uncounted(&*self.shared.disk, &path) {
+                continue;
+            }
             let is_spare = number.is_some() && name.starts_with(SPARE);
-            if is_spare && state.recycled.len() < RECYCLED_MAX {
+            if is_spare && state.recycled.len() < bound {
                 state.recycled.push_back(path);
             } else {
                 found.push(path);
@@ -102,42 +116,89 @@ impl Spare {
         }
         let mut state = self.state();
         state.preparing = false;
+        self.shared.prepared.notify_all();
         state.ready = Some(prepared?);
         Ok(())
     }
 
-    /// The prepared segment, or one prepared now.
+    /// The prepared segment, or one prepared now. On a full disk nothing that this member does not need stays in its way.
     pub(crate) fn take(&self) -> Result<Prepared, Error> {
-        let mut state = self.state();
-        if let Some(ready) = state.ready.take() {
-            return Ok(ready);
+        let Shared { disk, segment_bytes, reaper, .. } = &*self.shared;
+        loop {
+            let mut state = self.state();
+            if let Some(ready) = state.ready.take() {
+                return Ok(ready);
+            }
+            let path = self.give_name(&mut state, SPARE);
+            drop(state);
+            let full = match segment::allocate(&**disk, path.clone(), *segment_bytes) {
+                Err(error) if error.is_out_of_space() => error,
+                allocated => return allocated,
+            };
+            // It may have got a part of its space.
+            if disk.remove(&path).is_err() {
+                self.retire(path);
+            }
+            if reaper.make_room() {
+                continue;
+            }
+            // A freed segment has its space already, which is worth the wait.
+            if let Some(recycled) = self.take_recycled() {
+                return self.reuse(recycled.clone()).inspect_err(|_| self.retire(recycled));
+            }
+            if !self.wait_for_prepare() {
+                return Err(full);
+            }
         }
-        let path = self.give_name(&mut state, SPARE);
-        drop(state);
-        let full = match segment::allocate(&*self.shared.disk, path.clone(), self.shared.segment_bytes) {
-            Err(error) if error.is_out_of_space() => error,
-            allocated => return allocated,
-        };
-        // A file that could not get its space stays in the way of nothing, and may have a part of it.
-        self.retire(path);
-        // A freed segment has its space already, which is worth the wait.
-        let Some(recycled) = self.take_recycled() else { return Err(full) };
-        self.reuse(recycled.clone()).inspect_err(|_| self.retire(recycled))
+    }
+
+    /// Waits until another thread has ended its [`Spare::prepare`], which may have taken the last freed segment. False if it has not brought one.
+    fn wait_for_prepare(&self) -> bool {
+        let mut state = self.state();
+        while state.preparing {
+            state = self.shared.prepared.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.ready.is_some()
+    }
+
+    /// Gives back at once what an earlier process left, if it is much of what is free: nobody waits yet, and the log may need the space to go on.
+    pub(crate) fn clear_low_disk(&self) -> Result<(), Error> {
+        let reaper = &self.shared.reaper;
+        if !reaper.is_urgent() {
+            return Ok(());
+        }
+        match reaper.finish() {
+            Err(ReapError { operation, path, source, is_fatal: true }) => Err(Error::Io { operation, path, source }),
+            // What cannot be given back is tried again later.
+            _ => Ok(()),
+        }
     }
 
     fn reuse(&self, path: PathBuf) -> Result<Prepared, Error> {
+        let Shared { disk, dir, segment_bytes, reaper, .. } = &*self.shared;
+        // Until then a power cut may bring the old name back, which must not have lost its bytes.
+        reaper.sync_names().map_err(Error::io("sync", dir))?;
+        segment::recycle(&**disk, path, *segment_bytes)
+    }
+
+    /// Gives back everything that waits to be reused: the disk is full, or would be taken for it.
+    pub fn give_up_freed(&self) {
+        self.expect(0, false);
+    }
+
+    /// How many freed segments may wait on a disk with so much free.
+    fn bound(&self) -> usize {
         let Shared { disk, dir, segment_bytes, .. } = &*self.shared;
-        segment::recycle(&**disk, dir, path, *segment_bytes)
+        // A disk that does not say how much is free is found full by a write, if it is.
+        let free = disk.free_bytes(dir).unwrap_or(u64::MAX);
+        let room = free.checked_div(segment_bytes.saturating_mul(FREE_SHARE)).unwrap_or(u64::MAX);
+        usize::try_from(room).unwrap_or(usize::MAX).clamp(1, RECYCLED_MAX)
     }
 
     /// Makes the pool as large as the log is likely to need: what one release frees was filled since the release before. It shrinks slowly
     /// when less is freed, and at once if the disk is full.
     pub(crate) fn expect(&self, freed: usize, reuses: bool) {
-        let Shared { disk, dir, segment_bytes, .. } = &*self.shared;
-        // A disk that does not say how much is free is found full by a write, if it is.
-        let free = disk.free_bytes(dir).unwrap_or(u64::MAX);
-        let room = free.checked_div(segment_bytes.saturating_mul(FREE_SHARE)).unwrap_or(u64::MAX);
-        let bound = usize::try_from(room).unwrap_or(usize::MAX).clamp(1, RECYCLED_MAX);
+        let bound = self.bound();
         let mut state = self.state();
         let shrunk = state.wanted.saturating_sub(1).max(1);
         state.wanted = if reuses { freed.max(shrunk).min(bound) } else { 0 };
