@@ -36,7 +36,8 @@ pub use apply::{Applier, Counts, Fatal, Reservation, Response, Share, Sink, TxnA
 pub use options::Options;
 pub use read::{Allowance, Kvs, RangeAnswer, RangeChunk, RangeEnd, RangeStream, Unread};
 pub use recovery::{
-    Applied, FOUNDING_REVISION_MAX, Founding, FoundingError, Inspection, OpenError, Opened, encode_auth, inspect, open,
+    Applied, FOUNDING_REVISION_MAX, Founding, FoundingError, Inspection, OpenError, Opened, encode_auth, inspect,
+    leftover_bytes, open,
 };
 pub use snapshot::SnapshotJob;
 pub use snapshot::image::{self, Image};

@@ -44,7 +44,6 @@ impl Error {
 
     /// True when the file system was full, and nothing was changed by trying.
     pub fn is_out_of_space(&self) -> bool {
-        use io::ErrorKind::{QuotaExceeded, StorageFull};
-        matches!(self, Error::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded))
+        matches!(self, Error::Io { source, .. } if disk::is_full(source))
     }
 }

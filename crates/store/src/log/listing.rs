@@ -3,7 +3,7 @@
 use super::layout::SEGMENT_HEADER_BYTES;
 use super::{Error, Segment};
 use crate::types::Revision;
-use disk::Disk;
+use disk::Reaper;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -62,7 +62,8 @@ impl SegmentEntry {
 /// The segments of the log at one moment, oldest first, with the lengths that were flushed then. Their files are kept while it
 /// lives.
 pub struct Listing {
-    disk: Arc<dyn Disk>,
+    /// Of the directory.
+    reaper: Arc<Reaper>,
     dir: PathBuf,
     held: Vec<Arc<Segment>>,
     entries: Vec<SegmentEntry>,
@@ -70,12 +71,12 @@ pub struct Listing {
 
 impl Listing {
     /// Taken under the lock of the table, so that no segment can be swept in between.
-    pub(crate) fn new(disk: Arc<dyn Disk>, dir: PathBuf, order: &[Arc<Segment>]) -> Listing {
+    pub(crate) fn new(reaper: Arc<Reaper>, dir: PathBuf, order: &[Arc<Segment>]) -> Listing {
         for segment in order {
             segment.hold();
         }
         let entries = order.iter().map(|segment| segment.entry()).collect();
-        Listing { disk, dir, held: order.to_vec(), entries }
+        Listing { reaper, dir, held: order.to_vec(), entries }
     }
 
     /// The entries of a checkpoint.
@@ -93,7 +94,7 @@ impl Listing {
         for (segment, entry) in self.held.iter().zip(&self.entries) {
             segment.sync(entry.length)?;
         }
-        self.disk.sync_dir(&self.dir).map_err(Error::fatal("sync", &self.dir))
+        self.reaper.sync_names().map_err(Error::fatal("sync", &self.dir))
     }
 }
 

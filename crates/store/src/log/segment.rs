@@ -342,8 +342,9 @@ impl Segment {
     /// Whether nothing is left for [`Segment::send`] now, nor later.
     pub(crate) fn is_sent(&self) -> bool {
         let len = self.len();
-        let is_level = self.synced.load(Relaxed) >= len || !lock(&self.sending).back.is_behind(len);
-        self.is_sealed() && is_level
+        // A sync under way is not waited for: the segment is looked at again.
+        let is_behind = || self.sending.try_lock().map_or(true, |sending| sending.back.is_behind(len));
+        self.is_sealed() && (self.synced.load(Relaxed) >= len || !is_behind())
     }
 
     /// Notes that the first `len` bytes are durable.

@@ -47,14 +47,14 @@ pub struct Segments {
     /// Counts [`Segments::mark_dead`]: tells a rewrite that something died while it worked.
     deaths: AtomicU64,
     /// Gives back the files that are not needed any more.
-    reaper: Reaper,
+    reaper: Arc<Reaper>,
 }
 
 impl Segments {
     /// A log without segments in `dir`, whose first segment gets the id `next_id`.
     pub(crate) fn new(disk: Arc<dyn Disk>, dir: &Path, options: Options, next_id: u32) -> Segments {
         Segments {
-            reaper: Reaper::new(Arc::clone(&disk), dir),
+            reaper: Arc::new(Reaper::new(Arc::clone(&disk), dir)),
             disk,
             dir: dir.to_path_buf(),
             options,
@@ -152,7 +152,7 @@ impl Segments {
     /// Segments and lengths for a checkpoint: all that is flushed. While the listing lives no file in it is removed.
     pub(crate) fn listing(&self) -> Listing {
         let table = read(&self.table);
-        Listing::new(Arc::clone(&self.disk), self.dir.clone(), table.order())
+        Listing::new(Arc::clone(&self.reaper), self.dir.clone(), table.order())
     }
 
     /// Gives back the files of replaced segments that no kept checkpoint (`kept`: the ids they list) and no [`Listing`] refers to,
@@ -169,6 +169,7 @@ impl Segments {
         Ok(read(&self.table).retired().any(|segment| !kept.contains(&segment.id())))
     }
 
+    /// What cannot go holds up no other: the files of the others would be nobody's. The first error is told.
     fn remove_unneeded(&self, kept: &HashSet<u32>, settles: bool) -> Result<usize, Error> {
         let mut leftovers: Vec<u32> = Vec::new();
         lock(&self.leftovers).retain(|id| {
@@ -181,21 +182,19 @@ impl Segments {
         let may_go = |segment: &Segment| !kept.contains(&segment.id()) && !segment.is_held();
         let swept = write(&self.table).forget_retired(settles, may_go);
         let count = leftovers.len() + swept.len();
-        for id in leftovers {
-            self.retire(id, self.segment_bytes(), None)?;
-        }
-        for segment in swept {
-            self.retire(segment.id(), segment.capacity(), Some(segment))?;
-        }
-        Ok(count)
+        let leftovers = leftovers.into_iter().map(|id| (id, self.segment_bytes(), None));
+        let swept = swept.into_iter().map(|segment| (segment.id(), segment.capacity(), Some(segment)));
+        let retired = leftovers.chain(swept).map(|(id, bytes, segment)| self.retire(id, bytes, segment));
+        retired.fold(Ok(count), |first, retired| first.and_then(|count| retired.map(|()| count)))
     }
 
     /// Takes a segment's name from its file, which no checkpoint lists, and has it given back once it has no readers. Costs a rename.
     pub(crate) fn retire(&self, id: u32, bytes: u64, segment: Option<Arc<Segment>>) -> Result<(), Error> {
         let path = self.dir.join(segment_name(id));
         let retired = self.dir.join(segment_name(id) + INTAKE_SUFFIX);
-        self.disk.rename(&path, &retired).map_err(Error::io("rename", &path))?;
-        self.reaper.retire(retired, bytes, segment.map(|segment| segment as Users));
+        if self.reaper.put_aside(&path, &retired).map_err(Error::io("rename", &path))? {
+            self.reaper.retire(retired, bytes, segment.map(|segment| segment as Users));
+        }
         Ok(())
     }
 
@@ -204,14 +203,25 @@ impl Segments {
     pub(crate) fn retire_named(&self, name: &str) -> Result<(), Error> {
         let path = self.dir.join(name);
         let retired = self.dir.join(intake_checkpoint_name(self.new_id()));
-        self.disk.rename(&path, &retired).map_err(Error::io("rename", &path))?;
-        self.reaper.retire(retired, 0, None);
+        if self.reaper.put_aside(&path, &retired).map_err(Error::io("rename", &path))? {
+            self.reaper.retire_found(retired);
+        }
         Ok(())
     }
 
     /// What gives back the files that are not needed any more: to be stepped by a thread that nobody waits for.
-    pub fn reaper(&self) -> &Reaper {
+    pub fn reaper(&self) -> &Arc<Reaper> {
         &self.reaper
+    }
+
+    /// Creates the file of the segment `id`. On a full disk nothing that waits to be given back stays in its way.
+    pub(crate) fn create(&self, id: u32, capacity: u64) -> Result<Segment, Error> {
+        loop {
+            match Segment::create(&*self.disk, &self.dir, id, capacity) {
+                Err(error) if error.is_out_of_space() && self.reaper.make_room() => {}
+                created => return created,
+            }
+        }
     }
 
     /// Sends what was written to the disk, but for the last part of it, so that the checkpoint that syncs it waits for little. For a thread

@@ -34,7 +34,7 @@ impl Spare {
             return Ok(());
         }
         let segments = &self.segments;
-        let segment = Segment::create(&*segments.disk, &segments.dir, segments.new_id(), segments.next_capacity())?;
+        let segment = segments.create(segments.new_id(), segments.next_capacity())?;
         let rejected = {
             let mut spare = lock(&segments.spare);
             if spare.is_none() {

@@ -183,8 +183,7 @@ impl Log {
             let segment = match &part.segment {
                 Some(segment) => Arc::clone(segment),
                 None => {
-                    let (disk, dir) = (&*self.segments.disk, &self.segments.dir);
-                    let segment = Arc::new(Segment::create(disk, dir, part.id, part.capacity)?);
+                    let segment = Arc::new(self.segments.create(part.id, part.capacity)?);
                     part.segment = Some(Arc::clone(&segment));
                     segment
                 }

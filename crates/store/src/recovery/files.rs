@@ -126,6 +126,13 @@ impl Files {
     }
 }
 
+/// Bytes of the files in the directory `dir` of a store that are no data: an opened store gives them back.
+pub fn leftover_bytes(disk: &dyn Disk, dir: &Path) -> u64 {
+    let names = disk.list(dir).unwrap_or_default().into_iter().filter(|name| is_unfinished(name));
+    let lengths = names.filter_map(|name| disk.open(&dir.join(name), Mode::Own).and_then(|file| file.len()).ok());
+    lengths.fold(0, u64::saturating_add)
+}
+
 fn is_unfinished(name: &str) -> bool {
     let is_checkpoint = |stem| CheckpointName::parse(stem).is_some();
     let is_segment = |stem| parse_segment_name(stem).is_some();

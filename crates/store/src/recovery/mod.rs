@@ -23,6 +23,7 @@ mod tidy;
 mod tests;
 
 pub use error::OpenError;
+pub use files::leftover_bytes;
 pub use founding::{FOUNDING_REVISION_MAX, Founding, FoundingError, encode_auth};
 pub use inspect::{Inspection, inspect};
 pub(crate) use open::attach;

@@ -3,11 +3,10 @@
 use super::files::{Files, Found, Stored};
 use super::rebuild::Share;
 use super::{OpenError, Source};
-use crate::log::{INTAKE_SUFFIX, Origin, Segment, Segments};
+use crate::log::{INTAKE_SUFFIX, Origin, Segment, Segments, segment_name};
 use crate::upkeep::checkpoint::{Doubted, KEPT, Kept};
-use disk::Disk;
+use disk::{Disk, KnownFiles, Reaper};
 use std::collections::HashSet;
-use std::io::ErrorKind;
 use std::sync::Arc;
 
 /// What recovery leaves of the checkpoints and of what they list.
@@ -25,7 +24,7 @@ impl Files {
     /// Has given back what no kept checkpoint refers to. While one is damaged it may be the one that lists a segment: then all stay.
     pub(super) fn tidy(&self, disk: &dyn Disk, found: Found, segments: &Segments) -> Result<Tidied, OpenError> {
         // The newest checkpoint's name may not be durable yet. It must be before anything goes that an older one needs.
-        disk.sync_dir(&self.dir).map_err(OpenError::io("sync", &self.dir))?;
+        segments.reaper().sync_names().map_err(OpenError::io("sync", &self.dir))?;
         let ids = |stored: &Stored| stored.content.segments.iter().map(|entry| entry.id).collect::<Vec<u32>>();
         let listed: HashSet<u32> = found.kept.iter().flat_map(ids).collect();
         let live: HashSet<u32> = found.kept.last().map(ids).unwrap_or_default().into_iter().collect();
@@ -34,7 +33,11 @@ impl Files {
         let kept = found.kept.iter().map(|stored| Kept { name: stored.name, ids: ids(stored), bytes: stored.bytes });
         let mut tidied = Tidied { kept: kept.collect(), ..Tidied::default() };
         let mut useless: Vec<String> = found.old.iter().map(ToString::to_string).collect();
-        useless.extend(self.unfinished.iter().cloned());
+        let kept_files = found.kept.iter().map(|stored| stored.name.to_string());
+        let data = kept_files.chain(listed.iter().map(|id| segment_name(*id))).map(|name| self.dir.join(name));
+        let data = KnownFiles::of(disk, data);
+        let is_data = |name: &&String| data.has_uncounted(disk, &self.dir.join(name));
+        useless.extend(self.unfinished.iter().filter(|name| !is_data(name)).cloned());
         if found.damaged.is_empty() {
             for id in &orphans {
                 segments.retire(*id, segments.segment_bytes(), None).map_err(OpenError::Log)?;
@@ -56,7 +59,20 @@ impl Files {
                 segments.retire_named(&name).map_err(OpenError::Log)?;
             }
         }
+        clear_low_disk(segments.reaper())?;
         Ok(tidied)
+    }
+}
+
+/// Gives back at once what is left of earlier processes, if it is much of what is free: nobody waits yet, and the store may need the space.
+fn clear_low_disk(reaper: &Reaper) -> Result<(), OpenError> {
+    if !reaper.is_urgent() {
+        return Ok(());
+    }
+    match reaper.finish() {
+        Err(error) if error.is_fatal => Err(OpenError::io(error.operation, &error.path)(error.source)),
+        // What cannot be given back is tried again later.
+        _ => Ok(()),
     }
 }
 
@@ -97,7 +113,7 @@ fn reopen(source: Source, capacity: u64) -> Result<(Segment, bool), OpenError> {
     let capacity = capacity.max(entry.length.next_multiple_of(4096)).min(u64::from(u32::MAX));
     match file.allocate(capacity) {
         // A full disk must not prevent a restart. The next record needs a segment, and gets it when the disk has space again.
-        Err(error) if error.kind() == ErrorKind::StorageFull => return Ok(sealed(source)),
+        Err(error) if disk::is_full(&error) => return Ok(sealed(source)),
         allocated => allocated.map_err(OpenError::io("reserve space for", path))?,
     }
     let mapping = file.map(capacity).map_err(OpenError::io("map", path))?;

@@ -229,14 +229,18 @@ impl Store {
         Ok(())
     }
 
-    /// Notes whether the disk has space for the store's own work, and how much deletions may fill. Space is taken in whole segments, so
+    /// Notes whether the disk has space for the store's own work, and how much deletions may fill. On a disk that is low, what waits to be given
+    /// back goes first, at once: nobody is refused space because of it. Space is taken in whole segments, so
     /// the thread that prepares the next one should look: between two looks writes must not take more than the reserve.
     pub fn look_at_disk(&self) {
         let released = self.released_bytes.load(Ordering::Acquire);
         // A disk that does not say how much is free is found full by a write, if it is.
-        let Ok(free) = self.disk.free_bytes(&self.dir) else { return };
+        let Ok(mut free) = self.disk.free_bytes(&self.dir) else { return };
         let own = lock(&self.checkpoints).needed_reserve_bytes();
         let needed = own.saturating_add(self.options.reserve_bytes);
+        while free < needed && self.segments.reaper().make_room() {
+            free = self.disk.free_bytes(&self.dir).unwrap_or(free);
+        }
         // Deletions may fill the next segment.
         let rewrite = own.saturating_sub(self.segments.needed_spare_bytes());
         self.disk_floor.store(rewrite.saturating_add(self.options.reserve_bytes), Ordering::Relaxed);

@@ -5,6 +5,7 @@ mod support;
 
 mod concurrency;
 mod depth;
+mod full_disk;
 mod housekeeping;
 mod model;
 mod power_cut;

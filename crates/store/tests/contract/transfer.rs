@@ -17,7 +17,7 @@ fn files(disk: &SimDisk, ending: &str) -> Vec<String> {
 }
 
 /// A member with a history of its own: it fell behind, and what it has is a part of what the others have.
-fn lagging(seed: u64, entries: usize) -> (Node, Node) {
+pub(crate) fn lagging(seed: u64, entries: usize) -> (Node, Node) {
     let (mut sender, mut receiver) = (Node::new(), Node::new());
     let mut random = Random::new(seed);
     live(&mut sender, &mut random, entries);

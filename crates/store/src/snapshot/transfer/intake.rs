@@ -47,7 +47,12 @@ impl Intake {
         let leases = content.lease_table.map(Incoming::new);
         let intake = Intake { store: Arc::clone(store), from, number, content, parts, leases };
         store.shelf.clear(store.segments.reaper());
-        intake.check_room(checkpoint.len() as u64)?;
+        while let Err(error) = intake.check_room(checkpoint.len() as u64) {
+            // What was just freed is not in the way of what replaces it.
+            if !store.segments.reaper().make_room() {
+                return Err(error);
+            }
+        }
         Ok(intake)
     }
 

@@ -78,7 +78,7 @@ pub(super) fn prepare(
         store.disk.remove(&checkpoint).ok();
         Err(Error::io("sync", &store.dir)(std::io::Error::other(text)).into())
     });
-    store.disk.sync_dir(&store.dir).map_err(Error::io("sync", &store.dir))?;
+    store.segments.reaper().sync_names().map_err(Error::io("sync", &store.dir))?;
     let live_bytes = shares.iter().map(|share| share.live).sum();
     let segments = sources.into_iter().zip(&shares).map(|(source, share)| segment(store, source, share));
     Ok(Prepared {

@@ -91,7 +91,7 @@ impl Checkpoints {
         let newest = self.kept.last().map(|kept| kept.name);
         assert!(content.installed && newest.is_none_or(|newest| name > newest), "checkpoint {name} after {newest:?}");
         self.disk.rename(temporary, &self.dir.join(name.to_string())).map_err(Error::fatal("rename", temporary))?;
-        self.disk.sync_dir(&self.dir).map_err(Error::fatal("sync", &self.dir))?;
+        self.segments.reaper().sync_names().map_err(Error::fatal("sync", &self.dir))?;
         let ids = content.segments.iter().map(|entry| entry.id).collect();
         let replaced = std::mem::replace(&mut self.kept, vec![Kept { name, ids, bytes: content.encoded_len() as u64 }]);
         let doubted = self.doubted.take().map(|doubted| doubted.names).unwrap_or_default();
@@ -133,7 +133,7 @@ impl Checkpoints {
             return Err(error);
         }
         failpoint::point!(CHECKPOINT_AFTER_RENAME);
-        self.disk.sync_dir(&self.dir).map_err(Error::fatal("sync", &self.dir))
+        self.segments.reaper().sync_names().map_err(Error::fatal("sync", &self.dir))
     }
 
     fn write_temporary(&self, temporary: &Path, bytes: &[u8], path: &Path) -> Result<(), Error> {
@@ -151,8 +151,9 @@ impl Checkpoints {
     fn keep(&mut self, new: Kept) -> Result<(), Error> {
         self.kept.push(new);
         while self.kept.len() > KEPT {
-            let oldest = self.kept.remove(0);
-            self.remove(oldest.name)?;
+            // After an error it is still one that is kept.
+            self.kept.first().map_or(Ok(()), |oldest| self.remove(oldest.name))?;
+            self.kept.remove(0);
         }
         Ok(())
     }
