@@ -6,7 +6,7 @@ use crate::cluster::corruption::{self, Unequal};
 use crate::yield_cpu;
 use api::limits::SNAPSHOT_READ_BYTES_MAX;
 use api::raftpb::{Message, SnapshotMetadata};
-use disk::{Disk, File, Mode, OsDisk, REAP_STEP_BYTES, WriteBack};
+use disk::{Disk, File, Mode, OsDisk, WriteBack};
 use peer::Image;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -38,8 +38,7 @@ pub(super) struct ReceivingImage {
 
 /// Removes what a member that was killed while it received an image has left.
 pub(super) fn remove_leftovers(data_dir: &std::path::Path) {
-    // What cannot be removed is in the way of the next image, which says so.
-    let _ = fs::remove_dir_all(dir_in(data_dir));
+    remove(&dir_in(data_dir));
 }
 
 fn dir_in(data_dir: &std::path::Path) -> PathBuf {
@@ -86,11 +85,16 @@ impl Drop for ReceivingImage {
 /// Removes a directory with its files. Each is cut step by step before, so that the log does not wait for all of it at once; nobody has one
 /// of them open or mapped any more.
 fn remove(dir: &Path) {
+    if fs::symlink_metadata(dir).is_ok_and(|found| !found.is_dir()) {
+        // Not what this member makes there, and what it points to is not ours.
+        let _ = fs::remove_file(dir);
+        return;
+    }
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         match entry.file_type() {
             Ok(kind) if kind.is_dir() => remove(&entry.path()),
-            Ok(kind) if kind.is_file() => remove_file(&entry.path()),
-            _ => {}
+            Ok(_) => remove_file(&entry.path()),
+            Err(_) => {}
         }
     }
     // What cannot be removed is in the way of the next image, which says so.
@@ -98,13 +102,8 @@ fn remove(dir: &Path) {
 }
 
 fn remove_file(path: &Path) {
-    if let Ok(file) = OsDisk::default().open(path, Mode::Write) {
-        let mut left = file.len().unwrap_or(0);
-        while left > REAP_STEP_BYTES && file.truncate(left - REAP_STEP_BYTES).is_ok() {
-            left -= REAP_STEP_BYTES;
-        }
-    }
-    let _ = fs::remove_file(path);
+    // None of it is to survive anything, so nothing is synced.
+    let _ = disk::remove_in_steps(Arc::new(OsDisk { unsafe_no_sync: true }), path);
 }
 
 impl Image for ReceivingImage {

@@ -210,8 +210,7 @@ pub(crate) fn start_on(
             &[("file", Value::Shown(&mark.path.display())), ("mark", (&mark.text).into())],
         );
     }
-    let free_bytes = disk.free_bytes(&dir.store)?;
-    let segment_bytes = (free_bytes / 16).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
+    let segment_bytes = segment_bytes(&*disk, &config, &dir)?;
     let began = Instant::now();
     let wal_options = wal::Options { segment_bytes, segments_min: config.max_wals, rest: yield_cpu::rest };
     let mut first_start = None;
@@ -297,7 +296,7 @@ pub(crate) fn start_on(
     )?;
     let spare = wal.spare();
     let log_reaper = wal.reaper();
-    reaper::begin(&opened.store, &log_reaper);
+    opened.store.segments().reaper().share_disk_with(&log_reaper);
     let log_spare = opened.applier.spare();
     let node = Arc::new(Node {
         member_id: identity.node_id(),
@@ -374,6 +373,15 @@ pub(crate) fn start_on(
     let own = node.clone();
     background.push(spawn("corruption", move || cluster::corruption::run(&own))?);
     Ok(Running { node, consensus, dir, background })
+}
+
+/// The size of segments, by what is free and what this member's own leftovers take: those are given back.
+fn segment_bytes(disk: &dyn Disk, config: &Config, dir: &DataDir) -> io::Result<u64> {
+    // A log elsewhere may be on another disk.
+    let of_log = if config.wal_dir.is_none() { wal::leftover_bytes(disk, &dir.wal) } else { 0 };
+    let leftovers = store::leftover_bytes(disk, &dir.store).saturating_add(of_log);
+    let free_bytes = disk.free_bytes(&dir.store)?.saturating_add(leftovers);
+    Ok((free_bytes / 16).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX))
 }
 
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
