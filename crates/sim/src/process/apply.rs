@@ -7,8 +7,16 @@ use crate::operation::{Answer, Request};
 use crate::schedule::Event;
 use crate::trace::trace;
 use api::{Message, raftpb};
+use disk::Reaper;
+use disk::sim::SimDisk;
 use std::time::Duration;
 use store::{Response, Sink};
+
+/// Errors of a disk, as Linux numbers them.
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
+/// The end of the names of the store's files that are not needed any more.
+const INTAKE_SUFFIX: &str = ".intake";
 
 /// The results of applying a batch.
 #[derive(Default)]
@@ -152,15 +160,36 @@ impl Machine {
 
     pub(super) fn maintain(&mut self, env: &mut Env) -> Result<(), PowerCut> {
         let budget_bytes = 1 + env.random.below(60_000);
-        disk_result(&self.disk, self.store.maintain(budget_bytes))?;
+        // A disk that is too full to rename what is not needed any more. Nothing is drawn for it.
+        let is_full = budget_bytes % 16 == 1;
+        self.disk.fail_renames(is_full.then_some((INTAKE_SUFFIX, ENOSPC)));
+        let maintained = self.store.maintain(budget_bytes);
+        self.disk.fail_renames(None);
+        disk_result(&self.disk, maintained)?;
         // As the thread that gives files back.
         disk_result(&self.disk, self.store.segments().write_back())?;
-        disk_result(&self.disk, self.store.segments().reaper().step(1 + budget_bytes / 4))?;
+        give_back(&self.disk, self.store.segments().reaper(), 1 + budget_bytes / 4)?;
         if env.random.chance(50) {
             disk_result(&self.disk, self.applier.spare().prepare())?;
         }
         Ok(())
     }
+}
+
+/// Takes a step of a reaper. In some the disk refuses to cut or remove anything, which costs no data.
+pub(super) fn give_back(disk: &SimDisk, reaper: &Reaper, bytes: u64) -> Result<(), PowerCut> {
+    let refuses = bytes % 8 == 1;
+    disk.fail_shrinking(refuses.then_some(EIO));
+    let step = reaper.step(bytes);
+    disk.fail_shrinking(None);
+    if refuses && !disk.is_cut() {
+        return match step {
+            Err(error) if error.is_fatal => panic!("a directory was not synced on a disk that works: {error}"),
+            _ => Ok(()),
+        };
+    }
+    reaper.retry();
+    disk_result(disk, step).map(|_| ())
 }
 
 /// Checks the end of an expired lease: it must not have been renewed.
