@@ -68,7 +68,7 @@ pub(super) fn write(page: &mut Page, disk: &Disk, dropped_versions: u64) {
     );
     page.counter(
         "cairn_disk_given_back_bytes_total",
-        "Bytes of files that were not needed any more and were given back to the disk.",
+        "Bytes of files that were not needed any more and were given back to the disk, those with a second name included.",
         load(&disk.reaped_bytes),
     );
     page.counter(
