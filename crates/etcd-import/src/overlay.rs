@@ -44,7 +44,10 @@ impl Disk for Overlay {
             mode if changed.exists() => OS.open(&changed, mode),
             _ if self.is_removed(path) => Err(ErrorKind::NotFound.into()),
             Mode::Read => OS.open(path, Mode::Read),
-            Mode::Write => {
+            Mode::Own if !std::fs::symlink_metadata(path)?.is_file() => {
+                Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"))
+            }
+            Mode::Write | Mode::Own => {
                 let below = OS.open(path, Mode::Read)?;
                 Ok(Arc::new(Untouched { below, path: path.into(), changed, above: Mutex::default() }))
             }
@@ -133,12 +136,28 @@ impl File for Untouched {
         Ok(())
     }
 
+    fn write_back(&self, _offset: u64, _len: u64, _waits: bool) -> io::Result<()> {
+        Ok(())
+    }
+
     fn allocate(&self, len: u64) -> io::Result<()> {
         self.own(u64::MAX)?.allocate(len)
     }
 
     fn truncate(&self, len: u64) -> io::Result<()> {
         self.own(len)?.truncate(len)
+    }
+
+    /// What lies below is the stopped member's: who no longer needs it takes only its name away, and nothing is copied to be cut.
+    fn is_shared(&self) -> io::Result<bool> {
+        match &*self.above.lock() {
+            Some(own) => own.is_shared(),
+            None => Ok(true),
+        }
+    }
+
+    fn identity(&self) -> io::Result<(u64, u64)> {
+        self.present().identity()
     }
 
     fn map(&self, len: u64) -> io::Result<Mapping> {
@@ -172,9 +191,10 @@ mod tests {
         }
         let disk = Overlay::new(&above);
         let (a, b, c, new) = (below.join("a"), below.join("b"), below.join("c"), below.join("new"));
-        let file = disk.open(&a, Mode::Write).expect("it is there");
-        assert_eq!(file.len().ok(), Some(13));
+        let file = disk.open(&a, Mode::Own).expect("it is there");
+        assert_eq!((file.len().ok(), file.is_shared().ok()), (Some(13), Some(true)));
         file.truncate(8).expect("room");
+        assert_eq!(file.is_shared().ok(), Some(false));
         file.write_at(b"!", 8).expect("room");
         let read = |path: &Path| {
             let file = disk.open(path, Mode::Read).expect("it is there");
