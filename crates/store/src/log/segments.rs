@@ -184,8 +184,11 @@ impl Segments {
         let count = leftovers.len() + swept.len();
         let leftovers = leftovers.into_iter().map(|id| (id, self.segment_bytes(), None));
         let swept = swept.into_iter().map(|segment| (segment.id(), segment.capacity(), Some(segment)));
-        let retired = leftovers.chain(swept).map(|(id, bytes, segment)| self.retire(id, bytes, segment));
-        retired.fold(Ok(count), |first, retired| first.and_then(|count| retired.map(|()| count)))
+        let mut done = Ok(count);
+        for (id, bytes, segment) in leftovers.chain(swept) {
+            done = done.and(self.retire(id, bytes, segment).map(|()| count));
+        }
+        done
     }
 
     /// Takes a segment's name from its file, which no checkpoint lists, and has it given back once it has no readers. Costs a rename.
