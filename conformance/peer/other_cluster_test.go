@@ -46,7 +46,12 @@ func TestOtherClustersDirectory(t *testing.T) {
 	if !strings.Contains(ours.Members[0].Log()+stranger.Log(), "cluster ID mismatch") {
 		t.Error("nobody says that the cluster IDs differ")
 	}
-	if err := put("after"); err != nil {
+	// A member that waits for the others says so at once.
+	err := put("after")
+	for until := time.Now().Add(15 * time.Second); err != nil && time.Now().Before(until); err = put("after") {
+		time.Sleep(100 * time.Millisecond)
+	}
+	if err != nil {
 		t.Errorf("two of three members do not serve beside the stranger: %v", err)
 	}
 	listed, err := client.Get(harness.Context(t), "theirs")
